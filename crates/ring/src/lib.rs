@@ -1,0 +1,16 @@
+//! The ring: the vocabulary and the analytic model of a request's round trip.
+//!
+//! One session is a closed ring of stages with exactly QD operations in it. This crate names the stages,
+//! holds the record of one operation ([`Op`]) and the arithmetic about it. It does no I/O and reads no
+//! clock.
+//!
+//! Source of the model: D. A. Butterfield, "iSCSI-SCST Usermode Read Performance Model", 2017 (called "the
+//! paper" below).
+
+#![forbid(unsafe_code)]
+
+pub mod op;
+pub mod sighting;
+
+pub use op::{Op, OpKind, Stamp};
+pub use sighting::{Hole, HoleReason, Lap, Sighting};

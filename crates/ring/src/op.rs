@@ -1,0 +1,123 @@
+//! The op record: one operation, six stamps.
+//!
+//! Everything in Roundtrip that explains an operation (breakdown, modes, verdicts, charts, exports) knows
+//! only this record, whether it came from a packet capture, from kernel socket timestamps or from a
+//! simulation.
+
+use std::num::NonZeroU64;
+
+use serde::{Deserialize, Serialize};
+
+/// A moment in nanoseconds since the Unix epoch on the clock of the side that stamped it, or nothing when
+/// that point was not observed.
+///
+/// Stamps of different sides may only be subtracted when both sides share one clock; [`crate::split`]
+/// keeps to that rule.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Stamp(Option<NonZeroU64>);
+
+impl Stamp {
+    /// The point was not observed.
+    pub const MISSING: Stamp = Stamp(None);
+
+    /// The moment `ns` nanoseconds after the epoch; 0 means "not observed".
+    #[must_use]
+    pub const fn at(ns: u64) -> Self {
+        Stamp(NonZeroU64::new(ns))
+    }
+
+    /// Nanoseconds since the epoch, if the point was observed.
+    #[must_use]
+    pub fn ns(self) -> Option<u64> {
+        self.0.map(NonZeroU64::get)
+    }
+
+    /// Whether the point was observed.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Signed nanoseconds from `earlier` to `self`; nothing when either is missing. Negative when the
+    /// stamps are out of order, which is a finding and must not be hidden.
+    #[must_use]
+    pub fn since(self, earlier: Stamp) -> Option<i64> {
+        let (late, early) = (self.ns()?, earlier.ns()?);
+        Some(late.wrapping_sub(early).cast_signed())
+    }
+}
+
+impl std::fmt::Debug for Stamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.ns() {
+            Some(ns) => write!(f, "{ns}ns"),
+            None => f.write_str("missing"),
+        }
+    }
+}
+
+/// What an operation does, as far as the round trip cares: which direction carries its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpKind {
+    /// Data travels with the response.
+    Read,
+    /// Data travels with the request.
+    Write,
+    /// No data, or a command that is neither (INQUIRY, TEST UNIT READY, NOP).
+    #[default]
+    Other,
+}
+
+/// One operation on its way round the ring (MODEL: start, C1, S1, S2, C2, finish).
+///
+/// At the four capture points the stamp is that of the packet carrying the *last* byte of the request
+/// (C1, S1) or of the response (S2, C2): only then has the message passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Op {
+    /// Which connection: the client's TCP port in a live study, a running number in a capture.
+    pub connection: u32,
+    /// The initiator task tag, unique among the operations in flight on its session.
+    pub tag: u32,
+    /// Which way the data goes.
+    pub kind: OpKind,
+    /// Application data, bytes (the I/O size).
+    pub data_bytes: u32,
+    /// Request on the wire above TCP, bytes: header and any data.
+    pub request_bytes: u32,
+    /// Response on the wire above TCP, bytes: headers and any data.
+    pub response_bytes: u32,
+    /// The client began to issue the operation (start line of the ring).
+    pub start: Stamp,
+    /// The request left the client (client's transmit capture point).
+    pub c1: Stamp,
+    /// The request reached the server (server's receive capture point).
+    pub s1: Stamp,
+    /// The response left the server.
+    pub s2: Stamp,
+    /// The response reached the client.
+    pub c2: Stamp,
+    /// The client thread took the response (finish line of the ring).
+    pub finish: Stamp,
+}
+
+impl Op {
+    /// Whether all six points were observed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        [self.start, self.c1, self.s1, self.s2, self.c2, self.finish].iter().all(|s| s.is_known())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_stamp_subtracts_to_nothing() {
+        assert_eq!(Stamp::at(5).since(Stamp::MISSING), None);
+        assert_eq!(Stamp::MISSING.since(Stamp::at(5)), None);
+        assert_eq!(Stamp::at(5).since(Stamp::at(7)), Some(-2));
+    }
+}
