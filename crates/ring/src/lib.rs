@@ -9,8 +9,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bound;
 pub mod op;
 pub mod sighting;
+pub mod split;
+pub mod stage;
+pub mod units;
+pub mod wire;
 
+pub use bound::Bound;
 pub use op::{Op, OpKind, Stamp};
 pub use sighting::{Hole, HoleReason, Lap, Sighting};
+pub use split::{Split, StartLatencies};
+pub use stage::{CpuSharing, ServiceTimes, Term};
+pub use wire::Wire;
