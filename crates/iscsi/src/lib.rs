@@ -1,1 +1,27 @@
-//! Placeholder.
+//! iSCSI (RFC 7143): PDUs, text keys, the login and the full feature phase of both sides.
+//!
+//! No I/O and no clock: bytes and PDUs come in as arguments, PDUs and what is to be done go out. That is
+//! what makes the protocol testable byte by byte.
+
+#![forbid(unsafe_code)]
+
+pub mod bhs;
+pub mod fault;
+pub mod frame;
+pub mod initiator;
+pub mod login;
+pub mod opcode;
+pub mod parameters;
+pub mod pdu;
+pub mod status;
+pub mod target;
+pub mod task_management;
+pub mod text;
+pub mod transmit;
+pub mod write_task;
+
+pub use bhs::{BHS_BYTES, Bhs, NO_TAG};
+pub use fault::Fault;
+pub use frame::{Frame, Framer};
+pub use parameters::{Parameters, Wishes};
+pub use transmit::TransmitBuffer;

@@ -1,0 +1,71 @@
+//! What can be wrong with what a peer sends.
+
+use thiserror::Error;
+
+/// A violation after which a connection cannot go on. The peer gets what the RFC provides (a Reject or a
+/// login status) where it still can, then the connection is closed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// A data segment longer than the receiver declared.
+    #[error(
+        "PDU with opcode {opcode:#04x} announces {bytes} bytes of data, {allowed} are allowed (MaxRecvDataSegmentLength)"
+    )]
+    DataSegmentTooLong {
+        /// Of the offending PDU.
+        opcode: u8,
+        /// What its header announces.
+        bytes: usize,
+        /// What was declared.
+        allowed: usize,
+    },
+    /// The text keys cannot be read.
+    #[error("text keys: {0}")]
+    Text(#[from] crate::text::TextError),
+    /// A PDU that has no place in the present phase.
+    #[error("opcode {opcode:#04x} is not allowed in the {phase} phase")]
+    OutOfPhase {
+        /// Of the offending PDU.
+        opcode: u8,
+        /// Where the connection is.
+        phase: &'static str,
+    },
+    /// Commands arrive with a gap in CmdSN, which one connection can never fill.
+    #[error(
+        "CmdSN {got} arrived where {expected} was due; a single connection delivers in order (RFC 7143 4.2.2.1)"
+    )]
+    CommandGap {
+        /// What arrived.
+        got: u32,
+        /// What was due.
+        expected: u32,
+    },
+    /// The peer broke another rule.
+    #[error("{what} ({section})")]
+    Protocol {
+        /// What it did.
+        what: &'static str,
+        /// The rule, as "RFC 7143 n.n".
+        section: &'static str,
+    },
+    /// The target refused the login.
+    #[error("login refused: {0}")]
+    LoginRefused(crate::login::Status),
+}
+
+/// Reason codes of a Reject (RFC 7143 11.17.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RejectReason {
+    /// SNACK that cannot be honoured.
+    SnackReject = 0x03,
+    /// Protocol error.
+    ProtocolError = 0x04,
+    /// Command (opcode) not supported.
+    CommandNotSupported = 0x05,
+    /// Too many immediate commands.
+    ImmediateCommandReject = 0x06,
+    /// Task in progress.
+    TaskInProgress = 0x07,
+    /// Invalid PDU field.
+    InvalidPduField = 0x09,
+}

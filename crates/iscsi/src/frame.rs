@@ -1,0 +1,98 @@
+//! Cutting a byte stream into PDUs.
+
+use crate::bhs::{BHS_BYTES, Bhs, padding};
+use crate::fault::Fault;
+
+/// One PDU as it lies in the receive buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// The basic header.
+    pub bhs: Bhs,
+    /// Additional header segments, as received.
+    pub ahs: &'a [u8],
+    /// The data segment, without padding.
+    pub data: &'a [u8],
+    /// All bytes of the PDU on the stream, padding included.
+    pub total_bytes: usize,
+}
+
+/// Finds PDU boundaries; holds what bounds them.
+#[derive(Clone, Copy, Debug)]
+pub struct Framer {
+    /// Largest data segment that the peer may send, bytes: the declared MaxRecvDataSegmentLength.
+    pub max_data_bytes: usize,
+}
+
+impl Framer {
+    /// The PDU at the beginning of `bytes`.
+    ///
+    /// `Ok(Err(n))`: not whole yet, `n` bytes from the beginning are needed to go on.
+    ///
+    /// # Errors
+    /// When the header announces more than the peer may send: the stream cannot be followed any more.
+    #[inline]
+    pub fn next<'a>(&self, bytes: &'a [u8]) -> Result<Result<Frame<'a>, usize>, Fault> {
+        let Some((header, rest)) = bytes.split_first_chunk::<BHS_BYTES>() else {
+            return Ok(Err(BHS_BYTES));
+        };
+        let bhs = Bhs(*header);
+        let (ahs_bytes, data_bytes) = (bhs.ahs_bytes(), bhs.data_bytes());
+        if data_bytes > self.max_data_bytes {
+            return Err(Fault::DataSegmentTooLong {
+                opcode: bhs.opcode(),
+                bytes: data_bytes,
+                allowed: self.max_data_bytes,
+            });
+        }
+        let total_bytes = BHS_BYTES + ahs_bytes + data_bytes + padding(data_bytes);
+        if bytes.len() < total_bytes {
+            return Ok(Err(total_bytes));
+        }
+        let (ahs, rest) = rest.split_at(ahs_bytes);
+        Ok(Ok(Frame { bhs, ahs, data: &rest[..data_bytes], total_bytes }))
+    }
+
+    /// The longest PDU that passes, bytes; a receive buffer of this size always makes progress.
+    #[must_use]
+    pub fn longest_pdu(&self) -> usize {
+        BHS_BYTES + 255 * 4 + self.max_data_bytes + padding(self.max_data_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_pdu_is_cut_with_its_padding() {
+        let framer = Framer { max_data_bytes: 8192 };
+        let mut bhs = Bhs::new(0x04);
+        bhs.set_data_bytes(5);
+        let mut stream = bhs.0.to_vec();
+        stream.extend_from_slice(b"A=1\0\0...");
+        assert_eq!(framer.next(&stream[..20]).unwrap().unwrap_err(), 48);
+        assert_eq!(framer.next(&stream[..55]).unwrap().unwrap_err(), 56);
+        let frame = framer.next(&stream).unwrap().unwrap();
+        assert_eq!((frame.data, frame.total_bytes), (&b"A=1\0\0"[..], 56));
+    }
+
+    #[test]
+    fn a_segment_longer_than_declared_is_a_fault() {
+        let mut bhs = Bhs::new(0x01);
+        bhs.set_data_bytes(8193);
+        assert!(Framer { max_data_bytes: 8192 }.next(&bhs.0).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_can_panic_or_pass_the_bound(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let framer = Framer { max_data_bytes: 256 };
+            if let Ok(Ok(frame)) = framer.next(&bytes) {
+                prop_assert!(frame.total_bytes <= bytes.len());
+                prop_assert!(frame.total_bytes <= framer.longest_pdu());
+            }
+        }
+    }
+}

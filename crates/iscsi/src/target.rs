@@ -1,0 +1,620 @@
+//! The target's half of the full feature phase: order of commands, data phases, responses.
+//!
+//! Frames come in, PDUs are appended to a [`TransmitBuffer`], and what needs the SCSI layer or the store
+//! comes back as [`Incoming`]. It does no I/O.
+
+use std::collections::HashMap;
+
+use crate::bhs::{BHS_BYTES, Bhs, NO_TAG, padding};
+use crate::fault::{Fault, RejectReason};
+use crate::frame::Frame;
+use crate::login::SessionType;
+use crate::login::target::LoggedIn;
+use crate::parameters::Parameters;
+use crate::pdu::{
+    AsyncMessage, DataIn, DataOut, LogoutRequest, LogoutResponse, NopIn, NopOut, R2t, Reject, ScsiCommand,
+    ScsiResponse, TaskManagementRequest, TaskManagementResponse, TextRequest, TextResponse,
+};
+use crate::task_management;
+use crate::text::Gathered;
+use crate::transmit::TransmitBuffer;
+use crate::write_task::{DataFault, WriteTask};
+use crate::{opcode, status};
+
+/// What a frame asks of the layers above.
+#[derive(Debug)]
+pub enum Incoming<'a> {
+    /// Answered here, or to be ignored.
+    Nothing,
+    /// A command to be planned; `data` is its immediate data.
+    Command {
+        /// The command.
+        command: ScsiCommand,
+        /// Immediate data.
+        data: &'a [u8],
+    },
+    /// Data of a write in progress, to go to the store at `store_offset`; then call
+    /// [`TargetConnection::data_taken`].
+    Data {
+        /// The task's tag.
+        tag: u32,
+        /// Where it goes, bytes.
+        store_offset: u64,
+        /// The data; empty when all of it lies beyond the transfer.
+        data: &'a [u8],
+        /// The logical unit.
+        lun: [u8; 8],
+    },
+    /// A task management function to be judged; answer with
+    /// [`TargetConnection::respond_task_management`].
+    TaskManagement(TaskManagementRequest),
+    /// A whole text request; answer with [`TargetConnection::respond_text`].
+    Text {
+        /// The request that ended it.
+        request: TextRequest,
+        /// Its keys.
+        text: Vec<u8>,
+    },
+    /// The response was appended: close when it is sent.
+    LoggedOut,
+}
+
+/// What to do with a write command's immediate data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBegun {
+    /// How many bytes of the immediate data go to the store.
+    pub useful_bytes: usize,
+    /// Whether that is all the data: write it, then call [`TargetConnection::respond_write`].
+    pub complete: bool,
+}
+
+/// A connection in the full feature phase.
+#[derive(Debug)]
+pub struct TargetConnection {
+    parameters: Parameters,
+    session_type: SessionType,
+    cid: u16,
+    window: u32,
+    exp_cmd_sn: u32,
+    stat_sn: u32,
+    tasks: HashMap<u32, WriteTask>,
+    next_transfer_tag: u32,
+    gathered: Gathered,
+    /// Text still to be sent, and the tag under which it is asked for.
+    unsent_text: Option<(u32, Vec<u8>)>,
+}
+
+impl TargetConnection {
+    /// A connection whose login has ended; `window` (at least 1) commands may be in flight.
+    #[must_use]
+    pub fn new(login: &LoggedIn, window: u32) -> Self {
+        Self {
+            parameters: login.parameters.clone(),
+            session_type: login.session_type,
+            cid: login.cid,
+            window: window.max(1),
+            exp_cmd_sn: login.exp_cmd_sn,
+            stat_sn: login.stat_sn,
+            tasks: HashMap::new(),
+            next_transfer_tag: 0,
+            gathered: Gathered::default(),
+            unsent_text: None,
+        }
+    }
+
+    /// What was negotiated.
+    #[must_use]
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Writes whose data has not all come.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Takes one PDU.
+    ///
+    /// # Errors
+    /// When the connection cannot go on; a Reject was appended where the RFC has one.
+    #[inline]
+    pub fn receive<'a>(
+        &mut self,
+        frame: &Frame<'a>,
+        out: &mut TransmitBuffer,
+    ) -> Result<Incoming<'a>, Fault> {
+        let bhs = &frame.bhs;
+        match bhs.opcode() {
+            opcode::initiator::SCSI_COMMAND => {
+                let command = ScsiCommand::read(bhs);
+                if !self.in_order(command.immediate, command.cmd_sn)? {
+                    return Ok(Incoming::Nothing);
+                }
+                if self.session_type == SessionType::Discovery {
+                    self.reject(RejectReason::ProtocolError, bhs, out);
+                    return Err(Fault::OutOfPhase { opcode: bhs.opcode(), phase: "discovery" });
+                }
+                if self.tasks.contains_key(&command.tag) {
+                    self.reject(RejectReason::TaskInProgress, bhs, out);
+                    return Ok(Incoming::Nothing);
+                }
+                Ok(Incoming::Command { command, data: frame.data })
+            }
+            opcode::initiator::DATA_OUT => Ok(self.data_out(&DataOut::read(bhs), frame.data, out)),
+            opcode::initiator::NOP_OUT => {
+                let nop = NopOut::read(bhs);
+                if self.in_order(nop.immediate, nop.cmd_sn)? && nop.tag != NO_TAG {
+                    self.nop_in(&nop, frame.data, out);
+                }
+                Ok(Incoming::Nothing)
+            }
+            opcode::initiator::TASK_MANAGEMENT => {
+                let request = TaskManagementRequest::read(bhs);
+                if !self.in_order(request.immediate, request.cmd_sn)? {
+                    return Ok(Incoming::Nothing);
+                }
+                Ok(Incoming::TaskManagement(request))
+            }
+            opcode::initiator::TEXT => self.text(&TextRequest::read(bhs), frame.data, out),
+            opcode::initiator::LOGOUT => {
+                let request = LogoutRequest::read(bhs);
+                if !self.in_order(request.immediate, request.cmd_sn)? {
+                    return Ok(Incoming::Nothing);
+                }
+                Ok(self.logout(&request, out))
+            }
+            opcode::initiator::LOGIN => {
+                self.reject(RejectReason::ProtocolError, bhs, out);
+                Err(Fault::OutOfPhase { opcode: bhs.opcode(), phase: "full feature" })
+            }
+            opcode::initiator::SNACK => {
+                self.reject(RejectReason::SnackReject, bhs, out);
+                Ok(Incoming::Nothing)
+            }
+            _ => {
+                self.reject(RejectReason::CommandNotSupported, bhs, out);
+                Ok(Incoming::Nothing)
+            }
+        }
+    }
+
+    /// Whether a command is the one due (RFC 7143 4.2.2.1). Commands outside the window are ignored.
+    #[inline]
+    fn in_order(&mut self, immediate: bool, cmd_sn: u32) -> Result<bool, Fault> {
+        if immediate {
+            return Ok(true);
+        }
+        match cmd_sn.wrapping_sub(self.exp_cmd_sn) {
+            0 if self.open_window() > 0 => {
+                self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
+                Ok(true)
+            }
+            ahead if ahead < self.open_window() => {
+                Err(Fault::CommandGap { got: cmd_sn, expected: self.exp_cmd_sn })
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// How many commands may still come: unfinished writes keep their places.
+    fn open_window(&self) -> u32 {
+        self.window.saturating_sub(self.tasks.len() as u32)
+    }
+
+    fn max_cmd_sn(&self) -> u32 {
+        self.exp_cmd_sn.wrapping_add(self.open_window()).wrapping_sub(1)
+    }
+
+    /// The StatSN of a response that carries status.
+    fn next_stat_sn(&mut self) -> u32 {
+        let stat_sn = self.stat_sn;
+        self.stat_sn = stat_sn.wrapping_add(1);
+        stat_sn
+    }
+
+    /// Answers a command that ends with data for the initiator and GOOD status. `length` is what the CDB
+    /// transfers; `read` fills the given bytes of the data from the given offset on, all of them.
+    ///
+    /// # Errors
+    /// The reader's error; what was not yet complete is taken back, so that a status with sense can follow.
+    #[inline]
+    pub fn respond_read<E>(
+        &mut self,
+        command: &ScsiCommand,
+        length: u64,
+        out: &mut TransmitBuffer,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), ReadFailed<E>> {
+        let expected = if command.read { command.expected_bytes } else { 0 };
+        let transfer = length.min(u64::from(expected)) as u32;
+        if transfer == 0 {
+            self.respond_status(command, status::GOOD, &[], length, 0, out);
+            return Ok(());
+        }
+        let (mut at, mut data_sn, mut burst_left) = (0_u32, 0_u32, self.parameters.max_burst_bytes);
+        while at < transfer {
+            let bytes = (transfer - at).min(self.parameters.max_send_bytes).min(burst_left);
+            burst_left -= bytes;
+            let last = at + bytes == transfer;
+            let total = BHS_BYTES + bytes as usize + padding(bytes as usize);
+            let pdu = out.claim(total);
+            let (header, rest) = pdu.split_at_mut(BHS_BYTES);
+            let (data, pad) = rest.split_at_mut(bytes as usize);
+            if let Err(error) = read(u64::from(at), data) {
+                out.unclaim(total);
+                return Err(ReadFailed { error, data_pdus: data_sn });
+            }
+            pad.fill(0);
+            let mut data_in = DataIn {
+                is_final: last || burst_left == 0,
+                tag: command.tag,
+                transfer_tag: NO_TAG,
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn(),
+                data_sn,
+                buffer_offset: at,
+                ..DataIn::default()
+            };
+            if last {
+                data_in.has_status = true;
+                data_in.stat_sn = self.next_stat_sn();
+                (data_in.overflow, data_in.underflow, data_in.residual_bytes) = residual(length, expected);
+            }
+            let mut bhs = data_in.write();
+            bhs.set_data_bytes(bytes as usize);
+            header.copy_from_slice(&bhs.0);
+            at += bytes;
+            data_sn += 1;
+            if burst_left == 0 {
+                burst_left = self.parameters.max_burst_bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a command that ends with status and perhaps sense data. `length` is what the CDB would have
+    /// transferred, for the residual count; `data_pdus` what was sent before (ExpDataSN).
+    pub fn respond_status(
+        &mut self,
+        command: &ScsiCommand,
+        status: u8,
+        sense: &[u8],
+        length: u64,
+        data_pdus: u32,
+        out: &mut TransmitBuffer,
+    ) {
+        let expected = if command.read || command.write_data { command.expected_bytes } else { 0 };
+        let moved = if status == status::GOOD { length } else { 0 };
+        let (overflow, underflow, residual_bytes) = residual(moved, expected);
+        let response = ScsiResponse {
+            overflow,
+            underflow,
+            status,
+            tag: command.tag,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            exp_data_sn: data_pdus,
+            residual_bytes,
+            ..ScsiResponse::default()
+        };
+        // The data segment is the length of the sense data, then the sense data (RFC 7143 11.4.7).
+        let mut segment = Vec::new();
+        if !sense.is_empty() {
+            segment.extend_from_slice(&(sense.len() as u16).to_be_bytes());
+            segment.extend_from_slice(sense);
+        }
+        append(out, response.write(), &segment);
+    }
+
+    /// Begins the data phase of a write: R2Ts are appended as needed.
+    ///
+    /// # Errors
+    /// When the initiator sent more unsolicited data than agreed; the command was answered then.
+    pub fn begin_write(
+        &mut self,
+        command: &ScsiCommand,
+        immediate_bytes: usize,
+        store_offset: u64,
+        cdb_bytes: u64,
+        out: &mut TransmitBuffer,
+    ) -> Result<WriteBegun, DataFault> {
+        match WriteTask::begin(*command, immediate_bytes, store_offset, cdb_bytes, &self.parameters) {
+            Ok(task) => {
+                let begun = WriteBegun {
+                    useful_bytes: task.useful(0, immediate_bytes),
+                    complete: task.is_complete(),
+                };
+                if !begun.complete {
+                    self.tasks.insert(command.tag, task);
+                    self.solicit(command.tag, out);
+                }
+                Ok(begun)
+            }
+            Err(fault) => {
+                self.fail_data(command, fault, 0, out);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Answers a write whose data came whole with the command.
+    pub fn respond_write(&mut self, command: &ScsiCommand, cdb_bytes: u64, out: &mut TransmitBuffer) {
+        self.respond_status(command, status::GOOD, &[], cdb_bytes, 0, out);
+    }
+
+    /// Notes that the data of an [`Incoming::Data`] was written, or with which sense it was not. Appends the
+    /// R2Ts that became possible, or the response when the data phase is over; true then.
+    pub fn data_taken(&mut self, tag: u32, outcome: Result<(), Vec<u8>>, out: &mut TransmitBuffer) -> bool {
+        let Some(task) = self.tasks.get_mut(&tag) else { return false };
+        if let Err(sense) = outcome {
+            // The first failure is the one to report.
+            task.failure.get_or_insert(sense);
+        }
+        if !task.is_complete() {
+            self.solicit(tag, out);
+            return false;
+        }
+        if let Some(task) = self.tasks.remove(&tag) {
+            let (status, sense) = match &task.failure {
+                None => (status::GOOD, &[][..]),
+                Some(sense) => (status::CHECK_CONDITION, sense.as_slice()),
+            };
+            self.respond_status(&task.command, status, sense, task.cdb_bytes, task.r2ts(), out);
+        }
+        true
+    }
+
+    fn data_out<'a>(&mut self, pdu: &DataOut, data: &'a [u8], out: &mut TransmitBuffer) -> Incoming<'a> {
+        // Data of a task that is gone (refused, aborted) is still on its way: drop it.
+        let Some(task) = self.tasks.get_mut(&pdu.tag) else { return Incoming::Nothing };
+        if let Err(fault) = task.data(pdu, data.len()) {
+            if let Some(task) = self.tasks.remove(&pdu.tag) {
+                self.fail_data(&task.command, fault, task.r2ts(), out);
+            }
+            return Incoming::Nothing;
+        }
+        Incoming::Data {
+            tag: pdu.tag,
+            store_offset: task.store_offset + u64::from(pdu.buffer_offset),
+            data: &data[..task.useful(pdu.buffer_offset, data.len())],
+            lun: task.command.lun,
+        }
+    }
+
+    fn fail_data(
+        &mut self,
+        command: &ScsiCommand,
+        fault: DataFault,
+        data_pdus: u32,
+        out: &mut TransmitBuffer,
+    ) {
+        let (asc, ascq) = fault.sense();
+        let sense = status::aborted_command_sense(asc, ascq);
+        self.respond_status(command, status::CHECK_CONDITION, &sense, 0, data_pdus, out);
+    }
+
+    fn solicit(&mut self, tag: u32, out: &mut TransmitBuffer) {
+        let (stat_sn, exp_cmd_sn, max_cmd_sn) = (self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn());
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
+        while let Some(wanted) = task.solicit(&self.parameters, &mut self.next_transfer_tag) {
+            let r2t = R2t {
+                lun: task.command.lun,
+                tag,
+                transfer_tag: wanted.transfer_tag,
+                stat_sn,
+                exp_cmd_sn,
+                max_cmd_sn,
+                r2t_sn: wanted.r2t_sn,
+                buffer_offset: wanted.buffer_offset,
+                desired_bytes: wanted.desired_bytes,
+            };
+            append(out, r2t.write(), &[]);
+        }
+    }
+
+    /// Drops the writes in progress that `aborts` chooses (by tag and LUN), without a response; how many.
+    pub fn abort(&mut self, mut aborts: impl FnMut(u32, [u8; 8]) -> bool) -> usize {
+        let before = self.tasks.len();
+        self.tasks.retain(|&tag, task| !aborts(tag, task.command.lun));
+        before - self.tasks.len()
+    }
+
+    /// Answers a task management function.
+    pub fn respond_task_management(
+        &mut self,
+        request: &TaskManagementRequest,
+        response: task_management::Response,
+        out: &mut TransmitBuffer,
+    ) {
+        let response = TaskManagementResponse {
+            response: response as u8,
+            tag: request.tag,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+        };
+        append(out, response.write(), &[]);
+    }
+
+    fn nop_in(&mut self, nop: &NopOut, data: &[u8], out: &mut TransmitBuffer) {
+        let pdu = NopIn {
+            lun: nop.lun,
+            tag: nop.tag,
+            transfer_tag: NO_TAG,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+        };
+        let data = &data[..data.len().min(self.parameters.max_send_bytes as usize)];
+        append(out, pdu.write(), data);
+    }
+
+    /// Asks the initiator for a sign of life.
+    pub fn ping(&mut self, out: &mut TransmitBuffer) {
+        let pdu = NopIn {
+            tag: NO_TAG,
+            transfer_tag: self.next_transfer_tag,
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            ..NopIn::default()
+        };
+        append(out, pdu.write(), &[]);
+    }
+
+    /// Tells the initiator that the target will drop all connections of the session.
+    pub fn announce_drop(&mut self, out: &mut TransmitBuffer) {
+        let pdu = AsyncMessage {
+            tag: NO_TAG,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            event: 3,
+            parameter2: self.parameters.time2wait,
+            ..AsyncMessage::default()
+        };
+        append(out, pdu.write(), &[]);
+    }
+
+    fn text<'a>(
+        &mut self,
+        request: &TextRequest,
+        segment: &[u8],
+        out: &mut TransmitBuffer,
+    ) -> Result<Incoming<'a>, Fault> {
+        if !self.in_order(request.immediate, request.cmd_sn)? {
+            return Ok(Incoming::Nothing);
+        }
+        if request.transfer_tag != NO_TAG && segment.is_empty() && !request.continues {
+            // The initiator asks for the rest of a long answer.
+            match self.unsent_text.take() {
+                Some((tag, rest)) if tag == request.transfer_tag => self.send_text(request, rest, out),
+                _ => self.reject(RejectReason::InvalidPduField, &request.write(), out),
+            }
+            return Ok(Incoming::Nothing);
+        }
+        self.gathered.add(segment)?;
+        if request.continues {
+            if request.is_final {
+                self.gathered.take();
+                self.reject(RejectReason::ProtocolError, &request.write(), out);
+                return Ok(Incoming::Nothing);
+            }
+            let tag = self.fresh_transfer_tag();
+            self.text_response(request, tag, false, false, &[], out);
+            return Ok(Incoming::Nothing);
+        }
+        self.unsent_text = None;
+        Ok(Incoming::Text { request: *request, text: self.gathered.take() })
+    }
+
+    /// Answers a text request; a long answer is spread over as many responses as the initiator asks for.
+    pub fn respond_text(&mut self, request: &TextRequest, answer: Vec<u8>, out: &mut TransmitBuffer) {
+        self.send_text(request, answer, out);
+    }
+
+    fn send_text(&mut self, request: &TextRequest, mut answer: Vec<u8>, out: &mut TransmitBuffer) {
+        let most = self.parameters.max_send_bytes as usize;
+        if answer.len() > most {
+            let rest = answer.split_off(most);
+            let tag = self.fresh_transfer_tag();
+            self.unsent_text = Some((tag, rest));
+            self.text_response(request, tag, false, true, &answer, out);
+        } else {
+            let tag = if request.is_final { NO_TAG } else { self.fresh_transfer_tag() };
+            self.text_response(request, tag, request.is_final, false, &answer, out);
+        }
+    }
+
+    fn text_response(
+        &mut self,
+        request: &TextRequest,
+        transfer_tag: u32,
+        is_final: bool,
+        continues: bool,
+        text: &[u8],
+        out: &mut TransmitBuffer,
+    ) {
+        let response = TextResponse {
+            is_final,
+            continues,
+            lun: request.lun,
+            tag: request.tag,
+            transfer_tag,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+        };
+        append(out, response.write(), text);
+    }
+
+    fn fresh_transfer_tag(&mut self) -> u32 {
+        let tag = self.next_transfer_tag;
+        self.next_transfer_tag = if tag + 1 == NO_TAG { 0 } else { tag + 1 };
+        tag
+    }
+
+    fn logout<'a>(&mut self, request: &LogoutRequest, out: &mut TransmitBuffer) -> Incoming<'a> {
+        // 0: the session; 1: the named connection; 2: a connection for recovery, which level 0 has not.
+        let outcome = match request.reason_byte & 0x7f {
+            0 => 0,
+            1 if request.cid == self.cid => 0,
+            1 => 1,
+            _ => 2,
+        };
+        let response = LogoutResponse {
+            response: outcome,
+            tag: request.tag,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            time2wait: self.parameters.time2wait,
+            time2retain: 0,
+        };
+        append(out, response.write(), &[]);
+        if outcome == 0 { Incoming::LoggedOut } else { Incoming::Nothing }
+    }
+
+    /// Appends a Reject that carries the header complained of.
+    pub fn reject(&mut self, reason: RejectReason, offender: &Bhs, out: &mut TransmitBuffer) {
+        let pdu = Reject {
+            reason: reason as u8,
+            tag: NO_TAG,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            ..Reject::default()
+        };
+        append(out, pdu.write(), &offender.0);
+    }
+}
+
+/// A read that failed after some Data-In PDUs were made.
+#[derive(Debug)]
+pub struct ReadFailed<E> {
+    /// Why.
+    pub error: E,
+    /// How many Data-In PDUs precede the status: its ExpDataSN.
+    pub data_pdus: u32,
+}
+
+/// Overflow, underflow and count (RFC 7143 11.4.5): what the command would move against what the initiator
+/// expects.
+fn residual(length: u64, expected: u32) -> (bool, bool, u32) {
+    let expected = u64::from(expected);
+    let count = u32::try_from(length.abs_diff(expected)).unwrap_or(u32::MAX);
+    (length > expected, length < expected, count)
+}
+
+/// Appends a PDU with its padded data segment.
+fn append(out: &mut TransmitBuffer, mut bhs: Bhs, data: &[u8]) {
+    bhs.set_data_bytes(data.len());
+    out.extend(&bhs.0);
+    out.extend(data);
+    out.extend(&[0; 3][..padding(data.len())]);
+}
+
+#[cfg(test)]
+mod tests;
