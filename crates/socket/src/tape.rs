@@ -1,0 +1,170 @@
+//! Operations and kernel stamps of one connection, side by side.
+//!
+//! Where packets may not be captured, the kernel still says when the bytes of our own sockets passed:
+//! "everything up to byte n left (or came) at t". A tape keeps those marks and where in the two byte streams
+//! each operation's request and response end; together they are sightings.
+
+use std::collections::HashMap;
+
+use ring::{OpKind, Sighting, Stamp};
+
+/// Which end of the connection a tape was made at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Requests are sent, responses received.
+    Client,
+    /// Requests are received, responses sent.
+    Server,
+}
+
+/// Stream offsets and the times at which they passed, both ascending.
+#[derive(Clone, Debug, Default)]
+struct Marks {
+    marks: Vec<(u64, u64)>,
+}
+
+impl Marks {
+    fn add(&mut self, end: u64, ns: u64) {
+        // Stamps of one direction arrive in order; one that does not is older news.
+        if self.marks.last().is_none_or(|&(last, _)| end > last) {
+            self.marks.push((end, ns));
+        }
+    }
+
+    /// When the byte before `end` passed: the first mark that covers it.
+    fn stamp(&self, end: u64) -> Stamp {
+        let index = self.marks.partition_point(|&(covered, _)| covered < end);
+        self.marks.get(index).map_or(Stamp::MISSING, |&(_, ns)| Stamp::at(ns))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    sighting: Sighting,
+    request_end: u64,
+    response_end: Option<u64>,
+}
+
+/// The record of one connection.
+#[derive(Debug)]
+pub struct Tape {
+    side: Side,
+    received: Marks,
+    sent: Marks,
+    entries: Vec<Entry>,
+    open: HashMap<u32, usize>,
+    limit: usize,
+    /// Operations that came after the limit was reached.
+    pub over_limit: u64,
+}
+
+impl Tape {
+    /// A tape that keeps at most `limit` operations.
+    #[must_use]
+    pub fn new(side: Side, limit: usize) -> Self {
+        Self {
+            side,
+            received: Marks::default(),
+            sent: Marks::default(),
+            entries: Vec::new(),
+            open: HashMap::new(),
+            limit,
+            over_limit: 0,
+        }
+    }
+
+    /// Everything received up to byte `end` had come at `ns`.
+    pub fn received(&mut self, end: u64, ns: u64) {
+        if self.entries.len() < self.limit {
+            self.received.add(end, ns);
+        }
+    }
+
+    /// Everything sent up to byte `end` had left at `ns`.
+    pub fn sent(&mut self, end: u64, ns: u64) {
+        if self.entries.len() < self.limit {
+            self.sent.add(end, ns);
+        }
+    }
+
+    /// A request of `bytes` bytes that ends at `end` of its stream.
+    pub fn request(&mut self, tag: u32, kind: OpKind, data_bytes: u32, bytes: u32, end: u64) {
+        if self.entries.len() >= self.limit {
+            self.over_limit += 1;
+            return;
+        }
+        self.open.insert(tag, self.entries.len());
+        let sighting = Sighting { tag, kind, data_bytes, request_bytes: bytes, ..Sighting::default() };
+        self.entries.push(Entry { sighting, request_end: end, response_end: None });
+    }
+
+    /// The response of `bytes` bytes that ends at `end` of its stream.
+    pub fn response(&mut self, tag: u32, bytes: u32, end: u64) {
+        if let Some(entry) = self.open.remove(&tag).and_then(|index| self.entries.get_mut(index)) {
+            entry.response_end = Some(end);
+            entry.sighting.response_bytes = bytes;
+        }
+    }
+
+    /// The operations that ended, with the stamps of this side; `connection` numbers them.
+    #[must_use]
+    pub fn sightings(&self, connection: u32) -> Vec<Sighting> {
+        let (requests, responses) = match self.side {
+            Side::Client => (&self.sent, &self.received),
+            Side::Server => (&self.received, &self.sent),
+        };
+        self.entries
+            .iter()
+            .filter_map(|entry| {
+                Some(Sighting {
+                    connection,
+                    request: requests.stamp(entry.request_end),
+                    response: responses.stamp(entry.response_end?),
+                    ..entry.sighting
+                })
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_takes_the_first_mark_that_covers_its_last_byte() {
+        let mut tape = Tape::new(Side::Server, 10);
+        tape.request(7, OpKind::Read, 512, 48, 48);
+        tape.request(8, OpKind::Read, 512, 48, 96);
+        tape.received(96, 1000);
+        tape.response(7, 560, 560);
+        tape.response(8, 560, 1120);
+        tape.sent(560, 2000);
+        tape.sent(1120, 3000);
+        let seen = tape.sightings(5);
+        assert_eq!(seen.len(), 2);
+        assert_eq!((seen[0].request, seen[0].response), (Stamp::at(1000), Stamp::at(2000)));
+        assert_eq!((seen[1].request, seen[1].response), (Stamp::at(1000), Stamp::at(3000)));
+        assert_eq!(seen[1].connection, 5);
+    }
+
+    #[test]
+    fn what_has_no_mark_is_missing_and_what_has_no_response_is_absent() {
+        let mut tape = Tape::new(Side::Client, 10);
+        tape.request(1, OpKind::Write, 512, 560, 560);
+        tape.request(2, OpKind::Write, 512, 560, 1120);
+        tape.sent(560, 10);
+        tape.response(1, 48, 48);
+        let seen = tape.sightings(0);
+        assert_eq!(seen.len(), 1);
+        assert_eq!((seen[0].request, seen[0].response), (Stamp::at(10), Stamp::MISSING));
+    }
+
+    #[test]
+    fn a_full_tape_counts_what_it_does_not_keep() {
+        let mut tape = Tape::new(Side::Server, 1);
+        tape.request(1, OpKind::Read, 0, 48, 48);
+        tape.request(2, OpKind::Read, 0, 48, 96);
+        assert_eq!(tape.over_limit, 1);
+    }
+}
