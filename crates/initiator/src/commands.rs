@@ -1,0 +1,77 @@
+//! The few command descriptor blocks that a load generator needs (SPC-4, SBC-3).
+
+/// TEST UNIT READY.
+#[must_use]
+pub fn test_unit_ready() -> [u8; 16] {
+    [0; 16]
+}
+
+/// READ CAPACITY (16): SERVICE ACTION IN with action 10h, 32 bytes.
+#[must_use]
+pub fn read_capacity_16() -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[0] = 0x9e;
+    cdb[1] = 0x10;
+    cdb[13] = 32;
+    cdb
+}
+
+/// READ (10) or (16), WRITE (10) or (16): the shorter one where the address fits.
+#[must_use]
+#[inline]
+pub fn read_write(write: bool, lba: u64, blocks: u32) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    match (u32::try_from(lba), u16::try_from(blocks)) {
+        (Ok(lba), Ok(blocks)) => {
+            cdb[0] = if write { 0x2a } else { 0x28 };
+            cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+            cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+        }
+        _ => {
+            cdb[0] = if write { 0x8a } else { 0x88 };
+            cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+            cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+        }
+    }
+    cdb
+}
+
+/// The eight bytes that address a logical unit (SAM-5, single level: peripheral below 256, flat above).
+#[must_use]
+pub fn lun_field(lun: u16) -> [u8; 8] {
+    let [high, low] = lun.to_be_bytes();
+    if high == 0 { [0, low, 0, 0, 0, 0, 0, 0] } else { [0x40 | (high & 0x3f), low, 0, 0, 0, 0, 0, 0] }
+}
+
+/// Key, ASC and ASCQ of sense data in either format, as people write them.
+#[must_use]
+pub fn describe_sense(sense: &[u8]) -> String {
+    let code = |key: usize, asc: usize, ascq: usize| {
+        Some(format!("{:x}/{:02x}/{:02x}", sense.get(key)? & 0x0f, sense.get(asc)?, sense.get(ascq)?))
+    };
+    let text = match sense.first().map(|b| b & 0x7f) {
+        Some(0x70 | 0x71) => code(2, 12, 13),
+        Some(0x72 | 0x73) => code(1, 2, 3),
+        _ => None,
+    };
+    text.unwrap_or_else(|| "none".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shorter_command_is_used_where_it_fits() {
+        assert_eq!(read_write(false, 1, 1)[..9], [0x28, 0, 0, 0, 0, 1, 0, 0, 1]);
+        assert_eq!(read_write(true, 1 << 32, 1)[..14], [0x8a, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(read_write(false, 0, 65_536)[0], 0x88);
+    }
+
+    #[test]
+    fn sense_is_described_in_both_formats() {
+        assert_eq!(describe_sense(&[0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x21, 0]), "5/21/00");
+        assert_eq!(describe_sense(&[0x72, 5, 0x25, 0]), "5/25/00");
+        assert_eq!(describe_sense(&[]), "none");
+    }
+}

@@ -1,0 +1,575 @@
+//! One iSCSI session over one socket.
+
+use std::io::{self, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use iscsi::initiator::{Completion, Direction, Event, InitiatorConnection, Request};
+use iscsi::login::SessionType;
+use iscsi::login::initiator::{Identity, InitiatorLogin};
+use iscsi::{Framer, ReceiveBuffer, TransmitBuffer, Wishes};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, send};
+use ring::OpKind;
+use socket::options::TcpOptions;
+use socket::stamps::Stamps;
+use socket::tape::{Side, Tape};
+
+use crate::commands;
+use crate::error::InitiatorError;
+use crate::url::IscsiUrl;
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// InitiatorName.
+    pub initiator_name: String,
+    /// What to wish for in the login.
+    pub wishes: Wishes,
+    /// Socket options.
+    pub tcp: TcpOptions,
+    /// Longest wait for a connection or an answer.
+    pub patience: Duration,
+    /// Keep kernel stamps of up to this many operations.
+    pub stamp_operations: Option<usize>,
+    /// Distinguishes the sessions of one initiator.
+    pub session_number: u16,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            initiator_name: "iqn.2026-11.example.roundtrip:bench".to_owned(),
+            wishes: Wishes::default(),
+            tcp: TcpOptions { nodelay: true, congestion: None },
+            patience: Duration::from_secs(30),
+            stamp_operations: None,
+            session_number: 0,
+        }
+    }
+}
+
+/// The size of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Logical block length, bytes.
+    pub block_bytes: u32,
+}
+
+/// Unsent bytes above which no more answers are taken: a target cannot make us hold more.
+const UNSENT_BYTES_MAX: usize = 64 << 20;
+
+/// A session in its full feature phase.
+#[derive(Debug)]
+pub struct Session {
+    address: String,
+    socket: TcpStream,
+    /// The protocol's state.
+    pub(crate) connection: InitiatorConnection,
+    /// Bytes to be sent.
+    pub(crate) outgoing: TransmitBuffer,
+    incoming: ReceiveBuffer,
+    framer: Framer,
+    patience: Duration,
+    stamps: Option<Stamps>,
+    tape: Option<Tape>,
+    /// The logical unit that commands go to.
+    pub(crate) lun: [u8; 8],
+    /// The local TCP port: numbers the connection in records.
+    pub port: u16,
+}
+
+impl Session {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// When nobody answers, or the login fails.
+    pub fn open(url: &IscsiUrl, options: &SessionOptions) -> Result<Self, InitiatorError> {
+        Self::log_in(&url.host, url.port, SessionType::Normal, &url.iqn, url.lun, options)
+    }
+
+    /// Asks a portal which targets it has; each with its portals.
+    ///
+    /// # Errors
+    /// When nobody answers, or the discovery session fails.
+    pub fn discover(
+        host: &str,
+        port: u16,
+        options: &SessionOptions,
+    ) -> Result<Vec<Discovered>, InitiatorError> {
+        let mut session = Self::log_in(host, port, SessionType::Discovery, "", 0, options)?;
+        session.connection.text(b"SendTargets=All\0", &mut session.outgoing);
+        let mut answer = None;
+        while answer.is_none() {
+            session.exchange(|event| {
+                if let Event::Text(text) = event {
+                    answer = Some(text);
+                }
+                Ok(None)
+            })?;
+        }
+        let mut found: Vec<Discovered> = Vec::new();
+        let pairs = answer.unwrap_or_default();
+        for (key, value) in iscsi::text::parse(&pairs).map_err(|e| session.fault(e.into()))? {
+            match (key, found.last_mut()) {
+                ("TargetName", _) => found.push(Discovered { iqn: value.to_owned(), portals: Vec::new() }),
+                ("TargetAddress", Some(target)) => target.portals.push(value.to_owned()),
+                _ => {}
+            }
+        }
+        session.close()?;
+        Ok(found)
+    }
+
+    fn log_in(
+        host: &str,
+        port: u16,
+        session_type: SessionType,
+        iqn: &str,
+        lun: u16,
+        options: &SessionOptions,
+    ) -> Result<Self, InitiatorError> {
+        let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let socket = connect(host, port, &address, options)?;
+        let local_port = socket.local_addr().map_or(0, |a| a.port());
+        socket.set_read_timeout(Some(options.patience)).map_err(|source| InitiatorError::Socket {
+            address: address.clone(),
+            what: "setting the time limit",
+            source,
+        })?;
+        let [high, low] = options.session_number.to_be_bytes();
+        let [_, p2, p3, p4] = std::process::id().to_be_bytes();
+        let identity = Identity {
+            initiator_name: options.initiator_name.clone(),
+            target_name: iqn.to_owned(),
+            session_type,
+            // Type 10b, "random", qualified by process and session number, so that sessions do not reinstate
+            // each other (RFC 7143 11.12.5).
+            isid: [0x80 | (p2 & 0x3f), p3, p4, 0, high, low],
+        };
+        let framer = Framer { max_data_bytes: options.wishes.max_recv_bytes as usize };
+        let (mut outgoing, mut incoming) = (TransmitBuffer::new(), ReceiveBuffer::new());
+        let mut request = Vec::new();
+        let mut login = InitiatorLogin::begin(identity, &options.wishes, &mut request);
+        let established = loop {
+            outgoing.extend(&request);
+            request.clear();
+            let fault = |source| InitiatorError::Fault { address: address.clone(), source };
+            let mut stream = &socket;
+            let io = |what| move |source: io::Error| (what, source);
+            let step = (|| {
+                io::Write::write_all(&mut stream, outgoing.pending()).map_err(io("sending the login"))?;
+                outgoing.sent(outgoing.pending().len());
+                let whole = loop {
+                    match framer.next(incoming.unread()) {
+                        Ok(Ok(frame)) => break Ok(frame.total_bytes),
+                        Ok(Err(needed)) => {
+                            let count = io::Read::read(&mut stream, incoming.room(needed))
+                                .map_err(io("waiting for the login's answer"))?;
+                            if count == 0 {
+                                return Err((
+                                    "waiting for the login's answer",
+                                    ErrorKind::UnexpectedEof.into(),
+                                ));
+                            }
+                            incoming.came(count);
+                        }
+                        Err(source) => break Err(source),
+                    }
+                };
+                Ok(whole)
+            })()
+            .map_err(|(what, source)| InitiatorError::Socket {
+                address: address.clone(),
+                what,
+                source,
+            })?;
+            step.map_err(fault)?;
+            let done = match framer.next(incoming.unread()) {
+                Ok(Ok(frame)) => {
+                    let total = frame.total_bytes;
+                    let done = login.receive(&frame, &mut request).map_err(fault)?;
+                    incoming.take(total);
+                    done
+                }
+                _ => None,
+            };
+            if let Some(established) = done {
+                break established;
+            }
+        };
+        options.tcp.apply(&socket).map_err(|source| InitiatorError::Socket {
+            address: address.clone(),
+            what: "setting socket options",
+            source,
+        })?;
+        let (mut stamps, mut tape) = (None, None);
+        if let Some(limit) = options.stamp_operations {
+            // The login's answer acknowledged all that was sent, so the kernel's count begins right here.
+            let enabled =
+                Stamps::enable(&socket, outgoing.position()).map_err(|source| InitiatorError::Socket {
+                    address: address.clone(),
+                    what: "switching kernel stamps on",
+                    source,
+                })?;
+            stamps = Some(enabled);
+            tape = Some(Tape::new(Side::Client, limit));
+        }
+        Ok(Self {
+            address,
+            socket,
+            connection: InitiatorConnection::new(&established),
+            outgoing,
+            incoming,
+            framer,
+            patience: options.patience,
+            stamps,
+            tape,
+            lun: commands::lun_field(lun),
+            port: local_port,
+        })
+    }
+
+    /// How large the disk is.
+    ///
+    /// # Errors
+    /// When the command or the session fails.
+    pub fn capacity(&mut self) -> Result<Capacity, InitiatorError> {
+        // The first command of a session may meet a unit attention (power on, reset): clear it.
+        for _ in 0..8 {
+            if self.command(commands::test_unit_ready(), Direction::None)?.status == 0 {
+                break;
+            }
+        }
+        let reply = self.command(commands::read_capacity_16(), Direction::In(32))?;
+        let fields =
+            (reply.data.first_chunk::<8>(), reply.data.get(8..12).and_then(|b| b.first_chunk::<4>()));
+        match fields {
+            (Some(last), Some(length)) if reply.status == 0 => Ok(Capacity {
+                blocks: u64::from_be_bytes(*last).saturating_add(1),
+                block_bytes: u32::from_be_bytes(*length),
+            }),
+            _ => Err(InitiatorError::Command {
+                address: self.address.clone(),
+                command: "READ CAPACITY (16)",
+                status: reply.status,
+                sense: commands::describe_sense(&reply.sense),
+            }),
+        }
+    }
+
+    /// Issues one command and waits for its end. Data to be sent is zeros.
+    ///
+    /// # Errors
+    /// When the session fails; a command that ends with a bad status is a [`Reply`] all the same.
+    pub fn command(&mut self, cdb: [u8; 16], data: Direction) -> Result<Reply, InitiatorError> {
+        let request = Request { lun: self.lun, cdb, data, user: u32::MAX };
+        self.connection.issue(&request, &mut self.outgoing, |_, piece| piece.fill(0));
+        let (mut got, mut reply) = (Vec::new(), None);
+        while reply.is_none() {
+            self.exchange(|event| {
+                let end = match event {
+                    Event::Data { data, end, .. } => {
+                        got.extend_from_slice(data);
+                        end
+                    }
+                    Event::End(end) => Some(end),
+                    Event::Wanted { r2t, .. } => return Ok(Some(r2t)),
+                    _ => None,
+                };
+                if let Some(end) = end {
+                    reply = Some((end.status, end.sense.to_vec()));
+                }
+                Ok(None)
+            })?;
+        }
+        let (status, sense) = reply.unwrap_or_default();
+        Ok(Reply { status, data: got, sense })
+    }
+
+    /// Sends what waits, takes what comes (waiting for it if nothing is there) and hands over the events.
+    /// An R2T that `on_event` returns is answered with zeros.
+    fn exchange(
+        &mut self,
+        mut on_event: impl FnMut(Event<'_>) -> Result<Option<iscsi::pdu::R2t>, InitiatorError>,
+    ) -> Result<(), InitiatorError> {
+        self.flush()?;
+        self.receive()?;
+        while let Some(total) = self.whole_frame()? {
+            let frame = match self.framer.next(self.incoming.unread()) {
+                Ok(Ok(frame)) => frame,
+                _ => break,
+            };
+            let event = self
+                .connection
+                .receive(&frame, &mut self.outgoing)
+                .map_err(|source| InitiatorError::Fault { address: self.address.clone(), source })?;
+            if let Event::Rejected(reason) = event {
+                return Err(InitiatorError::Rejected { address: self.address.clone(), reason });
+            }
+            if let Some(r2t) = on_event(event)? {
+                self.connection.send_data(&r2t, &mut self.outgoing, |_, piece| piece.fill(0));
+            }
+            self.incoming.take(total);
+        }
+        Ok(())
+    }
+
+    /// Length of the PDU at the front, once it is whole.
+    fn whole_frame(&self) -> Result<Option<usize>, InitiatorError> {
+        match self.framer.next(self.incoming.unread()) {
+            Ok(Ok(frame)) => Ok(Some(frame.total_bytes)),
+            Ok(Err(_)) => Ok(None),
+            Err(source) => Err(self.fault(source)),
+        }
+    }
+
+    /// Appends a command to the outgoing bytes.
+    ///
+    /// # Errors
+    /// How many commands are in flight, when the target takes no more.
+    #[inline]
+    pub(crate) fn issue(
+        &mut self,
+        request: &Request,
+        kind: OpKind,
+        fill: impl FnMut(u32, &mut [u8]),
+    ) -> Result<(), usize> {
+        let before = self.outgoing.position();
+        let tag =
+            self.connection.issue(request, &mut self.outgoing, fill).ok_or(self.connection.in_flight())?;
+        if let Some(tape) = &mut self.tape {
+            let data_bytes = match request.data {
+                Direction::None => 0,
+                Direction::In(bytes) | Direction::Out(bytes) => bytes,
+            };
+            let end = self.outgoing.position();
+            tape.request(tag, kind, data_bytes, (end - before) as u32, end);
+        }
+        Ok(())
+    }
+
+    /// Takes the next event out of what has been received; nothing when no whole PDU is left. `consume` sees
+    /// the event before its bytes are given up; PDUs that answer it are appended to the outgoing bytes.
+    #[inline]
+    pub(crate) fn next_event<T>(
+        &mut self,
+        consume: impl FnOnce(Event<'_>, &mut InitiatorConnection, &mut TransmitBuffer) -> T,
+    ) -> Result<Option<T>, InitiatorError> {
+        if self.outgoing.pending().len() > UNSENT_BYTES_MAX {
+            return Ok(None);
+        }
+        let frame = match self.framer.next(self.incoming.unread()) {
+            Ok(Ok(frame)) => frame,
+            Ok(Err(_)) => return Ok(None),
+            Err(source) => return Err(self.fault(source)),
+        };
+        let total = frame.total_bytes;
+        let end = self.incoming.position() + total as u64;
+        let event = self
+            .connection
+            .receive(&frame, &mut self.outgoing)
+            .map_err(|source| InitiatorError::Fault { address: self.address.clone(), source })?;
+        if let (Some(tape), Some(tag)) = (&mut self.tape, ended_tag(&event)) {
+            // Earlier Data-In PDUs of the same command are not counted: the tape needs where it ends.
+            tape.response(tag, total as u32, end);
+        }
+        let value = consume(event, &mut self.connection, &mut self.outgoing);
+        self.incoming.take(total);
+        Ok(Some(value))
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> Result<(), InitiatorError> {
+        while !self.outgoing.is_empty() {
+            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+            match send(self.socket.as_raw_fd(), self.outgoing.pending(), flags) {
+                Ok(count) => self.outgoing.sent(count),
+                Err(nix::errno::Errno::EAGAIN) => break,
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(self.socket_error("sending", error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something comes (or, while bytes wait to be sent, until the socket takes more), and takes
+    /// it.
+    #[inline]
+    pub(crate) fn receive(&mut self) -> Result<(), InitiatorError> {
+        let needed = match self.framer.next(self.incoming.unread()) {
+            Ok(Err(needed)) => needed,
+            Ok(Ok(frame)) => frame.total_bytes,
+            Err(source) => return Err(self.fault(source)),
+        };
+        if !self.outgoing.is_empty() || self.stamps.is_some() {
+            return self.receive_polled(needed);
+        }
+        let room = self.incoming.room(needed);
+        if room.is_empty() {
+            return Ok(());
+        }
+        let mut stream = &self.socket;
+        match io::Read::read(&mut stream, room) {
+            Ok(0) => Err(self.closed()),
+            Ok(count) => {
+                self.incoming.came(count);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(self.stalled()),
+            Err(error) => Err(self.socket_error("receiving", error)),
+        }
+    }
+
+    /// Receives with an eye on the other direction: unsent bytes, and the stamps of sent ones.
+    fn receive_polled(&mut self, needed: usize) -> Result<(), InitiatorError> {
+        let mut wanted = PollFlags::POLLIN;
+        if !self.outgoing.is_empty() {
+            wanted |= PollFlags::POLLOUT;
+        }
+        if self.outgoing.pending().len() > UNSENT_BYTES_MAX {
+            wanted = PollFlags::POLLOUT;
+        }
+        let patience = PollTimeout::try_from(self.patience).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.socket.as_fd(), wanted)];
+        match poll(&mut fds, patience) {
+            Ok(0) => return Err(self.stalled()),
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(self.socket_error("waiting", error.into())),
+        }
+        self.read_stamps()?;
+        if !wanted.contains(PollFlags::POLLIN) {
+            return self.flush();
+        }
+        let received = match Stamps::receive(&self.socket, self.incoming.room(needed)) {
+            Ok(received) if received.bytes == 0 && needed > self.incoming.unread().len() => {
+                return Err(self.closed());
+            }
+            Ok(received) => received,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return self.flush();
+            }
+            Err(error) => return Err(self.socket_error("receiving", error)),
+        };
+        self.incoming.came(received.bytes);
+        if let (Some(tape), Some(ns)) = (&mut self.tape, received.ns) {
+            tape.received(self.incoming.position() + self.incoming.unread().len() as u64, ns);
+        }
+        self.flush()
+    }
+
+    /// Reads the stamps of bytes that have left.
+    fn read_stamps(&mut self) -> Result<(), InitiatorError> {
+        if let (Some(stamps), Some(tape)) = (&mut self.stamps, &mut self.tape) {
+            stamps.sent(&self.socket, |end, ns| tape.sent(end, ns)).map_err(|source| {
+                InitiatorError::Socket {
+                    address: self.address.clone(),
+                    what: "reading kernel stamps",
+                    source,
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Logs out and waits for the answer; returns this side's sightings where stamps were kept.
+    ///
+    /// # Errors
+    /// When the session fails before the answer comes.
+    pub fn close(mut self) -> Result<Vec<ring::Sighting>, InitiatorError> {
+        self.connection.logout(&mut self.outgoing);
+        let mut out = false;
+        while !out {
+            match self.exchange(|event| {
+                out = out || event == Event::LoggedOut;
+                Ok(None)
+            }) {
+                // A target may close right after its answer, or instead of it.
+                Err(InitiatorError::Closed { in_flight: 0, .. }) => break,
+                other => other?,
+            }
+        }
+        self.read_stamps()?;
+        Ok(self.tape.as_ref().map(|tape| tape.sightings(self.port.into())).unwrap_or_default())
+    }
+
+    pub(crate) fn fault(&self, source: iscsi::Fault) -> InitiatorError {
+        InitiatorError::Fault { address: self.address.clone(), source }
+    }
+
+    pub(crate) fn rejected(&self, reason: u8) -> InitiatorError {
+        InitiatorError::Rejected { address: self.address.clone(), reason }
+    }
+
+    fn closed(&self) -> InitiatorError {
+        InitiatorError::Closed { address: self.address.clone(), in_flight: self.connection.in_flight() }
+    }
+
+    fn stalled(&self) -> InitiatorError {
+        InitiatorError::Stalled {
+            address: self.address.clone(),
+            waited: self.patience,
+            in_flight: self.connection.in_flight(),
+        }
+    }
+
+    fn socket_error(&self, what: &'static str, source: io::Error) -> InitiatorError {
+        InitiatorError::Socket { address: self.address.clone(), what, source }
+    }
+}
+
+/// A target that a portal names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovered {
+    /// TargetName.
+    pub iqn: String,
+    /// TargetAddress, each as `address:port,group`.
+    pub portals: Vec<String>,
+}
+
+/// The end of a single command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// SCSI status.
+    pub status: u8,
+    /// Data from the target.
+    pub data: Vec<u8>,
+    /// Sense data.
+    pub sense: Vec<u8>,
+}
+
+/// The tag of the command that an event ends.
+fn ended_tag(event: &Event<'_>) -> Option<u32> {
+    let end: Option<&Completion<'_>> = match event {
+        Event::Data { end, .. } => end.as_ref(),
+        Event::End(end) => Some(end),
+        _ => None,
+    };
+    end.map(|end| end.tag)
+}
+
+fn connect(
+    host: &str,
+    port: u16,
+    address: &str,
+    options: &SessionOptions,
+) -> Result<TcpStream, InitiatorError> {
+    let failed = |source| InitiatorError::Connect { address: address.to_owned(), source };
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for candidate in (host, port).to_socket_addrs().map_err(failed)? {
+        match TcpStream::connect_timeout(&candidate, options.patience) {
+            Ok(socket) => {
+                // Small requests during the login must not wait for each other either.
+                socket.set_nodelay(true).map_err(failed)?;
+                return Ok(socket);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}

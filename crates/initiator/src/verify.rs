@@ -1,0 +1,157 @@
+//! Data verification: every block written says which block it is and which writing of it, and carries a
+//! check over all of it. A read then finds lost, torn, misplaced and stale data.
+
+use std::collections::HashMap;
+
+/// What was found wrong with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Neither zeros nor a block that any run wrote: torn or damaged.
+    Damaged,
+    /// A whole block, but another one's.
+    Misplaced {
+        /// The block that it says it is.
+        found_lba: u64,
+    },
+    /// A whole block of the right place, but not the last writing of it.
+    Stale {
+        /// The writing expected.
+        expected: u32,
+        /// The writing found.
+        found: u32,
+    },
+    /// Zeros where something was written.
+    Lost,
+}
+
+/// Bytes of a block's stamp: seed, LBA, generation, check.
+const STAMP_BYTES: usize = 28;
+
+/// Fills a logical block: stamp first, then bytes that follow from it.
+pub fn fill_block(block: &mut [u8], seed: u64, lba: u64, generation: u32) {
+    let Some((stamp, body)) = block.split_first_chunk_mut::<STAMP_BYTES>() else { return };
+    let mut state = mix(seed ^ mix(lba) ^ mix(u64::from(generation) | 1 << 63));
+    for chunk in body.chunks_mut(8) {
+        state = mix(state);
+        let len = chunk.len();
+        chunk.copy_from_slice(&state.to_le_bytes()[..len]);
+    }
+    stamp[..8].copy_from_slice(&seed.to_le_bytes());
+    stamp[8..16].copy_from_slice(&lba.to_le_bytes());
+    stamp[16..20].copy_from_slice(&generation.to_le_bytes());
+    let check = check(&stamp[..20], body);
+    stamp[20..].copy_from_slice(&check.to_le_bytes());
+}
+
+/// splitmix64's finaliser: cheap, and every bit of the input matters.
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+fn check(head: &[u8], body: &[u8]) -> u64 {
+    [head, body].iter().flat_map(|part| part.chunks(8)).fold(0, |sum, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        mix(sum ^ u64::from_le_bytes(word))
+    })
+}
+
+/// What a run has written, to compare reads with.
+#[derive(Debug)]
+pub struct Ledger {
+    seed: u64,
+    generations: HashMap<u64, u32>,
+    limit: usize,
+}
+
+impl Ledger {
+    /// Most blocks a ledger follows; a run over more blocks verifies the first this many that it wrote.
+    pub const LIMIT: usize = 8 << 20;
+
+    /// An empty ledger; `seed` marks the blocks of this run.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, generations: HashMap::new(), limit: Self::LIMIT }
+    }
+
+    /// A write of block `lba` begins: its generation, to be given to [`fill_block`].
+    pub fn writing(&mut self, lba: u64) -> u32 {
+        if self.generations.len() >= self.limit && !self.generations.contains_key(&lba) {
+            return 1;
+        }
+        let generation = self.generations.entry(lba).or_insert(0);
+        *generation += 1;
+        *generation
+    }
+
+    /// Fills a block of this run with a generation.
+    pub fn fill(&self, block: &mut [u8], lba: u64, generation: u32) {
+        fill_block(block, self.seed, lba, generation);
+    }
+
+    /// The blocks written so far, ascending.
+    #[must_use]
+    pub fn written(&self) -> Vec<u64> {
+        let mut all: Vec<u64> = self.generations.keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Judges a block that was read while no write of it was in flight. Blocks that this run has not written
+    /// may hold anything that some run wrote there, or zeros.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn judge(&self, block: &[u8], lba: u64) -> Result<(), Mismatch> {
+        let expected = self.generations.get(&lba).copied();
+        if block.iter().all(|&b| b == 0) {
+            return if expected.is_some() { Err(Mismatch::Lost) } else { Ok(()) };
+        }
+        let Some((stamp, body)) = block.split_first_chunk::<STAMP_BYTES>() else { return Ok(()) };
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&stamp[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        if word(20) != check(&stamp[..20], body) {
+            return Err(Mismatch::Damaged);
+        }
+        if word(8) != lba {
+            return Err(Mismatch::Misplaced { found_lba: word(8) });
+        }
+        let found = word(16) as u32;
+        match expected {
+            Some(expected) if found != expected || word(0) != self.seed => {
+                Err(Mismatch::Stale { expected, found })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_wrong_data_is_told_apart() {
+        let mut ledger = Ledger::new(9);
+        let generation = ledger.writing(5);
+        let mut block = [0; 512];
+        ledger.fill(&mut block, 5, generation);
+        assert_eq!(ledger.judge(&block, 5), Ok(()));
+        assert_eq!(ledger.judge(&block, 6), Err(Mismatch::Misplaced { found_lba: 5 }));
+        assert_eq!(ledger.judge(&[0; 512], 5), Err(Mismatch::Lost));
+        assert_eq!(ledger.judge(&[0; 512], 6), Ok(()), "never written");
+        for at in [0, 19, 27, 28, 300, 511] {
+            let mut torn = block;
+            torn[at] ^= 1;
+            assert!(ledger.judge(&torn, 5).is_err(), "byte {at}");
+        }
+        ledger.writing(5);
+        assert_eq!(ledger.judge(&block, 5), Err(Mismatch::Stale { expected: 2, found: 1 }));
+    }
+}

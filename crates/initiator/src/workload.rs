@@ -1,0 +1,137 @@
+//! Which blocks, in which order, read or written.
+
+use std::str::FromStr;
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// Access pattern, by fio's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// Sequential reads.
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Random reads.
+    RandRead,
+    /// Random writes.
+    RandWrite,
+    /// Random, half reads and half writes.
+    RandRw,
+}
+
+impl Pattern {
+    const NAMES: [(&'static str, Pattern); 5] = [
+        ("read", Pattern::Read),
+        ("write", Pattern::Write),
+        ("randread", Pattern::RandRead),
+        ("randwrite", Pattern::RandWrite),
+        ("randrw", Pattern::RandRw),
+    ];
+
+    /// Whether any operation of it writes.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        !matches!(self, Pattern::Read | Pattern::RandRead)
+    }
+
+    /// The name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, p)| *p == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, p)| *p).ok_or_else(|| {
+            format!("'{text}' is no access pattern; use {}", Self::NAMES.map(|(name, _)| name).join(", "))
+        })
+    }
+}
+
+/// One operation to issue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Writes rather than reads.
+    pub write: bool,
+    /// First logical block.
+    pub lba: u64,
+}
+
+/// The stream of operations of one session: deterministic for a seed.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    pattern: Pattern,
+    /// Logical blocks per operation.
+    blocks: u64,
+    /// Where the region begins, logical blocks.
+    first: u64,
+    /// How many whole operations fit the region.
+    places: u64,
+    next: u64,
+    rng: Rng,
+}
+
+impl Workload {
+    /// Operations of `blocks` logical blocks, aligned to their size, over `region_blocks` blocks from
+    /// `first` on. Nothing when not even one fits.
+    #[must_use]
+    pub fn new(pattern: Pattern, blocks: u32, first: u64, region_blocks: u64, seed: u64) -> Option<Self> {
+        let places = region_blocks / u64::from(blocks.max(1));
+        (places > 0 && blocks > 0).then(|| Self {
+            pattern,
+            blocks: blocks.into(),
+            first,
+            places,
+            next: 0,
+            rng: Rng::with_seed(seed),
+        })
+    }
+
+    /// The next operation.
+    #[inline]
+    pub fn next_access(&mut self) -> Access {
+        let (place, write) = match self.pattern {
+            Pattern::Read | Pattern::Write => {
+                let place = self.next;
+                self.next = if place + 1 == self.places { 0 } else { place + 1 };
+                (place, self.pattern == Pattern::Write)
+            }
+            Pattern::RandRead => (self.rng.u64(..self.places), false),
+            Pattern::RandWrite => (self.rng.u64(..self.places), true),
+            Pattern::RandRw => (self.rng.u64(..self.places), self.rng.bool()),
+        };
+        Access { write, lba: self.first + place * self.blocks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequential_goes_round_and_random_stays_inside() {
+        let mut seq = Workload::new(Pattern::Write, 8, 100, 30, 1).unwrap();
+        let lbas: Vec<u64> = (0..4).map(|_| seq.next_access().lba).collect();
+        assert_eq!(lbas, [100, 108, 116, 100]);
+        let mut random = Workload::new(Pattern::RandRw, 8, 100, 30, 1).unwrap();
+        let all: Vec<Access> = (0..200).map(|_| random.next_access()).collect();
+        assert!(all.iter().all(|a| [100, 108, 116].contains(&a.lba)));
+        assert!(all.iter().any(|a| a.write) && all.iter().any(|a| !a.write));
+        assert!(Workload::new(Pattern::Read, 8, 0, 7, 1).is_none());
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_stream_again() {
+        let stream = |seed| {
+            let mut w = Workload::new(Pattern::RandRead, 1, 0, 1 << 40, seed).unwrap();
+            (0..50).map(|_| w.next_access().lba).collect::<Vec<_>>()
+        };
+        assert_eq!(stream(7), stream(7));
+        assert_ne!(stream(7), stream(8));
+    }
+}

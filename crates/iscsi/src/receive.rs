@@ -1,0 +1,103 @@
+//! Bytes on their way in.
+
+/// A buffer that a socket fills and PDUs are cut from. It grows to hold one whole PDU, which the framer
+/// bounds, and shrinks back when empty.
+#[derive(Debug)]
+pub struct ReceiveBuffer {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    taken: u64,
+}
+
+impl Default for ReceiveBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReceiveBuffer {
+    /// Usual size, bytes: several hundred commands, or most of a large write.
+    const USUAL_BYTES: usize = 64 << 10;
+
+    /// An empty buffer.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { bytes: vec![0; Self::USUAL_BYTES], start: 0, end: 0, taken: 0 }
+    }
+
+    /// What has come and is not taken.
+    #[must_use]
+    pub fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// Offset in the stream of the first unread byte.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.taken
+    }
+
+    /// Takes `count` bytes off the front.
+    pub fn take(&mut self, count: usize) {
+        let count = count.min(self.end - self.start);
+        self.start += count;
+        self.taken += count as u64;
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Makes sure that a PDU of `whole` bytes fits, and gives the free room behind what has come.
+    pub fn room(&mut self, whole: usize) -> &mut [u8] {
+        if self.start == self.end && self.bytes.len() > Self::USUAL_BYTES && whole <= Self::USUAL_BYTES {
+            self.bytes = vec![0; Self::USUAL_BYTES];
+        }
+        let crowded = self.bytes.len() - self.start < whole || self.end == self.bytes.len();
+        if crowded && self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.bytes.len() < whole {
+            self.bytes.resize(whole, 0);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// Notes that `count` bytes came into the room.
+    pub fn came(&mut self, count: usize) {
+        self.end = (self.end + count).min(self.bytes.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_as_they_went_in() {
+        let mut buffer = ReceiveBuffer::new();
+        let stream: Vec<u8> = (0..400_000_u32).map(|i| (i % 251) as u8).collect();
+        let (mut fed, mut got) = (0, Vec::new());
+        for whole in [48, 70_000, 200_000, 48, 1000].into_iter().cycle() {
+            let room = buffer.room(whole);
+            assert!(!room.is_empty());
+            let n = room.len().min(stream.len() - fed).min(33_333);
+            room[..n].copy_from_slice(&stream[fed..fed + n]);
+            buffer.came(n);
+            fed += n;
+            if buffer.unread().len() >= whole || fed == stream.len() {
+                let n = buffer.unread().len().min(whole);
+                got.extend_from_slice(&buffer.unread()[..n]);
+                buffer.take(n);
+                assert_eq!(buffer.position(), got.len() as u64);
+            }
+            if got.len() == stream.len() {
+                break;
+            }
+        }
+        assert_eq!(got, stream);
+    }
+}
