@@ -36,13 +36,6 @@ pub fn read_write(write: bool, lba: u64, blocks: u32) -> [u8; 16] {
     cdb
 }
 
-/// The eight bytes that address a logical unit (SAM-5, single level: peripheral below 256, flat above).
-#[must_use]
-pub fn lun_field(lun: u16) -> [u8; 8] {
-    let [high, low] = lun.to_be_bytes();
-    if high == 0 { [0, low, 0, 0, 0, 0, 0, 0] } else { [0x40 | (high & 0x3f), low, 0, 0, 0, 0, 0, 0] }
-}
-
 /// Key, ASC and ASCQ of sense data in either format, as people write them.
 #[must_use]
 pub fn describe_sense(sense: &[u8]) -> String {

@@ -228,7 +228,7 @@ impl Session {
             patience: options.patience,
             stamps,
             tape,
-            lun: commands::lun_field(lun),
+            lun: scsi::Lun(lun).encode(),
             port: local_port,
         })
     }

@@ -308,7 +308,8 @@ impl TargetConnection {
         append(out, response.write(), &segment);
     }
 
-    /// Begins the data phase of a write: R2Ts are appended as needed.
+    /// Begins the data phase of a write: R2Ts are appended as needed. `stable` asks for stable storage before
+    /// the response (FUA), and is remembered for [`Self::must_be_stable`].
     ///
     /// # Errors
     /// When the initiator sent more unsolicited data than agreed; the command was answered then.
@@ -318,10 +319,12 @@ impl TargetConnection {
         immediate_bytes: usize,
         store_offset: u64,
         cdb_bytes: u64,
+        stable: bool,
         out: &mut TransmitBuffer,
     ) -> Result<WriteBegun, DataFault> {
         match WriteTask::begin(*command, immediate_bytes, store_offset, cdb_bytes, &self.parameters) {
-            Ok(task) => {
+            Ok(mut task) => {
+                task.stable = stable;
                 let begun = WriteBegun {
                     useful_bytes: task.useful(0, immediate_bytes),
                     complete: task.is_complete(),
@@ -342,6 +345,19 @@ impl TargetConnection {
     /// Answers a write whose data came whole with the command.
     pub fn respond_write(&mut self, command: &ScsiCommand, cdb_bytes: u64, out: &mut TransmitBuffer) {
         self.respond_status(command, status::GOOD, &[], cdb_bytes, 0, out);
+    }
+
+    /// Notes a failure of a write whose data has not all come; it is reported when the data phase is over.
+    pub fn fail_write(&mut self, tag: u32, sense: Vec<u8>) {
+        if let Some(task) = self.tasks.get_mut(&tag) {
+            task.failure.get_or_insert(sense);
+        }
+    }
+
+    /// Whether all data of a write has come that must be on stable storage before its response.
+    #[must_use]
+    pub fn must_be_stable(&self, tag: u32) -> bool {
+        self.tasks.get(&tag).is_some_and(|task| task.stable && task.is_complete())
     }
 
     /// Notes that the data of an [`Incoming::Data`] was written, or with which sense it was not. Appends the

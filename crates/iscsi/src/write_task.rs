@@ -65,6 +65,8 @@ pub struct WriteTask {
     pub cdb_bytes: u64,
     /// Sense data of a failure met on the way, reported when the data phase is over.
     pub failure: Option<Vec<u8>>,
+    /// The data must be on stable storage before the response.
+    pub stable: bool,
     /// Bytes that will be transferred: the lesser of what the CDB and the initiator say.
     total: u32,
     /// All before this byte has been asked for or announced.
@@ -98,6 +100,7 @@ impl WriteTask {
             store_offset,
             cdb_bytes,
             failure: None,
+            stable: false,
             total,
             solicited: immediate,
             sequences: VecDeque::new(),

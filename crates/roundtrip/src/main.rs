@@ -1,2 +1,61 @@
-//! Placeholder.
-fn main(){}
+//! The command line: one file per verb, no logic.
+//!
+//! Exit codes: 0 done; 1 a problem was found that was asked for, or the work failed; 2 the arguments or the
+//! input cannot be used.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod stop;
+mod target;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A user-space iSCSI target and the laboratory that shows where every microsecond of a round trip goes.
+#[derive(Debug, Parser)]
+#[command(name = "roundtrip", version, max_term_width = 110, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Target(target::TargetArgs),
+    Bench(bench::BenchArgs),
+}
+
+/// Why a verb did not do what was asked, by whose fault.
+enum Failure {
+    /// The arguments or the input: exit 2.
+    Usage(anyhow::Error),
+    /// The work: exit 1.
+    Work(anyhow::Error),
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("ROUNDTRIP_LOG").unwrap_or_else(|_| "warn".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let outcome = match Cli::parse().verb {
+        Verb::Target(args) => target::run(&args),
+        Verb::Bench(args) => bench::run(&args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(Failure::Usage(error)) => {
+            eprintln!("roundtrip: {error:#}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Work(error)) => {
+            eprintln!("roundtrip: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,27 @@
-//! Placeholder.
+//! SCSI block devices: commands come in, and out comes an answer or the work to be done on a store.
+//!
+//! A logical unit *plans* (see [`Luns::plan`]): it reads a command descriptor block and yields a [`Plan`].
+//! Commands about the device itself are finished by then; commands about its data say which bytes to read,
+//! write or flush, and whoever owns the store does that. No I/O and no clock. Names follow SPC-4, SBC-3
+//! and SAM-5.
+
+#![forbid(unsafe_code)]
+
+pub mod capacity;
+pub mod cdb;
+pub mod disk;
+pub mod inquiry;
+pub mod lun;
+pub mod luns;
+pub mod mode;
+pub mod nexus;
+pub mod report_luns;
+pub mod sense;
+pub mod status;
+pub mod vpd;
+
+pub use disk::{Disk, Identity};
+pub use lun::Lun;
+pub use luns::{Luns, Plan};
+pub use nexus::{Nexus, UnitAttention};
+pub use sense::{Sense, SenseKey};

@@ -1,1 +1,81 @@
-//! Placeholder.
+//! Backing stores: where a disk's blocks are.
+
+#![forbid(unsafe_code)]
+
+pub mod ram;
+pub mod spec;
+pub mod zero;
+
+use thiserror::Error;
+
+pub use ram::Ram;
+pub use spec::{SpecError, StoreSpec};
+pub use zero::Zero;
+
+/// Bytes that outlive a command. Offsets and lengths are bytes; a store knows nothing of logical blocks.
+///
+/// Reads and writes of different places may run at the same time on any thread.
+pub trait Store: Send + Sync {
+    /// What it is, as on the command line: `ram`, `zero`.
+    fn kind(&self) -> &'static str;
+
+    /// Its size, bytes.
+    fn size_bytes(&self) -> u64;
+
+    /// Whether writes are refused.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// Whether written data may be lost by a power failure until [`Store::flush`] has returned. Reported to
+    /// initiators as WCE of the caching mode page; it must be the truth.
+    fn has_volatile_cache(&self) -> bool;
+
+    /// Fills all of `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// When the range is outside, or the medium fails; the buffer's contents are then undefined.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError>;
+
+    /// Writes all of `data` from `offset` on.
+    ///
+    /// # Errors
+    /// When the range is outside, the store is read only, or the medium fails.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError>;
+
+    /// Brings everything written before to where it survives what the store promises to survive.
+    ///
+    /// # Errors
+    /// When the medium fails; data written since the last successful flush may be lost.
+    fn flush(&self) -> Result<(), StoreError>;
+}
+
+/// Why a store did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StoreError {
+    /// The range is not inside the store.
+    #[error("{length} bytes at offset {offset} are outside the store of {size} bytes")]
+    OutOfRange {
+        /// First byte asked for.
+        offset: u64,
+        /// How many.
+        length: u64,
+        /// The store's size.
+        size: u64,
+    },
+    /// Writing is not allowed.
+    #[error("the store is read only")]
+    ReadOnly,
+    /// There is no memory for more data.
+    #[error("no memory for {0} more bytes of a ram store")]
+    NoMemory(usize),
+}
+
+/// Whether `length` bytes at `offset` lie inside `size` bytes.
+pub(crate) fn check_range(offset: u64, length: usize, size: u64) -> Result<(), StoreError> {
+    let length = length as u64;
+    match offset.checked_add(length) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(StoreError::OutOfRange { offset, length, size }),
+    }
+}

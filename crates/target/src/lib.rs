@@ -1,1 +1,25 @@
-//! Placeholder.
+//! The target: portals, connections, threads, send policies, statistics.
+//!
+//! One thread listens, one thread serves each connection from login to logout. The protocol is `iscsi`'s,
+//! the commands are `scsi`'s, the blocks are `store`'s; what is here is when bytes move.
+
+#![forbid(unsafe_code)]
+
+pub mod busy;
+pub mod config;
+mod connection;
+pub mod error;
+mod execute;
+mod gate;
+pub mod policy;
+pub mod server;
+mod sessions;
+pub mod statistics;
+mod transport;
+
+pub use busy::BusyCount;
+pub use config::{Limits, LunConfig, TargetConfig};
+pub use error::{ConnectionEnd, TargetError};
+pub use policy::SendPolicy;
+pub use server::RunningTarget;
+pub use statistics::ConnectionStatistics;

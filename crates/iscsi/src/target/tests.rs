@@ -63,11 +63,18 @@ fn write_through(parameters: &Parameters, data: &[u8]) -> (Vec<u8>, u8) {
             match target.receive(&frame, &mut to_initiator).unwrap() {
                 Incoming::Command { command, data: immediate } => {
                     let begun = target
-                        .begin_write(&command, immediate.len(), 0, data.len() as u64, &mut to_initiator)
+                        .begin_write(
+                            &command,
+                            immediate.len(),
+                            0,
+                            data.len() as u64,
+                            false,
+                            &mut to_initiator,
+                        )
                         .unwrap();
                     store[..begun.useful_bytes].copy_from_slice(&immediate[..begun.useful_bytes]);
                     if begun.complete {
-                        target.respond_write(&command, data.len() as u64, &mut to_initiator);
+                        target.respond_write(&command, data.len() as u64, false, &mut to_initiator);
                     }
                 }
                 Incoming::Data { tag, store_offset, data: piece, .. } => {
@@ -142,7 +149,7 @@ proptest! {
             if header[1] & 1 == 0 { bhs.0[0] = lead | (header[0] & 0x40); bhs.0[24..28].copy_from_slice(&1_u32.to_be_bytes()); }
             let frame = Frame { bhs, ahs: &[], data, total_bytes: 0 };
             if let Ok(Incoming::Command { command, data }) = target.receive(&frame, &mut out) {
-                let _ = target.begin_write(&command, data.len(), 0, 4096, &mut out);
+                let _ = target.begin_write(&command, data.len(), 0, 4096, false, &mut out);
             }
             prop_assert!(target.tasks() <= 8);
             let _ = initiator.receive(&frame, &mut out);

@@ -1,0 +1,52 @@
+//! Progress on stderr, for work that takes longer than two seconds.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Work that takes longer than this shows how far it is.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// A progress line; on something that is no terminal, plain lines.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    plain: bool,
+    started: Instant,
+}
+
+impl Progress {
+    /// `steps` steps to come; `shown` is false where stderr should stay quiet.
+    #[must_use]
+    pub fn new(steps: u64, shown: bool) -> Self {
+        let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        let bar = ProgressBar::with_draw_target(
+            Some(steps),
+            if shown && terminal {
+                ProgressDrawTarget::stderr_with_hz(8)
+            } else {
+                ProgressDrawTarget::hidden()
+            },
+        );
+        let style = ProgressStyle::with_template("[{elapsed_precise}] {bar:30} {pos}/{len} {wide_msg}");
+        // The template is a constant; were it wrong, the default style would do.
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self { bar, plain: shown && !terminal, started: Instant::now() }
+    }
+
+    /// The next step begins.
+    pub fn step(&self, what: &str) {
+        if self.plain && self.started.elapsed() >= QUIET {
+            let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
+            eprintln!("[{:>3} s] {done}/{all} {what}", self.started.elapsed().as_secs());
+        }
+        self.bar.set_message(what.to_owned());
+        self.bar.inc(1);
+        self.bar.tick();
+    }
+
+    /// The work is over: the line goes.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,114 @@
+//! Tables for a terminal: the one table printer.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use initiator::RunResult;
+use target::ConnectionStatistics;
+
+/// A table with a heading, numbers to the right.
+fn table(heading: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(heading.to_vec());
+    table
+}
+
+/// A number's cell.
+fn number(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// A whole number with its thousands apart, as 63 104.
+#[must_use]
+pub fn thousands(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 { format!("-{text}") } else { text }
+}
+
+/// Microseconds with the digits that a measurement supports.
+#[must_use]
+pub fn us(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+/// The runs of `bench`.
+#[must_use]
+pub fn runs(runs: &[RunResult]) -> String {
+    let mut t = table(&[
+        "rw", "block", "QD", "IOPS", "MB/s", "mean us", "p50", "p90", "p99", "p99.9", "max", "errors",
+    ]);
+    for r in runs {
+        let l = &r.latency_us;
+        let mut row = vec![
+            Cell::new(r.rw.name()),
+            number(ring::units::format_size(r.block_size_bytes)),
+            number(r.queue_depth.to_string()),
+            number(thousands(r.iops)),
+            number(format!("{:.1}", r.bytes_per_second / 1e6)),
+        ];
+        row.extend([l.mean, l.p50, l.p90, l.p99, l.p999, l.max].map(|v| number(us(v))));
+        row.push(number(r.errors.to_string()));
+        t.add_row(row);
+    }
+    t.to_string()
+}
+
+/// The statistics of a target's connections.
+#[must_use]
+pub fn connections(all: &[ConnectionStatistics]) -> String {
+    let mut t = table(&[
+        "initiator",
+        "peer",
+        "send",
+        "commands",
+        "sends",
+        "busy",
+        "max",
+        "avg",
+        "idles",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        ">5",
+    ]);
+    for c in all {
+        let b = &c.busy_count;
+        let mut row = vec![
+            Cell::new(&c.initiator_name),
+            Cell::new(c.peer),
+            Cell::new(c.send),
+            number(thousands(c.commands as f64)),
+            number(thousands(c.sends as f64)),
+            number(b.busy.to_string()),
+            number(b.max_busy.to_string()),
+            number(format!("{:.2}", b.avg_busy())),
+            number(thousands(b.idles as f64)),
+        ];
+        let shares: Vec<f64> = (1..=5).map(|n| b.share(n)).collect();
+        let rest = if b.idles == 0 { 0.0 } else { (1.0 - shares.iter().sum::<f64>()).max(0.0) };
+        row.extend(shares.into_iter().chain([rest]).map(|s| number(format!("{:.0}%", s * 100.0))));
+        t.add_row(row);
+    }
+    t.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        assert_eq!(thousands(0.0), "0");
+        assert_eq!(thousands(999.4), "999");
+        assert_eq!(thousands(63_104.0), "63 104");
+        assert_eq!(thousands(-1_234_567.0), "-1 234 567");
+    }
+}

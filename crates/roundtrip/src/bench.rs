@@ -1,0 +1,151 @@
+//! `roundtrip bench`: drive an iSCSI target.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, SessionOptions, Submit};
+use socket::options::TcpOptions;
+
+use crate::stop::Stop;
+use crate::{Failure, args};
+
+/// Drive an iSCSI target with a closed loop, and show its throughput and latency
+///
+/// Runs every combination of block size and queue depth, one after the other.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  roundtrip bench iscsi://127.0.0.1:3260/iqn.2026-11.example.roundtrip:target/0 \
+                        --rw randread --bs 512,4k --iodepth 1,8,32 --runtime 2s"
+)]
+pub(crate) struct BenchArgs {
+    /// iscsi://host[:port]/iqn/lun
+    url: IscsiUrl,
+    /// Access pattern: read, write, randread, randwrite or randrw
+    #[arg(long, default_value = "randread")]
+    rw: Pattern,
+    /// Block sizes, such as 512,4k,64k
+    #[arg(long, value_delimiter = ',', value_parser = args::size, default_value = "4k")]
+    bs: Vec<u64>,
+    /// Queue depths of each session, such as 1,8,32
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    iodepth: Vec<u32>,
+    /// How long to measure each combination
+    #[arg(long, value_parser = args::time, default_value = "5s")]
+    runtime: Duration,
+    /// How long to run before the measured time begins
+    #[arg(long, value_parser = args::time, default_value = "200ms")]
+    ramp: Duration,
+    /// Sessions, each on a connection and a thread of its own
+    #[arg(long, default_value_t = 1)]
+    sessions: u32,
+    /// Send all successors that one receive made possible in one send, instead of each by itself
+    #[arg(long)]
+    batch: bool,
+    /// Use only this much of the disk
+    #[arg(long, value_parser = args::size)]
+    size: Option<u64>,
+    /// Check what is read, and read back what was written
+    #[arg(long)]
+    verify: bool,
+    /// Seed of the random patterns
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leave Nagle's algorithm on for requests
+    #[arg(long)]
+    nagle: bool,
+    /// TCP congestion control, such as cubic; the system's default otherwise
+    #[arg(long)]
+    congestion: Option<String>,
+    /// Run the client on this CPU
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// Longest wait for an answer
+    #[arg(long, value_parser = args::time, default_value = "30s")]
+    timeout: Duration,
+    /// Write every operation's start and finish to this file (CSV, nanoseconds since the epoch)
+    #[arg(long, value_name = "FILE")]
+    ops: Option<std::path::PathBuf>,
+    /// Print the result as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let options = SessionOptions {
+        tcp: TcpOptions { nodelay: !args.nagle, congestion: args.congestion.clone() },
+        patience: args.timeout,
+        ..SessionOptions::default()
+    };
+    let mut ops = match &args.ops {
+        Some(path) => Some(
+            report::csv::LapWriter::create(path)
+                .with_context(|| format!("cannot write {}", path.display()))
+                .map_err(Failure::Usage)?,
+        ),
+        None => None,
+    };
+    let combinations: Vec<(u64, u32)> =
+        args.bs.iter().flat_map(|&bs| args.iodepth.iter().map(move |&qd| (bs, qd))).collect();
+    let progress = report::progress::Progress::new(combinations.len() as u64, !args.json);
+    let mut runs = Vec::new();
+    for (block_bytes, queue_depth) in combinations {
+        if stop.is_raised() {
+            break;
+        }
+        progress.step(&format!("{} {} B, queue depth {queue_depth}", args.rw.name(), block_bytes));
+        let spec = BenchSpec {
+            pattern: args.rw,
+            block_bytes,
+            queue_depth,
+            sessions: args.sessions,
+            runtime: args.runtime,
+            ramp: args.ramp,
+            submit: if args.batch { Submit::Batch } else { Submit::Each },
+            verify: args.verify,
+            size_bytes: args.size,
+            seed: args.seed,
+            record_laps: if ops.is_some() { report::csv::LAPS_PER_SESSION_MAX } else { 0 },
+            cpu: args.cpu,
+        };
+        let bench =
+            Bench::run(&args.url, &options, &spec, &|_| (), &|| stop.is_raised()).map_err(classify)?;
+        if let Some(ops) = &mut ops {
+            ops.write(block_bytes, queue_depth, &bench.laps)
+                .context("writing --ops")
+                .map_err(Failure::Work)?;
+        }
+        runs.push(bench.result);
+    }
+    progress.finish();
+    if let Some(ops) = ops {
+        ops.finish().context("writing --ops").map_err(Failure::Work)?;
+    }
+    let bad = runs.iter().any(|r| r.errors > 0 || r.mismatched_blocks.unwrap_or(0) > 0);
+    if args.json {
+        let text =
+            serde_json::to_string_pretty(&serde_json::json!({ "url": args.url.to_string(), "runs": runs }))
+                .context("writing JSON")
+                .map_err(Failure::Work)?;
+        println!("{text}");
+    } else {
+        println!("{}", report::terminal::runs(&runs));
+    }
+    for run in runs.iter().filter(|r| r.first_error.is_some()) {
+        let first = run.first_error.as_deref().unwrap_or_default();
+        eprintln!(
+            "{} errors at {} B, queue depth {}; the first: {first}",
+            run.errors, run.block_size_bytes, run.queue_depth
+        );
+    }
+    if stop.is_raised() {
+        return Err(Failure::Work(anyhow!("interrupted")));
+    }
+    Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Whose fault an initiator's failure is.
+fn classify(error: InitiatorError) -> Failure {
+    if error.is_usage() { Failure::Usage(error.into()) } else { Failure::Work(error.into()) }
+}

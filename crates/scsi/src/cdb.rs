@@ -1,0 +1,125 @@
+//! Fields of command descriptor blocks.
+
+/// Operation codes (SPC-4, SBC-3).
+#[allow(missing_docs, reason = "each constant is the command's name in the standard")]
+pub mod opcode {
+    pub const TEST_UNIT_READY: u8 = 0x00;
+    pub const REQUEST_SENSE: u8 = 0x03;
+    pub const READ_6: u8 = 0x08;
+    pub const WRITE_6: u8 = 0x0a;
+    pub const INQUIRY: u8 = 0x12;
+    pub const MODE_SENSE_6: u8 = 0x1a;
+    pub const START_STOP_UNIT: u8 = 0x1b;
+    pub const READ_CAPACITY_10: u8 = 0x25;
+    pub const READ_10: u8 = 0x28;
+    pub const WRITE_10: u8 = 0x2a;
+    pub const VERIFY_10: u8 = 0x2f;
+    pub const PRE_FETCH_10: u8 = 0x34;
+    pub const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+    pub const MODE_SENSE_10: u8 = 0x5a;
+    pub const READ_16: u8 = 0x88;
+    pub const WRITE_16: u8 = 0x8a;
+    pub const VERIFY_16: u8 = 0x8f;
+    pub const PRE_FETCH_16: u8 = 0x90;
+    pub const SYNCHRONIZE_CACHE_16: u8 = 0x91;
+    pub const SERVICE_ACTION_IN_16: u8 = 0x9e;
+    pub const REPORT_LUNS: u8 = 0xa0;
+    pub const READ_12: u8 = 0xa8;
+    pub const WRITE_12: u8 = 0xaa;
+    pub const VERIFY_12: u8 = 0xaf;
+}
+
+/// A command descriptor block; iSCSI carries 16 bytes of it.
+pub type Cdb = [u8; 16];
+
+/// Two bytes, big-endian.
+#[must_use]
+#[inline]
+pub fn be16(cdb: &Cdb, at: usize) -> u16 {
+    u16::from_be_bytes([cdb[at], cdb[at + 1]])
+}
+
+/// Four bytes, big-endian.
+#[must_use]
+#[inline]
+pub fn be32(cdb: &Cdb, at: usize) -> u32 {
+    u32::from_be_bytes([cdb[at], cdb[at + 1], cdb[at + 2], cdb[at + 3]])
+}
+
+/// Eight bytes, big-endian.
+#[must_use]
+#[inline]
+pub fn be64(cdb: &Cdb, at: usize) -> u64 {
+    (u64::from(be32(cdb, at)) << 32) | u64::from(be32(cdb, at + 4))
+}
+
+/// Where a command's blocks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First logical block.
+    pub lba: u64,
+    /// How many.
+    pub blocks: u32,
+}
+
+impl Extent {
+    /// Of a 6-byte READ or WRITE: 21 bits of address, and 0 means 256 blocks (SBC-3 5.10).
+    #[must_use]
+    #[inline]
+    pub fn of_6(cdb: &Cdb) -> Self {
+        let blocks = if cdb[4] == 0 { 256 } else { u32::from(cdb[4]) };
+        Self { lba: (be32(cdb, 0) & 0x1f_ffff).into(), blocks }
+    }
+
+    /// Of a 10-byte command.
+    #[must_use]
+    #[inline]
+    pub fn of_10(cdb: &Cdb) -> Self {
+        Self { lba: be32(cdb, 2).into(), blocks: be16(cdb, 7).into() }
+    }
+
+    /// Of a 12-byte command.
+    #[must_use]
+    #[inline]
+    pub fn of_12(cdb: &Cdb) -> Self {
+        Self { lba: be32(cdb, 2).into(), blocks: be32(cdb, 6) }
+    }
+
+    /// Of a 16-byte command.
+    #[must_use]
+    #[inline]
+    pub fn of_16(cdb: &Cdb) -> Self {
+        Self { lba: be64(cdb, 2), blocks: be32(cdb, 10) }
+    }
+}
+
+/// Where the CONTROL byte is, by the group of the operation code (SPC-4 4.3.4.1).
+#[must_use]
+#[inline]
+pub fn control(cdb: &Cdb) -> u8 {
+    match cdb[0] >> 5 {
+        0 => cdb[5],
+        1 | 2 => cdb[9],
+        4 => cdb[15],
+        5 => cdb[11],
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_of_all_four_lengths() {
+        let mut cdb = [0; 16];
+        cdb[..5].copy_from_slice(&[0x08, 0xff, 0xff, 0xff, 0]);
+        assert_eq!(Extent::of_6(&cdb), Extent { lba: 0x1f_ffff, blocks: 256 });
+        cdb[..10].copy_from_slice(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 0]);
+        assert_eq!(Extent::of_10(&cdb), Extent { lba: 0x0102_0304, blocks: 0x0506 });
+        cdb[..12].copy_from_slice(&[0xa8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0]);
+        assert_eq!(Extent::of_12(&cdb), Extent { lba: 0x0102_0304, blocks: 0x0506_0708 });
+        cdb.copy_from_slice(&[0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0]);
+        assert_eq!(Extent::of_16(&cdb), Extent { lba: 0x0102_0304_0506_0708, blocks: 0x090a_0b0c });
+    }
+}

@@ -1,0 +1,73 @@
+//! A disk: a direct-access logical unit (SBC-3).
+
+/// How a disk names itself; fixed-length ASCII fields are padded or cut when reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// T10 VENDOR IDENTIFICATION, up to 8 characters.
+    pub vendor: String,
+    /// PRODUCT IDENTIFICATION, up to 16 characters.
+    pub product: String,
+    /// PRODUCT REVISION LEVEL, up to 4 characters.
+    pub revision: String,
+    /// Unit serial number; stable over restarts and distinct for each disk.
+    pub serial: String,
+    /// The target's iSCSI name, for the target port's designator.
+    pub target_name: String,
+    /// Target portal group tag, for the target port's designator.
+    pub portal_group_tag: u16,
+}
+
+/// What is fixed about a disk while it is presented.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Its names.
+    pub identity: Identity,
+    /// Logical block length, bytes: 512 or 4096.
+    pub block_bytes: u32,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Written data may be lost by a power failure until the cache is synchronised (WCE).
+    pub write_cache: bool,
+}
+
+impl Disk {
+    /// MAXIMUM TRANSFER LENGTH of the block limits page, bytes: bounds what one command moves.
+    pub const TRANSFER_BYTES_MAX: u32 = 64 << 20;
+
+    /// MAXIMUM TRANSFER LENGTH, logical blocks.
+    #[must_use]
+    pub fn transfer_blocks_max(&self) -> u32 {
+        Self::TRANSFER_BYTES_MAX / self.block_bytes.max(1)
+    }
+
+    /// An identifier of 60 bits that follows from the names: the same disk gets it again after a restart.
+    #[must_use]
+    pub fn designator(&self) -> u64 {
+        // FNV-1a over what makes the disk itself.
+        let text = [self.identity.target_name.as_bytes(), b"\0", self.identity.serial.as_bytes()].concat();
+        let hash = text
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        hash >> 4
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn example() -> Disk {
+    Disk {
+        identity: Identity {
+            vendor: "RNDTRIP".into(),
+            product: "disk".into(),
+            revision: "0.1".into(),
+            serial: "abc123".into(),
+            target_name: "iqn.2026-11.example:t".into(),
+            portal_group_tag: 1,
+        },
+        block_bytes: 512,
+        blocks: 2048,
+        read_only: false,
+        write_cache: false,
+    }
+}

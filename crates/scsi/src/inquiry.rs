@@ -1,0 +1,43 @@
+//! INQUIRY, standard data (SPC-4 6.6).
+
+use crate::disk::Disk;
+
+/// The standard data of a disk.
+pub fn standard(disk: &Disk, out: &mut Vec<u8>) {
+    let mut data = [0_u8; 74];
+    // Connected direct-access device; not removable; SPC-4.
+    data[2] = 0x06;
+    // Response data format 2; HISUP: addressing by the flat format is known.
+    data[3] = 0x12;
+    data[4] = 74 - 5;
+    // CMDQUE: many commands at a time.
+    data[7] = 0x02;
+    ascii(&mut data[8..16], &disk.identity.vendor);
+    ascii(&mut data[16..32], &disk.identity.product);
+    ascii(&mut data[32..36], &disk.identity.revision);
+    // Version descriptors: SAM-5, SPC-4, SBC-3, iSCSI (SPC-4 table 142).
+    for (index, version) in [0x00a0_u16, 0x0460, 0x04c0, 0x0960].into_iter().enumerate() {
+        data[58 + 2 * index..60 + 2 * index].copy_from_slice(&version.to_be_bytes());
+    }
+    out.extend_from_slice(&data);
+}
+
+/// The standard data where there is no logical unit: qualifier 011b, type 1Fh.
+pub fn absent(out: &mut Vec<u8>) {
+    let mut data = [0_u8; 36];
+    data[0] = 0x7f;
+    data[2] = 0x06;
+    data[3] = 0x12;
+    data[4] = 36 - 5;
+    data[8..32].fill(b' ');
+    data[32..36].fill(b' ');
+    out.extend_from_slice(&data);
+}
+
+/// An ASCII field: left-aligned, padded with spaces, nothing but graphic codes (SPC-4 4.4.1).
+pub(crate) fn ascii(field: &mut [u8], text: &str) {
+    field.fill(b' ');
+    for (place, byte) in field.iter_mut().zip(text.bytes()) {
+        *place = if (0x20..0x7f).contains(&byte) { byte } else { b'?' };
+    }
+}

@@ -1,0 +1,274 @@
+//! The logical units that an initiator sees, and what their commands ask for.
+
+use std::collections::BTreeMap;
+
+use crate::cdb::{Cdb, Extent, be16, be32, control, opcode};
+use crate::disk::Disk;
+use crate::lun::Lun;
+use crate::nexus::Nexus;
+use crate::sense::Sense;
+use crate::{capacity, inquiry, mode, report_luns, status, vpd};
+
+/// What is left to do for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// The answer's data was appended, cut to ALLOCATION LENGTH; the status is GOOD.
+    Data,
+    /// No data; this status.
+    Status(u8),
+    /// CHECK CONDITION with this sense.
+    Check(Sense),
+    /// Read this range for the initiator.
+    Read {
+        /// Which logical unit.
+        lun: Lun,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+    },
+    /// Write this range from the initiator's data.
+    Write {
+        /// Which logical unit.
+        lun: Lun,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+        /// Not to be acknowledged before it is on stable storage (FUA).
+        fua: bool,
+    },
+    /// Bring everything written to stable storage.
+    Flush {
+        /// Which logical unit.
+        lun: Lun,
+    },
+}
+
+/// The disks behind a target, by number.
+#[derive(Clone, Debug, Default)]
+pub struct Luns(pub BTreeMap<Lun, Disk>);
+
+impl Luns {
+    /// Plans a command. `out` receives the data of answers made here.
+    #[inline]
+    pub fn plan(&self, lun_field: [u8; 8], cdb: &Cdb, nexus: &mut Nexus, out: &mut Vec<u8>) -> Plan {
+        let lun = Lun::decode(lun_field);
+        let Some((lun, disk)) = lun.and_then(|lun| Some((lun, self.0.get(&lun)?))) else {
+            return self.plan_absent(cdb, out).unwrap_or_else(Plan::Check);
+        };
+        self.plan_present(lun, disk, cdb, nexus, out).unwrap_or_else(Plan::Check)
+    }
+
+    fn plan_present(
+        &self,
+        lun: Lun,
+        disk: &Disk,
+        cdb: &Cdb,
+        nexus: &mut Nexus,
+        out: &mut Vec<u8>,
+    ) -> Result<Plan, Sense> {
+        // INQUIRY and REPORT LUNS do not report unit attentions, REQUEST SENSE does in its data (SAM-5 5.14.2).
+        if !matches!(cdb[0], opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE)
+            && let Some(attention) = nexus.take(lun)
+        {
+            return Err(attention.sense());
+        }
+        // NACA asks for auto contingent allegiance, which is not offered (NORMACA is 0).
+        if control(cdb) & 0x04 != 0 {
+            return Err(Sense::INVALID_FIELD);
+        }
+        match cdb[0] {
+            opcode::READ_10 => read(lun, disk, cdb[1], Extent::of_10(cdb)),
+            opcode::WRITE_10 => write(lun, disk, cdb[1], Extent::of_10(cdb)),
+            opcode::READ_16 => read(lun, disk, cdb[1], Extent::of_16(cdb)),
+            opcode::WRITE_16 => write(lun, disk, cdb[1], Extent::of_16(cdb)),
+            // The 6-byte forms have address bits where the others have flags.
+            opcode::READ_6 => read(lun, disk, 0, Extent::of_6(cdb)),
+            opcode::WRITE_6 => write(lun, disk, 0, Extent::of_6(cdb)),
+            opcode::READ_12 => read(lun, disk, cdb[1], Extent::of_12(cdb)),
+            opcode::WRITE_12 => write(lun, disk, cdb[1], Extent::of_12(cdb)),
+            opcode::TEST_UNIT_READY => Ok(Plan::Status(status::GOOD)),
+            opcode::REQUEST_SENSE => {
+                let sense = nexus.take(lun).map_or(Sense::NONE, |attention| attention.sense());
+                Ok(request_sense(cdb, sense, out))
+            }
+            opcode::INQUIRY => inquiry_data(cdb, out, |out| {
+                if cdb[1] & 1 == 0 {
+                    inquiry::standard(disk, out);
+                    true
+                } else {
+                    vpd::page(disk, cdb[2], out)
+                }
+            }),
+            opcode::READ_CAPACITY_10 => {
+                if cdb[8] & 1 == 0 && be32(cdb, 2) != 0 {
+                    return Err(Sense::invalid_field(2));
+                }
+                capacity::read_capacity_10(disk, out);
+                Ok(Plan::Data)
+            }
+            opcode::SERVICE_ACTION_IN_16 if cdb[1] & 0x1f == 0x10 => {
+                Ok(cut(out, be32(cdb, 10) as usize, |out| {
+                    capacity::read_capacity_16(disk, out);
+                }))
+            }
+            opcode::SERVICE_ACTION_IN_16 => Err(Sense::invalid_bit(1, 4)),
+            opcode::MODE_SENSE_6 | opcode::MODE_SENSE_10 => {
+                let long = cdb[0] == opcode::MODE_SENSE_10;
+                let from = out.len();
+                mode::sense(disk, cdb, long, out)?;
+                out.truncate(from + (out.len() - from).min(mode::allocation(cdb, long)));
+                Ok(Plan::Data)
+            }
+            opcode::VERIFY_10 => verify(disk, cdb[1], Extent::of_10(cdb)),
+            opcode::VERIFY_12 => verify(disk, cdb[1], Extent::of_12(cdb)),
+            opcode::VERIFY_16 => verify(disk, cdb[1], Extent::of_16(cdb)),
+            opcode::PRE_FETCH_10 => pre_fetch(disk, Extent::of_10(cdb)),
+            opcode::PRE_FETCH_16 => pre_fetch(disk, Extent::of_16(cdb)),
+            opcode::SYNCHRONIZE_CACHE_10 => flush(lun, disk, Extent::of_10(cdb)),
+            opcode::SYNCHRONIZE_CACHE_16 => flush(lun, disk, Extent::of_16(cdb)),
+            opcode::START_STOP_UNIT => start_stop(lun, cdb),
+            opcode::REPORT_LUNS => self.report_luns(cdb, out),
+            _ => Err(Sense::INVALID_OPCODE),
+        }
+    }
+
+    /// What is answered where no logical unit is (SPC-4 6.6.2, 6.33, 6.39).
+    fn plan_absent(&self, cdb: &Cdb, out: &mut Vec<u8>) -> Result<Plan, Sense> {
+        match cdb[0] {
+            opcode::INQUIRY => inquiry_data(cdb, out, |out| {
+                inquiry::absent(out);
+                cdb[1] & 1 == 0
+            }),
+            opcode::REQUEST_SENSE => Ok(request_sense(cdb, Sense::NO_SUCH_LUN, out)),
+            opcode::REPORT_LUNS => self.report_luns(cdb, out),
+            _ => Err(Sense::NO_SUCH_LUN),
+        }
+    }
+
+    fn report_luns(&self, cdb: &Cdb, out: &mut Vec<u8>) -> Result<Plan, Sense> {
+        let allocation = be32(cdb, 6) as usize;
+        if allocation < 16 {
+            return Err(Sense::invalid_field(6));
+        }
+        let from = out.len();
+        report_luns::report(cdb[2], self.0.keys().copied(), out)?;
+        out.truncate(from + (out.len() - from).min(allocation));
+        Ok(Plan::Data)
+    }
+}
+
+/// Appends data and cuts it to its allocation length.
+fn cut(out: &mut Vec<u8>, allocation: usize, make: impl FnOnce(&mut Vec<u8>)) -> Plan {
+    let from = out.len();
+    make(out);
+    out.truncate(from + (out.len() - from).min(allocation));
+    Plan::Data
+}
+
+fn inquiry_data(
+    cdb: &Cdb,
+    out: &mut Vec<u8>,
+    make: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> Result<Plan, Sense> {
+    // CMDDT is obsolete; a page code needs EVPD.
+    if cdb[1] & 0xfe != 0 {
+        return Err(Sense::invalid_field(1));
+    }
+    if cdb[1] & 1 == 0 && cdb[2] != 0 {
+        return Err(Sense::invalid_field(2));
+    }
+    let (from, mut exists) = (out.len(), false);
+    let plan = cut(out, be16(cdb, 3).into(), |out| exists = make(out));
+    if !exists {
+        out.truncate(from);
+        return Err(Sense::invalid_field(2));
+    }
+    Ok(plan)
+}
+
+fn request_sense(cdb: &Cdb, sense: Sense, out: &mut Vec<u8>) -> Plan {
+    cut(out, cdb[4].into(), |out| {
+        if cdb[1] & 1 == 0 {
+            out.extend_from_slice(&sense.fixed());
+        } else {
+            out.extend_from_slice(&sense.descriptor());
+        }
+    })
+}
+
+/// The bytes of an extent, when all of it is on the disk.
+#[inline]
+fn range(disk: &Disk, extent: Extent) -> Result<(u64, u64), Sense> {
+    let end = extent.lba.checked_add(extent.blocks.into());
+    if end.is_none_or(|end| end > disk.blocks) {
+        // The first address that is not there.
+        return Err(Sense::lba_out_of_range(extent.lba.max(disk.blocks)));
+    }
+    let block = u64::from(disk.block_bytes);
+    Ok((extent.lba * block, u64::from(extent.blocks) * block))
+}
+
+/// RDPROTECT or WRPROTECT asks for protection information, which no disk here has.
+#[inline]
+fn transfer(disk: &Disk, flags: u8, extent: Extent) -> Result<(u64, u64), Sense> {
+    if flags & 0xe0 != 0 {
+        return Err(Sense::invalid_bit(1, 7));
+    }
+    let range = range(disk, extent)?;
+    if extent.blocks > disk.transfer_blocks_max() {
+        return Err(Sense::INVALID_FIELD);
+    }
+    Ok(range)
+}
+
+#[inline]
+fn read(lun: Lun, disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense> {
+    // DPO is a hint; FUA is met, for there is no stale cache to read from.
+    let (offset_bytes, length_bytes) = transfer(disk, flags, extent)?;
+    Ok(Plan::Read { lun, offset_bytes, length_bytes })
+}
+
+#[inline]
+fn write(lun: Lun, disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense> {
+    let (offset_bytes, length_bytes) = transfer(disk, flags, extent)?;
+    if disk.read_only {
+        return Err(Sense::WRITE_PROTECTED);
+    }
+    Ok(Plan::Write { lun, offset_bytes, length_bytes, fua: flags & 0x08 != 0 })
+}
+
+/// VERIFY without a comparison: the medium is checked to be there. BYTCHK compares with data, which comes
+/// with the full command set.
+fn verify(disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense> {
+    if flags & 0x06 != 0 {
+        return Err(Sense::invalid_bit(1, 2));
+    }
+    transfer(disk, flags, extent)?;
+    Ok(Plan::Status(status::GOOD))
+}
+
+/// PRE-FETCH: everything is as near as it will get (SBC-3 5.8: CONDITION MET when all blocks fit the cache).
+fn pre_fetch(disk: &Disk, extent: Extent) -> Result<Plan, Sense> {
+    range(disk, extent)?;
+    Ok(Plan::Status(status::CONDITION_MET))
+}
+
+/// SYNCHRONIZE CACHE: of a range, which is always honoured for the whole disk.
+fn flush(lun: Lun, disk: &Disk, extent: Extent) -> Result<Plan, Sense> {
+    range(disk, extent)?;
+    Ok(Plan::Flush { lun })
+}
+
+/// START STOP UNIT: nothing to load or eject, nothing to spin (SBC-3 5.25).
+fn start_stop(lun: Lun, cdb: &Cdb) -> Result<Plan, Sense> {
+    if cdb[4] & 0x02 != 0 {
+        return Err(Sense::invalid_bit(4, 1));
+    }
+    // A stop brings the cache to the medium first, unless told not to (NO_FLUSH).
+    Ok(if cdb[4] & 0x05 == 0 { Plan::Flush { lun } } else { Plan::Status(status::GOOD) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! What a logical unit remembers about one initiator: unit attention conditions (SAM-5 5.14).
+
+use std::collections::VecDeque;
+
+use crate::lun::Lun;
+use crate::sense::{Sense, SenseKey};
+
+/// A change that an initiator must be told of, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitAttention {
+    /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    PowerOn,
+    /// BUS DEVICE RESET FUNCTION OCCURRED: another initiator reset the logical unit.
+    Reset,
+    /// COMMANDS CLEARED BY ANOTHER INITIATOR.
+    CommandsCleared,
+    /// REPORTED LUNS DATA HAS CHANGED.
+    LunsChanged,
+    /// CAPACITY DATA HAS CHANGED.
+    CapacityChanged,
+}
+
+impl UnitAttention {
+    /// Its sense data.
+    #[must_use]
+    pub fn sense(self) -> Sense {
+        let (asc, ascq) = match self {
+            UnitAttention::PowerOn => (0x29, 0x00),
+            UnitAttention::Reset => (0x29, 0x03),
+            UnitAttention::CommandsCleared => (0x2f, 0x00),
+            UnitAttention::LunsChanged => (0x3f, 0x0e),
+            UnitAttention::CapacityChanged => (0x2a, 0x09),
+        };
+        Sense::new(SenseKey::UnitAttention, asc, ascq)
+    }
+}
+
+/// One initiator's unit attention conditions.
+#[derive(Clone, Debug, Default)]
+pub struct Nexus {
+    pending: VecDeque<(Lun, UnitAttention)>,
+}
+
+impl Nexus {
+    /// Conditions kept at most; older ones give way to newer.
+    pub const PENDING_MAX: usize = 256;
+
+    /// Establishes a condition, unless it is there already.
+    pub fn raise(&mut self, lun: Lun, attention: UnitAttention) {
+        if self.pending.contains(&(lun, attention)) {
+            return;
+        }
+        if self.pending.len() == Self::PENDING_MAX {
+            self.pending.pop_front();
+        }
+        self.pending.push_back((lun, attention));
+    }
+
+    /// Takes the oldest condition of a logical unit.
+    #[inline]
+    pub fn take(&mut self, lun: Lun) -> Option<UnitAttention> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let index = self.pending.iter().position(|(l, _)| *l == lun)?;
+        self.pending.remove(index).map(|(_, attention)| attention)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_is_told_once_to_its_logical_unit_in_order() {
+        let mut nexus = Nexus::default();
+        nexus.raise(Lun(1), UnitAttention::PowerOn);
+        nexus.raise(Lun(1), UnitAttention::PowerOn);
+        nexus.raise(Lun(1), UnitAttention::Reset);
+        assert_eq!(nexus.take(Lun(0)), None);
+        assert_eq!(nexus.take(Lun(1)), Some(UnitAttention::PowerOn));
+        assert_eq!(nexus.take(Lun(1)), Some(UnitAttention::Reset));
+        assert_eq!(nexus.take(Lun(1)), None);
+    }
+}

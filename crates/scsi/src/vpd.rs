@@ -1,0 +1,126 @@
+//! Vital product data pages (SPC-4 7.8, SBC-3 6.6).
+
+use crate::disk::Disk;
+use crate::inquiry::ascii;
+
+/// The pages that a disk has, ascending, as the Supported VPD Pages page lists them.
+pub const PAGES: [u8; 7] = [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2];
+
+/// Appends a page; false when there is no such page.
+pub fn page(disk: &Disk, code: u8, out: &mut Vec<u8>) -> bool {
+    // Peripheral type 00h, page code, and the length, which is known at the end.
+    let start = out.len();
+    out.extend_from_slice(&[0, code, 0, 0]);
+    match code {
+        0x00 => out.extend_from_slice(&PAGES),
+        0x80 => serial(disk, out),
+        0x83 => identification(disk, out),
+        0x86 => extended(out),
+        0xb0 => block_limits(disk, out),
+        0xb1 => characteristics(out),
+        0xb2 => provisioning(out),
+        _ => {
+            out.truncate(start);
+            return false;
+        }
+    }
+    let length = (out.len() - start - 4) as u16;
+    out[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
+    true
+}
+
+/// Unit Serial Number.
+fn serial(disk: &Disk, out: &mut Vec<u8>) {
+    out.extend(disk.identity.serial.bytes().filter(|b| (0x20..0x7f).contains(b)).take(64));
+}
+
+/// Device Identification: who the logical unit is, and through which port and target it is seen.
+fn identification(disk: &Disk, out: &mut Vec<u8>) {
+    // NAA 3h, locally assigned; association: logical unit; binary.
+    let naa = 0x3000_0000_0000_0000 | (disk.designator() & 0x0fff_ffff_ffff_ffff);
+    out.extend_from_slice(&[0x01, 0x03, 0, 8]);
+    out.extend_from_slice(&naa.to_be_bytes());
+    // T10 vendor identification; association: logical unit; ASCII.
+    let mut vendor = [b' '; 8];
+    ascii(&mut vendor, &disk.identity.vendor);
+    let serial: Vec<u8> =
+        disk.identity.serial.bytes().filter(|b| (0x20..0x7f).contains(b)).take(64).collect();
+    out.extend_from_slice(&[0x02, 0x01, 0, (8 + serial.len()) as u8]);
+    out.extend_from_slice(&vendor);
+    out.extend_from_slice(&serial);
+    // Relative target port 1; association: target port; protocol iSCSI.
+    out.extend_from_slice(&[0x51, 0x94, 0, 4, 0, 0, 0, 1]);
+    // SCSI name strings: of the target port, and of the target device.
+    let port = format!("{},t,{:#06x}", disk.identity.target_name, disk.identity.portal_group_tag);
+    name_string(0x98, &port, out);
+    name_string(0xa8, &disk.identity.target_name, out);
+}
+
+/// A SCSI name string designator: UTF-8, ended by zero, padded to four bytes (SPC-4 7.8.6.11).
+fn name_string(association: u8, name: &str, out: &mut Vec<u8>) {
+    let mut bytes = name.as_bytes()[..name.len().min(251)].to_vec();
+    bytes.push(0);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    out.extend_from_slice(&[0x53, association, 0, bytes.len() as u8]);
+    out.extend_from_slice(&bytes);
+}
+
+/// Extended INQUIRY Data: nothing beyond simple tasks.
+fn extended(out: &mut Vec<u8>) {
+    let mut data = [0_u8; 60];
+    // SIMPSUP.
+    data[1] = 0x01;
+    out.extend_from_slice(&data);
+}
+
+/// Block Limits.
+fn block_limits(disk: &Disk, out: &mut Vec<u8>) {
+    let mut data = [0_u8; 60];
+    data[4..8].copy_from_slice(&disk.transfer_blocks_max().to_be_bytes());
+    // OPTIMAL TRANSFER LENGTH: one burst of our default.
+    data[8..12].copy_from_slice(&((1_u32 << 20) / disk.block_bytes.max(1)).to_be_bytes());
+    out.extend_from_slice(&data);
+}
+
+/// Block Device Characteristics: does not rotate.
+fn characteristics(out: &mut Vec<u8>) {
+    let mut data = [0_u8; 60];
+    data[1] = 1;
+    out.extend_from_slice(&data);
+}
+
+/// Logical Block Provisioning: fully provisioned, nothing to unmap.
+fn provisioning(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0; 4]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::example;
+
+    #[test]
+    fn every_listed_page_exists_and_states_its_own_length() {
+        for code in PAGES {
+            let mut out = Vec::new();
+            assert!(page(&example(), code, &mut out));
+            assert_eq!(out[1], code);
+            assert_eq!(usize::from(u16::from_be_bytes([out[2], out[3]])), out.len() - 4);
+        }
+        let mut out = Vec::new();
+        assert!(!page(&example(), 0x84, &mut out));
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn designators_chain_to_the_end_of_the_page() {
+        let mut out = Vec::new();
+        page(&example(), 0x83, &mut out);
+        let (mut at, mut count) = (4, 0);
+        while at < out.len() {
+            at += 4 + usize::from(out[at + 3]);
+            count += 1;
+        }
+        assert_eq!((at, count), (out.len(), 5));
+    }
+}

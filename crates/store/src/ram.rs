@@ -1,0 +1,173 @@
+//! `ram:`, a disk in memory.
+
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+use crate::{Store, StoreError, check_range};
+
+/// Bytes of one piece of memory, claimed when something in it is first written.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Chunks in one leaf of the table.
+const LEAF_CHUNKS: usize = 1024;
+
+/// The largest store: its table of leaves then takes 512 KiB before the first write.
+pub const RAM_BYTES_MAX: u64 = 1 << 40;
+
+type Chunk = RwLock<Option<Box<[u8]>>>;
+type Leaf = Box<[Chunk]>;
+
+/// A sparse store: unwritten places read as zeros and take no memory. Gone with the process, and not for a
+/// power failure to lose: it has no cache in front of it, so it reports none.
+///
+/// A write to one chunk is seen whole or not at all; one that crosses chunks is not atomic.
+pub struct Ram {
+    size_bytes: u64,
+    leaves: Box<[OnceLock<Leaf>]>,
+}
+
+impl Ram {
+    /// An empty store of `size_bytes`, at most [`RAM_BYTES_MAX`]; a larger wish is cut to that.
+    #[must_use]
+    pub fn new(size_bytes: u64) -> Self {
+        let size_bytes = size_bytes.min(RAM_BYTES_MAX);
+        let leaves = size_bytes.div_ceil((CHUNK_BYTES * LEAF_CHUNKS) as u64) as usize;
+        Self { size_bytes, leaves: (0..leaves).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// The chunk at `index`, when its leaf exists.
+    fn chunk(&self, index: usize) -> Option<&Chunk> {
+        self.leaves.get(index / LEAF_CHUNKS)?.get()?.get(index % LEAF_CHUNKS)
+    }
+
+    /// The chunk at `index`, whose leaf is made when needed.
+    fn chunk_for_write(&self, index: usize) -> Option<&Chunk> {
+        let leaf = self.leaves.get(index / LEAF_CHUNKS)?;
+        leaf.get_or_init(|| (0..LEAF_CHUNKS).map(|_| RwLock::new(None)).collect()).get(index % LEAF_CHUNKS)
+    }
+}
+
+impl Store for Ram {
+    fn kind(&self) -> &'static str {
+        "ram"
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn has_volatile_cache(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        check_range(offset, buffer.len(), self.size_bytes)?;
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
+            let count = rest.len().min(CHUNK_BYTES - within);
+            let (piece, behind) = rest.split_at_mut(count);
+            let chunk = self.chunk(index).map(|c| c.read().unwrap_or_else(PoisonError::into_inner));
+            match chunk.as_ref().and_then(|c| c.as_ref()) {
+                Some(bytes) => piece.copy_from_slice(&bytes[within..within + count]),
+                None => piece.fill(0),
+            }
+            rest = behind;
+            at += count as u64;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        let out_of_range = check_range(offset, data.len(), self.size_bytes);
+        out_of_range.clone()?;
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
+            let count = rest.len().min(CHUNK_BYTES - within);
+            let Some(chunk) = self.chunk_for_write(index) else { return out_of_range };
+            let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
+            let bytes = match chunk.as_mut() {
+                Some(bytes) => bytes,
+                None => chunk.insert(new_chunk()?),
+            };
+            bytes[within..within + count].copy_from_slice(&rest[..count]);
+            rest = &rest[count..];
+            at += count as u64;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// Memory for one chunk; a machine that has none left gets an error, not an abort.
+fn new_chunk() -> Result<Box<[u8]>, StoreError> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(CHUNK_BYTES).map_err(|_| StoreError::NoMemory(CHUNK_BYTES))?;
+    bytes.resize(CHUNK_BYTES, 0);
+    Ok(bytes.into_boxed_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_plain_array_of_bytes(
+            operations in prop::collection::vec((0_u64..300_000, 0_usize..100_000, any::<u8>(), any::<bool>()), 1..40)
+        ) {
+            let size = 300_000;
+            let ram = Ram::new(size);
+            let mut plain = vec![0_u8; size as usize];
+            for (offset, length, value, write) in operations {
+                let inside = offset as usize + length <= plain.len();
+                if write {
+                    let data: Vec<u8> = (0..length).map(|i| value.wrapping_add(i as u8)).collect();
+                    prop_assert_eq!(ram.write_at(offset, &data).is_ok(), inside);
+                    if inside { plain[offset as usize..][..length].copy_from_slice(&data); }
+                } else {
+                    let mut data = vec![0xaa; length];
+                    prop_assert_eq!(ram.read_at(offset, &mut data).is_ok(), inside);
+                    if inside { prop_assert_eq!(&data[..], &plain[offset as usize..][..length]); }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_huge_store_costs_what_is_written() {
+        let ram = Ram::new(RAM_BYTES_MAX);
+        ram.write_at(RAM_BYTES_MAX - 3, &[1, 2, 3]).unwrap();
+        let mut last = [0; 4];
+        ram.read_at(RAM_BYTES_MAX - 4, &mut last).unwrap();
+        assert_eq!(last, [0, 1, 2, 3]);
+        let leaves = ram.leaves.iter().filter(|l| l.get().is_some()).count();
+        assert_eq!(leaves, 1);
+    }
+
+    #[test]
+    fn writers_of_one_chunk_do_not_tear_each_other_s_blocks() {
+        let ram = Arc::new(Ram::new(1 << 20));
+        std::thread::scope(|scope| {
+            for value in 1..=4_u8 {
+                let ram = Arc::clone(&ram);
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        ram.write_at(4096, &[value; 4096]).unwrap();
+                        let mut back = [0; 4096];
+                        ram.read_at(4096, &mut back).unwrap();
+                        assert!(back.iter().all(|&b| b == back[0]));
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,178 @@
+//! Stores as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ring::units::{UnitError, parse_size};
+use thiserror::Error;
+
+use crate::{Ram, Store, StoreError, Zero};
+
+/// The logical block length when nothing is said, bytes.
+pub const BLOCK_BYTES_DEFAULT: u32 = 512;
+
+/// Which bytes a disk has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Zeros.
+    Zero {
+        /// Size, bytes.
+        size_bytes: u64,
+    },
+    /// Memory.
+    Ram {
+        /// Size, bytes.
+        size_bytes: u64,
+    },
+}
+
+/// A store and how its disk presents it: `kind:argument[,option[=value]]...`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreSpec {
+    /// Which bytes.
+    pub kind: StoreKind,
+    /// Refuse writes (`readonly`).
+    pub read_only: bool,
+    /// Logical block length, bytes (`bs=512` or `bs=4k`).
+    pub block_bytes: u32,
+}
+
+/// A store that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SpecError {
+    /// Nothing before the colon, or no colon.
+    #[error("'{0}' is no store; write ram:SIZE or zero:SIZE, such as ram:1G")]
+    Form(String),
+    /// A kind that does not exist.
+    #[error("'{0}' is no kind of store; use ram or zero")]
+    Kind(String),
+    /// The size cannot be read.
+    #[error("size: {0}")]
+    Size(#[from] UnitError),
+    /// The size is not possible.
+    #[error("size {given} B: {allowed}")]
+    SizeRange {
+        /// What was given.
+        given: u64,
+        /// What is possible.
+        allowed: String,
+    },
+    /// An option that does not exist, or a value that it cannot have.
+    #[error("option '{0}' is not known; use readonly, bs=512 or bs=4k")]
+    Option(String),
+}
+
+impl FromStr for StoreSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let form = || SpecError::Form(text.to_owned());
+        let (kind, rest) = text.split_once(':').filter(|(kind, _)| !kind.is_empty()).ok_or_else(form)?;
+        let mut parts = rest.split(',');
+        let size_bytes = parts.next().filter(|s| !s.is_empty()).ok_or_else(form)?;
+        let maximum = match kind {
+            "zero" => i64::MAX as u64,
+            "ram" => crate::ram::RAM_BYTES_MAX,
+            other => return Err(SpecError::Kind(other.to_owned())),
+        };
+        let size_bytes = parse_size(size_bytes)?;
+        let (mut read_only, mut block_bytes) = (false, BLOCK_BYTES_DEFAULT);
+        for option in parts {
+            match option.split_once('=') {
+                None if option == "readonly" => read_only = true,
+                Some(("bs", value)) => match parse_size(value) {
+                    Ok(bytes @ (512 | 4096)) => block_bytes = bytes as u32,
+                    _ => return Err(SpecError::Option(option.to_owned())),
+                },
+                _ => return Err(SpecError::Option(option.to_owned())),
+            }
+        }
+        if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) || size_bytes > maximum {
+            let allowed = format!(
+                "a multiple of {block_bytes} B, at least one, at most {maximum} B is possible for {kind}"
+            );
+            return Err(SpecError::SizeRange { given: size_bytes, allowed });
+        }
+        let kind =
+            if kind == "zero" { StoreKind::Zero { size_bytes } } else { StoreKind::Ram { size_bytes } };
+        Ok(Self { kind, read_only, block_bytes })
+    }
+}
+
+impl StoreSpec {
+    /// Opens the store.
+    #[must_use]
+    pub fn open(&self) -> Arc<dyn Store> {
+        let store: Arc<dyn Store> = match self.kind {
+            StoreKind::Zero { size_bytes } => Arc::new(Zero::new(size_bytes)),
+            StoreKind::Ram { size_bytes } => Arc::new(Ram::new(size_bytes)),
+        };
+        if self.read_only { Arc::new(ReadOnly(store)) } else { store }
+    }
+}
+
+/// Any store, writes refused.
+struct ReadOnly(Arc<dyn Store>);
+
+impl Store for ReadOnly {
+    fn kind(&self) -> &'static str {
+        self.0.kind()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+    fn is_read_only(&self) -> bool {
+        true
+    }
+    fn has_volatile_cache(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        self.0.read_at(offset, buffer)
+    }
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), StoreError> {
+        Err(StoreError::ReadOnly)
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_are_read_as_written() {
+        let spec: StoreSpec = "ram:1G".parse().unwrap();
+        assert_eq!(
+            spec,
+            StoreSpec { kind: StoreKind::Ram { size_bytes: 1 << 30 }, read_only: false, block_bytes: 512 }
+        );
+        let spec: StoreSpec = "zero:1T,bs=4k,readonly".parse().unwrap();
+        assert_eq!((spec.block_bytes, spec.read_only), (4096, true));
+        let store = spec.open();
+        assert_eq!((store.size_bytes(), store.is_read_only()), (1 << 40, true));
+        assert_eq!(store.write_at(0, &[1]), Err(StoreError::ReadOnly));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, named) in [
+            ("ram", "'ram' is no store"),
+            (":1G", "is no store"),
+            ("ram:", "is no store"),
+            ("floppy:1M", "'floppy'"),
+            ("ram:1Q", "'q'"),
+            ("ram:0", "size 0"),
+            ("ram:513", "multiple of 512"),
+            ("ram:512,bs=4k", "multiple of 4096"),
+            ("ram:2T", "at most"),
+            ("ram:1G,fast", "'fast'"),
+            ("ram:1G,bs=1k", "'bs=1k'"),
+        ] {
+            let error = text.parse::<StoreSpec>().unwrap_err().to_string();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+}

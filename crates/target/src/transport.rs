@@ -1,0 +1,143 @@
+//! One connection's socket: bytes in, bytes out, and waiting for either.
+
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use iscsi::{ReceiveBuffer, TransmitBuffer};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::EventFd;
+use nix::sys::socket::{MsgFlags, recv, send};
+use socket::stamps::Stamps;
+use socket::tape::{Side, Tape};
+
+/// What a receive found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Bytes came.
+    Bytes,
+    /// Nothing is there now.
+    Nothing,
+    /// The peer has closed its side.
+    End,
+}
+
+/// What a wait ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// The socket, or another thread.
+    Ready,
+    /// The time.
+    TimedOut,
+}
+
+/// A socket with its buffers and counters.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    pub(crate) socket: TcpStream,
+    pub(crate) incoming: ReceiveBuffer,
+    pub(crate) outgoing: TransmitBuffer,
+    stamps: Option<Stamps>,
+    pub(crate) tape: Option<Tape>,
+    pub(crate) sends: u64,
+    pub(crate) receives: u64,
+}
+
+impl Transport {
+    pub(crate) fn new(socket: TcpStream) -> Self {
+        Self {
+            socket,
+            incoming: ReceiveBuffer::new(),
+            outgoing: TransmitBuffer::new(),
+            stamps: None,
+            tape: None,
+            sends: 0,
+            receives: 0,
+        }
+    }
+
+    /// Switches kernel stamps on, and keeps those of up to `operations` operations.
+    pub(crate) fn stamp(&mut self, operations: usize) -> io::Result<()> {
+        self.stamps = Some(Stamps::enable(&self.socket, self.outgoing.position())?);
+        self.tape = Some(Tape::new(Side::Server, operations));
+        Ok(())
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        while !self.outgoing.is_empty() {
+            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+            match send(self.socket.as_raw_fd(), self.outgoing.pending(), flags) {
+                Ok(count) => {
+                    self.sends += 1;
+                    self.outgoing.sent(count);
+                }
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what is there, without waiting. `needed` bytes from the first unread one on make the next
+    /// PDU whole.
+    #[inline]
+    pub(crate) fn receive(&mut self, needed: usize) -> io::Result<Received> {
+        let (bytes, ns) = if self.stamps.is_some() {
+            self.read_stamps()?;
+            match Stamps::receive(&self.socket, self.incoming.room(needed)) {
+                Ok(received) => (received.bytes, received.ns),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Ok(Received::Nothing);
+                }
+                Err(e) => return Err(e),
+            }
+        } else {
+            match recv(self.socket.as_raw_fd(), self.incoming.room(needed), MsgFlags::MSG_DONTWAIT) {
+                Ok(bytes) => (bytes, None),
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        if bytes == 0 {
+            return Ok(Received::End);
+        }
+        self.receives += 1;
+        self.incoming.came(bytes);
+        if let (Some(tape), Some(ns)) = (&mut self.tape, ns) {
+            tape.received(self.incoming.position() + self.incoming.unread().len() as u64, ns);
+        }
+        Ok(Received::Bytes)
+    }
+
+    /// Reads the stamps of bytes that have left.
+    pub(crate) fn read_stamps(&mut self) -> io::Result<()> {
+        if let (Some(stamps), Some(tape)) = (&mut self.stamps, &mut self.tape) {
+            stamps.sent(&self.socket, |end, ns| tape.sent(end, ns))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the socket has something (unless `only_room`), takes more while bytes wait to be sent,
+    /// `wake` is rung (unless `only_room`), or the time is up.
+    pub(crate) fn wait(&self, wake: &EventFd, only_room: bool, limit: Duration) -> io::Result<Woken> {
+        let mut wanted = if only_room { PollFlags::empty() } else { PollFlags::POLLIN };
+        if !self.outgoing.is_empty() {
+            wanted |= PollFlags::POLLOUT;
+        }
+        let mut fds =
+            [PollFd::new(self.socket.as_fd(), wanted), PollFd::new(wake.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        // Who waits for room looks for notices by the clock: an unread one would wake it for ever.
+        let watched = if only_room { 1 } else { 2 };
+        match poll(&mut fds[..watched], limit) {
+            Ok(0) => Ok(Woken::TimedOut),
+            Ok(_) | Err(Errno::EINTR) => Ok(Woken::Ready),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
