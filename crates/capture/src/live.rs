@@ -1,0 +1,41 @@
+//! Live capture from one interface: AF_PACKET with a TPACKET_V3 ring.
+
+mod filter;
+mod ring;
+
+pub use ring::LiveCapture;
+
+/// What to capture.
+#[derive(Clone, Debug)]
+pub struct LiveConfig {
+    /// Interface name, in the network namespace of the thread that opens the capture.
+    pub interface: String,
+    /// TCP port, either side.
+    pub port: u16,
+    /// Size of the ring that the kernel fills, bytes; rounded up to whole blocks.
+    pub ring_bytes: usize,
+    /// Bytes kept of each packet.
+    pub snap_bytes: u32,
+}
+
+/// A packet as the interface saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Nanoseconds since the epoch, stamped by the kernel.
+    pub time_ns: u64,
+    /// Whether this host sent it.
+    pub outgoing: bool,
+    /// The frame from the Ethernet header on, as much as was kept.
+    pub data: &'a [u8],
+    /// Its length on the wire, bytes.
+    pub wire_bytes: u32,
+}
+
+/// What the kernel counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveStatistics {
+    /// Packets that passed the filter, dropped ones included.
+    pub packets: u64,
+    /// Packets that found the ring full.
+    pub drops: u64,
+}

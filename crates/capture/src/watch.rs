@@ -1,0 +1,214 @@
+//! A capture on a thread of its own, from start to stop.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ring::Sighting;
+
+use crate::error::CaptureError;
+use crate::live::{LiveCapture, LiveConfig};
+use crate::tap::{Counters, Role, Tap};
+
+/// How long after a stop the last packets may take to arrive: several block time-outs.
+const DRAIN: Duration = Duration::from_millis(120);
+
+/// What a capture point saw.
+#[derive(Debug)]
+pub struct RoleReport {
+    /// Whose capture point.
+    pub role: Role,
+    /// The operations.
+    pub sightings: Vec<Sighting>,
+    /// What was counted.
+    pub counters: Counters,
+}
+
+/// What a capture saw.
+#[derive(Debug)]
+pub struct WatchReport {
+    /// The interface.
+    pub interface: String,
+    /// One entry for each role, in the order asked for.
+    pub roles: Vec<RoleReport>,
+    /// Packets that passed the kernel's filter.
+    pub packets: u64,
+    /// Packets that found the ring full.
+    pub drops: u64,
+    /// CPU time of the capturing thread, nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// A running capture. Dropping it stops it.
+#[derive(Debug)]
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<WatchReport, CaptureError>>>,
+    /// The capturing thread, as in /proc/self/task.
+    pub thread_id: i32,
+}
+
+impl Watch {
+    /// Starts a capture for the given roles. `enter` runs first on the new thread: it moves into a network
+    /// namespace, or onto a CPU. Returns when packets are being captured.
+    ///
+    /// # Errors
+    /// When the capture cannot be opened.
+    pub fn start(
+        config: LiveConfig,
+        roles: &[Role],
+        mtu_bytes: u32,
+        limit: usize,
+        enter: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<Self, CaptureError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stop_thread = Arc::clone(&stop);
+        let roles = roles.to_vec();
+        let (opened, is_open) = mpsc::channel();
+        let interface = config.interface.clone();
+        let io = |what| {
+            let interface = interface.clone();
+            move |source| CaptureError::Io { interface, what, source }
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("capture {}", config.interface))
+            .spawn({
+                let enter_failed = io("entering the place of the capture");
+                move || {
+                    let open = enter().map_err(enter_failed).and_then(|()| LiveCapture::open(&config));
+                    match open {
+                        Ok(capture) => {
+                            let _ = opened.send(Ok(socket::cpu::thread_id()));
+                            run(capture, config.port, &roles, mtu_bytes, limit, &stop_thread)
+                        }
+                        Err(error) => {
+                            let _ = opened.send(Err(error));
+                            Ok(WatchReport {
+                                interface: config.interface,
+                                roles: Vec::new(),
+                                packets: 0,
+                                drops: 0,
+                                cpu_ns: 0,
+                            })
+                        }
+                    }
+                }
+            })
+            .map_err(io("starting a thread"))?;
+        let gone = || io("opening")(io::Error::other("the capturing thread ended"));
+        let thread_id = is_open.recv().unwrap_or_else(|_| Err(gone()))?;
+        Ok(Self { stop, thread: Some(thread), thread_id })
+    }
+
+    /// Stops when the last packets have been taken, and reports.
+    ///
+    /// # Errors
+    /// When the capture failed on the way.
+    pub fn stop(mut self) -> Result<WatchReport, CaptureError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let interface = String::new();
+        let ended = self.thread.take().map(JoinHandle::join);
+        match ended {
+            Some(Ok(report)) => report,
+            _ => Err(CaptureError::Io {
+                interface,
+                what: "stopping",
+                source: io::Error::other("the capturing thread panicked"),
+            }),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(
+    mut capture: LiveCapture,
+    port: u16,
+    roles: &[Role],
+    mtu_bytes: u32,
+    limit: usize,
+    stop: &AtomicBool,
+) -> Result<WatchReport, CaptureError> {
+    let mut taps: Vec<(Role, Tap)> =
+        roles.iter().map(|&role| (role, Tap::new(role, port, mtu_bytes, limit))).collect();
+    let mut stopped_at = None;
+    loop {
+        let came = capture.poll(Duration::from_millis(20), |packet| {
+            for (_, tap) in &mut taps {
+                tap.packet(packet);
+            }
+        })?;
+        if stop.load(Ordering::Relaxed) {
+            let since = *stopped_at.get_or_insert_with(Instant::now);
+            if !came && since.elapsed() >= DRAIN {
+                break;
+            }
+        }
+    }
+    let statistics = capture.statistics();
+    let roles = taps
+        .into_iter()
+        .map(|(role, tap)| {
+            let (sightings, counters) = tap.finish();
+            RoleReport { role, sightings, counters }
+        })
+        .collect();
+    Ok(WatchReport {
+        interface: capture.interface().to_owned(),
+        roles,
+        packets: statistics.packets,
+        drops: statistics.drops,
+        cpu_ns: socket::clock::thread_cpu_ns(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use iscsi::pdu::{ScsiCommand, ScsiResponse};
+
+    use super::*;
+
+    #[test]
+    fn a_live_capture_on_loopback_sees_an_operation_at_all_four_points() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let config = LiveConfig { interface: "lo".into(), port, ring_bytes: 4 << 20, snap_bytes: 65_535 };
+        let watch = match Watch::start(config, &[Role::Client, Role::Server], 65_536, 100, || Ok(())) {
+            Ok(watch) => watch,
+            Err(CaptureError::NotPermitted { .. }) => {
+                eprintln!("not run: capturing on lo needs CAP_NET_RAW");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let command = ScsiCommand { write_data: true, is_final: true, tag: 11, ..ScsiCommand::default() };
+        client.write_all(&command.write().0).unwrap();
+        let mut header = [0; 48];
+        server.read_exact(&mut header).unwrap();
+        server.write_all(&ScsiResponse { tag: 11, ..ScsiResponse::default() }.write().0).unwrap();
+        client.read_exact(&mut header).unwrap();
+        let report = watch.stop().unwrap();
+        assert_eq!(report.drops, 0);
+        let [client, server] =
+            [&report.roles[0].sightings, &report.roles[1].sightings].map(|s| s.first().copied());
+        let (client, server) = (client.unwrap(), server.unwrap());
+        assert_eq!((client.tag, server.tag), (11, 11));
+        let order = [client.request, server.request, server.response, client.response];
+        assert!(order.windows(2).all(|pair| pair[1].since(pair[0]).unwrap() >= 0), "{order:?}");
+    }
+}
