@@ -1,0 +1,197 @@
+//! A veth pair as a cable: rate, MTU, offloads, and which CPU receives.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use ring::wire::ETHERNET_BYTES;
+
+use crate::error::WireError;
+use crate::namespace::Namespace;
+use crate::tools::run;
+
+/// What the cable should be.
+#[derive(Clone, Debug)]
+pub struct CableConfig {
+    /// Rate of each direction, bits per second; nothing leaves it unshaped.
+    pub bits_per_second: Option<u64>,
+    /// MTU of both ends, bytes.
+    pub mtu_bytes: u32,
+    /// The CPU that receives for the client (RPS), or wherever the sender runs.
+    pub client_cpu: Option<usize>,
+    /// The CPU that receives for the server.
+    pub server_cpu: Option<usize>,
+}
+
+/// One end of the cable.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Its interface.
+    pub interface: &'static str,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+/// A cable between two namespaces. It goes when the last holder of the namespaces does.
+#[derive(Clone, Debug)]
+pub struct Cable {
+    /// The client's end.
+    pub client: End,
+    /// The server's end.
+    pub server: End,
+}
+
+/// Bytes of a frame that a queueing discipline does not count: all of the wire's own but the header.
+const UNCOUNTED_BYTES: u32 = ETHERNET_BYTES - 14;
+
+/// Bytes that may wait for the wire, per direction. Far more than TCP puts there, so that nothing is lost.
+const QUEUE_BYTES: u32 = 16 << 20;
+
+impl Cable {
+    /// Makes the namespaces and joins them.
+    ///
+    /// # Errors
+    /// When the process may not, a program is missing, or the configuration is impossible.
+    pub fn up(config: &CableConfig) -> Result<Self, WireError> {
+        if !(576..=65_535).contains(&config.mtu_bytes) {
+            let given = config.mtu_bytes.to_string();
+            return Err(WireError::Config { key: "mtu", given, allowed: "576 to 65535 bytes are possible" });
+        }
+        let end = |interface, last| -> Result<End, WireError> {
+            let address = IpAddr::V4(Ipv4Addr::new(10, 99, 0, last));
+            Ok(End { namespace: Namespace::new()?, interface, address })
+        };
+        let cable = Self { client: end("client0", 1)?, server: end("server0", 2)? };
+        let server_path = cable.server.namespace.path();
+        cable.client.namespace.run(|| {
+            run("ip", &["link", "add", "client0", "type", "veth", "peer", "name", "server0"])?;
+            run("ip", &["link", "set", "server0", "netns", &server_path]).map(drop)
+        })?;
+        for (end, cpu) in [(&cable.client, config.client_cpu), (&cable.server, config.server_cpu)] {
+            end.namespace.run(|| set_up(end, cpu, config))?;
+        }
+        Ok(cable)
+    }
+
+    /// The queueing discipline's own counters of each end, as `tc` prints them: proof of what passed.
+    ///
+    /// # Errors
+    /// When `tc` fails.
+    pub fn counters(&self) -> Result<[String; 2], WireError> {
+        let of = |end: &End| end.namespace.run(|| run("tc", &["-s", "qdisc", "show", "dev", end.interface]));
+        Ok([of(&self.client)?, of(&self.server)?])
+    }
+}
+
+/// Sets up one end, from inside its namespace.
+fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), WireError> {
+    let (interface, mtu) = (end.interface, config.mtu_bytes.to_string());
+    // No router solicitations or neighbour discovery between the packets that are measured.
+    write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").or_else(|error| match error {
+        WireError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => Err(other),
+    })?;
+    run("ip", &["link", "set", "lo", "up"])?;
+    run("ip", &["link", "set", interface, "mtu", &mtu])?;
+    run("ip", &["address", "add", &format!("{}/30", end.address), "dev", interface])?;
+    // Packets as a wire would carry them: no segments larger than the MTU, no merging on arrival.
+    let off = ["tso", "gso", "gro", "tx", "rx", "sg"].iter().flat_map(|f| [*f, "off"]);
+    let arguments: Vec<&str> = ["-K", interface].into_iter().chain(off).collect();
+    run("ethtool", &arguments)?;
+    if let Some(rate) = config.bits_per_second {
+        // The bucket holds one frame and what accrues while the shaper's timer is late; a larger one would
+        // send trains.
+        let frame = config.mtu_bytes + 14 + UNCOUNTED_BYTES;
+        let late = u32::try_from(rate / 8 / 1_000_000 * SHAPER_LATENESS_US).unwrap_or(u32::MAX);
+        let burst = frame.saturating_add(late).to_string();
+        let (rate, limit, overhead) =
+            (format!("{rate}bit"), QUEUE_BYTES.to_string(), UNCOUNTED_BYTES.to_string());
+        run(
+            "tc",
+            &[
+                "qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate, "burst", &burst, "limit",
+                &limit, "overhead", &overhead,
+            ],
+        )?;
+    }
+    run("ip", &["link", "set", interface, "up"])?;
+    if let Some(cpu) = cpu {
+        steer(interface, cpu)?;
+    }
+    Ok(())
+}
+
+/// How late the shaper's timer may be without losing rate, microseconds.
+const SHAPER_LATENESS_US: u64 = 60;
+
+/// Moves the receive softirq of an interface to one CPU: veth would run it on the sender's.
+fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
+    let io = |what: &str, source: nix::Error| WireError::Io { what: what.to_owned(), source: source.into() };
+    // sysfs shows the namespace of who mounted it, so this thread mounts its own, where nobody else sees it.
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|e| io("making a mount namespace", e))?;
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(|e| io("making mounts private", e))?;
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)
+        .map_err(|e| io("mounting sysfs", e))?;
+    // A mask of 32-bit words, the highest first.
+    let words = cpu / 32;
+    let mask = format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(words));
+    write(&format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus"), &mask)
+}
+
+fn write(path: &str, value: &str) -> Result<(), WireError> {
+    std::fs::write(path, value)
+        .map_err(|source| WireError::Io { what: format!("writing '{value}' to {path}"), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impossible_mtu_is_refused_before_anything_is_made() {
+        let config =
+            CableConfig { bits_per_second: None, mtu_bytes: 100, client_cpu: None, server_cpu: None };
+        let error = Cable::up(&config).unwrap_err().to_string();
+        assert!(error.contains("mtu = 100"), "{error}");
+    }
+
+    #[test]
+    fn a_cable_carries_packets_between_its_ends_and_leaves_nothing_behind() {
+        let config = CableConfig {
+            bits_per_second: Some(1_000_000_000),
+            mtu_bytes: 9000,
+            client_cpu: Some(0),
+            server_cpu: Some(0),
+        };
+        let cable = match Cable::up(&config) {
+            Ok(cable) => cable,
+            Err(WireError::NotPermitted) => {
+                eprintln!("not run: network namespaces need root");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let server = cable.server.clone();
+        let listener = server
+            .namespace
+            .run(|| {
+                std::net::TcpListener::bind((server.address, 0))
+                    .map_err(|source| WireError::Io { what: "listening".into(), source })
+            })
+            .unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connected = cable.client.namespace.run(|| {
+            std::net::TcpStream::connect((cable.server.address, port))
+                .map_err(|source| WireError::Io { what: "connecting".into(), source })
+        });
+        assert!(connected.is_ok(), "{connected:?}");
+        let [client, _] = cable.counters().unwrap();
+        assert!(client.contains("tbf"), "{client}");
+        // The host has neither interface.
+        assert!(!std::path::Path::new("/sys/class/net/client0").exists());
+    }
+}

@@ -1,0 +1,67 @@
+//! A network namespace without a name.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::error::WireError;
+
+/// A network namespace that ends with its last holder: this handle, its clones, and the threads inside.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    handle: Arc<OwnedFd>,
+}
+
+impl Namespace {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When the process may not.
+    pub fn new() -> Result<Self, WireError> {
+        let made = std::thread::spawn(|| {
+            // Only this thread moves; it ends at once, and the handle keeps what it made.
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            File::open("/proc/thread-self/ns/net")
+        })
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
+        match made {
+            Ok(file) => Ok(Self { handle: Arc::new(file.into()) }),
+            Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => Err(WireError::NotPermitted),
+            Err(source) => Err(WireError::Io { what: "making a network namespace".to_owned(), source }),
+        }
+    }
+
+    /// Moves the calling thread, and the threads and processes that it will start, into the namespace.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn enter(&self) -> io::Result<()> {
+        Ok(setns(&*self.handle, CloneFlags::CLONE_NEWNET)?)
+    }
+
+    /// Runs `work` on a thread inside the namespace.
+    ///
+    /// # Errors
+    /// When the thread cannot be moved, or the work fails.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, WireError> + Send) -> Result<T, WireError> {
+        let inside = || {
+            self.enter()
+                .map_err(|source| WireError::Io { what: "entering a namespace".to_owned(), source })?;
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|_| {
+            let source = io::Error::other("the thread panicked");
+            Err(WireError::Io { what: "working inside a namespace".to_owned(), source })
+        })
+    }
+
+    /// A path that names the namespace while this process lives.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.handle.as_raw_fd())
+    }
+}
