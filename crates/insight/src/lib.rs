@@ -1,1 +1,9 @@
-//! Placeholder.
+//! Why a round trip takes as long as it does, from op records of any source.
+
+#![forbid(unsafe_code)]
+
+pub mod segments;
+pub mod stanza;
+
+pub use segments::{SegmentFigures, Segments};
+pub use stanza::{Breakdown, Closure, CpuCost, Limit, PathCost, Stanza, StanzaInput, TermValue};

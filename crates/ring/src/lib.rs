@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bound;
+pub mod known_zero;
 pub mod op;
 pub mod sighting;
 pub mod split;

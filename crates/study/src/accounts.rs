@@ -1,0 +1,168 @@
+//! CPU time per thread and per softirq, as the kernel accounts for it.
+//!
+//! A thread's own time comes exact from the scheduler. Where the kernel does not account for interrupts
+//! apart (CONFIG_IRQ_TIME_ACCOUNTING off, as in Debian), softirq work that interrupts a thread counts as the
+//! thread's; the share of softirq is then known from the timer's samples in /proc/stat. So: how long a CPU
+//! was busy is exact (its idle time is), how that divides into thread and softirq is sampled at HZ.
+
+use std::io;
+
+use insight::CpuCost;
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{SysconfVar, sysconf};
+
+/// Ticks of one CPU since boot, from /proc/stat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ticks {
+    thread: u64,
+    idle: u64,
+    softirq: u64,
+    steal: u64,
+}
+
+/// What the CPUs and threads had used at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    at_ns: u64,
+    cpus: Vec<(usize, Ticks)>,
+    /// CPU time of the watched threads, nanoseconds, in the order given.
+    threads: Vec<u64>,
+    ticks_per_second: f64,
+}
+
+/// What one CPU did between two snapshots, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuUse {
+    /// Not idle.
+    pub busy: f64,
+    /// Of that, in softirq (sampled).
+    pub softirq: f64,
+    /// Taken by other guests of the machine.
+    pub steal: f64,
+}
+
+impl Snapshot {
+    /// Takes one; `threads` are thread numbers of this process.
+    ///
+    /// # Errors
+    /// When /proc/stat cannot be read.
+    pub fn take(threads: &[i32]) -> io::Result<Self> {
+        let text = std::fs::read_to_string("/proc/stat")?;
+        let ticks_per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().map_or(100.0, |t| t as f64);
+        Ok(Self {
+            at_ns: socket::clock::monotonic_ns(),
+            cpus: parse(&text),
+            threads: threads.iter().map(|&tid| thread_ns(tid)).collect(),
+            ticks_per_second,
+        })
+    }
+
+    /// Seconds from `earlier` to this one.
+    #[must_use]
+    pub fn seconds_since(&self, earlier: &Snapshot) -> f64 {
+        self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9
+    }
+
+    /// What a CPU did since `earlier`.
+    #[must_use]
+    pub fn cpu_since(&self, earlier: &Snapshot, cpu: usize) -> CpuUse {
+        let of = |s: &Snapshot| s.cpus.iter().find(|(n, _)| *n == cpu).map(|(_, t)| *t).unwrap_or_default();
+        let (now, then) = (of(self), of(earlier));
+        let seconds = |a: u64, b: u64| a.saturating_sub(b) as f64 / self.ticks_per_second;
+        let wall = self.seconds_since(earlier);
+        let busy = (wall - seconds(now.idle, then.idle)).clamp(0.0, wall);
+        let (thread, softirq) = (seconds(now.thread, then.thread), seconds(now.softirq, then.softirq));
+        // The samples say how the busy time divides.
+        let share = if thread + softirq > 0.0 { softirq / (thread + softirq) } else { 0.0 };
+        CpuUse { busy, softirq: busy * share, steal: seconds(now.steal, then.steal) }
+    }
+
+    /// CPU time of the watched threads since `earlier`, seconds, in the order given.
+    #[must_use]
+    pub fn threads_since(&self, earlier: &Snapshot) -> Vec<f64> {
+        self.threads.iter().zip(&earlier.threads).map(|(n, t)| n.saturating_sub(*t) as f64 / 1e9).collect()
+    }
+}
+
+/// CPU work per operation from what the client's and the server's CPU did.
+#[must_use]
+pub fn per_operation(client: CpuUse, server: CpuUse, operations: u64) -> CpuCost {
+    let us = |seconds: f64| seconds * 1e6 / operations.max(1) as f64;
+    CpuCost {
+        client_thread_us: us(client.busy - client.softirq),
+        client_softirq_us: us(client.softirq),
+        server_thread_us: us(server.busy - server.softirq),
+        server_softirq_us: us(server.softirq),
+    }
+}
+
+/// CPU time of a thread of this process: the clock that clock_getcpuclockid(3) would name.
+fn thread_ns(tid: i32) -> u64 {
+    // The kernel's encoding: bits 0-1 scheduler clock (2), bit 2 per thread.
+    let clock = ClockId::from_raw((!tid << 3) | 6);
+    clock_gettime(clock)
+        .map_or(0, |t| t.tv_sec().cast_unsigned() * 1_000_000_000 + t.tv_nsec().cast_unsigned())
+}
+
+/// Lines `cpuN user nice system idle iowait irq softirq steal ...` (proc_stat(5)).
+fn parse(text: &str) -> Vec<(usize, Ticks)> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
+            let cpu = words.next()?.parse().ok()?;
+            let n: Vec<u64> = words.map_while(|w| w.parse().ok()).collect();
+            let at = |i: usize| n.get(i).copied().unwrap_or(0);
+            let ticks = Ticks {
+                thread: at(0) + at(1) + at(2),
+                idle: at(3) + at(4),
+                softirq: at(5) + at(6),
+                steal: at(7),
+            };
+            Some((cpu, ticks))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_lines_of_proc_stat_are_read() {
+        let text = "cpu  9 9 9 9\ncpu0 10 1 20 300 5 1 40 2 0 0\ncpu12 1 0 0 0 0 0 0\nintr 5\n";
+        let ticks = Ticks { thread: 31, idle: 305, softirq: 41, steal: 2 };
+        assert_eq!(parse(text), [(0, ticks), (12, Ticks { thread: 1, ..Ticks::default() })]);
+    }
+
+    #[test]
+    fn a_busy_thread_is_seen_on_its_cpu_and_by_its_own_clock() {
+        let cpu = socket::cpu::allowed().unwrap()[0];
+        std::thread::spawn(move || {
+            socket::cpu::pin(cpu).unwrap();
+            let tid = socket::cpu::thread_id();
+            let before = Snapshot::take(&[tid]).unwrap();
+            let start = std::time::Instant::now();
+            while start.elapsed() < std::time::Duration::from_millis(300) {
+                std::hint::spin_loop();
+            }
+            let after = Snapshot::take(&[tid]).unwrap();
+            let wall = after.seconds_since(&before);
+            let used = after.threads_since(&before)[0];
+            // Another process may have had its share of the CPU.
+            assert!(used > 0.02 && used <= wall * 1.05, "{used} of {wall}");
+            assert!(after.cpu_since(&before, cpu).busy > 0.8 * wall);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn work_per_operation_is_cpu_seconds_over_operations() {
+        let cost = per_operation(
+            CpuUse { busy: 0.5, softirq: 0.1, steal: 0.0 },
+            CpuUse { busy: 1.0, softirq: 0.25, steal: 0.0 },
+            100_000,
+        );
+        assert!((cost.client_thread_us - 4.0).abs() < 1e-9 && (cost.server_softirq_us - 2.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,31 @@
+//! Why a study could not be done.
+
+use thiserror::Error;
+
+/// A study that could not start or go on.
+#[derive(Debug, Error)]
+pub enum StudyError {
+    /// The wire.
+    #[error("the wire: {0}")]
+    Wire(#[from] wire::WireError),
+    /// The target.
+    #[error("the target: {0}")]
+    Target(#[from] target::TargetError),
+    /// The load.
+    #[error("the load: {0}")]
+    Load(#[from] initiator::InitiatorError),
+    /// The capture.
+    #[error("the capture: {0}")]
+    Capture(#[from] capture::CaptureError),
+    /// The machine.
+    #[error("{what}: {source}")]
+    Machine {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// Somebody asked it to stop.
+    #[error("interrupted; the wire and everything on it is gone")]
+    Interrupted,
+}

@@ -1,0 +1,81 @@
+//! What a study found.
+
+use insight::Stanza;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::plan::Plan;
+
+/// How the four capture points were observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Observation {
+    /// Packets, on the interfaces.
+    Packets,
+    /// The kernel's stamps on both sides' own sockets.
+    SocketStamps,
+}
+
+/// A study's result: study.json.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StudyResult {
+    /// Version of this layout.
+    pub format: u32,
+    /// When it began, seconds since the epoch.
+    pub began_unix_seconds: u64,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Where.
+    pub machine: Machine,
+    /// What was asked for.
+    pub plan: Plan,
+    /// Whether there was a wire between two namespaces, or loopback.
+    pub wire: bool,
+    /// How it was observed.
+    pub observation: Observation,
+    /// CPUs of client and server; equal where there is only one.
+    pub cpus: (usize, usize),
+    /// What the reader must know: costs in truth, disturbances, points that do not close.
+    pub warnings: Vec<String>,
+    /// The points.
+    pub stanzas: Vec<Stanza>,
+    /// The chart's samples, for the report only.
+    #[serde(skip)]
+    pub series: Vec<Series>,
+}
+
+/// Intervals of consecutive operations of one point.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// `512 B nodelay QD 1`.
+    pub title: String,
+    /// One entry per operation.
+    pub samples: Vec<Sample>,
+}
+
+/// One operation's intervals, microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Start, since the first sample's, milliseconds.
+    pub at_ms: f64,
+    /// C2 - C1: outside the client.
+    pub outside_client_us: f64,
+    /// S2 - S1: inside the server.
+    pub server_us: f64,
+    /// Outside both.
+    pub network_us: f64,
+    /// Inside the client.
+    pub client_us: f64,
+    /// S1 - C1.
+    pub request_us: Option<f64>,
+    /// C2 - S2.
+    pub response_us: Option<f64>,
+}
+
+impl StudyResult {
+    /// Whether every point's sums came out.
+    #[must_use]
+    pub fn closes(&self) -> bool {
+        self.stanzas.iter().all(|s| s.breakdown.closure.holds)
+    }
+}
