@@ -32,9 +32,16 @@ pub struct PathCost {
     pub w1_us: f64,
     /// W2 by arithmetic.
     pub w2_us: f64,
-    /// The rate is kept by a token bucket: a frame that finds tokens passes in no time, so W is the spacing of
-    /// frames at saturation, not part of an unqueued frame's way.
+    /// The rate is kept by a token bucket in front of the capture points: frames are spaced there and cross in
+    /// no time, so W is a service time (it limits the rate) but no part of an operation's way.
     pub token_bucket: bool,
+}
+
+impl PathCost {
+    /// How much of a time on the wire an operation spends there.
+    fn on_the_way(&self, wire_us: f64) -> f64 {
+        if self.token_bucket { 0.0 } else { wire_us }
+    }
 }
 
 /// Everything that a stanza is made from.
@@ -52,7 +59,7 @@ pub struct StanzaInput<'a> {
     pub rtt_us: f64,
     /// The joined records' segments.
     pub segments: Segments,
-    /// CPU work per operation (of the saturated run of this size and policy).
+    /// CPU work per operation (of the CPU-bound run of this size and policy).
     pub cpu: CpuCost,
     /// The wire; nothing where there is none (loopback).
     pub path: Option<PathCost>,
@@ -162,8 +169,10 @@ pub struct Stanza {
     pub rtt_us: f64,
     /// The segments between capture points.
     pub segments: Segments,
-    /// CPU work per operation of this very run, microseconds.
+    /// CPU work per operation of this very run, microseconds: wake-ups included.
     pub cpu: CpuCost,
+    /// CPU work per operation of the CPU-bound run of this size and policy: the service times.
+    pub service: CpuCost,
     /// Share of the time that the client's and the server's CPU were busy.
     pub cpu_busy: (f64, f64),
     /// The breakdown.
@@ -209,15 +218,14 @@ impl Breakdown {
         add(&waits(Term::Cw, Term::Cq), client_waits, TermSource::Remainder);
         match (s.request_path, s.response_path) {
             (Some(request), Some(response)) => {
-                let w1 = on_path(path.w1_us, request.mean_us, path.token_bucket);
-                let w2 = on_path(path.w2_us, response.mean_us, path.token_bucket);
+                let (w1, w2) = (path.on_the_way(path.w1_us), path.on_the_way(path.w2_us));
                 add("W1", w1, TermSource::Arithmetic);
                 add("CT+SR", request.mean_us - w1, TermSource::Remainder);
                 add("W2", w2, TermSource::Arithmetic);
                 add("ST+CR", response.mean_us - w2, TermSource::Remainder);
             }
             _ => {
-                let wire = on_path(path.w1_us + path.w2_us, s.network.mean_us, path.token_bucket);
+                let wire = path.on_the_way(path.w1_us + path.w2_us);
                 add("W1+W2", wire, TermSource::Arithmetic);
                 add("CT+SR+ST+CR", s.network.mean_us - wire, TermSource::Remainder);
             }
@@ -246,11 +254,6 @@ impl Breakdown {
     }
 }
 
-/// How much of the wire's time is part of an operation's way.
-fn on_path(arithmetic_us: f64, measured_us: f64, token_bucket: bool) -> f64 {
-    if token_bucket { arithmetic_us.min(measured_us.max(0.0)) } else { arithmetic_us }
-}
-
 /// What limits the ring of this size and policy.
 fn limit(input: &StanzaInput<'_>, path: PathCost) -> Limit {
     let (cpu, one) = (&input.cpu, input.depth_one);
@@ -275,7 +278,7 @@ fn limit(input: &StanzaInput<'_>, path: PathCost) -> Limit {
     } else {
         Bound::ServerCpu
     };
-    let wire_us = on_path(path.w1_us + path.w2_us, one.network.mean_us, path.token_bucket);
+    let wire_us = path.on_the_way(path.w1_us + path.w2_us);
     let cl_us = one.client.mean_us - times.client_us();
     let sl_us = one.server.mean_us - times.server_us();
     let network_latency_us = one.network.mean_us - wire_us;
@@ -385,7 +388,12 @@ mod tests {
         let path = Some(PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: true });
         let b = Breakdown::of(&StanzaInput { path, ..input(&segments) });
         let term = |name| b.terms.iter().find(|t| t.terms == name).map(|t| t.mean_us).unwrap();
-        assert!((term("W2") - 2.0).abs() < 1e-9 && term("ST+CR").abs() < 1e-9);
-        assert!((term("W1") - 1.1).abs() < 1e-9 && (term("CT+SR") - 0.4).abs() < 1e-9);
+        assert!(term("W2").abs() < 1e-9 && (term("ST+CR") - 2.0).abs() < 1e-9);
+        assert!(term("W1").abs() < 1e-9 && (term("CT+SR") - 1.5).abs() < 1e-9);
+        assert!(b.closure.holds);
+        // The rate still counts.
+        let slow = PathCost { w1_us: 1.1, w2_us: 52.0, token_bucket: true };
+        let b = Breakdown::of(&StanzaInput { path: Some(slow), ..input(&segments) });
+        assert_eq!((b.limit.bound, b.limit.tpt_min_us), (Bound::Network, 52.0));
     }
 }

@@ -1,19 +1,23 @@
 //! Tables for a terminal: the one table printer.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use initiator::RunResult;
 use target::ConnectionStatistics;
 
+/// Rows of a table of connections.
+const CONNECTIONS_SHOWN: usize = 50;
+
 /// A table with a heading, numbers to the right.
-fn table(heading: &[&str]) -> Table {
+pub(crate) fn table(heading: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    // A line under the heading and nothing else: rows are read across.
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
     table.set_header(heading.to_vec());
     table
 }
 
 /// A number's cell.
-fn number(text: String) -> Cell {
+pub(crate) fn number(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
@@ -59,9 +63,10 @@ pub fn runs(runs: &[RunResult]) -> String {
     t.to_string()
 }
 
-/// The statistics of a target's connections.
+/// The statistics of a target's connections, the last ones where there are many.
 #[must_use]
 pub fn connections(all: &[ConnectionStatistics]) -> String {
+    let all = &all[all.len().saturating_sub(CONNECTIONS_SHOWN)..];
     let mut t = table(&[
         "initiator",
         "peer",

@@ -8,6 +8,7 @@
 mod args;
 mod bench;
 mod stop;
+mod study;
 mod target;
 
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ struct Cli {
 enum Verb {
     Target(target::TargetArgs),
     Bench(bench::BenchArgs),
+    Study(study::StudyArgs),
 }
 
 /// Why a verb did not do what was asked, by whose fault.
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().verb {
         Verb::Target(args) => target::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Study(args) => study::run(&args),
     };
     match outcome {
         Ok(code) => code,

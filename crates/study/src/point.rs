@@ -104,6 +104,22 @@ impl Point {
     }
 }
 
+/// CPU work per operation with the CPUs as the bottleneck: the paper's CPU-bound run. On a wire the rate limit
+/// is lifted for it, or sizes that are network bound would never show it: a thread that sleeps between
+/// operations pays for its wake-ups as well.
+pub(crate) fn calibrate(
+    place: &Place,
+    plan: &Plan,
+    point: (u64, SendPolicy, u32),
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<CpuCost, StudyError> {
+    let run = place.unlimited(plan.bits_per_second, || run(place, plan, point, false, stop))?;
+    if stop() {
+        return Err(StudyError::Interrupted);
+    }
+    Ok(per_operation(run.client_cpu, run.server_cpu, run.bench.result.operations))
+}
+
 /// One run's raw results.
 struct Run {
     bench: Bench,

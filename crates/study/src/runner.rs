@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use insight::{Breakdown, PathCost, Stanza, StanzaInput};
+use insight::{Breakdown, CpuCost, PathCost, Stanza, StanzaInput};
 use ring::CpuSharing;
 use ring::wire::{ISCSI_HEADER_BYTES, Wire};
 use target::SendPolicy;
@@ -11,7 +11,7 @@ use crate::error::StudyError;
 use crate::machine::Machine;
 use crate::place::Place;
 use crate::plan::Plan;
-use crate::point::Point;
+use crate::point::{Point, calibrate};
 use crate::result::StudyResult;
 
 /// Who looks on while a study runs.
@@ -30,6 +30,9 @@ pub struct Study {
     /// Use loopback even where a wire could be made.
     pub loopback: bool,
 }
+
+/// A server CPU busier than this is the bottleneck.
+const CPU_BOUND_FROM: f64 = 0.93;
 
 /// Steal time above which a run counts as disturbed.
 const STEAL_MAX: f64 = 0.02;
@@ -53,9 +56,10 @@ impl Study {
                     let stop = || watcher.stop();
                     points.push(Point::measure(&place, &self.plan, block_bytes, policy, queue_depth, &stop)?);
                 }
+                let service = self.service(&place, &points, watcher)?;
                 for point in &points {
                     warn(point, &mut warnings);
-                    stanzas.push(self.stanza(&place, point, &points));
+                    stanzas.push(self.stanza(&place, point, &points, service));
                 }
                 series.extend(points.into_iter().map(|p| p.series));
             }
@@ -73,9 +77,9 @@ impl Study {
         }
         if place.has_wire() {
             warnings.push(
-                "the wire's rate is kept by a token bucket: a frame that finds it full passes at once, so at queue depth 1 W1 \
-                 and W2 are counted only as far as they were spent on the way, and at depth they are the spacing of frames; \
-                 frames wait for tokens before S2 and C1, so that wait is in SW and CW"
+                "the wire's rate is kept by a token bucket in front of S2 and C1: frames wait there for their turn and then cross at \
+                 once, so W1 and W2 are the spacing of frames (in TPTmin) but no part of an operation's way; at depth that \
+                 wait is in SW and CW"
                     .to_owned(),
             );
         }
@@ -94,9 +98,19 @@ impl Study {
         })
     }
 
-    fn stanza(&self, place: &Place, point: &Point, group: &[Point]) -> Stanza {
-        // Work per operation from the saturated run: at depth 1 it drowns in the noise of the machine.
-        let saturated = group.last().unwrap_or(point);
+    /// CPU work per operation of one size and policy: of the saturated run where that was CPU bound, else of
+    /// a run without the rate limit.
+    fn service(&self, place: &Place, group: &[Point], watcher: &dyn Watcher) -> Result<CpuCost, StudyError> {
+        let Some(saturated) = group.last() else { return Ok(CpuCost::default()) };
+        if saturated.cpu_busy.1 >= CPU_BOUND_FROM || !place.has_wire() {
+            return Ok(saturated.cpu);
+        }
+        let stop = || watcher.stop();
+        let point = (saturated.block_bytes, saturated.policy, saturated.queue_depth);
+        calibrate(place, &self.plan, point, &stop)
+    }
+
+    fn stanza(&self, place: &Place, point: &Point, group: &[Point], service: CpuCost) -> Stanza {
         let depth_one = group.first().unwrap_or(point);
         let nodelay = point.policy != SendPolicy::Nagle;
         let path = place.has_wire().then(|| self.path_cost(point, nodelay));
@@ -108,7 +122,7 @@ impl Study {
             iops: point.iops,
             rtt_us: point.rtt_us,
             segments: point.segments,
-            cpu: saturated.cpu,
+            cpu: service,
             path,
             sharing: (one_cpu, one_cpu),
             depth_one: &depth_one.segments,
@@ -123,6 +137,7 @@ impl Study {
             rtt_us: point.rtt_us,
             segments: point.segments,
             cpu: point.cpu,
+            service,
             cpu_busy: point.cpu_busy,
             breakdown,
             completed: point.completed,

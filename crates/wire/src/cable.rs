@@ -41,6 +41,7 @@ pub struct Cable {
     pub client: End,
     /// The server's end.
     pub server: End,
+    mtu_bytes: u32,
 }
 
 /// Bytes of a frame that a queueing discipline does not count: all of the wire's own but the header.
@@ -63,7 +64,8 @@ impl Cable {
             let address = IpAddr::V4(Ipv4Addr::new(10, 99, 0, last));
             Ok(End { namespace: Namespace::new()?, interface, address })
         };
-        let cable = Self { client: end("client0", 1)?, server: end("server0", 2)? };
+        let (client, server) = (end("client0", 1)?, end("server0", 2)?);
+        let cable = Self { client, server, mtu_bytes: config.mtu_bytes };
         let server_path = cable.server.namespace.path();
         cable.client.namespace.run(|| {
             run("ip", &["link", "add", "client0", "type", "veth", "peer", "name", "server0"])?;
@@ -72,7 +74,19 @@ impl Cable {
         for (end, cpu) in [(&cable.client, config.client_cpu), (&cable.server, config.server_cpu)] {
             end.namespace.run(|| set_up(end, cpu, config))?;
         }
+        cable.shape(config.bits_per_second)?;
         Ok(cable)
+    }
+
+    /// Sets the rate of both directions, bits per second, or lifts it.
+    ///
+    /// # Errors
+    /// When `tc` fails.
+    pub fn shape(&self, bits_per_second: Option<u64>) -> Result<(), WireError> {
+        for end in [&self.client, &self.server] {
+            end.namespace.run(|| shape(end.interface, self.mtu_bytes, bits_per_second))?;
+        }
+        Ok(())
     }
 
     /// The queueing discipline's own counters of each end, as `tc` prints them: proof of what passed.
@@ -100,27 +114,29 @@ fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), Wir
     let off = ["tso", "gso", "gro", "tx", "rx", "sg"].iter().flat_map(|f| [*f, "off"]);
     let arguments: Vec<&str> = ["-K", interface].into_iter().chain(off).collect();
     run("ethtool", &arguments)?;
-    if let Some(rate) = config.bits_per_second {
-        // The bucket holds one frame and what accrues while the shaper's timer is late; a larger one would
-        // send trains.
-        let frame = config.mtu_bytes + 14 + UNCOUNTED_BYTES;
-        let late = u32::try_from(rate / 8 / 1_000_000 * SHAPER_LATENESS_US).unwrap_or(u32::MAX);
-        let burst = frame.saturating_add(late).to_string();
-        let (rate, limit, overhead) =
-            (format!("{rate}bit"), QUEUE_BYTES.to_string(), UNCOUNTED_BYTES.to_string());
-        run(
-            "tc",
-            &[
-                "qdisc", "replace", "dev", interface, "root", "tbf", "rate", &rate, "burst", &burst, "limit",
-                &limit, "overhead", &overhead,
-            ],
-        )?;
-    }
     run("ip", &["link", "set", interface, "up"])?;
     if let Some(cpu) = cpu {
         steer(interface, cpu)?;
     }
     Ok(())
+}
+
+/// Keeps an interface's sending rate, or lifts the limit.
+fn shape(interface: &str, mtu_bytes: u32, bits_per_second: Option<u64>) -> Result<(), WireError> {
+    let Some(rate) = bits_per_second else {
+        return run("tc", &["qdisc", "replace", "dev", interface, "root", "pfifo"]).map(drop);
+    };
+    // The bucket holds one frame and what accrues while the shaper's timer is late; a larger one would send
+    // trains.
+    let frame = mtu_bytes + 14 + UNCOUNTED_BYTES;
+    let late = u32::try_from(rate / 8 / 1_000_000 * SHAPER_LATENESS_US).unwrap_or(u32::MAX);
+    let burst = frame.saturating_add(late).to_string();
+    let (rate, limit, overhead) =
+        (format!("{rate}bit"), QUEUE_BYTES.to_string(), UNCOUNTED_BYTES.to_string());
+    let shaper = ["tbf", "rate", &rate, "burst", &burst, "limit", &limit, "overhead", &overhead];
+    let arguments =
+        ["qdisc", "replace", "dev", interface, "root"].into_iter().chain(shaper).collect::<Vec<_>>();
+    run("tc", &arguments).map(drop)
 }
 
 /// How late the shaper's timer may be without losing rate, microseconds.

@@ -1,0 +1,258 @@
+//! A study as one self-contained HTML file.
+
+use std::fmt::{Display, Write as _};
+
+use insight::stanza::TermSource;
+use ring::Term;
+use study::{Series, StudyResult};
+
+use crate::chart::{Dots, dots};
+use crate::study_text::{COLUMNS, closure, column, heading};
+use crate::terminal::{thousands, us};
+
+const STYLE: &str = "
+:root{color-scheme:light}
+body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;color:#1c2430}
+h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.15rem;margin-top:2.2rem}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.86rem;width:100%}
+th,td{padding:.28rem .5rem;text-align:right;border-bottom:1px solid #e3e7ed;white-space:nowrap}
+th{background:#f3f5f8;position:sticky;top:0;font-weight:600} td.t,th.t{text-align:left}
+tr.first td{border-top:2px solid #9aa5b5} td.bottleneck{background:#ffe9c7;font-weight:600}
+td small{color:#68758a} .no{color:#b00020;font-weight:600} .key i{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin:0 .3em 0 1em}
+ul.notes li{margin:.35rem 0} .scroll{overflow-x:auto} p.where{color:#4a5566;margin:.15rem 0}
+.bar{display:flex;height:1.5rem;border-radius:3px;overflow:hidden;font-size:.7rem;color:#fff;margin:.15rem 0 .6rem}
+.bar span{overflow:hidden;text-align:center;line-height:1.5rem;white-space:nowrap}
+.barname{font-size:.85rem;color:#4a5566} dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem .9rem;font-size:.88rem} dt{font-weight:600}dd{margin:0}
+";
+
+/// Text made safe for HTML.
+fn escape(text: impl Display) -> String {
+    text.to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The whole page.
+#[must_use]
+pub fn study(result: &StudyResult) -> String {
+    let mut page = String::new();
+    let _ = write!(
+        page,
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>Roundtrip study</title><style>{STYLE}</style></head><body><h1>Where the round trip goes</h1>"
+    );
+    for line in heading(result) {
+        let _ = write!(page, "<p class=\"where\">{}</p>", escape(line));
+    }
+    for line in closure(result).lines() {
+        let class = if result.closes() { "where" } else { "where no" };
+        let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(line));
+    }
+    summary(result, &mut page);
+    bars(result, &mut page);
+    breakdown(result, &mut page);
+    charts(result, &mut page);
+    if !result.warnings.is_empty() {
+        page.push_str("<h2>What to know about these figures</h2><ul class=\"notes\">");
+        for warning in &result.warnings {
+            let _ = write!(page, "<li>{}</li>", escape(warning));
+        }
+        page.push_str("</ul>");
+    }
+    terms(&mut page);
+    page.push_str("</body></html>\n");
+    page
+}
+
+fn table_head(titles: &[(&str, bool)], page: &mut String) {
+    page.push_str("<div class=\"scroll\"><table><thead><tr>");
+    for (title, text) in titles {
+        let _ = write!(page, "<th{}>{}</th>", if *text { " class=\"t\"" } else { "" }, escape(title));
+    }
+    page.push_str("</tr></thead><tbody>");
+}
+
+fn summary(result: &StudyResult, page: &mut String) {
+    page.push_str("<h2>Throughput and limits</h2>");
+    table_head(
+        &[
+            ("block", false),
+            ("send", true),
+            ("QD", false),
+            ("IOPS", false),
+            ("with capture", false),
+            ("TPT µs", false),
+            ("RTT µs", false),
+            ("CPU client", false),
+            ("CPU server", false),
+            ("at depth", true),
+            ("bottleneck", true),
+            ("TPTmin µs", false),
+            ("QD needed", false),
+            ("sums", true),
+        ],
+        page,
+    );
+    for s in &result.stanzas {
+        let l = &s.breakdown.limit;
+        let first = if s.queue_depth == 1 { " class=\"first\"" } else { "" };
+        let sums = if s.breakdown.closure.holds {
+            "<td class=\"t\">close</td>"
+        } else {
+            "<td class=\"t no\">do not close</td>"
+        };
+        let _ = write!(
+            page,
+            "<tr{first}><td>{}</td><td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{:+.1} %</td><td>{}</td><td>{}</td>\
+             <td>{:.0} %</td><td>{:.0} %</td><td class=\"t\">{}</td><td class=\"t\">{}</td><td>{}</td><td>{:.1}</td>{sums}</tr>",
+            ring::units::format_size(s.block_size_bytes),
+            escape(&s.policy),
+            s.queue_depth,
+            thousands(s.iops),
+            -s.observer_cost() * 100.0,
+            us(s.tpt_us),
+            us(s.rtt_us),
+            s.cpu_busy.0 * 100.0,
+            s.cpu_busy.1 * 100.0,
+            l.bound.text(),
+            escape(&l.bottleneck),
+            us(l.tpt_min_us),
+            l.queue_depth_needed,
+        );
+    }
+    page.push_str("</tbody></table></div>");
+}
+
+/// Colours of the columns: client warm, wire grey, server cool.
+const COLOURS: [&str; 10] = [
+    "#c2410c", "#f0a868", "#e07b39", "#6b7280", "#a3abb8", "#0e7490", "#7cc7d9", "#155e75", "#6b7280",
+    "#a3abb8",
+];
+
+/// Each round trip as a bar.
+fn bars(result: &StudyResult, page: &mut String) {
+    page.push_str("<h2>The round trip, to scale</h2>");
+    for s in &result.stanzas {
+        let _ = write!(
+            page,
+            "<div class=\"barname\">{} B, {}, QD {}: {} µs</div><div class=\"bar\">",
+            s.block_size_bytes,
+            escape(&s.policy),
+            s.queue_depth,
+            us(s.rtt_us)
+        );
+        for ((_, names), colour) in COLUMNS.into_iter().zip(COLOURS) {
+            let Some(value) = column(s, names) else { continue };
+            let share = (value.mean_us / s.rtt_us * 100.0).clamp(0.0, 100.0);
+            if share >= 0.3 {
+                let label = if share > 4.0 { escape(&value.terms) } else { String::new() };
+                let _ = write!(
+                    page,
+                    "<span style=\"width:{share:.2}%;background:{colour}\" title=\"{} {} µs\">{label}</span>",
+                    escape(&value.terms),
+                    us(value.mean_us)
+                );
+            }
+        }
+        page.push_str("</div>");
+    }
+}
+
+fn breakdown(result: &StudyResult, page: &mut String) {
+    page.push_str("<h2>Breakdown, microseconds (means)</h2>");
+    let mut titles = vec![("block", false), ("send", true), ("QD", false)];
+    titles.extend(COLUMNS.iter().map(|(name, _)| (*name, false)));
+    titles.extend([("sum", false), ("RTT", false)]);
+    table_head(&titles, page);
+    for s in &result.stanzas {
+        let first = if s.queue_depth == 1 { " class=\"first\"" } else { "" };
+        let _ = write!(
+            page,
+            "<tr{first}><td>{}</td><td class=\"t\">{}</td><td>{}</td>",
+            ring::units::format_size(s.block_size_bytes),
+            escape(&s.policy),
+            s.queue_depth
+        );
+        for (title, names) in COLUMNS {
+            let Some(value) = column(s, names) else {
+                page.push_str("<td></td>");
+                continue;
+            };
+            // The stages that limit the ring at depth.
+            let limits =
+                value.terms.split('+').any(|term| s.breakdown.limit.bottleneck.split('+').any(|b| b == term))
+                    && value.source != TermSource::Remainder;
+            let class = if limits { " class=\"bottleneck\"" } else { "" };
+            let name = if value.terms == title {
+                String::new()
+            } else {
+                format!("<small>{}</small> ", escape(&value.terms))
+            };
+            let _ = write!(page, "<td{class}>{name}{}</td>", us(value.mean_us));
+        }
+        let _ = write!(page, "<td>{}</td><td>{}</td></tr>", us(s.breakdown.closure.stages_us), us(s.rtt_us));
+    }
+    page.push_str(
+        "</tbody></table></div><p class=\"where\">Marked: the stages that limit the ring at depth.</p>",
+    );
+}
+
+/// Intervals of single operations over time, in the paper's colours.
+fn charts(result: &StudyResult, page: &mut String) {
+    page.push_str("<h2>Intervals of single operations over time</h2><p class=\"key\">");
+    let keys = [
+        ("green", "outside the client (C2-C1)"),
+        ("#00a5c8", "inside the server (S2-S1)"),
+        ("orange", "outside both"),
+        ("magenta", "inside the client"),
+        ("red", "request path (S1-C1)"),
+        ("blue", "response path (C2-S2)"),
+    ];
+    for (colour, label) in keys {
+        let _ = write!(page, "<i style=\"background:{colour}\"></i>{label}");
+    }
+    page.push_str("</p>");
+    for series in &result.series {
+        let lines = series_dots(series);
+        if let Some(svg) = dots("start of the operation, ms", "microseconds", &lines) {
+            let _ = write!(page, "<h3>{}</h3>{svg}", escape(&series.title));
+        }
+    }
+}
+
+fn series_dots(series: &Series) -> Vec<Dots> {
+    let line = |label: &str, colour, of: &dyn Fn(&study::result::Sample) -> Option<f64>| Dots {
+        label: label.to_owned(),
+        colour,
+        points: series.samples.iter().filter_map(|s| Some((s.at_ms, of(s)?))).collect(),
+    };
+    vec![
+        line("outside client", "green", &|s| Some(s.outside_client_us)),
+        line("server", "#00a5c8", &|s| Some(s.server_us)),
+        line("network", "orange", &|s| Some(s.network_us)),
+        line("client", "magenta", &|s| Some(s.client_us)),
+        line("request", "red", &|s| s.request_us),
+        line("response", "blue", &|s| s.response_us),
+    ]
+}
+
+/// What the names mean.
+fn terms(page: &mut String) {
+    page.push_str("<h2>The terms</h2><dl>");
+    for term in Term::ALL {
+        let _ = write!(page, "<dt>{}</dt><dd>{}</dd>", term.name(), term.meaning());
+    }
+    page.push_str(
+        "<dt>TPT</dt><dd>mean time between completions: 1 / IOPS = RTT / QD</dd>\
+         <dt>QD needed</dt><dd>queue depth from which the ring stays at its limit: (sum of the service times + the other stages' start \
+         latencies) / TPTmin</dd></dl>",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_become_markup() {
+        assert_eq!(escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+    }
+}

@@ -1,0 +1,175 @@
+//! A study as terminal tables.
+
+use comfy_table::Cell;
+use insight::{Stanza, TermValue};
+use study::{Observation, StudyResult};
+
+use crate::terminal::{number, table, thousands, us};
+
+/// The columns of the breakdown, in flow order: sums that Linux does not let us separate further.
+pub(crate) const COLUMNS: [(&str, &[&str]); 10] = [
+    ("CP+CK", &["CP+CK"]),
+    ("CW+CQ", &["CQ", "CW", "CW+CQ"]),
+    ("CI", &["CI"]),
+    ("W1", &["W1", "W1+W2"]),
+    ("CT+SR", &["CT+SR", "CT+SR+ST+CR"]),
+    ("SI", &["SI"]),
+    ("SQ+SW", &["SQ", "SW", "SW+SQ"]),
+    ("SP+SK", &["SP+SK"]),
+    ("W2", &["W2"]),
+    ("ST+CR", &["ST+CR"]),
+];
+
+/// The value of a column in a stanza.
+pub(crate) fn column<'a>(stanza: &'a Stanza, names: &[&str]) -> Option<&'a TermValue> {
+    stanza
+        .breakdown
+        .terms
+        .iter()
+        .find(|t| t.source != insight::stanza::TermSource::Rule && names.contains(&t.terms.as_str()))
+}
+
+/// Where and how a study was made, in one line each.
+#[must_use]
+pub fn heading(result: &StudyResult) -> Vec<String> {
+    let plan = &result.plan;
+    let place = if result.wire {
+        format!(
+            "two namespaces, {} wire, MTU {}, offloads off",
+            ring::units::format_bit_rate(plan.bits_per_second),
+            plan.mtu_bytes
+        )
+    } else {
+        "loopback".to_owned()
+    };
+    let seen = match result.observation {
+        Observation::Packets => "packets at C1, S1, S2, C2",
+        Observation::SocketStamps => "kernel stamps of both sides' sockets",
+    };
+    let m = &result.machine;
+    vec![
+        format!(
+            "{place}; client on CPU {}, server on CPU {}; {}",
+            result.cpus.0, result.cpus.1, plan.congestion
+        ),
+        format!("observed: {seen}; {} s per run; one zero disk, random reads", plan.runtime.as_secs_f64()),
+        format!("{}, {} CPUs, {}, clock {}", m.cpu, m.cpus, m.kernel, m.clock_source),
+    ]
+}
+
+/// The whole study.
+#[must_use]
+pub fn study(result: &StudyResult) -> String {
+    let mut text = heading(result).join("\n");
+    for (title, table) in [
+        ("Throughput and limits", summary(&result.stanzas)),
+        ("Breakdown of the round trip, microseconds (means)", breakdown(&result.stanzas)),
+        ("Busy cycles that ended having served n requests", busy_counts(&result.stanzas)),
+    ] {
+        text.push_str(&format!("\n\n{title}\n{table}"));
+    }
+    text.push_str("\n\n");
+    text.push_str(&closure(result));
+    for warning in &result.warnings {
+        text.push_str(&format!("\n- {warning}"));
+    }
+    text
+}
+
+/// One sentence on whether everything adds up.
+#[must_use]
+pub fn closure(result: &StudyResult) -> String {
+    let worst =
+        |of: fn(&Stanza) -> f64| result.stanzas.iter().map(|s| of(s).abs()).fold(0.0, f64::max) * 100.0;
+    let followed: u64 = result.stanzas.iter().map(|s| s.followed).sum();
+    let completed: u64 = result.stanzas.iter().map(|s| s.completed).sum();
+    format!(
+        "Closure: {} in every stanza the stages sum to RTT (worst {:.3} %, limit 1 %) and QD = IOPS x RTT (worst {:.2} %, limit 2 %).\n\
+         Followed {} of {} operations through all four points.",
+        if result.closes() { "holds;" } else { "FAILS; it is not true that" },
+        worst(|s| s.breakdown.closure.stages_error),
+        worst(|s| s.breakdown.closure.queue_depth_error),
+        thousands(followed as f64),
+        thousands(completed as f64)
+    )
+}
+
+fn name_cells(s: &Stanza) -> Vec<Cell> {
+    vec![
+        number(ring::units::format_size(s.block_size_bytes)),
+        Cell::new(&s.policy),
+        number(s.queue_depth.to_string()),
+    ]
+}
+
+fn summary(stanzas: &[Stanza]) -> String {
+    let mut t = table(&[
+        "block",
+        "send",
+        "QD",
+        "IOPS",
+        "observed",
+        "TPT us",
+        "RTT us",
+        "CPU c/s",
+        "at depth",
+        "bottleneck",
+        "TPTmin us",
+        "QD needed",
+        "closes",
+    ]);
+    for s in stanzas {
+        let l = &s.breakdown.limit;
+        let mut row = name_cells(s);
+        row.extend([
+            number(thousands(s.iops)),
+            number(format!("{:+.1}%", -s.observer_cost() * 100.0)),
+            number(us(s.tpt_us)),
+            number(us(s.rtt_us)),
+            number(format!("{:.0}/{:.0}%", s.cpu_busy.0 * 100.0, s.cpu_busy.1 * 100.0)),
+            Cell::new(l.bound.text()),
+            Cell::new(&l.bottleneck),
+            number(us(l.tpt_min_us)),
+            number(format!("{:.1}", l.queue_depth_needed)),
+            Cell::new(if s.breakdown.closure.holds { "yes" } else { "NO" }),
+        ]);
+        t.add_row(row);
+    }
+    t.to_string()
+}
+
+fn breakdown(stanzas: &[Stanza]) -> String {
+    let mut heading = vec!["block", "send", "QD"];
+    heading.extend(COLUMNS.iter().map(|(name, _)| *name));
+    heading.extend(["sum", "RTT"]);
+    let mut t = table(&heading);
+    for s in stanzas {
+        let mut row = name_cells(s);
+        for (title, names) in COLUMNS {
+            row.push(number(match column(s, names) {
+                // A sum of which a rule leaves one term says which.
+                Some(v) if v.terms == title => us(v.mean_us),
+                Some(v) => format!("{} {}", v.terms, us(v.mean_us)),
+                None => String::new(),
+            }));
+        }
+        row.push(number(us(s.breakdown.closure.stages_us)));
+        row.push(number(us(s.rtt_us)));
+        t.add_row(row);
+    }
+    t.to_string()
+}
+
+fn busy_counts(stanzas: &[Stanza]) -> String {
+    let mut t = table(&["block", "send", "QD", "avg", "n=1", "2", "3", "4", "5", "6", "7", "8", "more"]);
+    for s in stanzas {
+        let mut row = name_cells(s);
+        row.push(number(format!("{:.1}", s.avg_busy)));
+        let rest = (1.0 - s.busy_count_share.iter().sum::<f64>()).max(0.0);
+        row.extend(
+            s.busy_count_share.iter().chain([&rest]).map(|share| number(format!("{:.0}%", share * 100.0))),
+        );
+        t.add_row(row);
+    }
+    t.to_string()
+}

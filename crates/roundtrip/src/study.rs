@@ -1,0 +1,93 @@
+//! `roundtrip study`: the main job, from a wire to a report.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use report::progress::Progress;
+use study::{Plan, Study, StudyError, Watcher};
+
+use crate::Failure;
+use crate::stop::Stop;
+
+/// Measure a real ring and show where the time goes
+///
+/// As root: a target and a client in two network namespaces on a shaped wire, packets captured on both ends. Otherwise:
+/// loopback, and the report says what that costs in truth. Whatever it makes is gone when it ends.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  roundtrip study --quick -o out/study")]
+pub(crate) struct StudyArgs {
+    /// 512, 2048 and 4096 B random reads at queue depth 1 and saturated, NODELAY and Nagle
+    #[arg(long, required = true)]
+    quick: bool,
+    /// Directory for report.html and study.json; made when missing
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Use loopback even where namespaces could be made
+    #[arg(long)]
+    loopback: bool,
+    /// Print study.json on stdout as well
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows progress and hears Ctrl-C.
+struct OnTerminal {
+    progress: Progress,
+    stop: Stop,
+}
+
+impl Watcher for OnTerminal {
+    fn point(&self, title: &str) {
+        self.progress.step(title);
+    }
+    fn stop(&self) -> bool {
+        self.stop.is_raised()
+    }
+}
+
+pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
+    debug_assert!(args.quick);
+    let plan = Plan::quick();
+    // Before anything starts: a study whose result cannot be written is wasted.
+    std::fs::create_dir_all(&args.output)
+        .and_then(|()| probe(&args.output))
+        .with_context(|| format!("cannot write to {}", args.output.display()))
+        .map_err(Failure::Usage)?;
+    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let watcher = OnTerminal { progress: Progress::new(plan.points() as u64, true), stop };
+    let study = Study { plan, loopback: args.loopback };
+    let outcome = study.run(&watcher);
+    watcher.progress.finish();
+    let result = outcome.map_err(|error| match error {
+        StudyError::Interrupted => Failure::Work(anyhow!(error)),
+        other => Failure::Work(anyhow::Error::from(other).context("the study could not be done")),
+    })?;
+    let json = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
+    write(&args.output.join("study.json"), &json)?;
+    write(&args.output.join("report.html"), &report::html::study(&result))?;
+    if args.json {
+        println!("{json}");
+    } else {
+        println!("{}", report::study_text::study(&result));
+    }
+    eprintln!("{:.0} s; wrote {}", result.seconds, args.output.join("report.html").display());
+    if !result.closes() {
+        eprintln!("roundtrip: the sums of at least one stanza do not come out: see the warnings");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .with_context(|| format!("cannot write {}", path.display()))
+        .map_err(Failure::Work)
+}
+
+/// Whether files can be made in a directory.
+fn probe(directory: &Path) -> std::io::Result<()> {
+    let probe = directory.join(format!(".probe-{}", std::process::id()));
+    std::fs::write(&probe, b"")?;
+    std::fs::remove_file(&probe)
+}
