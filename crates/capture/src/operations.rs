@@ -37,7 +37,7 @@ impl Operations {
             opcode::initiator::SCSI_COMMAND => {
                 let command = ScsiCommand::read(&pdu.bhs);
                 let kind = match (command.read, command.write_data) {
-                    (true, false) if reads_the_medium(command.cdb[0]) => OpKind::Read,
+                    (true, false) if scsi::cdb::reads_the_medium(&command.cdb) => OpKind::Read,
                     (false, true) => OpKind::Write,
                     _ => OpKind::Other,
                 };
@@ -93,12 +93,6 @@ impl Operations {
         sighting.response = Stamp::at(pdu.ended_ns);
         Some(sighting)
     }
-}
-
-/// Whether a command with input data reads the medium rather than the device's description.
-fn reads_the_medium(opcode: u8) -> bool {
-    use scsi::cdb::opcode as op;
-    matches!(opcode, op::READ_6 | op::READ_10 | op::READ_12 | op::READ_16)
 }
 
 #[cfg(test)]

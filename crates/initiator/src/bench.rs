@@ -431,11 +431,11 @@ impl<'a> Loop<'a> {
     /// Takes all events that have come; with `go_on` each completion issues its successor.
     fn drain(&mut self, session: &mut Session, go_on: bool, counted: bool) -> Result<(), InitiatorError> {
         loop {
-            let step = session
-                .next_event(|event, connection, outgoing| self.event(event, connection, outgoing, counted))?;
+            let step = session.next_event(|event, connection, outgoing| {
+                self.event(&event, connection, outgoing, counted)
+            })?;
             match step {
                 None => break,
-                Some(Step::Nothing) => {}
                 Some(Step::Rejected(reason)) => return Err(session.rejected(reason)),
                 Some(Step::Finished { slot, at_ns }) if go_on => {
                     self.issue(slot, at_ns, session)?;
@@ -443,7 +443,7 @@ impl<'a> Loop<'a> {
                         session.flush()?;
                     }
                 }
-                Some(Step::Finished { .. }) => {}
+                Some(Step::Nothing | Step::Finished { .. }) => {}
             }
         }
         session.flush()
@@ -451,21 +451,21 @@ impl<'a> Loop<'a> {
 
     fn event(
         &mut self,
-        event: Event<'_>,
+        event: &Event<'_>,
         connection: &mut InitiatorConnection,
         outgoing: &mut TransmitBuffer,
         counted: bool,
     ) -> Step {
-        match event {
-            Event::Data { user, buffer_offset, data, end } => {
+        match *event {
+            Event::Data { user, buffer_offset, data, ref end } => {
                 self.check_data(user, buffer_offset, data);
-                end.map_or(Step::Nothing, |end| self.finish(&end, counted))
+                end.as_ref().map_or(Step::Nothing, |end| self.finish(end, counted))
             }
-            Event::End(end) => self.finish(&end, counted),
-            Event::Wanted { user, r2t } => {
+            Event::End(ref end) => self.finish(end, counted),
+            Event::Wanted { user, ref r2t } => {
                 if let Some(slot) = self.slots.get(user as usize).copied() {
                     let (ledger, block) = (self.ledger.as_ref(), self.block_bytes);
-                    connection.send_data(&r2t, outgoing, |at, piece| fill(ledger, &slot, block, at, piece));
+                    connection.send_data(r2t, outgoing, |at, piece| fill(ledger, &slot, block, at, piece));
                 }
                 Step::Nothing
             }

@@ -299,10 +299,7 @@ impl Session {
         self.flush()?;
         self.receive()?;
         while let Some(total) = self.whole_frame()? {
-            let frame = match self.framer.next(self.incoming.unread()) {
-                Ok(Ok(frame)) => frame,
-                _ => break,
-            };
+            let Ok(Ok(frame)) = self.framer.next(self.incoming.unread()) else { break };
             let event = self
                 .connection
                 .receive(&frame, &mut self.outgoing)

@@ -173,6 +173,8 @@ pub struct Stanza {
     pub cpu: CpuCost,
     /// CPU work per operation of the CPU-bound run of this size and policy: the service times.
     pub service: CpuCost,
+    /// What the wire costs an operation; absent on loopback.
+    pub path: Option<PathCost>,
     /// Share of the time that the client's and the server's CPU were busy.
     pub cpu_busy: (f64, f64),
     /// The breakdown.
@@ -383,10 +385,11 @@ mod tests {
 
     #[test]
     fn a_token_bucket_s_time_is_no_part_of_an_unqueued_way() {
-        let segments =
-            Segments { request_path: Some(mean(1.5)), response_path: Some(mean(2.0)), ..published() };
+        let (request_path, response_path) = (Some(mean(1.5)), Some(mean(2.0)));
+        let segments = Segments { network: mean(3.5), request_path, response_path, ..published() };
         let path = Some(PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: true });
-        let b = Breakdown::of(&StanzaInput { path, ..input(&segments) });
+        let rtt_us = 32.3 + 32.6 + 3.5;
+        let b = Breakdown::of(&StanzaInput { path, rtt_us, iops: 1e6 / rtt_us, ..input(&segments) });
         let term = |name| b.terms.iter().find(|t| t.terms == name).map(|t| t.mean_us).unwrap();
         assert!(term("W2").abs() < 1e-9 && (term("ST+CR") - 2.0).abs() < 1e-9);
         assert!(term("W1").abs() < 1e-9 && (term("CT+SR") - 1.5).abs() < 1e-9);

@@ -12,7 +12,7 @@ use crate::terminal::{thousands, us};
 
 const STYLE: &str = "
 :root{color-scheme:light}
-body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;color:#1c2430}
+body{font:15px/1.45 system-ui,sans-serif;max-width:1340px;margin:2rem auto;padding:0 1rem;color:#1c2430}
 h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.15rem;margin-top:2.2rem}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.86rem;width:100%}
 th,td{padding:.28rem .5rem;text-align:right;border-bottom:1px solid #e3e7ed;white-space:nowrap}
@@ -181,6 +181,21 @@ fn breakdown(result: &StudyResult, page: &mut String) {
                 value.terms.split('+').any(|term| s.breakdown.limit.bottleneck.split('+').any(|b| b == term))
                     && value.source != TermSource::Remainder;
             let class = if limits { " class=\"bottleneck\"" } else { "" };
+            // A token bucket's wire takes no time on the way: what it does is to keep frames apart.
+            let apart = s.path.filter(|p| p.token_bucket).and_then(|p| match title {
+                "W1" => Some(p.w1_us),
+                "W2" => Some(p.w2_us),
+                _ => None,
+            });
+            if let Some(apart) = apart {
+                let _ = write!(
+                    page,
+                    "<td{class}>{}<br><small>{} apart</small></td>",
+                    us(value.mean_us),
+                    us(apart)
+                );
+                continue;
+            }
             let name = if value.terms == title {
                 String::new()
             } else {

@@ -1,7 +1,7 @@
 //! A study as terminal tables.
 
 use comfy_table::Cell;
-use insight::{Stanza, TermValue};
+use insight::{PathCost, Stanza, TermValue};
 use study::{Observation, StudyResult};
 
 use crate::terminal::{number, table, thousands, us};
@@ -50,7 +50,9 @@ pub fn heading(result: &StudyResult) -> Vec<String> {
     vec![
         format!(
             "{place}; client on CPU {}, server on CPU {}; {}",
-            result.cpus.0, result.cpus.1, plan.congestion
+            result.cpus.0,
+            result.cpus.1,
+            result.congestion.as_deref().unwrap_or(&result.machine.default_congestion)
         ),
         format!("observed: {seen}; {} s per run; one zero disk, random reads", plan.runtime.as_secs_f64()),
         format!("{}, {} CPUs, {}, clock {}", m.cpu, m.cpus, m.kernel, m.clock_source),
@@ -63,7 +65,10 @@ pub fn study(result: &StudyResult) -> String {
     let mut text = heading(result).join("\n");
     for (title, table) in [
         ("Throughput and limits", summary(&result.stanzas)),
-        ("Breakdown of the round trip, microseconds (means)", breakdown(&result.stanzas)),
+        (
+            "Breakdown of the round trip, microseconds (means; in brackets: how far apart the wire keeps frames)",
+            breakdown(&result.stanzas),
+        ),
         ("Busy cycles that ended having served n requests", busy_counts(&result.stanzas)),
     ] {
         text.push_str(&format!("\n\n{title}\n{table}"));
@@ -146,7 +151,11 @@ fn breakdown(stanzas: &[Stanza]) -> String {
     for s in stanzas {
         let mut row = name_cells(s);
         for (title, names) in COLUMNS {
+            // A token bucket's wire takes no time on the way: what it does is to keep frames apart.
+            let bucket: Option<PathCost> = s.path.filter(|p| p.token_bucket);
             row.push(number(match column(s, names) {
+                Some(v) if title == "W1" && bucket.is_some() => apart(v.mean_us, bucket.map(|p| p.w1_us)),
+                Some(v) if title == "W2" && bucket.is_some() => apart(v.mean_us, bucket.map(|p| p.w2_us)),
                 // A sum of which a rule leaves one term says which.
                 Some(v) if v.terms == title => us(v.mean_us),
                 Some(v) => format!("{} {}", v.terms, us(v.mean_us)),
@@ -158,6 +167,11 @@ fn breakdown(stanzas: &[Stanza]) -> String {
         t.add_row(row);
     }
     t.to_string()
+}
+
+/// Time on the way, and how far apart the wire keeps frames.
+fn apart(way_us: f64, spacing_us: Option<f64>) -> String {
+    format!("{} ({})", us(way_us), us(spacing_us.unwrap_or(0.0)))
 }
 
 fn busy_counts(stanzas: &[Stanza]) -> String {

@@ -7,8 +7,11 @@ use anyhow::{Context as _, anyhow};
 use report::progress::Progress;
 use study::{Plan, Study, StudyError, Watcher};
 
-use crate::Failure;
 use crate::stop::Stop;
+use crate::{Failure, args};
+
+/// CPU time is known to 10 ms: shorter runs would say nothing.
+const SHORTEST_RUNTIME: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Measure a real ring and show where the time goes
 ///
@@ -23,6 +26,9 @@ pub(crate) struct StudyArgs {
     /// Directory for report.html and study.json; made when missing
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
+    /// Measured time of each run; a point has two or three
+    #[arg(long, value_parser = args::time, default_value = "2s")]
+    runtime: std::time::Duration,
     /// Use loopback even where namespaces could be made
     #[arg(long)]
     loopback: bool,
@@ -48,7 +54,13 @@ impl Watcher for OnTerminal {
 
 pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     debug_assert!(args.quick);
-    let plan = Plan::quick();
+    let plan = Plan { runtime: args.runtime, ..Plan::quick() };
+    if args.runtime < SHORTEST_RUNTIME {
+        return Err(Failure::Usage(anyhow!(
+            "--runtime {:?}: at least {SHORTEST_RUNTIME:?} is needed",
+            args.runtime
+        )));
+    }
     // Before anything starts: a study whose result cannot be written is wasted.
     std::fs::create_dir_all(&args.output)
         .and_then(|()| probe(&args.output))

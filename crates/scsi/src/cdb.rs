@@ -32,6 +32,12 @@ pub mod opcode {
 /// A command descriptor block; iSCSI carries 16 bytes of it.
 pub type Cdb = [u8; 16];
 
+/// Whether a command with input data reads the medium rather than the device's description.
+#[must_use]
+pub fn reads_the_medium(cdb: &Cdb) -> bool {
+    matches!(cdb[0], opcode::READ_6 | opcode::READ_10 | opcode::READ_12 | opcode::READ_16)
+}
+
 /// Two bytes, big-endian.
 #[must_use]
 #[inline]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::cdb::{Cdb, Extent, be16, be32, control, opcode};
 use crate::disk::Disk;
 use crate::lun::Lun;
-use crate::nexus::Nexus;
+use crate::nexus::{Nexus, UnitAttention};
 use crate::sense::Sense;
 use crate::{capacity, inquiry, mode, report_luns, status, vpd};
 
@@ -90,7 +90,7 @@ impl Luns {
             opcode::WRITE_12 => write(lun, disk, cdb[1], Extent::of_12(cdb)),
             opcode::TEST_UNIT_READY => Ok(Plan::Status(status::GOOD)),
             opcode::REQUEST_SENSE => {
-                let sense = nexus.take(lun).map_or(Sense::NONE, |attention| attention.sense());
+                let sense = nexus.take(lun).map_or(Sense::NONE, UnitAttention::sense);
                 Ok(request_sense(cdb, sense, out))
             }
             opcode::INQUIRY => inquiry_data(cdb, out, |out| {

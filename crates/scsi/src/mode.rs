@@ -85,8 +85,6 @@ fn block_descriptor(disk: &Disk, long: bool) -> Vec<u8> {
 /// One page. Nothing is changeable: the changeable values are all zero.
 fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
     let mut body: Vec<u8> = match code {
-        // Read-Write Error Recovery.
-        0x01 => vec![0; 10],
         // Caching: WCE is the truth about the store.
         0x08 => {
             let mut body = vec![0; 18];
@@ -99,7 +97,7 @@ fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
             body[1] = 0x10;
             body
         }
-        // Informational Exceptions Control: none reported.
+        // Read-Write Error Recovery, and Informational Exceptions Control: nothing is switched on.
         _ => vec![0; 10],
     };
     if values == Values::Changeable {

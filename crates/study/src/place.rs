@@ -26,6 +26,21 @@ pub(crate) struct Place {
     pub(crate) client_cpu: usize,
     pub(crate) server_cpu: usize,
     mtu_bytes: u32,
+    /// Congestion control of both sides; nothing keeps the system's default.
+    pub(crate) congestion: Option<String>,
+}
+
+/// The congestion control asked for, or another that does not pace, where an ordinary user may not choose.
+fn congestion(plan: &Plan, warnings: &mut Vec<String>) -> Option<String> {
+    let allowed =
+        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
+    let may = |name: &str| nix::unistd::geteuid().is_root() || allowed.split_whitespace().any(|a| a == name);
+    let chosen = [plan.congestion.as_str(), "cubic", "reno"].into_iter().find(|name| may(name));
+    if chosen != Some(plan.congestion.as_str()) {
+        let instead = chosen.unwrap_or("the system's default");
+        warnings.push(format!("an ordinary user may not choose {} here: {instead} is used", plan.congestion));
+    }
+    chosen.map(str::to_owned)
 }
 
 impl Place {
@@ -68,6 +83,7 @@ impl Place {
             mtu_bytes: if cable.is_some() { plan.mtu_bytes } else { LOOPBACK_MTU },
             cable,
             observation: Observation::Packets,
+            congestion: congestion(plan, warnings),
             client_cpu,
             server_cpu,
         };

@@ -145,7 +145,7 @@ fn run(
     let lun = LunConfig { number: 0, store, block_bytes: store::spec::BLOCK_BYTES_DEFAULT };
     let config = TargetConfig {
         send: policy,
-        congestion: Some(plan.congestion.clone()),
+        congestion: place.congestion.clone(),
         stamp_operations: stamped.then_some(OPERATIONS_MAX),
         ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![lun])
     };
@@ -154,7 +154,7 @@ fn run(
     let watches = if observed { place.watch(port)? } else { Vec::new() };
     let url = IscsiUrl { host: target.address().ip().to_string(), port, iqn: IQN.to_owned(), lun: 0 };
     let options = SessionOptions {
-        tcp: TcpOptions { nodelay: true, congestion: Some(plan.congestion.clone()) },
+        tcp: TcpOptions { nodelay: true, congestion: place.congestion.clone() },
         stamp_operations: stamped.then_some(OPERATIONS_MAX),
         ..SessionOptions::default()
     };

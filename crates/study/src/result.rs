@@ -33,6 +33,8 @@ pub struct StudyResult {
     pub wire: bool,
     /// How it was observed.
     pub observation: Observation,
+    /// TCP congestion control of both sides; absent where the system's default was kept.
+    pub congestion: Option<String>,
     /// CPUs of client and server; equal where there is only one.
     pub cpus: (usize, usize),
     /// What the reader must know: costs in truth, disturbances, points that do not close.

@@ -247,7 +247,7 @@ impl Connection {
                 self.statistics.busy_count.request();
                 if let Some(tape) = &mut self.transport.tape {
                     let kind = match (command.read, command.write_data) {
-                        (true, false) if is_medium_access(command.cdb[0]) => OpKind::Read,
+                        (true, false) if scsi::cdb::reads_the_medium(&command.cdb) => OpKind::Read,
                         (false, true) => OpKind::Write,
                         _ => OpKind::Other,
                     };
@@ -423,12 +423,6 @@ impl Connection {
     }
 }
 
-/// Whether a command with read data reads the medium rather than the device's description.
-fn is_medium_access(opcode: u8) -> bool {
-    use scsi::cdb::opcode as op;
-    matches!(opcode, op::READ_6 | op::READ_10 | op::READ_12 | op::READ_16)
-}
-
 impl Shared {
     /// Answers the keys of a text request: SendTargets, and NotUnderstood to all others.
     fn answer_text(
@@ -442,7 +436,7 @@ impl Shared {
             match (key, value) {
                 // "All" is for discovery; a normal session may ask about its own target (RFC 7143 C).
                 ("SendTargets", "All") if session_type == SessionType::Discovery => {
-                    self.describe(socket, &mut answer)
+                    self.describe(socket, &mut answer);
                 }
                 ("SendTargets", "All") => text::push(&mut answer, key, "Reject"),
                 ("SendTargets", name) if name.is_empty() && session_type == SessionType::Normal => {

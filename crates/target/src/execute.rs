@@ -158,7 +158,7 @@ impl Disks {
         match (begun.complete, sense) {
             (true, Ok(())) => connection.respond_write(command, length_bytes, out),
             (true, Err(sense)) => {
-                connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out)
+                connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
             }
             (false, Ok(())) => {}
             (false, Err(sense)) => connection.fail_write(command.tag, sense),

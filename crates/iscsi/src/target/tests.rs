@@ -74,7 +74,7 @@ fn write_through(parameters: &Parameters, data: &[u8]) -> (Vec<u8>, u8) {
                         .unwrap();
                     store[..begun.useful_bytes].copy_from_slice(&immediate[..begun.useful_bytes]);
                     if begun.complete {
-                        target.respond_write(&command, data.len() as u64, false, &mut to_initiator);
+                        target.respond_write(&command, data.len() as u64, &mut to_initiator);
                     }
                 }
                 Incoming::Data { tag, store_offset, data: piece, .. } => {

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::disk::example;
-use crate::nexus::UnitAttention;
 use crate::sense::SenseKey;
 
 fn luns() -> Luns {

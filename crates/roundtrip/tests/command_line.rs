@@ -1,0 +1,87 @@
+//! What is wrong with arguments is said in one clear line, with exit code 2.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::roundtrip;
+
+#[track_caller]
+fn refused(arguments: &[&str], named: &str) {
+    let output = roundtrip().args(arguments).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+    assert!(text.contains(named), "{arguments:?}: '{named}' is not in: {text}");
+    assert!(!text.contains("panicked"), "{text}");
+    assert!(output.stdout.is_empty(), "nothing was done");
+}
+
+#[test]
+fn unknown_words_are_named() {
+    refused(&["nonsense"], "nonsense");
+    refused(&["target", "--lun", "0=ram:1M", "--fast"], "--fast");
+    refused(
+        &["target", "--lun", "0=ram:1M", "--send", "sometimes"],
+        "'sometimes' is no send policy; use nodelay or nagle",
+    );
+    refused(&["bench", "iscsi://h/iqn.x/0", "--rw", "sideways"], "'sideways' is no access pattern");
+    refused(&["study", "-o", "x"], "--quick");
+}
+
+#[test]
+fn impossible_sizes_and_times_are_named() {
+    refused(&["target", "--lun", "0=ram:0"], "size 0");
+    refused(&["target", "--lun", "0=ram:1000"], "multiple of 512");
+    refused(&["target", "--lun", "0=ram:99P"], "at most");
+    refused(&["target", "--lun", "0=floppy:1M"], "'floppy'");
+    refused(&["target", "--lun", "900=ram:1M"], "0 to 255");
+    refused(&["target", "--lun", "0=ram:1M", "--lun", "0=ram:1M"], "LUN 0 is given twice");
+    refused(&["target", "--lun", "0=ram:1M", "--iqn", "disk"], "'disk' is no iSCSI name");
+    refused(&["target", "--lun", "0=ram:1M", "--portal", "nowhere"], "nowhere");
+    refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--bs", "4q"], "'q'");
+    refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--runtime", "5"], "ns, us, ms, s or m");
+    refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--iodepth", "0"], "queue depth 0");
+    refused(&["bench", "ftp://127.0.0.1/iqn.x/0"], "iscsi://");
+    refused(&["study", "--quick", "-o", "x", "--runtime", "1ms"], "100ms");
+}
+
+#[test]
+fn a_workload_that_does_not_fit_the_disk_is_refused() {
+    let target = common::Target::start(&["--lun", "0=ram:1M,bs=4k"]);
+    refused(&["bench", &target.url(0), "--bs", "512"], "no multiple of the disk's logical block");
+    refused(&["bench", &target.url(0), "--bs", "2M"], "does not fit");
+}
+
+#[test]
+fn files_that_cannot_be_written_are_named_before_anything_starts() {
+    refused(&["study", "--quick", "-o", "/proc/no/such/place"], "/proc/no/such/place");
+    refused(&["bench", "iscsi://127.0.0.1:1/iqn.x/0", "--ops", "/proc/no/such/file"], "/proc/no/such/file");
+}
+
+#[test]
+fn nobody_listening_is_a_failure_of_the_work_with_advice() {
+    let output =
+        roundtrip().args(["bench", "iscsi://127.0.0.1:1/iqn.x/0", "--runtime", "1s"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("cannot connect to 127.0.0.1:1") && text.contains("is the target running"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused(&["target", "--lun", "0=ram:1M", "--portal", &address], &address);
+}
+
+#[test]
+fn every_verb_has_help_with_an_example() {
+    for verb in ["target", "bench", "study"] {
+        let output = roundtrip().args([verb, "--help"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("Example:"), "{verb}: {text}");
+    }
+}

@@ -1,0 +1,126 @@
+//! What the tests of behaviour share: a target in a process of its own, and programs run to their end.
+
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+pub const IQN: &str = "iqn.2026-11.example.roundtrip:test";
+
+pub fn roundtrip() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_roundtrip"))
+}
+
+/// A target process; killed when dropped.
+pub struct Target {
+    pub address: String,
+    child: Child,
+}
+
+impl Target {
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut child = roundtrip()
+            .args(["target", "--portal", "127.0.0.1:0", "--iqn", IQN])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the target starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["ready", address, IQN] = words[..] else {
+            let mut text = String::new();
+            let _ = child.stderr.as_mut().expect("piped").read_to_string(&mut text);
+            panic!("'{line}' {text}");
+        };
+        Self { address: address.to_owned(), child }
+    }
+
+    pub fn url(&self, lun: u16) -> String {
+        format!("iscsi://{}/{IQN}/{lun}", self.address)
+    }
+
+    /// Ends it as a service manager would; what it said on stderr.
+    pub fn stop(mut self) -> String {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("it runs");
+        let status = wait(&mut self.child, Duration::from_secs(10));
+        assert!(status.success(), "SIGTERM must end the target cleanly: {status}");
+        let mut text = String::new();
+        self.child.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
+        text
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for a process, at most this long.
+pub fn wait(child: &mut Child, limit: Duration) -> std::process::ExitStatus {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait().expect("waiting") {
+            return status;
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("still running after {limit:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Runs a program that must be installed; `make test` sees to that.
+pub fn tool(program: &str, arguments: &[&str]) -> Output {
+    // Nothing here takes longer, unless it hangs.
+    Command::new("timeout")
+        .arg("60")
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e}"))
+}
+
+/// Runs a program that must succeed, and gives what it printed.
+pub fn succeed(program: &str, arguments: &[&str]) -> String {
+    let output = tool(program, arguments);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {} (127: not installed; `make setup` installs it)\n{}\n{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// Runs our bench and gives its JSON.
+pub fn bench(url: &str, arguments: &[&str]) -> serde_json::Value {
+    let output = roundtrip().args(["bench", url, "--json"]).args(arguments).output().expect("bench");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+pub fn random_file(path: &Path, bytes: usize) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let data: Vec<u8> = (0..bytes / 8)
+        .flat_map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        })
+        .collect();
+    std::fs::write(path, data).expect("writing");
+}

@@ -1,0 +1,102 @@
+//! Our own initiator against our own target: every pattern, size and depth, with the data checked.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Target, bench, roundtrip};
+
+#[test]
+fn what_is_written_is_read_back_with_every_size_and_policy() {
+    for policy in ["nodelay", "nagle"] {
+        let target = Target::start(&["--lun", "0=ram:64M", "--send", policy]);
+        let result = bench(
+            &target.url(0),
+            &[
+                "--rw",
+                "randrw",
+                "--verify",
+                "--bs",
+                "512,4k,256k,1M",
+                "--iodepth",
+                "1,7",
+                "--runtime",
+                "200ms",
+                "--size",
+                "16M",
+            ],
+        );
+        for run in result["runs"].as_array().unwrap() {
+            assert_eq!(run["errors"], 0, "{run}");
+            assert_eq!(run["mismatched_blocks"], 0, "{run}");
+            assert!(run["verified_blocks"].as_u64().unwrap() > 0, "{run}");
+        }
+        assert_eq!(result["runs"].as_array().unwrap().len(), 8);
+    }
+}
+
+#[test]
+fn verification_finds_data_that_does_not_stay() {
+    // A zero disk swallows writes: the one thing a verifier must not overlook.
+    let target = Target::start(&["--lun", "0=zero:16M"]);
+    let output = roundtrip()
+        .args(["bench", &target.url(0), "--rw", "randwrite", "--verify", "--runtime", "100ms", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(result["runs"][0]["mismatched_blocks"].as_u64().unwrap() > 0, "{result}");
+}
+
+#[test]
+fn queue_depth_is_iops_times_round_trip() {
+    let target = Target::start(&["--lun", "0=zero:1T"]);
+    for (depth, submit) in [("1", None), ("16", None), ("64", Some("--batch"))] {
+        let mut arguments = vec!["--bs", "4k", "--iodepth", depth, "--runtime", "500ms"];
+        arguments.extend(submit);
+        let result = bench(&target.url(0), &arguments);
+        let run = &result["runs"][0];
+        let product = run["iops"].as_f64().unwrap() * run["latency_us"]["mean"].as_f64().unwrap() / 1e6;
+        let depth: f64 = depth.parse().unwrap();
+        assert!((product / depth - 1.0).abs() < 0.02, "{product} is not {depth}");
+    }
+}
+
+#[test]
+fn sessions_run_side_by_side() {
+    let target = Target::start(&["--lun", "0=ram:64M"]);
+    let result = bench(
+        &target.url(0),
+        &["--sessions", "20", "--iodepth", "4", "--rw", "randrw", "--runtime", "300ms"],
+    );
+    assert_eq!((&result["runs"][0]["errors"], &result["runs"][0]["queue_depth"]), (&0.into(), &80.into()));
+    let statistics = target.stop();
+    assert!(statistics.matches("iqn.2026-11.example.roundtrip:bench").count() >= 20, "{statistics}");
+}
+
+#[test]
+fn busy_counts_of_a_single_operation_are_one() {
+    let target = Target::start(&["--lun", "0=zero:1T"]);
+    bench(&target.url(0), &["--bs", "512", "--runtime", "200ms"]);
+    let statistics = target.stop();
+    assert!(statistics.contains("100%"), "{statistics}");
+}
+
+#[test]
+fn every_operation_can_be_written_to_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ops.csv");
+    let target = Target::start(&["--lun", "0=zero:1T"]);
+    let result = bench(
+        &target.url(0),
+        &["--iodepth", "4", "--runtime", "100ms", "--ramp", "0ms", "--ops", file.to_str().unwrap()],
+    );
+    let text = std::fs::read_to_string(file).unwrap();
+    let measured = result["runs"][0]["operations"].as_u64().unwrap() as usize;
+    assert!(text.lines().count() > measured, "the drain is recorded too");
+    for line in text.lines().skip(1) {
+        let fields: Vec<u64> = line.split(',').filter_map(|f| f.parse().ok()).collect();
+        let [.., start, finish] = fields[..] else { panic!("{line}") };
+        assert!(finish > start && finish - start < 10_000_000_000, "{line}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Clients that others wrote, against the target: libiscsi's programs and QEMU's.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{IQN, Target, random_file, succeed};
+
+const LUNS: [&str; 4] = ["--lun", "0=ram:64M", "--lun", "1=zero:1T,bs=4k"];
+
+fn with_policy(policy: &str) -> Target {
+    Target::start(&[&LUNS[..], &["--send", policy]].concat())
+}
+
+#[test]
+fn iscsi_ls_finds_the_target_and_its_disks() {
+    let target = with_policy("nodelay");
+    let text = succeed("iscsi-ls", &["-s", &format!("iscsi://{}", target.address)]);
+    assert!(text.contains(&format!("Target:{IQN} Portal:{},1", target.address)), "{text}");
+    assert!(text.contains("Lun:0") && text.contains("Lun:1") && text.contains("DIRECT_ACCESS"), "{text}");
+}
+
+#[test]
+fn iscsi_inq_reads_the_standard_data_and_every_page() {
+    let target = with_policy("nodelay");
+    let text = succeed("iscsi-inq", &[&target.url(0)]);
+    assert!(text.contains("Vendor:RNDTRIP") && text.contains("Product:ram disk"), "{text}");
+    for page in ["0", "128", "131", "134", "176", "177", "178"] {
+        succeed("iscsi-inq", &["-e", "1", "-c", page, &target.url(0)]);
+    }
+    let text = succeed("iscsi-inq", &["-e", "1", "-c", "131", &target.url(0)]);
+    assert!(text.contains(IQN), "the target's name is among its designators: {text}");
+}
+
+#[test]
+fn iscsi_readcapacity16_reads_both_geometries() {
+    let target = with_policy("nodelay");
+    let text = succeed("iscsi-readcapacity16", &[&target.url(0)]);
+    assert!(text.contains("Total size:67108864") && text.contains("BYTES:512"), "{text}");
+    let text = succeed("iscsi-readcapacity16", &[&target.url(1)]);
+    assert!(text.contains("Total size:1099511627776") && text.contains("BYTES:4096"), "{text}");
+}
+
+#[test]
+fn iscsi_perf_runs_with_both_send_policies() {
+    for policy in ["nodelay", "nagle"] {
+        let target = with_policy(policy);
+        for random in [&["-r"][..], &[]] {
+            let url = target.url(0);
+            let arguments = [&["-t", "1", "-m", "16", "-b", "8"], random, &[url.as_str()]].concat();
+            let text = succeed("iscsi-perf", &arguments);
+            assert!(text.contains("iops average"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn qemu_img_copies_an_image_there_and_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, back) = (directory.path().join("image"), directory.path().join("back"));
+    random_file(&image, 64 << 20);
+    let (image, back) = (image.to_str().unwrap(), back.to_str().unwrap());
+    for policy in ["nodelay", "nagle"] {
+        let target = with_policy(policy);
+        let url = target.url(0);
+        succeed("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", image, &url]);
+        let text = succeed("qemu-img", &["compare", "-f", "raw", "-F", "raw", image, &url]);
+        assert!(text.contains("Images are identical"), "{text}");
+        succeed("qemu-img", &["convert", "-f", "raw", "-O", "raw", &url, back]);
+        assert!(std::fs::read(image).unwrap() == std::fs::read(back).unwrap());
+    }
+}
+
+#[test]
+fn qemu_io_reads_what_it_wrote_at_odd_places() {
+    let target = with_policy("nodelay");
+    let url = target.url(0);
+    let text = succeed(
+        "qemu-io",
+        &[
+            "-f",
+            "raw",
+            "-c",
+            "write -P 7 1M 3M",
+            "-c",
+            "write -P 9 512 1536",
+            "-c",
+            "flush",
+            "-c",
+            "read -P 7 1M 3M",
+            "-c",
+            "read -P 9 512 1536",
+            "-c",
+            "read -P 0 0 512",
+            &url,
+        ],
+    );
+    assert!(!text.contains("failed"), "{text}");
+}
+
+#[test]
+fn a_read_only_disk_refuses_writes_and_keeps_the_session() {
+    let target = Target::start(&["--lun", "0=ram:1M,readonly"]);
+    let output = common::tool("qemu-io", &["-f", "raw", "-c", "write 0 512", &target.url(0)]);
+    assert!(!output.status.success(), "a write to a read-only disk must fail");
+    succeed("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 0 512", &target.url(0)]);
+}

@@ -1,0 +1,167 @@
+//! The main job, whole: wire, target, load, capture, breakdown, report; and that nothing is left behind.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{roundtrip, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use study::{Observation, Plan, Study, StudyError, StudyResult, Watcher};
+use target::SendPolicy;
+
+struct Patient;
+impl Watcher for Patient {
+    fn point(&self, _: &str) {}
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
+fn short() -> Plan {
+    Plan {
+        block_bytes: vec![512, 4096],
+        queue_depths: vec![1, 32],
+        policies: vec![SendPolicy::Nodelay, SendPolicy::Nagle],
+        runtime: Duration::from_millis(400),
+        ramp: Duration::from_millis(100),
+        ..Plan::quick()
+    }
+}
+
+/// Interfaces of the host: a study must leave them as they were.
+fn interfaces() -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir("/sys/class/net")
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[track_caller]
+fn is_sound(result: &StudyResult) {
+    assert_eq!(result.stanzas.len(), 8);
+    for s in &result.stanzas {
+        let name =
+            format!("{} B {} QD {}: {:?}", s.block_size_bytes, s.policy, s.queue_depth, result.warnings);
+        let c = &s.breakdown.closure;
+        assert!(c.stages_error.abs() <= 0.01, "stages: {c:?} {name}");
+        assert!(c.queue_depth_error.abs() <= 0.02, "queue depth: {c:?} {name}");
+        let missing: u64 = s
+            .holes
+            .iter()
+            .filter(|h| h.reason != ring::HoleReason::NotCompletedByClient)
+            .map(|h| h.operations)
+            .sum();
+        assert_eq!(s.followed + missing, s.completed, "every operation is followed or in a hole: {name}");
+        assert!(s.followed > 0 && s.iops > 0.0, "{name}");
+        let segments = &s.segments;
+        assert!(segments.server.mean_us > 0.0 && segments.network.mean_us > 0.0, "{segments:?} {name}");
+        if s.queue_depth == 1 {
+            assert!(s.busy_count_share[0] > 0.95, "one operation at a time: {:?} {name}", s.busy_count_share);
+        }
+    }
+}
+
+#[test]
+fn a_study_on_a_wire_closes_and_leaves_nothing_behind() {
+    if !geteuid().is_root() {
+        eprintln!("not run: a wire between namespaces needs root");
+        return;
+    }
+    let before = interfaces();
+    let result = Study { plan: short(), loopback: false }.run(&Patient).unwrap();
+    assert!(result.wire);
+    assert_eq!(result.observation, Observation::Packets);
+    is_sound(&result);
+    // 1 Gb/s carries at most 29.5 thousand 4096-byte responses a second.
+    let fast =
+        result.stanzas.iter().filter(|s| s.block_size_bytes == 4096).map(|s| s.iops).fold(0.0, f64::max);
+    assert!(fast < 31_000.0, "the wire is shaped: {fast}");
+    assert_eq!(interfaces(), before);
+}
+
+#[test]
+fn a_study_on_loopback_closes_with_packets_or_with_socket_stamps() {
+    let result = Study { plan: short(), loopback: true }.run(&Patient).unwrap();
+    assert!(!result.wire);
+    is_sound(&result);
+    assert!(result.warnings.iter().any(|w| w.contains("loopback")), "it says what that costs in truth");
+}
+
+#[test]
+fn an_ordinary_user_gets_the_same_report_from_socket_stamps() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command;
+    if geteuid().is_root() {
+        use std::os::unix::fs::PermissionsExt;
+        // The program and the directory must be within reach of somebody else.
+        let program = directory.path().join("roundtrip");
+        std::fs::copy(env!("CARGO_BIN_EXE_roundtrip"), &program).unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]).arg(program);
+    } else {
+        command = roundtrip();
+    }
+    let out = directory.path().join("out");
+    let output = command
+        .current_dir(directory.path())
+        .args(["study", "--quick", "--runtime", "150ms", "--json", "-o"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&result["wire"], &result["observation"]), (&false.into(), &"socket_stamps".into()));
+    for s in result["stanzas"].as_array().unwrap() {
+        assert!(s["breakdown"]["closure"]["holds"].as_bool().unwrap(), "{s}");
+        assert!(s["followed"].as_u64().unwrap() > 0, "{s}");
+    }
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("The round trip, to scale"));
+    assert!(
+        !page.contains("http://") || !page.contains("<script src"),
+        "the page needs nothing from elsewhere"
+    );
+    let written: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.join("study.json")).unwrap()).unwrap();
+    assert_eq!(written["stanzas"].as_array().unwrap().len(), 12);
+}
+
+#[test]
+fn ctrl_c_ends_a_study_at_once_and_nothing_stays() {
+    let before = interfaces();
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = roundtrip()
+        .args(["study", "--quick", "-o"])
+        .arg(directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let status = wait(&mut child, Duration::from_secs(10));
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(interfaces(), before);
+    assert!(!directory.path().join("study.json").exists(), "half a study is none");
+}
+
+#[test]
+fn a_stopped_study_says_so() {
+    struct Impatient;
+    impl Watcher for Impatient {
+        fn point(&self, _: &str) {}
+        fn stop(&self) -> bool {
+            true
+        }
+    }
+    let outcome = Study { plan: short(), loopback: true }.run(&Impatient);
+    assert!(matches!(outcome, Err(StudyError::Interrupted)));
+}
