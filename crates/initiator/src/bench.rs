@@ -15,7 +15,7 @@ use crate::error::InitiatorError;
 use crate::latency::{Latency, LatencyFigures};
 use crate::session::{Capacity, Session, SessionOptions};
 use crate::url::IscsiUrl;
-use crate::verify::Ledger;
+use crate::verify::{Ledger, Mismatch};
 use crate::workload::{Pattern, Workload};
 
 /// Deepest queue of one session.
@@ -23,6 +23,9 @@ pub const QUEUE_DEPTH_MAX: u32 = 1024;
 
 /// Largest block size, bytes.
 pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
+
+/// Most data of one read of what was written, bytes.
+const READ_BACK_BYTES: u32 = 256 << 10;
 
 /// When successor requests leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -570,21 +573,26 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Reads everything that was written once more.
+    /// Reads everything that was written once more, neighbours together.
     fn read_back(&mut self, session: &mut Session) -> Result<(), InitiatorError> {
         let Some(ledger) = &self.ledger else { return Ok(()) };
-        for lba in ledger.written() {
-            let reply =
-                session.command(commands::read_write(false, lba, 1), Direction::In(self.block_bytes))?;
-            self.verified += 1;
-            let judged = if reply.status == 0 {
-                ledger.judge(&reply.data, lba)
-            } else {
-                Err(crate::verify::Mismatch::Lost)
-            };
-            if let Err(mismatch) = judged {
-                self.mismatched += 1;
-                self.first_error.get_or_insert_with(|| format!("LBA {lba} read back: {mismatch:?}"));
+        let written = ledger.written();
+        let most = (READ_BACK_BYTES / self.block_bytes.max(1)).max(1) as usize;
+        for run in written.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(most)) {
+            let blocks = run.len() as u32;
+            let cdb = commands::read_write(false, run[0], blocks);
+            let reply = session.command(cdb, Direction::In(blocks * self.block_bytes))?;
+            let mut contents = reply.data.chunks_exact(self.block_bytes as usize);
+            for &lba in run {
+                self.verified += 1;
+                let judged = match contents.next() {
+                    Some(content) if reply.status == iscsi::status::GOOD => ledger.judge(content, lba),
+                    _ => Err(Mismatch::Lost),
+                };
+                if let Err(mismatch) = judged {
+                    self.mismatched += 1;
+                    self.first_error.get_or_insert_with(|| format!("LBA {lba} read back: {mismatch:?}"));
+                }
             }
         }
         Ok(())

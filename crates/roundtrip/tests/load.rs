@@ -4,7 +4,12 @@
 
 mod common;
 
-use common::{Target, bench, roundtrip};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{IQN, Target, bench, roundtrip};
+use initiator::{Bench, BenchSpec, SessionOptions};
+use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
 #[test]
 fn what_is_written_is_read_back_with_every_size_and_policy() {
@@ -75,11 +80,25 @@ fn sessions_run_side_by_side() {
 }
 
 #[test]
-fn busy_counts_of_a_single_operation_are_one() {
-    let target = Target::start(&["--lun", "0=zero:1T"]);
-    bench(&target.url(0), &["--bs", "512", "--runtime", "200ms"]);
-    let statistics = target.stop();
-    assert!(statistics.contains("100%"), "{statistics}");
+fn a_single_operation_in_flight_makes_cycles_of_one() {
+    for send in SendPolicy::ALL {
+        let lun = LunConfig { number: 0, store: Arc::new(store::Zero::new(1 << 30)), block_bytes: 512 };
+        let config =
+            TargetConfig { send, ..TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, vec![lun]) };
+        let target = RunningTarget::start(config).unwrap();
+        let url = format!("iscsi://{}/{IQN}/0", target.address()).parse().unwrap();
+        let spec = BenchSpec { runtime: Duration::from_millis(300), ..BenchSpec::default() };
+        let bench = Bench::run(&url, &SessionOptions::default(), &spec, &|_| (), &|| false).unwrap();
+        assert!(target.wait_until_idle(Duration::from_secs(5)));
+        let statistics = target.statistics();
+        let [connection] = &statistics[..] else { panic!("{statistics:?}") };
+        let count = &connection.busy_count;
+        assert!(connection.commands > bench.result.operations && !connection.open);
+        assert_eq!(count.served, connection.commands, "every command belongs to a cycle");
+        // A thread that is kept from its CPU after a response may find the next request there already.
+        assert!(count.share(1) > 0.8, "{send}: {count:?}");
+        assert!(count.avg_busy() < 1.5 && count.max_busy < 100, "{send}: {count:?}");
+    }
 }
 
 #[test]

@@ -25,7 +25,8 @@ fn iscsi_inq_reads_the_standard_data_and_every_page() {
     let target = with_policy("nodelay");
     let text = succeed("iscsi-inq", &[&target.url(0)]);
     assert!(text.contains("Vendor:RNDTRIP") && text.contains("Product:ram disk"), "{text}");
-    for page in ["0", "128", "131", "134", "176", "177", "178"] {
+    // All but 86h, which this program cannot decode from any target.
+    for page in ["0", "128", "131", "176", "177", "178"] {
         succeed("iscsi-inq", &["-e", "1", "-c", page, &target.url(0)]);
     }
     let text = succeed("iscsi-inq", &["-e", "1", "-c", "131", &target.url(0)]);

@@ -5,6 +5,7 @@
 mod common;
 
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{roundtrip, wait};
@@ -12,6 +13,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use study::{Observation, Plan, Study, StudyError, StudyResult, Watcher};
 use target::SendPolicy;
+
+/// Studies measure: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct Patient;
 impl Watcher for Patient {
@@ -69,6 +77,7 @@ fn is_sound(result: &StudyResult) {
 
 #[test]
 fn a_study_on_a_wire_closes_and_leaves_nothing_behind() {
+    let _alone = alone();
     if !geteuid().is_root() {
         eprintln!("not run: a wire between namespaces needs root");
         return;
@@ -87,6 +96,7 @@ fn a_study_on_a_wire_closes_and_leaves_nothing_behind() {
 
 #[test]
 fn a_study_on_loopback_closes_with_packets_or_with_socket_stamps() {
+    let _alone = alone();
     let result = Study { plan: short(), loopback: true }.run(&Patient).unwrap();
     assert!(!result.wire);
     is_sound(&result);
@@ -95,6 +105,7 @@ fn a_study_on_loopback_closes_with_packets_or_with_socket_stamps() {
 
 #[test]
 fn an_ordinary_user_gets_the_same_report_from_socket_stamps() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let mut command;
     if geteuid().is_root() {
@@ -136,6 +147,7 @@ fn an_ordinary_user_gets_the_same_report_from_socket_stamps() {
 
 #[test]
 fn ctrl_c_ends_a_study_at_once_and_nothing_stays() {
+    let _alone = alone();
     let before = interfaces();
     let directory = tempfile::tempdir().unwrap();
     let mut child = roundtrip()
@@ -155,6 +167,7 @@ fn ctrl_c_ends_a_study_at_once_and_nothing_stays() {
 
 #[test]
 fn a_stopped_study_says_so() {
+    let _alone = alone();
     struct Impatient;
     impl Watcher for Impatient {
         fn point(&self, _: &str) {}

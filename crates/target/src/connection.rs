@@ -90,6 +90,8 @@ impl Connection {
             self.shared.keep_sightings(tape.sightings(peer.port().into()));
         }
         self.statistics.open = false;
+        // The last cycle ends with the connection.
+        self.statistics.busy_count.idle();
         self.publish();
         self.shared.sessions.leave(self.id);
     }

@@ -1,0 +1,39 @@
+# What a contributor does all day. `make help` lists it.
+SHELL := /bin/bash
+export PATH := $(PATH):$(HOME)/.cargo/bin
+OUT ?= out/study
+
+.PHONY: help run build test lint fmt docs setup clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+run: ## install what is missing, build, and measure a real ring (OUT=out/study)
+	@scripts/setup.sh run
+	cargo build --release --locked
+	./target/release/roundtrip study --quick -o $(OUT)
+
+build: ## build the program: target/release/roundtrip
+	@scripts/setup.sh build
+	cargo build --release --locked
+
+test: ## install what the tests need and run them all
+	@scripts/setup.sh test
+	cargo test --workspace --locked
+
+lint: ## formatting and clippy, warnings as errors
+	@scripts/setup.sh build
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+fmt: ## format the code
+	cargo fmt --all
+
+docs: ## the documentation of the code, as HTML
+	cargo doc --workspace --no-deps --locked
+
+setup: ## install what the tests need, and nothing else
+	@scripts/setup.sh test
+
+clean: ## remove what was built and measured
+	rm -rf target out

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Installs what is missing for one purpose: build, run or test. Does nothing when all is there.
+set -euo pipefail
+
+purpose=${1:?usage: setup.sh build|run|test}
+rust_needed=1.88
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+
+# program:package pairs
+pairs=(cc:gcc)
+case $purpose in
+build) ;;
+run) pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool) ;;
+test)
+    pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool setpriv:util-linux
+        iscsi-ls:libiscsi-bin iscsi-perf:libiscsi-bin qemu-img:qemu-utils qemu-io:qemu-utils)
+    ;;
+*) say "'$purpose' is no purpose; use build, run or test" && exit 2 ;;
+esac
+
+packages=()
+for pair in "${pairs[@]}"; do
+    has "${pair%%:*}" || packages+=("${pair#*:}")
+done
+# QEMU's iscsi driver is a module in a package of its own.
+if [ "$purpose" = test ] && ! ls /usr/lib/*/qemu/block-iscsi.so >/dev/null 2>&1; then
+    packages+=(qemu-block-extra)
+fi
+has cargo || [ -x "$HOME/.cargo/bin/cargo" ] || has curl || packages+=(curl ca-certificates)
+
+if [ ${#packages[@]} -gt 0 ]; then
+    mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+    root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        has sudo || { say "missing: ${packages[*]}; as root: apt-get install ${packages[*]}" && exit 1; }
+        root=(sudo)
+    fi
+    has apt-get || { say "missing: ${packages[*]}; install them with this system's package manager" && exit 1; }
+    say "installing ${packages[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    "${root[@]}" apt-get update -qq
+    "${root[@]}" apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+fi
+
+if ! has cargo && [ ! -x "$HOME/.cargo/bin/cargo" ]; then
+    say "installing Rust by rustup"
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile default --no-modify-path
+fi
+cargo=$(PATH="$PATH:$HOME/.cargo/bin" command -v cargo)
+version=$("$cargo" --version | cut -d' ' -f2)
+if [ "$(printf '%s\n%s\n' "$rust_needed" "$version" | sort -V | head -n 1)" != "$rust_needed" ]; then
+    say "cargo $version is too old; $rust_needed is needed: rustup update" && exit 1
+fi
