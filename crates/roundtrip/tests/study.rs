@@ -34,7 +34,7 @@ fn short() -> Plan {
         block_bytes: vec![512, 4096],
         queue_depths: vec![1, 32],
         policies: vec![SendPolicy::Nodelay, SendPolicy::Nagle],
-        runtime: Duration::from_millis(400),
+        runtime: Duration::from_millis(600),
         ramp: Duration::from_millis(100),
         ..Plan::quick()
     }
@@ -122,7 +122,7 @@ fn an_ordinary_user_gets_the_same_report_from_socket_stamps() {
     let out = directory.path().join("out");
     let output = command
         .current_dir(directory.path())
-        .args(["study", "--quick", "--runtime", "150ms", "--json", "-o"])
+        .args(["study", "--quick", "--runtime", "500ms", "--json", "-o"])
         .arg(&out)
         .output()
         .unwrap();
