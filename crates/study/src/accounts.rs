@@ -27,6 +27,8 @@ pub struct Snapshot {
     cpus: Vec<(usize, Ticks)>,
     /// CPU time of the watched threads, nanoseconds, in the order given.
     threads: Vec<u64>,
+    /// CPU time of this whole process, nanoseconds.
+    process: u64,
     ticks_per_second: f64,
 }
 
@@ -53,6 +55,7 @@ impl Snapshot {
             at_ns: socket::clock::monotonic_ns(),
             cpus: parse(&text),
             threads: threads.iter().map(|&tid| thread_ns(tid)).collect(),
+            process: socket::clock::process_cpu_ns(),
             ticks_per_second,
         })
     }
@@ -75,6 +78,16 @@ impl Snapshot {
         // The samples say how the busy time divides.
         let share = if thread + softirq > 0.0 { softirq / (thread + softirq) } else { 0.0 };
         CpuUse { busy, softirq: busy * share, steal: seconds(now.steal, then.steal) }
+    }
+
+    /// Share of these CPUs that other programs used since `earlier`, at the least: busy time that is neither
+    /// this process's nor softirq work.
+    #[must_use]
+    pub fn others_since(&self, earlier: &Snapshot, cpus: &[usize]) -> f64 {
+        let own = self.process.saturating_sub(earlier.process) as f64 / 1e9;
+        let uses: Vec<CpuUse> = cpus.iter().map(|&cpu| self.cpu_since(earlier, cpu)).collect();
+        let unexplained = uses.iter().map(|u| u.busy - u.softirq).sum::<f64>() - own;
+        (unexplained / (self.seconds_since(earlier) * cpus.len().max(1) as f64)).max(0.0)
     }
 
     /// CPU time of the watched threads since `earlier`, seconds, in the order given.

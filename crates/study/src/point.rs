@@ -36,6 +36,7 @@ pub(crate) struct Point {
     pub(crate) cpu: CpuCost,
     pub(crate) cpu_busy: (f64, f64),
     pub(crate) steal: f64,
+    pub(crate) others: f64,
     pub(crate) segments: Segments,
     pub(crate) completed: u64,
     pub(crate) followed: u64,
@@ -89,6 +90,7 @@ impl Point {
             cpu: per_operation(bare.client_cpu, bare.server_cpu, bare.bench.result.operations),
             cpu_busy: (bare.client_cpu.busy / seconds, bare.server_cpu.busy / seconds),
             steal: (bare.client_cpu.steal + bare.server_cpu.steal) / (2.0 * seconds),
+            others: bare.others,
             segments: Segments::of(&measured, true),
             completed: observed.bench.laps.len() as u64 + observed.bench.laps_over_limit,
             followed: joined.ops.len() as u64,
@@ -126,6 +128,8 @@ struct Run {
     client_cpu: CpuUse,
     server_cpu: CpuUse,
     seconds: f64,
+    /// Share of the CPUs that other programs used.
+    others: f64,
     client: Vec<Sighting>,
     server: Vec<Sighting>,
     busy_count: BusyCount,
@@ -202,15 +206,18 @@ fn run(
         .into_iter()
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| StudyError::Machine { what: "reading /proc/stat", source })?;
-    let (client_cpu, server_cpu, seconds) = match snapshots.as_slice() {
+    let mut cpus = vec![place.client_cpu, place.server_cpu];
+    cpus.dedup();
+    let (client_cpu, server_cpu, seconds, others) = match snapshots.as_slice() {
         [first, .., last] => (
             last.cpu_since(first, place.client_cpu),
             last.cpu_since(first, place.server_cpu),
             last.seconds_since(first),
+            last.others_since(first, &cpus),
         ),
-        _ => (CpuUse::default(), CpuUse::default(), 0.0),
+        _ => (CpuUse::default(), CpuUse::default(), 0.0, 0.0),
     };
-    Ok(Run { bench, client_cpu, server_cpu, seconds, client, server, busy_count, drops, counters })
+    Ok(Run { bench, client_cpu, server_cpu, seconds, others, client, server, busy_count, drops, counters })
 }
 
 /// The intervals of consecutive operations from the middle of a run.

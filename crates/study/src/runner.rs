@@ -34,6 +34,9 @@ pub struct Study {
 /// A server CPU busier than this is the bottleneck.
 const CPU_BOUND_FROM: f64 = 0.93;
 
+/// Share of the CPUs used by other programs above which a run counts as disturbed.
+const OTHERS_MAX: f64 = 0.08;
+
 /// Steal time above which a run counts as disturbed.
 const STEAL_MAX: f64 = 0.02;
 
@@ -189,6 +192,12 @@ fn warn(point: &Point, warnings: &mut Vec<String>) {
     }
     for hole in &point.holes {
         warnings.push(format!("{name}: {} operations {}", hole.operations, hole.reason.text()));
+    }
+    if point.others > OTHERS_MAX {
+        warnings.push(format!(
+            "{name}: other programs used {:.0} % of the CPUs; CPU work per operation is too high by that",
+            point.others * 100.0
+        ));
     }
     if point.steal > STEAL_MAX {
         warnings.push(format!(
