@@ -14,7 +14,7 @@ case $purpose in
 build) ;;
 run) pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool) ;;
 test)
-    pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool setpriv:util-linux
+    pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool setpriv:util-linux iscsi-test-cu:libiscsi-bin
         iscsi-ls:libiscsi-bin iscsi-perf:libiscsi-bin qemu-img:qemu-utils qemu-io:qemu-utils)
     ;;
 *) say "'$purpose' is no purpose; use build, run or test" && exit 2 ;;

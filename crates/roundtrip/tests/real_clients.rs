@@ -106,3 +106,33 @@ fn a_read_only_disk_refuses_writes_and_keeps_the_session() {
     assert!(!output.status.success(), "a write to a read-only disk must fail");
     succeed("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 0 512", &target.url(0)]);
 }
+
+/// libiscsi's own test suite; `[SKIPPED]` lines are commands that the target does not offer yet.
+#[test]
+fn the_libiscsi_suite_finds_nothing_wrong_with_what_is_offered() {
+    let target = Target::start(&["--lun", "0=ram:64M"]);
+    let families = [
+        "iSCSI",
+        "SCSI.Inquiry",
+        "SCSI.Mandatory",
+        "SCSI.Prefetch10",
+        "SCSI.Prefetch16",
+        "SCSI.Read6",
+        "SCSI.Read10",
+        "SCSI.Read12",
+        "SCSI.Read16",
+        "SCSI.ReadCapacity10",
+        "SCSI.ReadCapacity16",
+        "SCSI.TestUnitReady",
+        "SCSI.Write10",
+        "SCSI.Write12",
+        "SCSI.Write16",
+    ];
+    for family in families {
+        let text = succeed("iscsi-test-cu", &["-d", "-n", "-t", family, &target.url(0)]);
+        let tests = text.lines().find(|line| line.trim_start().starts_with("tests ")).unwrap_or_default();
+        let counts: Vec<u32> = tests.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [_, ran, passed, failed, ..] = counts[..] else { panic!("{family}: no summary in {text}") };
+        assert!(ran > 0 && passed == ran && failed == 0, "{family}: {text}");
+    }
+}
