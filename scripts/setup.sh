@@ -24,6 +24,8 @@ packages=()
 for pair in "${pairs[@]}"; do
     has "${pair%%:*}" || packages+=("${pair#*:}")
 done
+# The linker needs the C library's own files, which gcc only recommends.
+[ -e /usr/include/features.h ] || packages+=(libc6-dev)
 # QEMU's iscsi driver is a module in a package of its own.
 if [ "$purpose" = test ] && ! ls /usr/lib/*/qemu/block-iscsi.so >/dev/null 2>&1; then
     packages+=(qemu-block-extra)

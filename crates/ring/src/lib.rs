@@ -11,6 +11,7 @@
 
 pub mod bound;
 pub mod known_zero;
+pub mod model;
 pub mod op;
 pub mod sighting;
 pub mod split;

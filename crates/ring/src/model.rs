@@ -1,0 +1,324 @@
+//! The analytic model of any ring of stages: identities, bounds, knee, band.
+//!
+//! A ring is a list of stages in flow order. Each has a service time, a start latency and a resource it
+//! runs on; stages of one resource (a CPU, a direction of the wire) run serially. The paper's four- and
+//! eight-stage rings are lists of this kind.
+
+pub mod nagle;
+pub mod preset;
+pub mod recursion;
+pub mod what_if;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::bound::knee;
+
+/// Longest service time or latency that is believed, microseconds: ten minutes.
+pub const TIME_US_MAX: f64 = 6e8;
+/// Most stages of a ring.
+pub const STAGES_MAX: usize = 64;
+/// Deepest queue.
+pub const QUEUE_DEPTH_MAX: u32 = 65_536;
+
+/// One stage: one queue and one process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Its name, as `SP` or `W2`.
+    pub name: String,
+    /// Time for one operation, microseconds.
+    pub service_us: f64,
+    /// From an arrival at the idle stage until it begins, microseconds.
+    pub start_latency_us: f64,
+    /// What it runs on: stages with the same resource run serially.
+    pub resource: String,
+}
+
+impl Stage {
+    /// A stage on a resource of its own.
+    #[must_use]
+    pub fn own(name: &str, service_us: f64, start_latency_us: f64) -> Self {
+        Self { name: name.to_owned(), service_us, start_latency_us, resource: name.to_owned() }
+    }
+
+    /// The same stage on a named resource.
+    #[must_use]
+    pub fn on(self, resource: &str) -> Self {
+        Self { resource: resource.to_owned(), ..self }
+    }
+}
+
+/// A value that no ring can have.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("{key} = {given}: {allowed}")]
+pub struct ModelError {
+    /// Which value.
+    pub key: String,
+    /// What was given.
+    pub given: String,
+    /// What is possible.
+    pub allowed: &'static str,
+}
+
+impl ModelError {
+    pub(crate) fn new(key: impl Into<String>, given: impl std::fmt::Display, allowed: &'static str) -> Self {
+        Self { key: key.into(), given: given.to_string(), allowed }
+    }
+}
+
+/// A valid ring.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ring {
+    stages: Vec<Stage>,
+}
+
+/// What one resource does per operation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// The resource.
+    pub resource: String,
+    /// Its stages, as `SI+SP+SK`.
+    pub stages: String,
+    /// Their service times together, microseconds.
+    pub service_us: f64,
+}
+
+/// Throughput that no start phase can fall below or exceed, operations per second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Band {
+    /// min(QD / sum(P + L), 1 / max P).
+    pub low: f64,
+    /// min(QD / sum P, 1 / max P).
+    pub high: f64,
+}
+
+impl Ring {
+    /// A ring of these stages, in flow order.
+    ///
+    /// # Errors
+    /// When a time is negative or not believable, there is no stage, or none of them takes any time.
+    pub fn new(stages: Vec<Stage>) -> Result<Self, ModelError> {
+        if stages.is_empty() || stages.len() > STAGES_MAX {
+            return Err(ModelError::new("stages", stages.len(), "a ring has 1 to 64 stages"));
+        }
+        let time = "0 to 600s is possible";
+        for stage in &stages {
+            let range = 0.0..=TIME_US_MAX;
+            if !range.contains(&stage.service_us) {
+                return Err(ModelError::new(format!("{}.service", stage.name), stage.service_us, time));
+            }
+            if !range.contains(&stage.start_latency_us) {
+                return Err(ModelError::new(format!("{}.latency", stage.name), stage.start_latency_us, time));
+            }
+        }
+        if stages.iter().all(|s| s.service_us == 0.0) {
+            return Err(ModelError::new("service", 0, "at least one stage must take time"));
+        }
+        Ok(Self { stages })
+    }
+
+    /// The stages, in flow order.
+    #[must_use]
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// RTTmin: the round trip when nothing waits and nothing was idle, microseconds.
+    #[must_use]
+    pub fn rtt_min_us(&self) -> f64 {
+        self.stages.iter().map(|s| s.service_us).sum()
+    }
+
+    /// All start latencies, microseconds; at queue depth 1 every operation pays them all.
+    #[must_use]
+    pub fn latencies_us(&self) -> f64 {
+        self.stages.iter().map(|s| s.start_latency_us).sum()
+    }
+
+    /// RTT at queue depth 1, microseconds.
+    #[must_use]
+    pub fn rtt_alone_us(&self) -> f64 {
+        self.rtt_min_us() + self.latencies_us()
+    }
+
+    /// What each resource does per operation, in order of first appearance.
+    #[must_use]
+    pub fn loads(&self) -> Vec<Load> {
+        let mut loads: Vec<Load> = Vec::new();
+        for stage in &self.stages {
+            match loads.iter_mut().find(|l| l.resource == stage.resource) {
+                Some(load) => {
+                    load.stages.push('+');
+                    load.stages.push_str(&stage.name);
+                    load.service_us += stage.service_us;
+                }
+                None => loads.push(Load {
+                    resource: stage.resource.clone(),
+                    stages: stage.name.clone(),
+                    service_us: stage.service_us,
+                }),
+            }
+        }
+        loads
+    }
+
+    /// The resource that limits the ring; its service time is TPTmin.
+    #[must_use]
+    pub fn bottleneck(&self) -> Load {
+        let first = Load { resource: String::new(), stages: String::new(), service_us: f64::MIN };
+        self.loads().into_iter().fold(first, |best, l| if l.service_us > best.service_us { l } else { best })
+    }
+
+    /// TPTmin, microseconds.
+    #[must_use]
+    pub fn tpt_min_us(&self) -> f64 {
+        self.bottleneck().service_us
+    }
+
+    /// The most operations per second: 1 / TPTmin.
+    #[must_use]
+    pub fn iops_max(&self) -> f64 {
+        1e6 / self.tpt_min_us()
+    }
+
+    /// The queue depth from which the ring stays at its limit: [1] and [2] as the one formula they are.
+    #[must_use]
+    pub fn knee(&self) -> f64 {
+        let bottleneck = self.bottleneck();
+        let others: f64 = self
+            .stages
+            .iter()
+            .filter(|s| s.resource != bottleneck.resource)
+            .map(|s| s.start_latency_us)
+            .sum();
+        knee(self.rtt_min_us(), others, bottleneck.service_us)
+    }
+
+    /// The guaranteed band of throughput at a queue depth.
+    ///
+    /// # Errors
+    /// When the queue depth is not possible.
+    pub fn band(&self, queue_depth: u32) -> Result<Band, ModelError> {
+        check_queue_depth(queue_depth)?;
+        let (depth, limit) = (f64::from(queue_depth) * 1e6, self.iops_max());
+        Ok(Band {
+            low: (depth / self.rtt_alone_us()).min(limit),
+            high: (depth / self.rtt_min_us()).min(limit),
+        })
+    }
+
+    /// How busy each resource is at a throughput, 0 to 1.
+    #[must_use]
+    pub fn utilisation(&self, iops: f64) -> Vec<(Load, f64)> {
+        self.loads()
+            .into_iter()
+            .map(|load| {
+                let share = iops * load.service_us / 1e6;
+                (load, share)
+            })
+            .collect()
+    }
+
+    /// The ring with stages that share a resource and follow each other merged into one, as the paper treats a
+    /// thread and the softirq on its CPU. Nothing when stages of one resource do not follow each other (around
+    /// the ring): their order of service is then not determined by this model.
+    #[must_use]
+    pub fn merged(&self) -> Option<Ring> {
+        let mut stages: Vec<Stage> = Vec::new();
+        for stage in &self.stages {
+            match stages.last_mut() {
+                Some(last) if last.resource == stage.resource => merge(last, stage),
+                _ => stages.push(stage.clone()),
+            }
+        }
+        if stages.len() > 1 && stages.first().map(|s| &s.resource) == stages.last().map(|s| &s.resource) {
+            let first = stages.remove(0);
+            if let Some(last) = stages.last_mut() {
+                merge(last, &first);
+            }
+        }
+        let all_own =
+            stages.iter().enumerate().all(|(i, s)| stages[..i].iter().all(|t| t.resource != s.resource));
+        all_own.then_some(Ring { stages })
+    }
+}
+
+fn merge(into: &mut Stage, stage: &Stage) {
+    into.name = format!("{}+{}", into.name, stage.name);
+    into.service_us += stage.service_us;
+    into.start_latency_us += stage.start_latency_us;
+}
+
+pub(crate) fn check_queue_depth(queue_depth: u32) -> Result<(), ModelError> {
+    if queue_depth == 0 || queue_depth > QUEUE_DEPTH_MAX {
+        return Err(ModelError::new("queue-depth", queue_depth, "1 to 65536 is possible"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn four() -> Ring {
+        Ring::new(vec![
+            Stage::own("W1", 1.1, 10.0),
+            Stage::own("SP", 15.9, 16.7),
+            Stage::own("W2", 5.2, 10.0),
+            Stage::own("CP", 8.6, 23.7),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn the_four_stage_ring_has_the_paper_s_identities() {
+        let ring = four();
+        assert!((ring.rtt_min_us() - 30.8).abs() < 1e-9);
+        assert_eq!(ring.bottleneck().stages, "SP");
+        // "peak about 63,000 IOPS (TPT 15.9 us)"
+        assert!((ring.iops_max() - 62_893.0).abs() < 1.0);
+        // [2] with the latencies of the other stages: (RTTmin + CL + CT+SR + ST+CR) / SP.
+        assert!((ring.knee() - (30.8 + 43.7) / 15.9).abs() < 1e-9);
+        let band = ring.band(1).unwrap();
+        assert!((band.low - 1e6 / 91.2).abs() < 1e-6 && band.low <= band.high);
+    }
+
+    #[test]
+    fn stages_of_one_cpu_are_one_stage() {
+        let ring = Ring::new(vec![
+            Stage::own("CK", 1.0, 0.0).on("client"),
+            Stage::own("W1", 1.0, 2.0),
+            Stage::own("SI", 4.0, 1.0).on("server"),
+            Stage::own("SP", 9.0, 5.0).on("server"),
+            Stage::own("W2", 5.0, 2.0),
+            Stage::own("CI", 2.0, 1.0).on("client"),
+            Stage::own("CP", 3.0, 5.0).on("client"),
+        ])
+        .unwrap();
+        assert_eq!((ring.bottleneck().stages.as_str(), ring.tpt_min_us()), ("SI+SP", 13.0));
+        let merged = ring.merged().unwrap();
+        let names: Vec<&str> = merged.stages().iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["W1", "SI+SP", "W2", "CI+CP+CK"], "also around the end of the ring");
+        assert!((merged.rtt_alone_us() - ring.rtt_alone_us()).abs() < 1e-9);
+        // Client and server on one CPU: their stages do not follow each other.
+        let one_cpu = Ring::new(vec![
+            Stage::own("W1", 1.0, 0.0),
+            Stage::own("SP", 2.0, 0.0).on("cpu"),
+            Stage::own("W2", 1.0, 0.0),
+            Stage::own("CP", 2.0, 0.0).on("cpu"),
+        ])
+        .unwrap();
+        assert_eq!(one_cpu.merged(), None);
+        assert!((one_cpu.tpt_min_us() - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn impossible_values_are_refused_by_name() {
+        let text = |stages| Ring::new(stages).unwrap_err().to_string();
+        assert!(text(vec![]).contains("1 to 64 stages"));
+        assert!(text(vec![Stage::own("SP", -1.0, 0.0)]).contains("SP.service = -1"));
+        assert!(text(vec![Stage::own("SP", 1.0, f64::NAN)]).contains("SP.latency = NaN"));
+        assert!(text(vec![Stage::own("SP", 0.0, 1.0)]).contains("at least one stage"));
+        assert!(four().band(0).unwrap_err().to_string().contains("queue-depth = 0"));
+    }
+}
