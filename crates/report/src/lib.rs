@@ -5,6 +5,7 @@
 pub mod chart;
 pub mod csv;
 pub mod html;
+pub mod model_text;
 pub mod progress;
 pub mod study_text;
 pub mod terminal;

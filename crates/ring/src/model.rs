@@ -4,6 +4,7 @@
 //! runs on; stages of one resource (a CPU, a direction of the wire) run serially. The paper's four- and
 //! eight-stage rings are lists of this kind.
 
+pub mod file;
 pub mod nagle;
 pub mod preset;
 pub mod recursion;
@@ -32,13 +33,29 @@ pub struct Stage {
     pub start_latency_us: f64,
     /// What it runs on: stages with the same resource run serially.
     pub resource: String,
+    /// A pacer (a token bucket, a rate limit): keeps operations `service_us` apart, but one that comes later
+    /// than that passes at once. Its service time limits the rate and is no part of an undisturbed way.
+    #[serde(default)]
+    pub paced: bool,
 }
 
 impl Stage {
     /// A stage on a resource of its own.
     #[must_use]
     pub fn own(name: &str, service_us: f64, start_latency_us: f64) -> Self {
-        Self { name: name.to_owned(), service_us, start_latency_us, resource: name.to_owned() }
+        Self { name: name.to_owned(), service_us, start_latency_us, resource: name.to_owned(), paced: false }
+    }
+
+    /// A pacer on a resource of its own.
+    #[must_use]
+    pub fn pacer(name: &str, spacing_us: f64) -> Self {
+        Self { paced: true, ..Self::own(name, spacing_us, 0.0) }
+    }
+
+    /// How long an undisturbed operation is in it, start latency aside, microseconds.
+    #[must_use]
+    pub fn way_us(&self) -> f64 {
+        if self.paced { 0.0 } else { self.service_us }
     }
 
     /// The same stage on a named resource.
@@ -126,7 +143,7 @@ impl Ring {
     /// RTTmin: the round trip when nothing waits and nothing was idle, microseconds.
     #[must_use]
     pub fn rtt_min_us(&self) -> f64 {
-        self.stages.iter().map(|s| s.service_us).sum()
+        self.stages.iter().map(Stage::way_us).sum()
     }
 
     /// All start latencies, microseconds; at queue depth 1 every operation pays them all.
@@ -227,7 +244,9 @@ impl Ring {
         let mut stages: Vec<Stage> = Vec::new();
         for stage in &self.stages {
             match stages.last_mut() {
-                Some(last) if last.resource == stage.resource => merge(last, stage),
+                Some(last) if last.resource == stage.resource && last.paced == stage.paced => {
+                    merge(last, stage);
+                }
                 _ => stages.push(stage.clone()),
             }
         }

@@ -7,6 +7,7 @@
 
 mod args;
 mod bench;
+mod model;
 mod stop;
 mod study;
 mod target;
@@ -28,6 +29,7 @@ enum Verb {
     Target(target::TargetArgs),
     Bench(bench::BenchArgs),
     Study(study::StudyArgs),
+    Model(model::ModelArgs),
 }
 
 /// Why a verb did not do what was asked, by whose fault.
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Target(args) => target::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Study(args) => study::run(&args),
+        Verb::Model(args) => model::run(&args),
     };
     match outcome {
         Ok(code) => code,

@@ -46,6 +46,39 @@ fn impossible_sizes_and_times_are_named() {
 }
 
 #[test]
+fn impossible_rings_are_refused_with_the_key_s_name() {
+    refused(&["model"], "<FILE>");
+    refused(&["model", "--preset", "seed-9"], "'seed-9' is no preset; use seed-512");
+    refused(&["model", "/no/such/ring.toml"], "/no/such/ring.toml");
+    refused(&["model", "--preset", "seed-512", "--iodepth", "0"], "queue-depth = 0: 1 to 65536");
+    refused(&["model", "--preset", "seed-512", "--what-if", "mtu=40"], "mtu = 40: 68 to 65535");
+    refused(&["model", "--preset", "seed-512", "--what-if", "colour=red"], "what-if = colour");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ring.toml");
+    std::fs::write(&file, "[[stage]]\nname = 'SP'\nservice = '-5us'\n").unwrap();
+    refused(&["model", file.to_str().unwrap()], "SP.service");
+}
+
+#[test]
+fn the_model_prints_the_published_run_as_json() {
+    let output = roundtrip()
+        .args(["model", "--preset", "seed-512", "--iodepth", "1,17,128", "--what-if", "sl=0", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let curve = result["curve"].as_array().unwrap();
+    assert_eq!(curve.len(), 3);
+    // RTT 275.7 us at queue depth 1, about 63,000 IOPS at depth, and no loss from 17 on.
+    assert!((curve[0]["rtt_us"].as_f64().unwrap() - 275.7).abs() < 0.05, "{result}");
+    for point in &curve[1..] {
+        assert!((point["iops"].as_f64().unwrap() / 63_000.0 - 1.0).abs() < 0.01, "{result}");
+    }
+    assert_eq!(result["bottleneck"], "SI+SP+SK");
+    assert_eq!(result["what_if"][0]["change"], "sl=0");
+}
+
+#[test]
 fn a_workload_that_does_not_fit_the_disk_is_refused() {
     let target = common::Target::start(&["--lun", "0=ram:1M,bs=4k"]);
     refused(&["bench", &target.url(0), "--bs", "512"], "no multiple of the disk's logical block");
@@ -79,9 +112,9 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn every_verb_has_help_with_an_example() {
-    for verb in ["target", "bench", "study"] {
+    for verb in ["target", "bench", "study", "model"] {
         let output = roundtrip().args([verb, "--help"]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("Example:"), "{verb}: {text}");
+        assert!(output.status.success() && text.contains("Example"), "{verb}: {text}");
     }
 }

@@ -10,13 +10,13 @@
 //! d(s, k) = begin + P(s)
 //! ```
 //!
-//! Without start latencies this is the max-plus ring. With them one parameter set can settle in several limit
+//! (a pacer: d(s, k) = max(a, d(s, k-1) + P(s))). Without start latencies this is the max-plus ring. With them one parameter set can settle in several limit
 //! cycles below the knee, depending on how the operations were spread when it began: so the answer is a range
 //! over start phases.
 
 use serde::Serialize;
 
-use super::{ModelError, Ring, check_queue_depth};
+use super::{ModelError, Ring, Stage, check_queue_depth};
 
 /// Throughput of a ring at a queue depth, over its start phases.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -92,15 +92,14 @@ impl Ring {
                 "the order in which they are served is not determined; only the band holds",
             )
         })?;
-        let stages: Vec<(f64, f64)> =
-            merged.stages().iter().map(|s| (s.service_us, s.start_latency_us)).collect();
+        let stages = merged.stages();
         let depth = queue_depth as usize;
         let alone = merged.rtt_alone_us() + extras.think_us;
         let mut all = vec![
             // All at once; and evenly spread over an undisturbed round trip.
-            throughput(&stages, extras, &vec![0.0; depth]),
+            throughput(stages, extras, &vec![0.0; depth]),
             throughput(
-                &stages,
+                stages,
                 extras,
                 &(0..depth).map(|k| alone * k as f64 / depth as f64).collect::<Vec<_>>(),
             ),
@@ -108,7 +107,7 @@ impl Ring {
         if depth > 1 {
             all.extend(
                 (1..=RANDOM_PHASES)
-                    .map(|seed| throughput(&stages, extras, &random_phases(depth, alone, seed))),
+                    .map(|seed| throughput(stages, extras, &random_phases(depth, alone, seed))),
             );
         }
         let iops_low = all.iter().copied().fold(f64::INFINITY, f64::min);
@@ -134,7 +133,7 @@ fn random_phases(depth: usize, alone: f64, seed: u64) -> Vec<f64> {
 }
 
 /// Operations per second after settling, for operations that enter the first stage at these moments.
-fn throughput(stages: &[(f64, f64)], extras: &Extras, starts: &[f64]) -> f64 {
+fn throughput(stages: &[Stage], extras: &Extras, starts: &[f64]) -> f64 {
     let depth = starts.len();
     let affordable = (OPERATIONS_MAX / depth.max(1)).max(4);
     let settle = SETTLE_LAPS.min(affordable / 4);
@@ -147,12 +146,17 @@ fn throughput(stages: &[(f64, f64)], extras: &Extras, starts: &[f64]) -> f64 {
     let mut held = Held::new(extras.coalescing);
     let mut batch: Vec<(usize, f64)> = Vec::new();
     for lap in 0..settle + measure {
-        for k in 0..depth {
-            let mut at = ready[k];
-            for (stage, &(service, latency)) in stages.iter().enumerate() {
-                let start = if at <= done[stage] { done[stage] } else { at + latency };
-                done[stage] = start + service;
-                at = done[stage];
+        for (k, &entered) in ready.iter().enumerate() {
+            let mut at = entered;
+            for (stage, done) in stages.iter().zip(&mut done) {
+                if stage.paced {
+                    at = at.max(*done + stage.service_us);
+                    *done = at;
+                    continue;
+                }
+                let start = if at <= *done { *done } else { at + stage.start_latency_us };
+                *done = start + stage.service_us;
+                at = *done;
             }
             count += 1;
             if extras.slow.every > 0 && count.is_multiple_of(extras.slow.every.into()) {
@@ -215,7 +219,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::Stage;
 
     fn ring(times: &[(f64, f64)]) -> Ring {
         Ring::new(times.iter().enumerate().map(|(i, &(p, l))| Stage::own(&format!("s{i}"), p, l)).collect())
@@ -269,6 +272,15 @@ mod tests {
         let exact = ring.exact(5, &Extras::default()).unwrap();
         assert!(exact.iops_high > exact.iops_low * 2.0, "{exact:?}");
         assert!(exact.iops > exact.iops_low && exact.iops < exact.iops_high);
+    }
+
+    #[test]
+    fn a_pacer_limits_the_rate_and_delays_nobody_who_comes_late() {
+        let ring = Ring::new(vec![Stage::own("SP", 5.0, 20.0), Stage::pacer("W2", 34.0)]).unwrap();
+        let exact = |depth| ring.exact(depth, &Extras::default()).unwrap();
+        assert!((exact(1).rtt_us - 34.0).abs() < 1e-6, "25 us of way, but no faster than one in 34");
+        assert!((exact(8).iops - 1e6 / 34.0).abs() < 1.0);
+        assert_eq!(ring.bottleneck().stages, "W2");
     }
 
     #[test]
