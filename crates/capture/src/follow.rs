@@ -1,10 +1,20 @@
 //! Cuts a byte stream into iSCSI PDUs without keeping their data.
 //!
 //! At most one basic header is held. Data segments are skipped by arithmetic, so bytes that a snap length
-//! cut off cost nothing as long as they lie inside one. After a hole the follower looks for the next header.
+//! cut off cost nothing as long as they lie inside one.
+//!
+//! When a header is missing, the next PDU is looked for: PDUs are multiples of four bytes, so a boundary
+//! lies at the same distance from a multiple of four as the ones before; there, 48 bytes are a candidate when
+//! every field that the protocol fixes is right. The candidate's PDU is held back until it is confirmed: by a
+//! header of the same quality right behind it, or by ending exactly where a segment ends. If it is refuted,
+//! it is forgotten and the search goes on. If what follows it is not in the capture, it counts only when it
+//! was at the front of a segment, where senders like to begin PDUs. All that was passed over is counted.
 
 use iscsi::bhs::{BHS_BYTES, Bhs, padding};
 use iscsi::opcode::{initiator, target};
+
+pub use crate::plausible::Flow;
+use crate::plausible::{may_be_header, must_be_header};
 
 /// A PDU that has passed.
 #[derive(Clone, Copy, Debug)]
@@ -13,17 +23,22 @@ pub struct Pdu {
     pub bhs: Bhs,
     /// All its bytes on the stream.
     pub bytes: u64,
+    /// Offset of its first byte from the first byte seen of the stream.
+    pub offset: u64,
+    /// When the packet passed that carried its first byte, nanoseconds since the epoch.
+    pub began_ns: u64,
     /// When the packet passed that carried its last byte, nanoseconds since the epoch.
     pub ended_ns: u64,
 }
 
-/// Which way a stream flows: which opcodes are plausible on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// From the initiator.
-    Requests,
-    /// From the target.
-    Responses,
+/// Which digests the connection has negotiated (RFC 7143 13.1): four bytes behind the headers, four behind
+/// the data. They never apply to login PDUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digests {
+    /// HeaderDigest is CRC32C.
+    pub header: bool,
+    /// DataDigest is CRC32C.
+    pub data: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,256 +47,245 @@ enum State {
     Header(usize),
     /// Skipping the rest of a PDU; how much is left.
     Body { bhs: Bhs, left: u64 },
-    /// Looking for a header after a hole.
+    /// Looking for a header.
     Lost,
+}
+
+/// How sure it is that PDUs begin where they are taken to begin.
+#[derive(Clone, Copy, Debug)]
+enum Trust {
+    /// The boundaries are known.
+    Sure,
+    /// The current PDU was found by looking for it.
+    Candidate { in_front: bool },
+    /// It has passed and waits to be confirmed.
+    Held { pdu: Pdu, in_front: bool },
 }
 
 /// Follows one direction of one connection.
 #[derive(Debug)]
 pub struct Follower {
     flow: Flow,
+    digests: Digests,
     state: State,
+    trust: Trust,
     header: [u8; BHS_BYTES],
-    /// Bytes passed over while looking for a header, and holes.
-    pub skipped_bytes: u64,
-    /// How often the boundary was lost.
-    pub lost: u64,
+    /// Offset of the next byte.
+    at: u64,
+    /// Offset of the current PDU's first byte, and when that passed.
+    begin: (u64, u64),
+    /// Where the boundary was lost, when it is.
+    lost_from: u64,
+    /// Boundaries lie this far from multiples of four; unknown until there was one.
+    phase: Option<u64>,
+    skipped_bytes: u64,
+    lost: u64,
 }
 
-/// No data segment of a sane peer is longer; RFC 7143 allows 24 bits, implementations use far less.
-const PLAUSIBLE_DATA_BYTES: usize = 16 << 20;
+/// After so many bytes without a boundary the remembered distance from multiples of four is doubted.
+const PHASE_DOUBTED_BYTES: u64 = 4 << 20;
 
 impl Follower {
     /// A follower at the beginning of a connection, or (`in_the_middle`) somewhere in it.
     #[must_use]
-    pub fn new(flow: Flow, in_the_middle: bool) -> Self {
-        let state = if in_the_middle { State::Lost } else { State::Header(0) };
-        Self { flow, state, header: [0; BHS_BYTES], skipped_bytes: 0, lost: 0 }
+    pub fn new(flow: Flow, in_the_middle: bool, digests: Digests) -> Self {
+        Self {
+            flow,
+            digests,
+            state: if in_the_middle { State::Lost } else { State::Header(0) },
+            trust: Trust::Sure,
+            header: [0; BHS_BYTES],
+            at: 0,
+            begin: (0, 0),
+            lost_from: 0,
+            phase: (!in_the_middle).then_some(0),
+            skipped_bytes: 0,
+            lost: 0,
+        }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Bytes passed over while no boundary was known, missing ones included.
+    #[must_use]
+    pub fn skipped_bytes(&self) -> u64 {
+        match (self.state, self.trust) {
+            (State::Header(_) | State::Body { .. }, Trust::Sure) => self.skipped_bytes,
+            _ => self.skipped_bytes + (self.at - self.lost_from),
+        }
+    }
+
+    /// How often the boundary was lost.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Takes the next bytes of the stream: what a segment brought.
     #[inline]
-    pub fn bytes(&mut self, mut bytes: &[u8], ns: u64, mut take: impl FnMut(&Pdu)) {
-        while !bytes.is_empty() {
+    pub fn bytes(&mut self, bytes: &[u8], ns: u64, mut take: impl FnMut(&Pdu)) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
             match self.state {
                 State::Header(have) => {
-                    let count = bytes.len().min(BHS_BYTES - have);
-                    self.header[have..have + count].copy_from_slice(&bytes[..count]);
-                    bytes = &bytes[count..];
-                    if have + count < BHS_BYTES {
-                        self.state = State::Header(have + count);
+                    if have == 0 {
+                        self.begin = (self.at, ns);
+                    }
+                    let (part, behind) = rest.split_at(rest.len().min(BHS_BYTES - have));
+                    self.header[have..have + part.len()].copy_from_slice(part);
+                    rest = behind;
+                    self.at += part.len() as u64;
+                    if have + part.len() < BHS_BYTES {
+                        self.state = State::Header(have + part.len());
                         return;
                     }
-                    if !self.is_plausible(&self.header) {
-                        // Not where we thought we were: as good as a hole.
-                        self.lose(BHS_BYTES as u64);
-                        continue;
-                    }
-                    let bhs = Bhs(self.header);
-                    let left = rest_of(&bhs);
-                    if left == 0 {
-                        self.state = State::Header(0);
-                        take(&Pdu { bhs, bytes: BHS_BYTES as u64, ended_ns: ns });
-                    } else {
-                        self.state = State::Body { bhs, left };
-                    }
+                    self.header_is_complete(ns, &mut take);
                 }
                 State::Body { bhs, left } => {
-                    let count = left.min(bytes.len() as u64);
-                    bytes = &bytes[count as usize..];
-                    self.body(bhs, left - count, ns, &mut take);
+                    let count = left.min(rest.len() as u64);
+                    rest = &rest[count as usize..];
+                    self.body(bhs, left, count, ns, &mut take);
                 }
                 State::Lost => {
-                    let Some(at) = self.find(bytes) else {
-                        self.skipped_bytes += bytes.len() as u64;
+                    let Some(skip) = self.find(rest) else {
+                        self.at += rest.len() as u64;
                         return;
                     };
-                    self.skipped_bytes += at as u64;
-                    bytes = &bytes[at..];
+                    let in_front = skip == 0 && rest.len() == bytes.len();
+                    rest = &rest[skip..];
+                    self.at += skip as u64;
+                    self.trust = Trust::Candidate { in_front };
                     self.state = State::Header(0);
                 }
             }
         }
+        if matches!(self.trust, Trust::Held { .. }) && matches!(self.state, State::Header(0)) {
+            // It ends where the segment ends.
+            self.confirm(&mut take);
+        }
     }
 
-    /// Bytes that were on the wire but not captured.
-    pub fn uncaptured(&mut self, mut count: u64, ns: u64, mut take: impl FnMut(&Pdu)) {
+    /// Bytes that were on the wire but not captured, or that the capture lost: inside a data segment nothing
+    /// is lost but the data.
+    pub fn missing(&mut self, count: u64, ns: u64, mut take: impl FnMut(&Pdu)) {
+        let mut count = count;
         if let State::Body { bhs, left } = self.state {
             let inside = left.min(count);
             count -= inside;
-            self.body(bhs, left - inside, ns, &mut take);
+            self.body(bhs, left, inside, ns, &mut take);
         }
-        if count > 0 {
+        if count == 0 {
+            return;
+        }
+        match self.state {
             // A header was among them.
-            self.lose(count);
+            State::Header(have) => self.lose(self.at - have as u64, true, &mut take),
+            State::Body { .. } | State::Lost => {}
+        }
+        self.at += count;
+    }
+
+    /// Nothing follows.
+    pub fn finish(&mut self, mut take: impl FnMut(&Pdu)) {
+        if let Trust::Held { .. } = self.trust {
+            self.lose(self.at, true, &mut take);
         }
     }
 
-    /// Bytes that the capture lost.
-    pub fn hole(&mut self, count: u64, ns: u64, take: impl FnMut(&Pdu)) {
-        // The same arithmetic: inside a data segment nothing is lost but the data.
-        self.uncaptured(count, ns, take);
+    fn header_is_complete(&mut self, ns: u64, take: &mut impl FnMut(&Pdu)) {
+        let bhs = Bhs(self.header);
+        let start = self.at - BHS_BYTES as u64;
+        let believed = match self.trust {
+            Trust::Sure => may_be_header(self.flow, &bhs),
+            // It was looked at when it was found.
+            Trust::Candidate { .. } => true,
+            Trust::Held { .. } => must_be_header(self.flow, &bhs),
+        };
+        if !believed {
+            // Not where we thought we were: as good as a hole.
+            self.lose(start, false, take);
+            return;
+        }
+        if let Trust::Held { .. } = self.trust {
+            self.confirm(take);
+        }
+        let left = self.rest_of(&bhs);
+        self.body(bhs, left, 0, ns, take);
     }
 
-    fn body(&mut self, bhs: Bhs, left: u64, ns: u64, take: &mut impl FnMut(&Pdu)) {
-        if left > 0 {
-            self.state = State::Body { bhs, left };
+    /// `count` of the `left` bytes behind the basic header have passed.
+    #[inline]
+    fn body(&mut self, bhs: Bhs, left: u64, count: u64, ns: u64, take: &mut impl FnMut(&Pdu)) {
+        self.at += count;
+        if left > count {
+            self.state = State::Body { bhs, left: left - count };
             return;
         }
         self.state = State::Header(0);
-        take(&Pdu { bhs, bytes: BHS_BYTES as u64 + rest_of(&bhs), ended_ns: ns });
+        let bytes = BHS_BYTES as u64 + self.rest_of(&bhs);
+        let (offset, began_ns) = self.begin;
+        let pdu = Pdu { bhs, bytes, offset, began_ns, ended_ns: ns };
+        match self.trust {
+            Trust::Candidate { in_front } => self.trust = Trust::Held { pdu, in_front },
+            Trust::Sure | Trust::Held { .. } => take(&pdu),
+        }
     }
 
-    fn lose(&mut self, skipped: u64) {
-        self.skipped_bytes += skipped;
-        self.lost += 1;
+    /// The PDU that was held back is one.
+    fn confirm(&mut self, take: &mut impl FnMut(&Pdu)) {
+        if let Trust::Held { pdu, .. } = self.trust {
+            self.skipped_bytes += pdu.offset - self.lost_from;
+            self.phase = Some(pdu.offset & 3);
+            self.trust = Trust::Sure;
+            take(&pdu);
+        }
+    }
+
+    /// From `from` on no boundary is known. A PDU that was held back is `possible` unless it was refuted.
+    fn lose(&mut self, from: u64, possible: bool, take: &mut impl FnMut(&Pdu)) {
+        match self.trust {
+            Trust::Sure => {
+                self.lost += 1;
+                self.lost_from = from;
+            }
+            Trust::Held { pdu, in_front: true } if possible => {
+                self.skipped_bytes += pdu.offset - self.lost_from;
+                self.lost += 1;
+                self.lost_from = pdu.offset + pdu.bytes;
+                take(&pdu);
+            }
+            Trust::Candidate { .. } | Trust::Held { .. } => {}
+        }
+        self.trust = Trust::Sure;
         self.state = State::Lost;
     }
 
-    /// Where in `bytes` a PDU begins, as far as can be told: a plausible header whose PDU ends at another
-    /// plausible header or exactly at the end, or one at the very front (senders begin packets with PDUs).
-    /// PDUs are multiples of four bytes, so only such distances are tried.
-    fn find(&self, bytes: &[u8]) -> Option<usize> {
-        (0..bytes.len()).step_by(4).find(|&at| {
-            let Some(header) = bytes[at..].first_chunk::<BHS_BYTES>() else { return false };
-            if !self.is_plausible(header) {
-                return false;
-            }
-            let end = at as u64 + BHS_BYTES as u64 + rest_of(&Bhs(*header));
-            match usize::try_from(end) {
-                Ok(end) if end == bytes.len() => true,
-                Ok(end) if end < bytes.len() => match bytes[end..].first_chunk::<BHS_BYTES>() {
-                    Some(next) => self.is_plausible(next),
-                    None => at == 0,
-                },
-                _ => at == 0,
-            }
+    /// Where in `bytes` a PDU may begin.
+    fn find(&mut self, bytes: &[u8]) -> Option<usize> {
+        if self.at - self.lost_from > PHASE_DOUBTED_BYTES {
+            self.phase = None;
+        }
+        let (first, step) = match self.phase {
+            Some(phase) => ((phase.wrapping_sub(self.at) & 3) as usize, 4),
+            None => (0, 1),
+        };
+        let header_at =
+            |at: usize| bytes.get(at..).and_then(|b| b.first_chunk::<BHS_BYTES>()).copied().map(Bhs);
+        (first..bytes.len()).step_by(step).find(|&at| {
+            let Some(bhs) = header_at(at).filter(|bhs| must_be_header(self.flow, bhs)) else { return false };
+            let end = at as u64 + BHS_BYTES as u64 + self.rest_of(&bhs);
+            // When the next header is here too, it decides at once.
+            usize::try_from(end).ok().and_then(header_at).is_none_or(|next| must_be_header(self.flow, &next))
         })
     }
 
-    fn is_plausible(&self, header: &[u8; BHS_BYTES]) -> bool {
-        let bhs = Bhs(*header);
-        let known = match self.flow {
-            Flow::Requests => matches!(
-                bhs.opcode(),
-                initiator::NOP_OUT
-                    | initiator::SCSI_COMMAND
-                    | initiator::TASK_MANAGEMENT
-                    | initiator::LOGIN
-                    | initiator::TEXT
-                    | initiator::DATA_OUT
-                    | initiator::LOGOUT
-                    | initiator::SNACK
-            ),
-            Flow::Responses => {
-                header[0] & 0x40 == 0
-                    && matches!(
-                        bhs.opcode(),
-                        target::NOP_IN
-                            | target::SCSI_RESPONSE
-                            | target::TASK_MANAGEMENT
-                            | target::LOGIN
-                            | target::TEXT
-                            | target::DATA_IN
-                            | target::LOGOUT
-                            | target::R2T
-                            | target::ASYNC
-                            | target::REJECT
-                    )
-            }
-        };
-        // Bit 7 of the first byte is reserved. Zeros are no NOP-Out: its F bit is always set.
-        known
-            && header[0] & 0x80 == 0
-            && bhs.data_bytes() <= PLAUSIBLE_DATA_BYTES
-            && (bhs.opcode() != initiator::NOP_OUT || header[1] == 0x80)
+    /// Bytes of a PDU behind its basic header.
+    fn rest_of(&self, bhs: &Bhs) -> u64 {
+        let data = bhs.data_bytes();
+        let has_digests = !matches!(bhs.opcode(), initiator::LOGIN | target::LOGIN);
+        let header_digest = if self.digests.header && has_digests { 4 } else { 0 };
+        let data_digest = if self.digests.data && has_digests && data > 0 { 4 } else { 0 };
+        (bhs.ahs_bytes() + header_digest + data + padding(data) + data_digest) as u64
     }
-}
-
-/// Bytes of a PDU behind its basic header; digests are negotiated off here.
-fn rest_of(bhs: &Bhs) -> u64 {
-    (bhs.ahs_bytes() + bhs.data_bytes() + padding(bhs.data_bytes())) as u64
 }
 
 #[cfg(test)]
-mod tests {
-    use iscsi::pdu::{DataIn, ScsiCommand};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn data_in(tag: u32, data: usize) -> Vec<u8> {
-        let mut bhs = DataIn { tag, is_final: true, has_status: true, ..DataIn::default() }.write();
-        bhs.set_data_bytes(data);
-        let mut pdu = bhs.0.to_vec();
-        // Data that looks like anything but a header at first sight.
-        pdu.extend((0..data + padding(data)).map(|i| 0x80 | (i as u8)));
-        pdu
-    }
-
-    fn tags(follower: &mut Follower, chunks: &[&[u8]]) -> Vec<(u32, u64)> {
-        let mut all = Vec::new();
-        for (ns, chunk) in chunks.iter().enumerate() {
-            follower.bytes(chunk, ns as u64, |pdu| all.push((pdu.bhs.initiator_task_tag(), pdu.ended_ns)));
-        }
-        all
-    }
-
-    #[test]
-    fn a_pdu_ends_with_the_packet_of_its_last_byte() {
-        let stream = [data_in(1, 512), data_in(2, 512)].concat();
-        let mut follower = Follower::new(Flow::Responses, false);
-        assert_eq!(
-            tags(&mut follower, &[&stream[..559], &stream[559..600], &stream[600..]]),
-            [(1, 1), (2, 2)]
-        );
-    }
-
-    #[test]
-    fn data_that_was_not_captured_or_was_lost_does_not_matter_but_headers_do() {
-        let stream = [data_in(1, 512), data_in(2, 512), data_in(3, 512)].concat();
-        let mut all = Vec::new();
-        let mut follower = Follower::new(Flow::Responses, false);
-        let mut take = |pdu: &Pdu| all.push(pdu.bhs.initiator_task_tag());
-        follower.bytes(&stream[..100], 0, &mut take);
-        follower.uncaptured(460, 1, &mut take);
-        follower.bytes(&stream[560..1000], 2, &mut take);
-        follower.hole(130, 3, &mut take);
-        follower.bytes(&stream[1130..], 4, &mut take);
-        follower.bytes(&data_in(4, 0), 5, &mut take);
-        assert_eq!(all, [1, 2, 4], "the third PDU's header was in the hole");
-        assert_eq!(follower.lost, 1);
-        assert_eq!(follower.skipped_bytes, (560 - 130 + 120) as u64 + 10);
-    }
-
-    proptest! {
-        #[test]
-        fn no_cut_changes_what_is_found(sizes in prop::collection::vec(0_usize..3000, 1..20), cuts in prop::collection::vec(1_usize..2000, 1..40)) {
-            let stream: Vec<u8> = sizes.iter().enumerate().flat_map(|(i, &n)| data_in(i as u32, n)).collect();
-            let (mut follower, mut found, mut rest, mut cut) = (Follower::new(Flow::Responses, false), Vec::new(), &stream[..], cuts.iter().cycle());
-            while !rest.is_empty() {
-                let n = (*cut.next().unwrap()).min(rest.len());
-                follower.bytes(&rest[..n], 0, |pdu| found.push((pdu.bhs.initiator_task_tag(), pdu.bytes)));
-                rest = &rest[n..];
-            }
-            let expected: Vec<_> = sizes.iter().enumerate().map(|(i, &n)| (i as u32, (48 + n + padding(n)) as u64)).collect();
-            prop_assert_eq!(found, expected);
-        }
-
-        #[test]
-        fn no_bytes_can_panic(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20), flow: bool, middle: bool) {
-            let mut follower = Follower::new(if flow { Flow::Requests } else { Flow::Responses }, middle);
-            for chunk in &chunks {
-                follower.bytes(chunk, 0, |_| ());
-                follower.hole(chunk.len() as u64, 0, |_| ());
-            }
-        }
-    }
-
-    #[test]
-    fn a_capture_that_begins_in_the_middle_finds_its_way() {
-        let command = ScsiCommand { is_final: true, read: true, tag: 5, ..ScsiCommand::default() }.write().0;
-        let mut follower = Follower::new(Flow::Requests, true);
-        assert_eq!(tags(&mut follower, &[&[0xff; 30], &command]), [(5, 1)]);
-    }
-}
+mod tests;

@@ -14,8 +14,14 @@ pub struct LiveConfig {
     pub port: u16,
     /// Size of the ring that the kernel fills, bytes; rounded up to whole blocks.
     pub ring_bytes: usize,
-    /// Bytes kept of each packet.
+    /// Bytes kept of each packet; 0 keeps no packet at all. See [`LiveConfig::SNAP_NOTHING`].
     pub snap_bytes: u32,
+}
+
+impl LiveConfig {
+    /// A snap length that keeps every packet whole: more than a super-packet of loopback, which with its
+    /// Ethernet header is 65,549 bytes.
+    pub const SNAP_NOTHING: u32 = 262_144;
 }
 
 /// A packet as the interface saw it.

@@ -29,6 +29,12 @@ impl Operations {
         Self { connection, ..Self::default() }
     }
 
+    /// How many requests have passed whose response has not.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
     /// A PDU of the initiator has passed.
     #[inline]
     pub fn request(&mut self, pdu: &Pdu) {
@@ -102,7 +108,7 @@ mod tests {
     use super::*;
 
     fn pdu(bhs: iscsi::Bhs, bytes: u64, ended_ns: u64) -> Pdu {
-        Pdu { bhs, bytes, ended_ns }
+        Pdu { bhs, bytes, offset: 0, began_ns: ended_ns, ended_ns }
     }
 
     #[test]

@@ -46,16 +46,18 @@ impl Segment<'_> {
     pub const FIN: u8 = 0x01;
     /// RST.
     pub const RST: u8 = 0x04;
+    /// ACK: the acknowledgement number counts.
+    pub const ACK: u8 = 0x10;
 }
 
 const TCP: u8 = 6;
 
-/// Finds the segment in a frame of which `frame` was captured.
+/// Finds the segment in a frame of `wire_bytes`, of which `frame` was captured.
 ///
 /// # Errors
 /// What the frame is instead.
 #[inline]
-pub fn decode(frame: &[u8]) -> Result<Segment<'_>, NotTcp> {
+pub fn decode(frame: &[u8], wire_bytes: u32) -> Result<Segment<'_>, NotTcp> {
     let mut at = 12;
     let mut ether_type = u16_at(frame, at)?;
     // 802.1Q and 802.1ad tags, stacked at most twice.
@@ -66,14 +68,15 @@ pub fn decode(frame: &[u8]) -> Result<Segment<'_>, NotTcp> {
         }
     }
     let ip = frame.get(at + 2..).ok_or(NotTcp::Truncated)?;
+    let ip_bytes = (wire_bytes as usize).saturating_sub(at + 2).max(ip.len());
     match ether_type {
-        0x0800 => ipv4(ip),
-        0x86dd => ipv6(ip),
+        0x0800 => ipv4(ip, ip_bytes),
+        0x86dd => ipv6(ip, ip_bytes),
         _ => Err(NotTcp::Other),
     }
 }
 
-fn ipv4(ip: &[u8]) -> Result<Segment<'_>, NotTcp> {
+fn ipv4(ip: &[u8], ip_bytes: usize) -> Result<Segment<'_>, NotTcp> {
     let header = ip.first_chunk::<20>().ok_or(NotTcp::Truncated)?;
     let header_bytes = usize::from(header[0] & 0x0f) * 4;
     if header[0] >> 4 != 4 || header_bytes < 20 {
@@ -90,16 +93,20 @@ fn ipv4(ip: &[u8]) -> Result<Segment<'_>, NotTcp> {
             | u128::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]))
     };
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    // A super-packet of segmentation offload may leave the length at 0.
-    let total = if total == 0 { ip.len() } else { total };
+    // A super-packet of segmentation offload of 64 KiB or more has the length 0.
+    let total = if total == 0 { ip_bytes } else { total };
     let length = total.checked_sub(header_bytes).ok_or(NotTcp::Truncated)?;
     tcp(ip.get(header_bytes..).ok_or(NotTcp::Truncated)?, length, address(12), address(16))
 }
 
-fn ipv6(ip: &[u8]) -> Result<Segment<'_>, NotTcp> {
+fn ipv6(ip: &[u8], ip_bytes: usize) -> Result<Segment<'_>, NotTcp> {
     let header = ip.first_chunk::<40>().ok_or(NotTcp::Truncated)?;
     let address = |at: usize| header[at..at + 16].iter().fold(0_u128, |a, &b| (a << 8) | u128::from(b));
     let mut length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    if length == 0 {
+        // As in IPv4.
+        length = ip_bytes.saturating_sub(40);
+    }
     let (mut next, mut at) = (header[6], 40);
     // Hop-by-hop, routing and destination options; a bounded chain.
     for _ in 0..4 {
@@ -187,17 +194,21 @@ mod tests {
 
     use super::*;
 
+    fn whole(frame: &[u8]) -> Result<Segment<'_>, NotTcp> {
+        decode(frame, frame.len() as u32)
+    }
+
     #[test]
     fn a_segment_is_found_behind_tags_and_before_padding() {
         let mut frame = build::frame(true, 40_000, 3260, 77, 0x18, b"hello");
         frame.extend_from_slice(&[0; 9]);
-        let s = decode(&frame).unwrap();
+        let s = whole(&frame).unwrap();
         assert_eq!((s.source.port, s.destination.port, s.seq, s.flags), (40_000, 3260, 77, 0x18));
         assert_eq!((s.payload, s.payload_bytes), (&b"hello"[..], 5));
         let mut tagged = frame.clone();
         tagged.splice(12..12, [0x81, 0, 0, 5]);
-        assert_eq!(decode(&tagged).unwrap().payload, b"hello");
-        let snapped = decode(&frame[..14 + 52 + 2]).unwrap();
+        assert_eq!(whole(&tagged).unwrap().payload, b"hello");
+        let snapped = whole(&frame[..14 + 52 + 2]).unwrap();
         assert_eq!((snapped.payload, snapped.payload_bytes), (&b"he"[..], 5));
     }
 
@@ -205,21 +216,47 @@ mod tests {
     fn fragments_and_others_are_told() {
         let mut frame = build::frame(true, 1, 2, 3, 0x10, b"x");
         frame[14 + 9] = 17;
-        assert_eq!(decode(&frame).unwrap_err(), NotTcp::Other);
+        assert_eq!(whole(&frame).unwrap_err(), NotTcp::Other);
         frame[14 + 9] = 6;
         frame[14 + 6] = 0x20;
-        assert_eq!(decode(&frame).unwrap_err(), NotTcp::Fragment);
-        assert_eq!(decode(&frame[..20]).unwrap_err(), NotTcp::Truncated);
+        assert_eq!(whole(&frame).unwrap_err(), NotTcp::Fragment);
+        assert_eq!(whole(&frame[..20]).unwrap_err(), NotTcp::Truncated);
+    }
+
+    #[test]
+    fn a_packet_too_long_for_its_length_field_is_as_long_as_it_was_on_the_wire() {
+        let mut frame = build::frame(true, 1, 2, 3, 0x10, b"abcd");
+        frame[14 + 2..14 + 4].fill(0);
+        let segment = decode(&frame, 14 + 52 + 100_000).unwrap();
+        assert_eq!((segment.payload, segment.payload_bytes), (&b"abcd"[..], 100_000));
+    }
+
+    #[test]
+    fn a_segment_is_found_behind_the_extension_headers_of_ipv6() {
+        let mut frame = vec![0; 14];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame.extend_from_slice(&[0x60, 0, 0, 0, 0, 8 + 16 + 20 + 3, 0, 64]);
+        frame.extend_from_slice(&[[0xfd; 16], [0xfe; 16]].concat());
+        // Hop-by-hop, then destination options of 16 bytes, then TCP.
+        frame.extend_from_slice(&[60, 0, 1, 4, 0, 0, 0, 0]);
+        frame.extend_from_slice(&[[6, 1, 1, 12, 0, 0, 0, 0], [0; 8]].concat());
+        frame.extend_from_slice(&[0x0c, 0xbc, 0, 9, 0, 0, 0, 7, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+        frame.extend_from_slice(b"abc");
+        let segment = whole(&frame).unwrap();
+        assert_eq!((segment.source.port, segment.destination.port, segment.seq), (3260, 9, 7));
+        assert_eq!(segment.payload, b"abc");
+        frame[14 + 40 + 8] = 44;
+        assert_eq!(whole(&frame).unwrap_err(), NotTcp::Fragment);
     }
 
     proptest! {
         #[test]
-        fn no_bytes_can_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0..3) {
+        fn no_bytes_can_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0..3, wire: u32) {
             if bytes.len() > 15 && kind > 0 {
                 bytes[12..14].copy_from_slice(if kind == 1 { &[0x08, 0] } else { &[0x86, 0xdd] });
                 bytes[14] = if kind == 1 { 0x45 } else { 0x60 };
             }
-            if let Ok(segment) = decode(&bytes) {
+            if let Ok(segment) = decode(&bytes, wire) {
                 prop_assert!(segment.payload.len() <= segment.payload_bytes);
             }
         }

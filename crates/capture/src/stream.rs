@@ -2,14 +2,42 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
+/// Why bytes of a stream are missing from the capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingReason {
+    /// The peer acknowledged them, so they did arrive: the capture lost them.
+    Acknowledged,
+    /// Too much was waiting for them.
+    NoRoom,
+    /// The capture or the connection ended before they came.
+    EndOfCapture,
+}
+
+/// Bytes of a stream that are missing from the capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// Bytes of the stream before them, counted from the first byte seen (behind the SYN, if that was seen).
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
+    /// When the packet behind them passed, nanoseconds since the epoch.
+    pub time_ns: u64,
+    /// How that is known.
+    pub reason: MissingReason,
+}
+
 /// What a stream hands on, in order.
 pub trait Sink {
-    /// Bytes that follow on what came before, and when the packet that brought them passed.
+    /// Bytes that follow on what came before, and when the packet that brought them passed: one call for
+    /// each segment.
     fn bytes(&mut self, bytes: &[u8], ns: u64);
     /// This many bytes follow that were on the wire but are not in the capture (snap length).
     fn uncaptured(&mut self, count: u64, ns: u64);
-    /// This many bytes are missing: lost by the capture.
-    fn hole(&mut self, count: u64, ns: u64);
+    /// Bytes follow that the capture lost.
+    fn hole(&mut self, missing: Missing);
 }
 
 /// Counters of one direction.
@@ -29,9 +57,17 @@ struct Waiting {
     ns: u64,
 }
 
+impl Waiting {
+    fn total(&self) -> u64 {
+        self.bytes.len() as u64 + self.uncaptured
+    }
+}
+
 /// The state of one direction.
 #[derive(Debug, Default)]
 pub struct Stream {
+    /// Sequence number of the SYN, when it was seen.
+    syn: Option<u32>,
     /// Sequence number of the next byte due, and its offset from the first byte seen.
     next: Option<(u32, u64)>,
     waiting: BTreeMap<u64, Waiting>,
@@ -40,17 +76,45 @@ pub struct Stream {
     pub counters: StreamCounters,
 }
 
+/// How far behind the byte due a segment may lie and still be a repetition: no TCP window is larger
+/// (RFC 7323 2.3). What is further behind in the circle of sequence numbers lies ahead, behind a long hole.
+const BEHIND_MAX: u32 = 1 << 30;
+
+/// Bytes from the one due to sequence number `seq`, or nothing when that has been passed.
+fn ahead_of(due: u32, seq: u32) -> Option<u32> {
+    let ahead = seq.wrapping_sub(due);
+    (ahead <= u32::MAX - BEHIND_MAX).then_some(ahead)
+}
+
 impl Stream {
     /// Most bytes that wait for their turn; beyond that the missing ones are given up.
     const WAITING_BYTES_MAX: usize = 4 << 20;
     /// Most segments that wait.
     const WAITING_MAX: usize = 4096;
 
+    /// Whether anything of this direction was seen.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Sequence number of its SYN, when that was seen.
+    #[must_use]
+    pub fn syn(&self) -> Option<u32> {
+        self.syn
+    }
+
+    /// Memory taken by segments that wait for their turn, bytes.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
     /// Takes a segment with `total` payload bytes, of which `payload` was captured.
     #[inline]
     pub fn segment(
         &mut self,
-        seq: u32,
+        mut seq: u32,
         syn: bool,
         payload: &[u8],
         total: usize,
@@ -58,16 +122,22 @@ impl Stream {
         sink: &mut impl Sink,
     ) {
         if syn {
-            // A new connection, perhaps on a port used before.
-            *self = Self { next: Some((seq.wrapping_add(1), 0)), counters: self.counters, ..Self::default() };
-            return;
+            if self.syn == Some(seq) {
+                self.counters.retransmitted += 1;
+                return;
+            }
+            // Data may come with it (RFC 7413), behind the sequence number that the SYN takes.
+            let first = seq.wrapping_add(1);
+            *self =
+                Self { syn: Some(seq), next: Some((first, 0)), counters: self.counters, ..Self::default() };
+            seq = first;
         }
+        let payload = payload.get(..total).unwrap_or(payload);
         if total == 0 {
             return;
         }
         let (due, offset) = *self.next.get_or_insert((seq, 0));
-        let ahead = seq.wrapping_sub(due).cast_signed();
-        if ahead == 0 {
+        if seq == due {
             sink.bytes(payload, ns);
             if payload.len() < total {
                 sink.uncaptured((total - payload.len()) as u64, ns);
@@ -78,8 +148,8 @@ impl Stream {
             }
             return;
         }
-        if ahead < 0 {
-            let old = ahead.unsigned_abs() as usize;
+        let Some(ahead) = ahead_of(due, seq) else {
+            let old = due.wrapping_sub(seq) as usize;
             if old >= total {
                 self.counters.retransmitted += 1;
                 return;
@@ -88,11 +158,10 @@ impl Stream {
             let rest = payload.get(old..).unwrap_or_default();
             self.segment(due, false, rest, total - old, ns, sink);
             return;
-        }
+        };
         self.counters.out_of_order += 1;
-        let place = offset + u64::from(ahead.unsigned_abs());
-        let known = self.waiting.get(&place).map_or(0, |w| w.bytes.len() as u64 + w.uncaptured);
-        if known >= total as u64 {
+        let place = offset + u64::from(ahead);
+        if self.waiting.get(&place).is_some_and(|w| w.total() >= total as u64) {
             return;
         }
         self.waiting_bytes += payload.len();
@@ -100,8 +169,8 @@ impl Stream {
         if let Some(shorter) = self.waiting.insert(place, waiting) {
             self.waiting_bytes -= shorter.bytes.len();
         }
-        if self.waiting_bytes > Self::WAITING_BYTES_MAX || self.waiting.len() > Self::WAITING_MAX {
-            self.give_up(sink);
+        while self.waiting_bytes > Self::WAITING_BYTES_MAX || self.waiting.len() > Self::WAITING_MAX {
+            self.give_up(MissingReason::NoRoom, sink);
         }
     }
 
@@ -109,31 +178,26 @@ impl Stream {
     /// again, because it did arrive and the capture lost it.
     #[inline]
     pub fn acknowledged(&mut self, ack: u32, sink: &mut impl Sink) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let Some((due, offset)) = self.next else { return };
-        let ahead = ack.wrapping_sub(due).cast_signed();
-        // Acknowledged beyond the hole: at least the byte due is known to have arrived.
-        if ahead > 0
-            && self
-                .waiting
-                .keys()
-                .next()
-                .is_some_and(|&first| offset + u64::from(ahead.unsigned_abs()) >= first)
-        {
-            self.give_up(sink);
+        // More than one hole may lie before it.
+        while let (Some((due, offset)), Some((&first, _))) = (self.next, self.waiting.first_key_value()) {
+            match ahead_of(due, ack) {
+                Some(ahead) if offset + u64::from(ahead) >= first => {
+                    self.give_up(MissingReason::Acknowledged, sink);
+                }
+                _ => return,
+            }
         }
     }
 
-    /// Declares the bytes before the first waiting segment missing.
-    fn give_up(&mut self, sink: &mut impl Sink) {
-        let (Some((seq, offset)), Some((&first, waiting))) = (self.next, self.waiting.iter().next()) else {
+    /// Declares the bytes before the first waiting segment missing, and delivers that segment.
+    fn give_up(&mut self, reason: MissingReason, sink: &mut impl Sink) {
+        let (Some((seq, offset)), Some((&first, waiting))) = (self.next, self.waiting.first_key_value())
+        else {
             return;
         };
-        let count = first.saturating_sub(offset);
-        sink.hole(count, waiting.ns);
-        self.next = Some((seq.wrapping_add(count as u32), offset + count));
+        let bytes = first.saturating_sub(offset);
+        sink.hole(Missing { offset, bytes, time_ns: waiting.ns, reason });
+        self.next = Some((seq.wrapping_add(bytes as u32), offset + bytes));
         self.deliver_waiting(sink);
     }
 
@@ -145,8 +209,7 @@ impl Stream {
             }
             let waiting = entry.remove();
             self.waiting_bytes -= waiting.bytes.len();
-            let total = waiting.bytes.len() as u64 + waiting.uncaptured;
-            let old = offset - place;
+            let (total, old) = (waiting.total(), offset - place);
             if old >= total {
                 continue;
             }
@@ -160,10 +223,10 @@ impl Stream {
         }
     }
 
-    /// At the end of a capture: what waits is delivered, with what is missing before it as holes.
-    pub fn finish(&mut self, sink: &mut impl Sink) {
+    /// Delivers what waits, with what is missing before it as holes, for the reason given.
+    pub fn finish(&mut self, reason: MissingReason, sink: &mut impl Sink) {
         while !self.waiting.is_empty() {
-            self.give_up(sink);
+            self.give_up(reason, sink);
         }
     }
 }
@@ -172,12 +235,14 @@ impl Stream {
 mod tests {
     use proptest::prelude::*;
 
+    use super::MissingReason::{Acknowledged, EndOfCapture};
     use super::*;
 
     #[derive(Default)]
     struct Collect {
         bytes: Vec<u8>,
-        holes: Vec<(usize, u64)>,
+        holes: Vec<(usize, u64, MissingReason)>,
+        missing: u64,
     }
 
     impl Sink for Collect {
@@ -187,8 +252,10 @@ mod tests {
         fn uncaptured(&mut self, count: u64, _: u64) {
             self.bytes.resize(self.bytes.len() + count as usize, 0xee);
         }
-        fn hole(&mut self, count: u64, _: u64) {
-            self.holes.push((self.bytes.len(), count));
+        fn hole(&mut self, missing: Missing) {
+            assert_eq!(missing.offset, self.bytes.len() as u64 + self.missing);
+            self.missing += missing.bytes;
+            self.holes.push((self.bytes.len(), missing.bytes, missing.reason));
         }
     }
 
@@ -201,7 +268,10 @@ mod tests {
         stream.acknowledged(103, &mut sink);
         assert!(sink.holes.is_empty(), "still possibly on its way");
         stream.acknowledged(109, &mut sink);
-        assert_eq!((sink.bytes.as_slice(), sink.holes.as_slice()), (&b"aaaccc"[..], &[(3, 3)][..]));
+        assert_eq!(
+            (sink.bytes.as_slice(), sink.holes.as_slice()),
+            (&b"aaaccc"[..], &[(3, 3, Acknowledged)][..])
+        );
     }
 
     #[test]
@@ -210,6 +280,70 @@ mod tests {
         stream.segment(u32::MAX - 1, false, b"ab", 5, 1, &mut sink);
         stream.segment(3, false, b"cd", 2, 2, &mut sink);
         assert_eq!(sink.bytes, b"ab\xee\xee\xeecd");
+    }
+
+    #[test]
+    fn one_acknowledgement_may_pass_several_holes() {
+        let (mut stream, mut sink) = (Stream::default(), Collect::default());
+        stream.segment(100, false, b"a", 1, 1, &mut sink);
+        stream.segment(102, false, b"b", 1, 2, &mut sink);
+        stream.segment(104, false, b"c", 1, 3, &mut sink);
+        stream.acknowledged(105, &mut sink);
+        assert_eq!(sink.bytes, b"abc");
+        assert_eq!(sink.holes, [(1, 1, Acknowledged), (2, 1, Acknowledged)]);
+    }
+
+    #[test]
+    fn a_syn_that_is_repeated_does_not_begin_again() {
+        let (mut stream, mut sink) = (Stream::default(), Collect::default());
+        stream.segment(9, true, b"", 0, 0, &mut sink);
+        stream.segment(10, false, b"abc", 3, 0, &mut sink);
+        stream.segment(9, true, b"", 0, 0, &mut sink);
+        stream.segment(13, false, b"def", 3, 0, &mut sink);
+        stream.finish(EndOfCapture, &mut sink);
+        assert_eq!((sink.bytes.as_slice(), sink.holes.len()), (&b"abcdef"[..], 0));
+        assert_eq!(stream.counters.retransmitted, 1);
+    }
+
+    #[test]
+    fn data_that_comes_with_the_syn_is_not_missed() {
+        let (mut stream, mut sink) = (Stream::default(), Collect::default());
+        stream.segment(9, true, b"abc", 3, 0, &mut sink);
+        stream.segment(13, false, b"def", 3, 0, &mut sink);
+        assert_eq!(sink.bytes, b"abcdef");
+    }
+
+    #[test]
+    fn a_hole_of_more_than_two_gigabytes_does_not_look_like_the_past() {
+        let (mut stream, mut sink) = (Stream::default(), Collect::default());
+        stream.segment(10, false, b"abc", 3, 0, &mut sink);
+        let far = 13_u32.wrapping_add(2_500_000_000);
+        stream.segment(far, false, b"def", 3, 0, &mut sink);
+        stream.acknowledged(far.wrapping_add(3), &mut sink);
+        stream.segment(far.wrapping_add(3), false, b"ghi", 3, 0, &mut sink);
+        assert_eq!(sink.bytes, b"abcdefghi");
+        assert_eq!(sink.holes, [(3, 2_500_000_000, Acknowledged)]);
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_what_does_not_fit_is_a_hole() {
+        let (mut stream, mut sink) = (Stream::default(), Collect::default());
+        stream.segment(0, false, b"a", 1, 0, &mut sink);
+        let segment = vec![7; 60_000];
+        for i in 0..200_u32 {
+            stream.segment(100 + i * 60_001, false, &segment, segment.len(), 1, &mut sink);
+            assert!(stream.waiting_bytes() <= Stream::WAITING_BYTES_MAX);
+        }
+        assert!(sink.holes.iter().all(|h| h.2 == MissingReason::NoRoom) && sink.holes.len() > 100);
+    }
+
+    #[test]
+    fn a_payload_longer_than_it_claims_is_cut() {
+        let (mut stream, mut sink) = (Stream::default(), Collect::default());
+        stream.segment(5, false, b"abcxyz", 3, 0, &mut sink);
+        stream.segment(11, false, b"ghixyz", 3, 0, &mut sink);
+        stream.segment(8, false, b"defxyz", 3, 0, &mut sink);
+        assert_eq!(sink.bytes, b"abcdefghi");
     }
 
     proptest! {
@@ -240,6 +374,24 @@ mod tests {
             }
             prop_assert_eq!(sink.bytes, data);
             prop_assert!(sink.holes.is_empty() && stream.waiting_bytes == 0);
+        }
+
+        /// Whatever comes, every byte of the stream is accounted for once, and nothing panics.
+        #[test]
+        fn no_segments_can_panic(
+            segments in prop::collection::vec((any::<u32>(), any::<bool>(), 0_usize..200, 0_usize..200, any::<bool>()), 0..60)
+        ) {
+            let (mut stream, mut sink) = (Stream::default(), Collect::default());
+            let data = [1; 200];
+            for (seq, near, kept, total, syn) in segments {
+                let seq = if near { seq % 2000 } else { seq };
+                if syn { sink = Collect::default(); stream = Stream::default(); }
+                stream.segment(seq, syn, &data[..kept], total, 1, &mut sink);
+                stream.acknowledged(seq ^ 0x55, &mut sink);
+            }
+            stream.finish(EndOfCapture, &mut sink);
+            prop_assert_eq!(stream.waiting_bytes, 0);
+            prop_assert_eq!(stream.next.map_or(0, |n| n.1), sink.bytes.len() as u64 + sink.missing);
         }
     }
 }

@@ -11,7 +11,8 @@ use ring::Sighting;
 
 use crate::error::CaptureError;
 use crate::live::{LiveCapture, LiveConfig};
-use crate::tap::{Counters, Role, Tap};
+use crate::record::{Counters, StreamHole};
+use crate::tap::{Role, Tap, TapReport};
 
 /// How long after a stop the last packets may take to arrive: several block time-outs.
 const DRAIN: Duration = Duration::from_millis(120);
@@ -25,6 +26,8 @@ pub struct RoleReport {
     pub sightings: Vec<Sighting>,
     /// What was counted.
     pub counters: Counters,
+    /// Where bytes of streams are missing, the first 10,000 times.
+    pub holes: Vec<StreamHole>,
 }
 
 /// What a capture saw.
@@ -40,11 +43,14 @@ pub struct WatchReport {
     pub drops: u64,
     /// CPU time of the capturing thread, nanoseconds.
     pub cpu_ns: u64,
+    /// The capturing thread, as in /proc/self/task.
+    pub thread_id: i32,
 }
 
 /// A running capture. Dropping it stops it.
 #[derive(Debug)]
 pub struct Watch {
+    interface: String,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<WatchReport, CaptureError>>>,
     /// The capturing thread, as in /proc/self/task.
@@ -64,9 +70,21 @@ impl Watch {
         limit: usize,
         enter: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> Result<Self, CaptureError> {
+        let taps = roles.iter().map(|&role| Tap::new(role, config.port, mtu_bytes, limit)).collect();
+        Self::start_taps(config, taps, enter)
+    }
+
+    /// As [`Watch::start`], for taps that were made for the port of `config`.
+    ///
+    /// # Errors
+    /// When the capture cannot be opened.
+    pub fn start_taps(
+        config: LiveConfig,
+        taps: Vec<Tap>,
+        enter: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<Self, CaptureError> {
         let stop = Arc::new(AtomicBool::new(false));
         let stop_thread = Arc::clone(&stop);
-        let roles = roles.to_vec();
         let (opened, is_open) = mpsc::channel();
         let interface = config.interface.clone();
         let io = |what| {
@@ -82,7 +100,7 @@ impl Watch {
                     match open {
                         Ok(capture) => {
                             let _ = opened.send(Ok(socket::cpu::thread_id()));
-                            run(capture, config.port, &roles, mtu_bytes, limit, &stop_thread)
+                            run(capture, taps, &stop_thread)
                         }
                         Err(error) => {
                             let _ = opened.send(Err(error));
@@ -92,6 +110,7 @@ impl Watch {
                                 packets: 0,
                                 drops: 0,
                                 cpu_ns: 0,
+                                thread_id: socket::cpu::thread_id(),
                             })
                         }
                     }
@@ -100,7 +119,7 @@ impl Watch {
             .map_err(io("starting a thread"))?;
         let gone = || io("opening")(io::Error::other("the capturing thread ended"));
         let thread_id = is_open.recv().unwrap_or_else(|_| Err(gone()))?;
-        Ok(Self { stop, thread: Some(thread), thread_id })
+        Ok(Self { interface, stop, thread: Some(thread), thread_id })
     }
 
     /// Stops when the last packets have been taken, and reports.
@@ -109,12 +128,11 @@ impl Watch {
     /// When the capture failed on the way.
     pub fn stop(mut self) -> Result<WatchReport, CaptureError> {
         self.stop.store(true, Ordering::Relaxed);
-        let interface = String::new();
         let ended = self.thread.take().map(JoinHandle::join);
         match ended {
             Some(Ok(report)) => report,
             _ => Err(CaptureError::Io {
-                interface,
+                interface: std::mem::take(&mut self.interface),
                 what: "stopping",
                 source: io::Error::other("the capturing thread panicked"),
             }),
@@ -131,26 +149,25 @@ impl Drop for Watch {
     }
 }
 
-fn run(
-    mut capture: LiveCapture,
-    port: u16,
-    roles: &[Role],
-    mtu_bytes: u32,
-    limit: usize,
-    stop: &AtomicBool,
-) -> Result<WatchReport, CaptureError> {
-    let mut taps: Vec<(Role, Tap)> =
-        roles.iter().map(|&role| (role, Tap::new(role, port, mtu_bytes, limit))).collect();
-    let mut stopped_at = None;
+fn run(mut capture: LiveCapture, mut taps: Vec<Tap>, stop: &AtomicBool) -> Result<WatchReport, CaptureError> {
+    // When it was told to stop, on the clock of durations and on that of the stamps; blocks taken since.
+    let mut stopped: Option<(Instant, u64, usize)> = None;
     loop {
+        let mut newest_ns = 0;
         let came = capture.poll(Duration::from_millis(20), |packet| {
-            for (_, tap) in &mut taps {
+            newest_ns = packet.time_ns;
+            for tap in &mut taps {
                 tap.packet(packet);
             }
         })?;
         if stop.load(Ordering::Relaxed) {
-            let since = *stopped_at.get_or_insert_with(Instant::now);
-            if !came && since.elapsed() >= DRAIN {
+            let (since, stop_ns, blocks) =
+                stopped.get_or_insert_with(|| (Instant::now(), socket::clock::realtime_ns(), 0));
+            *blocks += usize::from(came);
+            // Traffic that goes on must not keep it from ending: it is done when what it takes is younger
+            // than the stop, or (should the clock have been set back) when the whole ring has been taken.
+            let is_drained = !came || newest_ns >= *stop_ns || *blocks > capture.blocks();
+            if is_drained && since.elapsed() >= DRAIN {
                 break;
             }
         }
@@ -158,9 +175,10 @@ fn run(
     let statistics = capture.statistics();
     let roles = taps
         .into_iter()
-        .map(|(role, tap)| {
-            let (sightings, counters) = tap.finish();
-            RoleReport { role, sightings, counters }
+        .map(|tap| {
+            let role = tap.role();
+            let TapReport { sightings, counters, holes } = tap.finish();
+            RoleReport { role, sightings, counters, holes }
         })
         .collect();
     Ok(WatchReport {
@@ -169,6 +187,7 @@ fn run(
         packets: statistics.packets,
         drops: statistics.drops,
         cpu_ns: socket::clock::thread_cpu_ns(),
+        thread_id: socket::cpu::thread_id(),
     })
 }
 

@@ -2,8 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod predict;
 pub mod segments;
 pub mod stanza;
 
+pub use predict::Prediction;
 pub use segments::{SegmentFigures, Segments};
 pub use stanza::{Breakdown, Closure, CpuCost, Limit, PathCost, Stanza, StanzaInput, TermValue};

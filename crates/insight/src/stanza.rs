@@ -179,6 +179,8 @@ pub struct Stanza {
     pub cpu_busy: (f64, f64),
     /// The breakdown.
     pub breakdown: Breakdown,
+    /// The model's throughput, from the queue depth 1 run and the CPU-bound run alone.
+    pub predicted: Option<crate::predict::Prediction>,
     /// Operations that the client completed, and how many of them were followed all the way round.
     pub completed: u64,
     /// See `completed`.

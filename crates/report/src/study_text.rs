@@ -69,6 +69,10 @@ pub fn study(result: &StudyResult) -> String {
             "Breakdown of the round trip, microseconds (means; in brackets: how far apart the wire keeps frames)",
             breakdown(&result.stanzas),
         ),
+        (
+            "Throughput as the model predicts it from the queue depth 1 run and the CPU-bound run alone",
+            predictions(&result.stanzas),
+        ),
         ("Busy cycles that ended having served n requests", busy_counts(&result.stanzas)),
     ] {
         text.push_str(&format!("\n\n{title}\n{table}"));
@@ -172,6 +176,22 @@ fn breakdown(stanzas: &[Stanza]) -> String {
 /// Time on the way, and how far apart the wire keeps frames.
 fn apart(way_us: f64, spacing_us: Option<f64>) -> String {
     format!("{} ({})", us(way_us), us(spacing_us.unwrap_or(0.0)))
+}
+
+fn predictions(stanzas: &[Stanza]) -> String {
+    let mut t = table(&["block", "send", "QD", "measured", "predicted", "over start phases", "error"]);
+    for s in stanzas {
+        let Some(p) = s.predicted else { continue };
+        let mut row = name_cells(s);
+        row.extend([
+            number(thousands(s.iops)),
+            number(thousands(p.iops)),
+            number(format!("{} to {}", thousands(p.iops_low), thousands(p.iops_high))),
+            number(format!("{:+.1}%", p.error * 100.0)),
+        ]);
+        t.add_row(row);
+    }
+    t.to_string()
 }
 
 fn busy_counts(stanzas: &[Stanza]) -> String {

@@ -26,6 +26,12 @@ pub(crate) struct StudyArgs {
     /// Directory for report.html and study.json; made when missing
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
+    /// Queue depths; 1 is always measured, the last should saturate
+    #[arg(long, value_delimiter = ',', default_value = "1,128")]
+    iodepth: Vec<u32>,
+    /// Read sizes
+    #[arg(long, value_delimiter = ',', value_parser = args::size, default_value = "512,2k,4k")]
+    bs: Vec<u64>,
     /// Measured time of each run; a point has two or three
     #[arg(long, value_parser = args::time, default_value = "2s")]
     runtime: std::time::Duration,
@@ -54,7 +60,22 @@ impl Watcher for OnTerminal {
 
 pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     debug_assert!(args.quick);
-    let plan = Plan { runtime: args.runtime, ..Plan::quick() };
+    let mut queue_depths = args.iodepth.clone();
+    queue_depths.push(1);
+    queue_depths.sort_unstable();
+    queue_depths.dedup();
+    let depth_max = initiator::bench::QUEUE_DEPTH_MAX;
+    if queue_depths.iter().any(|&depth| depth == 0 || depth > depth_max) {
+        return Err(Failure::Usage(anyhow!("--iodepth: 1 to {depth_max} is possible")));
+    }
+    let block = u64::from(store::spec::BLOCK_BYTES_DEFAULT);
+    let size_max = initiator::bench::BLOCK_BYTES_MAX;
+    if let Some(bytes) = args.bs.iter().find(|&&b| b == 0 || !b.is_multiple_of(block) || b > size_max) {
+        return Err(Failure::Usage(anyhow!(
+            "--bs {bytes}: multiples of {block} B up to {size_max} B are possible"
+        )));
+    }
+    let plan = Plan { runtime: args.runtime, queue_depths, block_bytes: args.bs.clone(), ..Plan::quick() };
     if args.runtime < SHORTEST_RUNTIME {
         return Err(Failure::Usage(anyhow!(
             "--runtime {:?}: at least {SHORTEST_RUNTIME:?} is needed",

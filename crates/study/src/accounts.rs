@@ -121,7 +121,10 @@ fn thread_ns(tid: i32) -> u64 {
 fn parse(text: &str) -> Vec<(usize, Ticks)> {
     text.lines()
         .filter_map(|line| {
-            let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
+            // The line of all CPUs together has a blank where the others have their number.
+            let numbered =
+                line.strip_prefix("cpu").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))?;
+            let mut words = numbered.split_ascii_whitespace();
             let cpu = words.next()?.parse().ok()?;
             let n: Vec<u64> = words.map_while(|w| w.parse().ok()).collect();
             let at = |i: usize| n.get(i).copied().unwrap_or(0);

@@ -172,7 +172,7 @@ impl Place {
             interface: interface.to_owned(),
             port,
             ring_bytes: RING_BYTES,
-            snap_bytes: 65_535,
+            snap_bytes: LiveConfig::SNAP_NOTHING,
         };
         let start = |interface: &str, roles: &[Role], namespace: Option<Namespace>| {
             let enter = move || namespace.map_or(Ok(()), |n| n.enter());

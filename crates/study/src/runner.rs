@@ -2,7 +2,8 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use insight::{Breakdown, CpuCost, PathCost, Stanza, StanzaInput};
+use insight::predict::calibrate as calibrate_ring;
+use insight::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
 use ring::CpuSharing;
 use ring::wire::{ISCSI_HEADER_BYTES, Wire};
 use target::SendPolicy;
@@ -131,6 +132,12 @@ impl Study {
             sharing: (one_cpu, one_cpu),
             depth_one: &depth_one.segments,
         });
+        // Calibrated once for the size and policy, at the wire's cost with a full queue.
+        let at_depth = place.has_wire().then(|| self.path_cost(group.last().unwrap_or(point), nodelay));
+        let predicted = calibrate_ring(&depth_one.segments, &service, at_depth.as_ref())
+            .and_then(|ring| Prediction::of(&ring, point.queue_depth, point.iops_bare))
+            .inspect_err(|error| tracing::warn!(%error, "no prediction"))
+            .ok();
         Stanza {
             block_size_bytes: point.block_bytes,
             policy: point.policy.to_string(),
@@ -145,6 +152,7 @@ impl Study {
             path,
             cpu_busy: point.cpu_busy,
             breakdown,
+            predicted,
             completed: point.completed,
             followed: point.followed,
             holes: point.holes.clone(),
@@ -179,6 +187,14 @@ fn warn(point: &Point, warnings: &mut Vec<String>) {
     let sum = |of: fn(&capture::Counters) -> u64| point.counters.iter().map(of).sum::<u64>();
     if sum(|c| c.retransmitted) > 0 {
         warnings.push(format!("{name}: {} segments were retransmitted", sum(|c| c.retransmitted)));
+    }
+    if sum(|c| c.holes) + sum(|c| c.boundaries_lost) > 0 {
+        warnings.push(format!(
+            "{name}: the capture has {} holes and lost the boundary between PDUs {} times ({} bytes passed over)",
+            sum(|c| c.holes),
+            sum(|c| c.boundaries_lost),
+            sum(|c| c.skipped_bytes)
+        ));
     }
     let missing: u64 = point
         .holes

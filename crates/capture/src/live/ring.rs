@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::SocketError;
 
 use super::{LiveConfig, LiveStatistics, Packet, filter};
 use crate::error::CaptureError;
@@ -124,7 +126,7 @@ impl LiveCapture {
     /// none came.
     ///
     /// # Errors
-    /// When the interface went away.
+    /// When the interface went down or away; what it had captured until then has been handed over.
     pub fn poll(
         &mut self,
         patience: Duration,
@@ -137,8 +139,10 @@ impl LiveCapture {
             let limit = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
             // An interrupted wait is a short one.
             let _ = poll(&mut fds, limit);
+            let has_failed = fds[0].revents().is_some_and(|r| r.contains(PollFlags::POLLERR));
             if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
-                return Ok(false);
+                // An error that nobody takes would make every further wait end at once.
+                return if has_failed { self.failure().map_or(Ok(false), Err) } else { Ok(false) };
             }
         }
         // SAFETY: the block's status says that it is ours until we write it back; offsets were written by
@@ -148,6 +152,21 @@ impl LiveCapture {
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = (block + 1) % self.blocks;
         Ok(true)
+    }
+
+    /// The error that the kernel keeps for the socket: ENETDOWN when the interface went down or away.
+    fn failure(&self) -> Option<CaptureError> {
+        let source = match getsockopt(&self.socket, SocketError) {
+            Ok(0) => return None,
+            Ok(errno) => io::Error::from_raw_os_error(errno),
+            Err(errno) => errno.into(),
+        };
+        Some(CaptureError::Io { interface: self.interface.clone(), what: "waiting for packets", source })
+    }
+
+    /// How many blocks the ring has.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks
     }
 
     /// The status word of a block.

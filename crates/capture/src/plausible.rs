@@ -1,0 +1,166 @@
+//! Whether 48 bytes are an iSCSI basic header: by its opcode while a stream is followed, by every field
+//! that the protocol fixes while a PDU boundary is being looked for.
+
+use iscsi::bhs::{BHS_BYTES, Bhs, NO_TAG};
+use iscsi::opcode::{initiator, target};
+
+/// Which way a stream flows: which opcodes are plausible on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flow {
+    /// From the initiator.
+    Requests,
+    /// From the target.
+    Responses,
+}
+
+/// The longest data segment by which a boundary is found, bytes. The field could say 16 MiB; a mistake
+/// would then cost as much. Longer PDUs are followed, but not used to find the way back.
+const FOUND_DATA_BYTES_MAX: usize = 1 << 20;
+/// The longest additional headers by which a boundary is found, bytes: a 32-byte CDB and a bidirectional
+/// length (RFC 7143 11.2.2) take less.
+const FOUND_AHS_BYTES_MAX: usize = 64;
+
+/// Whether a header where one is due may be one. Lenient: peers that set reserved bits are followed too.
+pub(crate) fn may_be_header(flow: Flow, bhs: &Bhs) -> bool {
+    let first = bhs.0[0];
+    // Bit 7 is reserved, bit 6 is only the initiator's.
+    match flow {
+        Flow::Requests => {
+            first & 0x80 == 0
+                && matches!(
+                    bhs.opcode(),
+                    initiator::NOP_OUT
+                        | initiator::SCSI_COMMAND
+                        | initiator::TASK_MANAGEMENT
+                        | initiator::LOGIN
+                        | initiator::TEXT
+                        | initiator::DATA_OUT
+                        | initiator::LOGOUT
+                        | initiator::SNACK
+                )
+                // Zeros are no NOP-Out: its F bit is always set.
+                && (bhs.opcode() != initiator::NOP_OUT || bhs.0[1] == 0x80)
+        }
+        Flow::Responses => {
+            first & 0xc0 == 0
+                && matches!(
+                    bhs.opcode(),
+                    target::NOP_IN
+                        | target::SCSI_RESPONSE
+                        | target::TASK_MANAGEMENT
+                        | target::LOGIN
+                        | target::TEXT
+                        | target::DATA_IN
+                        | target::LOGOUT
+                        | target::R2T
+                        | target::ASYNC
+                        | target::REJECT
+                )
+        }
+    }
+}
+
+/// Whether bytes at any place are a header: everything that RFC 7143 11 fixes must be as it says. Random
+/// bytes pass once in about 2^27 places.
+pub(crate) fn must_be_header(flow: Flow, bhs: &Bhs) -> bool {
+    let h = &bhs.0;
+    if !may_be_header(flow, bhs)
+        || bhs.data_bytes() > FOUND_DATA_BYTES_MAX
+        || bhs.ahs_bytes() > FOUND_AHS_BYTES_MAX
+    {
+        return false;
+    }
+    let flags = h[1];
+    let reserved = |from: usize, to: usize| h[from..to].iter().all(|&b| b == 0);
+    let (has_data, has_ahs) = (bhs.data_bytes() > 0, bhs.ahs_bytes() > 0);
+    let tagged = bhs.initiator_task_tag() != NO_TAG;
+    match (flow, bhs.opcode()) {
+        // F R W 0 0 ATTR; not final only when data follows (11.3.1).
+        (Flow::Requests, initiator::SCSI_COMMAND) => {
+            flags & 0x18 == 0 && flags & 7 <= 4 && flags & 0xa0 != 0 && reserved(2, 4) && tagged
+        }
+        (Flow::Requests, initiator::DATA_OUT) => {
+            flags & 0x7f == 0
+                && reserved(2, 4)
+                && reserved(24, 28)
+                && reserved(32, 36)
+                && reserved(44, 48)
+                && !has_ahs
+                && tagged
+        }
+        (Flow::Requests, initiator::NOP_OUT) => reserved(2, 4) && reserved(32, BHS_BYTES) && !has_ahs,
+        // Login is always immediate, and C and T exclude each other (11.12).
+        (Flow::Requests, initiator::LOGIN) => h[0] & 0x40 != 0 && flags & 0xc0 != 0xc0 && !has_ahs && tagged,
+        (Flow::Requests, initiator::TEXT) => {
+            flags & 0x3f == 0 && reserved(2, 4) && reserved(32, BHS_BYTES) && !has_ahs && tagged
+        }
+        (Flow::Requests, initiator::TASK_MANAGEMENT | initiator::LOGOUT | initiator::SNACK) => {
+            flags & 0x80 != 0 && reserved(2, 4) && !has_ahs && !has_data
+        }
+        // F A 0 0 0 O U S; the status comes with the last (11.7).
+        (Flow::Responses, target::DATA_IN) => {
+            flags & 0x38 == 0 && flags & 0x81 != 0x01 && reserved(2, 3) && !has_ahs && tagged
+        }
+        // 1 0 0 o u O U 0 (11.4).
+        (Flow::Responses, target::SCSI_RESPONSE) => {
+            flags & 0xe1 == 0x80 && reserved(8, 16) && !has_ahs && tagged
+        }
+        (Flow::Responses, target::R2T) => flags == 0x80 && reserved(2, 4) && !has_ahs && !has_data && tagged,
+        (Flow::Responses, target::NOP_IN) => {
+            flags == 0x80 && reserved(2, 4) && reserved(36, BHS_BYTES) && !has_ahs
+        }
+        (Flow::Responses, target::TEXT) => {
+            flags & 0x3f == 0 && reserved(2, 4) && reserved(36, BHS_BYTES) && !has_ahs && tagged
+        }
+        (Flow::Responses, target::LOGIN) => flags & 0xc0 != 0xc0 && !has_ahs && tagged,
+        (Flow::Responses, target::TASK_MANAGEMENT | target::LOGOUT) => {
+            flags == 0x80 && reserved(3, 4) && reserved(8, 16) && !has_ahs && !has_data && tagged
+        }
+        (Flow::Responses, target::ASYNC | target::REJECT) => flags == 0x80 && !has_ahs,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iscsi::pdu::{
+        DataIn, DataOut, LoginRequest, LoginResponse, NopIn, NopOut, R2t, Reject, ScsiCommand, ScsiResponse,
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_our_own_sides_write_is_a_header_everywhere() {
+        let requests = [
+            ScsiCommand { read: true, is_final: true, tag: 1, ..ScsiCommand::default() }.write(),
+            ScsiCommand { write_data: true, tag: 1, ..ScsiCommand::default() }.write(),
+            DataOut { is_final: true, tag: 1, ..DataOut::default() }.write(),
+            NopOut { tag: 1, ..NopOut::default() }.write(),
+            LoginRequest { immediate: true, transit: true, tag: 1, ..LoginRequest::default() }.write(),
+        ];
+        for bhs in requests {
+            assert!(must_be_header(Flow::Requests, &bhs), "{bhs:?}");
+        }
+        let responses = [
+            DataIn { is_final: true, has_status: true, tag: 1, ..DataIn::default() }.write(),
+            DataIn { tag: 1, ..DataIn::default() }.write(),
+            ScsiResponse { tag: 1, ..ScsiResponse::default() }.write(),
+            R2t { tag: 1, ..R2t::default() }.write(),
+            NopIn { tag: 1, ..NopIn::default() }.write(),
+            LoginResponse { transit: true, tag: 1, ..LoginResponse::default() }.write(),
+            Reject::default().write(),
+        ];
+        for bhs in responses {
+            assert!(must_be_header(Flow::Responses, &bhs), "{bhs:?}");
+        }
+    }
+
+    #[test]
+    fn runs_of_one_byte_are_no_header() {
+        for byte in 0..=255 {
+            let bhs = Bhs([byte; BHS_BYTES]);
+            assert!(!must_be_header(Flow::Requests, &bhs) && !must_be_header(Flow::Responses, &bhs));
+        }
+    }
+}

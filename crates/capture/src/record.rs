@@ -1,0 +1,96 @@
+//! What a capture point keeps: sightings up to a limit, and everything that was missing or did not fit.
+
+use ring::{OpKind, Sighting};
+use serde::{Deserialize, Serialize};
+
+use crate::follow::Flow;
+use crate::stream::Missing;
+
+/// What a capture point counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Packets of this capture point.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Frames that held no TCP segment, fragments included.
+    pub undecodable: u64,
+    /// Of these, fragments of IP packets.
+    pub fragments: u64,
+    /// Segments that repeated what had come.
+    pub retransmitted: u64,
+    /// Segments that came before their turn.
+    pub out_of_order: u64,
+    /// Packets larger than the largest Ethernet frame of the MTU: not what the wire carries.
+    pub super_packets: u64,
+    /// Holes in streams.
+    pub holes: u64,
+    /// Bytes in them.
+    pub hole_bytes: u64,
+    /// How often a PDU boundary was lost, by a hole or by a header that was not captured.
+    pub boundaries_lost: u64,
+    /// Bytes in which no PDU boundary was known.
+    pub skipped_bytes: u64,
+    /// Responses whose request was not seen.
+    pub unmatched: u64,
+    /// Requests that were given up.
+    pub abandoned: u64,
+    /// Requests whose response had not been seen when the capture or the connection ended.
+    pub unanswered: u64,
+    /// Operations that were not kept because there were too many.
+    pub over_limit: u64,
+    /// Open connections that were given up because too many were followed at once.
+    pub evicted: u64,
+}
+
+/// A hole in a stream: bytes that were on the wire and not in the capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamHole {
+    /// The connection, as in [`Sighting::connection`].
+    pub connection: u32,
+    /// Which of its streams.
+    pub flow: Flow,
+    /// Where, how much, when and why.
+    #[serde(flatten)]
+    pub missing: Missing,
+}
+
+/// The record of one capture point.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) sightings: Vec<Sighting>,
+    pub(crate) counters: Counters,
+    pub(crate) holes: Vec<StreamHole>,
+    limit: usize,
+}
+
+/// Most holes that are kept one by one; further ones are only counted.
+const HOLES_MAX: usize = 10_000;
+
+impl Record {
+    /// An empty record for at most `limit` sightings.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { sightings: Vec::new(), counters: Counters::default(), holes: Vec::new(), limit }
+    }
+
+    /// Keeps a sighting of an operation on the medium.
+    #[inline]
+    pub(crate) fn keep(&mut self, sighting: Sighting) {
+        if sighting.kind == OpKind::Other {
+            return;
+        }
+        if self.sightings.len() < self.limit {
+            self.sightings.push(sighting);
+        } else {
+            self.counters.over_limit += 1;
+        }
+    }
+
+    pub(crate) fn hole(&mut self, hole: StreamHole) {
+        self.counters.holes += 1;
+        self.counters.hole_bytes += hole.missing.bytes;
+        if self.holes.len() < HOLES_MAX {
+            self.holes.push(hole);
+        }
+    }
+}
