@@ -6,6 +6,7 @@ mod common;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{IQN, Target, bench};
@@ -16,6 +17,9 @@ use iscsi::login::initiator::{Identity, InitiatorLogin};
 use iscsi::pdu::{LoginRequest, LoginResponse, NopOut, Reject, ScsiCommand, ScsiResponse};
 use iscsi::{NO_TAG, Wishes};
 use target::{Limits, LunConfig, RunningTarget, TargetConfig};
+
+/// Logins so far.
+static SESSIONS: AtomicU8 = AtomicU8::new(0);
 
 fn connect(target: &Target) -> TcpStream {
     let socket = TcpStream::connect(&target.address).unwrap();
@@ -44,7 +48,8 @@ fn log_in(target: &Target) -> (TcpStream, u32) {
         initiator_name: "iqn.2026-11.example:hand".into(),
         target_name: IQN.into(),
         session_type: SessionType::Normal,
-        isid: [0x80, 0, 0, 0, 0, (Instant::now().elapsed().subsec_nanos() % 251) as u8],
+        // Sessions of one ISID would take each other's place.
+        isid: [0x80, 0, 0, 0, 0, SESSIONS.fetch_add(1, Ordering::Relaxed)],
     };
     let mut request = Vec::new();
     InitiatorLogin::begin(identity, &Wishes::default(), &mut request);
