@@ -1,0 +1,401 @@
+//! One session's closed loop.
+
+use std::collections::HashSet;
+
+use iscsi::TransmitBuffer;
+use iscsi::initiator::{Completion, Direction, Event, InitiatorConnection, Request};
+use ring::{Lap, OpKind, Sighting, Stamp};
+use socket::clock;
+
+use super::{BenchSpec, Phase, Submit};
+use crate::commands::{self, describe_sense};
+use crate::error::InitiatorError;
+use crate::latency::Latency;
+use crate::session::{Capacity, Session};
+use crate::verify::{Ledger, Mismatch};
+use crate::workload::Workload;
+
+/// Most data of one read of what was written, bytes.
+const READ_BACK_BYTES: u32 = 256 << 10;
+
+/// What one session brings home.
+pub(super) struct Outcome {
+    pub(super) latency: Latency,
+    pub(super) operations: u64,
+    pub(super) errors: u64,
+    pub(super) first_error: Option<String>,
+    pub(super) verified: u64,
+    pub(super) mismatched: u64,
+    pub(super) window_ns: (u64, u64),
+    pub(super) cpu_ns: u64,
+    pub(super) laps: Vec<Lap>,
+    pub(super) laps_over_limit: u64,
+    pub(super) sightings: Vec<Sighting>,
+    pub(super) thread: i32,
+}
+
+/// An operation in flight.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    start_ns: u64,
+    lba: u64,
+    generation: u32,
+    write: bool,
+    damaged: bool,
+}
+
+/// The state of one session's closed loop.
+pub(super) struct Loop<'a> {
+    spec: &'a BenchSpec,
+    workload: Workload,
+    connection: u32,
+    lun: [u8; 8],
+    block_bytes: u32,
+    blocks: u32,
+    slots: Vec<Slot>,
+    ledger: Option<Ledger>,
+    busy_lbas: HashSet<u64>,
+    now: fn() -> u64,
+    latency: Latency,
+    operations: u64,
+    errors: u64,
+    first_error: Option<String>,
+    verified: u64,
+    mismatched: u64,
+    window_ns: (u64, u64),
+    cpu_ns: (u64, u64),
+    laps: Vec<Lap>,
+    laps_over_limit: u64,
+}
+
+impl<'a> Loop<'a> {
+    pub(super) fn new(
+        spec: &'a BenchSpec,
+        number: u32,
+        connection: u32,
+        lun: [u8; 8],
+        capacity: Capacity,
+    ) -> Result<Self, InitiatorError> {
+        let block_bytes = capacity.block_bytes;
+        if block_bytes == 0 || !spec.block_bytes.is_multiple_of(block_bytes.into()) {
+            return Err(InitiatorError::Spec(format!(
+                "block size {} B is no multiple of the disk's logical block of {block_bytes} B",
+                spec.block_bytes
+            )));
+        }
+        let blocks = (spec.block_bytes / u64::from(block_bytes)) as u32;
+        let disk = capacity.blocks;
+        let region = spec.size_bytes.map_or(disk, |bytes| bytes / u64::from(block_bytes)).min(disk);
+        let seed = spec.seed.wrapping_add(u64::from(number));
+        let workload = Workload::new(spec.pattern, blocks, 0, region, seed).ok_or_else(|| {
+            InitiatorError::Spec(format!(
+                "one operation of {} B does not fit {} B of disk",
+                spec.block_bytes,
+                region * u64::from(block_bytes)
+            ))
+        })?;
+        let depth_fits = !spec.verify || region / u64::from(blocks) > u64::from(spec.queue_depth);
+        if !depth_fits {
+            return Err(InitiatorError::Spec(
+                "verification needs more blocks than operations in flight".to_owned(),
+            ));
+        }
+        Ok(Self {
+            spec,
+            workload,
+            connection,
+            lun,
+            block_bytes,
+            blocks,
+            slots: vec![Slot::default(); spec.queue_depth as usize],
+            ledger: spec.verify.then(|| Ledger::new(seed)),
+            busy_lbas: HashSet::new(),
+            // Records are joined with packets, which the kernel stamps in real time.
+            now: if spec.record_laps > 0 { clock::realtime_ns } else { clock::monotonic_ns },
+            latency: Latency::new(),
+            operations: 0,
+            errors: 0,
+            first_error: None,
+            verified: 0,
+            mismatched: 0,
+            window_ns: (0, 0),
+            cpu_ns: (0, 0),
+            laps: Vec::new(),
+            laps_over_limit: 0,
+        })
+    }
+
+    pub(super) fn run(
+        &mut self,
+        session: &mut Session,
+        observe: Option<&(dyn Fn(Phase) + Sync)>,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), InitiatorError> {
+        let begin_at = (self.now)() + self.spec.ramp.as_nanos() as u64;
+        let mut end_at = begin_at + self.spec.runtime.as_nanos() as u64;
+        let mut begun = false;
+        for slot in 0..self.spec.queue_depth {
+            self.issue(slot, (self.now)(), session)?;
+        }
+        session.flush()?;
+        loop {
+            let now = (self.now)();
+            if !begun && now >= begin_at {
+                begun = true;
+                if let Some(observe) = observe {
+                    observe(Phase::Begin);
+                }
+                self.window_ns.0 = (self.now)();
+                end_at = self.window_ns.0 + self.spec.runtime.as_nanos() as u64;
+                self.cpu_ns.0 = clock::thread_cpu_ns();
+            }
+            if begun && (now >= end_at || stop()) {
+                break;
+            }
+            session.receive()?;
+            self.drain(session, true, begun)?;
+        }
+        self.window_ns.1 = (self.now)();
+        self.cpu_ns.1 = clock::thread_cpu_ns();
+        if let Some(observe) = observe {
+            observe(Phase::End);
+        }
+        while session.connection.in_flight() > 0 {
+            session.receive()?;
+            self.drain(session, false, false)?;
+        }
+        Ok(())
+    }
+
+    /// Takes all events that have come; with `go_on` each completion issues its successor.
+    fn drain(&mut self, session: &mut Session, go_on: bool, counted: bool) -> Result<(), InitiatorError> {
+        loop {
+            let step = session.next_event(|event, connection, outgoing| {
+                self.event(&event, connection, outgoing, counted)
+            })?;
+            match step {
+                None => break,
+                Some(Step::Rejected(reason)) => return Err(session.rejected(reason)),
+                Some(Step::Finished { slot, at_ns }) if go_on => {
+                    self.issue(slot, at_ns, session)?;
+                    if self.spec.submit == Submit::Each {
+                        session.flush()?;
+                    }
+                }
+                Some(Step::Nothing | Step::Finished { .. }) => {}
+            }
+        }
+        session.flush()
+    }
+
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        connection: &mut InitiatorConnection,
+        outgoing: &mut TransmitBuffer,
+        counted: bool,
+    ) -> Step {
+        match *event {
+            Event::Data { user, buffer_offset, data, ref end } => {
+                self.check_data(user, buffer_offset, data);
+                end.as_ref().map_or(Step::Nothing, |end| self.finish(end, counted))
+            }
+            Event::End(ref end) => self.finish(end, counted),
+            Event::Wanted { user, ref r2t } => {
+                if let Some(slot) = self.slots.get(user as usize).copied() {
+                    let (ledger, block) = (self.ledger.as_ref(), self.block_bytes);
+                    connection.send_data(r2t, outgoing, |at, piece| fill(ledger, &slot, block, at, piece));
+                }
+                Step::Nothing
+            }
+            Event::Rejected(reason) => Step::Rejected(reason),
+            _ => Step::Nothing,
+        }
+    }
+
+    fn finish(&mut self, end: &Completion<'_>, counted: bool) -> Step {
+        let at_ns = (self.now)();
+        let Some(slot) = self.slots.get(end.user as usize).copied() else { return Step::Nothing };
+        let expected = if slot.write { 0 } else { self.blocks * self.block_bytes };
+        if end.status != iscsi::status::GOOD || end.received_bytes != expected {
+            self.errors += 1;
+            self.first_error.get_or_insert_with(|| {
+                format!(
+                    "{} of LBA {}: status {:#04x}, sense {}, {} of {expected} B",
+                    if slot.write { "write" } else { "read" },
+                    slot.lba,
+                    end.status,
+                    describe_sense(end.sense),
+                    end.received_bytes
+                )
+            });
+        }
+        if self.ledger.is_some() {
+            self.busy_lbas.remove(&slot.lba);
+            if !slot.write {
+                self.verified += u64::from(self.blocks);
+                self.mismatched += u64::from(slot.damaged);
+            }
+        }
+        if counted {
+            self.operations += 1;
+            self.latency.record(at_ns.saturating_sub(slot.start_ns));
+        }
+        if self.laps.len() < self.spec.record_laps {
+            self.laps.push(Lap {
+                connection: self.connection,
+                tag: end.tag,
+                kind: if slot.write { OpKind::Write } else { OpKind::Read },
+                data_bytes: self.blocks * self.block_bytes,
+                start: Stamp::at(slot.start_ns),
+                finish: Stamp::at(at_ns),
+            });
+        } else if self.spec.record_laps > 0 {
+            self.laps_over_limit += 1;
+        }
+        Step::Finished { slot: end.user, at_ns }
+    }
+
+    fn issue(&mut self, slot: u32, start_ns: u64, session: &mut Session) -> Result<(), InitiatorError> {
+        let mut access = self.workload.next_access();
+        while self.ledger.is_some() && self.busy_lbas.contains(&access.lba) {
+            // Two operations on one block at a time would leave open which of them the last one was.
+            access = self.workload.next_access();
+        }
+        let mut record =
+            Slot { start_ns, lba: access.lba, generation: 0, write: access.write, damaged: false };
+        if let Some(ledger) = &mut self.ledger {
+            self.busy_lbas.insert(access.lba);
+            if access.write {
+                for block in 0..u64::from(self.blocks) {
+                    record.generation = ledger.writing(access.lba + block);
+                }
+            }
+        }
+        self.slots[slot as usize] = record;
+        let bytes = self.blocks * self.block_bytes;
+        let request = Request {
+            lun: self.lun,
+            cdb: commands::read_write(access.write, access.lba, self.blocks),
+            data: if access.write { Direction::Out(bytes) } else { Direction::In(bytes) },
+            user: slot,
+        };
+        let (ledger, block) = (self.ledger.as_ref(), self.block_bytes);
+        let kind = if access.write { OpKind::Write } else { OpKind::Read };
+        session.issue(&request, kind, |at, piece| fill(ledger, &record, block, at, piece)).map_err(
+            |in_flight| {
+                InitiatorError::Spec(format!(
+                    "the target takes no more than {in_flight} commands at once; use a lower queue depth"
+                ))
+            },
+        )
+    }
+
+    /// Judges the whole blocks of a piece of read data; a block that straddles pieces is left out of
+    /// judgement only where segments are no multiple of it.
+    fn check_data(&mut self, slot: u32, at: u32, data: &[u8]) {
+        let Some(ledger) = &self.ledger else { return };
+        let Some(record) = self.slots.get_mut(slot as usize) else { return };
+        let block = self.block_bytes as usize;
+        if !(at as usize).is_multiple_of(block) {
+            return;
+        }
+        let first = record.lba + u64::from(at / self.block_bytes);
+        for (index, content) in data.chunks_exact(block).enumerate() {
+            if let Err(mismatch) = ledger.judge(content, first + index as u64) {
+                record.damaged = true;
+                self.first_error.get_or_insert_with(|| format!("LBA {}: {mismatch:?}", first + index as u64));
+            }
+        }
+    }
+
+    /// Reads everything that was written once more, neighbours together.
+    pub(super) fn read_back(&mut self, session: &mut Session) -> Result<(), InitiatorError> {
+        let Some(ledger) = &self.ledger else { return Ok(()) };
+        let written = ledger.written();
+        let most = (READ_BACK_BYTES / self.block_bytes.max(1)).max(1) as usize;
+        for run in written.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(most)) {
+            let blocks = run.len() as u32;
+            let cdb = commands::read_write(false, run[0], blocks);
+            let reply = session.command(cdb, Direction::In(blocks * self.block_bytes))?;
+            let mut contents = reply.data.chunks_exact(self.block_bytes as usize);
+            for &lba in run {
+                self.verified += 1;
+                let judged = match contents.next() {
+                    Some(content) if reply.status == iscsi::status::GOOD => ledger.judge(content, lba),
+                    _ => Err(Mismatch::Lost),
+                };
+                if let Err(mismatch) = judged {
+                    self.mismatched += 1;
+                    self.first_error.get_or_insert_with(|| format!("LBA {lba} read back: {mismatch:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn outcome(self, sightings: Vec<Sighting>) -> Outcome {
+        Outcome {
+            latency: self.latency,
+            operations: self.operations,
+            errors: self.errors,
+            first_error: self.first_error,
+            verified: self.verified,
+            mismatched: self.mismatched,
+            window_ns: self.window_ns,
+            cpu_ns: self.cpu_ns.1.saturating_sub(self.cpu_ns.0),
+            laps: self.laps,
+            laps_over_limit: self.laps_over_limit,
+            sightings,
+            thread: socket::cpu::thread_id(),
+        }
+    }
+}
+
+/// What an event means for the loop.
+enum Step {
+    Nothing,
+    Finished { slot: u32, at_ns: u64 },
+    Rejected(u8),
+}
+
+/// The bytes of a write from `at` on: verified blocks, or zeros.
+fn fill(ledger: Option<&Ledger>, slot: &Slot, block_bytes: u32, at: u32, piece: &mut [u8]) {
+    let Some(ledger) = ledger else {
+        piece.fill(0);
+        return;
+    };
+    let block = block_bytes as usize;
+    let mut content = vec![0; block];
+    let mut done = 0;
+    while done < piece.len() {
+        let position = at as usize + done;
+        let (index, within) = (position / block, position % block);
+        ledger.fill(&mut content, slot.lba + index as u64, slot.generation);
+        let count = (block - within).min(piece.len() - done);
+        piece[done..done + count].copy_from_slice(&content[within..within + count]);
+        done += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_s_pieces_are_the_bytes_of_its_blocks() {
+        let mut ledger = Ledger::new(3);
+        let generation = ledger.writing(10);
+        ledger.writing(11);
+        let slot = Slot { lba: 10, generation, write: true, ..Slot::default() };
+        let mut whole = vec![0; 1024];
+        fill(Some(&ledger), &slot, 512, 0, &mut whole);
+        let mut pieces = vec![0; 1024];
+        for at in (0..1024).step_by(100) {
+            let end = (at + 100).min(1024);
+            fill(Some(&ledger), &slot, 512, at as u32, &mut pieces[at..end]);
+        }
+        assert_eq!(whole, pieces);
+        assert_eq!(ledger.judge(&whole[512..], 11), Ok(()));
+    }
+}

@@ -1,0 +1,182 @@
+//! Answers to everything that is no SCSI command.
+
+use super::{Incoming, TargetConnection, append};
+use crate::bhs::{Bhs, NO_TAG};
+use crate::fault::{Fault, RejectReason};
+use crate::pdu::{
+    AsyncMessage, LogoutRequest, LogoutResponse, NopIn, NopOut, Reject, TaskManagementRequest,
+    TaskManagementResponse, TextRequest, TextResponse,
+};
+use crate::task_management;
+use crate::transmit::TransmitBuffer;
+
+impl TargetConnection {
+    /// Answers a task management function.
+    pub fn respond_task_management(
+        &mut self,
+        request: &TaskManagementRequest,
+        response: task_management::Response,
+        out: &mut TransmitBuffer,
+    ) {
+        let response = TaskManagementResponse {
+            response: response as u8,
+            tag: request.tag,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+        };
+        append(out, response.write(), &[]);
+    }
+
+    pub(super) fn nop_in(&mut self, nop: &NopOut, data: &[u8], out: &mut TransmitBuffer) {
+        let pdu = NopIn {
+            lun: nop.lun,
+            tag: nop.tag,
+            transfer_tag: NO_TAG,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+        };
+        let data = &data[..data.len().min(self.parameters.max_send_bytes as usize)];
+        append(out, pdu.write(), data);
+    }
+
+    /// Asks the initiator for a sign of life.
+    pub fn ping(&mut self, out: &mut TransmitBuffer) {
+        let pdu = NopIn {
+            tag: NO_TAG,
+            transfer_tag: self.next_transfer_tag,
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            ..NopIn::default()
+        };
+        append(out, pdu.write(), &[]);
+    }
+
+    /// Tells the initiator that the target will drop all connections of the session.
+    pub fn announce_drop(&mut self, out: &mut TransmitBuffer) {
+        let pdu = AsyncMessage {
+            tag: NO_TAG,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            event: 3,
+            parameter2: self.parameters.time2wait,
+            ..AsyncMessage::default()
+        };
+        append(out, pdu.write(), &[]);
+    }
+
+    pub(super) fn text<'a>(
+        &mut self,
+        request: &TextRequest,
+        segment: &[u8],
+        out: &mut TransmitBuffer,
+    ) -> Result<Incoming<'a>, Fault> {
+        if !self.in_order(request.immediate, request.cmd_sn)? {
+            return Ok(Incoming::Nothing);
+        }
+        if request.transfer_tag != NO_TAG && segment.is_empty() && !request.continues {
+            // The initiator asks for the rest of a long answer.
+            match self.unsent_text.take() {
+                Some((tag, rest)) if tag == request.transfer_tag => self.send_text(request, rest, out),
+                _ => self.reject(RejectReason::InvalidPduField, &request.write(), out),
+            }
+            return Ok(Incoming::Nothing);
+        }
+        self.gathered.add(segment)?;
+        if request.continues {
+            if request.is_final {
+                self.gathered.take();
+                self.reject(RejectReason::ProtocolError, &request.write(), out);
+                return Ok(Incoming::Nothing);
+            }
+            let tag = self.fresh_transfer_tag();
+            self.text_response(request, tag, false, false, &[], out);
+            return Ok(Incoming::Nothing);
+        }
+        self.unsent_text = None;
+        Ok(Incoming::Text { request: *request, text: self.gathered.take() })
+    }
+
+    /// Answers a text request; a long answer is spread over as many responses as the initiator asks for.
+    pub fn respond_text(&mut self, request: &TextRequest, answer: Vec<u8>, out: &mut TransmitBuffer) {
+        self.send_text(request, answer, out);
+    }
+
+    fn send_text(&mut self, request: &TextRequest, mut answer: Vec<u8>, out: &mut TransmitBuffer) {
+        let most = self.parameters.max_send_bytes as usize;
+        if answer.len() > most {
+            let rest = answer.split_off(most);
+            let tag = self.fresh_transfer_tag();
+            self.unsent_text = Some((tag, rest));
+            self.text_response(request, tag, false, true, &answer, out);
+        } else {
+            let tag = if request.is_final { NO_TAG } else { self.fresh_transfer_tag() };
+            self.text_response(request, tag, request.is_final, false, &answer, out);
+        }
+    }
+
+    fn text_response(
+        &mut self,
+        request: &TextRequest,
+        transfer_tag: u32,
+        is_final: bool,
+        continues: bool,
+        text: &[u8],
+        out: &mut TransmitBuffer,
+    ) {
+        let response = TextResponse {
+            is_final,
+            continues,
+            lun: request.lun,
+            tag: request.tag,
+            transfer_tag,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+        };
+        append(out, response.write(), text);
+    }
+
+    fn fresh_transfer_tag(&mut self) -> u32 {
+        let tag = self.next_transfer_tag;
+        self.next_transfer_tag = if tag + 1 == NO_TAG { 0 } else { tag + 1 };
+        tag
+    }
+
+    pub(super) fn logout<'a>(&mut self, request: &LogoutRequest, out: &mut TransmitBuffer) -> Incoming<'a> {
+        // 0: the session; 1: the named connection; 2: a connection for recovery, which level 0 has not.
+        let outcome = match request.reason_byte & 0x7f {
+            0 => 0,
+            1 if request.cid == self.cid => 0,
+            1 => 1,
+            _ => 2,
+        };
+        let response = LogoutResponse {
+            response: outcome,
+            tag: request.tag,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            time2wait: self.parameters.time2wait,
+            time2retain: 0,
+        };
+        append(out, response.write(), &[]);
+        if outcome == 0 { Incoming::LoggedOut } else { Incoming::Nothing }
+    }
+
+    /// Appends a Reject that carries the header complained of.
+    pub fn reject(&mut self, reason: RejectReason, offender: &Bhs, out: &mut TransmitBuffer) {
+        let pdu = Reject {
+            reason: reason as u8,
+            tag: NO_TAG,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            ..Reject::default()
+        };
+        append(out, pdu.write(), &offender.0);
+    }
+}

@@ -1,0 +1,143 @@
+//! Data phases of writes.
+
+use super::{Incoming, TargetConnection, WriteBegun, append};
+use crate::pdu::{DataOut, R2t, ScsiCommand};
+use crate::status;
+use crate::transmit::TransmitBuffer;
+use crate::write_task::{DataFault, WriteTask};
+
+impl TargetConnection {
+    /// Begins the data phase of a write: R2Ts are appended as needed. `stable` asks for stable storage before
+    /// the response (FUA), and is remembered for [`Self::must_be_stable`].
+    ///
+    /// # Errors
+    /// When the initiator sent more unsolicited data than agreed; the command was answered then.
+    pub fn begin_write(
+        &mut self,
+        command: &ScsiCommand,
+        immediate_bytes: usize,
+        store_offset: u64,
+        cdb_bytes: u64,
+        stable: bool,
+        out: &mut TransmitBuffer,
+    ) -> Result<WriteBegun, DataFault> {
+        match WriteTask::begin(*command, immediate_bytes, store_offset, cdb_bytes, &self.parameters) {
+            Ok(mut task) => {
+                task.stable = stable;
+                let begun = WriteBegun {
+                    useful_bytes: task.useful(0, immediate_bytes),
+                    complete: task.is_complete(),
+                };
+                if !begun.complete {
+                    self.tasks.insert(command.tag, task);
+                    self.solicit(command.tag, out);
+                }
+                Ok(begun)
+            }
+            Err(fault) => {
+                self.fail_data(command, fault, 0, out);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Answers a write whose data came whole with the command.
+    pub fn respond_write(&mut self, command: &ScsiCommand, cdb_bytes: u64, out: &mut TransmitBuffer) {
+        self.respond_status(command, status::GOOD, &[], cdb_bytes, 0, out);
+    }
+
+    /// Notes a failure of a write whose data has not all come; it is reported when the data phase is over.
+    pub fn fail_write(&mut self, tag: u32, sense: Vec<u8>) {
+        if let Some(task) = self.tasks.get_mut(&tag) {
+            task.failure.get_or_insert(sense);
+        }
+    }
+
+    /// Whether all data of a write has come that must be on stable storage before its response.
+    #[must_use]
+    pub fn must_be_stable(&self, tag: u32) -> bool {
+        self.tasks.get(&tag).is_some_and(|task| task.stable && task.is_complete())
+    }
+
+    /// Notes that the data of an [`Incoming::Data`] was written, or with which sense it was not. Appends the
+    /// R2Ts that became possible, or the response when the data phase is over; true then.
+    pub fn data_taken(&mut self, tag: u32, outcome: Result<(), Vec<u8>>, out: &mut TransmitBuffer) -> bool {
+        let Some(task) = self.tasks.get_mut(&tag) else { return false };
+        if let Err(sense) = outcome {
+            // The first failure is the one to report.
+            task.failure.get_or_insert(sense);
+        }
+        if !task.is_complete() {
+            self.solicit(tag, out);
+            return false;
+        }
+        if let Some(task) = self.tasks.remove(&tag) {
+            let (status, sense) = match &task.failure {
+                None => (status::GOOD, &[][..]),
+                Some(sense) => (status::CHECK_CONDITION, sense.as_slice()),
+            };
+            self.respond_status(&task.command, status, sense, task.cdb_bytes, task.r2ts(), out);
+        }
+        true
+    }
+
+    pub(super) fn data_out<'a>(
+        &mut self,
+        pdu: &DataOut,
+        data: &'a [u8],
+        out: &mut TransmitBuffer,
+    ) -> Incoming<'a> {
+        // Data of a task that is gone (refused, aborted) is still on its way: drop it.
+        let Some(task) = self.tasks.get_mut(&pdu.tag) else { return Incoming::Nothing };
+        if let Err(fault) = task.data(pdu, data.len()) {
+            if let Some(task) = self.tasks.remove(&pdu.tag) {
+                self.fail_data(&task.command, fault, task.r2ts(), out);
+            }
+            return Incoming::Nothing;
+        }
+        Incoming::Data {
+            tag: pdu.tag,
+            store_offset: task.store_offset + u64::from(pdu.buffer_offset),
+            data: &data[..task.useful(pdu.buffer_offset, data.len())],
+            lun: task.command.lun,
+        }
+    }
+
+    fn fail_data(
+        &mut self,
+        command: &ScsiCommand,
+        fault: DataFault,
+        data_pdus: u32,
+        out: &mut TransmitBuffer,
+    ) {
+        let (asc, ascq) = fault.sense();
+        let sense = status::aborted_command_sense(asc, ascq);
+        self.respond_status(command, status::CHECK_CONDITION, &sense, 0, data_pdus, out);
+    }
+
+    fn solicit(&mut self, tag: u32, out: &mut TransmitBuffer) {
+        let (stat_sn, exp_cmd_sn, max_cmd_sn) = (self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn());
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
+        while let Some(wanted) = task.solicit(&self.parameters, &mut self.next_transfer_tag) {
+            let r2t = R2t {
+                lun: task.command.lun,
+                tag,
+                transfer_tag: wanted.transfer_tag,
+                stat_sn,
+                exp_cmd_sn,
+                max_cmd_sn,
+                r2t_sn: wanted.r2t_sn,
+                buffer_offset: wanted.buffer_offset,
+                desired_bytes: wanted.desired_bytes,
+            };
+            append(out, r2t.write(), &[]);
+        }
+    }
+
+    /// Drops the writes in progress that `aborts` chooses (by tag and LUN), without a response; how many.
+    pub fn abort(&mut self, mut aborts: impl FnMut(u32, [u8; 8]) -> bool) -> usize {
+        let before = self.tasks.len();
+        self.tasks.retain(|&tag, task| !aborts(tag, task.command.lun));
+        before - self.tasks.len()
+    }
+}
