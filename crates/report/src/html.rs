@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
+use insight::Stanza;
 use insight::stanza::TermSource;
 use ring::Term;
 use study::{Series, StudyResult};
@@ -49,6 +50,8 @@ pub fn study(result: &StudyResult) -> String {
     summary(result, &mut page);
     bars(result, &mut page);
     breakdown(result, &mut page);
+    predictions(result, &mut page);
+    busy_counts(result, &mut page);
     charts(result, &mut page);
     if !result.warnings.is_empty() {
         page.push_str("<h2>What to know about these figures</h2><ul class=\"notes\">");
@@ -163,14 +166,7 @@ fn breakdown(result: &StudyResult, page: &mut String) {
     titles.extend([("sum", false), ("RTT", false)]);
     table_head(&titles, page);
     for s in &result.stanzas {
-        let first = if s.queue_depth == 1 { " class=\"first\"" } else { "" };
-        let _ = write!(
-            page,
-            "<tr{first}><td>{}</td><td class=\"t\">{}</td><td>{}</td>",
-            ring::units::format_size(s.block_size_bytes),
-            escape(&s.policy),
-            s.queue_depth
-        );
+        row_start(s, page);
         for (title, names) in COLUMNS {
             let Some(value) = column(s, names) else {
                 page.push_str("<td></td>");
@@ -208,6 +204,57 @@ fn breakdown(result: &StudyResult, page: &mut String) {
     page.push_str(
         "</tbody></table></div><p class=\"where\">Marked: the stages that limit the ring at depth.</p>",
     );
+}
+
+/// The cells that name a stanza, with the opening of its row.
+fn row_start(s: &Stanza, page: &mut String) {
+    let first = if s.queue_depth == 1 { " class=\"first\"" } else { "" };
+    let size = ring::units::format_size(s.block_size_bytes);
+    let _ = write!(
+        page,
+        "<tr{first}><td>{size}</td><td class=\"t\">{}</td><td>{}</td>",
+        escape(&s.policy),
+        s.queue_depth
+    );
+}
+
+fn predictions(result: &StudyResult, page: &mut String) {
+    page.push_str(
+        "<h2>Throughput as the model predicts it from the queue depth 1 run and the CPU-bound run alone</h2>",
+    );
+    let names = ["QD", "measured", "predicted", "least phase", "greatest phase", "error"];
+    let mut titles = vec![("block", false), ("send", true)];
+    titles.extend(names.map(|name| (name, false)));
+    table_head(&titles, page);
+    for s in &result.stanzas {
+        let Some(p) = s.predicted else { continue };
+        row_start(s, page);
+        let [measured, predicted, low, high] = [s.iops, p.iops, p.iops_low, p.iops_high].map(thousands);
+        let _ = write!(
+            page,
+            "<td>{measured}</td><td>{predicted}</td><td>{low}</td><td>{high}</td><td>{:+.1} %</td></tr>",
+            p.error * 100.0
+        );
+    }
+    page.push_str("</tbody></table></div>");
+}
+
+fn busy_counts(result: &StudyResult, page: &mut String) {
+    page.push_str("<h2>Busy cycles of the server thread that ended having served n requests</h2>");
+    let mut titles = vec![("block", false), ("send", true)];
+    titles
+        .extend(["QD", "mean", "n = 1", "2", "3", "4", "5", "6", "7", "8", "more"].map(|name| (name, false)));
+    table_head(&titles, page);
+    for s in &result.stanzas {
+        row_start(s, page);
+        let _ = write!(page, "<td>{:.1}</td>", s.avg_busy);
+        let rest = (1.0 - s.busy_count_share.iter().sum::<f64>()).max(0.0);
+        for share in s.busy_count_share.iter().chain([&rest]) {
+            let _ = write!(page, "<td>{:.0} %</td>", share * 100.0);
+        }
+        page.push_str("</tr>");
+    }
+    page.push_str("</tbody></table></div>");
 }
 
 /// Intervals of single operations over time, in the paper's colours.

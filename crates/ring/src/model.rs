@@ -5,9 +5,11 @@
 //! eight-stage rings are lists of this kind.
 
 pub mod file;
+pub mod mva;
 pub mod nagle;
 pub mod preset;
 pub mod recursion;
+pub mod transfer;
 pub mod what_if;
 
 use serde::{Deserialize, Serialize};

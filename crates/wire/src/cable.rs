@@ -148,8 +148,9 @@ fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
     // sysfs shows the namespace of who mounted it, so this thread mounts its own, where nobody else sees it.
     unshare(CloneFlags::CLONE_NEWNS).map_err(|e| io("making a mount namespace", e))?;
     let none: Option<&str> = None;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(|e| io("making mounts private", e))?;
+    // What is mounted on a private mount is seen by nobody else. In a chroot "/" is no mount, but /sys is.
+    let private = |place| mount(none, place, none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none);
+    private("/sys").or_else(|_| private("/")).map_err(|e| io("making /sys private", e))?;
     mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)
         .map_err(|e| io("mounting sysfs", e))?;
     // A mask of 32-bit words, the highest first.
