@@ -136,6 +136,11 @@ impl TargetConnection {
                     self.reject(RejectReason::ProtocolError, bhs, out);
                     return Err(Fault::OutOfPhase { opcode: bhs.opcode(), phase: "discovery" });
                 }
+                if command.immediate && self.open_window() == 0 {
+                    // Immediate commands stand outside the window, but what they make us keep is bounded too.
+                    self.reject(RejectReason::ImmediateCommandReject, bhs, out);
+                    return Ok(Incoming::Nothing);
+                }
                 if self.tasks.contains_key(&command.tag) {
                     self.reject(RejectReason::TaskInProgress, bhs, out);
                     return Ok(Incoming::Nothing);

@@ -173,6 +173,32 @@ fn commands_outside_the_window_are_ignored_and_a_gap_is_a_fault() {
 }
 
 #[test]
+fn immediate_writes_that_wait_for_data_are_bounded_like_all_others() {
+    let (mut target, mut initiator) = pair(&Parameters::default());
+    let mut out = TransmitBuffer::new();
+    for tag in 0..20 {
+        let bhs = ScsiCommand {
+            immediate: true,
+            is_final: true,
+            write_data: true,
+            tag,
+            expected_bytes: 4096,
+            ..ScsiCommand::default()
+        }
+        .write();
+        let frame = Frame { bhs, ahs: &[], data: &[], total_bytes: 48 };
+        if let Incoming::Command { command, .. } = target.receive(&frame, &mut out).unwrap() {
+            target.begin_write(&command, 0, 0, 4096, false, &mut out).unwrap();
+        }
+    }
+    assert_eq!(target.tasks(), 8);
+    let bytes = take(&mut out);
+    let last = *frames(&bytes).last().unwrap();
+    let event = initiator.receive(&last, &mut out).unwrap();
+    assert_eq!(event, Event::Rejected(RejectReason::ImmediateCommandReject as u8));
+}
+
+#[test]
 fn an_unknown_opcode_is_rejected_with_its_header() {
     let (mut target, mut initiator) = pair(&Parameters::default());
     let mut out = TransmitBuffer::new();
