@@ -96,7 +96,7 @@ fn write_through(parameters: &Parameters, data: &[u8]) -> (Vec<u8>, u8) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
     fn writes_arrive_whole_whatever_was_negotiated(
         bytes in 1_usize..20_000, max_recv in 512_u32..4096, max_burst in 512_u32..8192, first_burst in 512_u32..8192,
