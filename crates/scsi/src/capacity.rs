@@ -16,3 +16,21 @@ pub fn read_capacity_16(disk: &Disk, out: &mut Vec<u8>) {
     data[8..12].copy_from_slice(&disk.block_bytes.to_be_bytes());
     out.extend_from_slice(&data);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::example;
+
+    #[test]
+    fn a_disk_too_large_for_ten_bytes_says_so_and_is_whole_in_sixteen() {
+        let disk = Disk { blocks: (1 << 32) + 2, block_bytes: 4096, ..example() };
+        let mut out = Vec::new();
+        read_capacity_10(&disk, &mut out);
+        assert_eq!(out, [255, 255, 255, 255, 0, 0, 0x10, 0]);
+        out.clear();
+        read_capacity_16(&disk, &mut out);
+        assert_eq!(out[..12], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0x10, 0]);
+        assert_eq!(out[12..], [0; 20], "no protection, no thin provisioning, no exponent");
+    }
+}

@@ -99,7 +99,7 @@ impl Extent {
     }
 }
 
-/// Where the CONTROL byte is, by the group of the operation code (SPC-4 4.3.4.1).
+/// The CONTROL byte, by the group of the operation code (SPC-4 4.3.4.1); 0 where a group has none.
 #[must_use]
 #[inline]
 pub fn control(cdb: &Cdb) -> u8 {
@@ -109,6 +109,17 @@ pub fn control(cdb: &Cdb) -> u8 {
         4 => cdb[15],
         5 => cdb[11],
         _ => 0,
+    }
+}
+
+/// Where the CONTROL byte is, for a field pointer.
+#[must_use]
+pub fn control_byte(cdb: &Cdb) -> u16 {
+    match cdb[0] >> 5 {
+        1 | 2 => 9,
+        4 => 15,
+        5 => 11,
+        _ => 5,
     }
 }
 

@@ -41,3 +41,28 @@ pub(crate) fn ascii(field: &mut [u8], text: &str) {
         *place = if (0x20..0x7f).contains(&byte) { byte } else { b'?' };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::example;
+
+    #[test]
+    fn golden_bytes_with_the_version_descriptors() {
+        let mut out = Vec::new();
+        standard(&example(), &mut out);
+        assert_eq!(out[..8], [0x00, 0x00, 0x06, 0x12, 69, 0x00, 0x00, 0x02]);
+        assert_eq!(&out[8..36], b"RNDTRIP disk            0.1 ");
+        assert_eq!(out[36..58], [0; 22]);
+        assert_eq!(out[58..], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x60, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn names_are_cut_to_their_fields_and_are_graphic() {
+        let mut field = [0; 4];
+        ascii(&mut field, "abcdef");
+        assert_eq!(&field, b"abcd");
+        ascii(&mut field, "a\n");
+        assert_eq!(&field, b"a?  ");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cdb::{Cdb, Extent, be16, be32, control, opcode};
+use crate::cdb::{Cdb, Extent, be16, be32, control, control_byte, opcode};
 use crate::disk::Disk;
 use crate::lun::Lun;
 use crate::nexus::{Nexus, UnitAttention};
@@ -55,7 +55,7 @@ impl Luns {
     pub fn plan(&self, lun_field: [u8; 8], cdb: &Cdb, nexus: &mut Nexus, out: &mut Vec<u8>) -> Plan {
         let lun = Lun::decode(lun_field);
         let Some((lun, disk)) = lun.and_then(|lun| Some((lun, self.0.get(&lun)?))) else {
-            return self.plan_absent(cdb, out).unwrap_or_else(Plan::Check);
+            return self.plan_absent(cdb, nexus, out).unwrap_or_else(Plan::Check);
         };
         self.plan_present(lun, disk, cdb, nexus, out).unwrap_or_else(Plan::Check)
     }
@@ -76,7 +76,7 @@ impl Luns {
         }
         // NACA asks for auto contingent allegiance, which is not offered (NORMACA is 0).
         if control(cdb) & 0x04 != 0 {
-            return Err(Sense::INVALID_FIELD);
+            return Err(Sense::invalid_bit(control_byte(cdb), 2));
         }
         match cdb[0] {
             opcode::READ_10 => read(lun, disk, cdb[1], Extent::of_10(cdb)),
@@ -129,31 +129,35 @@ impl Luns {
             opcode::SYNCHRONIZE_CACHE_10 => flush(lun, disk, Extent::of_10(cdb)),
             opcode::SYNCHRONIZE_CACHE_16 => flush(lun, disk, Extent::of_16(cdb)),
             opcode::START_STOP_UNIT => start_stop(lun, cdb),
-            opcode::REPORT_LUNS => self.report_luns(cdb, out),
+            opcode::REPORT_LUNS => self.report_luns(cdb, nexus, out),
             _ => Err(Sense::INVALID_OPCODE),
         }
     }
 
     /// What is answered where no logical unit is (SPC-4 6.6.2, 6.33, 6.39).
-    fn plan_absent(&self, cdb: &Cdb, out: &mut Vec<u8>) -> Result<Plan, Sense> {
+    fn plan_absent(&self, cdb: &Cdb, nexus: &mut Nexus, out: &mut Vec<u8>) -> Result<Plan, Sense> {
         match cdb[0] {
+            // Vital product data belong to a logical unit.
+            opcode::INQUIRY if cdb[1] == 1 => Err(Sense::invalid_bit(1, 0)),
             opcode::INQUIRY => inquiry_data(cdb, out, |out| {
                 inquiry::absent(out);
-                cdb[1] & 1 == 0
+                true
             }),
             opcode::REQUEST_SENSE => Ok(request_sense(cdb, Sense::NO_SUCH_LUN, out)),
-            opcode::REPORT_LUNS => self.report_luns(cdb, out),
+            opcode::REPORT_LUNS => self.report_luns(cdb, nexus, out),
             _ => Err(Sense::NO_SUCH_LUN),
         }
     }
 
-    fn report_luns(&self, cdb: &Cdb, out: &mut Vec<u8>) -> Result<Plan, Sense> {
+    fn report_luns(&self, cdb: &Cdb, nexus: &mut Nexus, out: &mut Vec<u8>) -> Result<Plan, Sense> {
         let allocation = be32(cdb, 6) as usize;
         if allocation < 16 {
             return Err(Sense::invalid_field(6));
         }
         let from = out.len();
         report_luns::report(cdb[2], self.0.keys().copied(), out)?;
+        // Whoever has read the list needs no telling that it changed, at any of its numbers (SPC-4 6.33).
+        nexus.clear(UnitAttention::LunsChanged);
         out.truncate(from + (out.len() - from).min(allocation));
         Ok(Plan::Data)
     }
@@ -206,8 +210,16 @@ fn range(disk: &Disk, extent: Extent) -> Result<(u64, u64), Sense> {
         // The first address that is not there.
         return Err(Sense::lba_out_of_range(extent.lba.max(disk.blocks)));
     }
+    // What does not fit 64 bits as bytes is on no store, whatever the disk claims to have. The length always
+    // fits: two numbers of 32 bits make it.
     let block = u64::from(disk.block_bytes);
-    Ok((extent.lba * block, u64::from(extent.blocks) * block))
+    let length_bytes = u64::from(extent.blocks) * block;
+    match extent.lba.checked_mul(block) {
+        Some(offset_bytes) if offset_bytes.checked_add(length_bytes).is_some() => {
+            Ok((offset_bytes, length_bytes))
+        }
+        _ => Err(Sense::lba_out_of_range(extent.lba)),
+    }
 }
 
 /// RDPROTECT or WRPROTECT asks for protection information, which no disk here has.
@@ -263,6 +275,10 @@ fn flush(lun: Lun, disk: &Disk, extent: Extent) -> Result<Plan, Sense> {
 
 /// START STOP UNIT: nothing to load or eject, nothing to spin (SBC-3 5.25).
 fn start_stop(lun: Lun, cdb: &Cdb) -> Result<Plan, Sense> {
+    // Power conditions are not offered, so none can be chosen.
+    if cdb[4] & 0xf0 != 0 {
+        return Err(Sense::invalid_bit(4, 7));
+    }
     if cdb[4] & 0x02 != 0 {
         return Err(Sense::invalid_bit(4, 1));
     }

@@ -30,11 +30,14 @@ pub fn sense(disk: &Disk, cdb: &Cdb, long: bool, out: &mut Vec<u8>) -> Result<()
     let wanted: &[u8] = match (code, subpage) {
         (0x3f, 0x00 | 0xff) => &PAGES,
         (0x3f, _) => return Err(Sense::invalid_field(3)),
-        (code, 0x00 | 0xff) => match PAGES.iter().position(|&p| p == code) {
-            Some(index) => &PAGES[index..=index],
-            None => return Err(Sense::invalid_bit(2, 5)),
-        },
-        _ => return Err(Sense::invalid_field(3)),
+        (code, subpage) => {
+            // The page is judged before its subpage: the first wrong field is the one to point at.
+            let page = PAGES.iter().find(|&&page| page == code).ok_or(Sense::invalid_bit(2, 5))?;
+            if !matches!(subpage, 0x00 | 0xff) {
+                return Err(Sense::invalid_field(3));
+            }
+            std::slice::from_ref(page)
+        }
     };
     // LLBAA only exists in the long form.
     let long_lba = long && cdb[1] & 0x10 != 0;
@@ -91,7 +94,7 @@ fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
             body[0] = if disk.write_cache { 0x04 } else { 0 };
             body
         }
-        // Control: commands may be reordered, as one connection's are not.
+        // Control: QUEUE ALGORITHM MODIFIER 1, for commands of several connections run in any order.
         0x0a => {
             let mut body = vec![0; 10];
             body[1] = 0x10;
@@ -106,4 +109,68 @@ fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
     out.push(code);
     out.push(body.len() as u8);
     out.append(&mut body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::example;
+
+    fn answer(disk: &Disk, bytes: &[u8]) -> Result<Vec<u8>, Sense> {
+        let mut cdb = [0; 16];
+        cdb[..bytes.len()].copy_from_slice(bytes);
+        let mut out = Vec::new();
+        sense(disk, &cdb, bytes[0] == 0x5a, &mut out).map(|()| out)
+    }
+
+    const RECOVERY: [u8; 12] = [0x01, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const CACHING: [u8; 20] = [0x08, 18, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const CONTROL: [u8; 12] = [0x0a, 10, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+    const EXCEPTIONS: [u8; 12] = [0x1c, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    #[test]
+    fn golden_bytes_of_all_pages_in_the_short_form() {
+        let disk = Disk { write_cache: true, read_only: true, ..example() };
+        let header = [67, 0, 0x90, 8, 0, 0, 8, 0, 0, 0, 2, 0];
+        let all = [&header[..], &RECOVERY, &CACHING, &CONTROL, &EXCEPTIONS].concat();
+        for subpage in [0x00, 0xff] {
+            assert_eq!(answer(&disk, &[0x1a, 0, 0x3f, subpage, 255]), Ok(all.clone()));
+        }
+        let bare = [&[59, 0, 0x90, 0][..], &all[12..]].concat();
+        assert_eq!(answer(&disk, &[0x1a, 0x08, 0x3f, 0, 255]), Ok(bare), "DBD leaves the descriptor out");
+    }
+
+    #[test]
+    fn golden_bytes_of_one_page_with_the_long_descriptor() {
+        let disk = Disk { blocks: 1 << 33, ..example() };
+        let header = [0, 34, 0, 0x10, 1, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0];
+        let page = [&header[..], &CONTROL].concat();
+        assert_eq!(answer(&disk, &[0x5a, 0x10, 0x0a, 0, 0, 0, 0, 1, 0]), Ok(page));
+        // The short descriptor has no room for the count; LLBAA has no meaning in the short form.
+        let short = answer(&disk, &[0x1a, 0x10, 0x0a, 0, 255]).unwrap();
+        assert_eq!(short[..12], [23, 0, 0x10, 8, 255, 255, 255, 255, 0, 0, 2, 0]);
+    }
+
+    #[test]
+    fn nothing_is_changeable_and_the_default_is_what_is() {
+        let disk = Disk { write_cache: true, ..example() };
+        let page = |control: u8| answer(&disk, &[0x1a, 0x08, control | 0x08, 0, 255]).unwrap()[4..].to_vec();
+        assert_eq!(page(0x00), CACHING);
+        assert_eq!(page(0x40), [&[0x08, 18][..], &[0; 18]].concat());
+        assert_eq!(page(0x80), CACHING);
+    }
+
+    #[test]
+    fn the_wrong_field_is_pointed_at() {
+        let disk = example();
+        for (cdb, sense) in [
+            ([0x1a, 0, 0xc8, 0, 255], Sense::NO_SAVING),
+            ([0x1a, 0, 0x02, 0, 255], Sense::invalid_bit(2, 5)),
+            ([0x1a, 0, 0x02, 7, 255], Sense::invalid_bit(2, 5)),
+            ([0x1a, 0, 0x0a, 1, 255], Sense::invalid_field(3)),
+            ([0x1a, 0, 0x3f, 1, 255], Sense::invalid_field(3)),
+        ] {
+            assert_eq!(answer(&disk, &cdb), Err(sense), "{cdb:x?}");
+        }
+    }
 }

@@ -65,6 +65,11 @@ impl Nexus {
         let index = self.pending.iter().position(|(l, _)| *l == lun)?;
         self.pending.remove(index).map(|(_, attention)| attention)
     }
+
+    /// Takes back a condition that the initiator has learnt of in another way, at every logical unit.
+    pub fn clear(&mut self, attention: UnitAttention) {
+        self.pending.retain(|(_, pending)| *pending != attention);
+    }
 }
 
 #[cfg(test)]
@@ -81,5 +86,30 @@ mod tests {
         assert_eq!(nexus.take(Lun(1)), Some(UnitAttention::PowerOn));
         assert_eq!(nexus.take(Lun(1)), Some(UnitAttention::Reset));
         assert_eq!(nexus.take(Lun(1)), None);
+    }
+
+    #[test]
+    fn conditions_never_pile_up_and_the_newest_stay() {
+        let mut nexus = Nexus::default();
+        for lun in 0..=Nexus::PENDING_MAX as u16 {
+            nexus.raise(Lun(lun), UnitAttention::Reset);
+        }
+        assert_eq!(nexus.pending.len(), Nexus::PENDING_MAX);
+        assert_eq!(nexus.take(Lun(0)), None);
+        assert_eq!(nexus.take(Lun(Nexus::PENDING_MAX as u16)), Some(UnitAttention::Reset));
+    }
+
+    #[test]
+    fn a_cleared_condition_goes_everywhere_and_takes_no_other_with_it() {
+        let mut nexus = Nexus::default();
+        for lun in [Lun(0), Lun(1)] {
+            nexus.raise(lun, UnitAttention::LunsChanged);
+            nexus.raise(lun, UnitAttention::Reset);
+        }
+        nexus.clear(UnitAttention::LunsChanged);
+        for lun in [Lun(0), Lun(1)] {
+            assert_eq!(nexus.take(lun), Some(UnitAttention::Reset));
+            assert_eq!(nexus.take(lun), None);
+        }
     }
 }

@@ -23,3 +23,22 @@ pub fn report(select: u8, luns: impl Iterator<Item = Lun>, out: &mut Vec<u8>) ->
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_select_report_code_lists_what_it_means() {
+        let luns = [Lun(0), Lun(300)];
+        let list = |select| {
+            let mut out = vec![0xee];
+            report(select, luns.into_iter(), &mut out).map(|()| out.split_off(1))
+        };
+        let all = [0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0x2c, 0, 0, 0, 0, 0, 0];
+        assert_eq!(list(0).unwrap(), all);
+        assert_eq!(list(1).unwrap(), [0; 8], "there are no well known logical units");
+        assert_eq!(list(2).unwrap(), all);
+        assert_eq!(list(3), Err(Sense::invalid_field(2)));
+    }
+}

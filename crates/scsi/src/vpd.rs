@@ -123,4 +123,36 @@ mod tests {
         }
         assert_eq!((at, count), (out.len(), 5));
     }
+
+    #[test]
+    fn golden_bytes_of_the_pages() {
+        let data = |code| {
+            let mut out = Vec::new();
+            page(&example(), code, &mut out);
+            out
+        };
+        assert_eq!(data(0x00), [0, 0, 0, 7, 0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+        assert_eq!(data(0x80), b"\0\x80\0\x06abc123");
+        assert_eq!(data(0x86)[..6], [0, 0x86, 0, 60, 0, 0x01]);
+        let limits = data(0xb0);
+        assert_eq!(limits[..16], [0, 0xb0, 0, 60, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 8, 0], "64 MiB and 1 MiB");
+        assert_eq!(limits[16..], [0; 48]);
+        assert_eq!(data(0xb1)[..6], [0, 0xb1, 0, 60, 0, 1]);
+        assert_eq!(data(0xb2), [0, 0xb2, 0, 4, 0, 0, 0, 0]);
+
+        let names = data(0x83);
+        let naa = 0x3000_0000_0000_0000 | example().designator();
+        let expected = [
+            &[0, 0x83, 0, 120][..],
+            &[0x01, 0x03, 0, 8],
+            &naa.to_be_bytes(),
+            b"\x02\x01\0\x0eRNDTRIP abc123",
+            &[0x51, 0x94, 0, 4, 0, 0, 0, 1],
+            b"\x53\x98\0\x20iqn.2026-11.example:t,t,0x0001\0\0",
+            b"\x53\xa8\0\x18iqn.2026-11.example:t\0\0\0",
+        ]
+        .concat();
+        assert_eq!(names[4..], expected[4..]);
+        assert_eq!(usize::from(names[3]), names.len() - 4);
+    }
 }

@@ -54,7 +54,9 @@ pub trait Store: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
     /// The range is not inside the store.
-    #[error("{length} bytes at offset {offset} are outside the store of {size} bytes")]
+    #[error(
+        "{length} bytes at offset {offset} are outside the store of {size} bytes; ask for less, or make it larger"
+    )]
     OutOfRange {
         /// First byte asked for.
         offset: u64,
@@ -64,10 +66,10 @@ pub enum StoreError {
         size: u64,
     },
     /// Writing is not allowed.
-    #[error("the store is read only")]
+    #[error("the store is read only; open it without 'readonly' to write")]
     ReadOnly,
     /// There is no memory for more data.
-    #[error("no memory for {0} more bytes of a ram store")]
+    #[error("no memory for {0} more bytes of a ram store; free some, or serve a smaller disk")]
     NoMemory(usize),
 }
 

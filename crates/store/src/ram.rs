@@ -79,13 +79,16 @@ impl Store for Ram {
 
     #[inline]
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        let out_of_range = check_range(offset, data.len(), self.size_bytes);
-        out_of_range.clone()?;
+        check_range(offset, data.len(), self.size_bytes)?;
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
             let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
             let count = rest.len().min(CHUNK_BYTES - within);
-            let Some(chunk) = self.chunk_for_write(index) else { return out_of_range };
+            // Every chunk inside the size has its place. Were one missing, the data must not pass as written.
+            let Some(chunk) = self.chunk_for_write(index) else {
+                let (length, size) = (count as u64, self.size_bytes);
+                return Err(StoreError::OutOfRange { offset: at, length, size });
+            };
             let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
             let bytes = match chunk.as_mut() {
                 Some(bytes) => bytes,

@@ -60,6 +60,9 @@ pub enum SpecError {
     /// An option that does not exist, or a value that it cannot have.
     #[error("option '{0}' is not known; use readonly, bs=512 or bs=4k")]
     Option(String),
+    /// An option that was given before.
+    #[error("option '{0}' is given twice; say it once")]
+    Repeated(String),
 }
 
 impl FromStr for StoreSpec {
@@ -76,17 +79,25 @@ impl FromStr for StoreSpec {
             other => return Err(SpecError::Kind(other.to_owned())),
         };
         let size_bytes = parse_size(size_bytes)?;
-        let (mut read_only, mut block_bytes) = (false, BLOCK_BYTES_DEFAULT);
+        let (mut read_only, mut block_bytes) = (false, None);
         for option in parts {
             match option.split_once('=') {
+                // Which of two values was meant is not for us to guess.
+                None if option == "readonly" && read_only => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
+                Some(("bs", _)) if block_bytes.is_some() => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
                 None if option == "readonly" => read_only = true,
                 Some(("bs", value)) => match parse_size(value) {
-                    Ok(bytes @ (512 | 4096)) => block_bytes = bytes as u32,
+                    Ok(bytes @ (512 | 4096)) => block_bytes = Some(bytes as u32),
                     _ => return Err(SpecError::Option(option.to_owned())),
                 },
                 _ => return Err(SpecError::Option(option.to_owned())),
             }
         }
+        let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
         if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) || size_bytes > maximum {
             let allowed = format!(
                 "a multiple of {block_bytes} B, at least one, at most {maximum} B is possible for {kind}"
@@ -140,7 +151,21 @@ impl Store for ReadOnly {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn no_text_can_panic_and_what_is_read_is_a_whole_disk(
+            text in "(zero|ram|disk|)(:|)([0-9]{0,20}[kmgtpxKMGT]?(iB|B|)|.*)(,(readonly|bs=512|bs=4k|bs=4KiB|bs=|.*)){0,3}"
+        ) {
+            if let Ok(spec) = text.parse::<StoreSpec>() {
+                let size = spec.open().size_bytes();
+                prop_assert!(size > 0 && size.is_multiple_of(spec.block_bytes.into()));
+            }
+        }
+    }
 
     #[test]
     fn stores_are_read_as_written() {
@@ -170,6 +195,11 @@ mod tests {
             ("ram:2T", "at most"),
             ("ram:1G,fast", "'fast'"),
             ("ram:1G,bs=1k", "'bs=1k'"),
+            ("ram:1G,bs", "'bs'"),
+            ("ram:1G,", "''"),
+            ("ram:1G,readonly=1", "'readonly=1'"),
+            ("ram:1G,bs=512,bs=4k", "'bs=4k' is given twice"),
+            ("ram:1G,readonly,readonly", "'readonly' is given twice"),
         ] {
             let error = text.parse::<StoreSpec>().unwrap_err().to_string();
             assert!(error.contains(named), "{text}: {error}");

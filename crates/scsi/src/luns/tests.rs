@@ -90,6 +90,8 @@ fn answers_are_cut_to_their_allocation_length() {
         (&[0x03, 0, 0, 0, 0], 0),
         (&[0x1a, 0, 0x3f, 0, 7], 7),
         (&[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12], 12),
+        (&[0x5a, 0, 0x3f, 0, 0, 0, 0, 0, 9], 9),
+        (&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 17], 17),
     ] {
         let (planned, data) = plan(0, cdb);
         assert_eq!((planned, data.len()), (Plan::Data, length), "{cdb:x?}");
@@ -130,23 +132,182 @@ fn a_unit_attention_is_told_once_but_not_to_inquiry() {
     assert_eq!(run(&[0x00]), Plan::Status(status::GOOD));
 }
 
+#[test]
+fn request_sense_reports_a_unit_attention_and_clears_it() {
+    for (format, length, asc_at) in [(0, 18, 12), (1, 8, 2)] {
+        let mut nexus = Nexus::default();
+        nexus.raise(Lun(0), UnitAttention::PowerOn);
+        let mut run = |cdb: [u8; 6]| {
+            let (mut all, mut out) = ([0; 16], Vec::new());
+            all[..6].copy_from_slice(&cdb);
+            (luns().plan([0; 8], &all, &mut nexus, &mut out), out)
+        };
+        let (planned, data) = run([0x03, format, 0, 0, 252, 0]);
+        assert_eq!((planned, data.len(), data[asc_at]), (Plan::Data, length, 0x29));
+        assert_eq!(run([0x03, format, 0, 0, 252, 0]).1[asc_at], 0x00);
+        assert_eq!(run([0; 6]).0, Plan::Status(status::GOOD));
+    }
+}
+
+#[test]
+fn a_list_that_was_read_is_no_news_any_more() {
+    for (length, first_test) in [
+        (16, Plan::Status(status::GOOD)),
+        // A list that was refused told nothing.
+        (15, Plan::Check(UnitAttention::LunsChanged.sense())),
+    ] {
+        // Read at a number without a logical unit, as at any other.
+        for lun in [0, 9] {
+            let (mut nexus, mut out) = (Nexus::default(), Vec::new());
+            nexus.raise(Lun(3), UnitAttention::LunsChanged);
+            let mut cdb = [0; 16];
+            (cdb[0], cdb[9]) = (0xa0, length);
+            luns().plan([0, lun, 0, 0, 0, 0, 0, 0], &cdb, &mut nexus, &mut out);
+            assert_eq!(luns().plan(Lun(3).encode(), &[0; 16], &mut nexus, &mut out), first_test);
+        }
+    }
+}
+
+#[test]
+fn commands_without_data_check_their_range_and_their_fields() {
+    let (good, met) = (Plan::Status(status::GOOD), Plan::Status(status::CONDITION_MET));
+    let flush = Plan::Flush { lun: Lun(0) };
+    for (ten, sixteen, done) in [(0x2f, 0x8f, good), (0x34, 0x90, met), (0x35, 0x91, flush)] {
+        let out_of_range = Plan::Check(Sense::lba_out_of_range(2048));
+        assert_eq!(plan(0, &[ten, 0, 0, 0, 7, 255, 0, 0, 1]).0, done);
+        assert_eq!(plan(0, &[ten, 0, 0, 0, 8, 0, 0, 0, 0]).0, done, "nothing, at the end");
+        assert_eq!(plan(0, &[ten, 0, 0, 0, 7, 255, 0, 0, 2]).0, out_of_range);
+        assert_eq!(plan(0, &[sixteen, 0, 0, 0, 0, 0, 0, 0, 7, 255, 0, 0, 0, 1]).0, done);
+        assert_eq!(plan(0, &[sixteen, 0, 0, 0, 0, 0, 0, 0, 7, 255, 0, 0, 0, 2]).0, out_of_range);
+    }
+    assert_eq!(plan(0, &[0xaf, 0, 0, 0, 7, 255, 0, 0, 0, 1]).0, good);
+    assert_eq!(
+        plan(0, &[0x2f, 0x02, 0, 0, 0, 0, 0, 0, 1]).0,
+        Plan::Check(Sense::invalid_bit(1, 2)),
+        "BYTCHK"
+    );
+    assert_eq!(
+        plan(0, &[0x2f, 0x20, 0, 0, 0, 0, 0, 0, 1]).0,
+        Plan::Check(Sense::invalid_bit(1, 7)),
+        "VRPROTECT"
+    );
+    assert_eq!(plan(0, &[0x1b, 1, 0, 0, 1]).0, good, "IMMED, START");
+    assert_eq!(plan(0, &[0x1b, 0, 0, 0, 0]).0, flush, "stop");
+    assert_eq!(plan(0, &[0x1b, 0, 0, 0, 4]).0, good, "stop, NO_FLUSH");
+    assert_eq!(plan(0, &[0x1b, 0, 0, 0, 0x21]).0, Plan::Check(Sense::invalid_bit(4, 7)), "POWER CONDITION");
+    assert_eq!(plan(0, &[0x25, 0, 0, 0, 0, 1]).0, Plan::Check(Sense::invalid_field(2)), "an address, PMI 0");
+    assert_eq!(plan(0, &[0x9e, 0x11]).0, Plan::Check(Sense::invalid_bit(1, 4)), "SERVICE ACTION");
+    assert_eq!(
+        plan(9, &[0x12, 1, 0x83, 0, 255]).0,
+        Plan::Check(Sense::invalid_bit(1, 0)),
+        "a page of no disk"
+    );
+}
+
+#[test]
+fn naca_is_pointed_at_where_each_length_has_it() {
+    for (opcode, at) in [(0x00, 5), (0x28, 9), (0x5a, 9), (0xa8, 11), (0x88, 15)] {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[at]) = (opcode, 0x04);
+        assert_eq!(plan(0, &cdb).0, Plan::Check(Sense::invalid_bit(at as u16, 2)), "{opcode:x}");
+    }
+}
+
+#[test]
+fn one_command_moves_no_more_than_the_block_limits_page_allows() {
+    for block_bytes in [512, 4096] {
+        let disk = Disk { block_bytes, blocks: 1 << 40, ..example() };
+        let most = disk.transfer_blocks_max();
+        let luns = Luns(BTreeMap::from([(Lun(0), disk)]));
+        let run = |opcode: u8, blocks: u32| {
+            let mut cdb = [0; 16];
+            cdb[0] = opcode;
+            cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+            luns.plan([0; 8], &cdb, &mut Nexus::default(), &mut Vec::new())
+        };
+        assert!(matches!(run(0x88, most), Plan::Read { length_bytes: 0x400_0000, .. }));
+        assert!(matches!(run(0x8a, most), Plan::Write { length_bytes: 0x400_0000, .. }));
+        for opcode in [0x88, 0x8a, 0x8f] {
+            assert_eq!(run(opcode, most + 1), Plan::Check(Sense::INVALID_FIELD));
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_claims_more_bytes_than_there_are_addresses_ends_where_they_do() {
+    let disk = Disk { blocks: u64::MAX, block_bytes: 4096, ..example() };
+    let luns = Luns(BTreeMap::from([(Lun(0), disk)]));
+    let read_16 = |lba: u64, blocks: u32| {
+        let mut cdb = [0; 16];
+        cdb[0] = 0x88;
+        cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+        cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+        luns.plan([0; 8], &cdb, &mut Nexus::default(), &mut Vec::new())
+    };
+    let last = (1 << 52) - 1;
+    let Plan::Read { offset_bytes, .. } = read_16(last - 1, 1) else { panic!("the last block that fits") };
+    assert_eq!(offset_bytes, (last - 1) * 4096);
+    for (lba, blocks) in [(last, 1), (last - 1, 2), (last + 1, 1), (u64::MAX - 1, 1)] {
+        assert_eq!(read_16(lba, blocks), Plan::Check(Sense::lba_out_of_range(lba)), "{lba}");
+    }
+}
+
+/// The most that a command may answer with: its ALLOCATION LENGTH, or a length of its own.
+fn allocation(cdb: &Cdb) -> usize {
+    match cdb[0] {
+        0x03 | 0x1a => cdb[4].into(),
+        0x12 => be16(cdb, 3).into(),
+        0x5a => be16(cdb, 7).into(),
+        0x25 => 8,
+        0x9e => be32(cdb, 10) as usize,
+        0xa0 => be32(cdb, 6) as usize,
+        _ => 0,
+    }
+}
+
+const KNOWN: [u8; 24] = [
+    0x00, 0x03, 0x08, 0x0a, 0x12, 0x1a, 0x1b, 0x25, 0x28, 0x2a, 0x2f, 0x34, 0x35, 0x5a, 0x88, 0x8a, 0x8f,
+    0x90, 0x91, 0x9e, 0xa0, 0xa8, 0xaa, 0xaf,
+];
+
 proptest! {
     #[test]
-    fn no_command_can_panic_or_answer_outside_the_disk(cdb in prop::array::uniform16(any::<u8>()), known in 0_usize..24, lun in prop::array::uniform8(0_u8..4)) {
-        const KNOWN: [u8; 24] = [0, 3, 8, 0x0a, 0x12, 0x1a, 0x1b, 0x25, 0x28, 0x2a, 0x2f, 0x34, 0x35, 0x5a, 0x88, 0x8a, 0x8f, 0x90, 0x91, 0x9e, 0xa0, 0xa8, 0xaa, 0xaf];
+    fn no_command_can_panic_or_answer_outside_the_disk_or_its_allocation(
+        cdb in prop::array::uniform16(prop_oneof![Just(0), 0_u8..32, any::<u8>()]),
+        known in 0..KNOWN.len(),
+        lun in prop::array::uniform8(0_u8..4),
+        raised in any::<bool>(),
+        blocks in prop_oneof![0_u64..5000, any::<u64>()],
+        block_bytes in prop_oneof![Just(512), Just(4096), any::<u32>()],
+    ) {
+        let disk = Disk { blocks, block_bytes, ..example() };
+        let size = u128::from(blocks) * u128::from(block_bytes);
+        let luns = Luns(BTreeMap::from([(Lun(0), disk.clone()), (Lun(3), Disk { read_only: true, ..disk })]));
         for first in [cdb[0], KNOWN[known]] {
             let mut cdb = cdb;
             cdb[0] = first;
             for lun in [[0; 8], lun] {
-                let mut out = Vec::new();
-                match luns().plan(lun, &cdb, &mut Nexus::default(), &mut out) {
+                let mut nexus = Nexus::default();
+                if raised {
+                    nexus.raise(Lun(0), UnitAttention::CapacityChanged);
+                }
+                // What was there before belongs to somebody else.
+                let mut out = vec![0x55; 3];
+                let planned = luns.plan(lun, &cdb, &mut nexus, &mut out);
+                prop_assert_eq!(&out[..3], [0x55; 3]);
+                let data_bytes = out.len() - 3;
+                match planned {
                     Plan::Read { offset_bytes, length_bytes, .. } | Plan::Write { offset_bytes, length_bytes, .. } => {
-                        prop_assert!(offset_bytes + length_bytes <= 2048 * 512);
-                        prop_assert!(out.is_empty());
+                        prop_assert!(u128::from(offset_bytes) + u128::from(length_bytes) <= size);
+                        prop_assert!(length_bytes <= Disk::TRANSFER_BYTES_MAX.into());
+                        prop_assert_eq!(data_bytes, 0);
                     }
-                    Plan::Data => prop_assert!(out.len() <= 1024),
-                    Plan::Check(sense) => { prop_assert!(sense.encode().len() >= 8); prop_assert!(out.is_empty()); }
-                    Plan::Status(_) | Plan::Flush { .. } => prop_assert!(out.is_empty()),
+                    Plan::Data => prop_assert!(data_bytes <= allocation(&cdb)),
+                    Plan::Check(sense) => {
+                        prop_assert!((8..=32).contains(&sense.encode().len()));
+                        prop_assert_eq!(data_bytes, 0);
+                    }
+                    Plan::Status(_) | Plan::Flush { .. } => prop_assert_eq!(data_bytes, 0),
                 }
             }
         }
