@@ -15,6 +15,12 @@ use crate::session::{Capacity, Session};
 use crate::verify::{Ledger, Mismatch};
 use crate::workload::Workload;
 
+/// An operation this much older than twice the mean round trip is stuck, nanoseconds.
+const CALM_MARGIN_NS: u128 = 100_000;
+
+/// How long the beginning and the end of the measured time wait for stuck operations, nanoseconds.
+const CALM_PATIENCE_NS: u64 = 1_000_000_000;
+
 /// Most data of one read of what was written, bytes.
 const READ_BACK_BYTES: u32 = 256 << 10;
 
@@ -62,6 +68,9 @@ pub(super) struct Loop<'a> {
     first_error: Option<String>,
     verified: u64,
     mismatched: u64,
+    /// Operations that have ended, ramp included, and their round trips together.
+    ended: u64,
+    ended_ns: u128,
     window_ns: (u64, u64),
     cpu_ns: (u64, u64),
     laps: Vec<Lap>,
@@ -118,6 +127,8 @@ impl<'a> Loop<'a> {
             first_error: None,
             verified: 0,
             mismatched: 0,
+            ended: 0,
+            ended_ns: 0,
             window_ns: (0, 0),
             cpu_ns: (0, 0),
             laps: Vec::new(),
@@ -140,7 +151,7 @@ impl<'a> Loop<'a> {
         session.flush()?;
         loop {
             let now = (self.now)();
-            if !begun && now >= begin_at {
+            if !begun && now >= begin_at && (self.is_calm(now) || now >= begin_at + CALM_PATIENCE_NS) {
                 begun = true;
                 if let Some(observe) = observe {
                     observe(Phase::Begin);
@@ -149,7 +160,8 @@ impl<'a> Loop<'a> {
                 end_at = self.window_ns.0 + self.spec.runtime.as_nanos() as u64;
                 self.cpu_ns.0 = clock::thread_cpu_ns();
             }
-            if begun && (now >= end_at || stop()) {
+            let over = now >= end_at && (self.is_calm(now) || now >= end_at + CALM_PATIENCE_NS);
+            if begun && (over || stop()) {
                 break;
             }
             session.receive()?;
@@ -165,6 +177,15 @@ impl<'a> Loop<'a> {
             self.drain(session, false, false)?;
         }
         Ok(())
+    }
+
+    /// Whether no operation in flight is much older than operations become. The measured time begins and ends
+    /// at such moments: an operation that is stuck (a lost packet's time-out, say) as the time ends would be
+    /// missing in the mean round trip but not in the throughput, and QD = IOPS * RTT would not come out.
+    fn is_calm(&self, now: u64) -> bool {
+        let oldest = self.slots.iter().map(|slot| slot.start_ns).min().unwrap_or(now);
+        let mean = self.ended_ns / u128::from(self.ended.max(1));
+        u128::from(now.saturating_sub(oldest)) <= 2 * mean + CALM_MARGIN_NS
     }
 
     /// Takes all events that have come; with `go_on` each completion issues its successor.
@@ -237,9 +258,12 @@ impl<'a> Loop<'a> {
                 self.mismatched += u64::from(slot.damaged);
             }
         }
+        let round_trip_ns = at_ns.saturating_sub(slot.start_ns);
+        self.ended += 1;
+        self.ended_ns += u128::from(round_trip_ns);
         if counted {
             self.operations += 1;
-            self.latency.record(at_ns.saturating_sub(slot.start_ns));
+            self.latency.record(round_trip_ns);
         }
         if self.laps.len() < self.spec.record_laps {
             self.laps.push(Lap {
