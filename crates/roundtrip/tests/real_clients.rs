@@ -115,6 +115,7 @@ fn the_libiscsi_suite_finds_nothing_wrong_with_what_is_offered() {
         "iSCSI",
         "SCSI.Inquiry",
         "SCSI.Mandatory",
+        "SCSI.ModeSense6",
         "SCSI.Prefetch10",
         "SCSI.Prefetch16",
         "SCSI.Read6",

@@ -138,14 +138,11 @@ impl Sense {
         data
     }
 
-    /// What accompanies CHECK CONDITION: fixed format (D_SENSE is 0), or descriptor format where the address
-    /// would not fit.
+    /// What accompanies CHECK CONDITION: fixed format, for the control page says so (D_SENSE is 0). An address
+    /// that does not fit leaves VALID at 0.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        match self.information {
-            Some(lba) if u32::try_from(lba).is_err() => self.descriptor(),
-            _ => self.fixed().to_vec(),
-        }
+        self.fixed().to_vec()
     }
 }
 
@@ -158,7 +155,8 @@ mod tests {
         let sense = Sense::lba_out_of_range(0x1234);
         assert_eq!(sense.fixed(), [0xf0, 0, 5, 0, 0, 0x12, 0x34, 10, 0, 0, 0, 0, 0x21, 0, 0, 0, 0, 0]);
         let far = Sense::lba_out_of_range(1 << 32);
-        assert_eq!(far.encode(), [0x72, 5, 0x21, 0, 0, 0, 0, 12, 0, 10, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(far.descriptor(), [0x72, 5, 0x21, 0, 0, 0, 0, 12, 0, 10, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+        assert_eq!((far.encode()[0], far.encode().len()), (0x70, 18), "no room for the address, so no VALID");
         assert_eq!(Sense::invalid_bit(1, 5).fixed()[15..], [0xcd, 0, 1]);
         assert_eq!(Sense::invalid_field(2).descriptor()[8..], [2, 6, 0, 0, 0xc0, 0, 2, 0]);
     }
