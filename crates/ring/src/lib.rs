@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bound;
+pub mod known;
 pub mod known_zero;
 pub mod model;
 pub mod op;
@@ -20,6 +21,7 @@ pub mod units;
 pub mod wire;
 
 pub use bound::Bound;
+pub use known::Known;
 pub use op::{Op, OpKind, Stamp};
 pub use sighting::{Hole, HoleReason, Lap, Sighting};
 pub use split::{Split, StartLatencies};

@@ -4,11 +4,15 @@
 //! runs on; stages of one resource (a CPU, a direction of the wire) run serially. The paper's four- and
 //! eight-stage rings are lists of this kind.
 
+pub mod calibrate;
+mod events;
+pub mod exact;
 pub mod file;
 pub mod mva;
 pub mod nagle;
 pub mod preset;
-pub mod recursion;
+mod recursion;
+pub mod setup;
 pub mod transfer;
 pub mod what_if;
 
@@ -16,6 +20,17 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::bound::knee;
+
+/// What a file or a preset describes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Model {
+    /// Requests and responses round a ring.
+    Ring(Box<setup::Setup>),
+    /// A bulk copy.
+    Copy(transfer::CopyModel),
+    /// A request in two segments.
+    Post(transfer::Post),
+}
 
 /// Longest service time or latency that is believed, microseconds: ten minutes.
 pub const TIME_US_MAX: f64 = 6e8;
@@ -39,19 +54,43 @@ pub struct Stage {
     /// than that passes at once. Its service time limits the rate and is no part of an undisturbed way.
     #[serde(default)]
     pub paced: bool,
+    /// Runs at interrupt level: it goes before the other stages of its resource and preempts them.
+    #[serde(default)]
+    pub interrupt: bool,
+    /// How well the service time is known, either way, microseconds; 0 for what was given and not measured.
+    #[serde(default)]
+    pub service_within_us: f64,
+    /// The same of the start latency.
+    #[serde(default)]
+    pub latency_within_us: f64,
 }
 
 impl Stage {
     /// A stage on a resource of its own.
     #[must_use]
     pub fn own(name: &str, service_us: f64, start_latency_us: f64) -> Self {
-        Self { name: name.to_owned(), service_us, start_latency_us, resource: name.to_owned(), paced: false }
+        Self {
+            name: name.to_owned(),
+            service_us,
+            start_latency_us,
+            resource: name.to_owned(),
+            paced: false,
+            interrupt: false,
+            service_within_us: 0.0,
+            latency_within_us: 0.0,
+        }
     }
 
     /// A pacer on a resource of its own.
     #[must_use]
     pub fn pacer(name: &str, spacing_us: f64) -> Self {
         Self { paced: true, ..Self::own(name, spacing_us, 0.0) }
+    }
+
+    /// The same, its times known this well, microseconds.
+    #[must_use]
+    pub fn known_within(self, service_us: f64, latency_us: f64) -> Self {
+        Self { service_within_us: service_us, latency_within_us: latency_us, ..self }
     }
 
     /// How long an undisturbed operation is in it, start latency aside, microseconds.
@@ -105,7 +144,7 @@ pub struct Load {
 /// Throughput that no start phase can fall below or exceed, operations per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Band {
-    /// min(QD / sum(P + L), 1 / max P).
+    /// min(QD / sum(P + L), 1 / max P); where a shared resource's order is not determined, 1 / sum(P + L).
     pub low: f64,
     /// min(QD / sum P, 1 / max P).
     pub high: f64,
@@ -134,6 +173,24 @@ impl Ring {
             return Err(ModelError::new("service", 0, "at least one stage must take time"));
         }
         Ok(Self { stages })
+    }
+
+    /// The ring with every time at its upper (`1.0`) or lower (`-1.0`) end of what is known.
+    #[must_use]
+    pub fn at_the_edge(&self, sign: f64) -> Ring {
+        let edge = |value: f64, within: f64| (value + sign * within).max(0.0);
+        let stages = self.stages.iter().map(|s| Stage {
+            service_us: edge(s.service_us, s.service_within_us),
+            start_latency_us: edge(s.start_latency_us, s.latency_within_us),
+            ..s.clone()
+        });
+        Ring { stages: stages.collect() }
+    }
+
+    /// Whether any of its times is a measured one with an uncertainty.
+    #[must_use]
+    pub fn is_uncertain(&self) -> bool {
+        self.stages.iter().any(|s| s.service_within_us > 0.0 || s.latency_within_us > 0.0)
     }
 
     /// The stages, in flow order.
@@ -215,15 +272,22 @@ impl Ring {
 
     /// The guaranteed band of throughput at a queue depth.
     ///
+    /// Where stages that share a resource cannot be merged, or one interrupts another, work that is put off can
+    /// starve the rest of the ring: then no more is guaranteed than that something always moves.
+    ///
     /// # Errors
     /// When the queue depth is not possible.
     pub fn band(&self, queue_depth: u32) -> Result<Band, ModelError> {
         check_queue_depth(queue_depth)?;
         let (depth, limit) = (f64::from(queue_depth) * 1e6, self.iops_max());
-        Ok(Band {
-            low: (depth / self.rtt_alone_us()).min(limit),
-            high: (depth / self.rtt_min_us()).min(limit),
-        })
+        let orderly = self.merged().is_some() && !self.stages.iter().any(|s| s.interrupt);
+        let low = if orderly {
+            (depth / self.rtt_alone_us()).min(limit)
+        } else {
+            let spacing: f64 = self.stages.iter().filter(|s| s.paced).map(|s| s.service_us).sum();
+            1e6 / (self.rtt_alone_us() + spacing)
+        };
+        Ok(Band { low: low.min(limit), high: (depth / self.rtt_min_us()).min(limit) })
     }
 
     /// How busy each resource is at a throughput, 0 to 1.
@@ -246,7 +310,7 @@ impl Ring {
         let mut stages: Vec<Stage> = Vec::new();
         for stage in &self.stages {
             match stages.last_mut() {
-                Some(last) if last.resource == stage.resource && last.paced == stage.paced => {
+                Some(last) if last.resource == stage.resource && !last.paced && !stage.paced => {
                     merge(last, stage);
                 }
                 _ => stages.push(stage.clone()),
@@ -268,6 +332,9 @@ fn merge(into: &mut Stage, stage: &Stage) {
     into.name = format!("{}+{}", into.name, stage.name);
     into.service_us += stage.service_us;
     into.start_latency_us += stage.start_latency_us;
+    into.interrupt |= stage.interrupt;
+    into.service_within_us = into.service_within_us.hypot(stage.service_within_us);
+    into.latency_within_us = into.latency_within_us.hypot(stage.latency_within_us);
 }
 
 pub(crate) fn check_queue_depth(queue_depth: u32) -> Result<(), ModelError> {

@@ -24,6 +24,82 @@ pub struct Wire {
     pub mac_bytes: u32,
 }
 
+/// What a wire's sizes follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Bits per second, each way.
+    pub bits_per_second: u64,
+    /// Largest IP packet, bytes.
+    pub mtu_bytes: u32,
+    /// IPv6: a header of 40 bytes and not of 20.
+    pub ipv6: bool,
+    /// TCP timestamps: 12 bytes in every packet.
+    pub timestamps: bool,
+    /// An 802.1Q tag: 4 bytes in every frame.
+    pub vlan: bool,
+}
+
+impl Link {
+    /// The paper's: IPv4 with timestamps, untagged.
+    #[must_use]
+    pub const fn ethernet(bits_per_second: u64, mtu_bytes: u32) -> Self {
+        Self { bits_per_second, mtu_bytes, ipv6: false, timestamps: true, vlan: false }
+    }
+
+    /// The sizes that follow.
+    #[must_use]
+    pub fn wire(&self) -> Wire {
+        let ip = if self.ipv6 { 40 } else { 20 };
+        let tcp = if self.timestamps { 32 } else { 20 };
+        Wire {
+            bits_per_second: self.bits_per_second,
+            mtu_bytes: self.mtu_bytes,
+            tcpip_bytes: ip + tcp,
+            mac_bytes: ETHERNET_BYTES + if self.vlan { 4 } else { 0 },
+        }
+    }
+}
+
+/// The messages of an iSCSI operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Messages {
+    /// Data of one operation, bytes.
+    pub block_bytes: u64,
+    /// The data goes with the request (immediate data), not with the response.
+    pub write: bool,
+    /// CRC32C over each header: 4 bytes.
+    pub header_digest: bool,
+    /// CRC32C over the data: 4 bytes where there is data.
+    pub data_digest: bool,
+}
+
+impl Messages {
+    /// Reads of this size, without digests.
+    #[must_use]
+    pub const fn read(block_bytes: u64) -> Self {
+        Self { block_bytes, write: false, header_digest: false, data_digest: false }
+    }
+
+    fn message(&self, data: bool) -> u64 {
+        let header = u64::from(ISCSI_HEADER_BYTES) + if self.header_digest { 4 } else { 0 };
+        // Data is padded to words (RFC 7143 11.2).
+        let body = self.block_bytes.next_multiple_of(4) + if self.data_digest { 4 } else { 0 };
+        if data { header + body } else { header }
+    }
+
+    /// Bytes of the request.
+    #[must_use]
+    pub fn request_bytes(&self) -> u64 {
+        self.message(self.write)
+    }
+
+    /// Bytes of the response.
+    #[must_use]
+    pub fn response_bytes(&self) -> u64 {
+        self.message(!self.write)
+    }
+}
+
 impl Wire {
     /// IPv4 with TCP timestamps on untagged Ethernet: the paper's wire.
     #[must_use]
@@ -127,6 +203,23 @@ mod tests {
         assert_eq!(wire.own_packets(1448), 1);
         assert_eq!(wire.own_packets(1449), 2);
         close(wire.own_packets_us(1449) - wire.own_packets_us(1448), 91.0 * 0.008, 1e-9);
+    }
+
+    #[test]
+    fn other_headers_cost_their_bytes() {
+        let link = Link::ethernet(GIGABIT, 1500);
+        assert_eq!(link.wire(), Wire::ethernet(GIGABIT, 1500));
+        let six = Link { ipv6: true, ..link }.wire();
+        assert_eq!((six.tcpip_bytes, six.payload_bytes()), (72, 1428));
+        assert_eq!(Link { timestamps: false, ..link }.wire().payload_bytes(), 1460, "errata: 1460, not 1640");
+        assert_eq!(Link { vlan: true, ..link }.wire().mac_bytes, 42);
+        // A 4096-byte read with both digests over tagged IPv6 at MTU 1500: 4152 B in three packets.
+        let all = Link { ipv6: true, vlan: true, ..link }.wire();
+        let messages = Messages { header_digest: true, data_digest: true, ..Messages::read(4096) };
+        assert_eq!((messages.request_bytes(), messages.response_bytes()), (52, 4152));
+        close(all.own_packets_us(4152), (4152.0 + 3.0 * (72.0 + 42.0)) * 0.008, 1e-9);
+        let write = Messages { write: true, ..Messages::read(510) };
+        assert_eq!((write.request_bytes(), write.response_bytes()), (560, 48));
     }
 
     #[test]

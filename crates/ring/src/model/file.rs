@@ -1,12 +1,19 @@
-//! Rings as people write them: TOML with units.
+//! Models as people write them: TOML with units.
+//!
+//! Three kinds: `[[stage]]` or `[saturated]` with `[depth-one]` make a ring; `[copy]` a bulk copy; `[post]` a
+//! request in two segments.
 
 use serde::Deserialize;
 
-use super::recursion::{Coalescing, Extras, Slow};
-use super::what_if::Setup;
-use super::{ModelError, Ring, Stage, check_queue_depth};
-use crate::units::{UnitError, parse_bit_rate, parse_size, parse_time_ns};
-use crate::wire::Wire;
+use super::calibrate::{DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate};
+use super::exact::Extras;
+use super::setup::{Nagle, Setup};
+use super::transfer::{CopyModel, Measured, Post};
+use super::what_if::{parse_coalescing, parse_digests, parse_ip, parse_mtu, parse_slow, time_us};
+use super::{Model, ModelError, Ring, Stage, check_queue_depth};
+use crate::known::Known;
+use crate::units::{UnitError, parse_bit_rate, parse_size};
+use crate::wire::{Link, Messages};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -17,30 +24,40 @@ struct File {
     wire: WireTable,
     #[serde(default)]
     stage: Vec<StageTable>,
+    saturated: Option<SaturatedTable>,
+    depth_one: Option<DepthOneTable>,
+    copy: Option<CopyTable>,
+    post: Option<PostTable>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct RingTable {
     block_size: String,
+    operation: String,
     queue_depth: u32,
+    sessions: u32,
+    nagle: bool,
+    sends: u32,
+    ack_delay: String,
     think: String,
     coalescing: String,
-    coalescing_packets: u32,
-    slow_every: u32,
-    slow_extra: String,
+    slow: String,
 }
 
 impl Default for RingTable {
     fn default() -> Self {
         Self {
             block_size: "512".into(),
+            operation: "read".into(),
             queue_depth: 1,
+            sessions: 1,
+            nagle: false,
+            sends: 1,
+            ack_delay: "40ms".into(),
             think: "0us".into(),
-            coalescing: "0us".into(),
-            coalescing_packets: 64,
-            slow_every: 0,
-            slow_extra: "0us".into(),
+            coalescing: "off".into(),
+            slow: "off".into(),
         }
     }
 }
@@ -50,13 +67,24 @@ impl Default for RingTable {
 struct WireTable {
     bandwidth: String,
     mtu: u32,
-    tcpip: u32,
-    mac: u32,
+    ip: u32,
+    timestamps: bool,
+    vlan: bool,
+    digests: String,
+    paced: bool,
 }
 
 impl Default for WireTable {
     fn default() -> Self {
-        Self { bandwidth: "1gbit".into(), mtu: 9000, tcpip: 52, mac: 38 }
+        Self {
+            bandwidth: "1gbit".into(),
+            mtu: 9000,
+            ip: 4,
+            timestamps: true,
+            vlan: false,
+            digests: "none".into(),
+            paced: false,
+        }
     }
 }
 
@@ -69,73 +97,279 @@ struct StageTable {
     resource: Option<String>,
     #[serde(default)]
     paced: bool,
+    #[serde(default)]
+    interrupt: bool,
 }
 
-/// Reads a ring. W1 and W2 need no service time: it follows from the wire.
+/// CPU shares (`52%`) with the IOPS at which they were read, or times per operation (`8.3us`).
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct SaturatedTable {
+    iops: Option<String>,
+    server_thread: String,
+    server_softirq: Option<String>,
+    server_transmit: Option<String>,
+    client_thread: String,
+    client_softirq: Option<String>,
+    client_transmit: Option<String>,
+    #[serde(default)]
+    cpus: Cpus,
+}
+
+#[derive(Deserialize, Default, Clone, Copy)]
+#[serde(rename_all = "kebab-case")]
+enum Cpus {
+    /// Softirq and thread of a side on one CPU.
+    #[default]
+    Shared,
+    /// Each on its own.
+    Own,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct DepthOneTable {
+    rtt: String,
+    #[serde(rename = "c2-c1")]
+    outside_client: String,
+    #[serde(rename = "s2-s1")]
+    server: String,
+    /// Only where both sides share a clock.
+    #[serde(rename = "s1-c1")]
+    request_path: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct CopyTable {
+    unit: String,
+    measured: Vec<MeasuredTable>,
+    #[serde(default)]
+    predict: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct MeasuredTable {
+    unit: String,
+    megabytes_per_second: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct PostTable {
+    rest: String,
+    gap: String,
+    ack_delay: String,
+}
+
+/// Reads a model. W1 and W2 need no service time: it follows from the wire.
 ///
 /// # Errors
 /// When the text is no TOML of this form, or a value is impossible; the key is named.
-pub fn read(text: &str) -> Result<Setup, ModelError> {
+pub fn read(text: &str) -> Result<Model, ModelError> {
     let file: File = toml::from_str(text)
         .map_err(|e| ModelError::new("file", e.message(), "see `roundtrip model --help` for the form"))?;
-    let us = |key: String, text: &str| -> Result<f64, ModelError> {
-        Ok(parse_time_ns(text).map_err(|e| wrong(key, &e))? as f64 / 1000.0)
-    };
-    let w = &file.wire;
-    let wire = Wire {
-        bits_per_second: parse_bit_rate(&w.bandwidth).map_err(|e| wrong("wire.bandwidth", &e))?,
-        mtu_bytes: w.mtu,
-        tcpip_bytes: w.tcpip,
-        mac_bytes: w.mac,
-    };
-    if w.mtu > 65_535 || w.mtu <= w.tcpip {
+    let kinds = [
+        !file.stage.is_empty(),
+        file.saturated.is_some() || file.depth_one.is_some(),
+        file.copy.is_some(),
+        file.post.is_some(),
+    ];
+    if kinds.into_iter().filter(|k| *k).count() != 1 {
         return Err(ModelError::new(
-            "wire.mtu",
-            w.mtu,
-            "more than the headers and at most 65535 bytes is possible",
+            "file",
+            "none of them, or several",
+            "write [[stage]], or [saturated] with [depth-one], or [copy], or [post]",
         ));
     }
+    if let Some(copy) = &file.copy {
+        return read_copy(copy).map(Model::Copy);
+    }
+    if let Some(p) = &file.post {
+        return Ok(Model::Post(Post {
+            rest_us: time_us("post.rest", &p.rest)?,
+            gap_us: time_us("post.gap", &p.gap)?,
+            ack_delay_us: time_us("post.ack-delay", &p.ack_delay)?,
+        }));
+    }
+    let (link, messages) = read_wire(&file)?;
+    let ring = match (&file.saturated, &file.depth_one) {
+        (Some(saturated), Some(depth_one)) => {
+            calibrated(saturated, depth_one, link, messages, file.wire.paced)?
+        }
+        (None, None) => Ring::new(read_stages(&file.stage, link, messages)?)?,
+        (Some(_), None) => {
+            return Err(ModelError::new(
+                "depth-one",
+                "nothing",
+                "latencies come from a run at queue depth 1",
+            ));
+        }
+        (None, Some(_)) => {
+            return Err(ModelError::new("saturated", "nothing", "service times come from a saturated run"));
+        }
+    };
+    let r = &file.ring;
+    check_queue_depth(r.queue_depth)?;
+    if r.sessions == 0 {
+        return Err(ModelError::new("ring.sessions", 0, "1 or more sessions are possible"));
+    }
+    if !(1..=2).contains(&r.sends) {
+        return Err(ModelError::new(
+            "ring.sends",
+            r.sends,
+            "1 (a response in one send) or 2 (header and data apart) is possible",
+        ));
+    }
+    let ack_delay_us = time_us("ring.ack-delay", &r.ack_delay)?;
+    Ok(Model::Ring(Box::new(Setup {
+        nagle: r.nagle.then_some(Nagle { sends: r.sends, ack_delay_us }),
+        queue_depth: r.queue_depth,
+        sessions: r.sessions,
+        extras: Extras {
+            think_us: time_us("ring.think", &r.think)?,
+            coalescing: parse_coalescing("ring.coalescing", &r.coalescing)?,
+            slow: parse_slow("ring.slow", &r.slow)?,
+        },
+        ..Setup::new(ring, link, messages)
+    })))
+}
+
+fn read_wire(file: &File) -> Result<(Link, Messages), ModelError> {
+    let w = &file.wire;
+    let link = Link {
+        bits_per_second: parse_bit_rate(&w.bandwidth).map_err(|e| wrong("wire.bandwidth", &e))?,
+        mtu_bytes: parse_mtu("wire.mtu", &w.mtu.to_string())?,
+        ipv6: parse_ip("wire.ip", &w.ip.to_string())?,
+        timestamps: w.timestamps,
+        vlan: w.vlan,
+    };
+    if link.mtu_bytes <= link.wire().tcpip_bytes {
+        return Err(ModelError::new("wire.mtu", w.mtu, "more than the headers is possible"));
+    }
+    let (header_digest, data_digest) = parse_digests("wire.digests", &w.digests)?;
     let block_bytes = parse_size(&file.ring.block_size).map_err(|e| wrong("ring.block-size", &e))?;
     if block_bytes == 0 || block_bytes > 1 << 30 {
         return Err(ModelError::new("ring.block-size", block_bytes, "1 byte to 1G is possible"));
     }
-    check_queue_depth(file.ring.queue_depth)?;
-    let stages = file
-        .stage
-        .iter()
-        .map(|s| {
-            let service_us = match (&s.service, s.name.as_str()) {
-                (Some(text), _) => us(format!("{}.service", s.name), text)?,
-                (None, "W1") => wire.own_packets_us(48),
-                (None, "W2") => wire.own_packets_us(block_bytes + 48),
-                (None, name) => {
-                    return Err(ModelError::new(
-                        format!("{name}.service"),
-                        "nothing",
-                        "only W1 and W2 follow from the wire",
-                    ));
-                }
-            };
-            let start_latency_us = us(format!("{}.latency", s.name), s.latency.as_deref().unwrap_or("0us"))?;
-            let resource = s.resource.clone().unwrap_or_else(|| s.name.clone());
-            Ok(Stage { name: s.name.clone(), service_us, start_latency_us, resource, paced: s.paced })
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    if stages.is_empty() {
-        return Err(ModelError::new("stage", "none", "write at least one [[stage]]"));
-    }
-    let extras = Extras {
-        think_us: us("ring.think".into(), &file.ring.think)?,
-        coalescing: Coalescing {
-            hold_us: us("ring.coalescing".into(), &file.ring.coalescing)?,
-            packets: file.ring.coalescing_packets,
-        },
-        slow: Slow {
-            every: file.ring.slow_every,
-            extra_us: us("ring.slow-extra".into(), &file.ring.slow_extra)?,
-        },
+    let write = match file.ring.operation.as_str() {
+        "read" => false,
+        "write" => true,
+        other => return Err(ModelError::new("ring.operation", other, "read or write is possible")),
     };
-    Ok(Setup { ring: Ring::new(stages)?, wire, block_bytes, queue_depth: file.ring.queue_depth, extras })
+    Ok((link, Messages { block_bytes, write, header_digest, data_digest }))
+}
+
+fn read_stages(tables: &[StageTable], link: Link, messages: Messages) -> Result<Vec<Stage>, ModelError> {
+    let time = |key: String, text: &str| -> Result<Known, ModelError> {
+        // A parameter is exact unless it says otherwise.
+        let exact = !text.contains("+-") && !text.contains('±');
+        let known = Known::parse_time_us(text).map_err(|e| wrong(key, &e))?;
+        Ok(if exact { Known::exactly(known.value) } else { known })
+    };
+    let read = |s: &StageTable| {
+        let service = match (&s.service, s.name.as_str()) {
+            (Some(text), _) => time(format!("{}.service", s.name), text)?,
+            (None, "W1") => Known::exactly(link.wire().own_packets_us(messages.request_bytes())),
+            (None, "W2") => Known::exactly(link.wire().own_packets_us(messages.response_bytes())),
+            (None, name) => {
+                let key = format!("{name}.service");
+                return Err(ModelError::new(key, "nothing", "only W1 and W2 follow from the wire"));
+            }
+        };
+        let latency = time(format!("{}.latency", s.name), s.latency.as_deref().unwrap_or("0us"))?;
+        Ok(Stage {
+            resource: s.resource.clone().unwrap_or_else(|| s.name.clone()),
+            paced: s.paced,
+            interrupt: s.interrupt,
+            ..Stage::own(&s.name, service.value, latency.value)
+                .known_within(service.plus_minus, latency.plus_minus)
+        })
+    };
+    tables.iter().map(read).collect()
+}
+
+fn calibrated(
+    saturated: &SaturatedTable,
+    depth_one: &DepthOneTable,
+    link: Link,
+    messages: Messages,
+    paced: bool,
+) -> Result<Ring, ModelError> {
+    let iops = match &saturated.iops {
+        Some(text) => Some(Known::parse_number(text).map_err(|e| wrong("saturated.iops", &e))?),
+        None => None,
+    };
+    let work = |name: &str, text: Option<&str>| -> Result<Option<Known>, ModelError> {
+        let Some(text) = text else { return Ok(None) };
+        let key = format!("saturated.{name}");
+        if !text.contains('%') {
+            return Known::parse_time_us(text).map(Some).map_err(|e| wrong(key, &e));
+        }
+        let iops = iops.filter(|k| k.value > 0.0).ok_or_else(|| {
+            ModelError::new(
+                "saturated.iops",
+                "nothing",
+                "a share of a CPU needs the IOPS at which it was read",
+            )
+        })?;
+        let share = Known::parse_number(text).map_err(|e| wrong(key, &e))?;
+        Ok(Some(share / iops * 1e6))
+    };
+    let side = |names: [&str; 3], softirq: &Option<String>, thread: &String, transmit: &Option<String>| {
+        Ok::<_, ModelError>(SideWork {
+            softirq: work(names[0], softirq.as_deref())?.unwrap_or_default(),
+            thread: work(names[1], Some(thread))?.unwrap_or_default(),
+            transmit: work(names[2], transmit.as_deref())?,
+        })
+    };
+    let s = saturated;
+    let server = ["server-softirq", "server-thread", "server-transmit"];
+    let client = ["client-softirq", "client-thread", "client-transmit"];
+    let saturated = Saturated {
+        server: side(server, &s.server_softirq, &s.server_thread, &s.server_transmit)?,
+        client: side(client, &s.client_softirq, &s.client_thread, &s.client_transmit)?,
+    };
+    let time = |name: &str, text: &str| {
+        Known::parse_time_us(text).map_err(|e| wrong(format!("depth-one.{name}"), &e))
+    };
+    let one = DepthOne {
+        rtt: time("rtt", &depth_one.rtt)?,
+        outside_client: time("c2-c1", &depth_one.outside_client)?,
+        server: time("s2-s1", &depth_one.server)?,
+        request_path: depth_one.request_path.as_deref().map(|t| time("s1-c1", t)).transpose()?,
+    };
+    let wire = link.wire();
+    let times = WireTimes {
+        w1_us: wire.own_packets_us(messages.request_bytes()),
+        w2_us: wire.own_packets_us(messages.response_bytes()),
+        paced,
+    };
+    let apart = s.server_softirq.is_some() || s.client_softirq.is_some();
+    let placement = match s.cpus {
+        Cpus::Own => Placement::OwnCpus,
+        Cpus::Shared if apart => Placement::Interrupts,
+        Cpus::Shared => Placement::OneStage,
+    };
+    Ok(calibrate(&saturated, &one, &times, placement)?.ring)
+}
+
+fn read_copy(copy: &CopyTable) -> Result<CopyModel, ModelError> {
+    let bytes = |key: &str, text: &str| -> Result<f64, ModelError> {
+        Ok(parse_size(text).map_err(|e| wrong(key, &e))? as f64)
+    };
+    let [a, b] = copy.measured.as_slice() else {
+        return Err(ModelError::new("copy.measured", copy.measured.len(), "two measurements are needed"));
+    };
+    let measured = |m: &MeasuredTable| {
+        Ok::<_, ModelError>(Measured {
+            unit_bytes: bytes("copy.measured.unit", &m.unit)?,
+            bytes_per_second: m.megabytes_per_second * 1e6,
+        })
+    };
+    let asked = copy.predict.iter().map(|t| bytes("copy.predict", t)).collect::<Result<Vec<_>, _>>()?;
+    CopyModel::new(&copy.unit, [measured(a)?, measured(b)?], &asked)
 }
 
 fn wrong(key: impl Into<String>, error: &UnitError) -> ModelError {
@@ -169,28 +403,98 @@ mod tests {
         latency = "23.7us"
     "#;
 
+    /// As the paper's author read them from top(1) and from packet stamps.
+    const TABLES: &str = r#"
+        [saturated]
+        iops = "63000+-500"
+        server-thread = "100%"
+        client-thread = "54%"
+        [depth-one]
+        rtt = "275.7us"
+        c2-c1 = "243.4us"
+        s2-s1 = "32.6us"
+    "#;
+
+    fn ring(text: &str) -> Result<Setup, ModelError> {
+        match read(text)? {
+            Model::Ring(setup) => Ok(*setup),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn a_file_gives_the_published_run() {
-        let setup = read(GOOD).unwrap();
+        let setup = ring(GOOD).unwrap();
         assert_eq!(setup.queue_depth, 4);
         assert!((setup.ring.rtt_alone_us() - 275.7).abs() < 0.06, "{}", setup.ring.rtt_alone_us());
+        assert!(!setup.ring.is_uncertain());
+    }
+
+    #[test]
+    fn tables_typed_by_hand_give_times_with_their_uncertainty() {
+        let setup = ring(TABLES).unwrap();
+        let server = &setup.ring.stages()[1];
+        let of = |value, within| Known::within(value, within).to_string();
+        // 100 % / 63,000 IOPS; SL = 32.6 - 15.9 = 16.7.
+        assert_eq!(of(server.service_us, server.service_within_us), "15.9±0.1");
+        assert_eq!(of(server.start_latency_us - (105.4 - 1.104), 0.2), "16.7±0.2");
+        let outcome = setup.outcome(128).unwrap();
+        assert!(
+            (outcome.iops.value - 63_000.0).abs() < 10.0 && outcome.iops.plus_minus > 300.0,
+            "{outcome:?}"
+        );
+    }
+
+    #[test]
+    fn copies_and_posts_are_models_too() {
+        let copy = r#"
+            [copy]
+            unit = "socket buffer"
+            measured = [{ unit = "64k", megabytes-per-second = 48.30 }, { unit = "512k", megabytes-per-second = 57.37 }]
+            predict = ["1M"]
+        "#;
+        let Ok(Model::Copy(copy)) = read(copy) else { panic!() };
+        assert!((57.37e6..58.8e6).contains(&copy.predicted[0].bytes_per_second), "{copy:?}");
+        let post = "[post]\nrest = '46.8ms'\ngap = '2.2ms'\nack-delay = '163ms'";
+        let Ok(Model::Post(post)) = read(post) else { panic!() };
+        assert!((post.request_us(false) - 49_000.0).abs() < 1e-6);
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         for (from, to, named) in [
             ("mtu = 9000", "mtu = 40", "wire.mtu = 40"),
+            ("mtu = 9000", "mtu = 70\nip = 6", "wire.mtu = 70"),
+            ("mtu = 9000", "ip = 5", "wire.ip = 5"),
+            ("mtu = 9000", "digests = 'some'", "wire.digests"),
             ("1gbit", "0gbit", "wire.bandwidth"),
             ("\"512\"", "\"0\"", "ring.block-size = 0"),
             ("queue-depth = 4", "queue-depth = 0", "queue-depth = 0"),
+            ("queue-depth = 4", "sessions = 0", "ring.sessions = 0"),
+            ("queue-depth = 4", "sends = 7", "ring.sends = 7"),
+            ("queue-depth = 4", "operation = 'erase'", "ring.operation"),
+            ("queue-depth = 4", "slow = '3'", "ring.slow"),
             ("15.9us", "-1us", "SP.service"),
             ("service = \"8.6us\"", "colour = \"red\"", "colour"),
             ("service = \"8.6us\"", "", "CP.service = nothing"),
         ] {
-            let error = read(&GOOD.replace(from, to)).unwrap_err().to_string();
+            let error = ring(&GOOD.replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(named), "{named}: {error}");
         }
+        for (from, to, named) in [
+            ("iops = \"63000+-500\"", "", "saturated.iops"),
+            ("100%", "lots", "saturated.server-thread"),
+            ("100%", "900%", "not of one system"),
+            ("275.7us", "275.7", "depth-one.rtt"),
+            ("[depth-one]", "[depth-two]", "depth-two"),
+        ] {
+            let error = ring(&TABLES.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(named), "{named}: {error}");
+        }
+        let depth_one = TABLES.find("[depth-one]").unwrap();
+        assert!(ring(&TABLES[..depth_one]).unwrap_err().to_string().contains("depth-one = nothing"));
         assert!(read("").unwrap_err().to_string().contains("[[stage]]"));
         assert!(read("nonsense").is_err());
+        assert!(read(&format!("{GOOD}{TABLES}")).unwrap_err().to_string().contains("several"));
     }
 }

@@ -2,25 +2,12 @@
 
 use serde::Serialize;
 
-use super::recursion::Extras;
+use super::exact::{Coalescing, Side, Slow};
+use super::setup::{Nagle, Setup};
 use super::{ModelError, Ring, Stage, check_queue_depth};
+use crate::known::Known;
 use crate::units::{parse_bit_rate, parse_size, parse_time_ns};
-use crate::wire::Wire;
-
-/// A ring with what its stages' times follow from, so that settings can be changed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Setup {
-    /// The stages.
-    pub ring: Ring,
-    /// The wire.
-    pub wire: Wire,
-    /// Bytes per operation.
-    pub block_bytes: u64,
-    /// Queue depth that predictions are made for.
-    pub queue_depth: u32,
-    /// Everything that is no stage.
-    pub extras: Extras,
-}
+use crate::wire::{Link, Messages};
 
 /// One prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,13 +15,13 @@ pub struct Prediction {
     /// `mtu=1500`, or several with commas.
     pub change: String,
     /// Operations per second before and after.
-    pub iops_before: f64,
+    pub iops_before: Known,
     /// See `iops_before`.
-    pub iops_after: f64,
+    pub iops_after: Known,
     /// Round trip before and after, microseconds.
-    pub rtt_us_before: f64,
+    pub rtt_us_before: Known,
     /// See `rtt_us_before`.
-    pub rtt_us_after: f64,
+    pub rtt_us_after: Known,
     /// The bottleneck after the change.
     pub bottleneck_after: String,
     /// `iops_after / iops_before - 1`.
@@ -42,8 +29,8 @@ pub struct Prediction {
 }
 
 /// The settings that can be changed.
-pub const KEYS: &str = "bandwidth, mtu, block-size, queue-depth, think, coalescing, or STAGE.service and STAGE.latency; sl and cl for \
-                        the threads' latencies";
+pub const KEYS: &str = "use bandwidth, mtu, ip, timestamps, vlan, digests, block-size, queue-depth, sessions, think, \
+                        coalescing, slow, nodelay, sends, sl, cl, server-cpu, client-cpu, STAGE.service or STAGE.latency";
 
 impl Setup {
     /// The same with one setting changed: `key=value`.
@@ -53,45 +40,69 @@ impl Setup {
     pub fn with(&self, change: &str) -> Result<Self, ModelError> {
         let (key, value) =
             change.split_once('=').ok_or_else(|| ModelError::new("what-if", change, "write KEY=VALUE"))?;
+        let (key, value) = (key.trim(), value.trim());
         let mut setup = self.clone();
         let wrong = |e: crate::units::UnitError| ModelError::new(key, e, "see its units");
+        let us = |text: &str| time_us(key, text);
+        let flag = || match value {
+            "on" => Ok(true),
+            "off" => Ok(false),
+            _ => Err(ModelError::new(key, value, "on or off is possible")),
+        };
+        let link = self.link;
+        let messages = self.messages;
         match key {
             "bandwidth" => {
-                let wire = Wire { bits_per_second: parse_bit_rate(value).map_err(wrong)?, ..self.wire };
-                setup.rewire(wire, self.block_bytes)?;
+                let bits_per_second = parse_bit_rate(value).map_err(wrong)?;
+                setup.rewire(Link { bits_per_second, ..link }, messages)?;
             }
             "mtu" => {
-                let mtu: u32 = value
-                    .parse()
-                    .map_err(|_| ModelError::new(key, value, "68 to 65535 bytes is possible"))?;
-                if mtu <= self.wire.tcpip_bytes || !(68..=65_535).contains(&mtu) {
-                    return Err(ModelError::new(key, value, "68 to 65535 bytes is possible"));
-                }
-                setup.rewire(Wire { mtu_bytes: mtu, ..self.wire }, self.block_bytes)?;
+                let mtu_bytes = parse_mtu(key, value)?;
+                setup.rewire(Link { mtu_bytes, ..link }, messages)?;
+            }
+            "ip" => {
+                let ipv6 = parse_ip(key, value)?;
+                setup.rewire(Link { ipv6, ..link }, messages)?;
+            }
+            "timestamps" => setup.rewire(Link { timestamps: flag()?, ..link }, messages)?,
+            "vlan" => setup.rewire(Link { vlan: flag()?, ..link }, messages)?,
+            "digests" => {
+                let (header_digest, data_digest) = parse_digests(key, value)?;
+                setup.rewire(link, Messages { header_digest, data_digest, ..messages })?;
             }
             "block-size" => {
-                let bytes = parse_size(value).map_err(wrong)?;
-                if bytes == 0 || bytes > 1 << 30 {
-                    return Err(ModelError::new(key, value, "1 byte to 1G is possible"));
-                }
-                setup.rewire(self.wire, bytes)?;
+                let block_bytes = parse_size(value).map_err(wrong)?;
+                setup.rewire(link, Messages { block_bytes, ..messages })?;
             }
             "queue-depth" => {
                 setup.queue_depth =
                     value.parse().map_err(|_| ModelError::new(key, value, "1 to 65536 is possible"))?;
                 check_queue_depth(setup.queue_depth)?;
             }
-            "think" => setup.extras.think_us = parse_time_ns(value).map_err(wrong)? as f64 / 1000.0,
-            "coalescing" => {
-                let (hold, packets) = value.split_once('/').unwrap_or((value, "64"));
-                setup.extras.coalescing.hold_us = parse_time_ns(hold).map_err(wrong)? as f64 / 1000.0;
-                setup.extras.coalescing.packets =
-                    packets.parse().ok().filter(|&n| n > 0).ok_or_else(|| {
-                        ModelError::new(key, value, "write TIME or TIME/PACKETS, such as 50us/8")
-                    })?;
+            "sessions" => {
+                setup.sessions = value
+                    .parse()
+                    .ok()
+                    .filter(|&n| n > 0)
+                    .ok_or_else(|| ModelError::new(key, value, "1 or more sessions are possible"))?;
+            }
+            "think" => setup.extras.think_us = us(value)?,
+            "coalescing" => setup.extras.coalescing = parse_coalescing(key, value)?,
+            "slow" => setup.extras.slow = parse_slow(key, value)?,
+            "nodelay" => setup.nagle = if flag()? { None } else { Some(self.nagle.unwrap_or_default()) },
+            "sends" => {
+                let sends = value.parse().ok().filter(|n| (1..=2).contains(n)).ok_or_else(|| {
+                    ModelError::new(
+                        key,
+                        value,
+                        "1 (a response in one send) or 2 (header and data apart) is possible",
+                    )
+                })?;
+                setup.nagle = self.nagle.map(|nagle| Nagle { sends, ..nagle });
             }
             "sl" => setup.change("S", true, value)?,
             "cl" => setup.change("C", true, value)?,
+            "server-cpu" | "client-cpu" => setup.place(key, value)?,
             _ => match key.split_once('.') {
                 Some((stage, "service")) => setup.change(stage, false, value)?,
                 Some((stage, "latency")) => setup.change(stage, true, value)?,
@@ -101,19 +112,23 @@ impl Setup {
         Ok(setup)
     }
 
-    /// Sets a time of the stages of that name, or, for `S` and `C`, of the CPU stages of that side.
+    /// Sets a time of the stages of that name; for `S` and `C`, of that side's CPU stages but the interrupt,
+    /// which no polling thread does without.
     fn change(&mut self, name: &str, latency: bool, value: &str) -> Result<(), ModelError> {
-        let us = match value {
-            "0" => 0.0,
-            _ => parse_time_ns(value).map_err(|e| ModelError::new(name, e, "see its units"))? as f64 / 1000.0,
-        };
+        let us = if value == "0" { 0.0 } else { time_us(name, value)? };
         let mut stages = self.ring.stages().to_vec();
         let mut found = false;
+        let side = name.len() == 1;
         for stage in
-            stages.iter_mut().filter(|s| s.name == name || (name.len() == 1 && s.name.starts_with(name)))
+            stages.iter_mut().filter(|s| s.name == name || (side && s.name.starts_with(name) && !s.interrupt))
         {
             found = true;
-            *(if latency { &mut stage.start_latency_us } else { &mut stage.service_us }) = us;
+            // What is set by hand is exact.
+            if latency {
+                (stage.start_latency_us, stage.latency_within_us) = (us, 0.0);
+            } else {
+                (stage.service_us, stage.service_within_us) = (us, 0.0);
+            }
         }
         if !found {
             return Err(ModelError::new("what-if", name, "there is no such stage in this ring"));
@@ -122,22 +137,35 @@ impl Setup {
         Ok(())
     }
 
-    /// Another wire or size: W1 and W2 follow by arithmetic; CPU work is taken as it was (its part that grows
-    /// with the size is not known from one run).
-    fn rewire(&mut self, wire: Wire, block_bytes: u64) -> Result<(), ModelError> {
-        let stages = self
-            .ring
-            .stages()
-            .iter()
-            .map(|s| match s.name.as_str() {
-                "W1" => Stage { service_us: wire.own_packets_us(48), ..s.clone() },
-                "W2" => Stage { service_us: wire.own_packets_us(block_bytes + 48), ..s.clone() },
-                _ => s.clone(),
-            })
-            .collect();
-        self.ring = Ring::new(stages)?;
-        self.wire = wire;
-        self.block_bytes = block_bytes;
+    /// Gives each stage of a side a CPU of its own, or all of them one.
+    fn place(&mut self, key: &str, value: &str) -> Result<(), ModelError> {
+        let letter = if key == "server-cpu" { 'S' } else { 'C' };
+        let own = match value {
+            "own" => true,
+            "shared" => false,
+            _ => return Err(ModelError::new(key, value, "own or shared is possible")),
+        };
+        let of_side = |s: &&Stage| s.name.starts_with(letter);
+        let count = self.ring.stages().iter().filter(of_side).count();
+        if count < 2 {
+            return Err(ModelError::new(
+                key,
+                value,
+                "this ring has that side's work as one sum; its softirq and thread must be known apart",
+            ));
+        }
+        let stages = self.ring.stages().iter().map(|s| {
+            if !s.name.starts_with(letter) {
+                s.clone()
+            } else if own {
+                // On a CPU of its own nothing is left to interrupt.
+                Stage { interrupt: false, resource: s.name.clone(), ..s.clone() }
+            } else {
+                let interrupt = s.name == "SI" || s.name == "CI";
+                Stage { interrupt, resource: format!("{} CPU", key.trim_end_matches("-cpu")), ..s.clone() }
+            }
+        });
+        self.ring = Ring::new(stages.collect())?;
         Ok(())
     }
 
@@ -146,7 +174,10 @@ impl Setup {
     /// # Errors
     /// When a change is impossible.
     pub fn predict(&self, changes: &[String]) -> Result<Vec<Prediction>, ModelError> {
-        let before = self.ring.exact(self.queue_depth, &self.extras)?;
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let before = self.outcome(self.queue_depth)?;
         let mut setups = Vec::new();
         let mut together = self.clone();
         for change in changes {
@@ -159,15 +190,15 @@ impl Setup {
         let mut all = setups
             .into_iter()
             .map(|(change, setup)| {
-                let after = setup.ring.exact(setup.queue_depth, &setup.extras)?;
+                let after = setup.outcome(setup.queue_depth)?;
                 Ok(Prediction {
                     change,
                     iops_before: before.iops,
                     iops_after: after.iops,
                     rtt_us_before: before.rtt_us,
                     rtt_us_after: after.rtt_us,
-                    bottleneck_after: setup.ring.bottleneck().stages,
-                    gain: after.iops / before.iops - 1.0,
+                    bottleneck_after: after.bottleneck,
+                    gain: after.iops.value / before.iops.value - 1.0,
                 })
             })
             .collect::<Result<Vec<_>, ModelError>>()?;
@@ -176,20 +207,89 @@ impl Setup {
     }
 }
 
+pub(super) fn time_us(key: &str, text: &str) -> Result<f64, ModelError> {
+    Ok(parse_time_ns(text).map_err(|e| ModelError::new(key, e, "see its units"))? as f64 / 1000.0)
+}
+
+pub(super) fn parse_mtu(key: &str, text: &str) -> Result<u32, ModelError> {
+    text.parse()
+        .ok()
+        .filter(|mtu| (68..=65_535).contains(mtu))
+        .ok_or_else(|| ModelError::new(key, text, "68 to 65535 bytes is possible"))
+}
+
+pub(super) fn parse_ip(key: &str, text: &str) -> Result<bool, ModelError> {
+    match text {
+        "4" => Ok(false),
+        "6" => Ok(true),
+        _ => Err(ModelError::new(key, text, "4 or 6 is possible")),
+    }
+}
+
+/// Header and data.
+pub(super) fn parse_digests(key: &str, text: &str) -> Result<(bool, bool), ModelError> {
+    match text {
+        "none" => Ok((false, false)),
+        "header" => Ok((true, false)),
+        "data" => Ok((false, true)),
+        "both" => Ok((true, true)),
+        _ => Err(ModelError::new(key, text, "none, header, data or both is possible")),
+    }
+}
+
+/// `50us`, `50us/8`, `50us/8@server`, `off`.
+pub(super) fn parse_coalescing(key: &str, text: &str) -> Result<Coalescing, ModelError> {
+    if text == "off" {
+        return Ok(Coalescing::default());
+    }
+    let allowed =
+        "write TIME or TIME/PACKETS, such as 50us/8; @server or @both behind it for the other side's card";
+    let (times, side) = text.split_once('@').unwrap_or((text, "client"));
+    let (hold, packets) = times.split_once('/').unwrap_or((times, "64"));
+    let wrong = || ModelError::new(key, text, allowed);
+    Ok(Coalescing {
+        hold_us: time_us(key, hold)?,
+        packets: packets.parse().ok().filter(|&n| n > 0).ok_or_else(wrong)?,
+        side: match side {
+            "client" => Side::Client,
+            "server" => Side::Server,
+            "both" => Side::Both,
+            _ => return Err(wrong()),
+        },
+    })
+}
+
+/// `3/203us`: one in three takes 203 us longer; `off`.
+pub(super) fn parse_slow(key: &str, text: &str) -> Result<Slow, ModelError> {
+    if text == "off" {
+        return Ok(Slow::default());
+    }
+    let wrong = || ModelError::new(key, text, "write N/TIME, such as 3/203us for one in three");
+    let (every, extra) = text.split_once('/').ok_or_else(wrong)?;
+    let every = every.parse().ok().filter(|&n| n > 0).ok_or_else(wrong)?;
+    Ok(Slow { every, extra_us: time_us(key, extra)? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::preset::Preset;
 
     fn setup(queue_depth: u32) -> Setup {
-        let preset = Preset::named("seed-512").unwrap();
-        Setup {
-            ring: preset.ring().unwrap(),
-            wire: Preset::wire(),
-            block_bytes: preset.block_bytes,
-            queue_depth,
-            extras: Extras::default(),
-        }
+        Setup { queue_depth, ..Preset::named("seed-512").unwrap().setup().unwrap() }
+    }
+
+    /// Softirq and thread apart, on one CPU per side.
+    fn apart() -> Setup {
+        let side = |i: &str, p: &str, cpu: &str| {
+            let softirq = Stage { interrupt: true, ..Stage::own(i, 6.0, 10.0).on(cpu) };
+            [softirq, Stage::own(p, 9.0, 5.0).on(cpu)]
+        };
+        let mut stages = vec![Stage::own("W1", 1.0, 0.0)];
+        stages.extend(side("SI", "SP+SK", "server CPU"));
+        stages.push(Stage::own("W2", 5.0, 0.0));
+        stages.extend([Stage::own("CI+CP+CK", 8.0, 10.0)]);
+        Setup { ring: Ring::new(stages).unwrap(), queue_depth: 128, ..setup(128) }
     }
 
     #[test]
@@ -207,7 +307,7 @@ mod tests {
     fn a_larger_block_makes_the_wire_the_bottleneck() {
         let after = setup(32).with("block-size=4k").unwrap();
         assert_eq!(after.ring.bottleneck().stages, "W2");
-        assert!((after.ring.tpt_min_us() - Preset::wire().own_packets_us(4144)).abs() < 1e-9);
+        assert!((after.ring.tpt_min_us() - Preset::link().wire().own_packets_us(4144)).abs() < 1e-9);
     }
 
     #[test]
@@ -222,9 +322,54 @@ mod tests {
             ("sl=-3us", "number"),
             ("nonsense", "KEY=VALUE"),
             ("coalescing=50us/0", "TIME/PACKETS"),
+            ("coalescing=50us/8@nowhere", "@server"),
+            ("slow=3", "N/TIME"),
+            ("nodelay=maybe", "on or off"),
+            ("ip=5", "4 or 6"),
+            ("digests=all", "none, header"),
+            ("sends=3", "1 (a response"),
+            ("sessions=0", "1 or more"),
+            ("server-cpu=own", "as one sum"),
         ] {
             let error = setup(1).with(change).unwrap_err().to_string();
             assert!(error.contains(named), "{change}: {error}");
+        }
+    }
+
+    #[test]
+    fn nodelay_frees_a_response_in_two_sends_from_the_delayed_ack() {
+        let nagle = Some(Nagle { sends: 2, ..Nagle::default() });
+        let all =
+            Setup { nagle, ..setup(4) }.predict(&["nodelay=on".to_owned(), "sends=1".to_owned()]).unwrap();
+        let gain = |change: &str| all.iter().find(|p| p.change == change).unwrap().gain;
+        assert!(gain("nodelay=on") > 50.0 && gain("sends=1") > 50.0, "{all:?}");
+    }
+
+    #[test]
+    fn a_softirq_on_its_own_cpu_takes_its_time_out_of_the_limit() {
+        // The paper: SI + SP and max(SI, SP).
+        let setup = apart();
+        assert!((setup.ring.tpt_min_us() - 15.0).abs() < 1e-9);
+        let own = setup.with("server-cpu=own").unwrap();
+        assert!((own.ring.tpt_min_us() - 9.0).abs() < 1e-9);
+        assert_eq!(own.with("server-cpu=shared").unwrap().ring, setup.ring);
+        let gain = setup.predict(&["server-cpu=own".to_owned()]).unwrap()[0].gain;
+        assert!((gain - (15.0 / 9.0 - 1.0)).abs() < 0.05, "{gain}");
+    }
+
+    #[test]
+    fn headers_and_digests_cost_what_they_are() {
+        let before = setup(64).with("block-size=64k").unwrap();
+        let w2 = |s: &Setup| s.ring.stages()[2].service_us;
+        for (change, bytes) in
+            [("ip=6", 160.0), ("digests=both", 8.0), ("vlan=on", 32.0), ("timestamps=off", -96.0)]
+        {
+            let after = before.with(change).unwrap();
+            assert!(
+                (w2(&after) - w2(&before) - bytes * 0.008).abs() < 1e-9,
+                "{change}: {}",
+                w2(&after) - w2(&before)
+            );
         }
     }
 }

@@ -1,0 +1,231 @@
+//! Stages' times from two runs, as the paper does it: service times from the CPU accounts of a saturated run,
+//! latencies from the capture points of a run at queue depth 1.
+//!
+//! ```text
+//! service = CPU share of the thread or softirq / IOPS                 (saturated)
+//! CL = RTT - (C2 - C1) - (CI + CP + CK)                               (queue depth 1)
+//! SL = (S2 - S1) - (SI + SP + SK)
+//! (CT + SR) + (ST + CR) = (C2 - C1) - (S2 - S1) - (W1 + W2)
+//! ```
+
+use serde::Serialize;
+
+use super::{ModelError, Ring, Stage};
+use crate::known::Known;
+
+/// CPU work of one side per operation, microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
+pub struct SideWork {
+    /// SI or CI.
+    pub softirq: Known,
+    /// SP or CP.
+    pub thread: Known,
+    /// SK or CK; nothing where it is part of the thread's time, as on Linux, where send() does it.
+    pub transmit: Option<Known>,
+}
+
+impl SideWork {
+    /// All of it.
+    #[must_use]
+    pub fn sum(&self) -> Known {
+        self.softirq + self.thread + self.transmit.unwrap_or_default()
+    }
+}
+
+/// The saturated run.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
+pub struct Saturated {
+    /// The server's work.
+    pub server: SideWork,
+    /// The client's.
+    pub client: SideWork,
+}
+
+/// The run at queue depth 1, means in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
+pub struct DepthOne {
+    /// RTT.
+    pub rtt: Known,
+    /// C2 - C1.
+    pub outside_client: Known,
+    /// S2 - S1.
+    pub server: Known,
+    /// S1 - C1, where both sides share a clock; otherwise both directions are taken as alike.
+    pub request_path: Option<Known>,
+}
+
+/// How the wire takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WireTimes {
+    /// W1, microseconds.
+    pub w1_us: f64,
+    /// W2, microseconds.
+    pub w2_us: f64,
+    /// Kept by a token bucket: spacing, and no part of an undisturbed way.
+    pub paced: bool,
+}
+
+/// Who runs where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+pub enum Placement {
+    /// Softirq and thread of a side share a CPU, and the softirq interrupts the thread.
+    #[default]
+    Interrupts,
+    /// A side's work is one stage: the paper's uniprocessor, and loopback, where softirq work is done in send().
+    OneStage,
+    /// Each stage has a CPU of its own.
+    OwnCpus,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Calibrated {
+    /// The ring, its times with their uncertainties.
+    pub ring: Ring,
+    /// The terms by the paper's names, microseconds.
+    pub terms: Vec<(&'static str, Known)>,
+}
+
+/// The ring behind two runs.
+///
+/// # Errors
+/// When a latency comes out below zero by more than its uncertainty: then the two runs are not of one system;
+/// or when nothing takes any time.
+pub fn calibrate(
+    saturated: &Saturated,
+    depth_one: &DepthOne,
+    wire: &WireTimes,
+    placement: Placement,
+) -> Result<Calibrated, ModelError> {
+    let (server, client) = (saturated.server, saturated.client);
+    let on_the_way = |us: f64| Known::exactly(if wire.paced { 0.0 } else { us });
+    let (w1, w2) = (on_the_way(wire.w1_us), on_the_way(wire.w2_us));
+    let both_ways = depth_one.outside_client - depth_one.server;
+    let request = depth_one.request_path.unwrap_or(both_ways * 0.5);
+    let response = Known::within(both_ways.value - request.value, request.plus_minus);
+    let client_segment = depth_one.rtt - depth_one.outside_client;
+    // What a side does before its first capture point (sending the interrupt, entering it) is in the path; a
+    // segment shorter than the side's work says so, and the path pays.
+    let (ct_sr, sl) = share("SL", request - w1, depth_one.server - server.sum(), wire.w1_us)?;
+    let (st_cr, cl) = share("CL", response - w2, client_segment - client.sum(), wire.w2_us)?;
+    let stage = |name: &str, service: Known, latency: Known| {
+        Stage::own(name, service.value, latency.value.max(0.0))
+            .known_within(service.plus_minus, latency.plus_minus)
+    };
+    let zero = Known::default();
+    let side =
+        |[i, p, k, p_k, all]: [&str; 5], work: SideWork, path: Known, wake: Known, cpu: &str| match placement
+        {
+            Placement::OneStage => vec![stage(all, work.sum(), path + wake).on(cpu)],
+            Placement::OwnCpus => {
+                let mut stages = vec![stage(i, work.softirq, path), stage(p, work.thread, wake)];
+                stages.extend(work.transmit.map(|t| stage(k, t, zero)));
+                stages
+            }
+            Placement::Interrupts => {
+                let thread = work.thread + work.transmit.unwrap_or_default();
+                let softirq = Stage { interrupt: true, ..stage(i, work.softirq, path).on(cpu) };
+                vec![softirq, stage(p_k, thread, wake).on(cpu)]
+            }
+        };
+    let of_wire = |name: &str, us: f64| {
+        if wire.paced { Stage::pacer(name, us) } else { Stage::own(name, us, 0.0) }
+    };
+    let mut stages = vec![of_wire("W1", wire.w1_us)];
+    stages.extend(side(["SI", "SP", "SK", "SP+SK", "SI+SP+SK"], server, ct_sr, sl, "server CPU"));
+    stages.push(of_wire("W2", wire.w2_us));
+    stages.extend(side(["CI", "CP", "CK", "CP+CK", "CI+CP+CK"], client, st_cr, cl, "client CPU"));
+    let terms = vec![
+        ("SI+SP+SK", server.sum()),
+        ("CI+CP+CK", client.sum()),
+        ("W1", Known::exactly(wire.w1_us)),
+        ("W2", Known::exactly(wire.w2_us)),
+        ("SL", sl),
+        ("CL", cl),
+        ("CT+SR", ct_sr),
+        ("ST+CR", st_cr),
+        ("CT+SR+ST+CR", ct_sr + st_cr),
+    ];
+    Ok(Calibrated { ring: Ring::new(stages)?, terms })
+}
+
+/// A path's latency and the wake-up behind it. A wake-up below zero is taken from the path: work before the
+/// capture point, or work on a message's first packets while its last ones still arrive, which cannot be more
+/// than the message's time on the wire.
+fn share(
+    name: &'static str,
+    path: Known,
+    wake: Known,
+    overlap_us: f64,
+) -> Result<(Known, Known), ModelError> {
+    let (path, wake) =
+        if wake.value < 0.0 { (path + wake, Known::within(0.0, wake.plus_minus)) } else { (path, wake) };
+    // Three times the uncertainty: accounting by samples is no finer.
+    if path.value < -(3.0 * path.plus_minus + overlap_us) {
+        return Err(ModelError::new(
+            name,
+            format!("{path} us"),
+            "a latency cannot be below zero: the service times are longer than the queue depth 1 run had time for, so the \
+             two runs are not of one system",
+        ));
+    }
+    Ok((Known::within(path.value.max(0.0), path.plus_minus), wake))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::exact::Extras;
+
+    /// The published pair of runs, at its published precision; the single CPU shares are not printed.
+    fn published() -> (Saturated, DepthOne, WireTimes) {
+        let time = |text| Known::parse_time_us(text).unwrap();
+        let server = SideWork { thread: time("15.9us"), ..SideWork::default() };
+        let client = SideWork { thread: time("8.6us"), ..SideWork::default() };
+        let depth_one = DepthOne {
+            rtt: time("275.7us"),
+            outside_client: time("243.4us"),
+            server: time("32.6us"),
+            request_path: None,
+        };
+        (Saturated { server, client }, depth_one, WireTimes { w1_us: 1.104, w2_us: 5.2, paced: false })
+    }
+
+    #[test]
+    fn the_published_pair_of_runs_gives_the_published_latencies_to_their_digits() {
+        let (saturated, depth_one, wire) = published();
+        let calibrated = calibrate(&saturated, &depth_one, &wire, Placement::OneStage).unwrap();
+        let term = |name| calibrated.terms.iter().find(|(n, _)| *n == name).unwrap().1;
+        // "RTT - (C2 - C1) - (CI + CP + CK) = 275.7 - 243.4 - 8.6 = 23.7"; "32.6 - 15.9 = 16.7"
+        assert_eq!(term("CL").to_string(), "23.70±0.09");
+        assert_eq!(term("SL").to_string(), "16.70±0.07");
+        assert!((term("CT+SR+ST+CR").value - 204.5).abs() < 0.01, "{}", term("CT+SR+ST+CR"));
+        let exact = calibrated.ring.exact(1, &Extras::default()).unwrap();
+        assert!((exact.rtt_us - 275.7).abs() < 1e-6);
+    }
+
+    #[test]
+    fn shares_of_a_cpu_become_times() {
+        // "CPU fraction of the thread or softirq / IOPS": 52 % at 63,000 IOPS.
+        let share = Known::parse_number("52%").unwrap();
+        let per_operation = share / Known::parse_number("63000+-500").unwrap() * 1e6;
+        assert_eq!(per_operation.to_string(), "8.3±0.1");
+    }
+
+    #[test]
+    fn every_placement_has_the_same_undisturbed_round_trip() {
+        let (saturated, depth_one, wire) = published();
+        for placement in [Placement::Interrupts, Placement::OneStage, Placement::OwnCpus] {
+            let ring = calibrate(&saturated, &depth_one, &wire, placement).unwrap().ring;
+            assert!((ring.rtt_alone_us() - 275.7).abs() < 1e-6, "{placement:?}");
+        }
+    }
+
+    #[test]
+    fn runs_of_two_systems_are_refused() {
+        let (mut saturated, depth_one, wire) = published();
+        saturated.server.thread = Known::within(400.0, 1.0);
+        let error = calibrate(&saturated, &depth_one, &wire, Placement::OneStage).unwrap_err().to_string();
+        assert!(error.contains("SL") && error.contains("not of one system"), "{error}");
+    }
+}

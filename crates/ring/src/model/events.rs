@@ -1,0 +1,437 @@
+//! The ring as a sequence of events: for stages that share a CPU, are interrupted, or whose arrivals are
+//! coalesced.
+//!
+//! On one CPU the receive interrupt goes before the thread: what arrives while the thread works on an earlier
+//! operation is taken in first, so that operations which travel together leave together, and the overlap of
+//! both ends is less than separate stages would have. Rules:
+//!
+//! - a CPU runs one stage at a time; interrupt stages preempt the others; of several others the one that runs
+//!   goes on until its queue is empty, then the one that is ready for the longest time is next;
+//! - an interrupt stage pays its start latency (waking the CPU) only when nothing at all runs there;
+//! - the start latency of a stage that shares its CPU with an interrupt is work on that CPU (scheduling and
+//!   switching), which interrupts delay; of any other stage it is mere time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::Stage;
+use super::exact::{Coalescing, Extras, Run, Side};
+
+/// Operations of one run.
+const OPERATIONS: usize = 6000;
+/// Laps of one run at the least, of which a quarter is for settling.
+const LAPS_MIN: usize = 24;
+
+/// Runs operations that enter the first stage at these moments until they have settled, and measures.
+pub(super) fn run(stages: &[Stage], extras: &Extras, starts: &[f64]) -> Run {
+    let operations = OPERATIONS.max(LAPS_MIN * starts.len());
+    Events::new(stages, extras, starts, operations).run()
+}
+
+/// A moment, microseconds. Moments are finite, so they have an order.
+#[derive(Clone, Copy, PartialEq)]
+struct At(f64);
+
+impl Eq for At {}
+
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for At {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// An operation reaches the boundary in front of a stage.
+    Arrive { stage: usize, operation: usize },
+    /// A stage's start latency is over.
+    Awake { stage: usize },
+    /// A stage has served the first of its queue, unless something came between.
+    Served { stage: usize, turn: u64 },
+    /// A coalesced group's time is over.
+    Release { stage: usize, group: u64 },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    /// Start latency that takes no CPU.
+    Starting,
+    /// Has work and waits for the CPU.
+    Ready,
+    Running,
+}
+
+struct Queue {
+    waiting: VecDeque<usize>,
+    arrived: VecDeque<f64>,
+    state: State,
+    /// Work left on the first of the queue, microseconds.
+    left_us: f64,
+    turn: u64,
+    since: f64,
+    idle_since: f64,
+    /// Of a pacer: when the last one passed.
+    passed: f64,
+    cpu: usize,
+    /// Held by coalescing.
+    held: Vec<usize>,
+    group: u64,
+}
+
+struct Events<'a> {
+    stages: &'a [Stage],
+    extras: &'a Extras,
+    queues: Vec<Queue>,
+    /// Which stage each CPU runs.
+    running: Vec<Option<usize>>,
+    interrupted: Vec<bool>,
+    coalesced: Vec<bool>,
+    heap: BinaryHeap<Reverse<(At, u64, Event)>>,
+    pushed: u64,
+    now: f64,
+    entered: Vec<f64>,
+    finished: usize,
+    operations: usize,
+    settle: usize,
+    begin: f64,
+    run: Run,
+}
+
+impl<'a> Events<'a> {
+    fn new(stages: &'a [Stage], extras: &'a Extras, starts: &[f64], operations: usize) -> Self {
+        let mut cpus: Vec<&str> = Vec::new();
+        let mut cpu_of = |resource: &'a str| {
+            cpus.iter().position(|&c| c == resource).unwrap_or_else(|| {
+                cpus.push(resource);
+                cpus.len() - 1
+            })
+        };
+        let queues: Vec<Queue> = stages
+            .iter()
+            .map(|stage| Queue {
+                waiting: VecDeque::new(),
+                arrived: VecDeque::new(),
+                state: State::Idle,
+                left_us: 0.0,
+                turn: 0,
+                since: 0.0,
+                idle_since: f64::NEG_INFINITY,
+                passed: f64::NEG_INFINITY,
+                cpu: cpu_of(&stage.resource),
+                held: Vec::new(),
+                group: 0,
+            })
+            .collect();
+        let mut interrupted = vec![false; cpus.len()];
+        for (stage, queue) in stages.iter().zip(&queues) {
+            interrupted[queue.cpu] |= stage.interrupt;
+        }
+        let mut events = Self {
+            stages,
+            extras,
+            running: vec![None; cpus.len()],
+            queues,
+            interrupted,
+            coalesced: coalesced(stages, extras.coalescing),
+            heap: BinaryHeap::new(),
+            pushed: 0,
+            now: 0.0,
+            entered: starts.to_vec(),
+            finished: 0,
+            operations,
+            settle: operations / 4,
+            begin: 0.0,
+            run: Run::of(stages.len(), operations),
+        };
+        for (operation, &at) in starts.iter().enumerate() {
+            events.push(at, Event::Arrive { stage: 0, operation });
+        }
+        events
+    }
+
+    fn push(&mut self, at: f64, event: Event) {
+        self.pushed += 1;
+        self.heap.push(Reverse((At(at), self.pushed, event)));
+    }
+
+    fn measuring(&self) -> bool {
+        self.finished >= self.settle
+    }
+
+    fn run(mut self) -> Run {
+        while self.finished < self.operations {
+            let Some(Reverse((At(now), _, event))) = self.heap.pop() else { break };
+            self.now = now;
+            match event {
+                Event::Arrive { stage, operation } => self.arrive(stage, operation),
+                Event::Awake { stage } => {
+                    self.queues[stage].state = State::Ready;
+                    self.schedule(self.queues[stage].cpu);
+                }
+                Event::Served { stage, turn } => self.served(stage, turn),
+                Event::Release { stage, group } if self.queues[stage].group == group => self.release(stage),
+                Event::Release { .. } => {}
+            }
+        }
+        self.run.iops = (self.operations - self.settle) as f64 * 1e6 / (self.now - self.begin);
+        self.run
+    }
+
+    fn arrive(&mut self, stage: usize, operation: usize) {
+        if !self.coalesced[stage] {
+            return self.enter(stage, operation);
+        }
+        let queue = &mut self.queues[stage];
+        queue.held.push(operation);
+        let (first, full) =
+            (queue.held.len() == 1, queue.held.len() >= self.extras.coalescing.packets as usize);
+        let group = queue.group;
+        if full {
+            self.release(stage);
+        } else if first {
+            self.push(self.now + self.extras.coalescing.hold_us, Event::Release { stage, group });
+        }
+    }
+
+    fn release(&mut self, stage: usize) {
+        self.queues[stage].group += 1;
+        for operation in std::mem::take(&mut self.queues[stage].held) {
+            self.enter(stage, operation);
+        }
+    }
+
+    fn enter(&mut self, stage: usize, operation: usize) {
+        let spec = &self.stages[stage];
+        let measuring = self.measuring();
+        if spec.paced {
+            let passed = self.now.max(self.queues[stage].passed + spec.service_us);
+            self.queues[stage].passed = passed;
+            if measuring {
+                self.run.stages[stage].served += 1;
+                self.run.stages[stage].waited_us += passed - self.now;
+            }
+            return self.leave(stage, operation, passed);
+        }
+        let cpu = self.queues[stage].cpu;
+        let asleep = self.running[cpu].is_none();
+        let queue = &mut self.queues[stage];
+        queue.waiting.push_back(operation);
+        queue.arrived.push_back(self.now);
+        if queue.state != State::Idle {
+            return;
+        }
+        // Who has just served its last is still awake when the next comes at that very moment.
+        let awake = queue.idle_since >= self.now;
+        if measuring && !awake {
+            self.run.stages[stage].wakes += 1;
+            self.run.stages[stage].idle_us += self.now - queue.idle_since;
+        }
+        let latency_us = if awake { 0.0 } else { spec.start_latency_us };
+        let work = self.interrupted[cpu] && !spec.interrupt;
+        queue.left_us = spec.service_us + if work { latency_us } else { 0.0 };
+        let pause = if work || (spec.interrupt && !asleep) { 0.0 } else { latency_us };
+        if pause > 0.0 {
+            queue.state = State::Starting;
+            self.push(self.now + pause, Event::Awake { stage });
+        } else {
+            queue.state = State::Ready;
+            queue.since = self.now;
+            self.schedule(cpu);
+        }
+    }
+
+    /// Gives the CPU to whom it belongs.
+    fn schedule(&mut self, cpu: usize) {
+        let running = self.running[cpu];
+        if running.is_some_and(|r| self.stages[r].interrupt) {
+            return;
+        }
+        let ready = |s: &usize| self.queues[*s].cpu == cpu && self.queues[*s].state == State::Ready;
+        let next = (0..self.stages.len()).filter(ready).min_by(|&a, &b| {
+            let key = |s: usize| (!self.stages[s].interrupt, At(self.queues[s].since));
+            key(a).cmp(&key(b))
+        });
+        let Some(next) = next else { return };
+        if let Some(current) = running {
+            if !self.stages[next].interrupt {
+                return;
+            }
+            let queue = &mut self.queues[current];
+            queue.left_us -= self.now - queue.since;
+            queue.state = State::Ready;
+            queue.turn += 1;
+            // It goes on where it was as soon as the interrupt is over.
+            queue.since = f64::NEG_INFINITY;
+        }
+        self.start(next);
+    }
+
+    fn start(&mut self, stage: usize) {
+        let queue = &mut self.queues[stage];
+        queue.state = State::Running;
+        queue.since = self.now;
+        queue.turn += 1;
+        let (at, turn) = (self.now + queue.left_us, queue.turn);
+        self.running[queue.cpu] = Some(stage);
+        self.push(at, Event::Served { stage, turn });
+    }
+
+    fn served(&mut self, stage: usize, turn: u64) {
+        let measuring = self.measuring();
+        let service_us = self.stages[stage].service_us;
+        let queue = &mut self.queues[stage];
+        if queue.turn != turn || queue.state != State::Running {
+            return;
+        }
+        let (operation, arrived) = (queue.waiting.pop_front(), queue.arrived.pop_front());
+        let cpu = queue.cpu;
+        if measuring {
+            self.run.stages[stage].served += 1;
+            self.run.stages[stage].waited_us += self.now - service_us - arrived.unwrap_or(self.now);
+        }
+        self.running[cpu] = None;
+        if queue.waiting.is_empty() {
+            queue.state = State::Idle;
+            queue.idle_since = self.now;
+        } else {
+            queue.state = State::Ready;
+            queue.left_us = service_us;
+            // It runs on: nobody is ready for longer.
+            queue.since = f64::NEG_INFINITY;
+        }
+        if let Some(operation) = operation {
+            self.leave(stage, operation, self.now);
+        }
+        if self.running[cpu].is_none() {
+            self.schedule(cpu);
+        }
+    }
+
+    fn leave(&mut self, stage: usize, operation: usize, mut at: f64) {
+        if stage + 1 < self.stages.len() {
+            return self.push(at, Event::Arrive { stage: stage + 1, operation });
+        }
+        self.finished += 1;
+        let slow = self.extras.slow;
+        if slow.every > 0 && self.finished.is_multiple_of(slow.every as usize) {
+            at += slow.extra_us;
+        }
+        if self.finished == self.settle {
+            self.begin = self.now;
+        }
+        if self.finished > self.settle {
+            self.run.round_trip(at - self.entered[operation]);
+        }
+        self.entered[operation] = at + self.extras.think_us;
+        self.push(self.entered[operation], Event::Arrive { stage: 0, operation });
+    }
+}
+
+/// In front of which stages arrivals are held: behind the wire of that direction.
+fn coalesced(stages: &[Stage], coalescing: Coalescing) -> Vec<bool> {
+    let mut held = vec![false; stages.len()];
+    if !coalescing.is_on() {
+        return held;
+    }
+    let behind = |wire: &str| stages.iter().position(|s| s.name == wire).map(|i| (i + 1) % stages.len());
+    if coalescing.side != Side::Server {
+        // Without a named wire: where operations come home.
+        held[behind("W2").unwrap_or(0)] = true;
+    }
+    if coalescing.side != Side::Client {
+        held[behind("W1").unwrap_or(0)] = true;
+    }
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Ring;
+    use crate::model::exact::tests::ring;
+    use crate::model::recursion;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        /// Both computations are one model where stages have resources of their own.
+        #[test]
+        fn events_and_recursion_agree(
+            times in prop::collection::vec((0.1_f64..50.0, 0.0_f64..100.0), 1..7), depth in 1_usize..12,
+        ) {
+            let ring = ring(&times);
+            let starts = vec![0.0; depth];
+            let extras = Extras::default();
+            let (a, b) = (run(ring.stages(), &extras, &starts), recursion::run(ring.stages(), &extras, &starts));
+            prop_assert!((a.iops / b.iops - 1.0).abs() < 0.02, "{} {}", a.iops, b.iops);
+        }
+
+        /// Whatever shares a CPU: nothing is lost, something always moves, and no resource does more than it can.
+        #[test]
+        fn shared_cpus_stay_in_their_band(
+            times in prop::collection::vec((0.1_f64..50.0, 0.0_f64..100.0, 0_u8..3, any::<bool>()), 1..7), depth in 1_u32..24,
+        ) {
+            let stages = times.iter().enumerate().map(|(i, &(p, l, cpu, interrupt))| Stage {
+                interrupt, ..Stage::own(&format!("s{i}"), p, l).on(&format!("cpu{cpu}"))
+            }).collect();
+            let ring = Ring::new(stages).unwrap();
+            let (exact, band) = (ring.exact(depth, &Extras::default()).unwrap(), ring.band(depth).unwrap());
+            prop_assert!(exact.iops_low >= band.low * 0.98, "{exact:?} {band:?}");
+            prop_assert!(exact.iops_high <= band.high * 1.02, "{exact:?} {band:?}");
+        }
+    }
+
+    fn sides(depth: u32, interrupt: bool, client: f64) -> f64 {
+        let side = |i: &str, p: &str, cpu: &str, scale: f64| {
+            [
+                Stage { interrupt, ..Stage::own(i, 4.0 * scale, 10.0).on(cpu) },
+                Stage::own(p, 3.0 * scale, 7.0).on(cpu),
+            ]
+        };
+        let stages = [side("SI", "SP", "server", 1.0), side("CI", "CP", "client", client)].concat();
+        Ring::new(stages).unwrap().exact(depth, &Extras::default()).unwrap().iops
+    }
+
+    #[test]
+    fn interrupts_take_the_overlap_away_but_not_the_limit() {
+        let alone = 1e6 / 48.0;
+        assert!((sides(1, true, 1.0) - alone).abs() < 1.0 && (sides(1, false, 1.0) - alone).abs() < 1.0);
+        let (with, without) = (sides(2, true, 1.0), sides(2, false, 1.0));
+        assert!(with < 0.95 * without, "{with} {without}");
+        // A client half as slow leaves the server no reason to rest.
+        let (with, without) = (sides(64, true, 0.5), sides(64, false, 0.5));
+        assert!(with > 0.95 * without, "{with} {without}");
+    }
+
+    #[test]
+    fn one_cpu_for_both_ends_is_a_resource_like_any_other() {
+        let stages = vec![
+            Stage::own("W1", 1.0, 0.0),
+            Stage::own("SP", 6.0, 5.0).on("cpu"),
+            Stage::own("W2", 1.0, 0.0),
+            Stage::own("CP", 4.0, 5.0).on("cpu"),
+        ];
+        let ring = Ring::new(stages).unwrap();
+        let exact = ring.exact(32, &Extras::default()).unwrap();
+        assert!((exact.iops / 1e5 - 1.0).abs() < 0.01, "{exact:?}");
+    }
+
+    #[test]
+    fn a_full_group_does_not_wait() {
+        let ring = ring(&[(10.0, 0.0), (5.0, 0.0)]);
+        let with = |depth, packets| {
+            let coalescing = Coalescing { hold_us: 500.0, packets, side: Side::Client };
+            ring.exact(depth, &Extras { coalescing, ..Extras::default() }).unwrap()
+        };
+        assert!((with(1, 2).rtt_us - 515.0).abs() < 1.0, "{:?}", with(1, 2));
+        assert!(with(2, 2).rtt_us < 40.0, "{:?}", with(2, 2));
+    }
+}

@@ -1,0 +1,363 @@
+//! The exact behaviour of the deterministic ring with start latencies, over start phases.
+//!
+//! With start latencies one parameter set can settle in several limit cycles below the knee, depending on how
+//! the operations were spread when it began: so the answer is a range over start phases. Rings whose stages
+//! have resources of their own are computed by [`super::recursion`], all others by [`super::events`].
+
+use serde::Serialize;
+
+use super::{ModelError, Ring, Stage, check_queue_depth};
+use super::{events, recursion};
+
+/// Throughput of a ring at a queue depth, over its start phases.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Exact {
+    /// Queue depth.
+    pub queue_depth: u32,
+    /// Least throughput that a start phase settled in, operations per second.
+    pub iops_low: f64,
+    /// The mean over start phases.
+    pub iops: f64,
+    /// Greatest.
+    pub iops_high: f64,
+    /// Mean round trip at the mean throughput, microseconds: QD / IOPS, less the think time.
+    pub rtt_us: f64,
+    /// Median round trip, microseconds.
+    pub rtt_p50_us: f64,
+    /// 99th percentile, microseconds.
+    pub rtt_p99_us: f64,
+    /// Longest, microseconds.
+    pub rtt_max_us: f64,
+    /// What each stage does between two sleeps.
+    pub cycles: Vec<Cycle>,
+}
+
+/// A stage's busy and idle times, means over all start phases.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cycle {
+    /// The stage, or those that were merged.
+    pub stage: String,
+    /// Operations served from waking up to falling idle; nothing when it never falls idle.
+    pub operations: Option<f64>,
+    /// How long it is idle before the next arrival, microseconds; start latency not included.
+    pub idle_us: f64,
+    /// Operations that wait in front of it, the served one not included (BACKLOG).
+    pub backlog: f64,
+}
+
+/// What a ring may have besides its stages.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
+pub struct Extras {
+    /// Time that a client spends between an operation's end and its successor, microseconds; not a stage, for
+    /// operations think side by side.
+    pub think_us: f64,
+    /// Interrupt coalescing.
+    pub coalescing: Coalescing,
+    /// A share of slow operations.
+    pub slow: Slow,
+}
+
+/// Interrupt coalescing: arrivals are held until the oldest has waited, or enough are there.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Coalescing {
+    /// Longest wait of the first of a group, microseconds; 0 is off.
+    pub hold_us: f64,
+    /// Arrivals that end the wait.
+    pub packets: u32,
+    /// Whose network card does it.
+    pub side: Side,
+}
+
+/// One side of the ring, or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Responses are held.
+    #[default]
+    Client,
+    /// Requests are held.
+    Server,
+    /// Both are.
+    Both,
+}
+
+impl Default for Coalescing {
+    fn default() -> Self {
+        Self { hold_us: 0.0, packets: 1, side: Side::Client }
+    }
+}
+
+impl Coalescing {
+    /// Whether it holds anything.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.hold_us > 0.0 && self.packets > 1
+    }
+}
+
+/// Every n-th operation takes longer: bimodal latency.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
+pub struct Slow {
+    /// One in this many is slow; 0 for none.
+    pub every: u32,
+    /// By this much, microseconds, on its way and beside the stages.
+    pub extra_us: f64,
+}
+
+impl Slow {
+    /// What it adds to the mean round trip of operations that do not wait for each other, microseconds.
+    #[must_use]
+    pub fn mean_us(&self) -> f64 {
+        if self.every == 0 { 0.0 } else { self.extra_us / f64::from(self.every) }
+    }
+}
+
+/// Laps until a ring has settled, and laps over which it is measured. The latter is a multiple of many small
+/// numbers, so that most limit cycles fit it whole.
+pub(super) const SETTLE_LAPS: usize = 240;
+/// See [`SETTLE_LAPS`].
+pub(super) const MEASURE_LAPS: usize = 720;
+
+/// Start phases beside the two regular ones.
+const RANDOM_PHASES: u64 = 14;
+/// The same for the slower computation of shared resources.
+const RANDOM_PHASES_SHARED: u64 = 4;
+/// Round trips kept of one run.
+const ROUND_TRIPS: usize = 4096;
+
+/// What one run from one start phase found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Run {
+    pub(super) iops: f64,
+    /// A sample of round trips, and the longest.
+    round_trips: Vec<f64>,
+    longest: f64,
+    stride: usize,
+    seen: usize,
+    pub(super) stages: Vec<StageRun>,
+}
+
+/// One stage's counts in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StageRun {
+    pub(super) served: u64,
+    pub(super) wakes: u64,
+    pub(super) idle_us: f64,
+    pub(super) waited_us: f64,
+}
+
+impl Run {
+    /// A run of about so many operations.
+    pub(super) fn of(stages: usize, operations: usize) -> Self {
+        Self {
+            stages: vec![StageRun::default(); stages],
+            stride: (operations / ROUND_TRIPS).max(1),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn round_trip(&mut self, us: f64) {
+        // A prime-like shift keeps the sample from beating with a pattern in the operations.
+        if (self.seen + self.seen / 7).is_multiple_of(self.stride) {
+            self.round_trips.push(us);
+        }
+        self.longest = self.longest.max(us);
+        self.seen += 1;
+    }
+}
+
+impl Ring {
+    /// What the ring does at a queue depth.
+    ///
+    /// # Errors
+    /// When the queue depth is not possible.
+    pub fn exact(&self, queue_depth: u32, extras: &Extras) -> Result<Exact, ModelError> {
+        check_queue_depth(queue_depth)?;
+        let depth = queue_depth as usize;
+        // Merging is the paper's treatment of a thread that shares its CPU; it is exact only where nothing
+        // interrupts.
+        let simple = self
+            .merged()
+            .filter(|ring| !extras.coalescing.is_on() && !ring.stages().iter().any(|s| s.interrupt));
+        let stages = simple.as_ref().unwrap_or(self).stages();
+        let alone = self.rtt_alone_us() + extras.think_us;
+        let mut phases = vec![
+            // All at once; and evenly spread over an undisturbed round trip.
+            vec![0.0; depth],
+            (0..depth).map(|k| alone * k as f64 / depth as f64).collect::<Vec<_>>(),
+        ];
+        if depth > 1 {
+            let random = if simple.is_some() { RANDOM_PHASES } else { RANDOM_PHASES_SHARED };
+            phases.extend((1..=random).map(|seed| random_phases(depth, alone, seed)));
+        }
+        let runs: Vec<Run> = phases
+            .iter()
+            .map(|starts| match &simple {
+                Some(_) => recursion::run(stages, extras, starts),
+                None => events::run(stages, extras, starts),
+            })
+            .collect();
+        Ok(summary(queue_depth, extras, stages, runs))
+    }
+}
+
+fn summary(queue_depth: u32, extras: &Extras, stages: &[Stage], runs: Vec<Run>) -> Exact {
+    let count = runs.len() as f64;
+    let iops = runs.iter().map(|r| r.iops).sum::<f64>() / count;
+    let cycles = stages
+        .iter()
+        .enumerate()
+        .map(|(index, stage)| {
+            let sum = |of: fn(&StageRun) -> f64| runs.iter().map(|r| of(&r.stages[index])).sum::<f64>();
+            let (served, wakes) = (sum(|s| s.served as f64), sum(|s| s.wakes as f64));
+            Cycle {
+                stage: stage.name.clone(),
+                operations: (wakes > 0.0).then(|| served / wakes),
+                idle_us: if wakes > 0.0 { sum(|s| s.idle_us) / wakes } else { 0.0 },
+                // Little: how many wait is how often times how long.
+                backlog: iops / 1e6 * sum(|s| s.waited_us) / served.max(1.0),
+            }
+        })
+        .collect();
+    let (iops_low, iops_high) =
+        runs.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), r| (l.min(r.iops), h.max(r.iops)));
+    let rtt_max_us = runs.iter().map(|r| r.longest).fold(0.0, f64::max);
+    let mut round_trips: Vec<f64> = runs.into_iter().flat_map(|r| r.round_trips).collect();
+    round_trips.sort_by(f64::total_cmp);
+    let at = |q: f64| round_trips.get(((round_trips.len().max(1) - 1) as f64 * q) as usize).copied();
+    Exact {
+        queue_depth,
+        iops_low,
+        iops,
+        iops_high,
+        rtt_us: f64::from(queue_depth) * 1e6 / iops - extras.think_us,
+        rtt_p50_us: at(0.5).unwrap_or(0.0),
+        rtt_p99_us: at(0.99).unwrap_or(0.0),
+        rtt_max_us,
+        cycles,
+    }
+}
+
+/// Ascending start moments within one round trip, by a small generator of our own kind: any spread will do.
+fn random_phases(depth: usize, alone: f64, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut phases: Vec<f64> = (0..depth)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            alone * (state >> 11) as f64 / (1_u64 << 53) as f64
+        })
+        .collect();
+    phases.sort_by(f64::total_cmp);
+    phases
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn ring(times: &[(f64, f64)]) -> Ring {
+        Ring::new(times.iter().enumerate().map(|(i, &(p, l))| Stage::own(&format!("s{i}"), p, l)).collect())
+            .unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+        /// The recursion's throughput lies within the band, from every start phase.
+        #[test]
+        fn no_ring_leaves_its_band(
+            times in prop::collection::vec((0.1_f64..50.0, 0.0_f64..100.0), 1..9), depth in 1_u32..40,
+        ) {
+            let ring = ring(&times);
+            let (exact, band) = (ring.exact(depth, &Extras::default()).unwrap(), ring.band(depth).unwrap());
+            prop_assert!(exact.iops_low >= band.low * (1.0 - 2e-3), "{exact:?} {band:?}");
+            prop_assert!(exact.iops_high <= band.high * (1.0 + 2e-3), "{exact:?} {band:?}");
+        }
+
+        /// At and above the knee the bottleneck never rests.
+        #[test]
+        fn every_ring_reaches_its_limit_at_the_knee(times in prop::collection::vec((0.5_f64..50.0, 0.0_f64..50.0), 1..9), above in 0_u32..8) {
+            let ring = ring(&times);
+            let depth = ring.knee().ceil() as u32 + above;
+            prop_assume!(depth <= 400);
+            let exact = ring.exact(depth, &Extras::default()).unwrap();
+            prop_assert!(exact.iops_low >= ring.iops_max() * (1.0 - 2e-3), "{exact:?} limit {} knee {}", ring.iops_max(), ring.knee());
+        }
+
+        /// Without start latencies it is the max-plus ring: min(QD / sum P, 1 / max P), exactly.
+        #[test]
+        fn without_latencies_it_is_the_max_plus_ring(services in prop::collection::vec(0.1_f64..50.0, 1..9), depth in 1_u32..40) {
+            let ring = ring(&services.iter().map(|&p| (p, 0.0)).collect::<Vec<_>>());
+            let exact = ring.exact(depth, &Extras::default()).unwrap();
+            let expected = ring.band(depth).unwrap().high;
+            prop_assert!((exact.iops_low / expected - 1.0).abs() < 2e-3 && (exact.iops_high / expected - 1.0).abs() < 2e-3, "{exact:?} {expected}");
+        }
+    }
+
+    #[test]
+    fn one_operation_pays_every_latency_and_every_stage_sleeps() {
+        let exact = ring(&[(1.0, 10.0), (2.0, 20.0)]).exact(1, &Extras::default()).unwrap();
+        assert!((exact.rtt_us - 33.0).abs() < 1e-6 && (exact.rtt_max_us - 33.0).abs() < 1e-6);
+        assert_eq!(exact.cycles[1].operations, Some(1.0));
+        assert!((exact.cycles[1].idle_us - 11.0).abs() < 1e-6, "while the other starts and works");
+    }
+
+    #[test]
+    fn below_the_knee_one_parameter_set_can_settle_in_several_cycles() {
+        // Spread just so, the operations keep every stage busy for ever; bunched, the stages fall asleep each
+        // round. Both go on without end, so a single figure would be wrong.
+        let ring = ring(&[(1.0, 7.0), (1.0, 0.0), (1.0, 15.0), (1.0, 0.0)]);
+        let exact = ring.exact(5, &Extras::default()).unwrap();
+        assert!(exact.iops_high > exact.iops_low * 2.0, "{exact:?}");
+        assert!(exact.iops > exact.iops_low && exact.iops < exact.iops_high);
+    }
+
+    #[test]
+    fn a_network_bound_thread_works_in_bursts() {
+        // The paper: "the Session Thread runs BUSY at 100% CPU for a while, then goes IDLE for a minimum of time
+        // SL, then repeats that cycle; while the network remains fully saturated".
+        let ring = Ring::new(vec![Stage::own("SP", 8.0, 20.0), Stage::own("W2", 17.0, 0.0)]).unwrap();
+        let exact = ring.exact(12, &Extras::default()).unwrap();
+        let (thread, wire) = (&exact.cycles[0], &exact.cycles[1]);
+        assert!((exact.iops - 1e6 / 17.0).abs() < 1.0);
+        assert_eq!(wire.operations, None, "never idle");
+        // Busy n * SP, idle until the next request and SL: n requests come in n * W2.
+        let n = thread.operations.unwrap();
+        assert!((n * 8.0 + thread.idle_us + 20.0 - n * 17.0).abs() < 1e-6, "{thread:?}");
+        assert!(n >= 2.0 && wire.backlog > 8.0, "{exact:?}");
+    }
+
+    #[test]
+    fn a_pacer_limits_the_rate_and_delays_nobody_who_comes_late() {
+        let ring = Ring::new(vec![Stage::own("SP", 5.0, 20.0), Stage::pacer("W2", 34.0)]).unwrap();
+        let exact = |depth| ring.exact(depth, &Extras::default()).unwrap();
+        assert!((exact(1).rtt_us - 34.0).abs() < 1e-6, "25 us of way, but no faster than one in 34");
+        assert!((exact(8).iops - 1e6 / 34.0).abs() < 1.0);
+        assert_eq!(ring.bottleneck().stages, "W2");
+    }
+
+    #[test]
+    fn think_time_and_slow_operations_lengthen_the_round() {
+        let ring = ring(&[(10.0, 0.0), (5.0, 0.0)]);
+        let with = |extras| ring.exact(1, &extras).unwrap();
+        let thinking = with(Extras { think_us: 85.0, ..Extras::default() });
+        assert!((thinking.iops - 10_000.0).abs() < 20.0 && (thinking.rtt_us - 15.0).abs() < 0.2);
+        let coalescing = Coalescing { hold_us: 50.0, packets: 8, side: Side::Client };
+        let held = with(Extras { coalescing, ..Extras::default() });
+        assert!((held.rtt_us - 65.0).abs() < 0.2, "one alone waits its hold time");
+    }
+
+    #[test]
+    fn slow_operations_move_the_mean_a_little_and_the_tail_by_all_of_it() {
+        // "1/3 of the time the latency is 338 microseconds, and 2/3 of the time it is only 135": 203 us apart.
+        let slow = Slow { every: 3, extra_us: 203.0 };
+        assert_eq!(format!("{:.1}", 135.0 + slow.mean_us()), "202.7", "the paper's 204.5, but for rounding");
+        let exact =
+            ring(&[(35.0, 0.0), (100.0, 0.0)]).exact(1, &Extras { slow, ..Extras::default() }).unwrap();
+        assert!((exact.rtt_us - 202.7).abs() < 0.3, "{exact:?}");
+        assert!((exact.rtt_p50_us - 135.0).abs() < 1e-6 && (exact.rtt_p99_us - 338.0).abs() < 1e-6);
+    }
+}
