@@ -1,11 +1,15 @@
 //! What the model says about a measured ring: calibrated from two runs only, queue depth 1 and CPU bound.
 
-use ring::model::recursion::Extras;
-use ring::model::{ModelError, Ring, Stage};
+use ring::Known;
+use ring::model::calibrate::{
+    Calibrated, DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate as calibrate_ring,
+};
+use ring::model::exact::Extras;
+use ring::model::{ModelError, Ring};
 use serde::{Deserialize, Serialize};
 
 use crate::segments::Segments;
-use crate::stanza::{CpuCost, PathCost};
+use crate::stanza::{CpuCost, PathCost, Stanza};
 
 /// A predicted throughput beside the measured one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,40 +20,126 @@ pub struct Prediction {
     pub iops_low: f64,
     /// Greatest.
     pub iops_high: f64,
+    /// Lower end of the guaranteed band.
+    #[serde(default)]
+    pub band_low: f64,
+    /// Upper end.
+    #[serde(default)]
+    pub band_high: f64,
     /// `iops / measured - 1`.
     pub error: f64,
+    /// The measured throughput lies in the band, give or take [`BAND_TOLERANCE`].
+    #[serde(default)]
+    pub in_band: bool,
 }
 
-/// The ring behind a measured pair of runs.
-///
-/// Each side's stages run on one CPU, so they are one stage; what passes between a capture point and the next
-/// thread (interrupt and wake-up) is that CPU's start latency, paid only when it was idle. A token bucket is a
-/// pacer, a real wire a stage.
+/// How far a measured throughput may be outside the band and still count as inside: a service time from CPU
+/// accounts is known no better.
+pub const BAND_TOLERANCE: f64 = 0.05;
+
+/// How well CPU work per operation is known: its division into thread and softirq is sampled by the timer.
+const CPU_WITHIN: f64 = 0.03;
+
+/// Throughput of the saturated run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit {
+    /// Its queue depth.
+    pub queue_depth: u32,
+    /// Operations per second.
+    pub iops: f64,
+}
+
+/// How far below the saturated run a ring made from its CPU accounts may stay.
+const SHORT_OF_SATURATION: f64 = 0.03;
+
+/// [`calibrate`], with the service times fitted to the saturated run's own throughput: a CPU that is always busy
+/// also turns to and fro between interrupts and thread, which its accounts hold and the ring does again.
 ///
 /// # Errors
-/// When the measurements make no ring: a latency below zero is taken as zero, but nothing at all takes time.
+/// When the measurements make no ring.
+pub fn calibrate_to(
+    depth_one: &Segments,
+    service: &CpuCost,
+    path: Option<&PathCost>,
+    repeat: f64,
+    saturated: Limit,
+) -> Result<Calibrated, ModelError> {
+    let with = |factor: f64| calibrate(depth_one, &service.scaled(factor), path, repeat);
+    let short = |c: &Calibrated| -> Result<bool, ModelError> {
+        let iops = c.ring.exact(saturated.queue_depth, &Extras::default())?.iops;
+        Ok(iops < saturated.iops * (1.0 - SHORT_OF_SATURATION))
+    };
+    let whole = with(1.0)?;
+    if !short(&whole)? {
+        return Ok(whole);
+    }
+    let (mut low, mut high) = (FACTOR_MIN, 1.0);
+    for _ in 0..BISECTIONS {
+        let middle = f64::midpoint(low, high);
+        if short(&with(middle)?)? { high = middle } else { low = middle }
+    }
+    with(low)
+}
+
+/// Least share of the accounted CPU work that counts, and how finely it is fitted.
+const FACTOR_MIN: f64 = 0.4;
+/// See [`FACTOR_MIN`].
+const BISECTIONS: u32 = 6;
+
+/// The ring behind a measured pair of runs. `repeat` is how far two runs at queue depth 1 lay apart, as a share:
+/// nothing that follows from them is known any better.
+///
+/// With a wire each side's softirq runs on its own CPU and interrupts its thread; on loopback it runs inside the
+/// other side's send, so each side is one stage. A token bucket is a pacer, a real wire a stage.
+///
+/// # Errors
+/// When the measurements make no ring.
 pub fn calibrate(
     depth_one: &Segments,
     service: &CpuCost,
     path: Option<&PathCost>,
-) -> Result<Ring, ModelError> {
-    let client_us = service.client_thread_us + service.client_softirq_us;
-    let server_us = service.server_thread_us + service.server_softirq_us;
-    let (w1, w2, bucket) = path.map_or((0.0, 0.0, true), |p| (p.w1_us, p.w2_us, p.token_bucket));
-    // Where directions cannot be told apart each gets half.
-    let half = depth_one.network.mean_us / 2.0;
-    let request = depth_one.request_path.map_or(half, |f| f.mean_us);
-    let response = depth_one.response_path.map_or(half, |f| f.mean_us);
-    let (request, response) = if bucket { (request, response) } else { (request - w1, response - w2) };
-    let sl = (depth_one.server.mean_us - server_us + request).max(0.0);
-    let cl = (depth_one.client.mean_us - client_us + response).max(0.0);
-    let wire = |name: &str, us: f64| if bucket { Stage::pacer(name, us) } else { Stage::own(name, us, 0.0) };
-    Ring::new(vec![
-        wire("W1", w1),
-        Stage::own("SI+SP+SK", server_us, sl),
-        wire("W2", w2),
-        Stage::own("CI+CP+CK", client_us, cl),
-    ])
+    repeat: f64,
+) -> Result<Calibrated, ModelError> {
+    let measured = |us: f64| Known::within(us, us * repeat);
+    let work = |us: f64| Known::within(us, us * CPU_WITHIN);
+    let side = |softirq, thread| SideWork { softirq: work(softirq), thread: work(thread), transmit: None };
+    let saturated = Saturated {
+        server: side(service.server_softirq_us, service.server_thread_us),
+        client: side(service.client_softirq_us, service.client_thread_us),
+    };
+    let d = depth_one;
+    let depth_one = DepthOne {
+        rtt: measured(d.rtt.mean_us),
+        outside_client: measured(d.rtt.mean_us - d.client.mean_us),
+        server: measured(d.server.mean_us),
+        request_path: d.request_path.map(|f| measured(f.mean_us)),
+    };
+    let wire = path.map_or(WireTimes { w1_us: 0.0, w2_us: 0.0, paced: true }, |p| WireTimes {
+        w1_us: p.w1_us,
+        w2_us: p.w2_us,
+        paced: p.token_bucket,
+    });
+    let placement = if path.is_some() { Placement::Interrupts } else { Placement::OneStage };
+    calibrate_ring(&saturated, &depth_one, &wire, placement)
+}
+
+/// The ring behind the stanzas of one size and policy: the shallowest must be queue depth 1.
+///
+/// # Errors
+/// When there is no queue depth 1 stanza, or the measurements make no ring.
+pub fn from_stanzas<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> Result<Calibrated, ModelError> {
+    let mut group: Vec<&Stanza> = stanzas.collect();
+    group.sort_by_key(|s| s.queue_depth);
+    let (Some(one), Some(deepest)) = (group.first().filter(|s| s.queue_depth == 1), group.last()) else {
+        return Err(ModelError {
+            key: "stanzas".to_owned(),
+            given: "no queue depth 1 of that size and policy".to_owned(),
+            allowed: "latencies come from a run at queue depth 1",
+        });
+    };
+    let repeat = (one.iops_observed / one.iops - 1.0).abs();
+    let saturated = Limit { queue_depth: deepest.queue_depth, iops: deepest.iops };
+    calibrate_to(&one.segments, &one.service, deepest.path.as_ref(), repeat, saturated)
 }
 
 impl Prediction {
@@ -59,8 +149,17 @@ impl Prediction {
     /// When the queue depth is not possible.
     pub fn of(ring: &Ring, queue_depth: u32, measured_iops: f64) -> Result<Self, ModelError> {
         let exact = ring.exact(queue_depth, &Extras::default())?;
-        let error = exact.iops / measured_iops - 1.0;
-        Ok(Self { iops: exact.iops, iops_low: exact.iops_low, iops_high: exact.iops_high, error })
+        let band = ring.band(queue_depth)?;
+        let inside = band.low * (1.0 - BAND_TOLERANCE)..=band.high * (1.0 + BAND_TOLERANCE);
+        Ok(Self {
+            iops: exact.iops,
+            iops_low: exact.iops_low,
+            iops_high: exact.iops_high,
+            band_low: band.low,
+            band_high: band.high,
+            error: exact.iops / measured_iops - 1.0,
+            in_band: inside.contains(&measured_iops),
+        })
     }
 }
 
@@ -70,10 +169,41 @@ mod tests {
     use crate::segments::SegmentFigures;
 
     #[test]
+    fn a_saturated_run_is_reached_by_the_ring_made_from_it() {
+        // Both sides equally busy: what interrupts cost would be counted twice.
+        let mean = |mean_us| SegmentFigures { mean_us, ..SegmentFigures::default() };
+        let segments = Segments {
+            rtt: mean(60.0),
+            client: mean(14.0),
+            server: mean(14.0),
+            network: mean(32.0),
+            ..Segments::default()
+        };
+        let service = CpuCost {
+            client_thread_us: 4.0,
+            client_softirq_us: 7.0,
+            server_thread_us: 4.0,
+            server_softirq_us: 7.0,
+        };
+        let path = PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: true };
+        let limit = Limit { queue_depth: 128, iops: 1e6 / 11.0 };
+        let at_depth = |c: Calibrated| c.ring.exact(128, &Extras::default()).unwrap().iops;
+        let plain = at_depth(calibrate(&segments, &service, Some(&path), 0.0).unwrap());
+        let fitted = at_depth(calibrate_to(&segments, &service, Some(&path), 0.0, limit).unwrap());
+        assert!(plain < 0.95 * limit.iops, "{plain}");
+        assert!((fitted / limit.iops - 1.0).abs() < 0.05, "{fitted} of {}", limit.iops);
+    }
+
+    #[test]
     fn the_published_pair_of_runs_gives_the_published_ends_of_the_curve() {
         let mean = |mean_us| SegmentFigures { mean_us, ..SegmentFigures::default() };
-        let segments =
-            Segments { client: mean(32.3), server: mean(32.6), network: mean(210.8), ..Segments::default() };
+        let segments = Segments {
+            rtt: mean(275.7),
+            client: mean(32.3),
+            server: mean(32.6),
+            network: mean(210.8),
+            ..Segments::default()
+        };
         let service = CpuCost {
             client_thread_us: 8.6,
             client_softirq_us: 0.0,
@@ -81,9 +211,10 @@ mod tests {
             server_softirq_us: 0.0,
         };
         let path = PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: false };
-        let ring = calibrate(&segments, &service, Some(&path)).unwrap();
+        let ring = calibrate(&segments, &service, Some(&path), 0.01).unwrap().ring;
         let at = |depth| Prediction::of(&ring, depth, 1e6 / 275.7).unwrap();
-        assert!(at(1).error.abs() < 1e-6, "{:?}", at(1));
+        assert!(at(1).error.abs() < 1e-6 && at(1).in_band, "{:?}", at(1));
         assert!((at(128).iops / 63_000.0 - 1.0).abs() < 0.01);
+        assert!(ring.is_uncertain());
     }
 }

@@ -25,6 +25,33 @@ pub struct CpuCost {
     pub server_softirq_us: f64,
 }
 
+impl CpuCost {
+    /// A share of all of it.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self {
+            client_thread_us: self.client_thread_us * factor,
+            client_softirq_us: self.client_softirq_us * factor,
+            server_thread_us: self.server_thread_us * factor,
+            server_softirq_us: self.server_softirq_us * factor,
+        }
+    }
+
+    /// The same with no side above `us`: a CPU that served one operation in that time did not need longer.
+    #[must_use]
+    pub fn at_most(self, us: f64) -> Self {
+        let scale = |thread: f64, softirq: f64| (us / (thread + softirq).max(f64::MIN_POSITIVE)).min(1.0);
+        let client = scale(self.client_thread_us, self.client_softirq_us);
+        let server = scale(self.server_thread_us, self.server_softirq_us);
+        Self {
+            client_thread_us: self.client_thread_us * client,
+            client_softirq_us: self.client_softirq_us * client,
+            server_thread_us: self.server_thread_us * server,
+            server_softirq_us: self.server_softirq_us * server,
+        }
+    }
+}
+
 /// What the wire costs one operation, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathCost {
@@ -400,5 +427,18 @@ mod tests {
         let slow = PathCost { w1_us: 1.1, w2_us: 52.0, token_bucket: true };
         let b = Breakdown::of(&StanzaInput { path: Some(slow), ..input(&segments) });
         assert_eq!((b.limit.bound, b.limit.tpt_min_us), (Bound::Network, 52.0));
+    }
+
+    #[test]
+    fn a_cpu_did_not_need_longer_than_it_took() {
+        let cost = CpuCost {
+            client_thread_us: 2.0,
+            client_softirq_us: 1.0,
+            server_thread_us: 6.0,
+            server_softirq_us: 6.0,
+        };
+        let bounded = cost.at_most(4.0);
+        assert_eq!((bounded.client_thread_us, bounded.client_softirq_us), (2.0, 1.0));
+        assert_eq!((bounded.server_thread_us, bounded.server_softirq_us), (2.0, 2.0));
     }
 }

@@ -1,6 +1,10 @@
 //! What a study found.
 
 use insight::Stanza;
+use insight::predict::from_stanzas;
+use ring::model::ModelError;
+use ring::model::setup::{Nagle, Setup};
+use ring::wire::{Link, Messages};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -75,6 +79,30 @@ pub struct Sample {
 }
 
 impl StudyResult {
+    /// The measured ring of one size and policy (the first where none is given) as a model, calibrated from its
+    /// queue depth 1 run and its saturated run alone.
+    ///
+    /// # Errors
+    /// When the study has no such runs, or they make no ring.
+    pub fn setup(&self, block_bytes: Option<u64>, policy: Option<&str>) -> Result<Setup, ModelError> {
+        let wanted = |s: &&Stanza| {
+            block_bytes.is_none_or(|b| b == s.block_size_bytes) && policy.is_none_or(|p| p == s.policy)
+        };
+        let first = self.stanzas.iter().find(wanted).ok_or_else(|| ModelError {
+            key: "study".to_owned(),
+            given: format!("no runs of {} B, {}", block_bytes.unwrap_or(0), policy.unwrap_or("any policy")),
+            allowed: "choose a block size and a send policy that it measured",
+        })?;
+        let group = self
+            .stanzas
+            .iter()
+            .filter(|s| s.block_size_bytes == first.block_size_bytes && s.policy == first.policy);
+        let link = Link::ethernet(self.plan.bits_per_second, self.plan.mtu_bytes);
+        let mut setup = Setup::new(from_stanzas(group)?.ring, link, Messages::read(first.block_size_bytes));
+        setup.nagle = (first.policy == "nagle").then(Nagle::default);
+        Ok(setup)
+    }
+
     /// Whether every point's sums came out.
     #[must_use]
     pub fn closes(&self) -> bool {

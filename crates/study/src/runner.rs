@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use insight::predict::calibrate as calibrate_ring;
+use insight::predict::{Limit, calibrate_to};
 use insight::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
 use ring::CpuSharing;
 use ring::wire::{ISCSI_HEADER_BYTES, Wire};
@@ -34,6 +34,9 @@ pub struct Study {
 
 /// A server CPU busier than this is the bottleneck.
 const CPU_BOUND_FROM: f64 = 0.93;
+
+/// A run nearer than this to what the wire carries is limited by it.
+const WIRE_BOUND_FROM: f64 = 0.9;
 
 /// Share of the CPUs used by other programs above which a run counts as disturbed.
 const OTHERS_MAX: f64 = 0.08;
@@ -103,16 +106,19 @@ impl Study {
         })
     }
 
-    /// CPU work per operation of one size and policy: of the saturated run where that was CPU bound, else of
-    /// a run without the rate limit.
+    /// CPU work per operation of one size and policy: of the saturated run, or where the wire limited that, of
+    /// a run without the rate limit: a thread that sleeps between operations pays for its wake-ups too.
     fn service(&self, place: &Place, group: &[Point], watcher: &dyn Watcher) -> Result<CpuCost, StudyError> {
         let Some(saturated) = group.last() else { return Ok(CpuCost::default()) };
-        if saturated.cpu_busy.1 >= CPU_BOUND_FROM || !place.has_wire() {
+        let nodelay = saturated.policy != SendPolicy::Nagle;
+        let wire_limit = 1e6 / self.path_cost(saturated, nodelay).w2_us;
+        let wire_bound = place.has_wire() && saturated.iops_bare > WIRE_BOUND_FROM * wire_limit;
+        if saturated.cpu_busy.1 >= CPU_BOUND_FROM || !wire_bound {
             return Ok(saturated.cpu);
         }
         let stop = || watcher.stop();
         let point = (saturated.block_bytes, saturated.policy, saturated.queue_depth);
-        calibrate(place, &self.plan, point, &stop)
+        Ok(calibrate(place, &self.plan, point, &stop)?.at_most(1e6 / saturated.iops_bare))
     }
 
     fn stanza(&self, place: &Place, point: &Point, group: &[Point], service: CpuCost) -> Stanza {
@@ -134,8 +140,11 @@ impl Study {
         });
         // Calibrated once for the size and policy, at the wire's cost with a full queue.
         let at_depth = place.has_wire().then(|| self.path_cost(group.last().unwrap_or(point), nodelay));
-        let predicted = calibrate_ring(&depth_one.segments, &service, at_depth.as_ref())
-            .and_then(|ring| Prediction::of(&ring, point.queue_depth, point.iops_bare))
+        let repeat = (depth_one.iops / depth_one.iops_bare - 1.0).abs();
+        let last = group.last().unwrap_or(point);
+        let limit = Limit { queue_depth: last.queue_depth, iops: last.iops_bare };
+        let predicted = calibrate_to(&depth_one.segments, &service, at_depth.as_ref(), repeat, limit)
+            .and_then(|c| Prediction::of(&c.ring, point.queue_depth, point.iops_bare))
             .inspect_err(|error| tracing::warn!(%error, "no prediction"))
             .ok();
         Stanza {
