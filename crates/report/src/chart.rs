@@ -73,6 +73,82 @@ pub fn dots(x_label: &str, y_label: &str, series: &[Dots]) -> Option<String> {
     Some(svg.replacen(&format!(r#"width="{}" height="{}""#, SIZE.0, SIZE.1), r#"width="100%""#, 1))
 }
 
+/// Points of a line, in the chart's units.
+type Line = Vec<(f64, f64)>;
+
+/// A curve with what is guaranteed and where it may settle; points in the chart's units.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// What it shows.
+    pub title: String,
+    /// The axes.
+    pub x_label: String,
+    /// See `x_label`.
+    pub y_label: String,
+    /// Lower and upper ends of the guaranteed band.
+    pub guaranteed: (Line, Line),
+    /// Least and greatest over start phases.
+    pub settles: (Line, Line),
+    /// The mean.
+    pub mean: Line,
+}
+
+/// Draws a curve and its bands over a logarithmic axis. Nothing when there are no points or the drawing fails.
+#[must_use]
+pub fn band(curve: &Curve) -> Option<String> {
+    const SURE: RGBColor = RGBColor(0xe2, 0xe8, 0xf0);
+    const PHASES: RGBColor = RGBColor(0x94, 0xc5, 0xcf);
+    const MEAN: RGBColor = RGBColor(0xc2, 0x41, 0x0c);
+    let (first, last) = (curve.mean.first()?.0, curve.mean.last()?.0);
+    let high = curve.guaranteed.1.iter().map(|p| p.1).fold(f64::MIN_POSITIVE, f64::max) * 1.08;
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (SIZE.0, SIZE.1 + 100)).into_drawing_area();
+        let mut chart = ChartBuilder::on(&root)
+            .caption(&curve.title, ("sans-serif", 14))
+            .margin(10)
+            .x_label_area_size(36)
+            .y_label_area_size(60)
+            .build_cartesian_2d((first..last.max(first * 2.0)).log_scale(), 0.0..high)
+            .ok()?;
+        chart
+            .configure_mesh()
+            .x_desc(&curve.x_label)
+            .y_desc(&curve.y_label)
+            .x_label_formatter(&|x| format!("{x:.0}"))
+            .label_style(("sans-serif", 12).into_font())
+            .light_line_style(WHITE)
+            .draw()
+            .ok()?;
+        for ((low, high), colour, label) in
+            [(&curve.guaranteed, SURE, "guaranteed band"), (&curve.settles, PHASES, "over start phases")]
+        {
+            let around: Line = low.iter().copied().chain(high.iter().rev().copied()).collect();
+            chart
+                .draw_series(std::iter::once(Polygon::new(around, colour.filled())))
+                .ok()?
+                .label(label)
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], colour.filled()));
+        }
+        chart
+            .draw_series(LineSeries::new(curve.mean.clone(), MEAN.stroke_width(2)))
+            .ok()?
+            .label("mean")
+            .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], MEAN.stroke_width(2)));
+        chart.draw_series(curve.mean.iter().map(|p| Circle::new(*p, 3, MEAN.filled()))).ok()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.8))
+            .border_style(SURE)
+            .label_font(("sans-serif", 12))
+            .draw()
+            .ok()?;
+        root.present().ok()?;
+    }
+    Some(svg)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -222,21 +222,23 @@ fn predictions(result: &StudyResult, page: &mut String) {
     page.push_str(
         "<h2>Throughput as the model predicts it from the queue depth 1 run and the CPU-bound run alone</h2>",
     );
-    let names = ["QD", "measured", "predicted", "least phase", "greatest phase", "error"];
+    let names = ["QD", "measured", "predicted", "least phase", "greatest phase", "band from", "to", "error"];
     let mut titles = vec![("block", false), ("send", true)];
     titles.extend(names.map(|name| (name, false)));
     table_head(&titles, page);
     for s in &result.stanzas {
         let Some(p) = s.predicted else { continue };
         row_start(s, page);
-        let [measured, predicted, low, high] = [s.iops, p.iops, p.iops_low, p.iops_high].map(thousands);
+        let [measured, predicted, low, high, from, to] =
+            [s.iops, p.iops, p.iops_low, p.iops_high, p.band_low, p.band_high].map(thousands);
         let _ = write!(
             page,
-            "<td>{measured}</td><td>{predicted}</td><td>{low}</td><td>{high}</td><td>{:+.1} %</td></tr>",
+            "<td>{measured}</td><td>{predicted}</td><td>{low}</td><td>{high}</td><td>{from}</td><td>{to}</td><td>{:+.1} %</td></tr>",
             p.error * 100.0
         );
     }
     page.push_str("</tbody></table></div>");
+    let _ = write!(page, "<p>{}</p>", escape(crate::study_text::prediction_errors(&result.stanzas)));
 }
 
 fn busy_counts(result: &StudyResult, page: &mut String) {

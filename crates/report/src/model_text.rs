@@ -1,21 +1,30 @@
 //! The model as a drawing, tables, a chart and JSON.
 
 use comfy_table::Cell;
+use ring::Known;
 use ring::model::Band;
-use ring::model::recursion::Exact;
-use ring::model::what_if::{Prediction, Setup};
+use ring::model::setup::{Outcome, Setup};
+use ring::model::transfer::{CopyModel, Post};
+use ring::model::what_if::Prediction;
 use serde_json::{Value, json};
 
-use crate::chart::{Dots, dots};
+use crate::chart::{Curve, band};
 use crate::terminal::{number, table, thousands, us};
 
 /// One point of the curve.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Point {
+    /// Queue depth of each session.
+    pub queue_depth: u32,
     /// What no start phase can leave.
     pub band: Band,
-    /// What the recursion gives.
-    pub exact: Exact,
+    /// What the model gives.
+    pub outcome: Outcome,
+}
+
+/// A value to the digit that is known; one that is exact, as the table has it.
+fn known(value: Known, exact: fn(f64) -> String) -> String {
+    if value.plus_minus < 5e-4 { exact(value.value) } else { value.to_string() }
 }
 
 /// Everything for a terminal.
@@ -25,53 +34,147 @@ pub fn text(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Strin
     let bottleneck = ring.bottleneck();
     let mut out = drawing(setup);
     out.push_str(&format!(
-        "\nRTTmin {} us, alone {} us with start latencies; TPTmin {} us by {}: at most {} IOPS, from queue depth {:.1} on\n",
+        "\nRTTmin {} us, alone {} us with start latencies; TPTmin {} us by {}: {}, at most {} IOPS, from queue depth {:.1} on{}\n",
         us(ring.rtt_min_us()),
         us(ring.rtt_alone_us()),
         us(bottleneck.service_us),
         bottleneck.stages,
+        if bottleneck.resource.starts_with('W') { "network bound" } else { "CPU bound" },
         thousands(ring.iops_max()),
-        ring.knee()
+        ring.knee(),
+        if ring.stages().iter().any(|s| s.interrupt) { " at best (interrupts put the thread off)" } else { "" }
     ));
-    let mut t = table(&["QD", "IOPS", "over start phases", "guaranteed band", "RTT us", "busiest"]);
-    for p in curve {
-        let e = &p.exact;
-        let range = |low: f64, high: f64| {
-            if high - low < 0.005 * high {
-                thousands(low)
-            } else {
-                format!("{} to {}", thousands(low), thousands(high))
-            }
-        };
-        let busiest = ring.utilisation(e.iops).into_iter().map(|(_, share)| share).fold(0.0, f64::max);
-        t.add_row(vec![
-            number(e.queue_depth.to_string()),
-            number(thousands(e.iops)),
-            number(range(e.iops_low, e.iops_high)),
-            number(range(p.band.low, p.band.high)),
-            number(us(e.rtt_us)),
-            number(format!("{:.0}%", busiest * 100.0)),
-        ]);
+    let wire = setup.link.wire();
+    out.push_str(&format!(
+        "Wire: {} at MTU {}, {:.2} % of it for payload; requests of {} B, responses of {} B, {:.2} to a packet\n",
+        ring::units::format_bit_rate(setup.link.bits_per_second),
+        setup.link.mtu_bytes,
+        wire.efficiency() * 100.0,
+        setup.messages.request_bytes(),
+        setup.messages.response_bytes(),
+        setup.responses_per_packet()
+    ));
+    if ring.is_uncertain() {
+        out.push_str("\nTimes and how well two runs let them be known\n");
+        out.push_str(&times(setup));
+        out.push('\n');
     }
     out.push('\n');
-    out.push_str(&t.to_string());
+    out.push_str(&curve_table(setup, curve));
+    if setup.sessions > 1 {
+        out.push_str(
+            "\nSeveral sessions by mean value analysis: exact for exponential service times, so below saturation it is a \
+             pessimist for stages that are nearly constant; at the limit both agree.",
+        );
+    }
+    out.push_str(&nagle(setup));
+    out.push_str(&cycles(curve));
     if !predictions.is_empty() {
-        let mut t =
-            table(&["what if", "IOPS before", "after", "RTT us before", "after", "bottleneck", "gain"]);
-        for p in predictions {
-            t.add_row(vec![
-                Cell::new(&p.change),
-                number(thousands(p.iops_before)),
-                number(thousands(p.iops_after)),
-                number(us(p.rtt_us_before)),
-                number(us(p.rtt_us_after)),
-                Cell::new(&p.bottleneck_after),
-                number(format!("{:+.1}%", p.gain * 100.0)),
-            ]);
-        }
-        out.push_str(&format!("\n\nAt queue depth {}, the greatest gain first\n{t}", setup.queue_depth));
+        out.push_str(&format!(
+            "\n\nAt queue depth {}, the greatest gain first\n{}",
+            setup.queue_depth,
+            what_if(predictions)
+        ));
     }
     out
+}
+
+fn curve_table(setup: &Setup, curve: &[Point]) -> String {
+    let mut t = table(&["QD", "IOPS", "may settle at", "guaranteed band", "RTT us", "p50", "p99", "busiest"]);
+    let range = |low: f64, high: f64| {
+        if high - low < 0.005 * high {
+            thousands(low)
+        } else {
+            format!("{} to {}", thousands(low), thousands(high))
+        }
+    };
+    for p in curve {
+        let o = &p.outcome;
+        let busiest = setup.ring.utilisation(o.iops.value).into_iter().map(|(_, s)| s).fold(0.0, f64::max);
+        let percentile = |of: Option<f64>| number(of.map(us).unwrap_or_default());
+        t.add_row(vec![
+            number(p.queue_depth.to_string()),
+            number(known(o.iops, thousands)),
+            number(range(o.iops_low, o.iops_high)),
+            number(range(p.band.low, p.band.high)),
+            number(known(o.rtt_us, us)),
+            percentile(o.exact.as_ref().map(|e| e.rtt_p50_us)),
+            percentile(o.exact.as_ref().map(|e| e.rtt_p99_us)),
+            number(format!("{:.0}%", busiest.min(1.0) * 100.0)),
+        ]);
+    }
+    t.to_string()
+}
+
+fn times(setup: &Setup) -> String {
+    let mut t = table(&["stage", "service us", "start latency us", "runs on"]);
+    for s in setup.ring.stages() {
+        let of = |value, within| number(known(Known::within(value, within), us));
+        t.add_row(vec![
+            Cell::new(&s.name),
+            of(s.service_us, s.service_within_us),
+            of(s.start_latency_us, s.latency_within_us),
+            Cell::new(if s.paced { "a token bucket" } else { &s.resource }),
+        ]);
+    }
+    t.to_string()
+}
+
+/// What Nagle's algorithm would ask for, where the server's CPU limits.
+fn nagle(setup: &Setup) -> String {
+    if !setup.ring.bottleneck().stages.starts_with('S') {
+        return String::new();
+    }
+    let Some(needs) = setup.nagle_needs() else { return String::new() };
+    let why = match needs.delay.until_ack_us {
+        Some(ack) if ack < needs.delay.until_full_us => "until the ACK comes",
+        _ => "until the packet is full",
+    };
+    format!(
+        "\n\nWith Nagle's algorithm{}: SN up to {} us ({why}; {} us until the packet is full); CPU bound from a backlog of {:.1} on [3], \
+         {:.1} operations more than with NODELAY.",
+        if setup.nagle.is_some() { " (on here)" } else { "" },
+        us(needs.delay.sn_max_us()),
+        us(needs.delay.until_full_us),
+        needs.backlog,
+        needs.more_operations
+    )
+}
+
+/// What stages do between two sleeps.
+fn cycles(curve: &[Point]) -> String {
+    let mut t = table(&["QD", "stage", "operations per busy cycle", "then idle us", "backlog"]);
+    let mut rows = 0;
+    for p in curve {
+        let Some(exact) = &p.outcome.exact else { continue };
+        for c in exact.cycles.iter().filter(|c| c.stage.starts_with('S') && c.stage != "SN") {
+            rows += 1;
+            t.add_row(vec![
+                number(p.queue_depth.to_string()),
+                Cell::new(&c.stage),
+                number(c.operations.map_or_else(|| "never idle".to_owned(), |n| format!("{n:.2}"))),
+                number(c.operations.map(|_| us(c.idle_us)).unwrap_or_default()),
+                number(format!("{:.1}", c.backlog)),
+            ]);
+        }
+    }
+    if rows == 0 { String::new() } else { format!("\n\nThe server between two sleeps\n{t}") }
+}
+
+fn what_if(predictions: &[Prediction]) -> String {
+    let mut t = table(&["what if", "IOPS before", "after", "RTT us before", "after", "bottleneck", "gain"]);
+    for p in predictions {
+        t.add_row(vec![
+            Cell::new(&p.change),
+            number(known(p.iops_before, thousands)),
+            number(known(p.iops_after, thousands)),
+            number(known(p.rtt_us_before, us)),
+            number(known(p.rtt_us_after, us)),
+            Cell::new(&p.bottleneck_after),
+            number(format!("{:+.1}%", p.gain * 100.0)),
+        ]);
+    }
+    t.to_string()
 }
 
 /// The ring, drawn: service times, and below them the start latencies; the bottleneck in brackets.
@@ -104,30 +207,77 @@ fn drawing(setup: &Setup) -> String {
     format!("{top} ─╮\n{below}  │\n╰{}╯\n", "─".repeat(width + 1))
 }
 
+/// A copy's costs and predictions.
+#[must_use]
+pub fn copy(model: &CopyModel) -> String {
+    let mut t = table(&[&model.unit, "MB/s", ""]);
+    for m in &model.measured {
+        t.add_row(vec![
+            number(thousands(m.unit_bytes)),
+            number(format!("{:.1}", m.bytes_per_second / 1e6)),
+            Cell::new("measured"),
+        ]);
+    }
+    for m in &model.predicted {
+        t.add_row(vec![
+            number(thousands(m.unit_bytes)),
+            number(format!("{:.1}", m.bytes_per_second / 1e6)),
+            Cell::new("predicted"),
+        ]);
+    }
+    format!(
+        "Every byte costs {:.2} ns, every {} {} us: no unit gets more than {:.1} MB/s\n\n{t}",
+        model.costs.per_byte_us * 1000.0,
+        model.unit,
+        us(model.costs.per_unit_us),
+        1.0 / model.costs.per_byte_us
+    )
+}
+
+/// A post with and without Nagle's algorithm.
+#[must_use]
+pub fn post(model: &Post) -> String {
+    let mut t = table(&["Nagle", "request ms", "requests per second"]);
+    for (name, nagle) in [("on", true), ("off", false)] {
+        let request = model.request_us(nagle);
+        t.add_row(vec![
+            Cell::new(name),
+            number(format!("{:.1}", request / 1000.0)),
+            number(format!("{:.1}", 1e6 / request)),
+        ]);
+    }
+    format!(
+        "Header and body in two segments: the body leaves {:.1} ms behind the header, or when its ACK comes after {:.1} ms\n\n{t}",
+        model.gap_us / 1000.0,
+        model.ack_delay_us / 1000.0
+    )
+}
+
 /// The curve with its band.
 #[must_use]
 pub fn chart(setup: &Setup, curve: &[Point]) -> Option<String> {
-    let line = |label: &str, colour, of: &dyn Fn(&Point) -> f64| Dots {
-        label: label.to_owned(),
-        colour,
-        points: curve.iter().map(|p| (p.exact.queue_depth.into(), of(p) / 1000.0)).collect(),
+    let of = |f: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
+        curve.iter().map(|p| (p.queue_depth.into(), f(p) / 1000.0)).collect()
     };
-    let all = [
-        line("band", "#c3cad5", &|p| p.band.low),
-        line("band", "#c3cad5", &|p| p.band.high),
-        line("least", "#0e7490", &|p| p.exact.iops_low),
-        line("most", "#0e7490", &|p| p.exact.iops_high),
-        line("mean", "#c2410c", &|p| p.exact.iops),
-    ];
-    let title =
-        format!("queue depth (grey: guaranteed band; at most {} IOPS)", thousands(setup.ring.iops_max()));
-    dots(&title, "thousand IOPS", &all)
+    band(&Curve {
+        title: format!(
+            "at most {} IOPS, by {}",
+            thousands(setup.ring.iops_max()),
+            setup.ring.bottleneck().stages
+        ),
+        x_label: "queue depth".to_owned(),
+        y_label: "thousand IOPS".to_owned(),
+        guaranteed: (of(&|p| p.band.low), of(&|p| p.band.high)),
+        settles: (of(&|p| p.outcome.iops_low), of(&|p| p.outcome.iops_high)),
+        mean: of(&|p| p.outcome.iops.value),
+    })
 }
 
 /// The documented keys.
 #[must_use]
 pub fn json(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Value {
     let ring = &setup.ring;
+    let wire = setup.link.wire();
     json!({
         "rtt_min_us": ring.rtt_min_us(),
         "rtt_alone_us": ring.rtt_alone_us(),
@@ -136,15 +286,40 @@ pub fn json(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Value
         "iops_max": ring.iops_max(),
         "knee_queue_depth": ring.knee(),
         "stages": ring.stages(),
+        "wire": {
+            "bits_per_second": setup.link.bits_per_second,
+            "mtu_bytes": setup.link.mtu_bytes,
+            "efficiency": wire.efficiency(),
+            "request_bytes": setup.messages.request_bytes(),
+            "response_bytes": setup.messages.response_bytes(),
+            "responses_per_packet": setup.responses_per_packet(),
+        },
+        "nagle": setup.nagle_needs(),
+        "sessions": setup.sessions,
         "curve": curve.iter().map(|p| json!({
-            "queue_depth": p.exact.queue_depth,
+            "queue_depth": p.queue_depth,
             "iops_low": p.band.low,
             "iops_high": p.band.high,
-            "iops": p.exact.iops,
-            "exact_iops_low": p.exact.iops_low,
-            "exact_iops_high": p.exact.iops_high,
-            "rtt_us": p.exact.rtt_us,
+            "iops": p.outcome.iops.value,
+            "iops_plus_minus": p.outcome.iops.plus_minus,
+            "exact_iops_low": p.outcome.iops_low,
+            "exact_iops_high": p.outcome.iops_high,
+            "rtt_us": p.outcome.rtt_us.value,
+            "rtt_plus_minus_us": p.outcome.rtt_us.plus_minus,
+            "rtt_p50_us": p.outcome.exact.as_ref().map(|e| e.rtt_p50_us),
+            "rtt_p99_us": p.outcome.exact.as_ref().map(|e| e.rtt_p99_us),
+            "rtt_max_us": p.outcome.exact.as_ref().map(|e| e.rtt_max_us),
+            "cycles": p.outcome.exact.as_ref().map(|e| &e.cycles),
         })).collect::<Vec<_>>(),
-        "what_if": predictions,
+        "what_if": predictions.iter().map(|p| json!({
+            "change": p.change,
+            "iops_before": p.iops_before.value,
+            "iops_after": p.iops_after.value,
+            "iops_after_plus_minus": p.iops_after.plus_minus,
+            "rtt_before_us": p.rtt_us_before.value,
+            "rtt_after_us": p.rtt_us_after.value,
+            "bottleneck_after": p.bottleneck_after,
+            "gain": p.gain,
+        })).collect::<Vec<_>>(),
     })
 }

@@ -179,7 +179,18 @@ fn apart(way_us: f64, spacing_us: Option<f64>) -> String {
 }
 
 fn predictions(stanzas: &[Stanza]) -> String {
-    let mut t = table(&["block", "send", "QD", "measured", "predicted", "over start phases", "error"]);
+    let heading = [
+        "block",
+        "send",
+        "QD",
+        "measured",
+        "predicted",
+        "over start phases",
+        "guaranteed band",
+        "error",
+        "inside",
+    ];
+    let mut t = table(&heading);
     for s in stanzas {
         let Some(p) = s.predicted else { continue };
         let mut row = name_cells(s);
@@ -187,11 +198,39 @@ fn predictions(stanzas: &[Stanza]) -> String {
             number(thousands(s.iops)),
             number(thousands(p.iops)),
             number(format!("{} to {}", thousands(p.iops_low), thousands(p.iops_high))),
+            number(format!("{} to {}", thousands(p.band_low), thousands(p.band_high))),
             number(format!("{:+.1}%", p.error * 100.0)),
+            Cell::new(if p.in_band { "yes" } else { "NO" }),
         ]);
         t.add_row(row);
     }
-    t.to_string()
+    format!("{t}\n{}", prediction_errors(stanzas))
+}
+
+/// How good the predictions are, in one sentence.
+#[must_use]
+pub fn prediction_errors(stanzas: &[Stanza]) -> String {
+    // Queue depth 1 is what was calibrated from.
+    let mut errors: Vec<(f64, &Stanza)> = stanzas
+        .iter()
+        .filter(|s| s.queue_depth > 1)
+        .filter_map(|s| s.predicted.map(|p| (p.error.abs(), s)))
+        .collect();
+    errors.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (Some(middle), Some(worst)) = (errors.get(errors.len() / 2), errors.last()) else {
+        return String::new();
+    };
+    let outside = errors.iter().filter(|(_, s)| s.predicted.is_some_and(|p| !p.in_band)).count();
+    format!(
+        "Predicted against measured above queue depth 1: median error {:.1} %, worst {:.1} % ({} B, {}, queue depth {}); {} of {} outside the band.",
+        middle.0 * 100.0,
+        worst.0 * 100.0,
+        worst.1.block_size_bytes,
+        worst.1.policy,
+        worst.1.queue_depth,
+        outside,
+        errors.len()
+    )
 }
 
 fn busy_counts(stanzas: &[Stanza]) -> String {

@@ -1,37 +1,56 @@
 //! `roundtrip model`: what a ring can do, and what another setting would change.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use report::model_text;
-use ring::model::preset::{PRESETS, Preset};
-use ring::model::recursion::Extras;
-use ring::model::what_if::Setup;
+use ring::model::preset::{OTHER, PRESETS};
+use ring::model::setup::Setup;
+use ring::model::{Model, ModelError, preset};
+use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::{Failure, args};
 
 /// Bounds, knee and throughput curve of a ring of stages, and predictions of what another setting would change
 ///
-/// The ring comes from a TOML file, or is one of the paper's published runs.
+/// The ring comes from a TOML file, from a study's study.json (calibrated from its queue depth 1 run and its saturated
+/// run alone), or is one of the published runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip model --preset seed-512\n  \
                         roundtrip model --preset seed-512 --iodepth 4 --what-if bandwidth=10gbit --what-if sl=0\n  \
+                        roundtrip model out/study/study.json --bs 4k --what-if mtu=1500 --what-if server-cpu=own\n  \
                         roundtrip model ring.toml --chart curve.svg\n\n\
-                        A file:\n  [wire]\n  bandwidth = \"1gbit\"\n  mtu = 9000\n  [ring]\n  block-size = \"512\"\n  [[stage]]\n  \
-                        name = \"SP\"\n  service = \"15.9us\"\n  latency = \"16.7us\"\n  resource = \"server\"\n  \
-                        (W1 and W2 take their service time from the wire)")]
+                        A file is one of these; docs/model.md has all keys:\n  \
+                        [[stage]]                         [saturated]                 [copy]\n  \
+                        name = \"SP\"                       iops = \"63000+-500\"         unit = \"socket buffer\"\n  \
+                        service = \"15.9us\"                server-thread = \"100%\"      measured = [\n  \
+                        latency = \"16.7us\"                client-thread = \"54%\"         { unit = \"64k\", megabytes-per-second = 48.3 },\n  \
+                        resource = \"server CPU\"           [depth-one]                   { unit = \"512k\", megabytes-per-second = 57.4 }]\n  \
+                        [wire]                            rtt = \"275.7us\"             [post]\n  \
+                        bandwidth = \"1gbit\"               c2-c1 = \"243.4us\"           rest = \"46.8ms\"\n  \
+                        mtu = 9000                        s2-s1 = \"32.6us\"            gap = \"2.2ms\"\n  \
+                        (W1 and W2 follow from the wire)                              ack-delay = \"163ms\"")]
 pub(crate) struct ModelArgs {
-    /// A ring, as TOML
+    /// A model as TOML, or a study.json
     #[arg(required_unless_present = "preset", conflicts_with = "preset")]
     file: Option<PathBuf>,
-    /// A published run: seed-512 or seed-512-local
+    /// A published run: seed-512, seed-512-nagle, seed-512-two-sends, seed-512-bimodal, seed-512-local, copy-mtu-write,
+    /// copy-mtu-read, copy-buffer-write, copy-buffer-read, post
     #[arg(long)]
     preset: Option<String>,
+    /// Of a study: which block size; the first where none is given
+    #[arg(long, value_parser = args::size)]
+    bs: Option<u64>,
+    /// Of a study: which send policy; the first where none is given
+    #[arg(long)]
+    send: Option<String>,
     /// Queue depths of the curve
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,5,6,8,10,12,16,20,24,32,48,64,128")]
     iodepth: Vec<u32>,
-    /// Another setting, such as bandwidth=10gbit, mtu=1500, block-size=4k, sl=0, queue-depth=32; repeatable
+    /// Another setting: bandwidth=10gbit, mtu=1500, ip=6, vlan=on, timestamps=off, digests=both, block-size=4k,
+    /// queue-depth=32, sessions=4, think=50us, coalescing=50us/8, slow=3/203us, nodelay=on, sends=1, sl=0, cl=0,
+    /// server-cpu=own, SP.service=5us, W2.latency=0; repeatable
     #[arg(long = "what-if", value_name = "KEY=VALUE")]
     what_if: Vec<String>,
     /// Write the curve with its band to this file (SVG)
@@ -43,29 +62,35 @@ pub(crate) struct ModelArgs {
 }
 
 pub(crate) fn run(args: &ModelArgs) -> Result<ExitCode, Failure> {
-    let usage = |e: ring::model::ModelError| Failure::Usage(e.into());
-    let mut setup = match (&args.file, &args.preset) {
+    let model = match (&args.file, &args.preset) {
         (Some(path), _) => {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read {}", path.display()))
-                .map_err(Failure::Usage)?;
-            ring::model::file::read(&text)
-                .with_context(|| path.display().to_string())
-                .map_err(Failure::Usage)?
+            read(path, args).with_context(|| path.display().to_string()).map_err(Failure::Usage)?
         }
         (None, preset) => named(preset.as_deref().unwrap_or_default())?,
     };
+    match model {
+        Model::Ring(setup) => ring(*setup, args),
+        Model::Copy(copy) => print(args, &model_text::copy(&copy), || json!({ "copy": copy })),
+        Model::Post(post) => print(args, &model_text::post(&post), || {
+            json!({ "post": {
+                "nagle_request_us": post.request_us(true),
+                "nodelay_request_us": post.request_us(false),
+            }})
+        }),
+    }
+}
+
+fn ring(mut setup: Setup, args: &ModelArgs) -> Result<ExitCode, Failure> {
+    let usage = |e: ModelError| Failure::Usage(e.into());
     if let [depth] = args.iodepth[..] {
         setup.queue_depth = depth;
     }
     let curve = args
         .iodepth
         .iter()
-        .map(|&depth| {
-            Ok(report::model_text::Point {
-                band: setup.ring.band(depth)?,
-                exact: setup.ring.exact(depth, &setup.extras)?,
-            })
+        .map(|&queue_depth| {
+            let (band, outcome) = (setup.ring.band(queue_depth)?, setup.outcome(queue_depth)?);
+            Ok(model_text::Point { queue_depth, band, outcome })
         })
         .collect::<Result<Vec<_>, _>>()
         .map_err(usage)?;
@@ -77,27 +102,34 @@ pub(crate) fn run(args: &ModelArgs) -> Result<ExitCode, Failure> {
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
     }
+    let text = model_text::text(&setup, &curve, &predictions);
+    print(args, &text, || model_text::json(&setup, &curve, &predictions))
+}
+
+fn print(args: &ModelArgs, text: &str, json: impl Fn() -> Value) -> Result<ExitCode, Failure> {
     if args.json {
-        let text = serde_json::to_string_pretty(&model_text::json(&setup, &curve, &predictions))
-            .context("writing JSON")
-            .map_err(Failure::Work)?;
+        let text = serde_json::to_string_pretty(&json()).context("writing JSON").map_err(Failure::Work)?;
         println!("{text}");
     } else {
-        println!("{}", model_text::text(&setup, &curve, &predictions));
+        println!("{text}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn named(name: &str) -> Result<Setup, Failure> {
-    let preset = Preset::named(name).ok_or_else(|| {
-        let names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
-        Failure::Usage(anyhow!("'{name}' is no preset; use {}", names.join(" or ")))
+fn read(path: &Path, args: &ModelArgs) -> anyhow::Result<Model> {
+    let text = std::fs::read_to_string(path).context("cannot read it")?;
+    if path.extension().is_some_and(|e| e == "json") {
+        let result: study::StudyResult = serde_json::from_str(&text).context("this is no study.json")?;
+        let setup = result.setup(args.bs, args.send.as_deref())?;
+        return Ok(Model::Ring(Box::new(setup)));
+    }
+    Ok(ring::model::file::read(&text)?)
+}
+
+fn named(name: &str) -> Result<Model, Failure> {
+    let model = preset::named(name).ok_or_else(|| {
+        let names = PRESETS.iter().map(|p| p.name).chain(OTHER.iter().map(|o| o.0));
+        Failure::Usage(anyhow!("'{name}' is no preset; use {}", names.collect::<Vec<_>>().join(", ")))
     })?;
-    Ok(Setup {
-        ring: preset.ring().map_err(|e| Failure::Work(e.into()))?,
-        wire: Preset::wire(),
-        block_bytes: preset.block_bytes,
-        queue_depth: 1,
-        extras: Extras::default(),
-    })
+    model.map_err(|e| Failure::Work(e.into()))
 }

@@ -49,6 +49,7 @@ fn impossible_sizes_and_times_are_named() {
 fn impossible_rings_are_refused_with_the_key_s_name() {
     refused(&["model"], "<FILE>");
     refused(&["model", "--preset", "seed-9"], "'seed-9' is no preset; use seed-512");
+    refused(&["model", "--preset", "seed-512", "--what-if", "server-cpu=own"], "server-cpu = own");
     refused(&["model", "/no/such/ring.toml"], "/no/such/ring.toml");
     refused(&["model", "--preset", "seed-512", "--iodepth", "0"], "queue-depth = 0: 1 to 65536");
     refused(&["model", "--preset", "seed-512", "--what-if", "mtu=40"], "mtu = 40: 68 to 65535");
@@ -116,5 +117,43 @@ fn every_verb_has_help_with_an_example() {
         let output = roundtrip().args([verb, "--help"]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("Example"), "{verb}: {text}");
+    }
+}
+
+#[test]
+fn the_model_takes_tables_typed_by_hand_and_claims_no_digit_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tables.toml");
+    let tables = "[saturated]\niops = '63000+-500'\nserver-thread = '100%'\nclient-thread = '54%'\n\
+                  [depth-one]\nrtt = '275.7us'\nc2-c1 = '243.4us'\ns2-s1 = '32.6us'\n";
+    std::fs::write(&file, tables).unwrap();
+    let run = |extra: &[&str]| {
+        let output = roundtrip().arg("model").arg(&file).args(extra).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = run(&["--iodepth", "128"]);
+    assert!(text.contains("63000±") && text.contains("15.9±0.1"), "{text}");
+    let result: serde_json::Value = serde_json::from_str(&run(&["--iodepth", "128", "--json"])).unwrap();
+    assert!(result["curve"][0]["iops_plus_minus"].as_f64().unwrap() > 300.0, "{result}");
+}
+
+#[test]
+fn counterfactuals_are_ranked_and_every_preset_prints() {
+    let output = roundtrip()
+        .args(["model", "--preset", "seed-512-two-sends", "--iodepth", "4", "--json"])
+        .args(["--what-if", "bandwidth=10gbit", "--what-if", "nodelay=on"])
+        .output()
+        .unwrap();
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let changes = result["what_if"].as_array().unwrap();
+    assert!(changes[0]["change"].as_str().unwrap().contains("nodelay=on"), "{result}");
+    assert!(
+        changes[0]["gain"].as_f64().unwrap() > 50.0 && changes[2]["gain"].as_f64().unwrap() < 0.1,
+        "{result}"
+    );
+    for preset in ["seed-512-nagle", "seed-512-bimodal", "copy-mtu-read", "copy-buffer-write", "post"] {
+        let output = roundtrip().args(["model", "--preset", preset]).output().unwrap();
+        assert!(output.status.success() && output.stdout.len() > 200, "{preset}");
     }
 }
