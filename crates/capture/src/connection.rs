@@ -1,16 +1,21 @@
-//! One connection: its two streams, cut into PDUs, and the operations that they make up.
+//! One connection: its two streams put in order, what is spoken on them, and how TCP behaved.
 
-use crate::follow::{Digests, Flow, Follower};
-use crate::operations::Operations;
-use crate::packet::Segment;
-use crate::record::{Record, StreamHole};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use ring::{ConnectionFacts, Side};
+
+use crate::application::{Application, Protocol};
+use crate::follow::Flow;
+use crate::observer::{Observer, Opened};
+use crate::packet::{At, Endpoint, Segment};
+use crate::record::StreamHole;
 use crate::stream::{Missing, MissingReason, Sink, Stream};
+use crate::tcp::{Before, Found, Tcp};
 
 /// One direction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Direction {
     stream: Stream,
-    follower: Follower,
     has_ended: bool,
 }
 
@@ -20,26 +25,38 @@ pub(crate) struct Connection {
     number: u32,
     requests: Direction,
     responses: Direction,
-    operations: Operations,
+    application: Application,
+    /// Absent where nobody asks how TCP behaved.
+    tcp: Option<Box<Tcp>>,
+    has_opened: bool,
+    packets: u64,
+    bytes: u64,
+    began_ns: u64,
     /// When its last packet passed, nanoseconds since the epoch.
     pub(crate) last_ns: u64,
 }
 
 impl Connection {
     /// A connection with this number, at its beginning or somewhere `in_the_middle`.
-    pub(crate) fn new(number: u32, in_the_middle: bool, digests: Digests) -> Self {
-        let direction = |flow| Direction {
-            stream: Stream::default(),
-            follower: Follower::new(flow, in_the_middle, digests),
-            has_ended: false,
-        };
+    pub(crate) fn new(number: u32, server_port: u16, in_the_middle: bool, protocol: Protocol) -> Self {
         Self {
             number,
-            requests: direction(Flow::Requests),
-            responses: direction(Flow::Responses),
-            operations: Operations::new(number),
+            requests: Direction::default(),
+            responses: Direction::default(),
+            application: Application::new(number, server_port, protocol, in_the_middle),
+            tcp: None,
+            has_opened: false,
+            packets: 0,
+            bytes: 0,
+            began_ns: 0,
             last_ns: 0,
         }
+    }
+
+    /// The same, watching TCP as well.
+    pub(crate) fn watching_tcp(mut self) -> Self {
+        self.tcp = Some(Box::default());
+        self
     }
 
     /// Whether a SYN with this sequence number belongs to this connection, rather than to a new one on the
@@ -65,107 +82,177 @@ impl Connection {
         self.requests.stream.waiting_bytes() + self.responses.stream.waiting_bytes()
     }
 
-    /// Takes a segment that flows this way.
+    /// Takes a segment that flows this way, of a packet of `wire_bytes`.
     #[inline]
-    pub(crate) fn segment(&mut self, segment: &Segment<'_>, flow: Flow, ns: u64, record: &mut Record) {
-        self.last_ns = ns;
+    pub(crate) fn segment(
+        &mut self,
+        segment: &Segment<'_>,
+        flow: Flow,
+        at: At,
+        wire_bytes: u32,
+        observer: &mut impl Observer,
+    ) {
+        if self.packets == 0 {
+            self.began_ns = at.ns;
+        }
+        self.packets += 1;
+        self.bytes += u64::from(wire_bytes);
+        self.last_ns = at.ns;
+        let side = flow.sender();
+        if !self.watch(segment, side, at, observer) {
+            return;
+        }
         if segment.flags & Segment::ACK != 0 {
             let other = if flow == Flow::Requests { Flow::Responses } else { Flow::Requests };
-            let (stream, mut feed, _) = self.feed(other, record);
+            let (stream, mut feed, _) = self.feed(other, observer);
             stream.acknowledged(segment.ack, &mut feed);
         }
-        let (stream, mut feed, has_ended) = self.feed(flow, record);
         let syn = segment.flags & Segment::SYN != 0;
-        stream.segment(segment.seq, syn, segment.payload, segment.payload_bytes, ns, &mut feed);
+        if flow == Flow::Responses && (syn || !self.responses.stream.has_begun()) {
+            self.application.responses_begin_at(segment.seq.wrapping_add(syn.into()));
+        }
+        if segment.payload_bytes > 0 && !self.has_opened {
+            self.has_opened = true;
+            self.open(segment, side, observer);
+        }
+        let completed_before = self.application.pace().messages[side as usize];
+        let (stream, mut feed, has_ended) = self.feed(flow, observer);
+        stream.segment(segment.seq, syn, segment.payload, segment.payload_bytes, at, &mut feed);
         if segment.flags & Segment::FIN != 0 {
             *has_ended = true;
+            self.application.closed(side, at, observer);
         }
         if segment.flags & Segment::RST != 0 {
             (self.requests.has_ended, self.responses.has_ended) = (true, true);
         }
+        if let Some(tcp) = &mut self.tcp
+            && segment.payload_bytes > 0
+        {
+            let completed = self.application.pace().messages[side as usize] - completed_before;
+            tcp.after(side, at, self.application.under(side), completed);
+        }
+    }
+
+    /// The first data is about to pass.
+    fn open(&self, segment: &Segment<'_>, side: Side, observer: &mut impl Observer) {
+        let (client, server) = match side {
+            Side::Client => (segment.source, segment.destination),
+            Side::Server => (segment.destination, segment.source),
+        };
+        observer.opened(&Opened {
+            connection: self.number,
+            client: address(client),
+            server: address(server),
+            client_syn: self.requests.stream.syn(),
+            handshake_ns: self.tcp.as_ref().and_then(|tcp| tcp.handshake_ns),
+            ttl: (side, segment.ttl),
+        });
+    }
+
+    /// Looks at a segment as TCP does, before the application sees it. False for a copy.
+    #[inline]
+    fn watch(&mut self, segment: &Segment<'_>, side: Side, at: At, observer: &mut impl Observer) -> bool {
+        let Self { tcp: Some(tcp), application, number, .. } = self else { return true };
+        let before = Before {
+            connection: *number,
+            under: application.under(side),
+            in_flight: application.pace().depth(),
+        };
+        tcp.segment(segment, side, at, before, |Found { kind, sender, stall }| {
+            application.stalled(kind, sender);
+            observer.stall(&stall);
+        })
     }
 
     /// Waits no longer for what is missing.
-    pub(crate) fn give_up(&mut self, reason: MissingReason, record: &mut Record) {
+    pub(crate) fn give_up(&mut self, reason: MissingReason, observer: &mut impl Observer) {
         for flow in [Flow::Requests, Flow::Responses] {
-            let (stream, mut feed, _) = self.feed(flow, record);
+            let (stream, mut feed, _) = self.feed(flow, observer);
             stream.finish(reason, &mut feed);
         }
     }
 
-    /// It is over: what waits is delivered, what was counted goes to the record.
-    pub(crate) fn finish(mut self, record: &mut Record) {
-        self.give_up(MissingReason::EndOfCapture, record);
-        for flow in [Flow::Requests, Flow::Responses] {
-            let (_, mut feed, _) = self.feed(flow, record);
-            feed.finish();
+    /// It is over: what waits is delivered, what was counted goes to the observer. The ends say who it was.
+    pub(crate) fn finish(mut self, client: Endpoint, server: Endpoint, observer: &mut impl Observer) {
+        self.give_up(MissingReason::EndOfCapture, observer);
+        let Self { tcp, application, number, .. } = &mut self;
+        if let Some(tcp) = tcp {
+            let before = Before {
+                connection: *number,
+                under: application.under(Side::Client),
+                in_flight: application.pace().depth(),
+            };
+            tcp.finish(before, |found| {
+                application.stalled(found.kind, found.sender);
+                observer.stall(&found.stall);
+            });
         }
-        let counters = &mut record.counters;
-        for Direction { stream, follower, .. } in [&self.requests, &self.responses] {
-            counters.retransmitted += stream.counters.retransmitted;
-            counters.out_of_order += stream.counters.out_of_order;
-            counters.boundaries_lost += follower.lost();
-            counters.skipped_bytes += follower.skipped_bytes();
+        let mut counted = self.application.finish(observer);
+        for stream in [&self.requests.stream, &self.responses.stream] {
+            counted.retransmitted += stream.counters.retransmitted;
+            counted.out_of_order += stream.counters.out_of_order;
         }
-        counters.unmatched += self.operations.unmatched;
-        counters.abandoned += self.operations.abandoned;
-        counters.unanswered += self.operations.in_flight() as u64;
+        observer.counted(&counted);
+        if let Some(tcp) = &self.tcp {
+            let pace = self.application.pace();
+            observer.connection(&ConnectionFacts {
+                connection: self.number,
+                client: address(client),
+                server: address(server),
+                protocol: self.application.name(),
+                packets: self.packets,
+                bytes: self.bytes,
+                began_ns: self.began_ns,
+                ended_ns: self.last_ns,
+                handshake_ns: tcp.handshake_ns,
+                ttl: (tcp.ttl[0], tcp.ttl[1]),
+                exchanges: pace.ended,
+                in_flight_ns: pace.in_flight_ns,
+                client_conduct: tcp.conduct(Side::Client),
+                server_conduct: tcp.conduct(Side::Server),
+                duplicates: tcp.duplicates,
+                both_directions: self.requests.stream.has_begun() && self.responses.stream.has_begun(),
+            });
+        }
     }
 
     /// One direction's stream, what it feeds, and whether it has ended.
     #[inline]
-    fn feed<'a>(
+    fn feed<'a, O: Observer>(
         &'a mut self,
         flow: Flow,
-        record: &'a mut Record,
-    ) -> (&'a mut Stream, Feed<'a>, &'a mut bool) {
-        let Self { number, requests, responses, operations, .. } = self;
-        let direction = if flow == Flow::Requests { requests } else { responses };
-        let Direction { stream, follower, has_ended } = direction;
-        (stream, Feed { connection: *number, flow, follower, operations, record }, has_ended)
+        observer: &'a mut O,
+    ) -> (&'a mut Stream, Feed<'a, O>, &'a mut bool) {
+        let Self { number, requests, responses, application, .. } = self;
+        let Direction { stream, has_ended } = if flow == Flow::Requests { requests } else { responses };
+        (stream, Feed { connection: *number, flow, application, observer }, has_ended)
     }
 }
 
-/// What a stream feeds: the follower, and behind it the operations.
-struct Feed<'a> {
+/// An end of a connection as the standard library writes it.
+fn address(end: Endpoint) -> SocketAddr {
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::from(end.address)).to_canonical(), end.port)
+}
+
+/// What a stream feeds: the application, and behind it the observer.
+struct Feed<'a, O> {
     connection: u32,
     flow: Flow,
-    follower: &'a mut Follower,
-    operations: &'a mut Operations,
-    record: &'a mut Record,
+    application: &'a mut Application,
+    observer: &'a mut O,
 }
 
-/// Calls a method of the feed's follower; its PDUs go to the operations.
-macro_rules! follow {
-    ($feed:expr, $method:ident($($argument:expr),*)) => {{
-        let Feed { flow, follower, operations, record, .. } = $feed;
-        match flow {
-            Flow::Requests => follower.$method($($argument,)* |pdu| operations.request(pdu)),
-            Flow::Responses => follower.$method($($argument,)* |pdu| {
-                if let Some(sighting) = operations.response(pdu) {
-                    record.keep(sighting);
-                }
-            }),
-        }
-    }};
-}
-
-impl Feed<'_> {
-    fn finish(&mut self) {
-        follow!(self, finish());
-    }
-}
-
-impl Sink for Feed<'_> {
+impl<O: Observer> Sink for Feed<'_, O> {
     #[inline]
-    fn bytes(&mut self, bytes: &[u8], ns: u64) {
-        follow!(self, bytes(bytes, ns));
+    fn bytes(&mut self, bytes: &[u8], at: At) {
+        self.application.bytes(self.flow.sender(), bytes, at, self.observer);
     }
-    fn uncaptured(&mut self, count: u64, ns: u64) {
-        follow!(self, missing(count, ns));
+    fn uncaptured(&mut self, count: u64, at: At) {
+        self.application.missing(self.flow.sender(), count, at, self.observer);
     }
     fn hole(&mut self, missing: Missing) {
-        self.record.hole(StreamHole { connection: self.connection, flow: self.flow, missing });
-        follow!(self, missing(missing.bytes, missing.time_ns));
+        self.observer.hole(StreamHole { connection: self.connection, flow: self.flow, missing });
+        let at = At { ns: missing.time_ns, frame: 0 };
+        self.application.missing(self.flow.sender(), missing.bytes, at, self.observer);
     }
 }

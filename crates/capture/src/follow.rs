@@ -12,7 +12,10 @@
 
 use iscsi::bhs::{BHS_BYTES, Bhs, padding};
 use iscsi::opcode::{initiator, target};
+use iscsi::pdu::LoginResponse;
 
+use crate::login_text::LoginText;
+use crate::packet::At;
 pub use crate::plausible::Flow;
 use crate::plausible::{may_be_header, must_be_header};
 
@@ -25,10 +28,10 @@ pub struct Pdu {
     pub bytes: u64,
     /// Offset of its first byte from the first byte seen of the stream.
     pub offset: u64,
-    /// When the packet passed that carried its first byte, nanoseconds since the epoch.
-    pub began_ns: u64,
-    /// When the packet passed that carried its last byte, nanoseconds since the epoch.
-    pub ended_ns: u64,
+    /// The packet that carried its first byte.
+    pub began: At,
+    /// The packet that carried its last byte.
+    pub ended: At,
 }
 
 /// Which digests the connection has negotiated (RFC 7143 13.1): four bytes behind the headers, four behind
@@ -39,6 +42,29 @@ pub struct Digests {
     pub header: bool,
     /// DataDigest is CRC32C.
     pub data: bool,
+}
+
+impl Digests {
+    /// Every combination.
+    const ALL: [Digests; 4] = [
+        Digests { header: false, data: false },
+        Digests { header: true, data: false },
+        Digests { header: false, data: true },
+        Digests { header: true, data: true },
+    ];
+}
+
+/// How far a side is in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Under {
+    /// Between messages.
+    Nothing,
+    /// The header has passed, and nothing of what belongs behind it.
+    Header,
+    /// In the middle.
+    Part,
+    /// The protocol does not say.
+    Unknown,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,9 +99,13 @@ pub struct Follower {
     /// Offset of the next byte.
     at: u64,
     /// Offset of the current PDU's first byte, and when that passed.
-    begin: (u64, u64),
+    begin: (u64, At),
     /// Where the boundary was lost, when it is.
     lost_from: u64,
+    /// Whether the digests are a guess, because the login was not seen: a boundary may then show them.
+    digests_are_guessed: bool,
+    /// What the target's login responses say of digests.
+    login: LoginText,
     /// Boundaries lie this far from multiples of four; unknown until there was one.
     phase: Option<u64>,
     skipped_bytes: u64,
@@ -96,11 +126,45 @@ impl Follower {
             trust: Trust::Sure,
             header: [0; BHS_BYTES],
             at: 0,
-            begin: (0, 0),
+            begin: (0, At::default()),
             lost_from: 0,
+            digests_are_guessed: in_the_middle,
+            login: LoginText::default(),
             phase: (!in_the_middle).then_some(0),
             skipped_bytes: 0,
             lost: 0,
+        }
+    }
+
+    /// The digests that a login on this stream has just agreed on.
+    pub fn take_agreed(&mut self) -> Option<Digests> {
+        self.login.agreed.take()
+    }
+
+    /// The PDUs from here on have these digests.
+    pub fn set_digests(&mut self, digests: Digests) {
+        self.digests = digests;
+        self.digests_are_guessed = false;
+    }
+
+    /// How far the current PDU has passed.
+    #[must_use]
+    pub fn under_way(&self) -> Under {
+        match self.state {
+            State::Header(0) => Under::Nothing,
+            State::Header(_) => Under::Part,
+            State::Body { bhs, left } if left == self.rest_of(&bhs) => Under::Header,
+            State::Body { .. } => Under::Part,
+            State::Lost => Under::Unknown,
+        }
+    }
+
+    /// The task of the current PDU, when its header has passed: opcode and initiator task tag.
+    #[must_use]
+    pub fn current_task(&self) -> Option<(u8, u32)> {
+        match self.state {
+            State::Body { bhs, .. } => Some((bhs.opcode(), bhs.initiator_task_tag())),
+            _ => None,
         }
     }
 
@@ -121,13 +185,13 @@ impl Follower {
 
     /// Takes the next bytes of the stream: what a segment brought.
     #[inline]
-    pub fn bytes(&mut self, bytes: &[u8], ns: u64, mut take: impl FnMut(&Pdu)) {
+    pub fn bytes(&mut self, bytes: &[u8], when: At, mut take: impl FnMut(&Pdu)) {
         let mut rest = bytes;
         while !rest.is_empty() {
             match self.state {
                 State::Header(have) => {
                     if have == 0 {
-                        self.begin = (self.at, ns);
+                        self.begin = (self.at, when);
                     }
                     let (part, behind) = rest.split_at(rest.len().min(BHS_BYTES - have));
                     self.header[have..have + part.len()].copy_from_slice(part);
@@ -137,18 +201,23 @@ impl Follower {
                         self.state = State::Header(have + part.len());
                         return;
                     }
-                    self.header_is_complete(ns, &mut take);
+                    self.header_is_complete(when, &mut take);
                 }
                 State::Body { bhs, left } => {
                     let count = left.min(rest.len() as u64);
-                    rest = &rest[count as usize..];
-                    self.body(bhs, left, count, ns, &mut take);
+                    let (body, behind) = rest.split_at(count as usize);
+                    if bhs.opcode() == target::LOGIN {
+                        self.login.bytes(body);
+                    }
+                    rest = behind;
+                    self.body(bhs, left, count, when, &mut take);
                 }
                 State::Lost => {
-                    let Some(skip) = self.find(rest) else {
+                    let Some((skip, digests)) = self.find(rest) else {
                         self.at += rest.len() as u64;
                         return;
                     };
+                    self.digests = digests;
                     let in_front = skip == 0 && rest.len() == bytes.len();
                     rest = &rest[skip..];
                     self.at += skip as u64;
@@ -165,12 +234,12 @@ impl Follower {
 
     /// Bytes that were on the wire but not captured, or that the capture lost: inside a data segment nothing
     /// is lost but the data.
-    pub fn missing(&mut self, count: u64, ns: u64, mut take: impl FnMut(&Pdu)) {
+    pub fn missing(&mut self, count: u64, when: At, mut take: impl FnMut(&Pdu)) {
         let mut count = count;
         if let State::Body { bhs, left } = self.state {
             let inside = left.min(count);
             count -= inside;
-            self.body(bhs, left, inside, ns, &mut take);
+            self.body(bhs, left, inside, when, &mut take);
         }
         if count == 0 {
             return;
@@ -190,7 +259,7 @@ impl Follower {
         }
     }
 
-    fn header_is_complete(&mut self, ns: u64, take: &mut impl FnMut(&Pdu)) {
+    fn header_is_complete(&mut self, when: At, take: &mut impl FnMut(&Pdu)) {
         let bhs = Bhs(self.header);
         let start = self.at - BHS_BYTES as u64;
         let believed = match self.trust {
@@ -208,21 +277,29 @@ impl Follower {
             self.confirm(take);
         }
         let left = self.rest_of(&bhs);
-        self.body(bhs, left, 0, ns, take);
+        self.body(bhs, left, 0, when, take);
     }
 
     /// `count` of the `left` bytes behind the basic header have passed.
     #[inline]
-    fn body(&mut self, bhs: Bhs, left: u64, count: u64, ns: u64, take: &mut impl FnMut(&Pdu)) {
+    fn body(&mut self, bhs: Bhs, left: u64, count: u64, when: At, take: &mut impl FnMut(&Pdu)) {
         self.at += count;
         if left > count {
             self.state = State::Body { bhs, left: left - count };
             return;
         }
         self.state = State::Header(0);
+        if bhs.opcode() == target::LOGIN && self.flow == Flow::Responses {
+            let response = LoginResponse::read(&bhs);
+            let is_last = response.transit && response.status >> 8 == 0 && bhs.0[1] & 3 == 3;
+            self.login.pdu_ended(is_last);
+            if let Some(digests) = self.login.agreed {
+                self.set_digests(digests);
+            }
+        }
         let bytes = BHS_BYTES as u64 + self.rest_of(&bhs);
-        let (offset, began_ns) = self.begin;
-        let pdu = Pdu { bhs, bytes, offset, began_ns, ended_ns: ns };
+        let (offset, began) = self.begin;
+        let pdu = Pdu { bhs, bytes, offset, began, ended: when };
         match self.trust {
             Trust::Candidate { in_front } => self.trust = Trust::Held { pdu, in_front },
             Trust::Sure | Trust::Held { .. } => take(&pdu),
@@ -258,8 +335,8 @@ impl Follower {
         self.state = State::Lost;
     }
 
-    /// Where in `bytes` a PDU may begin.
-    fn find(&mut self, bytes: &[u8]) -> Option<usize> {
+    /// Where in `bytes` a PDU may begin, and with which digests.
+    fn find(&mut self, bytes: &[u8]) -> Option<(usize, Digests)> {
         if self.at - self.lost_from > PHASE_DOUBTED_BYTES {
             self.phase = None;
         }
@@ -269,22 +346,45 @@ impl Follower {
         };
         let header_at =
             |at: usize| bytes.get(at..).and_then(|b| b.first_chunk::<BHS_BYTES>()).copied().map(Bhs);
-        (first..bytes.len()).step_by(step).find(|&at| {
-            let Some(bhs) = header_at(at).filter(|bhs| must_be_header(self.flow, bhs)) else { return false };
-            let end = at as u64 + BHS_BYTES as u64 + self.rest_of(&bhs);
-            // When the next header is here too, it decides at once.
-            usize::try_from(end).ok().and_then(header_at).is_none_or(|next| must_be_header(self.flow, &next))
-        })
+        for at in (first..bytes.len()).step_by(step) {
+            let Some(bhs) = header_at(at).filter(|bhs| must_be_header(self.flow, bhs)) else { continue };
+            // When the next header is here too, or the segment ends with the PDU, that decides at once.
+            let fits = |digests| {
+                let end = at + BHS_BYTES + rest_of(digests, &bhs) as usize;
+                match header_at(end) {
+                    Some(next) => Some(must_be_header(self.flow, &next)),
+                    None => (end == bytes.len()).then_some(true),
+                }
+            };
+            match fits(self.digests) {
+                Some(true) => return Some((at, self.digests)),
+                as_now => {
+                    let others = Digests::ALL.into_iter().filter(|_| self.digests_are_guessed);
+                    if let Some(digests) = others.into_iter().find(|&d| fits(d) == Some(true)) {
+                        return Some((at, digests));
+                    }
+                    if as_now.is_none() {
+                        return Some((at, self.digests));
+                    }
+                }
+            }
+        }
+        None
     }
 
     /// Bytes of a PDU behind its basic header.
     fn rest_of(&self, bhs: &Bhs) -> u64 {
-        let data = bhs.data_bytes();
-        let has_digests = !matches!(bhs.opcode(), initiator::LOGIN | target::LOGIN);
-        let header_digest = if self.digests.header && has_digests { 4 } else { 0 };
-        let data_digest = if self.digests.data && has_digests && data > 0 { 4 } else { 0 };
-        (bhs.ahs_bytes() + header_digest + data + padding(data) + data_digest) as u64
+        rest_of(self.digests, bhs)
     }
+}
+
+/// Bytes of a PDU behind its basic header, with these digests.
+fn rest_of(digests: Digests, bhs: &Bhs) -> u64 {
+    let data = bhs.data_bytes();
+    let has_digests = !matches!(bhs.opcode(), initiator::LOGIN | target::LOGIN);
+    let header_digest = if digests.header && has_digests { 4 } else { 0 };
+    let data_digest = if digests.data && has_digests && data > 0 { 4 } else { 0 };
+    (bhs.ahs_bytes() + header_digest + data + padding(data) + data_digest) as u64
 }
 
 #[cfg(test)]

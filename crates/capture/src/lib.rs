@@ -2,7 +2,7 @@
 //!
 //! A packet source ([`live`]) hands over frames with the kernel's nanosecond stamps; [`packet`] finds the
 //! TCP segment in a frame, [`stream`] puts segments in order, [`follow`] cuts the stream into PDUs, and
-//! [`operations`] pairs requests with responses into [`ring::Sighting`]s. [`tap`] is the chain of all of
+//! requests are paired with responses into [`ring::Exchange`]s. [`tap`] is the chain of all of
 //! them for one capture point, [`watch`] runs it on a thread.
 //!
 //! Nothing that is missing goes unsaid: lost packets, holes in streams, bytes without a known PDU boundary
@@ -10,21 +10,35 @@
 
 #![deny(unsafe_code)]
 
+mod application;
 mod connection;
 pub mod error;
 pub mod follow;
+mod http;
+mod in_flight;
+mod iscsi;
+pub mod link;
 pub mod live;
-pub mod operations;
+mod login_text;
+pub mod observer;
 pub mod packet;
 mod plausible;
 pub mod record;
 pub mod stream;
 pub mod tap;
+mod tcp;
+mod turns;
+pub mod vantage;
 pub mod watch;
 
+pub use application::Protocol;
 pub use error::CaptureError;
 pub use follow::{Digests, Flow};
+pub use link::Link;
 pub use live::{LiveCapture, LiveConfig, Packet};
+pub use observer::{Counted, Observer, Opened};
+pub use packet::At;
 pub use record::{Counters, StreamHole};
 pub use tap::{Role, Tap, TapReport};
+pub use vantage::{FrameCounters, Selection, Vantage};
 pub use watch::{RoleReport, Watch, WatchReport};

@@ -9,6 +9,8 @@ pub enum NotTcp {
     Fragment,
     /// Shorter than its headers say.
     Truncated,
+    /// An ICMP message: a packet was too big for the path (RFC 1191, RFC 8201).
+    TooBig,
 }
 
 /// One end of a connection: an address (IPv4 mapped into IPv6's space) and a port.
@@ -18,6 +20,15 @@ pub struct Endpoint {
     pub address: u128,
     /// The port.
     pub port: u16,
+}
+
+/// When and with which frame something passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct At {
+    /// Nanoseconds since the epoch.
+    pub ns: u64,
+    /// The frame's number in its capture, from 1; 0: unknown.
+    pub frame: u64,
 }
 
 /// A TCP segment.
@@ -33,6 +44,14 @@ pub struct Segment<'a> {
     pub ack: u32,
     /// FIN 01, SYN 02, RST 04, PSH 08, ACK 10.
     pub flags: u8,
+    /// Window, as it stands in the header: not yet scaled.
+    pub window: u16,
+    /// TCP options, as many of their bytes as were captured.
+    pub options: &'a [u8],
+    /// Identification of the IPv4 packet; 0 in IPv6.
+    pub ip_id: u16,
+    /// Time to live, or hop limit.
+    pub ttl: u8,
     /// The payload, as much as was captured.
     pub payload: &'a [u8],
     /// The payload's length on the wire, bytes.
@@ -58,6 +77,11 @@ const TCP: u8 = 6;
 /// What the frame is instead.
 #[inline]
 pub fn decode(frame: &[u8], wire_bytes: u32) -> Result<Segment<'_>, NotTcp> {
+    ethernet(frame, wire_bytes as usize)
+}
+
+/// As [`decode`].
+pub(crate) fn ethernet(frame: &[u8], wire_bytes: usize) -> Result<Segment<'_>, NotTcp> {
     let mut at = 12;
     let mut ether_type = u16_at(frame, at)?;
     // 802.1Q and 802.1ad tags, stacked at most twice.
@@ -67,8 +91,12 @@ pub fn decode(frame: &[u8], wire_bytes: u32) -> Result<Segment<'_>, NotTcp> {
             ether_type = u16_at(frame, at)?;
         }
     }
-    let ip = frame.get(at + 2..).ok_or(NotTcp::Truncated)?;
-    let ip_bytes = (wire_bytes as usize).saturating_sub(at + 2).max(ip.len());
+    network(ether_type, frame.get(at + 2..).ok_or(NotTcp::Truncated)?, wire_bytes.saturating_sub(at + 2))
+}
+
+/// Finds the segment in a packet of the network layer, of which `wire_bytes` were on the wire.
+pub(crate) fn network(ether_type: u16, ip: &[u8], wire_bytes: usize) -> Result<Segment<'_>, NotTcp> {
+    let ip_bytes = wire_bytes.max(ip.len());
     match ether_type {
         0x0800 => ipv4(ip, ip_bytes),
         0x86dd => ipv6(ip, ip_bytes),
@@ -83,7 +111,9 @@ fn ipv4(ip: &[u8], ip_bytes: usize) -> Result<Segment<'_>, NotTcp> {
         return Err(NotTcp::Other);
     }
     if header[9] != TCP {
-        return Err(NotTcp::Other);
+        // Destination unreachable: fragmentation needed.
+        let is_too_big = header[9] == 1 && ip.get(header_bytes..header_bytes + 2) == Some(&[3, 4]);
+        return Err(if is_too_big { NotTcp::TooBig } else { NotTcp::Other });
     }
     if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
         return Err(NotTcp::Fragment);
@@ -96,7 +126,10 @@ fn ipv4(ip: &[u8], ip_bytes: usize) -> Result<Segment<'_>, NotTcp> {
     // A super-packet of segmentation offload of 64 KiB or more has the length 0.
     let total = if total == 0 { ip_bytes } else { total };
     let length = total.checked_sub(header_bytes).ok_or(NotTcp::Truncated)?;
-    tcp(ip.get(header_bytes..).ok_or(NotTcp::Truncated)?, length, address(12), address(16))
+    let ip_id = u16::from_be_bytes([header[4], header[5]]);
+    let rest = ip.get(header_bytes..).ok_or(NotTcp::Truncated)?;
+    let segment = tcp(rest, length, address(12), address(16))?;
+    Ok(Segment { ip_id, ttl: header[8], ..segment })
 }
 
 fn ipv6(ip: &[u8], ip_bytes: usize) -> Result<Segment<'_>, NotTcp> {
@@ -120,7 +153,12 @@ fn ipv6(ip: &[u8], ip_bytes: usize) -> Result<Segment<'_>, NotTcp> {
         length = length.checked_sub(bytes).ok_or(NotTcp::Truncated)?;
     }
     match next {
-        TCP => tcp(ip.get(at..).ok_or(NotTcp::Truncated)?, length, address(8), address(24)),
+        TCP => {
+            let segment = tcp(ip.get(at..).ok_or(NotTcp::Truncated)?, length, address(8), address(24))?;
+            Ok(Segment { ttl: header[7], ..segment })
+        }
+        // Packet too big.
+        58 if ip.get(at) == Some(&2) => Err(NotTcp::TooBig),
         44 => Err(NotTcp::Fragment),
         _ => Err(NotTcp::Other),
     }
@@ -143,6 +181,10 @@ fn tcp(bytes: &[u8], length: usize, source: u128, destination: u128) -> Result<S
         seq: word(4),
         ack: word(8),
         flags: header[13],
+        window: half(14),
+        options: bytes.get(20..header_bytes.min(bytes.len())).unwrap_or_default(),
+        ip_id: 0,
+        ttl: 0,
         payload: &captured[..captured.len().min(payload_bytes)],
         payload_bytes,
     })

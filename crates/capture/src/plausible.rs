@@ -14,6 +14,17 @@ pub enum Flow {
     Responses,
 }
 
+impl Flow {
+    /// Who sends it.
+    #[must_use]
+    pub fn sender(self) -> ring::Side {
+        match self {
+            Flow::Requests => ring::Side::Client,
+            Flow::Responses => ring::Side::Server,
+        }
+    }
+}
+
 /// The longest data segment by which a boundary is found, bytes. The field could say 16 MiB; a mistake
 /// would then cost as much. Longer PDUs are followed, but not used to find the way back.
 const FOUND_DATA_BYTES_MAX: usize = 1 << 20;
@@ -120,6 +131,13 @@ pub(crate) fn must_be_header(flow: Flow, bhs: &Bhs) -> bool {
         (Flow::Responses, target::ASYNC | target::REJECT) => flags == 0x80 && !has_ahs,
         _ => false,
     }
+}
+
+/// Whether a segment holds a header, at its front or (in the middle of a PDU) anywhere.
+pub(crate) fn holds_a_header(flow: Flow, bytes: &[u8]) -> bool {
+    bytes.windows(BHS_BYTES).step_by(4).any(|window| {
+        window.first_chunk::<BHS_BYTES>().is_some_and(|header| must_be_header(flow, &Bhs(*header)))
+    })
 }
 
 #[cfg(test)]

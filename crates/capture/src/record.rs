@@ -1,9 +1,10 @@
 //! What a capture point keeps: sightings up to a limit, and everything that was missing or did not fit.
 
-use ring::{OpKind, Sighting};
+use ring::{Exchange, OpKind, Sighting};
 use serde::{Deserialize, Serialize};
 
 use crate::follow::Flow;
+use crate::observer::{Counted, Observer};
 use crate::stream::Missing;
 
 /// What a capture point counted.
@@ -85,12 +86,36 @@ impl Record {
             self.counters.over_limit += 1;
         }
     }
+}
 
-    pub(crate) fn hole(&mut self, hole: StreamHole) {
+impl Observer for Record {
+    #[inline]
+    fn exchange(&mut self, exchange: &Exchange) {
+        self.keep(exchange.sighting());
+    }
+
+    fn hole(&mut self, hole: StreamHole) {
         self.counters.holes += 1;
         self.counters.hole_bytes += hole.missing.bytes;
         if self.holes.len() < HOLES_MAX {
             self.holes.push(hole);
         }
+    }
+
+    fn counted(&mut self, counted: &Counted) {
+        self.counters.add(counted);
+    }
+}
+
+impl Counters {
+    /// Adds what was counted on one connection.
+    pub fn add(&mut self, counted: &Counted) {
+        self.retransmitted += counted.retransmitted;
+        self.out_of_order += counted.out_of_order;
+        self.boundaries_lost += counted.boundaries_lost;
+        self.skipped_bytes += counted.skipped_bytes;
+        self.unmatched += counted.unmatched;
+        self.abandoned += counted.abandoned;
+        self.unanswered += counted.unanswered;
     }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::packet::At;
+
 /// Why bytes of a stream are missing from the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -33,9 +35,9 @@ pub struct Missing {
 pub trait Sink {
     /// Bytes that follow on what came before, and when the packet that brought them passed: one call for
     /// each segment.
-    fn bytes(&mut self, bytes: &[u8], ns: u64);
+    fn bytes(&mut self, bytes: &[u8], at: At);
     /// This many bytes follow that were on the wire but are not in the capture (snap length).
-    fn uncaptured(&mut self, count: u64, ns: u64);
+    fn uncaptured(&mut self, count: u64, at: At);
     /// Bytes follow that the capture lost.
     fn hole(&mut self, missing: Missing);
 }
@@ -54,7 +56,7 @@ pub struct StreamCounters {
 struct Waiting {
     bytes: Vec<u8>,
     uncaptured: u64,
-    ns: u64,
+    at: At,
 }
 
 impl Waiting {
@@ -118,7 +120,7 @@ impl Stream {
         syn: bool,
         payload: &[u8],
         total: usize,
-        ns: u64,
+        at: At,
         sink: &mut impl Sink,
     ) {
         if syn {
@@ -138,9 +140,9 @@ impl Stream {
         }
         let (due, offset) = *self.next.get_or_insert((seq, 0));
         if seq == due {
-            sink.bytes(payload, ns);
+            sink.bytes(payload, at);
             if payload.len() < total {
-                sink.uncaptured((total - payload.len()) as u64, ns);
+                sink.uncaptured((total - payload.len()) as u64, at);
             }
             self.next = Some((seq.wrapping_add(total as u32), offset + total as u64));
             if !self.waiting.is_empty() {
@@ -156,7 +158,7 @@ impl Stream {
             }
             // Partly new: the part that is due.
             let rest = payload.get(old..).unwrap_or_default();
-            self.segment(due, false, rest, total - old, ns, sink);
+            self.segment(due, false, rest, total - old, at, sink);
             return;
         };
         self.counters.out_of_order += 1;
@@ -165,7 +167,7 @@ impl Stream {
             return;
         }
         self.waiting_bytes += payload.len();
-        let waiting = Waiting { bytes: payload.to_vec(), uncaptured: (total - payload.len()) as u64, ns };
+        let waiting = Waiting { bytes: payload.to_vec(), uncaptured: (total - payload.len()) as u64, at };
         if let Some(shorter) = self.waiting.insert(place, waiting) {
             self.waiting_bytes -= shorter.bytes.len();
         }
@@ -196,7 +198,7 @@ impl Stream {
             return;
         };
         let bytes = first.saturating_sub(offset);
-        sink.hole(Missing { offset, bytes, time_ns: waiting.ns, reason });
+        sink.hole(Missing { offset, bytes, time_ns: waiting.at.ns, reason });
         self.next = Some((seq.wrapping_add(bytes as u32), offset + bytes));
         self.deliver_waiting(sink);
     }
@@ -214,10 +216,10 @@ impl Stream {
                 continue;
             }
             let captured = waiting.bytes.get(old as usize..).unwrap_or_default();
-            sink.bytes(captured, waiting.ns);
+            sink.bytes(captured, waiting.at);
             let uncaptured = total - old - captured.len() as u64;
             if uncaptured > 0 {
-                sink.uncaptured(uncaptured, waiting.ns);
+                sink.uncaptured(uncaptured, waiting.at);
             }
             self.next = Some((seq.wrapping_add((total - old) as u32), offset + total - old));
         }
@@ -238,6 +240,10 @@ mod tests {
     use super::MissingReason::{Acknowledged, EndOfCapture};
     use super::*;
 
+    fn when(ns: u64) -> At {
+        At { ns, frame: 0 }
+    }
+
     #[derive(Default)]
     struct Collect {
         bytes: Vec<u8>,
@@ -246,10 +252,10 @@ mod tests {
     }
 
     impl Sink for Collect {
-        fn bytes(&mut self, bytes: &[u8], _: u64) {
+        fn bytes(&mut self, bytes: &[u8], _: At) {
             self.bytes.extend_from_slice(bytes);
         }
-        fn uncaptured(&mut self, count: u64, _: u64) {
+        fn uncaptured(&mut self, count: u64, _: At) {
             self.bytes.resize(self.bytes.len() + count as usize, 0xee);
         }
         fn hole(&mut self, missing: Missing) {
@@ -262,9 +268,9 @@ mod tests {
     #[test]
     fn a_hole_is_declared_when_the_peer_acknowledged_past_it() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
-        stream.segment(99, true, b"", 0, 0, &mut sink);
-        stream.segment(100, false, b"aaa", 3, 1, &mut sink);
-        stream.segment(106, false, b"ccc", 3, 2, &mut sink);
+        stream.segment(99, true, b"", 0, when(0), &mut sink);
+        stream.segment(100, false, b"aaa", 3, when(1), &mut sink);
+        stream.segment(106, false, b"ccc", 3, when(2), &mut sink);
         stream.acknowledged(103, &mut sink);
         assert!(sink.holes.is_empty(), "still possibly on its way");
         stream.acknowledged(109, &mut sink);
@@ -277,17 +283,17 @@ mod tests {
     #[test]
     fn what_was_not_captured_keeps_its_place() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
-        stream.segment(u32::MAX - 1, false, b"ab", 5, 1, &mut sink);
-        stream.segment(3, false, b"cd", 2, 2, &mut sink);
+        stream.segment(u32::MAX - 1, false, b"ab", 5, when(1), &mut sink);
+        stream.segment(3, false, b"cd", 2, when(2), &mut sink);
         assert_eq!(sink.bytes, b"ab\xee\xee\xeecd");
     }
 
     #[test]
     fn one_acknowledgement_may_pass_several_holes() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
-        stream.segment(100, false, b"a", 1, 1, &mut sink);
-        stream.segment(102, false, b"b", 1, 2, &mut sink);
-        stream.segment(104, false, b"c", 1, 3, &mut sink);
+        stream.segment(100, false, b"a", 1, when(1), &mut sink);
+        stream.segment(102, false, b"b", 1, when(2), &mut sink);
+        stream.segment(104, false, b"c", 1, when(3), &mut sink);
         stream.acknowledged(105, &mut sink);
         assert_eq!(sink.bytes, b"abc");
         assert_eq!(sink.holes, [(1, 1, Acknowledged), (2, 1, Acknowledged)]);
@@ -296,10 +302,10 @@ mod tests {
     #[test]
     fn a_syn_that_is_repeated_does_not_begin_again() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
-        stream.segment(9, true, b"", 0, 0, &mut sink);
-        stream.segment(10, false, b"abc", 3, 0, &mut sink);
-        stream.segment(9, true, b"", 0, 0, &mut sink);
-        stream.segment(13, false, b"def", 3, 0, &mut sink);
+        stream.segment(9, true, b"", 0, when(0), &mut sink);
+        stream.segment(10, false, b"abc", 3, when(0), &mut sink);
+        stream.segment(9, true, b"", 0, when(0), &mut sink);
+        stream.segment(13, false, b"def", 3, when(0), &mut sink);
         stream.finish(EndOfCapture, &mut sink);
         assert_eq!((sink.bytes.as_slice(), sink.holes.len()), (&b"abcdef"[..], 0));
         assert_eq!(stream.counters.retransmitted, 1);
@@ -308,19 +314,19 @@ mod tests {
     #[test]
     fn data_that_comes_with_the_syn_is_not_missed() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
-        stream.segment(9, true, b"abc", 3, 0, &mut sink);
-        stream.segment(13, false, b"def", 3, 0, &mut sink);
+        stream.segment(9, true, b"abc", 3, when(0), &mut sink);
+        stream.segment(13, false, b"def", 3, when(0), &mut sink);
         assert_eq!(sink.bytes, b"abcdef");
     }
 
     #[test]
     fn a_hole_of_more_than_two_gigabytes_does_not_look_like_the_past() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
-        stream.segment(10, false, b"abc", 3, 0, &mut sink);
+        stream.segment(10, false, b"abc", 3, when(0), &mut sink);
         let far = 13_u32.wrapping_add(2_500_000_000);
-        stream.segment(far, false, b"def", 3, 0, &mut sink);
+        stream.segment(far, false, b"def", 3, when(0), &mut sink);
         stream.acknowledged(far.wrapping_add(3), &mut sink);
-        stream.segment(far.wrapping_add(3), false, b"ghi", 3, 0, &mut sink);
+        stream.segment(far.wrapping_add(3), false, b"ghi", 3, when(0), &mut sink);
         assert_eq!(sink.bytes, b"abcdefghi");
         assert_eq!(sink.holes, [(3, 2_500_000_000, Acknowledged)]);
     }
@@ -328,10 +334,10 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_and_what_does_not_fit_is_a_hole() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
-        stream.segment(0, false, b"a", 1, 0, &mut sink);
+        stream.segment(0, false, b"a", 1, when(0), &mut sink);
         let segment = vec![7; 60_000];
         for i in 0..200_u32 {
-            stream.segment(100 + i * 60_001, false, &segment, segment.len(), 1, &mut sink);
+            stream.segment(100 + i * 60_001, false, &segment, segment.len(), when(1), &mut sink);
             assert!(stream.waiting_bytes() <= Stream::WAITING_BYTES_MAX);
         }
         assert!(sink.holes.iter().all(|h| h.2 == MissingReason::NoRoom) && sink.holes.len() > 100);
@@ -340,9 +346,9 @@ mod tests {
     #[test]
     fn a_payload_longer_than_it_claims_is_cut() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
-        stream.segment(5, false, b"abcxyz", 3, 0, &mut sink);
-        stream.segment(11, false, b"ghixyz", 3, 0, &mut sink);
-        stream.segment(8, false, b"defxyz", 3, 0, &mut sink);
+        stream.segment(5, false, b"abcxyz", 3, when(0), &mut sink);
+        stream.segment(11, false, b"ghixyz", 3, when(0), &mut sink);
+        stream.segment(8, false, b"defxyz", 3, when(0), &mut sink);
         assert_eq!(sink.bytes, b"abcdefghi");
     }
 
@@ -368,9 +374,9 @@ mod tests {
                 order.push((at, (len + 7).min(total - at)));
             }
             let (mut stream, mut sink) = (Stream::default(), Collect::default());
-            stream.segment(start.wrapping_sub(1), true, b"", 0, 0, &mut sink);
+            stream.segment(start.wrapping_sub(1), true, b"", 0, when(0), &mut sink);
             for (at, len) in order {
-                stream.segment(start.wrapping_add(at as u32), false, &data[at..at + len], len, 1, &mut sink);
+                stream.segment(start.wrapping_add(at as u32), false, &data[at..at + len], len, when(1), &mut sink);
             }
             prop_assert_eq!(sink.bytes, data);
             prop_assert!(sink.holes.is_empty() && stream.waiting_bytes == 0);
@@ -386,7 +392,7 @@ mod tests {
             for (seq, near, kept, total, syn) in segments {
                 let seq = if near { seq % 2000 } else { seq };
                 if syn { sink = Collect::default(); stream = Stream::default(); }
-                stream.segment(seq, syn, &data[..kept], total, 1, &mut sink);
+                stream.segment(seq, syn, &data[..kept], total, when(1), &mut sink);
                 stream.acknowledged(seq ^ 0x55, &mut sink);
             }
             stream.finish(EndOfCapture, &mut sink);

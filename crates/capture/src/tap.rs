@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use ring::Sighting;
 
+use crate::application::Protocol;
 use crate::connection::Connection;
 use crate::follow::{Digests, Flow};
 use crate::live::Packet;
-use crate::packet::{Endpoint, NotTcp, Segment, decode};
+use crate::packet::{At, Endpoint, NotTcp, Segment, decode};
 use crate::record::{Counters, Record, StreamHole};
 use crate::stream::MissingReason;
 
@@ -101,10 +102,10 @@ impl Tap {
         if packet.wire_bytes > self.frame_bytes_max {
             counters.super_packets += 1;
         }
-        self.segment(&segment, flow, packet.time_ns);
+        self.segment(&segment, flow, At { ns: packet.time_ns, frame: 0 }, packet.wire_bytes);
     }
 
-    fn segment(&mut self, segment: &Segment<'_>, flow: Flow, ns: u64) {
+    fn segment(&mut self, segment: &Segment<'_>, flow: Flow, at: At, wire_bytes: u32) {
         let key = match flow {
             Flow::Requests => (segment.source, segment.destination),
             Flow::Responses => (segment.destination, segment.source),
@@ -115,7 +116,14 @@ impl Tap {
             self.retire(key);
         }
         if let Some(connection) = self.connections.get_mut(&key) {
-            Self::pass(connection, segment, flow, ns, &mut self.waiting_bytes, &mut self.record);
+            Self::pass(
+                connection,
+                segment,
+                flow,
+                (at, wire_bytes),
+                &mut self.waiting_bytes,
+                &mut self.record,
+            );
             return;
         }
         // What is left of a connection that is over does not begin one.
@@ -125,8 +133,16 @@ impl Tap {
         if self.connections.len() >= CONNECTIONS_MAX {
             self.make_room();
         }
-        let mut connection = Connection::new(key.0.port.into(), !syn, self.digests);
-        Self::pass(&mut connection, segment, flow, ns, &mut self.waiting_bytes, &mut self.record);
+        let mut connection =
+            Connection::new(key.0.port.into(), key.1.port, !syn, Protocol::Iscsi(self.digests));
+        Self::pass(
+            &mut connection,
+            segment,
+            flow,
+            (at, wire_bytes),
+            &mut self.waiting_bytes,
+            &mut self.record,
+        );
         self.connections.insert(key, connection);
     }
 
@@ -136,12 +152,12 @@ impl Tap {
         connection: &mut Connection,
         segment: &Segment<'_>,
         flow: Flow,
-        ns: u64,
+        (at, wire_bytes): (At, u32),
         waiting_bytes: &mut usize,
         record: &mut Record,
     ) {
         let others = waiting_bytes.saturating_sub(connection.waiting_bytes());
-        connection.segment(segment, flow, ns, record);
+        connection.segment(segment, flow, at, wire_bytes, record);
         if others + connection.waiting_bytes() > WAITING_BYTES_MAX {
             connection.give_up(MissingReason::NoRoom, record);
         }
@@ -166,7 +182,7 @@ impl Tap {
     fn retire(&mut self, key: (Endpoint, Endpoint)) {
         if let Some(connection) = self.connections.remove(&key) {
             self.waiting_bytes = self.waiting_bytes.saturating_sub(connection.waiting_bytes());
-            connection.finish(&mut self.record);
+            connection.finish(key.0, key.1, &mut self.record);
         }
     }
 

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bound;
+pub mod exchange;
 pub mod known;
 pub mod known_zero;
 pub mod model;
@@ -17,13 +18,16 @@ pub mod op;
 pub mod sighting;
 pub mod split;
 pub mod stage;
+pub mod stall;
 pub mod units;
 pub mod wire;
 
 pub use bound::Bound;
+pub use exchange::{Exchange, Outcome, Passage, Side, Verb};
 pub use known::Known;
 pub use op::{Op, OpKind, Stamp};
 pub use sighting::{Hole, HoleReason, Lap, Sighting};
 pub use split::{Split, StartLatencies};
 pub use stage::{CpuSharing, ServiceTimes, Term};
+pub use stall::{Conduct, ConnectionFacts, Stall, StallKind, StallSet};
 pub use wire::Wire;

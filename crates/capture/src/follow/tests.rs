@@ -3,6 +3,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn at(ns: u64) -> At {
+    At { ns, frame: 0 }
+}
+
 fn data_in(tag: u32, data: usize) -> Vec<u8> {
     let mut bhs = DataIn { tag, is_final: true, has_status: true, ..DataIn::default() }.write();
     bhs.set_data_bytes(data);
@@ -15,7 +19,7 @@ fn data_in(tag: u32, data: usize) -> Vec<u8> {
 fn tags(follower: &mut Follower, chunks: &[&[u8]]) -> Vec<(u32, u64)> {
     let mut all = Vec::new();
     for (ns, chunk) in chunks.iter().enumerate() {
-        follower.bytes(chunk, ns as u64, |pdu| all.push((pdu.bhs.initiator_task_tag(), pdu.ended_ns)));
+        follower.bytes(chunk, at(ns as u64), |pdu| all.push((pdu.bhs.initiator_task_tag(), pdu.ended.ns)));
     }
     all
 }
@@ -32,7 +36,7 @@ fn a_pdu_knows_where_and_when_it_began() {
     let stream = [data_in(1, 512), data_in(2, 512)].concat();
     let (mut follower, mut all) = (Follower::new(Flow::Responses, false, Digests::default()), Vec::new());
     for (ns, segment) in [&stream[..20], &stream[20..600], &stream[600..]].into_iter().enumerate() {
-        follower.bytes(segment, ns as u64, |pdu| all.push((pdu.offset, pdu.began_ns, pdu.ended_ns)));
+        follower.bytes(segment, at(ns as u64), |pdu| all.push((pdu.offset, pdu.began.ns, pdu.ended.ns)));
     }
     assert_eq!(all, [(0, 0, 1), (560, 1, 2)]);
 }
@@ -43,12 +47,12 @@ fn data_that_was_not_captured_or_was_lost_does_not_matter_but_headers_do() {
     let mut all = Vec::new();
     let mut follower = Follower::new(Flow::Responses, false, Digests::default());
     let mut take = |pdu: &Pdu| all.push(pdu.bhs.initiator_task_tag());
-    follower.bytes(&stream[..100], 0, &mut take);
-    follower.missing(460, 1, &mut take);
-    follower.bytes(&stream[560..1000], 2, &mut take);
-    follower.missing(130, 3, &mut take);
-    follower.bytes(&stream[1130..], 4, &mut take);
-    follower.bytes(&data_in(4, 0), 5, &mut take);
+    follower.bytes(&stream[..100], at(0), &mut take);
+    follower.missing(460, at(1), &mut take);
+    follower.bytes(&stream[560..1000], at(2), &mut take);
+    follower.missing(130, at(3), &mut take);
+    follower.bytes(&stream[1130..], at(4), &mut take);
+    follower.bytes(&data_in(4, 0), at(5), &mut take);
     assert_eq!(all, [1, 2, 4], "the third PDU's header was in the hole");
     assert_eq!(follower.lost(), 1);
     assert_eq!(follower.skipped_bytes(), (560 - 130 + 120) as u64 + 10);
@@ -92,9 +96,9 @@ fn with_losses(segment_bytes: usize, lose: usize) {
             headers_hit += (begin..begin + segment.len())
                 .filter(|at| at % pdu_bytes == 0 || at % pdu_bytes == BHS_BYTES - 1)
                 .count();
-            follower.missing(segment.len() as u64, 0, &mut take);
+            follower.missing(segment.len() as u64, at(0), &mut take);
         } else {
-            follower.bytes(segment, 0, &mut take);
+            follower.bytes(segment, at(0), &mut take);
         }
     }
     assert!(found.is_sorted() && found.iter().all(|&tag| tag < PDUS), "only what was sent: {found:?}");
@@ -132,8 +136,8 @@ fn what_a_snap_length_hides_does_not_hide_the_front_of_each_segment() {
     for i in 0..10 {
         let segment = [data_in(2 * i, 512), data_in(2 * i + 1, 512)].concat();
         let mut take = |pdu: &Pdu| found.push(pdu.bhs.initiator_task_tag());
-        follower.bytes(&segment[..76], 0, &mut take);
-        follower.missing((segment.len() - 76) as u64, 0, &mut take);
+        follower.bytes(&segment[..76], at(0), &mut take);
+        follower.missing((segment.len() - 76) as u64, at(0), &mut take);
     }
     assert_eq!(found, (0..20).step_by(2).collect::<Vec<_>>());
     assert_eq!(follower.skipped_bytes(), 10 * 560);
@@ -153,7 +157,7 @@ fn digests_follow_headers_and_data_but_not_of_a_login() {
     }
     let mut follower = Follower::new(Flow::Responses, false, Digests { header: true, data: true });
     let mut found = Vec::new();
-    follower.bytes(&stream, 0, |pdu| found.push((pdu.bhs.initiator_task_tag(), pdu.bytes)));
+    follower.bytes(&stream, at(0), |pdu| found.push((pdu.bhs.initiator_task_tag(), pdu.bytes)));
     assert_eq!(found, [(9, 56), (1, 568), (2, 52), (3, 64)]);
     assert_eq!(follower.lost(), 0);
 }
@@ -165,7 +169,7 @@ proptest! {
         let (mut follower, mut found, mut rest, mut cut) = (Follower::new(Flow::Responses, false, Digests::default()), Vec::new(), &stream[..], cuts.iter().cycle());
         while !rest.is_empty() {
             let n = (*cut.next().unwrap()).min(rest.len());
-            follower.bytes(&rest[..n], 0, |pdu| found.push((pdu.bhs.initiator_task_tag(), pdu.bytes)));
+            follower.bytes(&rest[..n], at(0), |pdu| found.push((pdu.bhs.initiator_task_tag(), pdu.bytes)));
             rest = &rest[n..];
         }
         let expected: Vec<_> = sizes.iter().enumerate().map(|(i, &n)| (i as u32, (48 + n + padding(n)) as u64)).collect();
@@ -176,8 +180,8 @@ proptest! {
     fn no_bytes_can_panic(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20), flow: bool, middle: bool) {
         let mut follower = Follower::new(if flow { Flow::Requests } else { Flow::Responses }, middle, Digests::default());
         for chunk in &chunks {
-            follower.bytes(chunk, 0, |_| ());
-            follower.missing(chunk.len() as u64, 0, |_| ());
+            follower.bytes(chunk, at(0), |_| ());
+            follower.missing(chunk.len() as u64, at(0), |_| ());
         }
         follower.finish(|_| ());
         let seen: usize = chunks.iter().map(|c| 2 * c.len()).sum();

@@ -1,0 +1,238 @@
+//! One HTTP/1.1 connection (RFC 9112): requests and responses, pipelined or one by one.
+
+mod message;
+
+use std::collections::VecDeque;
+
+use ring::{Exchange, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
+
+use crate::follow::Under;
+use crate::http::message::{Event, Messages, Start};
+use crate::in_flight::Pace;
+use crate::observer::{Counted, Observer};
+use crate::packet::At;
+
+/// Most requests in flight on one connection that are followed.
+const IN_FLIGHT_MAX: usize = 4096;
+
+/// An HTTP connection as a capture point sees it.
+#[derive(Debug)]
+pub(crate) struct Http {
+    requests: Messages,
+    responses: Messages,
+    pairing: Pairing,
+}
+
+/// Requests waiting for their responses.
+#[derive(Debug, Default)]
+struct Pairing {
+    connection: u32,
+    number: u32,
+    /// The request under way: its head has passed.
+    current: Option<Exchange>,
+    waiting: VecDeque<Exchange>,
+    /// The response under way: when it began, and its status.
+    response: Option<(Passage, u16)>,
+    responses_from: u32,
+    pace: Pace,
+    counted: Counted,
+}
+
+impl Http {
+    pub(crate) fn new(connection: u32, in_the_middle: bool) -> Self {
+        Self {
+            requests: Messages::new(Side::Client, in_the_middle),
+            responses: Messages::new(Side::Server, in_the_middle),
+            pairing: Pairing { connection, ..Pairing::default() },
+        }
+    }
+
+    /// Whether bytes look like the beginning of a message of that side.
+    pub(crate) fn is_spoken(side: Side, bytes: &[u8]) -> bool {
+        message::may_begin(side, bytes)
+    }
+
+    pub(crate) fn responses_begin_at(&mut self, seq: u32) {
+        self.pairing.responses_from = seq;
+    }
+
+    pub(crate) fn bytes(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
+        let Self { requests, responses, pairing } = self;
+        match side {
+            Side::Client => requests.bytes(bytes, at, None, |event| pairing.request(event)),
+            Side::Server => {
+                let mut rest = bytes;
+                while !rest.is_empty() {
+                    let without_body = pairing.next_has_no_body();
+                    let taken =
+                        responses.one(rest, at, without_body, |event| pairing.response(event, observer));
+                    rest = rest.get(taken..).unwrap_or_default();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn missing(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+        let Self { requests, responses, pairing } = self;
+        match side {
+            Side::Client => requests.missing(count, at, |event| pairing.request(event)),
+            Side::Server => responses.missing(count, at, |event| pairing.response(event, observer)),
+        }
+    }
+
+    /// A side will send no more: a response without a length ends here (RFC 9112 6.3).
+    pub(crate) fn closed(&mut self, side: Side, at: At, observer: &mut impl Observer) {
+        let Self { responses, pairing, .. } = self;
+        if side == Side::Server {
+            responses.closed(at, |event| pairing.response(event, observer));
+        }
+    }
+
+    pub(crate) fn finish(&mut self, _observer: &mut impl Observer) -> Counted {
+        Counted {
+            boundaries_lost: self.requests.lost + self.responses.lost,
+            skipped_bytes: self.requests.skipped_bytes + self.responses.skipped_bytes,
+            unanswered: self.pairing.waiting.len() as u64 + u64::from(self.pairing.current.is_some()),
+            ..self.pairing.counted
+        }
+    }
+
+    pub(crate) fn under(&self, side: Side) -> Under {
+        match side {
+            Side::Client => self.requests.under_way(),
+            Side::Server => self.responses.under_way(),
+        }
+    }
+
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.pairing.pace
+    }
+
+    pub(crate) fn stalled(&mut self, kind: StallKind, sender: Side) {
+        let pairing = &mut self.pairing;
+        match (sender, &mut pairing.current) {
+            (Side::Client, Some(exchange)) => exchange.stalls.insert(kind),
+            (Side::Client, None) => pairing.pace.stalled(kind),
+            (Side::Server, current) => {
+                pairing.waiting.iter_mut().chain(current).for_each(|e| e.stalls.insert(kind));
+            }
+        }
+    }
+}
+
+impl Pairing {
+    fn request(&mut self, event: Event) {
+        match event {
+            Event::Began(at) => {
+                let passage = Passage {
+                    began: Stamp::at(at.ns),
+                    ended: Stamp::at(at.ns),
+                    first_frame: at.frame,
+                    last_frame: at.frame,
+                };
+                self.number = self.number.wrapping_add(1);
+                let mut exchange = Exchange {
+                    connection: self.connection,
+                    tag: self.number,
+                    request: passage,
+                    ..Exchange::default()
+                };
+                self.pace.begin(&mut exchange, at, at);
+                self.current = Some(exchange);
+            }
+            Event::Head(Start::Request { method }) => {
+                if let Some(exchange) = &mut self.current {
+                    exchange.verb = Verb::Http(method);
+                }
+            }
+            Event::Head(Start::Response { .. }) => {}
+            Event::Ended { at, bytes, body_bytes, .. } => {
+                self.pace.message(Side::Client);
+                let Some(mut exchange) = self.current.take() else { return };
+                (exchange.request.ended, exchange.request.last_frame) = (Stamp::at(at.ns), at.frame);
+                exchange.request_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                exchange.data_bytes = u32::try_from(body_bytes).unwrap_or(u32::MAX);
+                if exchange.asked_for_data.is_known() {
+                    exchange.data_ended = Stamp::at(at.ns);
+                }
+                exchange.kind = if body_bytes > 0 { OpKind::Write } else { OpKind::Read };
+                if self.waiting.len() >= IN_FLIGHT_MAX {
+                    self.counted.abandoned += self.waiting.len() as u64;
+                    self.pace.forget(self.waiting.len(), at);
+                    self.waiting.clear();
+                }
+                self.waiting.push_back(exchange);
+            }
+            Event::Lost(at) => self.forget_request(at),
+        }
+    }
+
+    /// The request under way cannot be followed.
+    fn forget_request(&mut self, at: At) {
+        if self.current.take().is_some() {
+            self.counted.abandoned += 1;
+            self.pace.forget(1, at);
+        }
+    }
+
+    fn response(&mut self, event: Event, observer: &mut impl Observer) {
+        match event {
+            Event::Began(at) => {
+                let passage = Passage {
+                    began: Stamp::at(at.ns),
+                    ended: Stamp::at(at.ns),
+                    first_frame: at.frame,
+                    last_frame: at.frame,
+                };
+                self.response = Some((passage, 0));
+            }
+            Event::Head(Start::Response { status }) => {
+                if let Some((_, known)) = &mut self.response {
+                    *known = status;
+                }
+            }
+            Event::Head(Start::Request { .. }) => {}
+            Event::Ended { at, bytes, body_bytes, offset } => {
+                let Some((passage, status)) = self.response.take() else { return };
+                if (100..200).contains(&status) {
+                    // Not the answer yet: 100 Continue asks for the body.
+                    if let Some(exchange) = self.waiting.front_mut().or(self.current.as_mut()) {
+                        exchange.asked_for_data = Stamp::at(at.ns);
+                    }
+                    return;
+                }
+                self.pace.message(Side::Server);
+                // An answer may come before the whole request was sent (a refusal).
+                let Some(mut exchange) = self.waiting.pop_front().or_else(|| self.current.take()) else {
+                    self.counted.unmatched += 1;
+                    return;
+                };
+                let ended = Stamp::at(at.ns);
+                exchange.response = Passage { ended, last_frame: at.frame, ..passage };
+                exchange.response_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                exchange.data_bytes = exchange.data_bytes.max(u32::try_from(body_bytes).unwrap_or(u32::MAX));
+                exchange.outcome = if status >= 400 { Outcome::Failed } else { Outcome::Good };
+                exchange.response_end_seq = self.responses_from.wrapping_add(offset as u32);
+                self.pace.end(at);
+                observer.exchange(&exchange);
+            }
+            Event::Lost(at) => {
+                // Which response belongs to which request is not known any more.
+                self.response = None;
+                self.counted.abandoned += self.waiting.len() as u64;
+                self.pace.forget(self.waiting.len(), at);
+                self.pace.interrupted();
+                self.waiting.clear();
+            }
+        }
+    }
+
+    /// Whether the next response has no body whatever its head says (RFC 9110 9.3.2).
+    fn next_has_no_body(&self) -> Option<bool> {
+        let next = self.waiting.front().or(self.current.as_ref())?;
+        Some(next.verb == Verb::Http(*b"HEAD\0\0\0"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

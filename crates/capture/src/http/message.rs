@@ -1,0 +1,343 @@
+//! Cuts a byte stream into HTTP/1.1 messages without keeping their bodies (RFC 9112 6).
+
+use ring::Side;
+
+use crate::follow::Under;
+use crate::packet::At;
+
+/// What a message's first line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// The method, cut or padded with zeros.
+    Request { method: [u8; 7] },
+    /// The status code.
+    Response { status: u16 },
+}
+
+/// What happened on the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The first byte of a message passed.
+    Began(At),
+    /// Its head is complete.
+    Head(Start),
+    /// Its last byte passed: all its bytes, those of its body, and the offset in the stream behind it.
+    Ended { at: At, bytes: u64, body_bytes: u64, offset: u64 },
+    /// The boundary was lost; a message under way is forgotten.
+    Lost(At),
+}
+
+/// Most bytes of a head, and of a line in a chunked body.
+const HEAD_MAX: usize = 64 << 10;
+/// Most header fields.
+const FIELDS_MAX: usize = 128;
+
+#[derive(Debug)]
+enum State {
+    /// Gathering a head.
+    Head,
+    /// In a body; how much of it is left.
+    Body(u64),
+    /// In a chunked body (RFC 9112 7.1).
+    Chunked(Chunk),
+    /// In a body that ends with the connection.
+    UntilClosed,
+    /// No boundary is known.
+    Lost,
+}
+
+#[derive(Debug)]
+enum Chunk {
+    /// Gathering the line with a chunk's length.
+    Length,
+    /// In a chunk; its line end is counted.
+    Data(u64),
+    /// Behind the last chunk: lines up to an empty one.
+    Trailer,
+}
+
+/// One direction.
+#[derive(Debug)]
+pub(super) struct Messages {
+    side: Side,
+    state: State,
+    /// The head, or a line, as far as it has come.
+    text: Vec<u8>,
+    /// Bytes of the current message, of its body, and of the stream.
+    bytes: u64,
+    body_bytes: u64,
+    offset: u64,
+    /// How often the boundary was lost, and bytes without one.
+    pub(super) lost: u64,
+    pub(super) skipped_bytes: u64,
+}
+
+/// Whether bytes may be the beginning of a message.
+pub(super) fn may_begin(side: Side, bytes: &[u8]) -> bool {
+    const METHODS: [&[u8]; 9] =
+        [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE "];
+    match side {
+        Side::Client => METHODS.iter().any(|m| bytes.starts_with(m)),
+        Side::Server => bytes.starts_with(b"HTTP/1."),
+    }
+}
+
+impl Messages {
+    pub(super) fn new(side: Side, in_the_middle: bool) -> Self {
+        Self {
+            side,
+            state: if in_the_middle { State::Lost } else { State::Head },
+            text: Vec::new(),
+            bytes: 0,
+            body_bytes: 0,
+            offset: 0,
+            lost: 0,
+            skipped_bytes: 0,
+        }
+    }
+
+    pub(super) fn under_way(&self) -> Under {
+        match self.state {
+            State::Head if self.text.is_empty() => Under::Nothing,
+            State::Lost => Under::Unknown,
+            State::Body(_) | State::Chunked(_) if self.body_bytes == 0 && self.text.is_empty() => {
+                Under::Header
+            }
+            _ => Under::Part,
+        }
+    }
+
+    /// Takes the next bytes: what a segment brought.
+    pub(super) fn bytes(&mut self, bytes: &[u8], at: At, no_body: Option<bool>, mut take: impl FnMut(Event)) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let taken = self.one(rest, at, no_body, &mut take);
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+    }
+
+    /// As [`Messages::bytes`], up to the end of a message at most; how many bytes were taken, at least one.
+    pub(super) fn one(
+        &mut self,
+        bytes: &[u8],
+        at: At,
+        no_body: Option<bool>,
+        mut take: impl FnMut(Event),
+    ) -> usize {
+        let taken = match &mut self.state {
+            State::Head => return self.head(bytes, at, no_body, &mut take),
+            State::Lost => {
+                // A sender begins a message at the front of a segment.
+                if may_begin(self.side, bytes) {
+                    self.state = State::Head;
+                    return self.head(bytes, at, no_body, &mut take);
+                }
+                self.skipped_bytes += bytes.len() as u64;
+                bytes.len()
+            }
+            State::Body(left) => {
+                let count = (*left).min(bytes.len() as u64);
+                *left -= count;
+                self.body_bytes += count;
+                count as usize
+            }
+            State::UntilClosed => {
+                self.body_bytes += bytes.len() as u64;
+                bytes.len()
+            }
+            State::Chunked(_) => return self.chunked(bytes, at, &mut take),
+        };
+        self.count(taken as u64);
+        self.end_body(at, &mut take);
+        taken.max(1)
+    }
+
+    /// Bytes were on the wire and are not in the capture.
+    pub(super) fn missing(&mut self, count: u64, at: At, mut take: impl FnMut(Event)) {
+        let inside = match &mut self.state {
+            State::Body(left) => {
+                let inside = count.min(*left);
+                *left -= inside;
+                inside
+            }
+            // The line end behind a chunk is not needed.
+            State::Chunked(Chunk::Data(left)) => {
+                let inside = count.min(left.saturating_sub(1));
+                *left -= inside;
+                inside
+            }
+            State::UntilClosed => count,
+            State::Head | State::Chunked(_) | State::Lost => 0,
+        };
+        self.body_bytes += inside;
+        self.count(inside);
+        self.end_body(at, &mut take);
+        if inside < count {
+            self.lose(at, &mut take);
+            self.count(count - inside);
+            self.skipped_bytes += count - inside;
+        }
+    }
+
+    /// The sender has closed its side.
+    pub(super) fn closed(&mut self, at: At, mut take: impl FnMut(Event)) {
+        if matches!(self.state, State::UntilClosed) {
+            self.ended(at, &mut take);
+        }
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.offset += bytes;
+    }
+
+    fn head(&mut self, bytes: &[u8], at: At, no_body: Option<bool>, take: &mut impl FnMut(Event)) -> usize {
+        if self.text.is_empty() {
+            // Empty lines before a message are to be ignored (RFC 9112 2.2).
+            let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+            if blank > 0 {
+                self.offset += blank as u64;
+                return blank;
+            }
+            (self.bytes, self.body_bytes) = (0, 0);
+            take(Event::Began(at));
+        }
+        let before = self.text.len();
+        let room = HEAD_MAX.saturating_sub(before);
+        self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let from = before.saturating_sub(3);
+        let Some(end) = find(&self.text[from..], b"\r\n\r\n").map(|at| from + at + 4) else {
+            if self.text.len() >= HEAD_MAX {
+                self.lose(at, take);
+            }
+            self.count(bytes.len() as u64);
+            return bytes.len();
+        };
+        let taken = end - before;
+        self.count(taken as u64);
+        let text = std::mem::take(&mut self.text);
+        match read_head(self.side, &text[..end], no_body) {
+            Some((start, state)) => {
+                take(Event::Head(start));
+                self.state = state;
+                self.end_body(at, take);
+            }
+            None => self.lose(at, take),
+        }
+        taken
+    }
+
+    fn chunked(&mut self, bytes: &[u8], at: At, take: &mut impl FnMut(Event)) -> usize {
+        let State::Chunked(chunk) = &mut self.state else { return bytes.len() };
+        if let Chunk::Data(left) = chunk {
+            let count = (*left).min(bytes.len() as u64);
+            *left -= count;
+            self.body_bytes += count;
+            if *left == 0 {
+                *chunk = Chunk::Length;
+            }
+            self.count(count);
+            return (count as usize).max(1);
+        }
+        // A line.
+        let end = bytes.iter().position(|&b| b == b'\n').map(|at| at + 1);
+        let taken = end.unwrap_or(bytes.len());
+        self.text.extend_from_slice(&bytes[..taken]);
+        self.count(taken as u64);
+        if self.text.len() > HEAD_MAX {
+            self.lose(at, take);
+            return taken;
+        }
+        if end.is_none() {
+            return taken;
+        }
+        let line = std::mem::take(&mut self.text);
+        let line = line.trim_ascii();
+        match self.state {
+            State::Chunked(Chunk::Length) => {
+                let digits = line.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+                let length = std::str::from_utf8(digits).ok().and_then(|d| u64::from_str_radix(d, 16).ok());
+                match length {
+                    Some(0) => self.state = State::Chunked(Chunk::Trailer),
+                    Some(length) => self.state = State::Chunked(Chunk::Data(length.saturating_add(2))),
+                    None => self.lose(at, take),
+                }
+            }
+            State::Chunked(Chunk::Trailer) if line.is_empty() => self.ended(at, take),
+            _ => {}
+        }
+        taken
+    }
+
+    /// Ends the message when its body is complete.
+    fn end_body(&mut self, at: At, take: &mut impl FnMut(Event)) {
+        if matches!(self.state, State::Body(0)) {
+            self.ended(at, take);
+        }
+    }
+
+    fn ended(&mut self, at: At, take: &mut impl FnMut(Event)) {
+        self.state = State::Head;
+        let (bytes, body_bytes) = (self.bytes, self.body_bytes);
+        take(Event::Ended { at, bytes, body_bytes, offset: self.offset });
+    }
+
+    fn lose(&mut self, at: At, take: &mut impl FnMut(Event)) {
+        self.text = Vec::new();
+        if !matches!(self.state, State::Lost) {
+            self.state = State::Lost;
+            self.lost += 1;
+            take(Event::Lost(at));
+        }
+    }
+}
+
+/// What a complete head says: its first line, and how its body is delimited (RFC 9112 6.3).
+fn read_head(side: Side, head: &[u8], no_body: Option<bool>) -> Option<(Start, State)> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let (start, fields) = match side {
+        Side::Client => {
+            let mut request = httparse::Request::new(&mut fields);
+            request.parse(head).ok()?;
+            let mut method = [0; 7];
+            for (to, from) in method.iter_mut().zip(request.method?.bytes()) {
+                *to = from;
+            }
+            (Start::Request { method }, request.headers)
+        }
+        Side::Server => {
+            let mut response = httparse::Response::new(&mut fields);
+            response.parse(head).ok()?;
+            (Start::Response { status: response.code? }, response.headers)
+        }
+    };
+    let field = |name: &str| fields.iter().find(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value);
+    let is_chunked = field("transfer-encoding").is_some_and(|v| v.to_ascii_lowercase().ends_with(b"chunked"));
+    let length = match field("content-length") {
+        Some(value) => Some(std::str::from_utf8(value).ok()?.trim().parse::<u64>().ok()?),
+        None => None,
+    };
+    let without_body = match start {
+        Start::Response { status } => {
+            no_body == Some(true) || (100..200).contains(&status) || matches!(status, 204 | 304)
+        }
+        Start::Request { .. } => false,
+    };
+    let state = if without_body {
+        State::Body(0)
+    } else if is_chunked {
+        State::Chunked(Chunk::Length)
+    } else if let Some(length) = length {
+        State::Body(length)
+    } else if matches!(start, Start::Response { .. }) {
+        State::UntilClosed
+    } else {
+        State::Body(0)
+    };
+    Some((start, state))
+}
+
+/// Where `needle` first occurs.
+fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|window| window == needle)
+}

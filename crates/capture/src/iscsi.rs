@@ -1,0 +1,311 @@
+//! One iSCSI connection: its PDUs, and the exchanges that they make up.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use iscsi::bhs::NO_TAG;
+use iscsi::opcode::{initiator, target};
+use iscsi::pdu::{DataIn, DataOut, ScsiCommand, ScsiResponse, TaskManagementRequest, TaskManagementResponse};
+use ring::{Exchange, OpKind, Outcome, Passage, Side, Stall, StallKind, Stamp, Verb};
+
+use crate::follow::{Digests, Flow, Follower, Pdu, Under};
+use crate::in_flight::Pace;
+use crate::observer::{Counted, Observer};
+use crate::packet::At;
+
+/// An iSCSI connection as a capture point sees it.
+#[derive(Debug)]
+pub(crate) struct Iscsi {
+    requests: Follower,
+    responses: Follower,
+    tasks: Tasks,
+}
+
+impl Iscsi {
+    pub(crate) fn new(connection: u32, in_the_middle: bool, digests: Digests) -> Self {
+        Self {
+            requests: Follower::new(Flow::Requests, in_the_middle, digests),
+            responses: Follower::new(Flow::Responses, in_the_middle, digests),
+            tasks: Tasks { connection, ..Tasks::default() },
+        }
+    }
+
+    /// Sequence number of the first byte of the target's stream.
+    pub(crate) fn responses_begin_at(&mut self, seq: u32) {
+        self.tasks.responses_from = seq;
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
+        let Self { requests, responses, tasks } = self;
+        match side {
+            Side::Client => requests.bytes(bytes, at, |pdu| tasks.request(pdu, observer)),
+            Side::Server => {
+                responses.bytes(bytes, at, |pdu| tasks.response(pdu, observer));
+                if let Some(digests) = responses.take_agreed() {
+                    requests.set_digests(digests);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn missing(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+        let Self { requests, responses, tasks } = self;
+        match side {
+            Side::Client => requests.missing(count, at, |pdu| tasks.request(pdu, observer)),
+            Side::Server => responses.missing(count, at, |pdu| tasks.response(pdu, observer)),
+        }
+    }
+
+    pub(crate) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
+        let Self { requests, responses, tasks } = self;
+        requests.finish(|pdu| tasks.request(pdu, observer));
+        responses.finish(|pdu| tasks.response(pdu, observer));
+        Counted {
+            boundaries_lost: requests.lost() + responses.lost(),
+            skipped_bytes: requests.skipped_bytes() + responses.skipped_bytes(),
+            unmatched: tasks.unmatched,
+            abandoned: tasks.abandoned,
+            unanswered: tasks.in_flight.len() as u64,
+            ..Counted::default()
+        }
+    }
+
+    #[inline]
+    pub(crate) fn under(&self, side: Side) -> Under {
+        match side {
+            Side::Client => self.requests.under_way(),
+            Side::Server => self.responses.under_way(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.tasks.pace
+    }
+
+    /// Data of `sender` was kept back: which exchanges suffer.
+    pub(crate) fn stalled(&mut self, kind: StallKind, sender: Side) {
+        let tasks = &mut self.tasks;
+        match sender {
+            Side::Server => tasks.in_flight.values_mut().for_each(|e| e.stalls.insert(kind)),
+            Side::Client => match self.requests.current_task() {
+                Some((initiator::DATA_OUT, tag)) => {
+                    if let Some(exchange) = tasks.in_flight.get_mut(&tag) {
+                        exchange.stalls.insert(kind);
+                    }
+                }
+                _ => tasks.pace.stalled(kind),
+            },
+        }
+    }
+}
+
+/// Tasks in flight on one connection, and those that have ended.
+#[derive(Debug, Default)]
+struct Tasks {
+    connection: u32,
+    in_flight: HashMap<u32, Exchange, RandomState>,
+    pace: Pace,
+    /// Sequence number of the first byte of the target's stream.
+    responses_from: u32,
+    /// Responses whose request was not seen.
+    unmatched: u64,
+    /// Requests that were given up: too many in flight, their tag used again, or aborted.
+    abandoned: u64,
+}
+
+/// Most exchanges in flight that are followed on one connection.
+const IN_FLIGHT_MAX: usize = 65_536;
+
+/// How long a client may take to send the data that was asked for before that is remarkable, nanoseconds.
+const SLOW_DATA_NS: i64 = 20_000_000;
+
+impl Tasks {
+    /// A PDU of the initiator has passed.
+    #[inline]
+    fn request(&mut self, pdu: &Pdu, observer: &mut impl Observer) {
+        self.pace.message(Side::Client);
+        let tag = pdu.bhs.initiator_task_tag();
+        match pdu.bhs.opcode() {
+            initiator::SCSI_COMMAND => {
+                let command = ScsiCommand::read(&pdu.bhs);
+                let kind = match (command.read, command.write_data) {
+                    (true, false) if scsi::cdb::reads_the_medium(&command.cdb) => OpKind::Read,
+                    (false, true) => OpKind::Write,
+                    _ => OpKind::Other,
+                };
+                self.begin(pdu, kind, Verb::Scsi(command.cdb[0]), command.expected_bytes);
+            }
+            initiator::TASK_MANAGEMENT => {
+                let request = TaskManagementRequest::read(&pdu.bhs);
+                // What is aborted will not be answered.
+                if self.in_flight.remove(&request.referenced_tag).is_some() {
+                    self.abandoned += 1;
+                    self.pace.forget(1, pdu.ended);
+                }
+                self.begin(pdu, OpKind::Other, Verb::TaskManagement(request.function_byte & 0x7f), 0);
+            }
+            initiator::NOP_OUT if tag != NO_TAG => self.begin(pdu, OpKind::Other, Verb::Nop, 0),
+            // Data phases belong to the operation: the request has passed with its command.
+            initiator::DATA_OUT => self.data_out(pdu, tag, observer),
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, pdu: &Pdu, kind: OpKind, verb: Verb, data_bytes: u32) {
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            self.abandoned += self.in_flight.len() as u64;
+            self.pace.forget(self.in_flight.len(), pdu.ended);
+            self.in_flight.clear();
+        }
+        let mut exchange = Exchange {
+            connection: self.connection,
+            tag: pdu.bhs.initiator_task_tag(),
+            verb,
+            kind,
+            data_bytes,
+            request_bytes: pdu.bytes as u32,
+            request: passage(pdu),
+            ..Exchange::default()
+        };
+        self.pace.begin(&mut exchange, pdu.began, pdu.ended);
+        if self.in_flight.insert(exchange.tag, exchange).is_some() {
+            self.abandoned += 1;
+            self.pace.forget(1, pdu.ended);
+        }
+    }
+
+    fn data_out(&mut self, pdu: &Pdu, tag: u32, observer: &mut impl Observer) {
+        let Some(exchange) = self.in_flight.get_mut(&tag) else { return };
+        exchange.request_bytes = exchange.request_bytes.saturating_add(pdu.bytes as u32);
+        let asked = exchange.asked_for_data;
+        if let Some(wait) = Stamp::at(pdu.began.ns).since(asked)
+            && !exchange.data_ended.is_known()
+            && wait >= SLOW_DATA_NS
+        {
+            exchange.stalls.insert(StallKind::SlowData);
+            observer.stall(&Stall {
+                connection: self.connection,
+                kind: StallKind::SlowData,
+                sender: Side::Client,
+                wait_ns: wait.unsigned_abs(),
+                time_ns: pdu.began.ns,
+                frames: [exchange.request.last_frame, 0, pdu.began.frame],
+                segment_bytes: pdu.bytes as u32,
+            });
+        }
+        if asked.is_known() || DataOut::read(&pdu.bhs).is_final {
+            exchange.data_ended = Stamp::at(pdu.ended.ns);
+        }
+    }
+
+    /// A PDU of the target has passed.
+    #[inline]
+    fn response(&mut self, pdu: &Pdu, observer: &mut impl Observer) {
+        self.pace.message(Side::Server);
+        let tag = pdu.bhs.initiator_task_tag();
+        let outcome = |good: bool| Some(if good { Outcome::Good } else { Outcome::Failed });
+        let ended = match pdu.bhs.opcode() {
+            target::SCSI_RESPONSE => {
+                let response = ScsiResponse::read(&pdu.bhs);
+                outcome(response.response == 0 && response.status == 0)
+            }
+            target::DATA_IN => {
+                let data = DataIn::read(&pdu.bhs);
+                if data.has_status { outcome(data.status == 0) } else { None }
+            }
+            target::TASK_MANAGEMENT => outcome(TaskManagementResponse::read(&pdu.bhs).response == 0),
+            target::NOP_IN if tag != NO_TAG => outcome(true),
+            target::R2T => {
+                if let Some(exchange) = self.in_flight.get_mut(&tag)
+                    && !exchange.asked_for_data.is_known()
+                {
+                    exchange.asked_for_data = Stamp::at(pdu.ended.ns);
+                }
+                None
+            }
+            _ => return,
+        };
+        let Some(outcome) = ended else {
+            if let Some(exchange) = self.in_flight.get_mut(&tag) {
+                answer(exchange, pdu);
+            }
+            return;
+        };
+        let Some(mut exchange) = self.in_flight.remove(&tag) else {
+            self.unmatched += 1;
+            return;
+        };
+        answer(&mut exchange, pdu);
+        exchange.outcome = outcome;
+        exchange.response_end_seq = self.responses_from.wrapping_add((pdu.offset + pdu.bytes) as u32);
+        self.pace.end(pdu.ended);
+        observer.exchange(&exchange);
+    }
+}
+
+/// Part of the response to an exchange has passed.
+#[inline]
+fn answer(exchange: &mut Exchange, pdu: &Pdu) {
+    exchange.response_bytes = exchange.response_bytes.saturating_add(pdu.bytes as u32);
+    let all = passage(pdu);
+    if !exchange.response.began.is_known() {
+        exchange.response = all;
+    }
+    (exchange.response.ended, exchange.response.last_frame) = (all.ended, all.last_frame);
+}
+
+fn passage(pdu: &Pdu) -> Passage {
+    Passage {
+        began: Stamp::at(pdu.began.ns),
+        ended: Stamp::at(pdu.ended.ns),
+        first_frame: pdu.began.frame,
+        last_frame: pdu.ended.frame,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Record;
+
+    fn pdu(bhs: iscsi::Bhs, bytes: u64, ns: u64) -> Pdu {
+        let at = At { ns, frame: ns };
+        Pdu { bhs, bytes, offset: 0, began: at, ended: at }
+    }
+
+    #[test]
+    fn a_read_in_two_segments_is_one_operation() {
+        let (mut tasks, mut record) = (Tasks { connection: 7, ..Tasks::default() }, Record::new(10));
+        let mut command = ScsiCommand {
+            read: true,
+            is_final: true,
+            tag: 3,
+            expected_bytes: 1024,
+            ..ScsiCommand::default()
+        };
+        command.cdb[0] = 0x28;
+        tasks.request(&pdu(command.write(), 48, 10), &mut record);
+        let first = DataIn { tag: 3, ..DataIn::default() };
+        tasks.response(&pdu(first.write(), 560, 20), &mut record);
+        assert!(record.sightings.is_empty());
+        let last = DataIn { tag: 3, has_status: true, ..DataIn::default() };
+        tasks.response(&pdu(last.write(), 560, 30), &mut record);
+        let seen = record.sightings[0];
+        assert_eq!((seen.connection, seen.kind, seen.response_bytes), (7, OpKind::Read, 1120));
+        assert_eq!((seen.request, seen.response), (Stamp::at(10), Stamp::at(30)));
+    }
+
+    #[test]
+    fn answers_without_requests_and_tags_used_twice_are_counted() {
+        let (mut tasks, mut record) = (Tasks::default(), Record::new(10));
+        let response = ScsiResponse { tag: 3, ..ScsiResponse::default() }.write();
+        tasks.response(&pdu(response, 48, 1), &mut record);
+        assert_eq!(tasks.unmatched, 1);
+        let command = ScsiCommand { tag: 3, write_data: true, ..ScsiCommand::default() }.write();
+        tasks.request(&pdu(command, 48, 2), &mut record);
+        tasks.request(&pdu(command, 48, 3), &mut record);
+        assert_eq!((tasks.abandoned, tasks.pace.depth()), (1, 1));
+    }
+}

@@ -1,0 +1,59 @@
+//! What following a connection tells.
+
+use std::net::SocketAddr;
+
+use ring::{ConnectionFacts, Exchange, Side, Stall};
+
+use crate::record::StreamHole;
+
+/// Takes what is found on connections, as it is found.
+pub trait Observer {
+    /// A request and its response have passed.
+    fn exchange(&mut self, exchange: &Exchange);
+    /// Bytes of a stream are missing from the capture.
+    fn hole(&mut self, hole: StreamHole);
+    /// A connection did not move data that it had.
+    fn stall(&mut self, _stall: &Stall) {}
+    /// The first data on a connection is about to pass.
+    fn opened(&mut self, _opened: &Opened) {}
+    /// A connection is over, or the capture.
+    fn connection(&mut self, _facts: &ConnectionFacts) {}
+    /// Sums of a connection that is followed no further.
+    fn counted(&mut self, counted: &Counted);
+}
+
+/// What is known of a connection when its first data passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its number, as [`Exchange::connection`].
+    pub connection: u32,
+    /// The client's end.
+    pub client: SocketAddr,
+    /// The server's end.
+    pub server: SocketAddr,
+    /// Sequence number of the client's SYN, when it was seen.
+    pub client_syn: Option<u32>,
+    /// From SYN to SYN+ACK, and from there to the ACK, nanoseconds.
+    pub handshake_ns: Option<(u64, u64)>,
+    /// Time to live of the first packet with data, and whose it is.
+    pub ttl: (Side, u8),
+}
+
+/// What was counted on one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Segments that repeated what had come.
+    pub retransmitted: u64,
+    /// Segments that came before their turn.
+    pub out_of_order: u64,
+    /// How often a message boundary was lost.
+    pub boundaries_lost: u64,
+    /// Bytes in which no message boundary was known.
+    pub skipped_bytes: u64,
+    /// Responses whose request was not seen.
+    pub unmatched: u64,
+    /// Requests that were given up.
+    pub abandoned: u64,
+    /// Requests whose response was not seen before the end.
+    pub unanswered: u64,
+}

@@ -1,0 +1,512 @@
+//! What a connection's segments say about why data was kept back: facts for verdicts, without judging.
+//!
+//! For each side as a sender: what it sent last, what of it was acknowledged and when, and how large the
+//! peer's window is. When new data leaves after a pause, the packets in between tell what released it.
+//! Source of the rules: RFC 896, RFC 1122 4.2.3, RFC 6298, and Linux's tcp_output.c.
+
+mod options;
+mod retry;
+
+use ring::{Conduct, Side, Stall, StallKind};
+
+use crate::follow::Under;
+use crate::packet::{At, Segment};
+use crate::tcp::options::Offer;
+use crate::tcp::retry::{Retry, Verdict};
+
+/// An acknowledgement later than this was delayed on purpose, nanoseconds: the shortest delay in use is 40 ms
+/// (Linux), half of it allows for captures at the far end.
+const LATE_NS: u64 = 20_000_000;
+/// How long after its release data may leave, beyond the way and back, nanoseconds.
+const PROMPT_NS: u64 = 4_000_000;
+/// The timer that releases corked data runs 200 ms (Linux: TCP_RTO_MIN); what leaves in this window after the
+/// last sign was released by it, nanoseconds.
+const TIMER_NS: std::ops::RangeInclusive<u64> = 190_000_000..=260_000_000;
+/// The same for a whole answer, where nothing else shows that it was corked.
+const ANSWER_TIMER_NS: std::ops::RangeInclusive<u64> = 198_000_000..=225_000_000;
+/// Traffic of the other side that close counts as simultaneous, nanoseconds.
+const SIMULTANEOUS_NS: u64 = 1_000_000;
+/// A pause without data that is shorter is no retransmission time-out, nanoseconds (RFC 6298; Linux: 200 ms).
+const TIMEOUT_NS: u64 = 150_000_000;
+/// Copies of a packet in one capture are this close, nanoseconds.
+const COPY_NS: u64 = 5_000_000;
+/// A message in more segments than this many times what its bytes need is a train of small ones.
+const TRAIN_FACTOR: u64 = 4;
+/// Shortest train, segments.
+const TRAIN_MIN: u64 = 8;
+
+/// What the tracker tells about a segment, for the connection to hand on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) kind: StallKind,
+    pub(crate) sender: Side,
+    pub(crate) stall: Stall,
+}
+
+/// The last segment with data of a side.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    at: At,
+    seq: u32,
+    bytes: u32,
+    ip_id: u16,
+    ack: u32,
+    under: Option<Under>,
+}
+
+/// One side as a sender.
+#[derive(Debug, Default)]
+struct Half {
+    offer: Option<Offer>,
+    /// Sequence number behind the highest byte sent.
+    next: Option<u32>,
+    /// Sequence number behind the last byte that the peer acknowledged.
+    acked: Option<u32>,
+    /// When the peer last acknowledged more.
+    ack: At,
+    /// The window that the peer offers, bytes.
+    window: u64,
+    last: Last,
+    /// Bytes unacknowledged, and the peer's window, when `last` had left.
+    unacked: u64,
+    window_then: Option<u64>,
+    /// When it last sent data, old or new.
+    last_data_ns: u64,
+    /// A segment whose acknowledgement is awaited: its end, and when it left.
+    timed: Option<(u32, u64)>,
+    /// Sequence numbers that were jumped over, and when.
+    gap: Option<(u32, u32, u64)>,
+    /// Largest segments on their way, and the largest that arrived.
+    probing: Option<(u32, u32)>,
+    largest_acked: u32,
+    retry: Option<Retry>,
+    /// When a message got under way.
+    sending_since: Option<u64>,
+    /// Segments and bytes of the messages since all were complete, and the first frame.
+    message: (u64, u64, u64),
+    conduct: Conduct,
+}
+
+/// Both sides.
+#[derive(Debug, Default)]
+pub(crate) struct Tcp {
+    halves: [Half; 2],
+    syn_ns: Option<u64>,
+    syn_ack_ns: Option<u64>,
+    pub(crate) handshake_ns: Option<(u64, u64)>,
+    pub(crate) ttl: [u8; 2],
+    pub(crate) duplicates: u64,
+}
+
+/// What the application was doing when a segment came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    pub(crate) connection: u32,
+    /// How far the sender was in a message.
+    pub(crate) under: Under,
+    /// Requests in flight.
+    pub(crate) in_flight: u32,
+}
+
+/// Signed distance from `b` to `a` in the circle of sequence numbers.
+fn distance(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b).cast_signed()
+}
+
+impl Tcp {
+    /// Takes a segment of `side` before the application sees it. False when it is a copy of a packet that was
+    /// here before.
+    #[inline]
+    pub(crate) fn segment(
+        &mut self,
+        segment: &Segment<'_>,
+        side: Side,
+        at: At,
+        before: Before,
+        mut tell: impl FnMut(Found),
+    ) -> bool {
+        self.ttl[side as usize] = segment.ttl;
+        if segment.flags & Segment::SYN != 0 {
+            self.syn(segment, side, at);
+        }
+        if segment.flags & Segment::ACK != 0 {
+            self.acknowledge(segment, side, at, before, &mut tell);
+        }
+        if segment.payload_bytes == 0 {
+            return true;
+        }
+        let bytes = segment.payload_bytes as u32;
+        let half = &self.halves[side as usize];
+        let last = half.last;
+        if segment.ip_id != 0
+            && (last.seq, last.bytes, last.ip_id, last.ack)
+                == (segment.seq, bytes, segment.ip_id, segment.ack)
+            && at.ns.saturating_sub(last.at.ns) < COPY_NS
+        {
+            self.duplicates += 1;
+            return false;
+        }
+        let end = segment.seq.wrapping_add(bytes);
+        let next = half.next.unwrap_or(segment.seq);
+        if distance(segment.seq, next) < 0 {
+            self.old_data(segment, side, at, end, next, before, &mut tell);
+        } else {
+            self.new_data(segment, side, at, end, before, &mut tell);
+        }
+        true
+    }
+
+    /// The application has seen the segment: whether the sender is in a message now, and how many it has
+    /// completed.
+    #[inline]
+    pub(crate) fn after(&mut self, side: Side, at: At, under: Under, completed: u64) {
+        let half = &mut self.halves[side as usize];
+        half.last.under = Some(under);
+        if completed > 0 {
+            let (segments, bytes, first) = std::mem::take(&mut half.message);
+            let needed = bytes.div_ceil(u64::from(half.full_segment().max(1)));
+            half.conduct.messages += completed;
+            if segments >= TRAIN_MIN && segments >= TRAIN_FACTOR * needed.max(completed) {
+                if half.conduct.trains == 0 {
+                    half.conduct.train_frames = [first, at.frame];
+                }
+                half.conduct.trains += 1;
+                half.conduct.train_segments += segments;
+            }
+        }
+        match under {
+            Under::Nothing | Under::Unknown => {
+                if let Some(since) = half.sending_since.take() {
+                    half.conduct.sending_ns += at.ns.saturating_sub(since);
+                }
+            }
+            Under::Header | Under::Part => {
+                half.sending_since.get_or_insert(at.ns);
+            }
+        }
+    }
+
+    /// The connection is over.
+    pub(crate) fn finish(&mut self, before: Before, mut tell: impl FnMut(Found)) {
+        for side in [Side::Client, Side::Server] {
+            let retry = self.halves[side as usize].retry.take();
+            if let Some(retry) = retry {
+                tell(self.resolve(retry, side, false, before));
+            }
+        }
+    }
+
+    /// How a side behaved.
+    pub(crate) fn conduct(&self, side: Side) -> Conduct {
+        let half = &self.halves[side as usize];
+        Conduct { mss_bytes: half.full_segment(), ..half.conduct }
+    }
+
+    fn syn(&mut self, segment: &Segment<'_>, side: Side, at: At) {
+        self.halves[side as usize].offer = Some(Offer::read(segment.options));
+        match side {
+            Side::Client => self.syn_ns = Some(at.ns),
+            Side::Server => self.syn_ack_ns = Some(at.ns),
+        }
+        self.handshake_ns = None;
+        let both = self.halves[0].offer.zip(self.halves[1].offer);
+        for (half, peer) in [(0, 1), (1, 0)] {
+            let offered = self.halves[peer].offer.and_then(|o| o.full_segment(both));
+            if let Some(bytes) = offered {
+                self.halves[half].conduct.mss_bytes = bytes;
+            }
+        }
+    }
+
+    /// The header's acknowledgement number and window: they are about the other side's data.
+    #[inline]
+    fn acknowledge(
+        &mut self,
+        segment: &Segment<'_>,
+        side: Side,
+        at: At,
+        before: Before,
+        tell: &mut impl FnMut(Found),
+    ) {
+        if side == Side::Client
+            && self.handshake_ns.is_none()
+            && let (Some(syn), Some(syn_ack)) = (self.syn_ns.take(), self.syn_ack_ns.take())
+        {
+            self.handshake_ns = Some((syn_ack.saturating_sub(syn), at.ns.saturating_sub(syn_ack)));
+        }
+        let both_scale = self.halves.iter().all(|h| h.offer.is_none_or(|o| o.scale.is_some()));
+        let scale = match self.halves[side as usize].offer.and_then(|o| o.scale) {
+            Some(scale) if both_scale && segment.flags & Segment::SYN == 0 => u32::from(scale),
+            _ => 0,
+        };
+        // Without its SYN the scale is not known, and so the window is not.
+        let known = self.halves[side as usize].offer.is_some();
+        let half = &mut self.halves[side.peer() as usize];
+        let window = u64::from(segment.window) << scale;
+        if known {
+            if window > half.window && half.unacked + u64::from(half.last.bytes) > half.window {
+                // The window opens: that releases data too.
+                half.ack = at;
+            }
+            half.window = window;
+            half.conduct.window_max_bytes =
+                half.conduct.window_max_bytes.max(u32::try_from(window).unwrap_or(u32::MAX));
+        }
+        let advanced = half.acked.is_none_or(|acked| distance(segment.ack, acked) > 0);
+        if !advanced {
+            return;
+        }
+        half.acked = Some(segment.ack);
+        half.ack = at;
+        if let Some((end, left_ns)) = half.timed
+            && distance(segment.ack, end) >= 0
+        {
+            half.timed = None;
+            let took = at.ns.saturating_sub(left_ns).max(1);
+            let shortest = &mut half.conduct.ack_min_ns;
+            *shortest = if *shortest == 0 { took } else { (*shortest).min(took) };
+        }
+        if let Some((end, bytes)) = half.probing
+            && distance(segment.ack, end) >= 0
+        {
+            half.probing = None;
+            half.largest_acked = half.largest_acked.max(bytes);
+        }
+        if let Some(retry) = half.retry.take_if(|r| distance(segment.ack, r.seq) > 0) {
+            tell(self.resolve(retry, side.peer(), true, before));
+        }
+    }
+
+    /// What repeated attempts came to.
+    fn resolve(&self, retry: Retry, sender: Side, arrived: bool, before: Before) -> Found {
+        let half = &self.halves[sender as usize];
+        let kind = match retry.verdict(arrived, half.largest_acked) {
+            Verdict::BlackHole => StallKind::BlackHole,
+            Verdict::Timeout => StallKind::Timeout,
+        };
+        let stall = Stall {
+            connection: before.connection,
+            kind,
+            sender,
+            wait_ns: retry.waited_ns,
+            time_ns: retry.last.ns,
+            frames: [retry.original_frame, retry.first_frame, retry.last.frame],
+            segment_bytes: retry.bytes,
+        };
+        Found { kind, sender, stall }
+    }
+
+    /// Data that was sent before.
+    #[expect(clippy::too_many_arguments, reason = "one step of `segment`, on what it has found out")]
+    fn old_data(
+        &mut self,
+        segment: &Segment<'_>,
+        side: Side,
+        at: At,
+        end: u32,
+        next: u32,
+        before: Before,
+        tell: &mut impl FnMut(Found),
+    ) {
+        let peer_data_ns = self.halves[side.peer() as usize].last_data_ns;
+        let half = &mut self.halves[side as usize];
+        let bytes = end.wrapping_sub(segment.seq);
+        let acked = half.acked.unwrap_or(segment.seq);
+        // Keep-alives and window probes repeat one byte at most.
+        if bytes <= 1 && distance(acked, segment.seq) >= 0 {
+            return;
+        }
+        // It fills a gap and is young: it was overtaken, not repeated.
+        if let Some((from, to, since)) = half.gap
+            && distance(segment.seq, from) >= 0
+            && distance(to, end) >= 0
+        {
+            if segment.seq == from {
+                half.gap = (end != to).then_some((end, to, since));
+            }
+            if at.ns.saturating_sub(since) < 3_000_000 {
+                return;
+            }
+        }
+        let quiet_ns = at.ns.saturating_sub(half.last_data_ns);
+        half.last_data_ns = at.ns;
+        half.timed = None;
+        half.conduct.retransmitted += 1;
+        half.conduct.retransmitted_against_traffic +=
+            u64::from(at.ns.saturating_sub(peer_data_ns) < SIMULTANEOUS_NS);
+        if distance(end, next) > 0 {
+            half.next = Some(end);
+        }
+        let is_again = half.retry.as_ref().is_some_and(|r| r.seq == segment.seq);
+        if is_again || (quiet_ns >= TIMEOUT_NS && distance(acked, segment.seq) <= 0) {
+            match &mut half.retry {
+                Some(retry) if is_again => retry.again(at, quiet_ns, bytes),
+                retry => {
+                    *retry = Some(Retry::new(segment.seq, bytes, half.last.at.frame, at, quiet_ns));
+                }
+            }
+            return;
+        }
+        let stall = Stall {
+            connection: before.connection,
+            kind: StallKind::FastRetransmit,
+            sender: side,
+            wait_ns: quiet_ns,
+            time_ns: at.ns,
+            frames: [half.last.at.frame, 0, at.frame],
+            segment_bytes: bytes,
+        };
+        tell(Found { kind: stall.kind, sender: side, stall });
+    }
+
+    /// Data that was not sent before.
+    #[inline]
+    fn new_data(
+        &mut self,
+        segment: &Segment<'_>,
+        side: Side,
+        at: At,
+        end: u32,
+        before: Before,
+        tell: &mut impl FnMut(Found),
+    ) {
+        let prompt_ns = self.way_and_back_ns() + PROMPT_NS;
+        let peer = &self.halves[side.peer() as usize];
+        let (peer_data_ns, peer_last) = (peer.last_data_ns, peer.last.at);
+        let half = &mut self.halves[side as usize];
+        let bytes = end.wrapping_sub(segment.seq);
+        let last = half.last;
+        let quiet_ns = at.ns.saturating_sub(last.at.ns);
+        // Only what paused, and was not answering, can have been released.
+        let released = if last.at.ns > 0 && half.ack.ns >= last.at.ns && peer_data_ns <= last.at.ns {
+            half.released_by_ack(before, at, quiet_ns, prompt_ns, bytes)
+        } else {
+            None
+        };
+        let kind = released.or_else(|| {
+            let mid = matches!(before.under, Under::Header | Under::Part);
+            if mid && peer_data_ns <= last.at.ns && TIMER_NS.contains(&quiet_ns) {
+                return Some((StallKind::CorkWithinMessage, quiet_ns, last.at.frame, 0));
+            }
+            let asked_ns = at.ns.saturating_sub(peer_data_ns);
+            let is_answer = side == Side::Server
+                && before.in_flight > 0
+                && peer_data_ns > last.at.ns
+                && matches!(before.under, Under::Nothing)
+                && ANSWER_TIMER_NS.contains(&asked_ns);
+            is_answer.then_some((StallKind::CorkedAnswer, asked_ns, peer_last.frame, 0))
+        });
+        if quiet_ns >= LATE_NS && peer_data_ns <= last.at.ns && last.at.ns > 0 {
+            half.conduct.pauses += u64::from(matches!(before.under, Under::Nothing | Under::Unknown));
+        }
+        if let Some((kind, wait_ns, from, by)) = kind {
+            let stall = Stall {
+                connection: before.connection,
+                kind,
+                sender: side,
+                wait_ns,
+                time_ns: at.ns,
+                frames: [from, by, at.frame],
+                segment_bytes: bytes,
+            };
+            tell(Found { kind, sender: side, stall });
+        }
+        if let Some(next) = half.next
+            && distance(segment.seq, next) > 0
+        {
+            half.gap = Some((next, segment.seq, at.ns));
+        }
+        half.next = Some(end);
+        half.last = Last { at, seq: segment.seq, bytes, ip_id: segment.ip_id, ack: segment.ack, under: None };
+        half.last_data_ns = at.ns;
+        if half.timed.is_none() {
+            half.timed = Some((end, at.ns));
+        }
+        if bytes > half.largest_acked && half.probing.is_none_or(|(_, largest)| bytes > largest) {
+            half.probing = Some((end, bytes));
+        }
+        half.message.0 += 1;
+        half.message.1 += u64::from(bytes);
+        if half.message.0 == 1 {
+            half.message.2 = at.frame;
+        }
+        let conduct = &mut half.conduct;
+        conduct.segments += 1;
+        conduct.bytes += u64::from(bytes);
+        conduct.against_traffic += u64::from(at.ns.saturating_sub(peer_data_ns) < SIMULTANEOUS_NS);
+        let in_flight = half.acked.map_or(0, |acked| distance(end, acked)).max(0).cast_unsigned();
+        conduct.in_flight_max_bytes = conduct.in_flight_max_bytes.max(in_flight);
+        half.unacked = in_flight.into();
+        half.window_then = (half.window > 0 || half.conduct.window_max_bytes > 0).then_some(half.window);
+    }
+
+    /// The shortest way through the capture point to both ends and back that was seen, nanoseconds.
+    fn way_and_back_ns(&self) -> u64 {
+        let handshake = self.handshake_ns.map_or(0, |(there, here)| there + here);
+        let acks: u64 = self.halves.iter().map(|h| h.conduct.ack_min_ns).sum();
+        if acks == 0 { handshake } else { acks }
+    }
+}
+
+impl Half {
+    /// The payload of a full segment, bytes: what the handshake allows, else the largest seen.
+    fn full_segment(&self) -> u32 {
+        if self.conduct.mss_bytes > 0 {
+            self.conduct.mss_bytes
+        } else {
+            self.largest_acked.max(self.last.bytes)
+        }
+    }
+
+    /// New data leaves after a pause in which only an acknowledgement came: what that says. The kind, the
+    /// wait, the frame before it, and the frame that ended it.
+    fn released_by_ack(
+        &mut self,
+        before: Before,
+        at: At,
+        quiet_ns: u64,
+        prompt_ns: u64,
+        bytes: u32,
+    ) -> Option<(StallKind, u64, u64, u64)> {
+        let (last, ack) = (self.last, self.ack);
+        let waited_ns = ack.ns.saturating_sub(last.at.ns);
+        let since_ack_ns = at.ns.saturating_sub(ack.ns);
+        let mid = matches!(before.under, Under::Header | Under::Part);
+        // Whether the segment that now leaves would have fitted into the window.
+        let held = self.unacked;
+        let is_window = self.window_then.is_some_and(|window| held + u64::from(bytes) > window);
+        if mid && since_ack_ns <= prompt_ns && since_ack_ns <= waited_ns {
+            let conduct = &mut self.conduct;
+            conduct.ack_wait_ns += quiet_ns;
+            conduct.ack_waits += 1;
+            conduct.ack_wait_bytes += held;
+            if is_window {
+                conduct.window_waits += 1;
+                conduct.window_wait_ns += quiet_ns;
+            }
+            if quiet_ns > conduct.ack_wait_max_ns {
+                conduct.ack_wait_max_ns = quiet_ns;
+                conduct.ack_wait_frames = [last.at.frame, ack.frame, at.frame];
+            }
+        }
+        let full = self.full_segment();
+        if waited_ns < LATE_NS || since_ack_ns > prompt_ns {
+            return None;
+        }
+        let is_small = full > 0 && !last.bytes.is_multiple_of(full);
+        let kind = match before.under {
+            _ if is_window => StallKind::WindowFull,
+            Under::Nothing if is_small => StallKind::NagleBetweenMessages,
+            Under::Nothing => return None,
+            Under::Header if is_small => StallKind::NagleHeaderThenBody,
+            Under::Part if is_small => StallKind::NagleWithinMessage,
+            // Whose turn it is goes on; whether that is one message nobody knows.
+            Under::Unknown if is_small => StallKind::NagleBetweenMessages,
+            _ => StallKind::DelayedAck,
+        };
+        Some((kind, quiet_ns, last.at.frame, ack.frame))
+    }
+}
+
+#[cfg(test)]
+mod tests;

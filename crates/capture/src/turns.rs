@@ -1,0 +1,125 @@
+//! Any protocol of questions and answers: whatever one side sends until the other one speaks is one message.
+//!
+//! Pipelined requests look like one. Who keeps sending without being answered makes one long request.
+
+use ring::{Exchange, OpKind, Passage, Side, StallKind, Stamp, Verb};
+
+use crate::follow::Under;
+use crate::in_flight::Pace;
+use crate::observer::{Counted, Observer};
+use crate::packet::At;
+
+/// A connection whose protocol is not known.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    connection: u32,
+    /// Whose turn it is.
+    speaker: Option<Side>,
+    current: Option<Exchange>,
+    /// The server's bytes so far, and where its stream began.
+    responses: (u64, u32),
+    number: u32,
+    pace: Pace,
+    stalls: ring::StallSet,
+}
+
+impl Turns {
+    pub(crate) fn new(connection: u32) -> Self {
+        Self {
+            connection,
+            speaker: None,
+            current: None,
+            responses: (0, 0),
+            number: 0,
+            pace: Pace::default(),
+            stalls: ring::StallSet::default(),
+        }
+    }
+
+    pub(crate) fn responses_begin_at(&mut self, seq: u32) {
+        self.responses = (0, seq);
+    }
+
+    /// Bytes have passed, captured or not: what is in them does not matter.
+    pub(crate) fn pass(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+        if side == Side::Server {
+            self.responses.0 += count;
+        }
+        let bytes = u32::try_from(count).unwrap_or(u32::MAX);
+        let stamp = Stamp::at(at.ns);
+        match (side, self.speaker) {
+            (Side::Client, Some(Side::Client)) => {
+                if let Some(e) = &mut self.current {
+                    e.request_bytes = e.request_bytes.saturating_add(bytes);
+                    (e.request.ended, e.request.last_frame) = (stamp, at.frame);
+                    e.stalls = e.stalls.union(std::mem::take(&mut self.stalls));
+                }
+            }
+            (Side::Client, _) => {
+                self.end(observer);
+                self.number = self.number.wrapping_add(1);
+                let passage =
+                    Passage { began: stamp, ended: stamp, first_frame: at.frame, last_frame: at.frame };
+                let mut exchange = Exchange {
+                    connection: self.connection,
+                    tag: self.number,
+                    verb: Verb::Turn,
+                    request_bytes: bytes,
+                    request: passage,
+                    stalls: std::mem::take(&mut self.stalls),
+                    ..Exchange::default()
+                };
+                self.pace.begin(&mut exchange, at, at);
+                self.current = Some(exchange);
+            }
+            (Side::Server, _) => {
+                // What a server says before it is asked (a greeting) answers nothing.
+                let Some(e) = &mut self.current else { return };
+                if !e.response.began.is_known() {
+                    (e.response.began, e.response.first_frame) = (stamp, at.frame);
+                    self.pace.message(Side::Client);
+                }
+                e.response_bytes = e.response_bytes.saturating_add(bytes);
+                (e.response.ended, e.response.last_frame) = (stamp, at.frame);
+                e.response_end_seq = self.responses.1.wrapping_add(self.responses.0 as u32);
+            }
+        }
+        self.speaker = Some(side);
+    }
+
+    /// The turn is over: the answer, if there was one, is complete.
+    fn end(&mut self, observer: &mut impl Observer) {
+        let Some(mut exchange) = self.current.take() else { return };
+        let Some(ended) = exchange.response.ended.ns() else { return };
+        exchange.kind = match (exchange.request_bytes, exchange.response_bytes) {
+            (request, response) if response > request => OpKind::Read,
+            (request, response) if request > response => OpKind::Write,
+            _ => OpKind::Other,
+        };
+        exchange.data_bytes = exchange.request_bytes.max(exchange.response_bytes);
+        self.pace.message(Side::Server);
+        self.pace.end(At { ns: ended, frame: exchange.response.last_frame });
+        observer.exchange(&exchange);
+    }
+
+    pub(crate) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
+        let unanswered = self.current.as_ref().is_some_and(|e| !e.response.ended.is_known());
+        self.end(observer);
+        Counted { unanswered: u64::from(unanswered), ..Counted::default() }
+    }
+
+    pub(crate) fn under(&self, side: Side) -> Under {
+        if self.speaker == Some(side) { Under::Unknown } else { Under::Nothing }
+    }
+
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    pub(crate) fn stalled(&mut self, kind: StallKind, sender: Side) {
+        match (&mut self.current, sender) {
+            (Some(exchange), Side::Server) => exchange.stalls.insert(kind),
+            _ => self.stalls.insert(kind),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! One capture point of unknown traffic: frames in; what its connections did goes to an observer.
+//!
+//! Unlike a [`crate::tap`], it takes every TCP connection that it sees, and finds out who asks and who
+//! answers.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use serde::{Deserialize, Serialize};
+
+use crate::application::{ISCSI_PORT, Protocol};
+use crate::connection::Connection;
+use crate::follow::Flow;
+use crate::link::Link;
+use crate::observer::Observer;
+use crate::packet::{At, Endpoint, NotTcp, Segment};
+use crate::stream::MissingReason;
+
+/// Which traffic is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Only connections with this port at one end; it is the server's.
+    pub port: Option<u16>,
+    /// What they speak.
+    pub protocol: Protocol,
+}
+
+/// What a capture point counted of frames and segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameCounters {
+    /// Frames that came.
+    pub frames: u64,
+    /// TCP segments that were wanted, and their bytes on the wire.
+    pub packets: u64,
+    /// See `packets`.
+    pub bytes: u64,
+    /// Frames that held no TCP segment, fragments included.
+    pub other: u64,
+    /// Of these, fragments of IP packets.
+    pub fragments: u64,
+    /// Of these, shorter than their headers.
+    pub truncated: u64,
+    /// Of these, ICMP messages that a packet was too big for the path.
+    pub too_big: u64,
+    /// Segments of which the capture kept a part only.
+    pub cut: u64,
+    /// Packets with more payload than their connection's handshake allows: made by segmentation offload.
+    pub super_packets: u64,
+    /// Connections that were given up because too many were followed at once.
+    pub evicted: u64,
+    /// Frames older than the one before by more than a millisecond.
+    pub backwards: u64,
+}
+
+/// Most connections followed at once.
+const CONNECTIONS_MAX: usize = 4096;
+/// Most bytes that wait for their turn, all connections together.
+const WAITING_BYTES_MAX: usize = 32 << 20;
+/// A payload larger than any Ethernet frame's.
+const FRAME_PAYLOAD_MAX: usize = 9216;
+
+/// A connection and its two ends.
+#[derive(Debug)]
+struct Open {
+    client: Endpoint,
+    server: Endpoint,
+    connection: Connection,
+}
+
+/// A capture point.
+#[derive(Debug)]
+pub struct Vantage {
+    selection: Selection,
+    /// Places in `open` by the two ends, the lesser first.
+    places: HashMap<(Endpoint, Endpoint), usize, RandomState>,
+    open: Vec<Option<Open>>,
+    free: Vec<usize>,
+    /// The connection of the last segment: most follow one of their own.
+    recent: Option<((Endpoint, Endpoint), usize)>,
+    numbered: u32,
+    waiting_bytes: usize,
+    newest_ns: u64,
+    /// What was counted.
+    pub counters: FrameCounters,
+}
+
+impl Vantage {
+    /// A capture point that follows the selected connections.
+    #[must_use]
+    pub fn new(selection: Selection) -> Self {
+        Self {
+            selection,
+            places: HashMap::default(),
+            open: Vec::new(),
+            free: Vec::new(),
+            recent: None,
+            numbered: 0,
+            waiting_bytes: 0,
+            newest_ns: 0,
+            counters: FrameCounters::default(),
+        }
+    }
+
+    /// Takes a frame of `wire_bytes`, of which `data` was captured.
+    #[inline]
+    pub fn frame(&mut self, link: Link, at: At, data: &[u8], wire_bytes: u32, observer: &mut impl Observer) {
+        match link.decode(data, wire_bytes) {
+            Ok((segment, _)) => self.segment(&segment, at, wire_bytes, observer),
+            Err(reason) => self.not_tcp(reason),
+        }
+    }
+
+    /// Counts a frame without a segment.
+    pub fn not_tcp(&mut self, reason: NotTcp) {
+        let counters = &mut self.counters;
+        counters.frames += 1;
+        counters.other += 1;
+        match reason {
+            NotTcp::Fragment => counters.fragments += 1,
+            NotTcp::Truncated => counters.truncated += 1,
+            NotTcp::TooBig => counters.too_big += 1,
+            NotTcp::Other => {}
+        }
+    }
+
+    /// Takes a segment of a packet of `wire_bytes`.
+    #[inline]
+    pub fn segment(&mut self, segment: &Segment<'_>, at: At, wire_bytes: u32, observer: &mut impl Observer) {
+        let counters = &mut self.counters;
+        counters.frames += 1;
+        counters.backwards += u64::from(at.ns + 1_000_000 < self.newest_ns);
+        self.newest_ns = self.newest_ns.max(at.ns);
+        let (source, destination) = (segment.source, segment.destination);
+        if self.selection.port.is_some_and(|port| source.port != port && destination.port != port) {
+            return;
+        }
+        counters.packets += 1;
+        counters.bytes += u64::from(wire_bytes);
+        counters.cut += u64::from(segment.payload.len() < segment.payload_bytes);
+        counters.super_packets += u64::from(segment.payload_bytes > FRAME_PAYLOAD_MAX);
+        let key = if source <= destination { (source, destination) } else { (destination, source) };
+        let mut place = match self.recent {
+            Some((recent, place)) if recent == key => Some(place),
+            _ => self.places.get(&key).copied(),
+        };
+        if segment.flags & Segment::SYN != 0
+            && let Some(at_place) = place
+            && let Some(open) = &self.open[at_place]
+        {
+            let flow = if source == open.client { Flow::Requests } else { Flow::Responses };
+            if !open.connection.began_with(flow, segment.seq) {
+                // A connection begins on ports that were used before.
+                self.retire(key, observer);
+                place = None;
+            }
+        }
+        let place = match place {
+            Some(place) => place,
+            None => match self.begin(key, segment, observer) {
+                Some(place) => place,
+                None => return,
+            },
+        };
+        self.recent = Some((key, place));
+        let Some(open) = &mut self.open[place] else { return };
+        let flow = if source == open.client { Flow::Requests } else { Flow::Responses };
+        let connection = &mut open.connection;
+        let others = self.waiting_bytes.saturating_sub(connection.waiting_bytes());
+        connection.segment(segment, flow, at, wire_bytes, observer);
+        if others + connection.waiting_bytes() > WAITING_BYTES_MAX {
+            connection.give_up(MissingReason::NoRoom, observer);
+        }
+        self.waiting_bytes = others + connection.waiting_bytes();
+    }
+
+    /// Begins to follow a connection; nothing when there is none to follow.
+    fn begin(
+        &mut self,
+        key: (Endpoint, Endpoint),
+        segment: &Segment<'_>,
+        observer: &mut impl Observer,
+    ) -> Option<usize> {
+        let syn = segment.flags & Segment::SYN != 0;
+        // What is left of a connection that is over does not begin one.
+        if segment.payload_bytes == 0 && !syn {
+            return None;
+        }
+        if self.places.len() >= CONNECTIONS_MAX {
+            self.make_room(observer);
+        }
+        let source_asks = self.source_asks(segment);
+        let (client, server) = if source_asks {
+            (segment.source, segment.destination)
+        } else {
+            (segment.destination, segment.source)
+        };
+        let number = self.numbered;
+        self.numbered = self.numbered.wrapping_add(1);
+        let connection = Connection::new(number, server.port, !syn, self.selection.protocol).watching_tcp();
+        let open = Some(Open { client, server, connection });
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.open[place] = open;
+                place
+            }
+            None => {
+                self.open.push(open);
+                self.open.len() - 1
+            }
+        };
+        self.places.insert(key, place);
+        Some(place)
+    }
+
+    /// Whether the sender of the first segment seen of a connection is its client.
+    fn source_asks(&self, segment: &Segment<'_>) -> bool {
+        let (source, destination) = (segment.source.port, segment.destination.port);
+        if segment.flags & Segment::SYN != 0 {
+            return segment.flags & Segment::ACK == 0;
+        }
+        // In the middle: by what the user says, by iSCSI's port, else the lower port serves.
+        for port in self.selection.port.into_iter().chain([ISCSI_PORT]) {
+            if (source == port) != (destination == port) {
+                return destination == port;
+            }
+        }
+        destination <= source
+    }
+
+    /// Retires the connections that are over; when there is none, the one that was silent for longest.
+    fn make_room(&mut self, observer: &mut impl Observer) {
+        let is_over = |&place: &usize| self.open[place].as_ref().is_none_or(|o| o.connection.has_ended());
+        let mut keys: Vec<_> =
+            self.places.iter().filter(|(_, place)| is_over(place)).map(|(&k, &p)| (p, k)).collect();
+        if keys.is_empty() {
+            let silent = |place: usize| self.open[place].as_ref().map_or(0, |o| o.connection.last_ns);
+            keys.extend(self.places.iter().min_by_key(|&(_, &p)| silent(p)).map(|(&k, &p)| (p, k)));
+            self.counters.evicted += 1;
+        }
+        // The same input gives the same order.
+        keys.sort_unstable_by_key(|&(place, _)| place);
+        for (_, key) in keys {
+            self.retire(key, observer);
+        }
+    }
+
+    /// Follows a connection no further.
+    fn retire(&mut self, key: (Endpoint, Endpoint), observer: &mut impl Observer) {
+        self.recent = None;
+        let Some(place) = self.places.remove(&key) else { return };
+        if let Some(open) = self.open[place].take() {
+            self.free.push(place);
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(open.connection.waiting_bytes());
+            open.connection.finish(open.client, open.server, observer);
+        }
+    }
+
+    /// The end of the capture: what waits is delivered.
+    pub fn finish(mut self, observer: &mut impl Observer) -> FrameCounters {
+        let mut keys: Vec<_> = self.places.iter().map(|(&key, &place)| (place, key)).collect();
+        keys.sort_unstable_by_key(|&(place, _)| place);
+        for (_, key) in keys {
+            self.retire(key, observer);
+        }
+        self.counters
+    }
+}

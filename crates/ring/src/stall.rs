@@ -1,0 +1,228 @@
+//! What a TCP connection did instead of moving data: facts as a capture point can see them, without judging
+//! whose fault they are.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Side;
+
+/// What kept data back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StallKind {
+    /// As [`StallKind::NagleWithinMessage`], and what had left was exactly the message's header.
+    NagleHeaderThenBody,
+    /// In the middle of a message, behind a small segment: the rest left when the late ACK of that segment came
+    /// (Nagle, RFC 896, against a delayed ACK, RFC 1122 4.2.3.2).
+    NagleWithinMessage,
+    /// Between messages: the next small one left when the late ACK of the one before came.
+    NagleBetweenMessages,
+    /// The sender had sent full segments and could not go on before a late ACK (its buffer or congestion window
+    /// held less than the peer lets pass without an ACK).
+    DelayedAck,
+    /// In the middle of a message the rest left about 200 ms later, and nothing had come that released it: a
+    /// timer did (MSG_MORE or TCP_CORK never lifted).
+    CorkWithinMessage,
+    /// A whole answer left about 200 ms after its request, and nothing had come that released it.
+    CorkedAnswer,
+    /// The receiver's window was full.
+    WindowFull,
+    /// Data was sent again after a time-out.
+    Timeout,
+    /// Data was sent again before a time-out (duplicate ACKs, SACK or a tail loss probe).
+    FastRetransmit,
+    /// The same large segment was sent again and again, while smaller ones pass.
+    BlackHole,
+    /// The client took long to send the data that the server had asked for (R2T, 100 Continue).
+    SlowData,
+}
+
+impl StallKind {
+    /// All of them.
+    pub const ALL: [StallKind; 11] = [
+        StallKind::NagleHeaderThenBody,
+        StallKind::NagleWithinMessage,
+        StallKind::NagleBetweenMessages,
+        StallKind::DelayedAck,
+        StallKind::CorkWithinMessage,
+        StallKind::CorkedAnswer,
+        StallKind::WindowFull,
+        StallKind::Timeout,
+        StallKind::FastRetransmit,
+        StallKind::BlackHole,
+        StallKind::SlowData,
+    ];
+}
+
+/// A set of kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StallSet(u16);
+
+impl StallSet {
+    /// Adds a kind.
+    pub fn insert(&mut self, kind: StallKind) {
+        self.0 |= 1 << kind as u16;
+    }
+
+    /// Whether a kind is in it.
+    #[must_use]
+    pub fn contains(self, kind: StallKind) -> bool {
+        self.0 & (1 << kind as u16) != 0
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The kinds of both.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// One stall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// Which connection, as its capture point numbers them.
+    pub connection: u32,
+    /// What kept the data back.
+    pub kind: StallKind,
+    /// Whose data it was.
+    pub sender: Side,
+    /// How long, nanoseconds.
+    pub wait_ns: u64,
+    /// When it ended, nanoseconds since the epoch.
+    pub time_ns: u64,
+    /// The frames that prove it, in their order: the last before the wait, what ended it, what then left.
+    /// 0: none.
+    pub frames: [u64; 3],
+    /// Payload of the segment that waited, bytes.
+    pub segment_bytes: u32,
+}
+
+/// How one side of a connection behaved as a sender, from its beginning to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Conduct {
+    /// Segments with data, repetitions not counted.
+    pub segments: u64,
+    /// Their payload, bytes.
+    pub bytes: u64,
+    /// Messages that they carried.
+    pub messages: u64,
+    /// Pauses of 20 ms and more between messages in which the peer sent no data.
+    pub pauses: u64,
+    /// Messages whose segments were many times more than their bytes needed, and those segments.
+    pub trains: u64,
+    /// See `trains`.
+    pub train_segments: u64,
+    /// Frames of the first trains.
+    pub train_frames: [u64; 2],
+    /// Segments sent again, and those of them sent while the peer was sending as well.
+    pub retransmitted: u64,
+    /// See `retransmitted`.
+    pub retransmitted_against_traffic: u64,
+    /// Segments that left while the peer was sending as well.
+    pub against_traffic: u64,
+    /// Largest segment that the peer accepts, bytes: from its SYN, else the largest seen.
+    pub mss_bytes: u32,
+    /// Time in which a message was under way but nothing left until an ACK came, nanoseconds.
+    pub ack_wait_ns: u64,
+    /// How often.
+    pub ack_waits: u64,
+    /// Bytes unacknowledged in those waits, summed.
+    pub ack_wait_bytes: u64,
+    /// The waits in which the receiver's window was full, and their time, nanoseconds.
+    pub window_waits: u64,
+    /// See `window_waits`.
+    pub window_wait_ns: u64,
+    /// Frames of the longest wait for an ACK.
+    pub ack_wait_frames: [u64; 3],
+    /// Longest wait for an ACK, nanoseconds.
+    pub ack_wait_max_ns: u64,
+    /// Time in which a message was under way, nanoseconds.
+    pub sending_ns: u64,
+    /// Shortest time from a segment to its acknowledgement, nanoseconds; 0: unknown.
+    pub ack_min_ns: u64,
+    /// Most bytes unacknowledged.
+    pub in_flight_max_bytes: u32,
+    /// Largest window that its peer offered, bytes.
+    pub window_max_bytes: u32,
+}
+
+/// What a capture point knows of a connection when it is over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConnectionFacts {
+    /// Which connection, as its capture point numbers them.
+    pub connection: u32,
+    /// The client's end.
+    pub client: SocketAddr,
+    /// The server's end.
+    pub server: SocketAddr,
+    /// What is spoken on it.
+    pub protocol: &'static str,
+    /// Its packets and their bytes on the wire.
+    pub packets: u64,
+    /// See `packets`.
+    pub bytes: u64,
+    /// When its first and its last packet passed, nanoseconds since the epoch.
+    pub began_ns: u64,
+    /// See `began_ns`.
+    pub ended_ns: u64,
+    /// From SYN to SYN+ACK, and from there to the ACK, nanoseconds: the way from the capture point to the
+    /// server and back, and to the client and back.
+    pub handshake_ns: Option<(u64, u64)>,
+    /// Time to live of the packets of the client and of the server.
+    pub ttl: (u8, u8),
+    /// Exchanges that ended.
+    pub exchanges: u64,
+    /// Exchanges in flight, integrated over time, nanoseconds.
+    pub in_flight_ns: u128,
+    /// How the client behaved as a sender.
+    pub client_conduct: Conduct,
+    /// How the server did.
+    pub server_conduct: Conduct,
+    /// Packets that the capture holds twice.
+    pub duplicates: u64,
+    /// Whether both directions were seen.
+    pub both_directions: bool,
+}
+
+impl ConnectionFacts {
+    /// How one side behaved.
+    #[must_use]
+    pub fn conduct(&self, side: Side) -> &Conduct {
+        match side {
+            Side::Client => &self.client_conduct,
+            Side::Server => &self.server_conduct,
+        }
+    }
+
+    /// The shortest way to the peer and back that was seen, nanoseconds; 0: unknown.
+    #[must_use]
+    pub fn way_and_back_ns(&self) -> u64 {
+        let acks = self.client_conduct.ack_min_ns + self.server_conduct.ack_min_ns;
+        match self.handshake_ns {
+            Some((there, here)) if acks == 0 => there + here,
+            _ => acks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_what_was_put_in() {
+        let mut set = StallSet::default();
+        assert!(set.is_empty());
+        set.insert(StallKind::SlowData);
+        for kind in StallKind::ALL {
+            assert_eq!(set.contains(kind), kind == StallKind::SlowData);
+        }
+    }
+}
