@@ -263,6 +263,8 @@ impl Tcp {
         {
             half.timed = None;
             let took = at.ns.saturating_sub(left_ns).max(1);
+            half.conduct.ack_sum_ns += took;
+            half.conduct.acks_timed += 1;
             let shortest = &mut half.conduct.ack_min_ns;
             *shortest = if *shortest == 0 { took } else { (*shortest).min(took) };
         }

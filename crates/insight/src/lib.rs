@@ -5,6 +5,8 @@
 pub mod predict;
 pub mod segments;
 pub mod stanza;
+pub mod traffic;
+pub mod verdict;
 
 pub use predict::Prediction;
 pub use segments::{SegmentFigures, Segments};

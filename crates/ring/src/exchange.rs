@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{OpKind, Stamp};
+use crate::op::{Op, OpKind, Stamp};
 use crate::sighting::Sighting;
 use crate::stall::StallSet;
 
@@ -63,6 +63,59 @@ pub enum Verb {
     TaskManagement(u8),
     /// A ping: NOP-Out and NOP-In.
     Nop,
+}
+
+impl Verb {
+    /// Its name for a person.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Verb::Scsi(code) => match scsi_name(code) {
+                Some(name) => name.to_owned(),
+                None => format!("command {code:#04x}"),
+            },
+            Verb::Http(method) => {
+                let text: Vec<u8> = method.into_iter().take_while(u8::is_ascii_graphic).collect();
+                String::from_utf8(text).unwrap_or_default()
+            }
+            Verb::Turn => "turn".to_owned(),
+            Verb::TaskManagement(function) => format!("task management {function}"),
+            Verb::Nop => "ping".to_owned(),
+        }
+    }
+}
+
+/// Names of operation codes (SPC-4 annex D, SBC-3).
+fn scsi_name(code: u8) -> Option<&'static str> {
+    Some(match code {
+        0x00 => "test unit ready",
+        0x03 => "request sense",
+        0x08 => "read(6)",
+        0x0a => "write(6)",
+        0x12 => "inquiry",
+        0x15 | 0x55 => "mode select",
+        0x1a | 0x5a => "mode sense",
+        0x25 => "read capacity(10)",
+        0x28 => "read(10)",
+        0x2a => "write(10)",
+        0x2e | 0x8e => "write and verify",
+        0x2f | 0x8f => "verify",
+        0x35 | 0x91 => "synchronize cache",
+        0x41 | 0x93 => "write same",
+        0x42 => "unmap",
+        0x5e => "persistent reserve in",
+        0x5f => "persistent reserve out",
+        0x83 => "extended copy",
+        0x88 => "read(16)",
+        0x89 => "compare and write",
+        0x8a => "write(16)",
+        0x9e => "service action in",
+        0xa0 => "report luns",
+        0xa3 => "maintenance in",
+        0xa8 => "read(12)",
+        0xaa => "write(12)",
+        _ => return None,
+    })
 }
 
 /// How an exchange ended.
@@ -134,5 +187,86 @@ impl Exchange {
             request: self.request.ended,
             response: self.response.ended,
         }
+    }
+}
+
+/// An exchange as one or both sides of the wire saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// Which connection, the same number at both sides.
+    pub connection: u32,
+    /// What the capture point of the client saw (C1, C2), or one of unknown place.
+    pub client: Option<Exchange>,
+    /// What the capture point of the server saw (S1, S2).
+    pub server: Option<Exchange>,
+    /// Whether the stamps of both may be subtracted from one another.
+    pub shared_clock: bool,
+}
+
+impl Observed {
+    /// One side's view: the client's where there is one.
+    #[must_use]
+    pub fn main(&self) -> Option<&Exchange> {
+        self.client.as_ref().or(self.server.as_ref())
+    }
+
+    /// C2 - C1, nanoseconds.
+    #[must_use]
+    pub fn round_trip_ns(&self) -> Option<i64> {
+        self.client?.round_trip_ns()
+    }
+
+    /// S2 - S1, nanoseconds.
+    #[must_use]
+    pub fn server_ns(&self) -> Option<i64> {
+        self.server?.round_trip_ns()
+    }
+
+    /// (C2 - C1) - (S2 - S1), nanoseconds: no clock is subtracted from another.
+    #[must_use]
+    pub fn network_ns(&self) -> Option<i64> {
+        Some(self.round_trip_ns()? - self.server_ns()?)
+    }
+
+    /// S1 - C1, nanoseconds, where both share a clock.
+    #[must_use]
+    pub fn request_path_ns(&self) -> Option<i64> {
+        let (client, server) = (self.client.filter(|_| self.shared_clock)?, self.server?);
+        server.request.ended.since(client.request.ended)
+    }
+
+    /// C2 - S2, nanoseconds, where both share a clock.
+    #[must_use]
+    pub fn response_path_ns(&self) -> Option<i64> {
+        let (client, server) = (self.client.filter(|_| self.shared_clock)?, self.server?);
+        client.response.ended.since(server.response.ended)
+    }
+
+    /// The stalls that either side saw.
+    #[must_use]
+    pub fn stalls(&self) -> StallSet {
+        let of = |e: &Option<Exchange>| e.map_or(StallSet::default(), |e| e.stalls);
+        of(&self.client).union(of(&self.server))
+    }
+
+    /// The op record: start and finish are not to be seen in a capture.
+    #[must_use]
+    pub fn op(&self) -> Option<Op> {
+        let main = self.main()?;
+        let stamp = |e: &Option<Exchange>, of: fn(&Exchange) -> Stamp| e.as_ref().map_or(Stamp::MISSING, of);
+        Some(Op {
+            connection: self.connection,
+            tag: main.tag,
+            kind: main.kind,
+            data_bytes: main.data_bytes,
+            request_bytes: main.request_bytes,
+            response_bytes: main.response_bytes,
+            start: Stamp::MISSING,
+            c1: stamp(&self.client, |e| e.request.ended),
+            s1: stamp(&self.server, |e| e.request.ended),
+            s2: stamp(&self.server, |e| e.response.ended),
+            c2: stamp(&self.client, |e| e.response.ended),
+            finish: Stamp::MISSING,
+        })
     }
 }

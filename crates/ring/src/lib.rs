@@ -23,7 +23,7 @@ pub mod units;
 pub mod wire;
 
 pub use bound::Bound;
-pub use exchange::{Exchange, Outcome, Passage, Side, Verb};
+pub use exchange::{Exchange, Observed, Outcome, Passage, Side, Verb};
 pub use known::Known;
 pub use op::{Op, OpKind, Stamp};
 pub use sighting::{Hole, HoleReason, Lap, Sighting};

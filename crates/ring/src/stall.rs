@@ -147,6 +147,10 @@ pub struct Conduct {
     pub sending_ns: u64,
     /// Shortest time from a segment to its acknowledgement, nanoseconds; 0: unknown.
     pub ack_min_ns: u64,
+    /// Times from a segment to its acknowledgement: their sum, nanoseconds, and how many were taken.
+    pub ack_sum_ns: u64,
+    /// See `ack_sum_ns`.
+    pub acks_timed: u64,
     /// Most bytes unacknowledged.
     pub in_flight_max_bytes: u32,
     /// Largest window that its peer offered, bytes.

@@ -1,0 +1,384 @@
+//! The stanzas of captured traffic: per connection, operation, block size and queue depth, where the time of
+//! its exchanges went.
+//!
+//! Nothing here grows with the length of a capture: sums, histograms, and a sample of bounded size.
+
+use std::collections::HashMap;
+
+use hdrhistogram::Histogram;
+use ring::{Exchange, Observed, OpKind, Outcome, Verb};
+use serde::{Deserialize, Serialize};
+
+/// Most stanzas; the exchanges of further ones are counted together.
+pub const STANZAS_MAX: usize = 256;
+/// Connection number of the stanza that takes what does not fit.
+pub const OTHERS: u32 = u32::MAX;
+
+/// A part of an exchange's time, as far as capture points can tell it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// From the first byte of a request to its last.
+    Sending,
+    /// From the request's last byte to the response's last byte, at the client (C2 - C1).
+    RoundTrip,
+    /// From the request's last byte to the response's last byte, at the server (S2 - S1).
+    Server,
+    /// The round trip without the server.
+    Network,
+    /// From the client's capture point to the server's (S1 - C1).
+    RequestPath,
+    /// And back (C2 - S2).
+    ResponsePath,
+    /// From the request's last byte to the response's first, where only one side was seen.
+    FirstByte,
+    /// From the server's asking for data to the last of them (R2T, 100 Continue).
+    DataPhase,
+    /// From a response to the request that takes its place: the client, and all that lies behind the capture
+    /// point.
+    Client,
+}
+
+impl Part {
+    /// All of them, in the order of a table.
+    pub const ALL: [Part; 9] = [
+        Part::Client,
+        Part::Sending,
+        Part::RoundTrip,
+        Part::FirstByte,
+        Part::DataPhase,
+        Part::RequestPath,
+        Part::Server,
+        Part::ResponsePath,
+        Part::Network,
+    ];
+
+    /// Its name for a person.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Sending => "sending",
+            Part::RoundTrip => "round trip",
+            Part::Server => "server",
+            Part::Network => "network",
+            Part::RequestPath => "request path",
+            Part::ResponsePath => "response path",
+            Part::FirstByte => "first byte",
+            Part::DataPhase => "data phase",
+            Part::Client => "client",
+        }
+    }
+}
+
+/// Figures of a part, microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartFigures {
+    /// Which.
+    pub part: Part,
+    /// Exchanges in which it was seen.
+    pub operations: u64,
+    /// Mean over them.
+    pub mean_us: f64,
+    /// Median, and percentiles.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// Longest.
+    pub max_us: f64,
+}
+
+/// What is alike in the exchanges of a stanza.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    connection: u32,
+    verb: Verb,
+    /// Exact for SCSI; else the power of two that it reaches.
+    bytes: u32,
+    /// The power of two that the queue depth reaches.
+    depth: u32,
+}
+
+impl Key {
+    fn of(connection: u32, exchange: &Exchange) -> Self {
+        let bytes = match exchange.verb {
+            Verb::Scsi(_) => exchange.data_bytes,
+            _ => exchange.data_bytes.checked_ilog2().map_or(0, |log| 1 << log),
+        };
+        let depth = exchange.queue_depth.max(1).ilog2();
+        Self { connection, verb: exchange.verb, bytes, depth: 1 << depth }
+    }
+}
+
+/// A stanza's breakdown, as reports show it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrafficStanza {
+    /// Which connection; absent for those that were counted together.
+    pub connection: Option<u32>,
+    /// What was asked for.
+    pub operation: String,
+    /// Which way the data went.
+    pub kind: OpKind,
+    /// Mean data of an exchange, bytes.
+    pub block_size_bytes: f64,
+    /// Exchanges in flight when a request left, this one included: least, mean and most.
+    pub queue_depth: (u32, f64, u32),
+    /// Exchanges.
+    pub operations: u64,
+    /// Those with an error status.
+    pub failed: u64,
+    /// From the first to the last, seconds.
+    pub seconds: f64,
+    /// Exchanges per second.
+    pub iops: f64,
+    /// Data per second.
+    pub bytes_per_second: f64,
+    /// Where the time went.
+    pub parts: Vec<PartFigures>,
+    /// Time on the wire by arithmetic, both ways, microseconds; absent where the link's rate is not known.
+    pub wire_us: Option<f64>,
+    /// Request path + server + response path against the round trip, where both sides were seen.
+    pub stages_error: Option<f64>,
+    /// IOPS x (round trip + client) against the mean queue depth, where each request took the place of a
+    /// response.
+    pub queue_depth_error: Option<f64>,
+    /// Whether they are within the limits of [`crate::Closure`].
+    pub closes: Option<bool>,
+}
+
+impl TrafficStanza {
+    /// The figures of a part.
+    #[must_use]
+    pub fn part(&self, part: Part) -> Option<&PartFigures> {
+        self.parts.iter().find(|p| p.part == part)
+    }
+
+    /// The mean of a part, microseconds.
+    #[must_use]
+    pub fn mean_us(&self, part: Part) -> Option<f64> {
+        self.part(part).map(|p| p.mean_us)
+    }
+}
+
+/// One part's sum and distribution.
+#[derive(Debug)]
+struct Tally {
+    count: u64,
+    sum_ns: i128,
+    histogram: Histogram<u32>,
+}
+
+/// Two digits: 1 % of a microsecond is more than a capture's stamps are worth.
+const DIGITS: u8 = 2;
+
+impl Tally {
+    fn new() -> Option<Self> {
+        Some(Self { count: 0, sum_ns: 0, histogram: Histogram::new(DIGITS).ok()? })
+    }
+
+    #[inline]
+    fn add(&mut self, ns: i64) {
+        self.count += 1;
+        self.sum_ns += i128::from(ns);
+        // Negative: the stamps are out of order. The sum says so; the distribution has it at its foot.
+        self.histogram.saturating_record(ns.max(0).unsigned_abs());
+    }
+}
+
+/// What a stanza is made from.
+#[derive(Debug)]
+struct Sums {
+    kind: OpKind,
+    operations: u64,
+    failed: u64,
+    data_bytes: u64,
+    request_bytes: u64,
+    response_bytes: u64,
+    depth: (u32, u64, u32),
+    first_ns: u64,
+    last_ns: u64,
+    parts: [Option<Tally>; Part::ALL.len()],
+}
+
+impl Sums {
+    fn new(kind: OpKind) -> Self {
+        Self {
+            kind,
+            operations: 0,
+            failed: 0,
+            data_bytes: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            depth: (u32::MAX, 0, 0),
+            first_ns: u64::MAX,
+            last_ns: 0,
+            parts: Default::default(),
+        }
+    }
+
+    #[inline]
+    fn part(&mut self, part: Part, ns: Option<i64>) {
+        if let Some(ns) = ns
+            && let Some(tally) = self.parts[part as usize].get_or_insert_with_option(Tally::new)
+        {
+            tally.add(ns);
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, observed: &Observed, main: &Exchange) {
+        self.operations += 1;
+        self.failed += u64::from(main.outcome == Outcome::Failed);
+        self.data_bytes += u64::from(main.data_bytes);
+        self.request_bytes += u64::from(main.request_bytes);
+        self.response_bytes += u64::from(main.response_bytes);
+        let (least, sum, most) = self.depth;
+        self.depth =
+            (least.min(main.queue_depth), sum + u64::from(main.queue_depth), most.max(main.queue_depth));
+        self.first_ns = self.first_ns.min(main.request.began.ns().unwrap_or(u64::MAX));
+        self.last_ns = self.last_ns.max(main.response.ended.ns().unwrap_or(0));
+        self.part(Part::RoundTrip, observed.round_trip_ns());
+        self.part(Part::Client, main.thought_ns.map(u64::cast_signed));
+        if main.request.last_frame != main.request.first_frame {
+            self.part(Part::Sending, main.request.ended.since(main.request.began));
+        }
+        if main.response.last_frame != main.response.first_frame {
+            self.part(Part::FirstByte, main.response.began.since(main.request.ended));
+        }
+        if main.asked_for_data.is_known() {
+            self.part(Part::DataPhase, main.data_ended.since(main.asked_for_data));
+        }
+        if observed.server.is_some() {
+            self.part(Part::Server, observed.server_ns());
+            self.part(Part::Network, observed.network_ns());
+            self.part(Part::RequestPath, observed.request_path_ns());
+            self.part(Part::ResponsePath, observed.response_path_ns());
+        }
+    }
+}
+
+/// `Option::get_or_insert_with` for what may fail to be made.
+trait GetOrInsert<T> {
+    fn get_or_insert_with_option(&mut self, make: impl FnOnce() -> Option<T>) -> Option<&mut T>;
+}
+
+impl<T> GetOrInsert<T> for Option<T> {
+    #[inline]
+    fn get_or_insert_with_option(&mut self, make: impl FnOnce() -> Option<T>) -> Option<&mut T> {
+        if self.is_none() {
+            *self = make();
+        }
+        self.as_mut()
+    }
+}
+
+/// All stanzas of some traffic.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    places: HashMap<Key, usize>,
+    sums: Vec<(Key, Sums)>,
+    recent: Option<(Key, usize)>,
+}
+
+/// Bytes of a link's rate, for the arithmetic of the wire.
+pub type WireTime<'a> = &'a dyn Fn(f64, f64) -> f64;
+
+impl Traffic {
+    /// Takes an exchange; the number of its stanza.
+    #[inline]
+    pub fn add(&mut self, observed: &Observed) -> Option<usize> {
+        let main = observed.main()?;
+        let key = Key::of(observed.connection, main);
+        let place = match self.recent {
+            Some((recent, place)) if recent == key => place,
+            _ => self.place(key, main.kind),
+        };
+        self.recent = Some((key, place));
+        self.sums[place].1.add(observed, main);
+        Some(place)
+    }
+
+    fn place(&mut self, key: Key, kind: OpKind) -> usize {
+        if let Some(&place) = self.places.get(&key) {
+            return place;
+        }
+        let key = if self.sums.len() < STANZAS_MAX {
+            key
+        } else {
+            Key { connection: OTHERS, verb: Verb::Turn, bytes: 0, depth: 0 }
+        };
+        if let Some(&place) = self.places.get(&key) {
+            return place;
+        }
+        self.sums.push((key, Sums::new(kind)));
+        self.places.insert(key, self.sums.len() - 1);
+        self.sums.len() - 1
+    }
+
+    /// The stanzas, by their numbers; `wire_us` gives the time on the wire of a request and a response of so
+    /// many bytes above TCP.
+    #[must_use]
+    pub fn stanzas(&self, wire_us: Option<WireTime<'_>>) -> Vec<TrafficStanza> {
+        self.sums.iter().map(|(key, sums)| stanza(key, sums, wire_us)).collect()
+    }
+}
+
+fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanza {
+    let count = sums.operations.max(1) as f64;
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let figures = |part: Part| {
+        let tally = sums.parts[part as usize].as_ref().filter(|t| t.count > 0)?;
+        let at = |q: f64| us(tally.histogram.value_at_quantile(q));
+        Some(PartFigures {
+            part,
+            operations: tally.count,
+            mean_us: tally.sum_ns as f64 / tally.count as f64 / 1000.0,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            max_us: us(tally.histogram.max()),
+        })
+    };
+    let parts: Vec<PartFigures> = Part::ALL.into_iter().filter_map(figures).collect();
+    let mean = |part: Part| parts.iter().find(|p| p.part == part).map(|p| p.mean_us);
+    let seconds = sums.last_ns.saturating_sub(sums.first_ns) as f64 / 1e9;
+    let iops = if seconds > 0.0 { count / seconds } else { 0.0 };
+    let depth = sums.depth.1 as f64 / count;
+    let path = mean(Part::RequestPath).zip(mean(Part::ResponsePath));
+    let stages_error = path
+        .zip(mean(Part::Server))
+        .zip(mean(Part::RoundTrip))
+        .map(|(((request, response), server), round_trip)| (request + server + response) / round_trip - 1.0);
+    // Only where nearly every request took the place of a response is it a closed ring.
+    let is_ring = parts.iter().any(|p| p.part == Part::Client && p.operations as f64 > 0.9 * count);
+    let round_trip = mean(Part::RoundTrip).or(mean(Part::Server));
+    let queue_depth_error = mean(Part::Client).zip(round_trip).filter(|_| is_ring && count > 100.0).map(
+        |(client, round_trip)| {
+            let cycle = client + round_trip + mean(Part::Sending).unwrap_or(0.0);
+            ring::split::queue_depth(iops, cycle) / depth - 1.0
+        },
+    );
+    let within = |error: Option<f64>, limit: f64| error.map(|e| e.abs() <= limit);
+    let closes = [
+        within(stages_error, crate::Closure::STAGES_LIMIT),
+        within(queue_depth_error, crate::Closure::QUEUE_DEPTH_LIMIT),
+    ];
+    TrafficStanza {
+        connection: (key.connection != OTHERS).then_some(key.connection),
+        operation: if key.connection == OTHERS { "others".to_owned() } else { key.verb.name() },
+        kind: sums.kind,
+        block_size_bytes: sums.data_bytes as f64 / count,
+        queue_depth: (sums.depth.0.min(sums.depth.2), depth, sums.depth.2),
+        operations: sums.operations,
+        failed: sums.failed,
+        seconds,
+        iops,
+        bytes_per_second: if seconds > 0.0 { sums.data_bytes as f64 / seconds } else { 0.0 },
+        parts,
+        wire_us: wire_us.map(|of| of(sums.request_bytes as f64 / count, sums.response_bytes as f64 / count)),
+        stages_error,
+        queue_depth_error,
+        closes: closes.into_iter().flatten().reduce(|a, b| a && b),
+    }
+}

@@ -1,0 +1,125 @@
+//! What is gathered of stalls while traffic passes: sums and samples of bounded size.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ring::{ConnectionFacts, Observed, Side, Stall, StallKind};
+
+/// Most stalls of a kind whose frames and waits are kept.
+const KEPT_MAX: usize = 1000;
+/// Most connections whose facts are kept.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// The stalls of a kind, of one side's data, as one capture point saw them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stalls {
+    /// How many.
+    pub count: u64,
+    /// How long all together, nanoseconds.
+    pub wait_ns: u64,
+    /// The first ones' frames.
+    pub frames: Vec<[u64; 3]>,
+    /// The first ones' waits, nanoseconds.
+    pub waits_ns: Vec<u64>,
+    /// Connections that had them.
+    pub connections: BTreeSet<u32>,
+    /// Payload of the first segment that waited, bytes.
+    pub segment_bytes: u32,
+}
+
+impl Stalls {
+    /// A percentile of the waits, nanoseconds.
+    pub(super) fn wait_at_ns(&self, share: f64) -> u64 {
+        let mut waits = self.waits_ns.clone();
+        waits.sort_unstable();
+        let place = ((waits.len().saturating_sub(1)) as f64 * share).round() as usize;
+        waits.get(place).copied().unwrap_or(0)
+    }
+}
+
+/// All that was gathered.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    stalls: BTreeMap<(StallKind, Side, u32), Stalls>,
+    /// Operations by the kinds of stall that they suffered.
+    suffered: [u64; StallKind::ALL.len()],
+    /// Operations.
+    pub operations: u64,
+    /// Connections, by their number, as one capture point saw them.
+    facts: BTreeMap<(u32, u32), ConnectionFacts>,
+    /// Connections beyond those.
+    pub connections_not_kept: u64,
+}
+
+impl Evidence {
+    /// An exchange has ended.
+    #[inline]
+    pub fn observed(&mut self, observed: &Observed) {
+        self.operations += 1;
+        let stalls = observed.stalls();
+        if !stalls.is_empty() {
+            for kind in StallKind::ALL.into_iter().filter(|&kind| stalls.contains(kind)) {
+                self.suffered[kind as usize] += 1;
+            }
+        }
+    }
+
+    /// Capture point `vantage` saw a stall; its connection's number is that of the whole analysis.
+    pub fn stall(&mut self, vantage: u32, stall: &Stall) {
+        let stalls = self.stalls.entry((stall.kind, stall.sender, vantage)).or_default();
+        stalls.count += 1;
+        stalls.wait_ns += stall.wait_ns;
+        if stalls.frames.len() < KEPT_MAX {
+            stalls.frames.push(stall.frames);
+            stalls.waits_ns.push(stall.wait_ns);
+            stalls.connections.insert(stall.connection);
+        }
+        if stalls.count == 1 {
+            stalls.segment_bytes = stall.segment_bytes;
+        }
+    }
+
+    /// A connection is over, as capture point `vantage` saw it.
+    pub fn connection(&mut self, vantage: u32, facts: &ConnectionFacts) {
+        if self.facts.len() < CONNECTIONS_MAX {
+            self.facts.insert((facts.connection, vantage), *facts);
+        } else {
+            self.connections_not_kept += 1;
+        }
+    }
+
+    /// The connections, each as the capture point saw it that saw most of it.
+    pub fn connections(&self) -> impl Iterator<Item = (u32, &ConnectionFacts)> {
+        let mut best: BTreeMap<u32, (u32, &ConnectionFacts)> = BTreeMap::new();
+        for (&(connection, vantage), facts) in &self.facts {
+            let entry = best.entry(connection).or_insert((vantage, facts));
+            if facts.packets > entry.1.packets {
+                *entry = (vantage, facts);
+            }
+        }
+        best.into_values()
+    }
+
+    /// A connection's facts.
+    pub(super) fn facts(&self, connection: u32) -> Option<&ConnectionFacts> {
+        self.facts.range((connection, 0)..=(connection, u32::MAX)).next().map(|(_, facts)| facts)
+    }
+
+    /// The stalls of a kind: of both sides' data those that were seen, each by the capture point that saw
+    /// most of them, and which that is.
+    pub(super) fn stalls(&self, kind: StallKind) -> Vec<(Side, u32, &Stalls)> {
+        [Side::Client, Side::Server]
+            .into_iter()
+            .filter_map(|side| {
+                self.stalls
+                    .range((kind, side, 0)..=(kind, side, u32::MAX))
+                    .max_by_key(|(_, stalls)| stalls.count)
+                    .map(|(&(_, side, vantage), stalls)| (side, vantage, stalls))
+            })
+            .collect()
+    }
+
+    /// Operations that suffered stalls of a kind.
+    pub(super) fn suffered(&self, kind: StallKind) -> u64 {
+        self.suffered[kind as usize]
+    }
+}

@@ -1,0 +1,207 @@
+//! Verdicts on pace: who is slow when TCP is not, and whether the link is full.
+
+use ring::bound::queue_depth_network_bound;
+
+use super::judge::{Case, duration, significant};
+use super::{Frames, Gain, Verdict, VerdictKind};
+use crate::traffic::{Part, TrafficStanza};
+
+pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    // What TCP kept back looks like a slow peer, and has been named.
+    let explained_us: f64 = verdicts.iter().map(|v: &Verdict| v.cost_us).sum();
+    let all_us: f64 = case.stanzas.iter().map(total_us).sum();
+    if explained_us < 0.5 * all_us {
+        slow_target(case, verdicts);
+        slow_initiator(case, verdicts);
+    }
+    link(case, verdicts);
+    cpu(case, verdicts);
+}
+
+/// Time of all exchanges of a stanza, microseconds.
+fn total_us(stanza: &TrafficStanza) -> f64 {
+    let round_trip = stanza.mean_us(Part::RoundTrip).or(stanza.mean_us(Part::Server)).unwrap_or(0.0);
+    let sending = stanza.mean_us(Part::Sending).unwrap_or(0.0);
+    (round_trip + sending) * stanza.operations as f64
+}
+
+/// Operations before a habit can be told from an accident.
+const HABIT: u64 = 20;
+/// A server that needs longer for each operation than this is worth a word, microseconds: a solid-state disk
+/// behind a network answers in less.
+const SLOW_US: f64 = 1000.0;
+/// Outliers are this much longer than the median, and at least so long, microseconds.
+const OUTLIER_FACTOR: f64 = 20.0;
+const OUTLIER_US: f64 = 10_000.0;
+
+/// The server's part of a stanza: its own, or (seen from the client alone) the round trip without the
+/// shortest way there and back.
+fn server_part(case: &Case<'_>, stanza: &TrafficStanza) -> Option<(Part, f64)> {
+    if stanza.part(Part::Server).is_some() {
+        return Some((Part::Server, 0.0));
+    }
+    let facts = case.evidence.facts(stanza.connection?)?;
+    // From the client's point, the way to the server and back.
+    Some((Part::RoundTrip, facts.client_conduct.ack_min_ns as f64 / 1000.0))
+}
+
+fn slow_target(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    let (mut operations, mut cost_us, mut sentences) = (0, 0.0, Vec::new());
+    for stanza in case.stanzas.iter().filter(|s| s.operations >= HABIT) {
+        let Some((part, way_us)) = server_part(case, stanza) else { continue };
+        let Some(figures) = stanza.part(part) else { continue };
+        // Operations that queue behind one another do not each take that long.
+        let each = |us: f64| (us - way_us).max(0.0) / stanza.queue_depth.1.max(1.0);
+        if each(figures.p50_us) >= SLOW_US {
+            operations += stanza.operations;
+            cost_us += (figures.mean_us - way_us).max(0.0) * stanza.operations as f64;
+            sentences.push(format!(
+                "the server takes {} for a {} of {} bytes ({} in flight)",
+                duration(each(figures.p50_us)),
+                stanza.operation,
+                stanza.block_size_bytes.round(),
+                significant(stanza.queue_depth.1)
+            ));
+        } else if figures.p99_us > OUTLIER_US
+            && figures.p99_us > OUTLIER_FACTOR * figures.p50_us
+            && figures.mean_us > 2.0 * figures.p50_us
+        {
+            let slow = stanza.operations / 100;
+            operations += slow.max(1);
+            cost_us += (figures.mean_us - figures.p50_us) * stanza.operations as f64;
+            sentences.push(format!(
+                "one {} in a hundred takes the server {} and more, half of them {}",
+                stanza.operation,
+                duration(figures.p99_us),
+                duration(figures.p50_us)
+            ));
+        }
+    }
+    if let Some(first) = sentences.into_iter().next() {
+        verdicts.push(case.verdict(
+            VerdictKind::SlowTarget,
+            operations,
+            cost_us,
+            Frames::default(),
+            first,
+            None,
+        ));
+    }
+}
+
+/// A client whose pauses are that much of the cycle, and that long, is what limits the rate.
+const CLIENT_SHARE: f64 = 0.75;
+
+fn slow_initiator(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    let mut worst: Option<(&TrafficStanza, f64)> = None;
+    for stanza in case.stanzas.iter().filter(|s| s.operations >= HABIT && s.part(Part::Server).is_none()) {
+        let (Some(client), Some(round_trip)) = (stanza.part(Part::Client), stanza.part(Part::RoundTrip))
+        else {
+            continue;
+        };
+        let share = client.mean_us / (client.mean_us + round_trip.mean_us);
+        if client.p50_us >= SLOW_US && share >= CLIENT_SHARE && client.operations >= HABIT {
+            let cost = client.mean_us * client.operations as f64;
+            if worst.is_none_or(|(_, c)| cost > c) {
+                worst = Some((stanza, cost));
+            }
+        }
+    }
+    let Some((stanza, cost_us)) = worst else { return };
+    let (client, round_trip) = (stanza.mean_us(Part::Client), stanza.mean_us(Part::RoundTrip));
+    let (client, round_trip) = (client.unwrap_or(0.0), round_trip.unwrap_or(0.0));
+    let text = format!(
+        "the client lets {} pass between a response and its next {}, the server answers in {}",
+        duration(client),
+        stanza.operation,
+        duration(round_trip)
+    );
+    let gain = Gain {
+        throughput_factor: (client + round_trip) / round_trip.max(1.0),
+        operation_us: Some((client + round_trip, round_trip)),
+        text: format!(
+            "at most {} times as many operations if the client always had the next one ready",
+            significant((client + round_trip) / round_trip.max(1.0))
+        ),
+    };
+    verdicts.push(case.verdict(
+        VerdictKind::SlowInitiator,
+        stanza.operations,
+        cost_us,
+        Frames::default(),
+        text,
+        Some(gain),
+    ));
+}
+
+/// A link is full from this share of its rate on.
+const FULL: f64 = 0.9;
+/// And hardly used below this.
+const IDLE: f64 = 0.6;
+
+/// The link's rate against what passed, per stanza that moved most.
+fn link(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    let Some(link) = case.link else { return };
+    let bytes_per_second = link.bits_per_second / 8.0 * link.efficiency;
+    let Some(stanza) = case
+        .stanzas
+        .iter()
+        .filter(|s| s.operations >= HABIT && s.seconds > 0.0)
+        .max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
+    else {
+        return;
+    };
+    let share = stanza.bytes_per_second / bytes_per_second;
+    let text = format!(
+        "{}s of {} bytes move {} MB/s, {:.0} % of what the link takes",
+        stanza.operation,
+        stanza.block_size_bytes.round(),
+        significant(stanza.bytes_per_second / 1e6),
+        share * 100.0
+    );
+    let kind_of =
+        |kind, gain| case.verdict(kind, stanza.operations, 0.0, Frames::default(), text.clone(), gain);
+    if share >= FULL {
+        verdicts.push(kind_of(VerdictKind::LinkFull, None));
+        return;
+    }
+    // A ring in which every request takes the place of a response, and whose link is idle most of the time.
+    let (Some(client), Some(round_trip), Some(wire)) =
+        (stanza.mean_us(Part::Client), stanza.mean_us(Part::RoundTrip), stanza.wire_us)
+    else {
+        return;
+    };
+    let depth = stanza.queue_depth.1;
+    let spacing_us = stanza.block_size_bytes / bytes_per_second * 1e6;
+    let needed = queue_depth_network_bound(client, round_trip, 0.0, spacing_us.max(wire / 2.0)).ceil();
+    let is_waiting = client < round_trip && stanza.queue_depth.0 == stanza.queue_depth.2;
+    if share < IDLE && needed > depth && is_waiting {
+        let factor = (needed / depth).min(FULL / share);
+        let gain = Gain {
+            throughput_factor: factor,
+            operation_us: None,
+            text: format!(
+                "a queue depth of {needed} would fill the link, if the server keeps its pace: up to {} times as \
+                 many operations",
+                significant(factor)
+            ),
+        };
+        let mut verdict = kind_of(VerdictKind::QueueDepthLow, Some(gain));
+        verdict.text = format!("{text}, with {} in flight; {needed} would fill it", significant(depth));
+        verdicts.push(verdict);
+    }
+}
+
+/// A CPU is the bottleneck from this share of its time on.
+const BUSY: f64 = 0.9;
+
+fn cpu(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    let Some((client, server)) = case.cpu_busy else { return };
+    let (who, busy) = if server >= client { ("server", server) } else { ("client", client) };
+    if busy < BUSY {
+        return;
+    }
+    let text = format!("the {who}'s CPU is busy {:.0} % of the time", busy * 100.0);
+    let operations = case.evidence.operations;
+    verdicts.push(case.verdict(VerdictKind::CpuBound, operations, 0.0, Frames::default(), text, None));
+}

@@ -1,0 +1,361 @@
+//! Verdicts on what TCP did: holds, timers, windows, losses.
+
+use ring::{Conduct, ConnectionFacts, Side, StallKind};
+
+use super::evidence::Stalls;
+use super::judge::{Case, duration, lasted_ns, significant};
+use super::{Frames, Verdict, VerdictKind};
+
+/// Stalls that must be seen before a coincidence is out of the question.
+const COINCIDENCE: u64 = 3;
+
+pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    holds(case, verdicts);
+    corks(case, verdicts);
+    windows(case, verdicts);
+    losses(case, verdicts);
+    trains(case, verdicts);
+}
+
+/// Who had to wait for whom, in words.
+fn whose(side: Side) -> (&'static str, &'static str) {
+    (side.name(), side.peer().name())
+}
+
+/// A verdict on the stalls of a kind that both or one side's data suffered.
+fn stalled(
+    case: &Case<'_>,
+    kind: VerdictKind,
+    stall: StallKind,
+    seen: &[(Side, u32, &Stalls)],
+    text: impl Fn(Side, &Stalls) -> String,
+) -> Option<Verdict> {
+    let (_, vantage, _) = *seen.iter().max_by_key(|(_, _, stalls)| stalls.wait_ns)?;
+    let cost_ns = seen.iter().map(|(_, _, stalls)| stalls.wait_ns).sum();
+    let connections = seen.iter().flat_map(|(_, _, stalls)| &stalls.connections);
+    let (lasted, exchanges) = case.lasted(connections);
+    let frames = case.frames(vantage, seen.iter().filter(|s| s.1 == vantage).flat_map(|s| &s.2.frames));
+    let sentences: Vec<String> = seen.iter().map(|(side, _, stalls)| text(*side, stalls)).collect();
+    let gain = case.gain(cost_ns, lasted, exchanges);
+    let operations = case.evidence.suffered(stall);
+    let cost_us = cost_ns as f64 / 1000.0;
+    Some(case.verdict(kind, operations, cost_us, frames, sentences.join("; "), gain))
+}
+
+/// Mean wait in words.
+fn mean_wait(stalls: &Stalls) -> String {
+    duration(stalls.wait_ns as f64 / stalls.count.max(1) as f64 / 1000.0)
+}
+
+/// Nagle and delayed acknowledgements.
+fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    let evidence = case.evidence;
+    let apart = evidence.stalls(StallKind::NagleHeaderThenBody);
+    verdicts.extend(stalled(
+        case,
+        VerdictKind::HeaderBodyApart,
+        StallKind::NagleHeaderThenBody,
+        &apart,
+        |side, stalls| {
+            let (sender, receiver) = whose(side);
+            format!(
+                "{} times the {sender} sent a message's header and body apart; Nagle's algorithm held the body \
+                 until the {receiver}'s delayed ACK of the header came: {} each",
+                stalls.count,
+                mean_wait(stalls)
+            )
+        },
+    ));
+    let within = evidence.stalls(StallKind::NagleWithinMessage);
+    verdicts.extend(stalled(
+        case,
+        VerdictKind::NagleDelayedAck,
+        StallKind::NagleWithinMessage,
+        &within,
+        |side, stalls| {
+            let (sender, receiver) = whose(side);
+            format!(
+                "{} times the {sender} sent a message in several writes; Nagle's algorithm held the rest until \
+                 the {receiver}'s delayed ACK of a small segment came: {} each",
+                stalls.count,
+                mean_wait(stalls)
+            )
+        },
+    ));
+    // Between messages nothing but its regularity tells a hold from a client that happened to act then.
+    let mut between = evidence.stalls(StallKind::NagleBetweenMessages);
+    between.retain(|(side, _, stalls)| {
+        let pauses: u64 = stalls
+            .connections
+            .iter()
+            .filter_map(|&connection| evidence.facts(connection))
+            .map(|facts| facts.conduct(*side).pauses)
+            .sum();
+        stalls.count >= COINCIDENCE && stalls.count * 2 >= pauses
+    });
+    verdicts.extend(stalled(
+        case,
+        VerdictKind::NagleDelayedAck,
+        StallKind::NagleBetweenMessages,
+        &between,
+        |side, stalls| {
+            let (sender, receiver) = whose(side);
+            format!(
+                "{} times Nagle's algorithm held the {sender}'s next small message until the {receiver}'s \
+                 delayed ACK of the one before came: {} each",
+                stalls.count,
+                mean_wait(stalls)
+            )
+        },
+    ));
+    let mut late = evidence.stalls(StallKind::DelayedAck);
+    late.retain(|(_, _, stalls)| stalls.count >= COINCIDENCE);
+    verdicts.extend(stalled(case, VerdictKind::DelayedAck, StallKind::DelayedAck, &late, |side, stalls| {
+        let (sender, receiver) = whose(side);
+        format!(
+            "{} times the {sender} could have no more on its way and stood still until the {receiver}'s \
+                 delayed ACK came: {} each",
+            stalls.count,
+            mean_wait(stalls)
+        )
+    }));
+    let mut data = evidence.stalls(StallKind::SlowData);
+    data.retain(|(_, _, stalls)| stalls.count >= COINCIDENCE);
+    verdicts.extend(stalled(case, VerdictKind::SlowInitiator, StallKind::SlowData, &data, |_, stalls| {
+        format!(
+            "{} times the client sent the data that the server had asked for only after {}",
+            stalls.count,
+            mean_wait(stalls)
+        )
+    }));
+}
+
+/// Largest spread of waits that one timer's ticks explain, nanoseconds.
+const TIMER_SPREAD_NS: u64 = 12_000_000;
+
+/// Data that a timer had to send.
+fn corks(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    for kind in [StallKind::CorkWithinMessage, StallKind::CorkedAnswer] {
+        let mut seen = case.evidence.stalls(kind);
+        // One timer, always the same: its waits lie close together. A slow disk's do not.
+        seen.retain(|(_, _, stalls)| {
+            let spread = stalls.wait_at_ns(0.9) - stalls.wait_at_ns(0.1);
+            stalls.count >= COINCIDENCE && spread <= TIMER_SPREAD_NS
+        });
+        verdicts.extend(stalled(case, VerdictKind::UnfinishedCork, kind, &seen, |side, stalls| {
+            format!(
+                "{} times data of the {} left {} late, by a timer, and nothing had come that released it: \
+                 MSG_MORE or TCP_CORK was set and not lifted",
+                stalls.count,
+                side.name(),
+                mean_wait(stalls)
+            )
+        }));
+    }
+}
+
+/// Share of a connection's time above which waiting for acknowledgements is worth a verdict.
+const WAIT_SHARE: f64 = 0.2;
+/// Waits that make a habit.
+const WAITS: u64 = 50;
+
+/// Windows and buffers that are too small.
+fn windows(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    let mut found: [Vec<(u32, &ConnectionFacts, Side)>; 2] = [Vec::new(), Vec::new()];
+    for (vantage, facts) in case.evidence.connections() {
+        for side in [Side::Client, Side::Server] {
+            let conduct = facts.conduct(side);
+            let lasted = lasted_ns(facts).max(1) as f64;
+            let share = |ns: u64| ns as f64 / lasted;
+            if conduct.window_waits >= WAITS && share(conduct.window_wait_ns) >= WAIT_SHARE {
+                found[0].push((vantage, facts, side));
+            } else if share(conduct.ack_wait_ns - conduct.window_wait_ns) >= WAIT_SHARE
+                && is_buffer_limited(conduct)
+            {
+                found[1].push((vantage, facts, side));
+            }
+        }
+    }
+    for (kind, all) in [VerdictKind::WindowLimited, VerdictKind::BufferLimited].into_iter().zip(&found) {
+        let Some((vantage, _, _)) = all.first() else { continue };
+        let is_window = kind == VerdictKind::WindowLimited;
+        let wait = |c: &Conduct| if is_window { c.window_wait_ns } else { c.ack_wait_ns - c.window_wait_ns };
+        let cost_ns: u64 = all.iter().map(|(_, facts, side)| wait(facts.conduct(*side))).sum();
+        let lasted: u64 = all.iter().map(|(_, facts, _)| lasted_ns(facts)).sum();
+        let exchanges: u64 = all.iter().map(|(_, facts, _)| facts.exchanges).sum();
+        let frames =
+            case.frames(*vantage, all.iter().map(|(_, facts, side)| &facts.conduct(*side).ack_wait_frames));
+        let sentence = |(_, facts, side): &(u32, &ConnectionFacts, Side)| {
+            let conduct = facts.conduct(*side);
+            let (sender, receiver) = whose(*side);
+            let share = wait(conduct) as f64 / lasted_ns(facts).max(1) as f64 * 100.0;
+            if is_window {
+                format!(
+                    "for {share:.0} % of the time of {} the {receiver}'s window, {} bytes at most, was full and \
+                     the {sender} could send nothing",
+                    facts.client, conduct.window_max_bytes
+                )
+            } else {
+                format!(
+                    "for {share:.0} % of the time of {} the {sender} had a message to send, stood still at {} \
+                     bytes on the way until an ACK came, while the {receiver}'s window had room for {}: its \
+                     send buffer or congestion window is too small",
+                    facts.client,
+                    conduct.ack_wait_bytes / conduct.ack_waits.max(1),
+                    conduct.window_max_bytes
+                )
+            }
+        };
+        let text = all.iter().take(3).map(sentence).collect::<Vec<_>>().join("; ");
+        let gain = case.gain(cost_ns, lasted, exchanges);
+        verdicts.push(case.verdict(kind, exchanges, cost_ns as f64 / 1000.0, frames, text, gain));
+    }
+}
+
+/// Whether a sender's waits for acknowledgements are its own fault: they are a habit, always at about the
+/// same number of bytes, and the way is not longer than it ever was (no queue on it, so the link is not full).
+fn is_buffer_limited(conduct: &Conduct) -> bool {
+    let (waits, timed) = (conduct.ack_waits.max(1), conduct.acks_timed.max(1));
+    let held = conduct.ack_wait_bytes as f64 / waits as f64;
+    let ack_mean = conduct.ack_sum_ns as f64 / timed as f64;
+    waits >= WAITS
+        && f64::from(conduct.in_flight_max_bytes) <= 2.5 * held
+        && held < 0.8 * f64::from(conduct.window_max_bytes)
+        && ack_mean <= 4.0 * conduct.ack_min_ns as f64
+}
+
+/// Share of a sender's segments that were repeated, above which that is worth a verdict.
+const LOSS_SHARE: f64 = 0.001;
+
+/// Losses, and what they look like.
+fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    let evidence = case.evidence;
+    let holes = evidence.stalls(StallKind::BlackHole);
+    verdicts.extend(stalled(
+        case,
+        VerdictKind::PathMtuBlackHole,
+        StallKind::BlackHole,
+        &holes,
+        |side, stalls| {
+            let (sender, receiver) = whose(side);
+            format!(
+                "{} times a segment of {} bytes from the {sender} did not reach the {receiver}, however often it \
+                 was repeated, while smaller ones did: a path with a smaller MTU drops large packets and nobody \
+                 says so; {} each until the capture's end or a smaller segment",
+                stalls.count,
+                stalls.segment_bytes,
+                mean_wait(stalls)
+            )
+        },
+    ));
+    let mut repeated = evidence.stalls(StallKind::Timeout);
+    repeated.extend(evidence.stalls(StallKind::FastRetransmit));
+    let (mut segments, mut again, mut lasted, mut exchanges) = (0, 0, 0, 0);
+    for (_, facts) in evidence.connections() {
+        for side in [Side::Client, Side::Server] {
+            let conduct = facts.conduct(side);
+            if is_duplex_mismatch(conduct) {
+                verdicts.push(duplex_mismatch(case, facts, side));
+                return;
+            }
+            segments += conduct.segments;
+            again += conduct.retransmitted;
+        }
+        lasted += lasted_ns(facts);
+        exchanges += facts.exchanges;
+    }
+    // Behind a black hole every large segment is repeated: that has been said.
+    let waits = |kind: StallKind| -> u64 { evidence.stalls(kind).iter().map(|s| s.2.wait_ns).sum() };
+    let timeouts: u64 = evidence.stalls(StallKind::Timeout).iter().map(|s| s.2.count).sum();
+    let cost_ns = waits(StallKind::Timeout) + waits(StallKind::FastRetransmit);
+    let is_costly = cost_ns as f64 >= 0.01 * lasted.max(1) as f64;
+    let is_common = again as f64 >= LOSS_SHARE * segments.max(1) as f64 && again >= COINCIDENCE;
+    if again == 0 || !(is_costly || is_common) || (timeouts == 0 && !is_common) {
+        return;
+    }
+    if !holes.is_empty() && timeouts < COINCIDENCE {
+        return;
+    }
+    let Some((_, vantage, _)) = repeated.iter().max_by_key(|s| s.2.count) else { return };
+    let frames = case.frames(*vantage, repeated.iter().filter(|s| s.1 == *vantage).flat_map(|s| &s.2.frames));
+    let operations = evidence.suffered(StallKind::Timeout).max(evidence.suffered(StallKind::FastRetransmit));
+    let text = format!(
+        "{again} of {segments} segments ({} %) were sent again, {timeouts} of them only after a time-out: packets \
+         are lost on the way",
+        significant(again as f64 / segments.max(1) as f64 * 100.0),
+    );
+    let gain = case.gain(cost_ns, lasted, exchanges);
+    let cost_us = cost_ns as f64 / 1000.0;
+    verdicts.push(case.verdict(VerdictKind::Retransmission, operations, cost_us, frames, text, gain));
+}
+
+/// Whether a sender loses only while its peer is sending: collisions at the half-duplex end of a cable.
+fn is_duplex_mismatch(conduct: &Conduct) -> bool {
+    let share = |a: u64, b: u64| a as f64 / b.max(1) as f64;
+    conduct.retransmitted >= 20
+        && share(conduct.retransmitted, conduct.segments) >= 0.005
+        && share(conduct.retransmitted_against_traffic, conduct.retransmitted) >= 0.9
+        && share(conduct.against_traffic, conduct.segments) <= 0.6
+}
+
+fn duplex_mismatch(case: &Case<'_>, facts: &ConnectionFacts, side: Side) -> Verdict {
+    let conduct = facts.conduct(side);
+    let percent = |a: u64, b: u64| a as f64 / b.max(1) as f64 * 100.0;
+    let text = format!(
+        "{} of {} segments of the {} were lost, {:.0} % of them while the other side was sending too, though it \
+         did so only {:.0} % of the time: one end of a cable works in half duplex and the other in full",
+        conduct.retransmitted,
+        conduct.segments,
+        side.name(),
+        percent(conduct.retransmitted_against_traffic, conduct.retransmitted),
+        percent(conduct.against_traffic, conduct.segments),
+    );
+    let stalls: Vec<_> = [StallKind::Timeout, StallKind::FastRetransmit]
+        .iter()
+        .flat_map(|&k| case.evidence.stalls(k))
+        .collect();
+    let cost_ns: u64 = stalls.iter().map(|s| s.2.wait_ns).sum();
+    let vantage = stalls.first().map_or(0, |s| s.1);
+    let frames = case.frames(vantage, stalls.iter().filter(|s| s.1 == vantage).flat_map(|s| &s.2.frames));
+    let gain = case.gain(cost_ns, lasted_ns(facts), facts.exchanges);
+    let cost_us = cost_ns as f64 / 1000.0;
+    case.verdict(VerdictKind::DuplexMismatch, facts.exchanges, cost_us, frames, text, gain)
+}
+
+/// What a packet costs a host beyond its bytes: about a microsecond of CPU at either end, and 90 bytes of
+/// headers on the wire.
+const PACKET_US: f64 = 2.0;
+
+/// Messages in many small segments.
+fn trains(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    let (mut trains, mut segments, mut messages) = (0, 0, 0);
+    let (mut first, mut who, mut vantage_of) = ([0; 2], None, 0);
+    let (mut lasted, mut exchanges) = (0, 0);
+    for (vantage, facts) in case.evidence.connections() {
+        for side in [Side::Client, Side::Server] {
+            let conduct = facts.conduct(side);
+            if conduct.trains >= COINCIDENCE && conduct.trains * 10 >= conduct.messages {
+                trains += conduct.trains;
+                segments += conduct.train_segments;
+                messages += conduct.messages;
+                lasted += lasted_ns(facts);
+                exchanges += facts.exchanges;
+                if who.is_none() {
+                    (first, who, vantage_of) = (conduct.train_frames, Some(side), vantage);
+                }
+            }
+        }
+    }
+    let Some(side) = who else { return };
+    let input = case.inputs.get(vantage_of as usize).copied().unwrap_or(0);
+    let cost_us = (segments - trains) as f64 * PACKET_US;
+    let text = format!(
+        "{trains} of {messages} messages of the {} were sent in trains of small segments, {} for each, where a few \
+         full ones would do",
+        side.name(),
+        significant(segments as f64 / trains.max(1) as f64)
+    );
+    let gain = case.gain((cost_us * 1000.0) as u64, lasted, exchanges);
+    let frames = Frames { input, numbers: first.to_vec() };
+    verdicts.push(case.verdict(VerdictKind::SmallSegments, trains, cost_us, frames, text, gain));
+}
