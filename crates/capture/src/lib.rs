@@ -13,6 +13,7 @@
 mod application;
 mod connection;
 pub mod error;
+pub mod file;
 pub mod follow;
 mod http;
 mod in_flight;

@@ -1,0 +1,304 @@
+//! Capture files: pcap and pcapng, plain or compressed, from a file or standard input.
+//!
+//! A file is read once, from front to back, through one buffer; memory does not grow with its length. What is
+//! cut off or damaged ends the reading: the frames before it are good, and [`CaptureFile::ending`] says where
+//! and why it ended.
+//!
+//! Source: the specifications of the pcap and pcapng formats (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng).
+
+mod buffer;
+mod pcap;
+mod pcapng;
+mod writer;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use thiserror::Error;
+
+use buffer::Buffer;
+pub use writer::{InterfaceDescription, PcapngWriter};
+
+/// Largest packet that a file may hold, bytes: the largest snap length in use.
+pub const PACKET_BYTES_MAX: usize = 262_144;
+
+/// A frame of a capture file.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Its number in the file, from 1, as Wireshark counts.
+    pub number: u64,
+    /// Its interface, as a place in [`CaptureFile::interfaces`].
+    pub interface: u32,
+    /// Nanoseconds since the epoch.
+    pub time_ns: u64,
+    /// Whether the capturing host sent it, where the file says.
+    pub outgoing: Option<bool>,
+    /// What was captured of it.
+    pub data: &'a [u8],
+    /// Its length on the wire, bytes.
+    pub wire_bytes: u32,
+}
+
+/// Where frames of a file were captured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name, where the file gives one.
+    pub name: Option<String>,
+    /// Its LINKTYPE number.
+    pub link: u32,
+    /// Bytes kept of each packet at most; 0: all.
+    pub snap_bytes: u32,
+    /// Its rate, bits per second, where the file gives it.
+    pub bits_per_second: Option<u64>,
+    /// Packets that the capturing system dropped, where it counted.
+    pub drops: Option<u64>,
+}
+
+/// How the reading of a file ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With its last byte.
+    Complete,
+    /// The file ends in the middle of something.
+    Truncated {
+        /// Where that began, bytes (of the uncompressed content).
+        offset: u64,
+        /// What it was.
+        what: &'static str,
+    },
+    /// Something in it cannot be.
+    Corrupt {
+        /// Where it begins, bytes (of the uncompressed content).
+        offset: u64,
+        /// What it is.
+        what: &'static str,
+    },
+}
+
+/// A capture file that cannot be read.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// The system refused.
+    #[error("{name}: {source}")]
+    Io {
+        /// Which file.
+        name: String,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error(
+        "{name} is no capture: it begins with {first:02x?}; understood are pcap and pcapng, plain or compressed \
+         with gzip or zstd"
+    )]
+    NoCapture {
+        /// Which file.
+        name: String,
+        /// Its first bytes.
+        first: Vec<u8>,
+    },
+}
+
+/// A format's state.
+#[derive(Debug)]
+enum Format {
+    Pcap(pcap::Pcap),
+    Pcapng(pcapng::Pcapng),
+}
+
+/// Why a format has no further frame.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Io(io::Error),
+    End(Ending),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        // A decompressor says that its input is damaged in these words.
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Stop::End(Ending::Truncated { offset: 0, what: "the compressed data" })
+            }
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other => {
+                Stop::End(Ending::Corrupt { offset: 0, what: "the compressed data is damaged or cut off" })
+            }
+            _ => Stop::Io(error),
+        }
+    }
+}
+
+/// Where a frame lies in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    interface: u32,
+    time_ns: u64,
+    outgoing: Option<bool>,
+    /// Bytes to be passed over before the data, of the data, and behind it.
+    before: usize,
+    data: usize,
+    behind: usize,
+    wire_bytes: u32,
+}
+
+/// An open capture file.
+#[derive(Debug)]
+pub struct CaptureFile {
+    name: String,
+    buffer: Buffer,
+    format: Format,
+    interfaces: Vec<Interface>,
+    frames: u64,
+    ending: Option<Ending>,
+}
+
+impl CaptureFile {
+    /// Opens a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no capture.
+    pub fn open(path: &Path) -> Result<Self, FileError> {
+        let name = path.display().to_string();
+        if name == "-" {
+            return Self::read("standard input", Box::new(io::stdin()));
+        }
+        let file = File::open(path).map_err(|source| FileError::Io { name: name.clone(), source })?;
+        Self::read(&name, Box::new(file))
+    }
+
+    /// Reads a capture from anywhere.
+    ///
+    /// # Errors
+    /// As [`CaptureFile::open`].
+    pub fn read(name: &str, input: Box<dyn Read + Send>) -> Result<Self, FileError> {
+        let failed = |source| FileError::Io { name: name.to_owned(), source };
+        let mut buffer = Buffer::new(input);
+        for _ in 0..2 {
+            let first = buffer.peek(4).map_err(failed)?;
+            buffer = match first {
+                [0x1f, 0x8b, ..] => {
+                    Buffer::new(Box::new(flate2::read::MultiGzDecoder::new(buffer.into_reader())))
+                }
+                [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+                    Buffer::new(Box::new(zstd(buffer.into_reader()).map_err(failed)?))
+                }
+                _ => break,
+            };
+        }
+        let no_capture = |buffer: &mut Buffer| {
+            let first = buffer.peek(8).map(<[u8]>::to_vec).unwrap_or_default();
+            FileError::NoCapture { name: name.to_owned(), first }
+        };
+        let mut interfaces = Vec::new();
+        let first = match buffer.peek(24) {
+            Ok(first) => first,
+            Err(error) if matches!(Stop::from(io::Error::from(error.kind())), Stop::Io(_)) => {
+                return Err(failed(error));
+            }
+            Err(_) => return Err(no_capture(&mut buffer)),
+        };
+        let format = if pcapng::begins(first) {
+            Format::Pcapng(pcapng::Pcapng::default())
+        } else if let Some((pcap, interface)) = pcap::begin(first) {
+            buffer.consume(pcap::HEADER_BYTES);
+            interfaces.push(interface);
+            Format::Pcap(pcap)
+        } else {
+            return Err(no_capture(&mut buffer));
+        };
+        Ok(Self { name: name.to_owned(), buffer, format, interfaces, frames: 0, ending: None })
+    }
+
+    /// The next frame; nothing when the reading has ended.
+    ///
+    /// # Errors
+    /// When the system cannot read on.
+    #[inline]
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FileError> {
+        if self.ending.is_some() {
+            return Ok(None);
+        }
+        let found = match &mut self.format {
+            Format::Pcap(pcap) => pcap.next(&mut self.buffer),
+            Format::Pcapng(pcapng) => pcapng.next(&mut self.buffer, &mut self.interfaces),
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(Stop::Io(source)) => return Err(FileError::Io { name: self.name.clone(), source }),
+            Err(Stop::End(mut ending)) => {
+                if let Ending::Truncated { offset, .. } | Ending::Corrupt { offset, .. } = &mut ending
+                    && *offset == 0
+                {
+                    *offset = self.buffer.offset();
+                }
+                self.ending = Some(ending);
+                return Ok(None);
+            }
+        };
+        self.frames += 1;
+        let data = self.buffer.hand_out(found.before, found.data, found.behind);
+        Ok(Some(Frame {
+            number: self.frames,
+            interface: found.interface,
+            time_ns: found.time_ns,
+            outgoing: found.outgoing,
+            data,
+            wire_bytes: found.wire_bytes,
+        }))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The interfaces met so far.
+    #[must_use]
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// Frames so far.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Bytes so far, uncompressed.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.buffer.offset()
+    }
+
+    /// How it ended, when it has.
+    #[must_use]
+    pub fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
+    }
+
+    /// What a person should know of how it ended; nothing when it was complete.
+    #[must_use]
+    pub fn complaint(&self) -> Option<String> {
+        let (name, frames) = (&self.name, self.frames);
+        match self.ending.as_ref()? {
+            Ending::Complete => None,
+            Ending::Truncated { offset, what } => Some(format!(
+                "{name} ends in the middle of {what} at byte {offset}: the {frames} frames before it were used"
+            )),
+            Ending::Corrupt { offset, what } => Some(format!(
+                "{name} is damaged at byte {offset}, {what}: the {frames} frames before it were used, nothing \
+                 behind it"
+            )),
+        }
+    }
+}
+
+/// Decompresses zstd: frames one after the other, skippable ones skipped.
+fn zstd(input: Box<dyn Read + Send>) -> io::Result<impl Read + Send> {
+    Ok(buffer::Frames::new(input))
+}
+
+#[cfg(test)]
+mod tests;

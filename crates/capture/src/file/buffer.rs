@@ -1,0 +1,167 @@
+//! One buffer between a reader and what looks at its bytes.
+
+use std::io::{self, Read};
+
+/// Bytes asked for at once: fits into the second-level cache of common CPUs.
+const READ_BYTES: usize = 256 << 10;
+
+/// Bytes of a reader, with some of what lies ahead.
+pub(super) struct Buffer {
+    reader: Box<dyn Read + Send>,
+    bytes: Vec<u8>,
+    from: usize,
+    to: usize,
+    /// Bytes consumed.
+    offset: u64,
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffer").field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
+
+impl Buffer {
+    pub(super) fn new(reader: Box<dyn Read + Send>) -> Self {
+        Self { reader, bytes: vec![0; 2 * READ_BYTES], from: 0, to: 0, offset: 0 }
+    }
+
+    /// Bytes consumed so far.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// At least `count` bytes that lie ahead, or all there are.
+    #[inline]
+    pub(super) fn peek(&mut self, count: usize) -> io::Result<&[u8]> {
+        if self.to - self.from < count {
+            self.fill(count)?;
+        }
+        Ok(&self.bytes[self.from..self.to])
+    }
+
+    #[cold]
+    fn fill(&mut self, count: usize) -> io::Result<()> {
+        self.bytes.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+        let wanted = count.next_multiple_of(READ_BYTES) + READ_BYTES;
+        if self.bytes.len() < wanted {
+            self.bytes.resize(wanted, 0);
+        }
+        while self.to < count {
+            let room = (self.to + READ_BYTES).min(self.bytes.len());
+            match self.reader.read(&mut self.bytes[self.to..room]) {
+                Ok(0) => break,
+                Ok(read) => self.to += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over bytes that were peeked at.
+    #[inline]
+    pub(super) fn consume(&mut self, count: usize) {
+        let count = count.min(self.to - self.from);
+        self.from += count;
+        self.offset += count as u64;
+    }
+
+    /// Of bytes that were peeked at: passes over some, gives some, and passes over those behind.
+    #[inline]
+    pub(super) fn hand_out(&mut self, before: usize, count: usize, behind: usize) -> &[u8] {
+        let at = self.from + before;
+        self.consume(before + count + behind);
+        &self.bytes[at..at + count]
+    }
+
+    /// A reader of everything that was not consumed.
+    pub(super) fn into_reader(self) -> Box<dyn Read + Send> {
+        let ahead = self.bytes[self.from..self.to].to_vec();
+        Box::new(io::Cursor::new(ahead).chain(self.reader))
+    }
+}
+
+/// The content of zstd frames, one after the other.
+pub(super) struct Frames {
+    /// The compressed input, until a decoder has it.
+    input: Option<Buffer>,
+    decoder: Option<ruzstd::decoding::StreamingDecoder<Buffer, ruzstd::decoding::FrameDecoder>>,
+}
+
+/// Largest window of a frame, bytes: what `zstd --long` uses without asking for more memory to decode.
+const WINDOW_BYTES_MAX: u64 = 128 << 20;
+
+impl Frames {
+    pub(super) fn new(input: Box<dyn Read + Send>) -> Self {
+        Self { input: Some(Buffer::new(input)), decoder: None }
+    }
+
+    /// Begins the next frame; false when there is none.
+    fn begin(&mut self) -> io::Result<bool> {
+        let Some(mut input) = self.input.take() else { return Ok(false) };
+        loop {
+            let first = input.peek(8)?;
+            if first.is_empty() {
+                return Ok(false);
+            }
+            let Some(&[a, b, c, d, e, f, g, h]) = first.first_chunk() else {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            };
+            if !matches!([a, b, c, d], [0x50..=0x5f, 0x2a, 0x4d, 0x18]) {
+                break;
+            }
+            // A skippable frame (RFC 8878 3.1.2).
+            input.consume(8);
+            let mut left = u32::from_le_bytes([e, f, g, h]) as usize;
+            while left > 0 {
+                let here = input.peek(1)?.len().min(left);
+                if here == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                input.consume(here);
+                left -= here;
+            }
+        }
+        let damaged = |e: ruzstd::decoding::errors::FrameDecoderError| {
+            io::Error::new(io::ErrorKind::InvalidData, e.to_string())
+        };
+        let decoder = ruzstd::decoding::StreamingDecoder::new_with_decoder(input, {
+            let mut decoder = ruzstd::decoding::FrameDecoder::new();
+            decoder.set_max_window_size(WINDOW_BYTES_MAX);
+            decoder
+        })
+        .map_err(damaged)?;
+        self.decoder = Some(decoder);
+        Ok(true)
+    }
+}
+
+impl Read for Buffer {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let ahead = self.peek(1)?;
+        let count = ahead.len().min(into.len());
+        into[..count].copy_from_slice(&ahead[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl Read for Frames {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(decoder) = &mut self.decoder else {
+                if self.begin()? {
+                    continue;
+                }
+                return Ok(0);
+            };
+            let count = decoder.read(into)?;
+            if count > 0 || into.is_empty() {
+                return Ok(count);
+            }
+            self.input = self.decoder.take().map(ruzstd::decoding::StreamingDecoder::into_inner);
+        }
+    }
+}
