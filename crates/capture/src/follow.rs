@@ -152,9 +152,8 @@ impl Follower {
     pub fn under_way(&self) -> Under {
         match self.state {
             State::Header(0) => Under::Nothing,
-            State::Header(_) => Under::Part,
             State::Body { bhs, left } if left == self.rest_of(&bhs) => Under::Header,
-            State::Body { .. } => Under::Part,
+            State::Header(_) | State::Body { .. } => Under::Part,
             State::Lost => Under::Unknown,
         }
     }

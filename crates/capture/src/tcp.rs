@@ -498,12 +498,11 @@ impl Half {
         let is_small = full > 0 && !last.bytes.is_multiple_of(full);
         let kind = match before.under {
             _ if is_window => StallKind::WindowFull,
-            Under::Nothing if is_small => StallKind::NagleBetweenMessages,
+            // Whose turn it is goes on; whether that is one message nobody knows.
+            Under::Nothing | Under::Unknown if is_small => StallKind::NagleBetweenMessages,
             Under::Nothing => return None,
             Under::Header if is_small => StallKind::NagleHeaderThenBody,
             Under::Part if is_small => StallKind::NagleWithinMessage,
-            // Whose turn it is goes on; whether that is one message nobody knows.
-            Under::Unknown if is_small => StallKind::NagleBetweenMessages,
             _ => StallKind::DelayedAck,
         };
         Some((kind, quiet_ns, last.at.frame, ack.frame))

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod modes;
 pub mod predict;
 pub mod segments;
 pub mod stanza;

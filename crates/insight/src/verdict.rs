@@ -90,3 +90,26 @@ pub struct Verdict {
     /// What that gains; absent where it cannot be said.
     pub gain: Option<Gain>,
 }
+
+/// The name of a kind, in words.
+#[must_use]
+pub fn name(kind: VerdictKind) -> &'static str {
+    match kind {
+        VerdictKind::HeaderBodyApart => "header and body sent apart",
+        VerdictKind::NagleDelayedAck => "Nagle against delayed ACK",
+        VerdictKind::UnfinishedCork => "unfinished MSG_MORE or cork",
+        VerdictKind::DelayedAck => "delayed ACK",
+        VerdictKind::SmallSegments => "trains of small segments",
+        VerdictKind::WindowLimited => "receive window full",
+        VerdictKind::BufferLimited => "send buffer too small",
+        VerdictKind::PathMtuBlackHole => "path-MTU black hole",
+        VerdictKind::Retransmission => "packet loss",
+        VerdictKind::DuplexMismatch => "duplex mismatch",
+        VerdictKind::SlowTarget => "slow target",
+        VerdictKind::SlowInitiator => "slow initiator",
+        VerdictKind::QueueDepthLow => "queue depth too low",
+        VerdictKind::LinkFull => "link full",
+        VerdictKind::CpuBound => "CPU bound",
+        VerdictKind::CaptureLoss => "capture incomplete",
+    }
+}

@@ -1,0 +1,425 @@
+//! Joins what two capture points saw of the same connection.
+//!
+//! A stream's sequence numbers are the same at both sides of a wire, and responses pass both sides in the same
+//! order: two queues are merged by the sequence number behind each response. No clock takes part. What one
+//! side did not see is handed on alone, and counted.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use capture::Opened;
+use ring::{Exchange, Observed, Side};
+
+/// A capture point, as far as joining needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    /// Which input it belongs to: points of one input share a clock.
+    pub input: u32,
+    /// Whose side it is on, where the user says so.
+    pub place: Option<Side>,
+}
+
+/// What one point knows of a connection.
+#[derive(Debug)]
+struct Half {
+    vantage: u32,
+    opened: Opened,
+    waiting: VecDeque<Exchange>,
+    /// Nothing more will come.
+    is_over: bool,
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Pair {
+    halves: [Option<Half>; 2],
+    /// Which of them is the client's, once that is known.
+    client: Option<usize>,
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub struct Pairing {
+    points: Vec<Point>,
+    /// By their numbers.
+    pairs: HashMap<u32, Pair, foldhash::fast::RandomState>,
+    numbered: u32,
+    /// Those that are over at one point and may still be to come at the other.
+    lingering: VecDeque<u32>,
+    by_ends: HashMap<(SocketAddr, SocketAddr), Vec<u32>>,
+    /// For each point: the pair and the half of each of its connections.
+    places: Vec<HashMap<u32, (u32, usize), foldhash::fast::RandomState>>,
+    /// Exchanges that wait for the other side's view, for each input and all together.
+    waiting: Vec<usize>,
+    waiting_all: usize,
+    /// Whether a second point may still come: until then everything is handed on at once.
+    expects_two: bool,
+    /// Exchanges that only one of two points saw.
+    pub unmatched: u64,
+    /// Exchanges that both saw.
+    pub matched: u64,
+    /// Connections that more than two points saw.
+    pub crowded: u64,
+}
+
+/// Most exchanges of a connection that wait when no other point is known to see it.
+const ALONE_MAX: usize = 1024;
+/// Most connections that linger.
+const LINGERING_MAX: usize = 4096;
+/// Most exchanges of all connections that wait.
+const WAITING_MAX: usize = 65_536;
+
+impl Pairing {
+    /// Whether several inputs are read, so that the other point may show late.
+    #[must_use]
+    pub fn new(several_inputs: bool) -> Self {
+        Self { expects_two: several_inputs, ..Self::default() }
+    }
+
+    /// Adds a capture point; its number.
+    pub fn add_point(&mut self, point: Point) -> u32 {
+        self.points.push(point);
+        self.places.push(HashMap::default());
+        self.expects_two |= self.points.len() > 1;
+        if self.waiting.len() <= point.input as usize {
+            self.waiting.resize(point.input as usize + 1, 0);
+        }
+        self.points.len() as u32 - 1
+    }
+
+    /// Exchanges of an input that wait.
+    #[must_use]
+    pub fn waiting(&self, input: u32) -> usize {
+        self.waiting.get(input as usize).copied().unwrap_or(0)
+    }
+
+    /// The number, over all points, of a point's connection.
+    #[must_use]
+    pub fn connection(&self, vantage: u32, local: u32) -> Option<u32> {
+        self.places.get(vantage as usize)?.get(&local).map(|&(pair, _)| pair)
+    }
+
+    /// A point sees the first data of a connection.
+    pub fn opened(&mut self, vantage: u32, opened: &Opened) {
+        let known = self.by_ends.entry((opened.client, opened.server)).or_default();
+        // The same connection: the same ends, the same SYN where both saw it, and not yet seen from here.
+        let fits = |pair: &Pair| {
+            pair.halves.iter().flatten().all(|half| {
+                half.vantage != vantage
+                    && half.opened.client_syn.zip(opened.client_syn).is_none_or(|(a, b)| a == b)
+            })
+        };
+        let half = Half { vantage, opened: *opened, waiting: VecDeque::new(), is_over: false };
+        let found = known.iter().rev().copied().find(|number| self.pairs.get(number).is_some_and(fits));
+        let (number, which) = match found.and_then(|number| Some((number, self.pairs.get_mut(&number)?))) {
+            Some((number, pair)) if pair.halves[1].is_none() => {
+                pair.halves[1] = Some(half);
+                (number, 1)
+            }
+            Some(_) => {
+                self.crowded += 1;
+                return;
+            }
+            None => {
+                let number = self.numbered;
+                self.numbered = self.numbered.wrapping_add(1);
+                self.pairs.insert(number, Pair { halves: [Some(half), None], client: None });
+                known.push(number);
+                (number, 0)
+            }
+        };
+        if let Some(places) = self.places.get_mut(vantage as usize) {
+            places.insert(opened.connection, (number, which));
+        }
+    }
+
+    /// A point's connection is over: nothing of it will come any more.
+    pub fn closed(&mut self, vantage: u32, local: u32, mut emit: impl FnMut(&Observed)) {
+        let Some((number, which)) = self.places.get_mut(vantage as usize).and_then(|p| p.remove(&local))
+        else {
+            return;
+        };
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        if let Some(half) = &mut pair.halves[which] {
+            half.is_over = true;
+        }
+        let is_over = pair.halves.iter().flatten().all(|half| half.is_over);
+        if is_over && (pair.halves[1].is_some() || !self.expects_two) {
+            self.remove(number, &mut emit);
+        } else if is_over {
+            self.lingering.push_back(number);
+            if self.lingering.len() > LINGERING_MAX
+                && let Some(oldest) = self.lingering.pop_front()
+                && self.pairs.get(&oldest).is_some_and(|p| p.halves.iter().flatten().all(|h| h.is_over))
+            {
+                self.remove(oldest, &mut emit);
+            }
+        }
+    }
+
+    /// Hands on what waits of a pair, and forgets it.
+    fn remove(&mut self, number: u32, emit: &mut impl FnMut(&Observed)) {
+        self.merge(number, emit);
+        for which in 0..2 {
+            while self.waits(number, which) > 0 {
+                self.release(number, which, emit);
+            }
+        }
+        if let Some(pair) = self.pairs.remove(&number)
+            && let Some(half) = &pair.halves[0]
+        {
+            let ends = (half.opened.client, half.opened.server);
+            if let Some(known) = self.by_ends.get_mut(&ends) {
+                known.retain(|&other| other != number);
+                if known.is_empty() {
+                    self.by_ends.remove(&ends);
+                }
+            }
+        }
+    }
+
+    /// Exchanges of a half that wait.
+    fn waits(&self, number: u32, which: usize) -> usize {
+        self.pairs.get(&number).and_then(|p| p.halves[which].as_ref()).map_or(0, |half| half.waiting.len())
+    }
+
+    /// A point saw an exchange: hands on what is joined.
+    #[inline]
+    pub fn exchange(&mut self, vantage: u32, exchange: &Exchange, mut emit: impl FnMut(&Observed)) {
+        let Some(&(place, which)) =
+            self.places.get(vantage as usize).and_then(|p| p.get(&exchange.connection))
+        else {
+            return;
+        };
+        let exchange = Exchange { connection: place, ..*exchange };
+        if !self.expects_two {
+            emit(&self.alone(place, which, exchange));
+            return;
+        }
+        let Some(pair) = self.pairs.get_mut(&place) else { return };
+        let limit = if pair.halves[1].is_some() { WAITING_MAX } else { ALONE_MAX };
+        if let Some(half) = &mut pair.halves[which] {
+            half.waiting.push_back(exchange);
+            self.count(vantage, 1);
+        }
+        self.merge(place, &mut emit);
+        loop {
+            let waits = self.waits(place, which);
+            if waits == 0 || (waits <= limit && self.waiting_all <= WAITING_MAX) {
+                return;
+            }
+            self.release(place, which, &mut emit);
+        }
+    }
+
+    /// The end: all that waits is handed on.
+    pub fn finish(&mut self, mut emit: impl FnMut(&Observed)) {
+        let mut numbers: Vec<u32> = self.pairs.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            self.remove(number, &mut emit);
+        }
+    }
+
+    /// Hands on what both halves of a pair have seen.
+    fn merge(&mut self, place: u32, emit: &mut impl FnMut(&Observed)) {
+        loop {
+            let Some([Some(a), Some(b)]) = self.pairs.get(&place).map(|p| &p.halves) else { return };
+            let (Some(first), Some(second)) = (a.waiting.front(), b.waiting.front()) else { return };
+            let ahead = first.response_end_seq.wrapping_sub(second.response_end_seq).cast_signed();
+            match ahead {
+                0 => self.join(place, emit),
+                _ => self.release(place, usize::from(ahead > 0), emit),
+            }
+        }
+    }
+
+    /// Both have it at their front.
+    fn join(&mut self, place: u32, emit: &mut impl FnMut(&Observed)) {
+        let client = self.client_half(place);
+        let mut views = [None, None];
+        for (which, view) in views.iter_mut().enumerate() {
+            let half = self.pairs.get_mut(&place).and_then(|p| p.halves[which].as_mut());
+            if let Some(half) = half {
+                *view = half.waiting.pop_front();
+                let vantage = half.vantage;
+                self.count(vantage, -1);
+            }
+        }
+        self.matched += 1;
+        let shared_clock = self.shares_clock(place);
+        let (client, server) = (views[client], views[1 - client]);
+        emit(&Observed { connection: place, client, server, shared_clock });
+    }
+
+    /// One half's front goes on alone.
+    fn release(&mut self, place: u32, which: usize, emit: &mut impl FnMut(&Observed)) {
+        let Some(pair) = self.pairs.get_mut(&place) else { return };
+        let is_pair = pair.halves.iter().all(Option::is_some);
+        let Some(half) = &mut pair.halves[which] else { return };
+        let Some(exchange) = half.waiting.pop_front() else { return };
+        let vantage = half.vantage;
+        self.count(vantage, -1);
+        self.unmatched += u64::from(is_pair);
+        emit(&self.alone(place, which, exchange));
+    }
+
+    /// What one point alone saw, on the side where it stands.
+    fn alone(&mut self, place: u32, which: usize, exchange: Exchange) -> Observed {
+        let half = self.pairs.get(&place).and_then(|p| p.halves[which].as_ref().map(|h| (p, h)));
+        let is_pair = half.is_some_and(|(pair, _)| pair.halves.iter().all(Option::is_some));
+        let side = if is_pair {
+            let client = self.client_half(place);
+            if client == which { Side::Client } else { Side::Server }
+        } else {
+            half.map_or(Side::Client, |(_, half)| self.side(half))
+        };
+        let (client, server) = match side {
+            Side::Client => (Some(exchange), None),
+            Side::Server => (None, Some(exchange)),
+        };
+        Observed { connection: place, client, server, shared_clock: false }
+    }
+
+    /// Whose side a point stands on that has nobody to be compared with: as the user says, else where the
+    /// handshake was shorter by far, else where packets have not been routed; the client's if all that does
+    /// not tell.
+    fn side(&self, half: &Half) -> Side {
+        if let Some(side) = self.points[half.vantage as usize].place {
+            return side;
+        }
+        if let Some((there, here)) = half.opened.handshake_ns
+            && there.max(here) > 50_000
+        {
+            if here > 3 * there {
+                return Side::Server;
+            }
+            if there > 3 * here {
+                return Side::Client;
+            }
+        }
+        let (whose, ttl) = half.opened.ttl;
+        let is_fresh = matches!(ttl, 64 | 128 | 255);
+        if is_fresh { Side::Client } else { whose.peer() }
+    }
+
+    /// Which half of a pair is the client's.
+    fn client_half(&mut self, place: u32) -> usize {
+        let Some(pair) = self.pairs.get(&place) else { return 0 };
+        if let Some(client) = pair.client {
+            return client;
+        }
+        let [Some(a), Some(b)] = &pair.halves else { return 0 };
+        let place_of = |half: &Half| self.points[half.vantage as usize].place;
+        let there = |half: &Half| half.opened.handshake_ns.map(|(there, _)| there);
+        let began = |half: &Half| half.waiting.front().and_then(|e| e.request.ended.ns());
+        let client = match (place_of(a), place_of(b)) {
+            (Some(Side::Client), _) | (_, Some(Side::Server)) => 0,
+            (Some(Side::Server), _) | (_, Some(Side::Client)) => 1,
+            // The client waits for the whole network and the server, the server's side for the server alone.
+            _ => match (there(a).zip(there(b)), began(a).zip(began(b))) {
+                (_, Some((a, b))) if self.shares_clock(place) => usize::from(a > b),
+                (Some((a, b)), _) => usize::from(a < b),
+                _ => 0,
+            },
+        };
+        if let Some(pair) = self.pairs.get_mut(&place) {
+            pair.client = Some(client);
+        }
+        client
+    }
+
+    /// Whether the stamps of both halves come from one clock.
+    fn shares_clock(&self, place: u32) -> bool {
+        let halves = self.pairs.get(&place).into_iter().flat_map(|pair| pair.halves.iter().flatten());
+        let mut inputs = halves.map(|half| self.points[half.vantage as usize].input);
+        let first = inputs.next();
+        inputs.all(|input| Some(input) == first)
+    }
+
+    fn count(&mut self, vantage: u32, change: isize) {
+        let input = self.points[vantage as usize].input as usize;
+        self.waiting[input] = self.waiting[input].saturating_add_signed(change);
+        self.waiting_all = self.waiting_all.saturating_add_signed(change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ring::{Passage, Stamp};
+
+    use super::*;
+
+    fn opened(connection: u32, there_ns: u64) -> Opened {
+        Opened {
+            connection,
+            client: "10.0.0.1:5000".parse().unwrap(),
+            server: "10.0.0.2:3260".parse().unwrap(),
+            client_syn: Some(9),
+            handshake_ns: Some((there_ns, 10)),
+            ttl: (Side::Client, 64),
+        }
+    }
+
+    fn exchange(connection: u32, seq: u32, ns: u64) -> Exchange {
+        let request = Passage { ended: Stamp::at(ns), ..Passage::default() };
+        let response = Passage { ended: Stamp::at(ns + 10), ..Passage::default() };
+        Exchange { connection, response_end_seq: seq, request, response, ..Exchange::default() }
+    }
+
+    proptest! {
+        /// Whatever either side misses, and in whatever order the inputs are read: what both saw is joined
+        /// and every view is handed on once.
+        #[test]
+        fn every_view_is_handed_on_once(seen in prop::collection::vec((any::<bool>(), any::<bool>()), 1..200), first: u32, server_first: bool, bursts in prop::collection::vec((any::<bool>(), 1_usize..20), 0..60)) {
+            let mut pairing = Pairing::new(true);
+            // Input 0 is the server's side, and its handshake says so.
+            let points = [pairing.add_point(Point { input: 0, place: None }), pairing.add_point(Point { input: 1, place: None })];
+            let order = if server_first { [0, 1] } else { [1, 0] };
+            for point in order {
+                pairing.opened(points[point], &opened(7, if point == 0 { 10 } else { 500 }));
+            }
+            let seq = |i: usize| first.wrapping_add(i as u32 * 560);
+            let mut views: [VecDeque<Exchange>; 2] = Default::default();
+            for (i, &(server, client)) in seen.iter().enumerate() {
+                if server { views[0].push_back(exchange(7, seq(i), 1_000_000 + i as u64)); }
+                if client { views[1].push_back(exchange(7, seq(i), 5 + i as u64)); }
+            }
+            let mut all: Vec<(bool, bool)> = Vec::new();
+            let mut emit = |o: &Observed| {
+                assert!(o.client.is_none_or(|e| e.request.ended < Stamp::at(1_000_000)));
+                assert!(o.server.is_none_or(|e| e.request.ended >= Stamp::at(1_000_000)));
+                all.push((o.server.is_some(), o.client.is_some()));
+            };
+            for (which, count) in bursts.into_iter().chain([(true, 999), (false, 999)]) {
+                let which = usize::from(which);
+                let count = count.min(views[which].len());
+                for e in views[which].drain(..count) {
+                    pairing.exchange(points[which], &e, &mut emit);
+                }
+            }
+            pairing.finish(&mut emit);
+            let total = |of: fn(&(bool, bool)) -> bool, list: &[(bool, bool)]| list.iter().filter(|x| of(x)).count();
+            let both = total(|x| x.0 && x.1, &seen);
+            prop_assert_eq!(total(|x| x.0 && x.1, &all), both);
+            prop_assert_eq!(total(|x| x.0 != x.1, &all), total(|x| x.0 != x.1, &seen));
+            prop_assert_eq!(pairing.waiting_all, 0);
+            prop_assert_eq!(pairing.matched as usize, both);
+        }
+    }
+
+    #[test]
+    fn one_point_alone_hands_on_at_once_and_stands_where_its_handshake_says() {
+        for (there, here, side) in [(900_000, 20_000, Side::Client), (20_000, 900_000, Side::Server)] {
+            let mut pairing = Pairing::new(false);
+            let point = pairing.add_point(Point::default());
+            let handshake_ns = Some((there, here));
+            pairing.opened(point, &Opened { handshake_ns, ..opened(1, 0) });
+            let mut seen = Vec::new();
+            pairing.exchange(point, &exchange(1, 5, 5), |o| seen.push(*o));
+            assert_eq!(seen[0].client.is_some(), side == Side::Client);
+            assert_eq!(seen[0].server.is_some(), side == Side::Server);
+        }
+    }
+}

@@ -1,0 +1,536 @@
+//! The run: frames of every input to their capture points, and what these see to the insight.
+
+use std::path::PathBuf;
+
+use capture::file::{CaptureFile, FileError};
+use capture::{At, Counted, Counters, FrameCounters, Link, Observer, Opened, Selection, StreamHole, Vantage};
+use insight::traffic::Traffic;
+use insight::verdict::{CaptureLoss, Case, Evidence, judge};
+use ring::wire::Wire;
+use ring::{ConnectionFacts, Exchange, Observed, Side, Stall};
+use thiserror::Error;
+
+use crate::clocks::ClockSums;
+use crate::pairing::{Pairing, Point};
+use crate::result::{AnalysisResult, ConnectionRow, HoleRow, InputRow, ModeRow};
+use crate::samples::Samples;
+
+/// A capture to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Its path; `-` is standard input.
+    pub path: PathBuf,
+    /// Whose side it was made on, where the user says so.
+    pub place: Option<Side>,
+}
+
+/// What the user wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Which connections.
+    pub selection: Selection,
+    /// The wire between the sides, where it is known.
+    pub wire: Option<Wire>,
+    /// Search the operations for modes and patterns.
+    pub modes: bool,
+}
+
+/// An analysis that cannot be made.
+#[derive(Debug, Error)]
+pub enum AnalysisError {
+    /// An input cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// What was found cannot be written.
+    #[error("writing: {0}")]
+    Write(#[from] std::io::Error),
+}
+
+/// Most holes that are listed.
+const HOLES_MAX: usize = 1000;
+/// Most connections that are listed.
+const CONNECTIONS_LISTED: usize = 100;
+
+/// A running analysis.
+#[derive(Debug)]
+pub struct Analysis<'a> {
+    options: Options,
+    points: Vec<Vantage>,
+    state: State<'a>,
+}
+
+/// What all capture points feed.
+struct State<'a> {
+    pairing: Pairing,
+    sums: Sums<'a>,
+    /// The input of each capture point.
+    inputs: Vec<u32>,
+}
+
+/// What joined exchanges, stalls and connections come to.
+struct Sums<'a> {
+    traffic: Traffic,
+    samples: Samples,
+    evidence: Evidence,
+    clocks: ClockSums,
+    counters: Counters,
+    holes: Vec<(u32, StreamHole, Option<u32>)>,
+    ops: Option<&'a mut dyn FnMut(&Observed)>,
+}
+
+impl std::fmt::Debug for State<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("pairing", &self.pairing).finish_non_exhaustive()
+    }
+}
+
+impl Sums<'_> {
+    #[inline]
+    fn observed(&mut self, observed: &Observed) {
+        let place = self.traffic.add(observed);
+        self.evidence.observed(observed);
+        if let Some(place) = place {
+            self.samples.add(place, observed);
+        }
+        if !observed.shared_clock
+            && let (Some(client), Some(server)) = (&observed.client, &observed.server)
+            && let (Some(c1), Some(s1), Some(s2), Some(c2)) = (
+                client.request.ended.ns(),
+                server.request.ended.ns(),
+                server.response.ended.ns(),
+                client.response.ended.ns(),
+            )
+        {
+            self.clocks.add(c1, s1, s2, c2);
+        }
+        if let Some(ops) = &mut self.ops {
+            ops(observed);
+        }
+    }
+}
+
+/// One capture point's ear at the state.
+struct Ear<'b, 'a> {
+    vantage: u32,
+    state: &'b mut State<'a>,
+}
+
+impl Ear<'_, '_> {
+    /// Calls a method of the pairing that hands on exchanges.
+    #[inline]
+    fn pair<R>(&mut self, call: impl FnOnce(&mut Pairing, &mut Sums<'_>) -> R) -> R {
+        call(&mut self.state.pairing, &mut self.state.sums)
+    }
+}
+
+impl Observer for Ear<'_, '_> {
+    #[inline]
+    fn exchange(&mut self, exchange: &Exchange) {
+        let vantage = self.vantage;
+        self.pair(|pairing, sums| pairing.exchange(vantage, exchange, |o| sums.observed(o)));
+    }
+
+    fn hole(&mut self, hole: StreamHole) {
+        let State { pairing, sums, inputs } = &mut self.state;
+        sums.counters.holes += 1;
+        sums.counters.hole_bytes += hole.missing.bytes;
+        if sums.holes.len() < HOLES_MAX {
+            let connection = pairing.connection(self.vantage, hole.connection);
+            sums.holes.push((inputs[self.vantage as usize], hole, connection));
+        }
+    }
+
+    fn stall(&mut self, stall: &Stall) {
+        let connection = self.state.pairing.connection(self.vantage, stall.connection);
+        let connection = connection.unwrap_or(u32::MAX);
+        self.state.sums.evidence.stall(self.vantage, &Stall { connection, ..*stall });
+    }
+
+    fn opened(&mut self, opened: &Opened) {
+        self.state.pairing.opened(self.vantage, opened);
+    }
+
+    fn connection(&mut self, facts: &ConnectionFacts) {
+        let (vantage, local) = (self.vantage, facts.connection);
+        if let Some(connection) = self.state.pairing.connection(vantage, local) {
+            self.state.sums.evidence.connection(vantage, &ConnectionFacts { connection, ..*facts });
+        }
+        self.pair(|pairing, sums| pairing.closed(vantage, local, |o| sums.observed(o)));
+    }
+
+    fn counted(&mut self, counted: &Counted) {
+        self.state.sums.counters.add(counted);
+    }
+}
+
+/// An input and its capture points.
+struct Reading {
+    file: CaptureFile,
+    place: Option<Side>,
+    /// Capture points by interface, and by the interface's number in cooked captures.
+    points: Vec<((u32, Option<u32>), usize, Link)>,
+    recent: usize,
+    /// Frames of link layers that are not understood.
+    foreign: u64,
+    foreign_link: u32,
+    is_over: bool,
+}
+
+impl<'a> Analysis<'a> {
+    /// Reads the inputs to their ends, or until `stop` says so. `ops` gets every exchange, `progress` the
+    /// number of frames now and then.
+    ///
+    /// # Errors
+    /// When an input cannot be read. What is damaged or cut off is said in the result.
+    pub fn run(
+        inputs: &[Input],
+        options: Options,
+        ops: Option<&'a mut dyn FnMut(&Observed)>,
+        progress: &mut dyn FnMut(u64),
+        stop: &dyn Fn() -> bool,
+    ) -> Result<AnalysisResult, AnalysisError> {
+        let mut readings = Vec::new();
+        for input in inputs {
+            readings.push(Reading {
+                file: CaptureFile::open(&input.path)?,
+                place: input.place,
+                points: Vec::new(),
+                recent: 0,
+                foreign: 0,
+                foreign_link: 0,
+                is_over: false,
+            });
+        }
+        let mut analysis = Self {
+            options,
+            points: Vec::new(),
+            state: State {
+                pairing: Pairing::new(inputs.len() > 1),
+                sums: Sums {
+                    traffic: Traffic::default(),
+                    samples: Samples::new(options.modes),
+                    evidence: Evidence::default(),
+                    clocks: ClockSums::default(),
+                    counters: Counters::default(),
+                    holes: Vec::new(),
+                    ops,
+                },
+                inputs: Vec::new(),
+            },
+        };
+        let mut frames = 0_u64;
+        // The input of which less waits goes on: so the two sides of a connection meet soon.
+        while let Some(next) = (0..readings.len())
+            .filter(|&i| !readings[i].is_over)
+            .min_by_key(|&i| (analysis.state.pairing.waiting(i as u32), readings[i].file.frames()))
+        {
+            for _ in 0..FRAMES_AT_ONCE {
+                if !analysis.step(&mut readings[next], next as u32)? {
+                    readings[next].is_over = true;
+                    break;
+                }
+                frames += 1;
+            }
+            progress(frames);
+            if stop() {
+                break;
+            }
+        }
+        Ok(analysis.finish(&readings))
+    }
+
+    /// Takes a frame of an input; false at its end.
+    #[inline]
+    fn step(&mut self, reading: &mut Reading, input: u32) -> Result<bool, FileError> {
+        let Some(frame) = reading.file.next_frame()? else { return Ok(false) };
+        let at = At { ns: frame.time_ns, frame: frame.number };
+        // The common case first: the point of the last frame, on a plain link.
+        if let Some(&((interface, None), point, link)) = reading.points.get(reading.recent)
+            && interface == frame.interface
+            && link != Link::Cooked2
+        {
+            let mut ear = Ear { vantage: point as u32, state: &mut self.state };
+            self.points[point].frame(link, at, frame.data, frame.wire_bytes, &mut ear);
+            return Ok(true);
+        }
+        let (interface, data, wire_bytes) = (frame.interface, frame.data, frame.wire_bytes);
+        // The frame borrows the file: what is needed of the interface comes from a copy.
+        let found = reading.points.iter().find(|((i, _), _, _)| *i == interface).map(|p| p.2);
+        let segment = found.map(|link| (link, link.decode(data, wire_bytes)));
+        match segment {
+            Some((Link::Cooked2, Ok((segment, seen)))) => {
+                let key = (interface, seen.interface);
+                let known = reading.points.iter().position(|(k, _, _)| *k == key);
+                let place = match known {
+                    Some(place) => place,
+                    None if reading.points.len() < POINTS_MAX => {
+                        let point = self.add_point(Point { input, place: reading.place });
+                        reading.points.push((key, point, Link::Cooked2));
+                        reading.points.len() - 1
+                    }
+                    None => return Ok(true),
+                };
+                let point = reading.points[place].1;
+                let mut ear = Ear { vantage: point as u32, state: &mut self.state };
+                self.points[point].segment(&segment, at, wire_bytes, &mut ear);
+            }
+            Some((Link::Cooked2, Err(reason))) => {
+                if let Some(&(_, point, _)) = reading.points.iter().find(|((i, _), _, _)| *i == interface) {
+                    self.points[point].not_tcp(reason);
+                }
+            }
+            Some((link, _)) => {
+                let place = reading.points.iter().position(|((i, _), _, _)| *i == interface).unwrap_or(0);
+                reading.recent = place;
+                let point = reading.points[place].1;
+                let mut ear = Ear { vantage: point as u32, state: &mut self.state };
+                self.points[point].frame(link, at, data, wire_bytes, &mut ear);
+            }
+            None => {
+                // A new interface: the frame is taken when its capture point is there.
+                let held = data.to_vec();
+                let number = reading.file.interfaces().get(interface as usize).map_or(u32::MAX, |i| i.link);
+                let Some(link) = Link::by_number(number).filter(|_| reading.points.len() < POINTS_MAX) else {
+                    reading.foreign += 1;
+                    reading.foreign_link = number;
+                    return Ok(true);
+                };
+                let point = self.add_point(Point { input, place: reading.place });
+                let mut key = (interface, None);
+                if let (Link::Cooked2, Ok((_, seen))) = (link, link.decode(&held, wire_bytes)) {
+                    key.1 = seen.interface;
+                }
+                reading.points.push((key, point, link));
+                reading.recent = reading.points.len() - 1;
+                let mut ear = Ear { vantage: point as u32, state: &mut self.state };
+                self.points[point].frame(link, at, &held, wire_bytes, &mut ear);
+            }
+        }
+        Ok(true)
+    }
+
+    fn add_point(&mut self, point: Point) -> usize {
+        self.points.push(Vantage::new(self.options.selection));
+        self.state.inputs.push(point.input);
+        self.state.pairing.add_point(point);
+        self.points.len() - 1
+    }
+
+    fn finish(mut self, readings: &[Reading]) -> AnalysisResult {
+        let mut frames = FrameCounters::default();
+        for (vantage, point) in self.points.drain(..).enumerate() {
+            let mut ear = Ear { vantage: vantage as u32, state: &mut self.state };
+            add(&mut frames, &point.finish(&mut ear));
+        }
+        let mut last = Ear { vantage: 0, state: &mut self.state };
+        last.pair(|pairing, sums| pairing.finish(|o| sums.observed(o)));
+        let State { pairing, sums, inputs } = self.state;
+        let Sums { traffic, samples, evidence, clocks, counters, holes, .. } = sums;
+        let wire_us = |request: f64, response: f64| {
+            self.options.wire.map_or(0.0, |wire| {
+                wire.own_packets_us(request.round() as u64) + wire.own_packets_us(response.round() as u64)
+            })
+        };
+        let stanzas = traffic.stanzas(self.options.wire.is_some().then_some(&wire_us));
+        let operations = evidence.operations;
+        let mean_bytes = (frames.bytes as f64 / operations.max(1) as f64).max(1.0);
+        let drops: u64 = readings.iter().filter_map(drops).sum();
+        let loss = CaptureLoss {
+            holes: counters.holes,
+            hole_bytes: counters.hole_bytes,
+            operations: ((counters.hole_bytes as f64 / mean_bytes).ceil() as u64).max(counters.unmatched),
+            drops,
+        };
+        let judged = judge(&Case {
+            evidence: &evidence,
+            stanzas: &stanzas,
+            link: self.options.wire.map(|wire| insight::verdict::Link {
+                bits_per_second: wire.bits_per_second as f64,
+                efficiency: wire.efficiency(),
+            }),
+            cpu_busy: None,
+            loss,
+            inputs: &inputs,
+        });
+        let modes = samples
+            .findings()
+            .into_iter()
+            .filter_map(|(place, finding)| {
+                let stanza = stanzas.get(place)?;
+                Some(ModeRow {
+                    connection: stanza.connection,
+                    operation: stanza.operation.clone(),
+                    kind: stanza.kind,
+                    block_size_bytes: stanza.block_size_bytes,
+                    finding,
+                })
+            })
+            .collect();
+        let (connections, not_listed) = connections(&evidence);
+        let mut result = AnalysisResult {
+            inputs: readings.iter().map(input_row).collect(),
+            packets: frames.packets,
+            bytes: frames.bytes,
+            operations,
+            operations_both_sides: pairing.matched,
+            operations_one_side: pairing.unmatched,
+            frames,
+            streams: counters,
+            connections,
+            connections_not_listed: not_listed,
+            holes: holes
+                .into_iter()
+                .map(|(input, hole, connection)| HoleRow {
+                    input,
+                    connection,
+                    hole,
+                    operations: hole.missing.bytes as f64 / mean_bytes,
+                })
+                .collect(),
+            stanzas,
+            modes,
+            verdicts: judged.verdicts,
+            clocks: if pairing.matched > 0 { clocks.clocks() } else { None },
+            notes: Vec::new(),
+        };
+        result.stanzas.sort_by_key(|s| std::cmp::Reverse(s.operations));
+        result.notes = notes(&result, readings, &evidence, pairing.crowded);
+        result
+    }
+}
+
+/// Frames of one input in a row.
+const FRAMES_AT_ONCE: usize = 512;
+/// Most capture points of an input.
+const POINTS_MAX: usize = 256;
+
+fn add(sum: &mut FrameCounters, more: &FrameCounters) {
+    sum.frames += more.frames;
+    sum.packets += more.packets;
+    sum.bytes += more.bytes;
+    sum.other += more.other;
+    sum.fragments += more.fragments;
+    sum.truncated += more.truncated;
+    sum.too_big += more.too_big;
+    sum.cut += more.cut;
+    sum.super_packets += more.super_packets;
+    sum.evicted += more.evicted;
+    sum.backwards += more.backwards;
+}
+
+fn drops(reading: &Reading) -> Option<u64> {
+    reading.file.interfaces().iter().filter_map(|i| i.drops).reduce(u64::saturating_add)
+}
+
+fn input_row(reading: &Reading) -> InputRow {
+    InputRow {
+        name: reading.file.name().to_owned(),
+        frames: reading.file.frames(),
+        interfaces: reading.file.interfaces().iter().filter_map(|i| i.name.clone()).collect(),
+        drops: drops(reading),
+        complaint: reading.file.complaint(),
+    }
+}
+
+/// The connections with the most exchanges, and how many are not listed.
+fn connections(evidence: &Evidence) -> (Vec<ConnectionRow>, u64) {
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let mut rows: Vec<ConnectionRow> = evidence
+        .connections()
+        .map(|(_, facts)| {
+            let lasted_ns = facts.ended_ns.saturating_sub(facts.began_ns);
+            let (client, server) = (&facts.client_conduct, &facts.server_conduct);
+            ConnectionRow {
+                connection: facts.connection,
+                client: facts.client.to_string(),
+                server: facts.server.to_string(),
+                protocol: facts.protocol.to_owned(),
+                operations: facts.exchanges,
+                seconds: lasted_ns as f64 / 1e9,
+                packets: facts.packets,
+                bytes: facts.bytes,
+                in_flight: facts.in_flight_ns as f64 / lasted_ns.max(1) as f64,
+                handshake_us: facts.handshake_ns.map(|(there, here)| us(there + here)),
+                ack_min_us: (us(client.ack_min_ns), us(server.ack_min_ns)),
+                retransmitted: (client.retransmitted, server.retransmitted),
+                mss_bytes: (client.mss_bytes, server.mss_bytes),
+            }
+        })
+        .collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.operations), row.connection));
+    let not_listed = rows.len().saturating_sub(CONNECTIONS_LISTED) as u64 + evidence.connections_not_kept;
+    rows.truncate(CONNECTIONS_LISTED);
+    (rows, not_listed)
+}
+
+/// What a reader of the result should know of the capture.
+fn notes(result: &AnalysisResult, readings: &[Reading], evidence: &Evidence, crowded: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut say = |condition: bool, text: String| {
+        if condition {
+            notes.push(text);
+        }
+    };
+    for reading in readings {
+        if let Some(complaint) = reading.file.complaint() {
+            say(true, complaint);
+        }
+        let (name, foreign, link) = (reading.file.name(), reading.foreign, reading.foreign_link);
+        say(
+            foreign > 0,
+            format!(
+                "{name}: {foreign} frames of link type {link} were passed over; understood are {}",
+                Link::NAMES
+            ),
+        );
+    }
+    let f = &result.frames;
+    say(result.packets == 0, "no TCP packet of the selected connections is in the capture".to_owned());
+    say(
+        f.super_packets > 0,
+        format!(
+            "{} packets are larger than any Ethernet frame: segmentation offload made them, and the wire carried \
+             others; switch it off while measuring (ethtool -K IF tso off gso off gro off)",
+            f.super_packets
+        ),
+    );
+    say(f.fragments > 0, format!("{} fragments of IP packets were passed over", f.fragments));
+    say(f.truncated > 0, format!("{} frames are shorter than their headers", f.truncated));
+    say(f.too_big > 0, format!("{} times a router said that a packet was too big for the path", f.too_big));
+    say(
+        f.backwards > 0,
+        format!(
+            "{} frames are older than the ones before them: the clock was set, or the file joined",
+            f.backwards
+        ),
+    );
+    say(f.evicted > 0, format!("{} connections were given up: more than 4096 at once", f.evicted));
+    say(
+        crowded > 0,
+        format!("{crowded} connections were seen at more than two capture points; two were used"),
+    );
+    let s = &result.streams;
+    say(
+        s.boundaries_lost > 0,
+        format!(
+            "{} times a message boundary was lost (a hole, or a header that was not captured); {} bytes were \
+             passed over until the next",
+            s.boundaries_lost, s.skipped_bytes
+        ),
+    );
+    say(s.unmatched > 0, format!("{} responses came whose request is not in the capture", s.unmatched));
+    say(s.unanswered > 0, format!("{} requests have no response in the capture", s.unanswered));
+    let (mut duplicates, mut one_way) = (0, 0);
+    for (_, facts) in evidence.connections() {
+        duplicates += facts.duplicates;
+        one_way += u64::from(!facts.both_directions && facts.packets > 10);
+    }
+    say(
+        duplicates > 0,
+        format!(
+            "{duplicates} packets are in the capture twice (a capture on several interfaces at once); the copies were passed over"
+        ),
+    );
+    say(one_way > 0, format!("of {one_way} connections only one direction is in the capture"));
+    notes
+}

@@ -1,0 +1,65 @@
+//! Samples of operations for the search for structure: the first ones of each stanza in a row.
+
+use insight::modes::{Finding, Parts, Point, find};
+use ring::Observed;
+
+/// Operations of a stanza that are kept.
+const KEPT_MAX: usize = 8192;
+/// Stanzas of which operations are kept.
+const STANZAS_MAX: usize = 32;
+/// The first ones of a connection are left out: TCP acknowledges at once there.
+const SKIPPED: u32 = 32;
+
+/// Samples of all stanzas.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    wanted: bool,
+    stanzas: Vec<(u32, Vec<Point>)>,
+}
+
+impl Samples {
+    pub(crate) fn new(wanted: bool) -> Self {
+        Self { wanted, ..Self::default() }
+    }
+
+    /// Takes an operation of a stanza.
+    #[inline]
+    pub(crate) fn add(&mut self, stanza: usize, observed: &Observed) {
+        if !self.wanted || stanza >= STANZAS_MAX {
+            return;
+        }
+        if self.stanzas.len() <= stanza {
+            self.stanzas.resize_with(stanza + 1, Default::default);
+        }
+        let (skipped, points) = &mut self.stanzas[stanza];
+        if *skipped < SKIPPED {
+            *skipped += 1;
+        } else if points.len() < KEPT_MAX
+            && let Some(point) = point(observed)
+        {
+            points.push(point);
+        }
+    }
+
+    /// What is found, by the number of the stanza.
+    pub(crate) fn findings(self) -> Vec<(usize, Finding)> {
+        let all = self.stanzas.into_iter().enumerate();
+        all.flat_map(|(place, (_, points))| find(&points).into_iter().map(move |f| (place, f))).collect()
+    }
+}
+
+fn point(observed: &Observed) -> Option<Point> {
+    let main = observed.main()?;
+    let us = |ns: Option<i64>| ns.map_or(f32::NAN, |ns| (ns as f64 / 1000.0) as f32);
+    Some(Point {
+        time_ns: main.request.ended.ns()?,
+        round_trip_us: us(observed.round_trip_ns().or(observed.server_ns())),
+        parts: Parts {
+            client_us: us(main.thought_ns.map(u64::cast_signed)),
+            server_us: us(observed.server_ns()),
+            network_us: us(observed.network_ns()),
+            request_path_us: us(observed.request_path_ns()),
+            response_path_us: us(observed.response_path_ns()),
+        },
+    })
+}
