@@ -24,6 +24,10 @@ pub(crate) struct Pace {
     pub(crate) messages: [u64; 2],
 }
 
+/// A place that was free for so long is none, unless it is the only one, nanoseconds: the client works less
+/// deep than it did.
+const FREE_NS: u64 = 500_000_000;
+
 /// Most places that are remembered; more are in flight nowhere.
 const FREE_MAX: usize = 65_536;
 
@@ -32,8 +36,13 @@ impl Pace {
     #[inline]
     pub(crate) fn begin(&mut self, exchange: &mut Exchange, began: At, now: At) {
         self.account(now.ns, 1);
+        while self.free.len() > 1 && self.free.front().is_some_and(|&f| f.saturating_add(FREE_NS) < began.ns)
+        {
+            self.free.pop_front();
+        }
         exchange.queue_depth = self.depth;
         exchange.thought_ns = self.free.pop_front().map(|response| began.ns.saturating_sub(response));
+        exchange.ring_depth = self.depth + self.free.len() as u32;
         exchange.stalls = exchange.stalls.union(std::mem::take(&mut self.pending));
     }
 

@@ -25,6 +25,7 @@ pub mod observer;
 pub mod packet;
 mod plausible;
 pub mod record;
+pub mod record_to_file;
 pub mod stream;
 pub mod tap;
 mod tcp;

@@ -96,7 +96,7 @@ pub struct Key {
     verb: Verb,
     /// Exact for SCSI; else the power of two that it reaches.
     bytes: u32,
-    /// The power of two that the queue depth reaches.
+    /// The power of two that the queue depth does not exceed.
     depth: u32,
 }
 
@@ -106,8 +106,8 @@ impl Key {
             Verb::Scsi(_) => exchange.data_bytes,
             _ => exchange.data_bytes.checked_ilog2().map_or(0, |log| 1 << log),
         };
-        let depth = exchange.queue_depth.max(1).ilog2();
-        Self { connection, verb: exchange.verb, bytes, depth: 1 << depth }
+        let depth = exchange.ring_depth.max(1).next_power_of_two();
+        Self { connection, verb: exchange.verb, bytes, depth }
     }
 }
 
@@ -122,7 +122,8 @@ pub struct TrafficStanza {
     pub kind: OpKind,
     /// Mean data of an exchange, bytes.
     pub block_size_bytes: f64,
-    /// Exchanges in flight when a request left, this one included: least, mean and most.
+    /// Operations in the ring when a request left: in flight, or answered and not yet replaced; least, mean and
+    /// most.
     pub queue_depth: (u32, f64, u32),
     /// Exchanges.
     pub operations: u64,
@@ -171,10 +172,14 @@ struct Tally {
 
 /// Two digits: 1 % of a microsecond is more than a capture's stamps are worth.
 const DIGITS: u8 = 2;
+/// The range of a distribution, nanoseconds; what lies outside counts at its end.
+const LEAST_NS: u64 = 64;
+const MOST_NS: u64 = 100_000_000_000;
 
 impl Tally {
     fn new() -> Option<Self> {
-        Some(Self { count: 0, sum_ns: 0, histogram: Histogram::new(DIGITS).ok()? })
+        let histogram = Histogram::new_with_bounds(LEAST_NS, MOST_NS, DIGITS).ok()?;
+        Some(Self { count: 0, sum_ns: 0, histogram })
     }
 
     #[inline]
@@ -235,7 +240,7 @@ impl Sums {
         self.response_bytes += u64::from(main.response_bytes);
         let (least, sum, most) = self.depth;
         self.depth =
-            (least.min(main.queue_depth), sum + u64::from(main.queue_depth), most.max(main.queue_depth));
+            (least.min(main.ring_depth), sum + u64::from(main.ring_depth), most.max(main.ring_depth));
         self.first_ns = self.first_ns.min(main.request.began.ns().unwrap_or(u64::MAX));
         self.last_ns = self.last_ns.max(main.response.ended.ns().unwrap_or(0));
         self.part(Part::RoundTrip, observed.round_trip_ns());

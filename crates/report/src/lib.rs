@@ -1,11 +1,13 @@
-//! Results for people and programs: terminal tables, progress, CSV, HTML.
+//! Results for people and programs: terminal tables, progress, CSV, Parquet, HTML.
 
 #![forbid(unsafe_code)]
 
+pub mod analysis_text;
 pub mod chart;
 pub mod csv;
 pub mod html;
 pub mod model_text;
+pub mod ops;
 pub mod progress;
 pub mod study_text;
 pub mod terminal;

@@ -50,3 +50,36 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 }
+
+/// A count that grows, shown when the work takes longer than two seconds.
+#[derive(Debug)]
+pub struct Counting {
+    bar: ProgressBar,
+    started: Instant,
+}
+
+impl Counting {
+    /// Counts of what.
+    #[must_use]
+    pub fn new(what: &'static str) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        let template = format!("[{{elapsed_precise}}] {{spinner}} {{human_pos}} {what} ({{per_sec}})");
+        let style = ProgressStyle::with_template(&template);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        Self { bar, started: Instant::now() }
+    }
+
+    /// So many by now.
+    pub fn set(&self, count: u64) {
+        if self.bar.is_hidden() && self.started.elapsed() >= QUIET {
+            // Draws on a terminal only.
+            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        }
+        self.bar.set_position(count);
+    }
+
+    /// The work is over: the line goes.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -144,6 +144,8 @@ pub struct Exchange {
     pub outcome: Outcome,
     /// Exchanges in flight on the connection when the request passed, this one included.
     pub queue_depth: u32,
+    /// Those and the answered ones whose place no request has taken yet: the depth of a closed ring.
+    pub ring_depth: u32,
     /// Application data, bytes.
     pub data_bytes: u32,
     /// Request above TCP, bytes: headers and data, also what followed an R2T.

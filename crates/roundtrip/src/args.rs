@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ring::units::{parse_size, parse_time_ns};
+use ring::units::{parse_bit_rate, parse_size, parse_time_ns};
 
 /// A size: 512, 4k, 1M.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
@@ -12,6 +12,11 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 /// A time: 500ms, 5s.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     parse_time_ns(text).map(Duration::from_nanos).map_err(|e| e.to_string())
+}
+
+/// A link's rate: 1gbit.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    parse_bit_rate(text).map_err(|e| e.to_string())
 }
 
 /// A disk: N=store.

@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod analyze;
 mod args;
 mod bench;
+mod capture;
 mod model;
 mod stop;
 mod study;
@@ -30,6 +32,8 @@ enum Verb {
     Bench(bench::BenchArgs),
     Study(study::StudyArgs),
     Model(model::ModelArgs),
+    Capture(capture::CaptureArgs),
+    Analyze(analyze::AnalyzeArgs),
 }
 
 /// Why a verb did not do what was asked, by whose fault.
@@ -52,6 +56,8 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(&args),
         Verb::Study(args) => study::run(&args),
         Verb::Model(args) => model::run(&args),
+        Verb::Capture(args) => capture::run(&args),
+        Verb::Analyze(args) => analyze::run(&args),
     };
     match outcome {
         Ok(code) => code,

@@ -1,0 +1,276 @@
+//! A live capture of several interfaces into one file.
+
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::error::CaptureError;
+use crate::file::{InterfaceDescription, PcapngWriter};
+use crate::live::{LiveCapture, LiveConfig, Packet};
+use crate::packet::decode;
+
+/// What to capture.
+#[derive(Clone, Debug)]
+pub struct RecordSpec {
+    /// Interface names, in the network namespace of the process.
+    pub interfaces: Vec<String>,
+    /// TCP port, either side.
+    pub port: u16,
+    /// Bytes kept of each packet.
+    pub snap_bytes: u32,
+    /// Size of each interface's ring, bytes.
+    pub ring_bytes: usize,
+    /// When to stop by itself.
+    pub duration: Option<Duration>,
+    /// How long to count packets before and after.
+    pub baseline: Duration,
+    /// Who writes the file.
+    pub application: String,
+}
+
+/// What was captured on an interface.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedInterface {
+    /// Its name.
+    pub interface: String,
+    /// Packets of the port, dropped ones included.
+    pub packets: u64,
+    /// Those that found the ring full.
+    pub drops: u64,
+    /// CPU time of the capturing thread, seconds.
+    pub cpu_seconds: f64,
+    /// Packets per second of the whole interface: before, while, and after it was captured.
+    pub packets_per_second: (f64, f64, f64),
+    /// The share of the interface's packets, and so of the operations, per second that the capture cost; absent
+    /// where there was no steady traffic before and after.
+    pub cost: Option<f64>,
+}
+
+/// What was captured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// How long, seconds.
+    pub seconds: f64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Interface by interface.
+    pub interfaces: Vec<RecordedInterface>,
+}
+
+/// A capture that failed.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// On an interface.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// Writing the file.
+    #[error("writing the capture: {0}")]
+    Write(#[from] io::Error),
+}
+
+impl RecordError {
+    /// Whether other arguments would help.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self, RecordError::Capture(CaptureError::NoInterface { .. }))
+    }
+}
+
+/// Captures until `stop` says so or the time is over; returns what was captured when all is written.
+///
+/// # Errors
+/// When an interface cannot be captured on, or the file not be written.
+pub fn record(
+    spec: &RecordSpec,
+    out: impl Write + Send,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Recorded, RecordError> {
+    let mut captures = Vec::new();
+    let before = rates(spec, spec.baseline, stop);
+    let mut writer = PcapngWriter::new(out, &spec.application)?;
+    for interface in &spec.interfaces {
+        let config = LiveConfig {
+            interface: interface.clone(),
+            port: spec.port,
+            ring_bytes: spec.ring_bytes,
+            snap_bytes: spec.snap_bytes,
+        };
+        let capture = LiveCapture::open(&config)?;
+        // Loopback shows each packet twice, leaving and arriving: both ends of the wire.
+        let names: &[&str] =
+            if interface == "lo" { &["lo at the client", "lo at the server"] } else { &[interface] };
+        let mut points = Vec::new();
+        for name in names {
+            points.push(writer.interface(&InterfaceDescription {
+                name: (*name).to_owned(),
+                description: None,
+                link: ETHERNET,
+                snap_bytes: spec.snap_bytes,
+                bits_per_second: None,
+            })?);
+        }
+        captures.push((capture, points));
+    }
+    let (writer, failed) = (Mutex::new(writer), AtomicBool::new(false));
+    let started = Instant::now();
+    let counted = counters(spec);
+    let is_over =
+        || stop() || failed.load(Ordering::Relaxed) || spec.duration.is_some_and(|d| started.elapsed() >= d);
+    let newest_ns = AtomicU64::new(0);
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = captures
+            .into_iter()
+            .map(|(capture, points)| {
+                let (writer, failed, newest_ns, is_over) = (&writer, &failed, &newest_ns, &is_over);
+                scope.spawn(move || {
+                    let ended = drain(capture, &points, spec.port, writer, newest_ns, is_over);
+                    failed.fetch_or(ended.is_err(), Ordering::Relaxed);
+                    ended
+                })
+            })
+            .collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let seconds = started.elapsed().as_secs_f64();
+    let during = per_second(&counted, &counters(spec), seconds);
+    let mut interfaces = Vec::new();
+    let after = rates(spec, spec.baseline, &|| false);
+    let mut writer = writer.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for (index, ended) in ended.into_iter().enumerate() {
+        let ended = ended.map_err(|_| io::Error::other("a capturing thread panicked"))??;
+        for point in &ended.points {
+            writer.statistics(*point, newest_ns.load(Ordering::Relaxed), ended.packets, ended.drops)?;
+        }
+        let rates = (before[index], during[index], after[index]);
+        interfaces.push(RecordedInterface {
+            interface: spec.interfaces[index].clone(),
+            packets: ended.packets,
+            drops: ended.drops,
+            cpu_seconds: ended.cpu_ns as f64 / 1e9,
+            packets_per_second: rates,
+            cost: cost(rates),
+        });
+    }
+    let file_bytes = writer.bytes;
+    writer.finish()?;
+    Ok(Recorded { seconds, file_bytes, interfaces })
+}
+
+/// LINKTYPE_ETHERNET: what AF_PACKET shows, also of loopback.
+const ETHERNET: u32 = 1;
+
+/// What a capturing thread leaves.
+struct Ended {
+    points: Vec<u32>,
+    packets: u64,
+    drops: u64,
+    cpu_ns: u64,
+}
+
+/// Writes the packets of an interface until it is over and the last ones have come.
+fn drain<W: Write>(
+    mut capture: LiveCapture,
+    points: &[u32],
+    port: u16,
+    writer: &Mutex<PcapngWriter<W>>,
+    newest_ns: &AtomicU64,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Ended, RecordError> {
+    let write = |packet: &Packet<'_>, writer: &mut PcapngWriter<W>| {
+        let point = match points {
+            [_, server] if !is_clients(packet, port) => *server,
+            [first, ..] => *first,
+            [] => 0,
+        };
+        let outgoing = Some(packet.outgoing);
+        newest_ns.fetch_max(packet.time_ns, Ordering::Relaxed);
+        writer.frame(point, packet.time_ns, outgoing, packet.data, packet.wire_bytes, None)
+    };
+    let mut over_since: Option<Instant> = None;
+    loop {
+        let mut result = Ok(());
+        let mut locked = None;
+        let came = capture.poll(Duration::from_millis(20), |packet| {
+            // The file is locked when packets have come, not while waiting for them.
+            let writer = locked
+                .get_or_insert_with(|| writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+            if result.is_ok() {
+                result = write(packet, writer);
+            }
+        })?;
+        drop(locked);
+        result?;
+        if is_over() {
+            let since = *over_since.get_or_insert_with(Instant::now);
+            // Several times the time after which the kernel hands over a block that is not full.
+            if !came && since.elapsed() >= Duration::from_millis(60)
+                || since.elapsed() > Duration::from_secs(2)
+            {
+                break;
+            }
+        }
+    }
+    let statistics = capture.statistics();
+    Ok(Ended {
+        points: points.to_vec(),
+        packets: statistics.packets,
+        drops: statistics.drops,
+        cpu_ns: socket::clock::thread_cpu_ns(),
+    })
+}
+
+/// Whether loopback's copy of a packet is the client's: its requests leave, its responses arrive.
+fn is_clients(packet: &Packet<'_>, port: u16) -> bool {
+    let is_request = decode(packet.data, packet.wire_bytes).is_ok_and(|s| s.destination.port == port);
+    packet.outgoing == is_request
+}
+
+/// Packets that each interface has received and sent.
+fn counters(spec: &RecordSpec) -> Vec<u64> {
+    let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let of = |name: &String| {
+        let line =
+            table.lines().find_map(|line| line.trim_start().strip_prefix(name.as_str())?.strip_prefix(':'));
+        let fields: Vec<u64> =
+            line.unwrap_or_default().split_whitespace().filter_map(|f| f.parse().ok()).collect();
+        // Received packets are the second field, sent ones the tenth.
+        fields.get(1).unwrap_or(&0) + fields.get(9).unwrap_or(&0)
+    };
+    spec.interfaces.iter().map(of).collect()
+}
+
+fn per_second(from: &[u64], to: &[u64], seconds: f64) -> Vec<f64> {
+    let rate = |(from, to): (&u64, &u64)| to.saturating_sub(*from) as f64 / seconds.max(1e-9);
+    from.iter().zip(to).map(rate).collect()
+}
+
+/// Packets per second of each interface over some time.
+fn rates(spec: &RecordSpec, time: Duration, stop: &dyn Fn() -> bool) -> Vec<f64> {
+    let (from, began) = (counters(spec), Instant::now());
+    while began.elapsed() < time && !stop() {
+        std::thread::sleep(Duration::from_millis(10).min(time));
+    }
+    per_second(&from, &counters(spec), began.elapsed().as_secs_f64())
+}
+
+/// What the capture cost, as a share of the rate before and after, where that was steady.
+fn cost((before, during, after): (f64, f64, f64)) -> Option<f64> {
+    let (low, high) = (before.min(after), before.max(after));
+    (low > 100.0 && high < 1.3 * low).then(|| 1.0 - during / ((before + after) / 2.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_needs_steady_traffic() {
+        assert_eq!(cost((0.0, 1000.0, 0.0)), None);
+        assert_eq!(cost((1000.0, 1000.0, 10_000.0)), None);
+        assert!((cost((1000.0, 800.0, 1000.0)).unwrap() - 0.2).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,254 @@
+//! Exchanges of an analysis, one record each: Parquet or comma-separated values, by the file's name.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::Compression;
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use ring::{Exchange, Observed, OpKind, Outcome, Stamp};
+
+/// Records of a Parquet row group.
+const GROUP: usize = 65_536;
+
+/// The columns: stamps in nanoseconds since the epoch (0 in CSV, null in Parquet: not observed); frames as
+/// Wireshark counts them.
+const SCHEMA: &str = "message operation {
+    required int32 connection; required int64 tag; required binary operation (UTF8);
+    required binary kind (UTF8); required binary outcome (UTF8); required int32 queue_depth;
+    required int64 data_bytes; required int64 request_bytes; required int64 response_bytes;
+    optional int64 request_began_ns; optional int64 c1_ns; optional int64 s1_ns; optional int64 s2_ns;
+    optional int64 c2_ns; optional int64 response_began_ns; optional int64 thought_ns;
+    optional int64 request_frame; optional int64 response_frame;
+}";
+
+/// The heading of the same columns.
+const HEADING: &str = "connection,tag,operation,kind,outcome,queue_depth,data_bytes,request_bytes,response_bytes,\
+request_began_ns,c1_ns,s1_ns,s2_ns,c2_ns,response_began_ns,thought_ns,request_frame,response_frame";
+
+/// One record.
+#[derive(Debug)]
+struct Row {
+    connection: u32,
+    tag: u32,
+    texts: [String; 3],
+    queue_depth: u32,
+    bytes: [u32; 3],
+    /// The optional columns, in their order.
+    stamps: [Option<u64>; 9],
+}
+
+impl Row {
+    fn of(observed: &Observed) -> Option<Self> {
+        let main = observed.main()?;
+        let stamp =
+            |side: &Option<Exchange>, of: fn(&Exchange) -> Stamp| side.as_ref().and_then(|e| of(e).ns());
+        let frame = |frame: u64| (frame > 0).then_some(frame);
+        let kind = match main.kind {
+            OpKind::Read => "read",
+            OpKind::Write => "write",
+            OpKind::Other => "other",
+        };
+        let outcome = match main.outcome {
+            Outcome::Good => "good",
+            Outcome::Failed => "failed",
+        };
+        Some(Self {
+            connection: observed.connection,
+            tag: main.tag,
+            texts: [main.verb.name(), kind.to_owned(), outcome.to_owned()],
+            queue_depth: main.queue_depth,
+            bytes: [main.data_bytes, main.request_bytes, main.response_bytes],
+            stamps: [
+                main.request.began.ns(),
+                stamp(&observed.client, |e| e.request.ended),
+                stamp(&observed.server, |e| e.request.ended),
+                stamp(&observed.server, |e| e.response.ended),
+                stamp(&observed.client, |e| e.response.ended),
+                main.response.began.ns(),
+                main.thought_ns,
+                frame(main.request.last_frame),
+                frame(main.response.last_frame),
+            ],
+        })
+    }
+}
+
+/// Writes records.
+pub struct OpsWriter(Format);
+
+enum Format {
+    Csv(BufWriter<File>),
+    Parquet { writer: Box<SerializedFileWriter<File>>, rows: Vec<Row> },
+}
+
+impl std::fmt::Debug for OpsWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpsWriter").finish_non_exhaustive()
+    }
+}
+
+impl OpsWriter {
+    /// Creates the file; its name ends with .parquet or .csv.
+    ///
+    /// # Errors
+    /// When the name ends otherwise, or the file cannot be written.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("csv") => {
+                let mut out = BufWriter::new(File::create(path)?);
+                writeln!(out, "{HEADING}")?;
+                Ok(Self(Format::Csv(out)))
+            }
+            Some("parquet") => {
+                let schema = Arc::new(parse_message_type(SCHEMA).map_err(failed)?);
+                let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+                let file = File::create(path)?;
+                let writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(failed)?;
+                Ok(Self(Format::Parquet { writer: Box::new(writer), rows: Vec::with_capacity(GROUP) }))
+            }
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "its name says no format; let it end with .parquet or .csv",
+            )),
+        }
+    }
+
+    /// Adds an exchange.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&mut self, observed: &Observed) -> io::Result<()> {
+        let Some(row) = Row::of(observed) else { return Ok(()) };
+        match &mut self.0 {
+            Format::Csv(out) => {
+                let Row { connection, tag, texts: [operation, kind, outcome], queue_depth, bytes, stamps } =
+                    row;
+                let [data, request, response] = bytes;
+                write!(
+                    out,
+                    "{connection},{tag},{operation},{kind},{outcome},{queue_depth},{data},{request},{response}"
+                )?;
+                for stamp in stamps {
+                    write!(out, ",{}", stamp.unwrap_or(0))?;
+                }
+                writeln!(out)
+            }
+            Format::Parquet { writer, rows } => {
+                rows.push(row);
+                if rows.len() < GROUP {
+                    return Ok(());
+                }
+                group(writer, rows).map_err(failed)
+            }
+        }
+    }
+
+    /// Brings everything to the file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish(self) -> io::Result<()> {
+        match self.0 {
+            Format::Csv(mut out) => out.flush(),
+            Format::Parquet { mut writer, mut rows } => {
+                if !rows.is_empty() {
+                    group(&mut writer, &mut rows).map_err(failed)?;
+                }
+                writer.close().map(|_| ()).map_err(failed)
+            }
+        }
+    }
+}
+
+fn failed(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(source) => io::Error::other(source),
+        other => io::Error::other(other),
+    }
+}
+
+/// Writes a row group and empties `rows`.
+fn group(writer: &mut SerializedFileWriter<File>, rows: &mut Vec<Row>) -> Result<(), ParquetError> {
+    let mut group = writer.next_row_group()?;
+    let words = |of: fn(&Row) -> u32| rows.iter().map(|r| of(r).cast_signed()).collect::<Vec<i32>>();
+    let longs = |of: &dyn Fn(&Row) -> u32| rows.iter().map(|r| i64::from(of(r))).collect::<Vec<i64>>();
+    let texts =
+        |which: usize| rows.iter().map(|r| ByteArray::from(r.texts[which].as_str())).collect::<Vec<_>>();
+    column::<Int32Type>(&mut group, &words(|r| r.connection), None)?;
+    column::<Int64Type>(&mut group, &longs(&|r| r.tag), None)?;
+    for which in 0..3 {
+        column::<ByteArrayType>(&mut group, &texts(which), None)?;
+    }
+    column::<Int32Type>(&mut group, &words(|r| r.queue_depth), None)?;
+    for which in 0..3 {
+        column::<Int64Type>(&mut group, &longs(&|r| r.bytes[which]), None)?;
+    }
+    for which in 0..9 {
+        let values: Vec<i64> = rows.iter().filter_map(|r| r.stamps[which].map(u64::cast_signed)).collect();
+        let levels: Vec<i16> = rows.iter().map(|r| i16::from(r.stamps[which].is_some())).collect();
+        column::<Int64Type>(&mut group, &values, Some(&levels))?;
+    }
+    group.close()?;
+    rows.clear();
+    Ok(())
+}
+
+/// Writes the next column of a row group; `levels` say which of the rows have a value.
+fn column<T: parquet::data_type::DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    values: &[T::T],
+    levels: Option<&[i16]>,
+) -> Result<(), ParquetError> {
+    let Some(mut column) = group.next_column()? else {
+        return Err(ParquetError::General("a column too many".to_owned()));
+    };
+    column.typed::<T>().write_batch(values, levels, None)?;
+    column.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use ring::Passage;
+
+    use super::*;
+
+    #[test]
+    fn both_formats_hold_every_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let exchange = |i: u64| Exchange {
+            tag: i as u32,
+            data_bytes: 512,
+            request: Passage { ended: Stamp::at(100 + i), ..Passage::default() },
+            response: Passage { ended: Stamp::at(200 + i), last_frame: i, ..Passage::default() },
+            ..Exchange::default()
+        };
+        let observed =
+            |i| Observed { connection: 3, client: Some(exchange(i)), server: None, shared_clock: false };
+        let count = GROUP as u64 + 5;
+        for name in ["a.csv", "a.parquet"] {
+            let path = folder.path().join(name);
+            let mut writer = OpsWriter::create(&path).unwrap();
+            (0..count).for_each(|i| writer.write(&observed(i)).unwrap());
+            writer.finish().unwrap();
+        }
+        let csv = std::fs::read_to_string(folder.path().join("a.csv")).unwrap();
+        assert_eq!(csv.lines().count() as u64, count + 1);
+        assert_eq!(csv.lines().nth(2), Some("3,1,turn,other,good,0,512,0,0,0,101,0,0,201,0,0,0,1"));
+        let file = File::open(folder.path().join("a.parquet")).unwrap();
+        let reader = SerializedFileReader::new(file).unwrap();
+        assert_eq!(reader.metadata().file_metadata().num_rows() as u64, count);
+        let row = reader.get_row_iter(None).unwrap().nth(1).unwrap().unwrap().to_string();
+        assert!(
+            row.contains("c1_ns: 101") && row.contains("s1_ns: null") && row.contains("c2_ns: 201"),
+            "{row}"
+        );
+        assert!(OpsWriter::create(&folder.path().join("a.txt")).is_err());
+    }
+}

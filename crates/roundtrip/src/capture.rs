@@ -1,0 +1,93 @@
+//! `roundtrip capture`: packets of a port to a file.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use capture::record_to_file::{RecordSpec, record};
+
+use crate::stop::Stop;
+use crate::{Failure, args};
+
+/// Capture the packets of a port, with nanosecond stamps, until Ctrl-C
+///
+/// Says at the end what was dropped, and what the capture cost the traffic: packets per second of the interface
+/// before, while and after it ran.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  roundtrip capture --port 3260 --interface eth0 --snap 128 -o slow.pcapng\n  \
+                        roundtrip capture --port 3260 --duration 10s -o - | roundtrip analyze -"
+)]
+pub(crate) struct CaptureArgs {
+    /// TCP port, at either end
+    #[arg(long)]
+    port: u16,
+    /// Where; several times for several interfaces (default: lo)
+    #[arg(long, value_name = "IF", default_value = "lo")]
+    interface: Vec<String>,
+    /// Bytes kept of each packet
+    #[arg(long, value_parser = args::size, default_value = "256k")]
+    snap: u64,
+    /// Size of the ring in memory, for each interface
+    #[arg(long, value_parser = args::size, default_value = "64M")]
+    ring: u64,
+    /// Stop after this time
+    #[arg(long, value_parser = args::time)]
+    duration: Option<Duration>,
+    /// How long to count the interface's packets before and after, to see what the capture costs
+    #[arg(long, value_parser = args::time, default_value = "500ms")]
+    baseline: Duration,
+    /// The file; - is standard output
+    #[arg(short, long, value_name = "FILE.pcapng")]
+    output: PathBuf,
+    /// Print what was captured as JSON (on stdout, or on stderr when the capture goes there)
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
+    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let to_stdout = args.output.as_os_str() == "-";
+    let out: Box<dyn Write + Send> = if to_stdout {
+        Box::new(io::stdout())
+    } else {
+        let file = File::create(&args.output)
+            .with_context(|| format!("cannot write {}", args.output.display()))
+            .map_err(Failure::Usage)?;
+        Box::new(file)
+    };
+    let spec = RecordSpec {
+        interfaces: args.interface.clone(),
+        port: args.port,
+        snap_bytes: u32::try_from(args.snap).unwrap_or(u32::MAX).clamp(64, 262_144),
+        ring_bytes: usize::try_from(args.ring).unwrap_or(usize::MAX).clamp(2 << 20, 4 << 30),
+        duration: args.duration,
+        baseline: args.baseline,
+        application: concat!("roundtrip ", env!("CARGO_PKG_VERSION")).to_owned(),
+    };
+    eprintln!(
+        "capturing port {} on {}{}",
+        args.port,
+        args.interface.join(", "),
+        if args.duration.is_some() { "" } else { "; Ctrl-C ends it" }
+    );
+    let recorded =
+        record(&spec, BufWriter::with_capacity(1 << 20, out), &|| stop.is_raised()).map_err(|error| {
+            if error.is_usage() { Failure::Usage(error.into()) } else { Failure::Work(error.into()) }
+        })?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&recorded).context("writing JSON").map_err(Failure::Work)?;
+        if to_stdout {
+            eprintln!("{text}");
+        } else {
+            println!("{text}");
+        }
+    } else {
+        eprint!("{}", report::analysis_text::recorded(&recorded));
+    }
+    let lost = recorded.interfaces.iter().any(|i| i.drops > 0);
+    Ok(if lost { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
