@@ -1,6 +1,23 @@
-//! Structure in the operations of one stanza.
+//! Structure in the operations of one stanza: modes, patterns in their order and in time, drifts, clocks that
+//! move apart.
+//!
+//! Each search claims something only when chance is out of the question; what one has explained the next does
+//! not claim again.
+
+mod dip;
+mod drift;
+mod every_nth;
+mod mixture;
+mod period;
+mod series;
+mod skew;
 
 use serde::{Deserialize, Serialize};
+
+pub use dip::dip;
+pub use mixture::Mode;
+pub use period::Shape;
+use series::Series;
 
 /// One operation as the search for structure sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,17 +45,301 @@ pub struct Parts {
     pub response_path_us: f32,
 }
 
+/// A segment of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Segment {
+    /// The whole.
+    RoundTrip,
+    /// The client's part.
+    Client,
+    /// The server's part.
+    Server,
+    /// The network's part.
+    Network,
+    /// The way there.
+    RequestPath,
+    /// The way back.
+    ResponsePath,
+}
+
+impl Segment {
+    /// Its name in a sentence.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Segment::RoundTrip => "round trip",
+            Segment::Client => "client",
+            Segment::Server => "server",
+            Segment::Network => "network",
+            Segment::RequestPath => "request path",
+            Segment::ResponsePath => "response path",
+        }
+    }
+
+    fn of(self, point: &Point) -> f64 {
+        let parts = &point.parts;
+        f64::from(match self {
+            Segment::RoundTrip => point.round_trip_us,
+            Segment::Client => parts.client_us,
+            Segment::Server => parts.server_us,
+            Segment::Network => parts.network_us,
+            Segment::RequestPath => parts.request_path_us,
+            Segment::ResponsePath => parts.response_path_us,
+        })
+    }
+}
+
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FindingKind {
+    /// More than one mode.
+    Modes {
+        /// From the fastest to the slowest.
+        modes: Vec<Mode>,
+    },
+    /// Slow operations at even distances.
+    EveryNth {
+        /// Every how many.
+        n: u32,
+        /// How much longer those take, microseconds.
+        longer_us: f64,
+    },
+    /// It comes back in time.
+    PeriodInTime {
+        /// After how long, milliseconds.
+        period_ms: f64,
+        /// What it looks like.
+        shape: Shape,
+        /// From the lowest to the highest, microseconds.
+        height_us: f64,
+    },
+    /// It grows or falls over the whole record.
+    Ramp {
+        /// From the beginning to the end, microseconds.
+        change_us: f64,
+    },
+    /// It jumps and stays.
+    ChangePoint {
+        /// At which operation of the sample, and after how long, milliseconds.
+        operation: u64,
+        /// See `operation`.
+        after_ms: f64,
+        /// Before and behind it, microseconds.
+        levels_us: (f64, f64),
+    },
+    /// The stamps of two clocks that move against one another.
+    ClockSkew {
+        /// How fast, microseconds per second.
+        us_per_second: f64,
+        /// How far they come apart, microseconds.
+        height_us: f64,
+        /// After how long they jump back, milliseconds.
+        period_ms: Option<f64>,
+    },
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Operations that it concerns.
+    /// What it is.
+    #[serde(flatten)]
+    pub kind: FindingKind,
+    /// The segment in which it lives.
+    pub segment: Segment,
+    /// Operations that were looked at.
     pub operations: u64,
     /// In a sentence.
     pub text: String,
 }
 
-/// Searches.
+/// Fewer operations prove nothing.
+const POINTS_MIN: usize = 200;
+
+/// Searches consecutive operations, in the order of their requests, for structure.
 #[must_use]
-pub fn find(_points: &[Point]) -> Vec<Finding> {
-    Vec::new()
+pub fn find(points: &[Point]) -> Vec<Finding> {
+    if points.len() < POINTS_MIN {
+        return Vec::new();
+    }
+    let of = |segment: Segment| Series::of(points, segment);
+    let Some(whole) = of(Segment::RoundTrip) else { return Vec::new() };
+    let mut findings = Vec::new();
+    let mut say = |kind: FindingKind, segment: Segment, text: String| {
+        findings.push(Finding { kind, segment, operations: points.len() as u64, text });
+    };
+
+    // In the order of operations.
+    let candidates = [Segment::RoundTrip, Segment::Client];
+    let nth = candidates.into_iter().find_map(|segment| {
+        let series = of(segment)?;
+        every_nth::find(&series).map(|found| (segment, found))
+    });
+    if let Some((segment, found)) = &nth {
+        let home = home_of(points, *segment, &found.is_slow);
+        let (n, longer_us) = (found.n, found.longer_us);
+        let text = format!(
+            "every {} operation takes {longer_us:.0} us longer, evenly spaced, in the {}",
+            ordinal(n),
+            home.name()
+        );
+        say(FindingKind::EveryNth { n, longer_us }, home, text);
+    }
+    let explained = nth.as_ref().map(|(_, found)| found);
+
+    // Clocks, and what comes back in time.
+    let paths = of(Segment::RequestPath).zip(of(Segment::ResponsePath));
+    let skew = paths.as_ref().and_then(|(request, response)| skew::find(request, response));
+    if let Some(found) = &skew {
+        let again = found.period_ms.map_or(String::new(), |p| format!(", jumping back every {p:.0} ms"));
+        let text = format!(
+            "the request path moves by {:+.0} us per second and the response path by as much the other way, {:.0} us \
+             apart at most{again}: the clocks that stamp (of two hosts, or of two CPUs) move against one another",
+            found.us_per_second, found.height_us
+        );
+        let kind = FindingKind::ClockSkew {
+            us_per_second: found.us_per_second,
+            height_us: found.height_us,
+            period_ms: found.period_ms,
+        };
+        say(kind, Segment::RequestPath, text);
+    }
+    let leaves: &[Segment] = match (&skew, &paths) {
+        (Some(_), _) => &[Segment::Network, Segment::Server, Segment::Client],
+        (None, Some(_)) => &[Segment::RequestPath, Segment::ResponsePath, Segment::Server, Segment::Client],
+        _ => &[Segment::Network, Segment::Server, Segment::Client],
+    };
+    // The parts first; the whole when no part shows it.
+    let mut periods: Vec<(Segment, period::Period)> = leaves
+        .iter()
+        .filter_map(|&segment| Some((segment, period::find(&of(segment)?.without(explained))?)))
+        .collect();
+    if periods.is_empty() && skew.is_none() {
+        periods
+            .extend(period::find(&whole.clone().without(explained)).map(|found| (Segment::RoundTrip, found)));
+    }
+    for (segment, found) in &periods {
+        let period_ms = found.period_ms;
+        let text = format!(
+            "the {} comes and goes every {} ms by {:.0} us: {}",
+            segment.name(),
+            milliseconds(period_ms),
+            found.height_us,
+            found.shape.text(period_ms)
+        );
+        let kind =
+            FindingKind::PeriodInTime { period_ms, shape: found.shape.clone(), height_us: found.height_us };
+        say(kind, *segment, text);
+    }
+    if !periods.is_empty() || skew.is_some() {
+        return findings;
+    }
+
+    // Drifts and jumps.
+    let mut has_moved = false;
+    if let Some(drift) = drift::find(&whole.clone().without(explained)) {
+        has_moved = true;
+        let home = drift_home(points, leaves);
+        match drift {
+            drift::Drift::Ramp { change_us } => {
+                let text = format!("the {} changes by {change_us:+.0} us from beginning to end", home.name());
+                say(FindingKind::Ramp { change_us }, home, text);
+            }
+            drift::Drift::Jumps(jumps) => {
+                for jump in jumps {
+                    let (before, behind) = jump.levels_us;
+                    let after_ms = whole.times_ms[jump.at];
+                    let text = format!(
+                        "from operation {} on, after {} ms, the {} takes {behind:.0} us instead of {before:.0} us",
+                        jump.at,
+                        milliseconds(after_ms),
+                        home.name()
+                    );
+                    let operation = jump.at as u64;
+                    say(
+                        FindingKind::ChangePoint { operation, after_ms, levels_us: jump.levels_us },
+                        home,
+                        text,
+                    );
+                }
+            }
+        }
+    }
+    if has_moved {
+        return findings;
+    }
+
+    // Modes.
+    let modes = candidates.into_iter().find_map(|segment| {
+        let series = of(segment)?;
+        mixture::find(&series).map(|found| (segment, found))
+    });
+    if let Some((segment, found)) = modes {
+        let home = home_of(points, segment, &found.is_slow);
+        let text = format!(
+            "{} modes in the {}: {}; the difference lies in the {}",
+            found.modes.len(),
+            segment.name(),
+            found.modes.iter().map(Mode::text).collect::<Vec<_>>().join(", "),
+            home.name()
+        );
+        say(FindingKind::Modes { modes: found.modes }, home, text);
+    }
+    findings
+}
+
+/// The finest segment that holds most of the difference between slow operations and the others.
+fn home_of(points: &[Point], whole: Segment, is_slow: &[bool]) -> Segment {
+    let difference = |segment: Segment| -> Option<f64> {
+        let series = Series::of(points, segment)?;
+        let mean = |slow: bool| {
+            let values = series.values.iter().zip(is_slow).filter(|(_, s)| **s == slow).map(|(v, _)| *v);
+            let (sum, count) = values.fold((0.0, 0.0), |(sum, count), v| (sum + v, count + 1.0));
+            sum / f64::max(count, 1.0)
+        };
+        Some(mean(true) - mean(false))
+    };
+    if whole != Segment::RoundTrip {
+        return whole;
+    }
+    let all = difference(whole).unwrap_or(0.0);
+    let holds = |segment: &Segment| difference(*segment).is_some_and(|d| d >= 0.7 * all);
+    [Segment::RequestPath, Segment::ResponsePath, Segment::Server, Segment::Network]
+        .into_iter()
+        .find(holds)
+        .unwrap_or(whole)
+}
+
+/// The part whose drift is the whole's.
+fn drift_home(points: &[Point], leaves: &[Segment]) -> Segment {
+    let moves = |segment: &&Segment| {
+        Series::of(points, **segment).is_some_and(|series| drift::find(&series).is_some())
+    };
+    leaves.iter().find(moves).copied().unwrap_or(Segment::RoundTrip)
+}
+
+/// third, 21st.
+fn ordinal(n: u32) -> String {
+    match n {
+        2 => "second".to_owned(),
+        3 => "third".to_owned(),
+        4 => "fourth".to_owned(),
+        5 => "fifth".to_owned(),
+        n => match (n % 10, n % 100) {
+            (1, r) if r != 11 => format!("{n}st"),
+            (2, r) if r != 12 => format!("{n}nd"),
+            (3, r) if r != 13 => format!("{n}rd"),
+            _ => format!("{n}th"),
+        },
+    }
+}
+
+/// Milliseconds with three digits.
+fn milliseconds(ms: f64) -> String {
+    match ms.abs() {
+        v if v >= 100.0 => format!("{ms:.0}"),
+        v if v >= 10.0 => format!("{ms:.1}"),
+        _ => format!("{ms:.2}"),
+    }
 }

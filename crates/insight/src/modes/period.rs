@@ -1,0 +1,227 @@
+//! What comes back in time: square waves, sawteeth.
+
+use serde::{Deserialize, Serialize};
+
+use super::series::{Series, median, spread};
+
+/// What one period looks like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "form", rename_all = "snake_case")]
+pub enum Shape {
+    /// High for a while, then low.
+    Square {
+        /// For how long, milliseconds.
+        high_ms: f64,
+    },
+    /// It climbs and falls back at once, or falls and jumps up.
+    Sawtooth {
+        /// Whether it climbs.
+        rising: bool,
+    },
+    /// Something else.
+    Other,
+}
+
+impl Shape {
+    /// For a sentence.
+    #[must_use]
+    pub fn text(&self, period_ms: f64) -> String {
+        match self {
+            Shape::Square { high_ms } => {
+                format!("{high_ms:.0} ms high, {:.0} ms low", period_ms - high_ms)
+            }
+            Shape::Sawtooth { rising: true } => "it climbs and falls back at once".to_owned(),
+            Shape::Sawtooth { rising: false } => "it falls and jumps up again".to_owned(),
+            Shape::Other => "in waves".to_owned(),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub(super) struct Period {
+    pub(super) period_ms: f64,
+    pub(super) shape: Shape,
+    pub(super) height_us: f64,
+}
+
+/// Bins of time.
+const BINS_MAX: usize = 2048;
+/// Correlation with itself one period later that is no accident.
+const CORRELATION: f64 = 0.4;
+/// Periods that must have passed.
+const CYCLES_MIN: usize = 5;
+/// Correlation of the profiles of even and odd periods.
+const ALIKE: f64 = 0.85;
+/// Bins of one period's profile.
+const PHASES: usize = 24;
+
+/// Looks for a period.
+pub(super) fn find(series: &Series) -> Option<Period> {
+    let lasted = *series.times_ms.last()?;
+    let bins = (series.values.len() / 4).min(BINS_MAX);
+    if lasted <= 0.0 || bins < 48 {
+        return None;
+    }
+    let width = lasted / bins as f64;
+    let binned = bin(series, bins, lasted)?;
+    let lag = repeats_after(&binned)?;
+    let period_ms = refine(series, lag as f64 * width, width);
+    let all = profile(series, period_ms, |_| true)?;
+    // What comes back looks alike every other time.
+    let [even, odd] = [0, 1].map(|rest| profile(series, period_ms, |cycle| cycle % 2 == rest));
+    if alike(&even?, &odd?) < ALIKE {
+        return None;
+    }
+    let profile = all;
+    let (shape, height_us) = shape(&profile, period_ms);
+    // The profile must stand out of the noise of single operations' means.
+    let noise =
+        spread(&residuals(series, period_ms, &profile)) / (series.values.len() as f64 / PHASES as f64).sqrt();
+    (height_us > 8.0 * noise).then_some(Period { period_ms, shape, height_us })
+}
+
+/// The median of each bin of time, less the mean of all; a bin without operations has the median of all: the
+/// operation that kept others away is no measure of its neighbours.
+fn bin(series: &Series, bins: usize, lasted: f64) -> Option<Vec<f64>> {
+    let mut binned = vec![Vec::new(); bins];
+    for (time, value) in series.times_ms.iter().zip(&series.values) {
+        binned[((time / lasted * bins as f64) as usize).min(bins - 1)].push(*value);
+    }
+    let empty = binned.iter().filter(|values| values.is_empty()).count();
+    if empty * 2 > bins {
+        return None;
+    }
+    let usual = median(series.values.clone());
+    let mut medians: Vec<f64> =
+        binned.into_iter().map(|values| if values.is_empty() { usual } else { median(values) }).collect();
+    // The few bins that hold an outlier and little else must not drown the others.
+    let mut sorted = medians.clone();
+    sorted.sort_by(f64::total_cmp);
+    let (low, high) = (sorted[bins / 20], sorted[bins - 1 - bins / 20]);
+    let margin = (high - low) / 2.0;
+    for value in &mut medians {
+        *value = value.clamp(low - margin, high + margin);
+    }
+    let mean = medians.iter().sum::<f64>() / bins as f64;
+    Some(medians.into_iter().map(|m| m - mean).collect())
+}
+
+/// After how many bins the values repeat themselves.
+fn repeats_after(values: &[f64]) -> Option<usize> {
+    let n = values.len();
+    let power: f64 = values.iter().map(|v| v * v).sum::<f64>() / n as f64;
+    if power <= 0.0 {
+        return None;
+    }
+    let correlation = |lag: usize| {
+        let sum: f64 = values[lag..].iter().zip(values).map(|(a, b)| a * b).sum();
+        sum / (n - lag) as f64 / power
+    };
+    let all: Vec<f64> = (0..n / CYCLES_MIN).map(correlation).collect();
+    // What resembles its neighbours only is no period: first it must have become unlike itself.
+    let unlike = all.iter().position(|&c| c < 0.1)?;
+    let highest = all[unlike..].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    // Of independent values it is one over the root of their number.
+    if highest < CORRELATION.max(6.0 / (n as f64).sqrt()) {
+        return None;
+    }
+    let is_peak = |lag: usize| {
+        all[lag] >= 0.75 * highest
+            && all[lag] >= all[lag - 1]
+            && all.get(lag + 1).is_none_or(|next| all[lag] >= *next)
+    };
+    let lag = (unlike.max(1)..all.len()).find(|&lag| is_peak(lag))?;
+    // Once more after the same time, if the record is long enough.
+    let again = all.get(2 * lag).is_none_or(|&c| c > 0.5 * highest);
+    (lag >= 4 && again).then_some(lag)
+}
+
+/// The period near `about` for which the operations' phases tell most of their values.
+fn refine(series: &Series, about: f64, width: f64) -> f64 {
+    let strength = |period: f64| {
+        let mut sums = [(0.0, 0.0); PHASES];
+        for (time, value) in series.times_ms.iter().zip(&series.values) {
+            let sum = &mut sums[phase(*time, period)];
+            *sum = (sum.0 + value, sum.1 + 1.0);
+        }
+        let mean = series.values.iter().sum::<f64>() / series.values.len() as f64;
+        sums.iter().filter(|s| s.1 > 0.0).map(|s| (s.0 / s.1 - mean).powi(2) * s.1).sum::<f64>()
+    };
+    const STEPS: i32 = 60;
+    let best_near = |about: f64| {
+        (-STEPS..=STEPS)
+            .map(|step| about + f64::from(step) / f64::from(STEPS) * 1.5 * width)
+            .filter(|&period| period > 0.0)
+            .map(|period| (strength(period), period))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .unwrap_or((0.0, about))
+    };
+    let (most, period) = best_near(about);
+    // Twice the period explains as much as the period: the shortest is meant.
+    let shorter = [3.0, 2.0].map(|part| best_near(period / part));
+    shorter.into_iter().find(|(s, _)| *s > 0.8 * most).map_or(period, |(_, period)| period)
+}
+
+/// Which phase of its period a time is in.
+fn phase(time: f64, period: f64) -> usize {
+    (((time / period).fract() * PHASES as f64) as usize).min(PHASES - 1)
+}
+
+/// The median of each phase, over the periods that are wanted.
+fn profile(series: &Series, period: f64, wanted: impl Fn(u64) -> bool) -> Option<Vec<f64>> {
+    let mut phases = vec![Vec::new(); PHASES];
+    for (time, value) in series.times_ms.iter().zip(&series.values) {
+        if wanted((time / period) as u64) {
+            phases[phase(*time, period)].push(*value);
+        }
+    }
+    phases.iter().all(|p| p.len() >= 3).then(|| phases.into_iter().map(median).collect())
+}
+
+/// Correlation of two profiles.
+fn alike(a: &[f64], b: &[f64]) -> f64 {
+    let n = a.len() as f64;
+    let mean = |v: &[f64]| v.iter().sum::<f64>() / n;
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let covariance: f64 = a.iter().zip(b).map(|(x, y)| (x - mean_a) * (y - mean_b)).sum();
+    let power = |v: &[f64], m: f64| v.iter().map(|x| (x - m).powi(2)).sum::<f64>();
+    covariance / (power(a, mean_a) * power(b, mean_b)).sqrt().max(1e-12)
+}
+
+/// What the phases leave unexplained.
+fn residuals(series: &Series, period: f64, profile: &[f64]) -> Vec<f64> {
+    series.times_ms.iter().zip(&series.values).map(|(t, v)| v - profile[phase(*t, period)]).collect()
+}
+
+/// What a profile looks like, and its height.
+fn shape(profile: &[f64], period_ms: f64) -> (Shape, f64) {
+    let low = profile.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = profile.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let height = high - low;
+    let near = |level: f64| profile.iter().filter(|&&v| (v - level).abs() < 0.25 * height).count();
+    let n = profile.len();
+    if near(low) + near(high) >= n - 3 {
+        // Levels, not extremes, and the share of the time above their middle.
+        let middle = (low + high) / 2.0;
+        let level =
+            |above: bool| median(profile.iter().copied().filter(|v| (*v > middle) == above).collect());
+        let above: f64 =
+            profile.iter().map(|v| ((v - level(false)) / (level(true) - level(false))).clamp(0.0, 1.0)).sum();
+        let high_ms = above / n as f64 * period_ms;
+        return (Shape::Square { high_ms }, level(true) - level(false));
+    }
+    // One jump of most of the height (over two steps: it may fall inside a phase), and the rest goes the other
+    // way.
+    let step = |i: usize| profile[(i + 1) % n] - profile[i];
+    let jump = |i: usize| profile[(i + 2) % n] - profile[i];
+    let widest = (0..n).max_by(|&a, &b| jump(a).abs().total_cmp(&jump(b).abs())).unwrap_or(0);
+    let falls = jump(widest) < 0.0;
+    let against =
+        (0..n).filter(|&i| i != widest && i != (widest + 1) % n && (step(i) < 0.0) == falls).count();
+    if jump(widest).abs() > 0.6 * height && against <= n / 5 {
+        // The first and last phase lie within the jump.
+        return (Shape::Sawtooth { rising: falls }, height * n as f64 / (n as f64 - 1.0));
+    }
+    (Shape::Other, height)
+}

@@ -1,0 +1,120 @@
+//! One segment of consecutive operations, made fit for statistics: finite, ordered in time, outliers cut.
+
+use super::every_nth::EveryNth;
+use super::{Point, Segment};
+
+/// A segment's values.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// Milliseconds since the first operation, never falling.
+    pub(super) times_ms: Vec<f64>,
+    /// Microseconds; outliers are cut to the fence, so that a few cannot move a mean.
+    pub(super) values: Vec<f64>,
+}
+
+/// Values further from the median than so many quartile distances are cut to there.
+const FENCE: f64 = 6.0;
+
+impl Series {
+    /// The values of a segment; nothing when it was not observed in nearly all operations, or never changes.
+    pub(super) fn of(points: &[Point], segment: Segment) -> Option<Self> {
+        let mut values: Vec<f64> = points.iter().map(|p| segment.of(p)).collect();
+        let good = values.iter().filter(|v| v.is_finite()).count();
+        if good * 20 < values.len() * 19 || good == 0 {
+            return None;
+        }
+        let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize];
+        let (low, median, high) = (at(0.1), at(0.5), at(0.9));
+        let spread = high - low;
+        if spread <= 0.0 || !spread.is_finite() {
+            return None;
+        }
+        let (floor, ceiling) = (low - FENCE * spread, high + FENCE * spread);
+        for value in &mut values {
+            *value = if value.is_finite() { value.clamp(floor, ceiling) } else { median };
+        }
+        let first = points.first()?.time_ns;
+        let mut latest = 0.0_f64;
+        let times_ms = points
+            .iter()
+            .map(|p| {
+                latest = latest.max(p.time_ns.saturating_sub(first) as f64 / 1e6);
+                latest
+            })
+            .collect();
+        Some(Self { times_ms, values })
+    }
+
+    /// The same without what a pattern in the order of operations explains.
+    pub(super) fn without(mut self, explained: Option<&EveryNth>) -> Self {
+        if let Some(found) = explained {
+            let mean = |slow: bool| {
+                let values: Vec<f64> = self
+                    .values
+                    .iter()
+                    .zip(&found.is_slow)
+                    .filter(|(_, s)| **s == slow)
+                    .map(|(v, _)| *v)
+                    .collect();
+                median(values)
+            };
+            let longer = mean(true) - mean(false);
+            for (value, slow) in self.values.iter_mut().zip(&found.is_slow) {
+                if *slow {
+                    *value -= longer;
+                }
+            }
+        }
+        self
+    }
+
+    /// Medians of `count` stretches of equally many operations, with the mean time of each.
+    pub(super) fn stretches(&self, count: usize) -> Vec<(f64, f64)> {
+        let count = count.clamp(1, self.values.len());
+        let edge = |i: usize| i * self.values.len() / count;
+        (0..count)
+            .map(|i| {
+                let range = edge(i)..edge(i + 1).max(edge(i) + 1);
+                let times = &self.times_ms[range.clone()];
+                let time = times.iter().sum::<f64>() / times.len() as f64;
+                (time, median(self.values[range].to_vec()))
+            })
+            .collect()
+    }
+}
+
+/// The median of values; 0 of none.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    let middle = values.len() / 2;
+    *values.select_nth_unstable_by(middle, f64::total_cmp).1
+}
+
+/// Median distance from the median, scaled to a standard deviation of normal noise.
+pub(super) fn spread(values: &[f64]) -> f64 {
+    let middle = median(values.to_vec());
+    1.4826 * median(values.iter().map(|v| (v - middle).abs()).collect())
+}
+
+/// Splits values into two groups where that leaves least variance (Otsu 1979): the border.
+pub(super) fn split(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let total: f64 = sorted.iter().sum();
+    let count = sorted.len() as f64;
+    let (mut below, mut best, mut border) = (0.0, f64::NEG_INFINITY, f64::NAN);
+    for (index, pair) in sorted.windows(2).enumerate() {
+        below += pair[0];
+        let n = (index + 1) as f64;
+        let (low, high) = (below / n, (total - below) / (count - n));
+        let between = n * (count - n) * (high - low).powi(2);
+        if between > best && pair[1] > pair[0] {
+            (best, border) = (between, (pair[0] + pair[1]) / 2.0);
+        }
+    }
+    border
+}
