@@ -164,7 +164,10 @@ impl Tcp {
         half.last.under = Some(under);
         if completed > 0 {
             let (segments, bytes, first) = std::mem::take(&mut half.message);
-            let needed = bytes.div_ceil(u64::from(half.full_segment().max(1)));
+            // No segment is larger than the peer's window.
+            let window = half.conduct.window_max_bytes;
+            let full = if window > 0 { half.full_segment().min(window) } else { half.full_segment() };
+            let needed = bytes.div_ceil(u64::from(full.max(1)));
             half.conduct.messages += completed;
             if segments >= TRAIN_MIN && segments >= TRAIN_FACTOR * needed.max(completed) {
                 if half.conduct.trains == 0 {

@@ -206,7 +206,6 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
         say(kind, Segment::RequestPath, text);
     }
     let leaves: &[Segment] = match (&skew, &paths) {
-        (Some(_), _) => &[Segment::Network, Segment::Server, Segment::Client],
         (None, Some(_)) => &[Segment::RequestPath, Segment::ResponsePath, Segment::Server, Segment::Client],
         _ => &[Segment::Network, Segment::Server, Segment::Client],
     };

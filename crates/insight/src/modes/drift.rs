@@ -25,7 +25,7 @@ const STRETCHES: usize = 100;
 /// beyond 1.95 once in a thousand times (Kolmogorov); queues' values resemble their neighbours.
 const CRITICAL: f64 = 3.2;
 /// A change of less than this share of the level is not worth a word.
-const CHANGE: f64 = 0.08;
+const CHANGE: f64 = 0.12;
 /// Most jumps; with more it is no jump.
 const JUMPS_MAX: usize = 5;
 

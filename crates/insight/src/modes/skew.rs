@@ -22,15 +22,16 @@ const OPERATIONS_MIN: usize = 12;
 /// Looks for opposite slopes.
 pub(super) fn find(request: &Series, response: &Series) -> Option<Skew> {
     let n = request.values.len();
-    let slopes = STRETCHES.into_iter().filter(|&count| n / count >= OPERATIONS_MIN).filter_map(|count| {
-        let (ask, answer) = (slopes(request, count), slopes(response, count));
-        let (s, r) = (median(ask.clone()), median(answer.clone()));
-        let same = |all: &[f64], sign: f64| all.iter().filter(|v| **v * sign > 0.0).count() as f64;
-        let is_opposite = s * r < 0.0 && (s + r).abs() <= 0.3 * s.abs().max(r.abs());
-        let agrees = same(&ask, s) >= AGREE * count as f64 && same(&answer, r) >= AGREE * count as f64;
-        (is_opposite && agrees).then_some((s - r) / 2.0)
-    });
-    let per_ms = slopes.last()?;
+    let mut slopes =
+        STRETCHES.into_iter().rev().filter(|&count| n / count >= OPERATIONS_MIN).filter_map(|count| {
+            let (ask, answer) = (slopes(request, count), slopes(response, count));
+            let (s, r) = (median(ask.clone()), median(answer.clone()));
+            let same = |all: &[f64], sign: f64| all.iter().filter(|v| **v * sign > 0.0).count() as f64;
+            let is_opposite = s * r < 0.0 && (s + r).abs() <= 0.3 * s.abs().max(r.abs());
+            let agrees = same(&ask, s) >= AGREE * count as f64 && same(&answer, r) >= AGREE * count as f64;
+            (is_opposite && agrees).then_some((s - r) / 2.0)
+        });
+    let per_ms = slopes.next()?;
     let again = period::find(request).or_else(|| period::find(response));
     let height_us = match &again {
         Some(found) => found.height_us,

@@ -94,7 +94,7 @@ const CLIENT_SHARE: f64 = 0.75;
 
 fn slow_initiator(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let mut worst: Option<(&TrafficStanza, f64)> = None;
-    for stanza in case.stanzas.iter().filter(|s| s.operations >= HABIT && s.part(Part::Server).is_none()) {
+    for stanza in case.stanzas.iter().filter(|s| s.operations >= HABIT) {
         let (Some(client), Some(round_trip)) = (stanza.part(Part::Client), stanza.part(Part::RoundTrip))
         else {
             continue;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod live;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
