@@ -15,7 +15,8 @@ build) ;;
 run) pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool) ;;
 test)
     pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool setpriv:util-linux iscsi-test-cu:libiscsi-bin
-        iscsi-ls:libiscsi-bin iscsi-perf:libiscsi-bin qemu-img:qemu-utils qemu-io:qemu-utils)
+        iscsi-ls:libiscsi-bin iscsi-perf:libiscsi-bin qemu-img:qemu-utils qemu-io:qemu-utils
+        tshark:tshark dumpcap:wireshark-common tgtd:tgt tgtadm:tgt nft:nftables gzip:gzip)
     ;;
 *) say "'$purpose' is no purpose; use build, run or test" && exit 2 ;;
 esac
@@ -42,6 +43,12 @@ if [ ${#packages[@]} -gt 0 ]; then
     has apt-get || { say "missing: ${packages[*]}; install them with this system's package manager" && exit 1; }
     say "installing ${packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
+    # A package may bring a service; none is to be started on this machine.
+    if [ ! -e /usr/sbin/policy-rc.d ]; then
+        printf '#!/bin/sh\nexit 101\n' | "${root[@]}" tee /usr/sbin/policy-rc.d >/dev/null
+        "${root[@]}" chmod +x /usr/sbin/policy-rc.d
+        trap '"${root[@]}" rm -f /usr/sbin/policy-rc.d' EXIT
+    fi
     "${root[@]}" apt-get update -qq
     "${root[@]}" apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
 fi

@@ -1,1 +1,279 @@
+use ring::{ConnectionFacts, Exchange, Stall, StallKind};
 
+use crate::application::Protocol;
+use crate::link::Link;
+use crate::observer::{Counted, Observer};
+use crate::packet::{At, Segment};
+use crate::record::StreamHole;
+use crate::vantage::{Selection, Vantage};
+
+const MS: u64 = 1_000_000;
+
+/// A connection of which segments are written down one after the other.
+struct Talk {
+    vantage: Vantage,
+    seen: Seen,
+    ns: u64,
+    frame: u64,
+    /// Next sequence number of client and server.
+    next: [u32; 2],
+    ip_id: u16,
+    window: u16,
+}
+
+#[derive(Default)]
+struct Seen {
+    exchanges: Vec<Exchange>,
+    stalls: Vec<Stall>,
+    facts: Vec<ConnectionFacts>,
+    counted: Vec<Counted>,
+}
+
+impl Observer for Seen {
+    fn exchange(&mut self, exchange: &Exchange) {
+        self.exchanges.push(*exchange);
+    }
+    fn hole(&mut self, _: StreamHole) {}
+    fn stall(&mut self, stall: &Stall) {
+        self.stalls.push(*stall);
+    }
+    fn connection(&mut self, facts: &ConnectionFacts) {
+        self.facts.push(*facts);
+    }
+    fn counted(&mut self, counted: &Counted) {
+        self.counted.push(*counted);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Who {
+    Client,
+    Server,
+}
+
+use Who::{Client, Server};
+
+impl Talk {
+    /// A connection after its handshake, with an MSS of 1000 bytes and windows scaled by 2.
+    fn begin() -> Self {
+        let selection = Selection { port: None, protocol: Protocol::Http };
+        let mut talk = Self {
+            vantage: Vantage::new(selection),
+            seen: Seen::default(),
+            ns: 1000 * MS,
+            frame: 0,
+            next: [100, 900],
+            ip_id: 0,
+            window: 30_000,
+        };
+        let options = [2, 4, 0x03, 0xe8, 3, 3, 1, 0];
+        talk.raw(Client, 99, 0, Segment::SYN, &options, b"");
+        talk.raw(Server, 899, 100, Segment::SYN | Segment::ACK, &options, b"");
+        talk.ack(Client);
+        talk
+    }
+
+    fn after(&mut self, ns: u64) -> &mut Self {
+        self.ns += ns;
+        self
+    }
+
+    fn raw(&mut self, who: Who, seq: u32, ack: u32, flags: u8, options: &[u8], payload: &[u8]) {
+        self.ip_id += 1;
+        self.raw_again(who, seq, ack, flags, options, payload);
+    }
+
+    fn raw_again(&mut self, who: Who, seq: u32, ack: u32, flags: u8, options: &[u8], payload: &[u8]) {
+        self.frame += 1;
+        self.ns += 1000;
+        let mut f = vec![0x45, 0];
+        f.extend(((40 + options.len() + payload.len()) as u16).to_be_bytes());
+        f.extend(self.ip_id.to_be_bytes());
+        f.extend([0x40, 0, 64, 6, 0, 0]);
+        let ends = [([10, 0, 0, 1], 5000_u16), ([10, 0, 0, 2], 80_u16)];
+        let (from, to) = match who {
+            Client => (ends[0], ends[1]),
+            Server => (ends[1], ends[0]),
+        };
+        f.extend(from.0);
+        f.extend(to.0);
+        f.extend(from.1.to_be_bytes());
+        f.extend(to.1.to_be_bytes());
+        f.extend(seq.to_be_bytes());
+        f.extend(ack.to_be_bytes());
+        f.extend([((5 + options.len() / 4) as u8) << 4, flags]);
+        f.extend(self.window.to_be_bytes());
+        f.extend([0; 4]);
+        f.extend(options);
+        f.extend(payload);
+        let at = At { ns: self.ns, frame: self.frame };
+        self.vantage.frame(Link::Raw, at, &f, f.len() as u32, &mut self.seen);
+    }
+
+    /// New data that follows on what was sent.
+    fn send(&mut self, who: Who, payload: &[u8]) -> &mut Self {
+        let seq = self.next[who as usize];
+        self.next[who as usize] = seq.wrapping_add(payload.len() as u32);
+        self.raw(who, seq, self.next[1 - who as usize], Segment::ACK, &[], payload);
+        self
+    }
+
+    /// Acknowledges everything.
+    fn ack(&mut self, who: Who) -> &mut Self {
+        let (seq, ack) = (self.next[who as usize], self.next[1 - who as usize]);
+        self.raw(who, seq, ack, Segment::ACK, &[], b"");
+        self
+    }
+
+    /// Data that was sent before: its last bytes.
+    fn again(&mut self, who: Who, payload: &[u8]) -> &mut Self {
+        let seq = self.next[who as usize].wrapping_sub(payload.len() as u32);
+        self.raw(who, seq, self.next[1 - who as usize], Segment::ACK, &[], payload);
+        self
+    }
+
+    fn kinds(&self) -> Vec<StallKind> {
+        self.seen.stalls.iter().map(|s| s.kind).collect()
+    }
+
+    fn end(mut self) -> Seen {
+        let vantage = std::mem::replace(&mut self.vantage, Vantage::new(Selection::default()));
+        vantage.finish(&mut self.seen);
+        self.seen
+    }
+}
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+fn post(length: usize) -> Vec<u8> {
+    let mut message = format!("POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+    message.resize(message.len() + length, b'x');
+    message
+}
+
+#[test]
+fn header_and_body_apart_are_told_from_a_slow_client() {
+    let mut talk = Talk::begin();
+    let message = post(50);
+    let (head, body) = message.split_at(message.len() - 50);
+    // The body follows the late ACK at once.
+    talk.send(Client, head).after(40 * MS).ack(Server).after(20_000).send(Client, body).send(Server, OK);
+    assert_eq!(talk.kinds(), [StallKind::NagleHeaderThenBody]);
+    assert_eq!(talk.seen.stalls[0].frames, [4, 5, 6]);
+    assert!(talk.seen.exchanges[0].stalls.contains(StallKind::NagleHeaderThenBody));
+    // The body comes when the client likes.
+    talk.send(Client, head).after(40 * MS).ack(Server).after(30 * MS).send(Client, body).send(Server, OK);
+    // The ACK was not late.
+    talk.send(Client, head).after(MS).ack(Server).after(20_000).send(Client, body).send(Server, OK);
+    assert_eq!(talk.kinds().len(), 1);
+    assert_eq!(talk.end().exchanges.len(), 3);
+}
+
+#[test]
+fn full_segments_that_wait_for_a_late_ack_are_no_matter_of_nagle() {
+    let mut talk = Talk::begin();
+    let message = post(3000);
+    talk.send(Client, &message[..1000])
+        .after(40 * MS)
+        .ack(Server)
+        .after(20_000)
+        .send(Client, &message[1000..]);
+    assert_eq!(talk.kinds(), [StallKind::DelayedAck]);
+}
+
+#[test]
+fn a_window_that_is_full_is_the_receiver_s() {
+    let mut talk = Talk::begin();
+    let message = post(3000);
+    talk.window = 500;
+    talk.ack(Server).send(Client, &message[..1000]);
+    talk.window = 0;
+    talk.ack(Server).after(60 * MS);
+    talk.window = 500;
+    talk.ack(Server).after(20_000).send(Client, &message[1000..2000]);
+    assert_eq!(talk.kinds(), [StallKind::WindowFull]);
+    let facts = talk.end().facts[0];
+    assert_eq!((facts.client_conduct.window_waits, facts.client_conduct.mss_bytes), (1, 1000));
+}
+
+#[test]
+fn a_timer_sends_what_was_corked() {
+    let mut talk = Talk::begin();
+    let message = post(50);
+    let (head, body) = message.split_at(message.len() - 50);
+    talk.send(Client, head).after(40 * MS).ack(Server).after(168 * MS).send(Client, body);
+    // An answer as a whole.
+    talk.after(208 * MS).send(Server, OK);
+    assert_eq!(talk.kinds(), [StallKind::CorkWithinMessage, StallKind::CorkedAnswer]);
+    // A slow answer is none.
+    talk.send(Client, &message).after(300 * MS).send(Server, OK);
+    assert_eq!(talk.kinds().len(), 2);
+}
+
+#[test]
+fn repetitions_are_told_from_copies_overtaking_and_keep_alives() {
+    let mut talk = Talk::begin();
+    talk.send(Client, &post(10)).send(Server, OK).ack(Client);
+    // A copy of the same packet, as a capture on two interfaces has it.
+    talk.send(Client, &post(10));
+    let message = post(10);
+    let again = talk.next[0] - message.len() as u32;
+    talk.raw_again(Client, again, talk.next[1], Segment::ACK, &[], &message);
+    talk.send(Server, OK);
+    // A keep-alive: one byte that was acknowledged long ago.
+    let [client, server] = talk.next;
+    talk.ack(Client).after(7000 * MS).raw(Client, client - 1, server, Segment::ACK, &[], b"x");
+    // Overtaking: the second half comes first.
+    let message = post(100);
+    let (first, second) = message.split_at(60);
+    let from = talk.next[0];
+    talk.raw(Client, from + 60, talk.next[1], Segment::ACK, &[], second);
+    talk.raw(Client, from, talk.next[1], Segment::ACK, &[], first);
+    talk.next[0] += message.len() as u32;
+    talk.send(Server, OK);
+    assert!(talk.seen.stalls.is_empty(), "{:?}", talk.seen.stalls);
+    // Lost at last: repeated after a time-out.
+    let message = post(10);
+    talk.send(Client, &message).after(250 * MS).again(Client, &message).ack(Server).send(Server, OK);
+    assert_eq!(talk.kinds(), [StallKind::Timeout]);
+    let seen = talk.end();
+    let facts = seen.facts[0];
+    assert_eq!((facts.duplicates, facts.client_conduct.retransmitted), (1, 1));
+    assert_eq!(seen.exchanges.len(), 4);
+}
+
+#[test]
+fn a_large_segment_that_never_arrives_is_a_black_hole_and_a_lost_one_is_not() {
+    let mut talk = Talk::begin();
+    talk.send(Client, &post(10)).ack(Server).send(Server, OK).ack(Client);
+    let message = post(5000);
+    talk.send(Client, &message[..1000]);
+    for wait in [200, 400, 800, 1600] {
+        talk.after(wait * MS).again(Client, &message[..1000]);
+    }
+    let seen = talk.end();
+    assert_eq!(seen.stalls.iter().map(|s| s.kind).collect::<Vec<_>>(), [StallKind::BlackHole]);
+    assert!((2990 * MS..3010 * MS).contains(&seen.stalls[0].wait_ns), "{:?}", seen.stalls);
+    // As often, and it arrived at last: an outage.
+    let mut talk = Talk::begin();
+    talk.send(Client, &post(10)).ack(Server).send(Server, OK).ack(Client);
+    talk.send(Client, &message[..1000]);
+    for wait in [200, 400, 800] {
+        talk.after(wait * MS).again(Client, &message[..1000]);
+    }
+    talk.ack(Server);
+    assert_eq!(talk.kinds(), [StallKind::Timeout]);
+}
+
+#[test]
+fn ports_that_are_used_again_are_two_connections() {
+    let mut talk = Talk::begin();
+    talk.send(Client, &post(10)).send(Server, OK);
+    talk.next = [5_000_000, 7_000_000];
+    talk.raw(Client, 4_999_999, 0, Segment::SYN, &[], b"");
+    talk.raw(Server, 6_999_999, 5_000_000, Segment::SYN | Segment::ACK, &[], b"");
+    talk.ack(Client).send(Client, &post(10)).send(Server, OK);
+    let seen = talk.end();
+    assert_eq!((seen.exchanges.len(), seen.facts.len()), (2, 2));
+    assert_eq!(seen.exchanges.iter().map(|e| e.connection).collect::<Vec<_>>(), [0, 1]);
+}

@@ -15,7 +15,11 @@ pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
         slow_initiator(case, verdicts);
     }
     link(case, verdicts);
-    cpu(case, verdicts);
+    if case.cpu_busy.is_some() {
+        cpu(case, verdicts);
+    } else if !verdicts.iter().any(|v| v.kind == VerdictKind::LinkFull) {
+        saturation(case, verdicts);
+    }
 }
 
 /// Time of all exchanges of a stanza, microseconds.
@@ -204,4 +208,61 @@ fn cpu(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let text = format!("the {who}'s CPU is busy {:.0} % of the time", busy * 100.0);
     let operations = case.evidence.operations;
     verdicts.push(case.verdict(VerdictKind::CpuBound, operations, 0.0, Frames::default(), text, None));
+}
+
+/// A ring this much deeper that is not this much faster has something in it that is busy all the time.
+const DEEPER: f64 = 4.0;
+const FASTER: f64 = 1.25;
+
+/// Without a look at the CPUs: the same operation at two queue depths, and no more of them at the larger.
+fn saturation(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+    let is_ring = |s: &&TrafficStanza| s.queue_depth_error.is_some() && s.closes == Some(true);
+    let rings: Vec<&TrafficStanza> = case.stanzas.iter().filter(is_ring).collect();
+    let mut worst: Option<(&TrafficStanza, &TrafficStanza)> = None;
+    for deep in &rings {
+        let alike = |s: &&&TrafficStanza| {
+            s.operation == deep.operation
+                && s.block_size_bytes.round() == deep.block_size_bytes.round()
+                && deep.queue_depth.1 >= DEEPER * s.queue_depth.1
+                && deep.iops < FASTER * s.iops
+        };
+        let shallow = rings.iter().filter(alike).min_by(|a, b| a.queue_depth.1.total_cmp(&b.queue_depth.1));
+        if let Some(shallow) = shallow
+            && worst.is_none_or(|(_, w)| deep.operations > w.operations)
+        {
+            worst = Some((shallow, deep));
+        }
+    }
+    let Some((shallow, deep)) = worst else { return };
+    // Whose time grew with the depth: there the operations queue.
+    let grew = |part: Part| deep.mean_us(part).zip(shallow.mean_us(part)).map_or(0.0, |(d, s)| d - s);
+    let server = if deep.part(Part::Server).is_some() { grew(Part::Server) } else { grew(Part::RoundTrip) };
+    let who = if server >= grew(Part::Client) { "the server" } else { "the client" };
+    let text = format!(
+        "{}s of {} bytes: {} per second with {} in flight, {} with {}: {who} is busy all the time, {} for each",
+        deep.operation,
+        deep.block_size_bytes.round(),
+        deep.iops.round(),
+        deep.queue_depth.1.round(),
+        shallow.iops.round(),
+        shallow.queue_depth.1.round(),
+        duration(1e6 / deep.iops)
+    );
+    let gain = Gain {
+        throughput_factor: 1.0,
+        operation_us: None,
+        text: format!(
+            "none from more depth: a queue depth of {} gives the same rate with a {} times shorter wait",
+            shallow.queue_depth.1.round(),
+            significant(deep.queue_depth.1 / shallow.queue_depth.1)
+        ),
+    };
+    verdicts.push(case.verdict(
+        VerdictKind::CpuBound,
+        deep.operations,
+        0.0,
+        Frames::default(),
+        text,
+        Some(gain),
+    ));
 }

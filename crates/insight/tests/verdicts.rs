@@ -1,0 +1,232 @@
+//! Verdicts from evidence that no single machine produces on demand: cables, links, CPUs; and from evidence that
+//! is not enough.
+
+use insight::traffic::Traffic;
+use insight::verdict::{CaptureLoss, Case, Evidence, Link, Verdict, VerdictKind, judge};
+use ring::{
+    Conduct, ConnectionFacts, Exchange, Observed, OpKind, Passage, Side, Stall, StallKind, Stamp, Verb,
+};
+
+fn facts(client: Conduct, server: Conduct) -> ConnectionFacts {
+    ConnectionFacts {
+        connection: 0,
+        client: "10.0.0.1:5000".parse().unwrap(),
+        server: "10.0.0.2:3260".parse().unwrap(),
+        protocol: "iscsi",
+        packets: 1000,
+        bytes: 1_000_000,
+        began_ns: 1_000_000_000,
+        ended_ns: 11_000_000_000,
+        handshake_ns: Some((200_000, 10_000)),
+        ttl: (64, 64),
+        exchanges: 1000,
+        in_flight_ns: 0,
+        client_conduct: client,
+        server_conduct: server,
+        duplicates: 0,
+        both_directions: true,
+    }
+}
+
+fn stall(kind: StallKind, sender: Side, wait_ms: u64, index: u64) -> Stall {
+    Stall {
+        connection: 0,
+        kind,
+        sender,
+        wait_ns: wait_ms * 1_000_000,
+        time_ns: 1_000_000_000 + index * 300_000_000,
+        frames: [3 * index + 1, 3 * index + 2, 3 * index + 3],
+        segment_bytes: 500,
+    }
+}
+
+/// A closed ring of reads: so deep, each with this round trip and this time of the client.
+fn ring_of(
+    connection: u32,
+    depth: u32,
+    count: u64,
+    round_trip_us: u64,
+    client_us: u64,
+    bytes: u32,
+) -> Vec<Observed> {
+    let cycle = (round_trip_us + client_us) * 1000;
+    (0..count)
+        .map(|i| {
+            let start = 1_000_000_000
+                + (i / u64::from(depth)) * cycle
+                + i % u64::from(depth) * cycle / u64::from(depth);
+            let at = |ns: u64, frame| Passage {
+                began: Stamp::at(ns),
+                ended: Stamp::at(ns),
+                first_frame: frame,
+                last_frame: frame,
+            };
+            let client = Exchange {
+                connection,
+                verb: Verb::Scsi(0x28),
+                kind: OpKind::Read,
+                ring_depth: depth,
+                queue_depth: depth,
+                data_bytes: bytes,
+                request_bytes: 48,
+                response_bytes: 48 + bytes,
+                request: at(start, 2 * i + 1),
+                response: at(start + round_trip_us * 1000, 2 * i + 2),
+                thought_ns: Some(client_us * 1000),
+                ..Exchange::default()
+            };
+            Observed { connection, client: Some(client), server: None, shared_clock: false }
+        })
+        .collect()
+}
+
+struct World {
+    evidence: Evidence,
+    traffic: Traffic,
+    link: Option<Link>,
+    cpu_busy: Option<(f64, f64)>,
+    loss: CaptureLoss,
+}
+
+impl World {
+    fn of(observed: &[Observed]) -> Self {
+        let (mut evidence, mut traffic) = (Evidence::default(), Traffic::default());
+        for o in observed {
+            evidence.observed(o);
+            traffic.add(o);
+        }
+        Self { evidence, traffic, link: None, cpu_busy: None, loss: CaptureLoss::default() }
+    }
+
+    fn judge(&self) -> Vec<Verdict> {
+        let wire_us = |request: f64, response: f64| (request + response) * 0.008;
+        let stanzas = self.traffic.stanzas(self.link.is_some().then_some(&wire_us));
+        let case = Case {
+            evidence: &self.evidence,
+            stanzas: &stanzas,
+            link: self.link,
+            cpu_busy: self.cpu_busy,
+            loss: self.loss,
+            inputs: &[0],
+        };
+        judge(&case).verdicts
+    }
+
+    #[track_caller]
+    fn only(&self, kind: VerdictKind) -> Verdict {
+        let verdicts = self.judge();
+        assert_eq!(verdicts.iter().map(|v| v.kind).collect::<Vec<_>>(), [kind], "{verdicts:#?}");
+        assert!(!verdicts[0].remedy.is_empty());
+        verdicts[0].clone()
+    }
+}
+
+#[test]
+fn losses_that_come_only_against_traffic_are_a_duplex_mismatch_and_others_are_not() {
+    let conduct = |against| Conduct {
+        segments: 10_000,
+        against_traffic: 3000,
+        retransmitted: 300,
+        retransmitted_against_traffic: against,
+        ..Conduct::default()
+    };
+    let mut world = World::of(&ring_of(0, 1, 1000, 300, 20, 4096));
+    for i in 0..300 {
+        world.evidence.stall(0, &stall(StallKind::FastRetransmit, Side::Client, 3, i));
+    }
+    world.evidence.connection(0, &facts(conduct(295), Conduct::default()));
+    let verdict = world.only(VerdictKind::DuplexMismatch);
+    assert!(verdict.text.contains("half duplex"), "{}", verdict.text);
+    let mut world = World::of(&ring_of(0, 1, 1000, 300, 20, 4096));
+    for i in 0..300 {
+        world.evidence.stall(0, &stall(StallKind::FastRetransmit, Side::Client, 3, i));
+    }
+    world.evidence.connection(0, &facts(conduct(90), Conduct::default()));
+    world.only(VerdictKind::Retransmission);
+}
+
+#[test]
+fn a_few_losses_in_a_million_are_nothing() {
+    let mut world = World::of(&ring_of(0, 1, 1000, 300, 20, 4096));
+    world.evidence.stall(0, &stall(StallKind::FastRetransmit, Side::Server, 3, 1));
+    let conduct = Conduct { segments: 1_000_000, retransmitted: 2, ..Conduct::default() };
+    world.evidence.connection(0, &facts(Conduct::default(), conduct));
+    assert_eq!(world.judge(), []);
+}
+
+#[test]
+fn a_link_is_full_or_could_take_more() {
+    let gigabit = Some(Link { bits_per_second: 1e9, efficiency: 0.95 });
+    // 64 KiB every 560 us: 117 MB/s.
+    let mut world = World::of(&ring_of(0, 4, 4000, 2200, 40, 65_536));
+    world.link = gigabit;
+    world.only(VerdictKind::LinkFull);
+    // The same link at queue depth 1 with a long way: 64 KiB in 2 ms.
+    let mut world = World::of(&ring_of(0, 1, 1000, 1990, 10, 65_536));
+    world.link = gigabit;
+    let verdict = world.judge().into_iter().find(|v| v.kind == VerdictKind::QueueDepthLow).unwrap();
+    assert!(verdict.text.contains("4 would fill it"), "{}", verdict.text);
+    assert!((3.0..4.0).contains(&verdict.gain.unwrap().throughput_factor));
+    // Nothing is said of a link whose rate is not known.
+    world.link = None;
+    assert!(world.judge().iter().all(|v| v.kind != VerdictKind::QueueDepthLow));
+}
+
+#[test]
+fn a_ring_that_more_depth_does_not_make_faster_is_saturated() {
+    let mut observed = ring_of(0, 1, 1000, 90, 10, 512);
+    observed.extend(ring_of(1, 16, 4000, 150, 10, 512));
+    observed.extend(ring_of(2, 128, 8000, 1270, 10, 512));
+    let world = World::of(&observed);
+    let verdict = world.only(VerdictKind::CpuBound);
+    assert!(verdict.text.contains("the server is busy"), "{}", verdict.text);
+    assert!(verdict.gain.unwrap().text.contains("queue depth of 16"));
+    let mut busy = World::of(&ring_of(0, 1, 1000, 90, 10, 512));
+    busy.cpu_busy = Some((0.4, 0.97));
+    assert!(busy.only(VerdictKind::CpuBound).text.contains("server's CPU is busy 97 %"));
+    busy.cpu_busy = Some((0.4, 0.7));
+    assert_eq!(busy.judge(), []);
+}
+
+#[test]
+fn what_could_be_chance_is_no_verdict() {
+    // Two holds between messages, and many pauses without one.
+    let mut world = World::of(&ring_of(0, 1, 1000, 300, 20, 4096));
+    for i in 0..5 {
+        world.evidence.stall(0, &stall(StallKind::NagleBetweenMessages, Side::Client, 44, i));
+    }
+    let conduct = Conduct { segments: 1000, pauses: 100, ..Conduct::default() };
+    world.evidence.connection(0, &facts(conduct, Conduct::default()));
+    // Answers between 198 and 225 ms that are as scattered as a disk's.
+    for i in 0..20 {
+        world.evidence.stall(0, &stall(StallKind::CorkedAnswer, Side::Server, 199 + i, i));
+    }
+    assert_eq!(world.judge(), []);
+}
+
+#[test]
+fn a_verdict_names_its_cost_frames_and_gain() {
+    let mut world = World::of(&ring_of(0, 1, 200, 300, 20, 4096));
+    for i in 0..150 {
+        world.evidence.stall(0, &stall(StallKind::NagleWithinMessage, Side::Client, 40, i));
+    }
+    world
+        .evidence
+        .connection(0, &ConnectionFacts { exchanges: 200, ..facts(Conduct::default(), Conduct::default()) });
+    let verdict = world.only(VerdictKind::NagleDelayedAck);
+    assert!((verdict.cost_us - 6e6).abs() < 1.0);
+    assert_eq!(verdict.frames.numbers[..4], [1, 2, 3, 4]);
+    // Ten seconds, six of them lost.
+    let gain = verdict.gain.unwrap();
+    assert!((gain.throughput_factor - 2.5).abs() < 0.01, "{gain:?}");
+    let (now, then) = gain.operation_us.unwrap();
+    assert!((now - 50_000.0).abs() < 1.0 && (then - 20_000.0).abs() < 1.0);
+}
+
+#[test]
+fn a_capture_that_lost_packets_says_so() {
+    let mut world = World::of(&ring_of(0, 1, 200, 300, 20, 4096));
+    world.loss = CaptureLoss { holes: 3, hole_bytes: 5000, operations: 2, drops: 7 };
+    let verdict = world.only(VerdictKind::CaptureLoss);
+    assert_eq!(verdict.operations, 2);
+}

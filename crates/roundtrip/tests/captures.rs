@@ -1,0 +1,463 @@
+//! What goes in and comes out of an analysis: agreement with tshark, both sides of a wire, annotated files, tgt as
+//! a foreign target, and input that is no good.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::live::{analyze, captured, kinds, may_capture};
+use common::{IQN, Target, bench, roundtrip, succeed, tool, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use wire::{Cable, CableConfig};
+
+/// dumpcap on loopback: each packet once, as users' captures have it.
+struct Dumpcap(Child);
+
+impl Dumpcap {
+    fn start(port: u16, snap: u32, file: &Path) -> Self {
+        let (filter, snap) = (format!("tcp port {port}"), snap.to_string());
+        let child = Command::new("dumpcap")
+            .args(["-q", "-i", "lo", "-B", "64", "-f", &filter, "-s", &snap, "-w", file.to_str().unwrap()])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("dumpcap; `make setup` installs it with tshark");
+        let began = Instant::now();
+        while !file.exists() && began.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        Self(child)
+    }
+
+    fn stop(mut self) {
+        std::thread::sleep(Duration::from_millis(300));
+        kill(Pid::from_raw(self.0.id() as i32), Signal::SIGINT).unwrap();
+        wait(&mut self.0, Duration::from_secs(10));
+    }
+}
+
+fn port_of(target: &Target) -> u16 {
+    target.address.rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// Response time of each operation, by the frame of its response and its tag, as tshark sees them.
+fn tshark_times(file: &Path, port: u16) -> HashMap<(u64, u32), f64> {
+    let decode = format!("tcp.port=={port},iscsi");
+    let fields = ["-T", "fields", "-e", "frame.number", "-e", "iscsi.initiatortasktag", "-e", "iscsi.time"];
+    let output = Command::new("tshark")
+        .args(["-r", file.to_str().unwrap(), "-d", &decode, "-Y", "iscsi.time"])
+        .args(fields)
+        .output()
+        .expect("tshark; `make setup` installs it");
+    assert!(output.status.success());
+    let mut times = HashMap::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let [frame, tags, all] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        assert_eq!(tags.split(',').count(), all.split(',').count(), "{line}");
+        for (tag, time) in tags.split(',').zip(all.split(',')) {
+            let tag = u32::from_str_radix(tag.trim_start_matches("0x"), 16).unwrap();
+            times.insert((frame.parse().unwrap(), tag), time.parse().unwrap());
+        }
+    }
+    times
+}
+
+/// Ours, from the operations' records.
+fn our_times(file: &Path, folder: &Path) -> HashMap<(u64, u32), f64> {
+    let ops = folder.join("ops.csv");
+    analyze(&[file.to_str().unwrap(), "--no-modes", "--ops", ops.to_str().unwrap()]);
+    let text = std::fs::read_to_string(ops).unwrap();
+    let mut lines = text.lines();
+    let heading: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let column = |name: &str| heading.iter().position(|h| *h == name).unwrap();
+    let columns = ["response_frame", "tag", "c1_ns", "c2_ns", "s1_ns", "s2_ns"].map(column);
+    lines
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let [frame, tag, c1, c2, s1, s2] = columns.map(|c| fields[c].parse::<u64>().unwrap());
+            // On loopback the handshake may say either side.
+            ((frame, tag as u32), ((c2 + s2) - (c1 + s1)) as f64 / 1e9)
+        })
+        .collect()
+}
+
+/// Every operation that tshark finds, with its response time to the microsecond, whole packets or the first 128
+/// bytes of each.
+#[test]
+fn every_operation_agrees_with_tshark() {
+    let Some(_alone) = may_capture() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::start(&["--lun", "0=ram:64M"]);
+    for snap in [0, 128] {
+        let file = folder.path().join(format!("snap{snap}.pcapng"));
+        let capture = Dumpcap::start(port_of(&target), snap, &file);
+        let limits = ["--runtime", "60ms", "--ramp", "10ms"];
+        let arguments = ["--rw", "randread", "--bs", "512,4k", "--iodepth", "1,16,128"];
+        bench(&target.url(0), &[&arguments[..], &limits].concat());
+        capture.stop();
+        let theirs = tshark_times(&file, port_of(&target));
+        let ours = our_times(&file, folder.path());
+        assert!(theirs.len() > 3000, "{}", theirs.len());
+        for (key, time) in &theirs {
+            let our = ours.get(key).unwrap_or_else(|| panic!("frame {} tag {} is missed", key.0, key.1));
+            assert!((our - time).abs() < 1e-6, "frame {}: {our} and {time}", key.0);
+        }
+        if snap == 0 {
+            assert_eq!(ours.len(), theirs.len(), "tshark finds the same operations in whole packets");
+        }
+    }
+}
+
+fn seconds(value: &Value) -> f64 {
+    value.as_f64().unwrap()
+}
+
+/// The part of a stanza, its mean in microseconds.
+fn part(stanza: &Value, name: &str) -> Option<f64> {
+    let parts = stanza["parts"].as_array().unwrap();
+    parts.iter().find(|p| p["part"] == name).map(|p| seconds(&p["mean_us"]))
+}
+
+/// A wire captured at both ends, in two files: joined by sequence numbers, whatever the clocks say.
+#[test]
+fn both_sides_of_a_wire_are_joined_without_their_clocks() {
+    let Some(_alone) = may_capture() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let config = CableConfig { bits_per_second: None, mtu_bytes: 9000, client_cpu: None, server_cpu: None };
+    let cable = Cable::up(&config).unwrap();
+    let (client_file, server_file) = (folder.path().join("c.pcapng"), folder.path().join("s.pcapng"));
+    let url = std::sync::Mutex::new(None);
+    // The target runs inside the server's namespace, in a process of its own.
+    let portal = format!("{}:3260", cable.server.address);
+    let mut target = cable
+        .server
+        .namespace
+        .run(|| {
+            let child = roundtrip()
+                .args(["target", "--portal", &portal, "--iqn", IQN, "--lun", "0=zero:1G"])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            Ok(child)
+        })
+        .unwrap();
+    let mut ready = [0; 5];
+    std::io::Read::read_exact(target.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    *url.lock().unwrap() = Some(format!("iscsi://{portal}/{IQN}/0"));
+    let (client, server) = (cable.client.clone(), cable.server.clone());
+    captured(
+        client.interface,
+        3260,
+        &client_file,
+        || client.namespace.enter(),
+        || {
+            captured(
+                server.interface,
+                3260,
+                &server_file,
+                || server.namespace.enter(),
+                || {
+                    let url = url.lock().unwrap().clone().unwrap();
+                    cable
+                        .client
+                        .namespace
+                        .run(|| {
+                            bench(
+                                &url,
+                                &["--bs", "4k", "--iodepth", "1,8", "--runtime", "100ms", "--ramp", "10ms"],
+                            );
+                            Ok(())
+                        })
+                        .unwrap();
+                },
+            );
+        },
+    );
+    target.kill().unwrap();
+    target.wait().unwrap();
+    let (c, s) = (client_file.to_str().unwrap(), server_file.to_str().unwrap());
+    for arguments in [&["--client", c, "--server", s][..], &["--server", s, "--client", c], &[s, c]] {
+        let result = analyze(arguments);
+        let operations = result["operations"].as_u64().unwrap();
+        assert!(operations > 1000);
+        assert_eq!(result["operations_both_sides"].as_u64(), Some(operations), "{arguments:?}");
+        assert_eq!(result["operations_one_side"], 0);
+        // One clock stamped both: the offset must be found to be none.
+        let clocks = &result["clocks"];
+        assert!(seconds(&clocks["offset_us"]).abs() <= seconds(&clocks["uncertainty_us"]) + 5.0, "{clocks}");
+        for stanza in
+            result["stanzas"].as_array().unwrap().iter().filter(|s| s["operations"].as_u64() > Some(300))
+        {
+            let [whole, server, network] =
+                ["round_trip", "server", "network"].map(|name| part(stanza, name).unwrap());
+            assert!((whole - server - network).abs() < 0.01 && network > 0.0, "{stanza}");
+            assert!(part(stanza, "request_path").is_none(), "the clocks of two files are not subtracted");
+            assert_eq!(stanza["closes"], true, "{stanza}");
+        }
+    }
+    // One side alone gives the same operations.
+    let alone = analyze(&[c]);
+    assert_eq!(alone["operations_both_sides"], 0);
+    assert!(part(&alone["stanzas"][0], "server").is_none());
+}
+
+/// Both taps of loopback in one file share a clock: both paths are to be had.
+#[test]
+fn both_taps_of_one_host_give_both_paths() {
+    let Some(_alone) = may_capture() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lo.pcapng");
+    let target = Target::start(&["--lun", "0=zero:1G"]);
+    captured(
+        "lo",
+        port_of(&target),
+        &file,
+        || Ok(()),
+        || {
+            bench(&target.url(0), &["--bs", "512", "--iodepth", "4", "--runtime", "100ms", "--ramp", "10ms"]);
+        },
+    );
+    let result = analyze(&[file.to_str().unwrap()]);
+    assert_eq!(result["operations_both_sides"], result["operations"]);
+    let stanza = &result["stanzas"][0];
+    let names = ["round_trip", "request_path", "server", "response_path"];
+    let [whole, request, server, response] = names.map(|name| part(stanza, name).unwrap());
+    assert!((whole - request - server - response).abs() < 0.01, "{stanza}");
+    assert!(request >= 0.0 && response >= 0.0);
+    assert_eq!(stanza["closes"], true, "{stanza}");
+    assert_eq!(stanza["queue_depth"][2], 4);
+}
+
+/// Wireshark shows each verdict on the frames that prove it, and each capture point as an interface.
+#[test]
+fn the_annotated_capture_shows_verdicts_in_wireshark() {
+    let Some(_alone) = may_capture() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (file, annotated) = (folder.path().join("a.pcapng"), folder.path().join("b.pcapng"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 64];
+        while std::io::Read::read(&mut stream, &mut request).unwrap_or(0) > 0 {
+            for piece in ["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "ok"] {
+                stream.write_all(piece.as_bytes()).unwrap();
+            }
+        }
+    });
+    captured(
+        "lo",
+        port,
+        &file,
+        || Ok(()),
+        || {
+            let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            for _ in 0..8 {
+                client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+                std::io::Read::read_exact(&mut client, &mut [0; 40]).unwrap();
+            }
+        },
+    );
+    let (file, annotated) = (file.to_str().unwrap(), annotated.to_str().unwrap());
+    let result = analyze(&[file, "--annotate", annotated]);
+    assert_eq!(kinds(&result), ["header_body_apart"]);
+    let shown = succeed(
+        "tshark",
+        &[
+            "-r",
+            annotated,
+            "-Y",
+            "frame.comment contains \"header and body\"",
+            "-T",
+            "fields",
+            "-e",
+            "frame.number",
+        ],
+    );
+    let shown: Vec<u64> = shown.lines().filter_map(|l| l.trim().parse().ok()).collect();
+    let named: Vec<u64> = result["verdicts"][0]["frames"]["numbers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n.as_u64().unwrap())
+        .collect();
+    assert_eq!(shown, named);
+    let all = succeed("tshark", &["-r", annotated, "-T", "fields", "-e", "frame.interface_name"]);
+    assert!(all.contains("lo at the client") && all.contains("lo at the server"), "{all}");
+    // What was written anew says the same.
+    assert_eq!(kinds(&analyze(&[annotated])), ["header_body_apart"]);
+}
+
+/// tgt on a port of its own; ended when dropped.
+struct Tgt(Child);
+
+impl Tgt {
+    fn start(port: u16, image: &Path) -> Self {
+        let control = (port % 100 + 7000).to_string();
+        let child = Command::new("tgtd")
+            .args(["-f", "-C", &control, "--iscsi", &format!("portal=127.0.0.1:{port}")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("tgtd; `make setup` installs it");
+        let tgt = Self(child);
+        let began = Instant::now();
+        let admin = |arguments: &[&str]| {
+            let all = [&["-C", &control, "--lld", "iscsi"], arguments].concat();
+            tool("tgtadm", &all).status.success()
+        };
+        while !admin(&["--mode", "target", "--op", "new", "--tid", "1", "-T", IQN]) {
+            assert!(began.elapsed() < Duration::from_secs(20), "tgtd does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let image = image.to_str().unwrap();
+        assert!(admin(&["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", image]));
+        assert!(admin(&["--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL"]));
+        tgt
+    }
+}
+
+impl Drop for Tgt {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A target that is not ours, with clients that are not ours: writes with their data phases, no verdict.
+#[test]
+fn tgt_with_libiscsi_and_qemu_is_followed_and_clean() {
+    let Some(_alone) = may_capture() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (image, source, file) =
+        (folder.path().join("disk"), folder.path().join("source"), folder.path().join("tgt.pcapng"));
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    common::random_file(&source, 2 << 20);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let tgt = Tgt::start(port, &image);
+    let url = format!("iscsi://127.0.0.1:{port}/{IQN}/1");
+    let capture = Dumpcap::start(port, 0, &file);
+    succeed("iscsi-inq", &[&url]);
+    succeed("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", source.to_str().unwrap(), &url]);
+    succeed("qemu-io", &["-f", "raw", "-c", "read 0 1M", "-c", "write -P 7 1M 256k", &url]);
+    bench(&url, &["--rw", "randrw", "--bs", "4k", "--iodepth", "8", "--runtime", "100ms", "--ramp", "10ms"]);
+    capture.stop();
+    drop(tgt);
+    let result = analyze(&[file.to_str().unwrap()]);
+    assert_eq!(kinds(&result), [""; 0], "{:#}", result["verdicts"]);
+    let streams = &result["streams"];
+    assert_eq!((&streams["unmatched"], &streams["boundaries_lost"]), (&0.into(), &0.into()), "{streams}");
+    let theirs = tshark_times(&file, port).keys().count();
+    assert!(theirs > 500, "{theirs}");
+    let has_phases = |s: &Value| s["kind"] == "write" && part(s, "data_phase").is_some();
+    let stanzas = result["stanzas"].as_array().unwrap();
+    assert!(stanzas.iter().any(has_phases), "{:#}", result["stanzas"]);
+}
+
+/// Packets that are dropped on purpose: the loss is named.
+#[test]
+fn a_lossy_path_is_named() {
+    let Some(_alone) = may_capture() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("loss.pcapng");
+    let config = CableConfig { bits_per_second: None, mtu_bytes: 1500, client_cpu: None, server_cpu: None };
+    let cable = Cable::up(&config).unwrap();
+    let (client, server) = (cable.client.clone(), cable.server.clone());
+    let listener = server.namespace.run(|| Ok(TcpListener::bind((server.address, 0)).unwrap())).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = vec![0; 100_000];
+        while std::io::Read::read_exact(&mut stream, &mut request).is_ok() {
+            stream.write_all(b"done").unwrap();
+        }
+    });
+    // One packet in a hundred does not arrive.
+    server
+        .namespace
+        .run(|| {
+            let rules = "add table ip loss; add chain ip loss in { type filter hook input priority 0; }; \
+                         add rule ip loss in tcp dport 1-65535 numgen random mod 100 == 0 drop";
+            succeed("nft", &[rules]);
+            Ok(())
+        })
+        .unwrap();
+    captured(
+        client.interface,
+        port,
+        &file,
+        || client.namespace.enter(),
+        || {
+            let connect = || Ok(std::net::TcpStream::connect((cable.server.address, port)).unwrap());
+            let mut stream = cable.client.namespace.run(connect).unwrap();
+            for _ in 0..40 {
+                stream.write_all(&vec![b'x'; 100_000]).unwrap();
+                std::io::Read::read_exact(&mut stream, &mut [0; 4]).unwrap();
+            }
+        },
+    );
+    let result = analyze(&[file.to_str().unwrap()]);
+    assert_eq!(kinds(&result), ["retransmission"], "{:#}", result["verdicts"]);
+}
+
+#[test]
+fn standard_input_and_compressed_files_are_read_and_bad_ones_refused_with_a_word() {
+    let Some(_alone) = may_capture() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.pcapng");
+    let target = Target::start(&["--lun", "0=zero:1G"]);
+    captured(
+        "lo",
+        port_of(&target),
+        &file,
+        || Ok(()),
+        || {
+            bench(&target.url(0), &["--bs", "512", "--iodepth", "4", "--runtime", "50ms", "--ramp", "10ms"]);
+        },
+    );
+    let whole = analyze(&[file.to_str().unwrap()])["operations"].clone();
+    let bytes = std::fs::read(&file).unwrap();
+    let piped = |bytes: &[u8]| {
+        let mut child = roundtrip()
+            .args(["analyze", "--json", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let bytes = bytes.to_vec();
+        let writer = std::thread::spawn(move || drop(input.write_all(&bytes)));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        output
+    };
+    let json = |bytes: &[u8]| -> Value { serde_json::from_slice(&piped(bytes).stdout).unwrap() };
+    assert_eq!(json(&bytes)["operations"], whole);
+    succeed("gzip", &["-k", file.to_str().unwrap()]);
+    assert_eq!(analyze(&[&format!("{}.gz", file.display())])["operations"], whole);
+    // Cut off: what is there is used, and a note says where it ends.
+    let cut = json(&bytes[..bytes.len() / 2]);
+    let operations = cut["operations"].as_u64().unwrap();
+    assert!(operations > 10 && operations < whole.as_u64().unwrap());
+    assert!(cut["notes"].to_string().contains("ends in the middle of"), "{}", cut["notes"]);
+    for (bytes, words) in [(&b"%PDF-1.7 is no capture at all"[..], "is no capture"), (b"", "is no capture")] {
+        let output = piped(bytes);
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains(words), "{text}");
+    }
+    let output = roundtrip().args(["analyze", "/nowhere.pcap"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere.pcap"));
+}
