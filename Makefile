@@ -2,8 +2,9 @@
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 OUT ?= out/study
+SECONDS_EACH ?= 60
 
-.PHONY: help run build test lint fmt docs setup clean
+.PHONY: help run build test lint fmt fuzz docs setup clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -28,6 +29,10 @@ lint: ## formatting and clippy, warnings as errors
 
 fmt: ## format the code
 	cargo fmt --all
+
+fuzz: ## throw random input at everything that parses, SECONDS_EACH=60 for each target
+	@scripts/setup.sh fuzz
+	scripts/fuzz.sh $(SECONDS_EACH)
 
 docs: ## the documentation of the code, as HTML
 	cargo doc --workspace --no-deps --locked

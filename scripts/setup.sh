@@ -2,7 +2,7 @@
 # Installs what is missing for one purpose: build, run or test. Does nothing when all is there.
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|run|test}
+purpose=${1:?usage: setup.sh build|run|test|fuzz|bench}
 rust_needed=1.88
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -18,7 +18,9 @@ test)
         iscsi-ls:libiscsi-bin iscsi-perf:libiscsi-bin qemu-img:qemu-utils qemu-io:qemu-utils
         tshark:tshark dumpcap:wireshark-common tgtd:tgt tgtadm:tgt nft:nftables gzip:gzip)
     ;;
-*) say "'$purpose' is no purpose; use build, run or test" && exit 2 ;;
+fuzz) pairs+=(c++:g++) ;;
+bench) pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3) ;;
+*) say "'$purpose' is no purpose; use build, run, test, fuzz or bench" && exit 2 ;;
 esac
 
 packages=()

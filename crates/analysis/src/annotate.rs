@@ -2,27 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::PathBuf;
 
 use capture::file::{CaptureFile, InterfaceDescription, PcapngWriter};
+use ring::Side;
 
 use crate::result::AnalysisResult;
-use crate::run::{AnalysisError, Input};
+use crate::run::AnalysisError;
 
-/// Reads the inputs again and writes all their frames with comments; an interface for each capture point.
+/// Reads the inputs, given as they were to the analysis, again and writes all their frames with comments; an interface for each capture point.
 ///
 /// # Errors
 /// When an input cannot be read again (standard input cannot), or the output not written.
 pub fn annotate(
-    inputs: &[Input],
+    inputs: &[(PathBuf, Option<Side>)],
     result: &AnalysisResult,
     out: impl Write,
     application: &str,
 ) -> Result<(), AnalysisError> {
     let mut writer = PcapngWriter::new(out, application)?;
-    for (number, input) in inputs.iter().enumerate() {
+    for (number, (path, place)) in inputs.iter().enumerate() {
         let comments = comments(result, number as u32);
-        let mut file = CaptureFile::open(&input.path)?;
-        let side = input.place.map(ring::Side::name);
+        let mut file = CaptureFile::open(path)?;
+        let side = place.map(Side::name);
         let mut interfaces: BTreeMap<u32, u32> = BTreeMap::new();
         while let Some(frame) = file.next_frame()? {
             let (from, at, outgoing) = (frame.interface, frame.time_ns, frame.outgoing);

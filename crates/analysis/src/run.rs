@@ -1,7 +1,5 @@
 //! The run: frames of every input to their capture points, and what these see to the insight.
 
-use std::path::PathBuf;
-
 use capture::file::{CaptureFile, FileError};
 use capture::{At, Counted, Counters, FrameCounters, Link, Observer, Opened, Selection, StreamHole, Vantage};
 use insight::traffic::Traffic;
@@ -16,10 +14,10 @@ use crate::result::{AnalysisResult, ConnectionRow, HoleRow, InputRow, ModeRow};
 use crate::samples::Samples;
 
 /// A capture to be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Input {
-    /// Its path; `-` is standard input.
-    pub path: PathBuf,
+    /// It, open.
+    pub file: CaptureFile,
     /// Whose side it was made on, where the user says so.
     pub place: Option<Side>,
 }
@@ -183,29 +181,28 @@ impl<'a> Analysis<'a> {
     /// # Errors
     /// When an input cannot be read. What is damaged or cut off is said in the result.
     pub fn run(
-        inputs: &[Input],
+        inputs: Vec<Input>,
         options: Options,
         ops: Option<&'a mut dyn FnMut(&Observed)>,
         progress: &mut dyn FnMut(u64),
         stop: &dyn Fn() -> bool,
     ) -> Result<AnalysisResult, AnalysisError> {
-        let mut readings = Vec::new();
-        for input in inputs {
-            readings.push(Reading {
-                file: CaptureFile::open(&input.path)?,
-                place: input.place,
-                points: Vec::new(),
-                recent: 0,
-                foreign: 0,
-                foreign_link: 0,
-                is_over: false,
-            });
-        }
+        let several = inputs.len() > 1;
+        let reading = |Input { file, place }| Reading {
+            file,
+            place,
+            points: Vec::new(),
+            recent: 0,
+            foreign: 0,
+            foreign_link: 0,
+            is_over: false,
+        };
+        let mut readings: Vec<Reading> = inputs.into_iter().map(reading).collect();
         let mut analysis = Self {
             options,
             points: Vec::new(),
             state: State {
-                pairing: Pairing::new(inputs.len() > 1),
+                pairing: Pairing::new(several),
                 sums: Sums {
                     traffic: Traffic::default(),
                     samples: Samples::new(options.modes),

@@ -180,7 +180,8 @@ impl Tcp {
         match under {
             Under::Nothing | Under::Unknown => {
                 if let Some(since) = half.sending_since.take() {
-                    half.conduct.sending_ns += at.ns.saturating_sub(since);
+                    half.conduct.sending_ns =
+                        half.conduct.sending_ns.saturating_add(at.ns.saturating_sub(since));
                 }
             }
             Under::Header | Under::Part => {
@@ -266,7 +267,7 @@ impl Tcp {
         {
             half.timed = None;
             let took = at.ns.saturating_sub(left_ns).max(1);
-            half.conduct.ack_sum_ns += took;
+            half.conduct.ack_sum_ns = half.conduct.ack_sum_ns.saturating_add(took);
             half.conduct.acks_timed += 1;
             let shortest = &mut half.conduct.ack_min_ns;
             *shortest = if *shortest == 0 { took } else { (*shortest).min(took) };
@@ -375,7 +376,7 @@ impl Tcp {
         before: Before,
         tell: &mut impl FnMut(Found),
     ) {
-        let prompt_ns = self.way_and_back_ns() + PROMPT_NS;
+        let prompt_ns = self.way_and_back_ns().saturating_add(PROMPT_NS);
         let peer = &self.halves[side.peer() as usize];
         let (peer_data_ns, peer_last) = (peer.last_data_ns, peer.last.at);
         let half = &mut self.halves[side as usize];
@@ -447,8 +448,9 @@ impl Tcp {
 
     /// The shortest way through the capture point to both ends and back that was seen, nanoseconds.
     fn way_and_back_ns(&self) -> u64 {
-        let handshake = self.handshake_ns.map_or(0, |(there, here)| there + here);
-        let acks: u64 = self.halves.iter().map(|h| h.conduct.ack_min_ns).sum();
+        let handshake = self.handshake_ns.map_or(0, |(there, here)| there.saturating_add(here));
+        let [client, server] = &self.halves;
+        let acks = client.conduct.ack_min_ns.saturating_add(server.conduct.ack_min_ns);
         if acks == 0 { handshake } else { acks }
     }
 }
@@ -482,12 +484,12 @@ impl Half {
         let is_window = self.window_then.is_some_and(|window| held + u64::from(bytes) > window);
         if mid && since_ack_ns <= prompt_ns && since_ack_ns <= waited_ns {
             let conduct = &mut self.conduct;
-            conduct.ack_wait_ns += quiet_ns;
+            conduct.ack_wait_ns = conduct.ack_wait_ns.saturating_add(quiet_ns);
             conduct.ack_waits += 1;
             conduct.ack_wait_bytes += held;
             if is_window {
                 conduct.window_waits += 1;
-                conduct.window_wait_ns += quiet_ns;
+                conduct.window_wait_ns = conduct.window_wait_ns.saturating_add(quiet_ns);
             }
             if quiet_ns > conduct.ack_wait_max_ns {
                 conduct.ack_wait_max_ns = quiet_ns;

@@ -128,7 +128,7 @@ impl Vantage {
     pub fn segment(&mut self, segment: &Segment<'_>, at: At, wire_bytes: u32, observer: &mut impl Observer) {
         let counters = &mut self.counters;
         counters.frames += 1;
-        counters.backwards += u64::from(at.ns + 1_000_000 < self.newest_ns);
+        counters.backwards += u64::from(at.ns.saturating_add(1_000_000) < self.newest_ns);
         self.newest_ns = self.newest_ns.max(at.ns);
         let (source, destination) = (segment.source, segment.destination);
         if self.selection.port.is_some_and(|port| source.port != port && destination.port != port) {

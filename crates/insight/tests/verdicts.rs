@@ -1,6 +1,8 @@
 //! Verdicts from evidence that no single machine produces on demand: cables, links, CPUs; and from evidence that
 //! is not enough.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use insight::traffic::Traffic;
 use insight::verdict::{CaptureLoss, Case, Evidence, Link, Verdict, VerdictKind, judge};
 use ring::{

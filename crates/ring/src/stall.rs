@@ -208,9 +208,9 @@ impl ConnectionFacts {
     /// The shortest way to the peer and back that was seen, nanoseconds; 0: unknown.
     #[must_use]
     pub fn way_and_back_ns(&self) -> u64 {
-        let acks = self.client_conduct.ack_min_ns + self.server_conduct.ack_min_ns;
+        let acks = self.client_conduct.ack_min_ns.saturating_add(self.server_conduct.ack_min_ns);
         match self.handshake_ns {
-            Some((there, here)) if acks == 0 => there + here,
+            Some((there, here)) if acks == 0 => there.saturating_add(here),
             _ => acks,
         }
     }

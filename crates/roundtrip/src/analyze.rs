@@ -4,9 +4,12 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use analysis::{Analysis, AnalysisError, AnalysisResult, Input, Options, annotate};
 use anyhow::{Context as _, anyhow};
+use capture::file::CaptureFile;
+use capture::record_to_file::{RecordSpec, record};
 use capture::{Digests, Protocol, Selection};
 use clap::ValueEnum;
 use report::ops::OpsWriter;
@@ -24,7 +27,8 @@ use crate::{Failure, args};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip analyze slow.pcapng\n  \
                         tcpdump -i eth0 -s 128 -w - port 3260 | roundtrip analyze -\n  \
-                        roundtrip analyze --client a.pcap.gz --server b.pcap.zst --json")]
+                        roundtrip analyze --client a.pcap.gz --server b.pcap.zst --json\n  \
+                        roundtrip analyze --interface eth0 --port 3260 --duration 10s")]
 pub(crate) struct AnalyzeArgs {
     /// Captures; - is standard input
     files: Vec<PathBuf>,
@@ -34,6 +38,12 @@ pub(crate) struct AnalyzeArgs {
     /// A capture made on the server's side
     #[arg(long, value_name = "FILE")]
     server: Option<PathBuf>,
+    /// Capture here, instead of reading a file, until Ctrl-C or --duration; needs --port
+    #[arg(long, value_name = "IF", requires = "port", conflicts_with_all = ["files", "client", "server", "annotate"])]
+    interface: Vec<String>,
+    /// How long to capture
+    #[arg(long, value_parser = args::time, requires = "interface")]
+    duration: Option<Duration>,
     /// What is spoken
     #[arg(long, value_enum, default_value = "auto")]
     protocol: ProtocolArg,
@@ -74,7 +84,7 @@ enum ProtocolArg {
 
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
-    let inputs = inputs(args)?;
+    let paths = paths(args)?;
     let protocol = match args.protocol {
         ProtocolArg::Auto => Protocol::Auto,
         ProtocolArg::Iscsi => Protocol::Iscsi(Digests::default()),
@@ -94,7 +104,17 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         ),
         None => None,
     };
-    let result = analyze(&inputs, options, ops.as_mut(), &stop)?;
+    let result = if args.interface.is_empty() {
+        let open = |(path, place): &(PathBuf, Option<Side>)| {
+            Ok(Input { file: CaptureFile::open(path)?, place: *place })
+        };
+        let inputs: Result<Vec<Input>, AnalysisError> = paths.iter().map(open).collect();
+        let result =
+            inputs.and_then(|inputs| run_analysis(inputs, options, ops.as_mut(), &|| stop.is_raised()));
+        result.map_err(classify)?
+    } else {
+        live(args, options, ops.as_mut(), &stop)?
+    };
     if let Some(ops) = ops {
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
     }
@@ -103,7 +123,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
         let application = concat!("roundtrip ", env!("CARGO_PKG_VERSION"));
-        annotate(&inputs, &result, BufWriter::with_capacity(1 << 20, file), application)
+        annotate(&paths, &result, BufWriter::with_capacity(1 << 20, file), application)
             .with_context(|| format!("writing {}", path.display()))
             .map_err(Failure::Work)?;
     }
@@ -113,26 +133,23 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     } else {
         print!("{}", report::analysis_text::analysis(&result));
     }
-    if stop.is_raised() {
+    if stop.is_raised() && args.interface.is_empty() {
         return Err(Failure::Work(anyhow!("interrupted: the result is of what was read until then")));
     }
     Ok(if result.verdicts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn inputs(args: &AnalyzeArgs) -> Result<Vec<Input>, Failure> {
+/// The files, as the user gave them.
+fn paths(args: &AnalyzeArgs) -> Result<Vec<(PathBuf, Option<Side>)>, Failure> {
     let sides = [(&args.client, Side::Client), (&args.server, Side::Server)];
     let placed = sides.into_iter().filter_map(|(path, side)| Some((path.clone()?, Some(side))));
-    let all: Vec<Input> = args
-        .files
-        .iter()
-        .map(|path| (path.clone(), None))
-        .chain(placed)
-        .map(|(path, place)| Input { path, place })
-        .collect();
-    if all.is_empty() {
-        return Err(Failure::Usage(anyhow!("name a capture file, or - for standard input")));
+    let all: Vec<_> = args.files.iter().map(|path| (path.clone(), None)).chain(placed).collect();
+    if all.is_empty() && args.interface.is_empty() {
+        return Err(Failure::Usage(anyhow!(
+            "name a capture file, - for standard input, or --interface to capture now"
+        )));
     }
-    let standard = all.iter().filter(|i| i.path.as_os_str() == "-").count();
+    let standard = all.iter().filter(|(path, _)| path.as_os_str() == "-").count();
     if standard > 1 || (standard == 1 && args.annotate.is_some()) {
         return Err(Failure::Usage(anyhow!(
             "standard input can be read once only: give files where several are needed, or --annotate"
@@ -141,12 +158,54 @@ fn inputs(args: &AnalyzeArgs) -> Result<Vec<Input>, Failure> {
     Ok(all)
 }
 
-fn analyze(
-    inputs: &[Input],
+/// Captures into a pipe, on a thread of its own, and analyses what comes out of it.
+fn live(
+    args: &AnalyzeArgs,
     options: Options,
     ops: Option<&mut OpsWriter>,
     stop: &Stop,
 ) -> Result<AnalysisResult, Failure> {
+    let (reader, writer) = std::io::pipe().context("making a pipe").map_err(Failure::Work)?;
+    let spec = RecordSpec {
+        interfaces: args.interface.clone(),
+        port: args.port.unwrap_or_default(),
+        snap_bytes: LIVE_SNAP_BYTES,
+        ring_bytes: LIVE_RING_BYTES,
+        duration: args.duration,
+        baseline: Duration::ZERO,
+        application: "roundtrip".to_owned(),
+    };
+    let name = args.interface.join(", ");
+    if args.duration.is_none() {
+        eprintln!("capturing port {} on {name}; Ctrl-C ends it and prints the result", spec.port);
+    }
+    std::thread::scope(|scope| {
+        let capturing = scope.spawn(|| record(&spec, writer, &|| stop.is_raised()));
+        let opened = CaptureFile::read(&name, Box::new(reader));
+        // Ctrl-C ends the capture; what it holds is analysed to its end.
+        let result = opened
+            .map_err(AnalysisError::from)
+            .and_then(|file| run_analysis(vec![Input { file, place: None }], options, ops, &|| false));
+        match capturing.join() {
+            Ok(Ok(_)) => result.map_err(classify),
+            Ok(Err(error)) if error.is_usage() => Err(Failure::Usage(error.into())),
+            Ok(Err(error)) => Err(Failure::Work(error.into())),
+            Err(_) => Err(Failure::Work(anyhow!("the capturing thread panicked"))),
+        }
+    })
+}
+
+/// Enough for the headers of a few messages in each packet, and for a jumbo frame's.
+const LIVE_SNAP_BYTES: u32 = 262_144;
+/// What the kernel may fill while the analysis is busy.
+const LIVE_RING_BYTES: usize = 64 << 20;
+
+fn run_analysis(
+    inputs: Vec<Input>,
+    options: Options,
+    ops: Option<&mut OpsWriter>,
+    stop: &dyn Fn() -> bool,
+) -> Result<AnalysisResult, AnalysisError> {
     let progress = report::progress::Counting::new("frames");
     let mut written = Ok(());
     let result = {
@@ -162,12 +221,17 @@ fn analyze(
             }
             None => None,
         };
-        Analysis::run(inputs, options, sink, &mut |frames| progress.set(frames), &|| stop.is_raised())
+        Analysis::run(inputs, options, sink, &mut |frames| progress.set(frames), stop)
     };
     progress.finish();
-    written.context("writing --ops").map_err(Failure::Work)?;
-    result.map_err(|error| match error {
+    written?;
+    result
+}
+
+/// Whose fault a failure is.
+fn classify(error: AnalysisError) -> Failure {
+    match error {
         AnalysisError::File(_) => Failure::Usage(error.into()),
         AnalysisError::Write(_) => Failure::Work(error.into()),
-    })
+    }
 }

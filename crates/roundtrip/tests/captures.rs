@@ -461,3 +461,26 @@ fn standard_input_and_compressed_files_are_read_and_bad_ones_refused_with_a_word
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere.pcap"));
 }
+
+/// Without a file in between: the interface itself.
+#[test]
+fn an_interface_is_analysed_while_it_is_captured() {
+    let Some(_alone) = may_capture() else { return };
+    let target = Target::start(&["--lun", "0=zero:1G"]);
+    let port = port_of(&target).to_string();
+    let child = roundtrip()
+        .args(["analyze", "--interface", "lo", "--port", &port, "--duration", "1500ms", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    bench(&target.url(0), &["--bs", "512", "--iodepth", "4", "--runtime", "50ms", "--ramp", "10ms"]);
+    let output = child.wait_with_output().unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
+        panic!("{e}: {}", String::from_utf8_lossy(&output.stderr));
+    });
+    assert!(result["operations"].as_u64().unwrap() > 100);
+    assert_eq!(result["operations_both_sides"], result["operations"]);
+    assert_eq!(result["inputs"][0]["name"], "lo");
+}

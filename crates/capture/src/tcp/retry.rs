@@ -51,7 +51,7 @@ impl Retry {
 
     pub(super) fn again(&mut self, at: At, waited_ns: u64, bytes: u32) {
         self.count += 1;
-        self.waited_ns += waited_ns;
+        self.waited_ns = self.waited_ns.saturating_add(waited_ns);
         self.last = at;
         self.shrank |= bytes < self.bytes;
     }

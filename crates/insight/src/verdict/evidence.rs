@@ -67,7 +67,7 @@ impl Evidence {
     pub fn stall(&mut self, vantage: u32, stall: &Stall) {
         let stalls = self.stalls.entry((stall.kind, stall.sender, vantage)).or_default();
         stalls.count += 1;
-        stalls.wait_ns += stall.wait_ns;
+        stalls.wait_ns = stalls.wait_ns.saturating_add(stall.wait_ns);
         if stalls.frames.len() < KEPT_MAX {
             stalls.frames.push(stall.frames);
             stalls.waits_ns.push(stall.wait_ns);

@@ -114,7 +114,9 @@ impl Case<'_> {
         connections
             .into_iter()
             .filter_map(|&connection| self.evidence.facts(connection))
-            .fold((0, 0), |(ns, exchanges), facts| (ns + lasted_ns(facts), exchanges + facts.exchanges))
+            .fold((0_u64, 0), |(ns, exchanges), facts| {
+                (ns.saturating_add(lasted_ns(facts)), exchanges + facts.exchanges)
+            })
     }
 
     /// What there is to gain when `cost_ns` of the time that connections lasted falls away.

@@ -17,6 +17,11 @@ pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     trains(case, verdicts);
 }
 
+/// A sum of times; a file with absurd stamps must not make it wrap.
+fn total(times: impl IntoIterator<Item = u64>) -> u64 {
+    times.into_iter().fold(0, u64::saturating_add)
+}
+
 /// Who had to wait for whom, in words.
 fn whose(side: Side) -> (&'static str, &'static str) {
     (side.name(), side.peer().name())
@@ -31,7 +36,7 @@ fn stalled(
     text: impl Fn(Side, &Stalls) -> String,
 ) -> Option<Verdict> {
     let (_, vantage, _) = *seen.iter().max_by_key(|(_, _, stalls)| stalls.wait_ns)?;
-    let cost_ns = seen.iter().map(|(_, _, stalls)| stalls.wait_ns).sum();
+    let cost_ns = total(seen.iter().map(|(_, _, stalls)| stalls.wait_ns));
     let connections = seen.iter().flat_map(|(_, _, stalls)| &stalls.connections);
     let (lasted, exchanges) = case.lasted(connections);
     let frames = case.frames(vantage, seen.iter().filter(|s| s.1 == vantage).flat_map(|s| &s.2.frames));
@@ -180,8 +185,8 @@ fn windows(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
         let Some((vantage, _, _)) = all.first() else { continue };
         let is_window = kind == VerdictKind::WindowLimited;
         let wait = |c: &Conduct| if is_window { c.window_wait_ns } else { c.ack_wait_ns - c.window_wait_ns };
-        let cost_ns: u64 = all.iter().map(|(_, facts, side)| wait(facts.conduct(*side))).sum();
-        let lasted: u64 = all.iter().map(|(_, facts, _)| lasted_ns(facts)).sum();
+        let cost_ns = total(all.iter().map(|(_, facts, side)| wait(facts.conduct(*side))));
+        let lasted = total(all.iter().map(|(_, facts, _)| lasted_ns(facts)));
         let exchanges: u64 = all.iter().map(|(_, facts, _)| facts.exchanges).sum();
         let frames =
             case.frames(*vantage, all.iter().map(|(_, facts, side)| &facts.conduct(*side).ack_wait_frames));
@@ -250,7 +255,7 @@ fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     ));
     let mut repeated = evidence.stalls(StallKind::Timeout);
     repeated.extend(evidence.stalls(StallKind::FastRetransmit));
-    let (mut segments, mut again, mut lasted, mut exchanges) = (0, 0, 0, 0);
+    let (mut segments, mut again, mut lasted, mut exchanges) = (0, 0, 0_u64, 0);
     for (_, facts) in evidence.connections() {
         for side in [Side::Client, Side::Server] {
             let conduct = facts.conduct(side);
@@ -261,13 +266,13 @@ fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
             segments += conduct.segments;
             again += conduct.retransmitted;
         }
-        lasted += lasted_ns(facts);
+        lasted = lasted_ns(facts).saturating_add(lasted);
         exchanges += facts.exchanges;
     }
     // Behind a black hole every large segment is repeated: that has been said.
-    let waits = |kind: StallKind| -> u64 { evidence.stalls(kind).iter().map(|s| s.2.wait_ns).sum() };
+    let waits = |kind: StallKind| total(evidence.stalls(kind).iter().map(|s| s.2.wait_ns));
     let timeouts: u64 = evidence.stalls(StallKind::Timeout).iter().map(|s| s.2.count).sum();
-    let cost_ns = waits(StallKind::Timeout) + waits(StallKind::FastRetransmit);
+    let cost_ns = waits(StallKind::Timeout).saturating_add(waits(StallKind::FastRetransmit));
     let is_costly = cost_ns as f64 >= 0.01 * lasted.max(1) as f64;
     let is_common = again as f64 >= LOSS_SHARE * segments.max(1) as f64 && again >= COINCIDENCE;
     if again == 0 || !(is_costly || is_common) || (timeouts == 0 && !is_common) {
@@ -314,7 +319,7 @@ fn duplex_mismatch(case: &Case<'_>, facts: &ConnectionFacts, side: Side) -> Verd
         .iter()
         .flat_map(|&k| case.evidence.stalls(k))
         .collect();
-    let cost_ns: u64 = stalls.iter().map(|s| s.2.wait_ns).sum();
+    let cost_ns = total(stalls.iter().map(|s| s.2.wait_ns));
     let vantage = stalls.first().map_or(0, |s| s.1);
     let frames = case.frames(vantage, stalls.iter().filter(|s| s.1 == vantage).flat_map(|s| &s.2.frames));
     let gain = case.gain(cost_ns, lasted_ns(facts), facts.exchanges);
@@ -330,7 +335,7 @@ const PACKET_US: f64 = 2.0;
 fn trains(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let (mut trains, mut segments, mut messages) = (0, 0, 0);
     let (mut first, mut who, mut vantage_of) = ([0; 2], None, 0);
-    let (mut lasted, mut exchanges) = (0, 0);
+    let (mut lasted, mut exchanges) = (0_u64, 0);
     for (vantage, facts) in case.evidence.connections() {
         for side in [Side::Client, Side::Server] {
             let conduct = facts.conduct(side);
@@ -338,7 +343,7 @@ fn trains(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
                 trains += conduct.trains;
                 segments += conduct.train_segments;
                 messages += conduct.messages;
-                lasted += lasted_ns(facts);
+                lasted = lasted_ns(facts).saturating_add(lasted);
                 exchanges += facts.exchanges;
                 if who.is_none() {
                     (first, who, vantage_of) = (conduct.train_frames, Some(side), vantage);
