@@ -295,9 +295,14 @@ impl CaptureFile {
     }
 }
 
+/// Largest window of a zstd frame, as a power of two: 128 MiB, what `zstd --long` decodes without asking.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
 /// Decompresses zstd: frames one after the other, skippable ones skipped.
 fn zstd(input: Box<dyn Read + Send>) -> io::Result<impl Read + Send> {
-    Ok(buffer::Frames::new(input))
+    let mut decoder = zstd::stream::read::Decoder::new(input)?;
+    decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+    Ok(decoder)
 }
 
 #[cfg(test)]
