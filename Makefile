@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 OUT ?= out/study
 SECONDS_EACH ?= 60
 
-.PHONY: help run build test lint fmt fuzz docs setup clean
+.PHONY: help run build test lint fmt bench fuzz docs setup clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -29,6 +29,11 @@ lint: ## formatting and clippy, warnings as errors
 
 fmt: ## format the code
 	cargo fmt --all
+
+bench: ## measure how fast captures are analysed, against tshark
+	@scripts/setup.sh bench
+	cargo build --release --locked
+	scripts/bench-analyze.sh
 
 fuzz: ## throw random input at everything that parses, SECONDS_EACH=60 for each target
 	@scripts/setup.sh fuzz

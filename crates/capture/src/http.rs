@@ -124,12 +124,7 @@ impl Pairing {
     fn request(&mut self, event: Event) {
         match event {
             Event::Began(at) => {
-                let passage = Passage {
-                    began: Stamp::at(at.ns),
-                    ended: Stamp::at(at.ns),
-                    first_frame: at.frame,
-                    last_frame: at.frame,
-                };
+                let passage = Passage::begin(at.ns, at.frame);
                 self.number = self.number.wrapping_add(1);
                 let mut exchange = Exchange {
                     connection: self.connection,
@@ -178,12 +173,7 @@ impl Pairing {
     fn response(&mut self, event: Event, observer: &mut impl Observer) {
         match event {
             Event::Began(at) => {
-                let passage = Passage {
-                    began: Stamp::at(at.ns),
-                    ended: Stamp::at(at.ns),
-                    first_frame: at.frame,
-                    last_frame: at.frame,
-                };
+                let passage = Passage::begin(at.ns, at.frame);
                 self.response = Some((passage, 0));
             }
             Event::Head(Start::Response { status }) => {

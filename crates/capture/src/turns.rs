@@ -58,8 +58,7 @@ impl Turns {
             (Side::Client, _) => {
                 self.end(observer);
                 self.number = self.number.wrapping_add(1);
-                let passage =
-                    Passage { began: stamp, ended: stamp, first_frame: at.frame, last_frame: at.frame };
+                let passage = Passage::begin(at.ns, at.frame);
                 let mut exchange = Exchange {
                     connection: self.connection,
                     tag: self.number,

@@ -49,6 +49,14 @@ pub struct Passage {
     pub last_frame: u64,
 }
 
+impl Passage {
+    /// A message whose first byte is also the last so far.
+    #[must_use]
+    pub fn begin(ns: u64, frame: u64) -> Self {
+        Self { began: Stamp::at(ns), ended: Stamp::at(ns), first_frame: frame, last_frame: frame }
+    }
+}
+
 /// What was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
