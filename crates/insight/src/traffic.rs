@@ -163,12 +163,17 @@ impl TrafficStanza {
 }
 
 /// One part's sum and distribution.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Tally {
     count: u64,
     sum_ns: i128,
-    histogram: Histogram<u32>,
+    /// The values themselves, while they are few: a histogram takes 13 KiB, and many stanzas have two exchanges.
+    few: Vec<u64>,
+    many: Option<Box<Histogram<u32>>>,
 }
+
+/// Values that are kept before they become a histogram.
+const FEW: usize = 32;
 
 /// Two digits: 1 % of a microsecond is more than a capture's stamps are worth.
 const DIGITS: u8 = 2;
@@ -177,17 +182,36 @@ const LEAST_NS: u64 = 64;
 const MOST_NS: u64 = 100_000_000_000;
 
 impl Tally {
-    fn new() -> Option<Self> {
-        let histogram = Histogram::new_with_bounds(LEAST_NS, MOST_NS, DIGITS).ok()?;
-        Some(Self { count: 0, sum_ns: 0, histogram })
-    }
-
     #[inline]
     fn add(&mut self, ns: i64) {
         self.count += 1;
         self.sum_ns += i128::from(ns);
         // Negative: the stamps are out of order. The sum says so; the distribution has it at its foot.
-        self.histogram.saturating_record(ns.max(0).unsigned_abs());
+        let ns = ns.max(0).unsigned_abs();
+        match &mut self.many {
+            Some(histogram) => histogram.saturating_record(ns),
+            None if self.few.len() < FEW => self.few.push(ns),
+            None => {
+                // The bounds are constants that fit: it always succeeds.
+                self.many = Histogram::new_with_bounds(LEAST_NS, MOST_NS, DIGITS).ok().map(Box::new);
+                if let Some(histogram) = &mut self.many {
+                    self.few.drain(..).chain([ns]).for_each(|ns| histogram.saturating_record(ns));
+                }
+            }
+        }
+    }
+
+    /// The value at a quantile, nanoseconds.
+    fn at(&self, quantile: f64) -> u64 {
+        match &self.many {
+            Some(histogram) => histogram.value_at_quantile(quantile),
+            None => {
+                let mut few = self.few.clone();
+                few.sort_unstable();
+                let place = (few.len().saturating_sub(1)) as f64 * quantile;
+                few.get(place.ceil() as usize).copied().unwrap_or(0)
+            }
+        }
     }
 }
 
@@ -203,7 +227,7 @@ struct Sums {
     depth: (u32, u64, u32),
     first_ns: u64,
     last_ns: u64,
-    parts: [Option<Tally>; Part::ALL.len()],
+    parts: [Tally; Part::ALL.len()],
 }
 
 impl Sums {
@@ -224,10 +248,8 @@ impl Sums {
 
     #[inline]
     fn part(&mut self, part: Part, ns: Option<i64>) {
-        if let Some(ns) = ns
-            && let Some(tally) = self.parts[part as usize].get_or_insert_with_option(Tally::new)
-        {
-            tally.add(ns);
+        if let Some(ns) = ns {
+            self.parts[part as usize].add(ns);
         }
     }
 
@@ -260,21 +282,6 @@ impl Sums {
             self.part(Part::RequestPath, observed.request_path_ns());
             self.part(Part::ResponsePath, observed.response_path_ns());
         }
-    }
-}
-
-/// `Option::get_or_insert_with` for what may fail to be made.
-trait GetOrInsert<T> {
-    fn get_or_insert_with_option(&mut self, make: impl FnOnce() -> Option<T>) -> Option<&mut T>;
-}
-
-impl<T> GetOrInsert<T> for Option<T> {
-    #[inline]
-    fn get_or_insert_with_option(&mut self, make: impl FnOnce() -> Option<T>) -> Option<&mut T> {
-        if self.is_none() {
-            *self = make();
-        }
-        self.as_mut()
     }
 }
 
@@ -333,8 +340,8 @@ fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanz
     let count = sums.operations.max(1) as f64;
     let us = |ns: u64| ns as f64 / 1000.0;
     let figures = |part: Part| {
-        let tally = sums.parts[part as usize].as_ref().filter(|t| t.count > 0)?;
-        let at = |q: f64| us(tally.histogram.value_at_quantile(q));
+        let tally = Some(&sums.parts[part as usize]).filter(|t| t.count > 0)?;
+        let at = |q: f64| us(tally.at(q));
         Some(PartFigures {
             part,
             operations: tally.count,
@@ -342,7 +349,7 @@ fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanz
             p50_us: at(0.5),
             p90_us: at(0.9),
             p99_us: at(0.99),
-            max_us: us(tally.histogram.max()),
+            max_us: at(1.0),
         })
     };
     let parts: Vec<PartFigures> = Part::ALL.into_iter().filter_map(figures).collect();
