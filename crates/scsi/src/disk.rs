@@ -30,6 +30,15 @@ pub struct Disk {
     pub read_only: bool,
     /// Written data may be lost by a power failure until the cache is synchronised (WCE).
     pub write_cache: bool,
+    /// How blocks are given memory and lose it; nothing for a disk that has all of it always.
+    pub provisioning: Option<Provisioning>,
+}
+
+/// Thin provisioning (SBC-3 4.7): unmapped blocks read as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Provisioning {
+    /// Bytes that are given memory together: unmapping less frees nothing.
+    pub granularity_bytes: u32,
 }
 
 impl Disk {
@@ -69,5 +78,6 @@ pub(crate) fn example() -> Disk {
         blocks: 2048,
         read_only: false,
         write_cache: false,
+        provisioning: None,
     }
 }

@@ -13,14 +13,16 @@ pub mod disk;
 pub mod inquiry;
 pub mod lun;
 pub mod luns;
+pub mod medium;
 pub mod mode;
 pub mod nexus;
 pub mod report_luns;
 pub mod sense;
 pub mod status;
+mod supported;
 pub mod vpd;
 
-pub use disk::{Disk, Identity};
+pub use disk::{Disk, Identity, Provisioning};
 pub use lun::Lun;
 pub use luns::{Luns, Plan};
 pub use nexus::{Nexus, UnitAttention};

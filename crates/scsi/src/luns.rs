@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::cdb::{Cdb, Extent, be16, be32, control, control_byte, opcode};
+use crate::cdb::{Cdb, Extent, be16, be32, be64, control, control_byte, opcode};
 use crate::disk::Disk;
 use crate::lun::Lun;
+use crate::medium::{self, Action};
 use crate::nexus::{Nexus, UnitAttention};
 use crate::sense::Sense;
-use crate::{capacity, inquiry, mode, report_luns, status, vpd};
+use crate::{capacity, inquiry, mode, report_luns, status, supported, vpd};
 
 /// What is left to do for a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// The answer's data was appended, cut to ALLOCATION LENGTH; the status is GOOD.
     Data,
@@ -37,6 +38,31 @@ pub enum Plan {
         length_bytes: u64,
         /// Not to be acknowledged before it is on stable storage (FUA).
         fua: bool,
+    },
+    /// Take this much data from the initiator, then ask [`Luns::finish`].
+    Take {
+        /// Which logical unit.
+        lun: Lun,
+        /// How many bytes, at most [`crate::medium::TAKEN_BYTES_MAX`].
+        length_bytes: u64,
+    },
+    /// Do something to the medium; GOOD when it is done.
+    Medium {
+        /// Which logical unit.
+        lun: Lun,
+        /// What.
+        action: Action,
+    },
+    /// Say which of this range is mapped, beginning with its first block (GET LBA STATUS).
+    MappedStatus {
+        /// Which logical unit.
+        lun: Lun,
+        /// First byte.
+        offset_bytes: u64,
+        /// Logical block length, bytes.
+        block_bytes: u32,
+        /// Most bytes of the answer.
+        allocation: usize,
     },
     /// Bring everything written to stable storage.
     Flush {
@@ -88,7 +114,8 @@ impl Luns {
             opcode::WRITE_6 => write(lun, disk, 0, Extent::of_6(cdb)),
             opcode::READ_12 => read(lun, disk, cdb[1], Extent::of_12(cdb)),
             opcode::WRITE_12 => write(lun, disk, cdb[1], Extent::of_12(cdb)),
-            opcode::TEST_UNIT_READY => Ok(Plan::Status(status::GOOD)),
+            // Nothing here can be removed, so nothing is prevented.
+            opcode::TEST_UNIT_READY | opcode::PREVENT_ALLOW_MEDIUM_REMOVAL => Ok(Plan::Status(status::GOOD)),
             opcode::REQUEST_SENSE => {
                 let sense = nexus.take(lun).map_or(Sense::NONE, UnitAttention::sense);
                 Ok(request_sense(cdb, sense, out))
@@ -113,7 +140,11 @@ impl Luns {
                     capacity::read_capacity_16(disk, out);
                 }))
             }
-            opcode::SERVICE_ACTION_IN_16 => Err(Sense::invalid_bit(1, 4)),
+            opcode::SERVICE_ACTION_IN_16 if cdb[1] & 0x1f == 0x12 && disk.provisioning.is_some() => {
+                let (offset_bytes, _) = range(disk, Extent { lba: be64(cdb, 2), blocks: 1 })?;
+                let allocation = be32(cdb, 10) as usize;
+                Ok(Plan::MappedStatus { lun, offset_bytes, block_bytes: disk.block_bytes, allocation })
+            }
             opcode::MODE_SENSE_6 | opcode::MODE_SENSE_10 => {
                 let long = cdb[0] == opcode::MODE_SENSE_10;
                 let from = out.len();
@@ -121,17 +152,32 @@ impl Luns {
                 out.truncate(from + (out.len() - from).min(mode::allocation(cdb, long)));
                 Ok(Plan::Data)
             }
-            opcode::VERIFY_10 => verify(disk, cdb[1], Extent::of_10(cdb)),
-            opcode::VERIFY_12 => verify(disk, cdb[1], Extent::of_12(cdb)),
-            opcode::VERIFY_16 => verify(disk, cdb[1], Extent::of_16(cdb)),
+            // Written, and then verified to be on the medium: what a forced write is.
+            opcode::WRITE_AND_VERIFY_10 => write_and_verify(lun, disk, cdb[1], Extent::of_10(cdb)),
+            opcode::WRITE_AND_VERIFY_12 => write_and_verify(lun, disk, cdb[1], Extent::of_12(cdb)),
+            opcode::WRITE_AND_VERIFY_16 => write_and_verify(lun, disk, cdb[1], Extent::of_16(cdb)),
+            opcode::MAINTENANCE_IN if cdb[1] & 0x1f == 0x0c => {
+                answer(cdb, out, |out| supported::operation_codes(disk, cdb, out))
+            }
+            opcode::MAINTENANCE_IN if cdb[1] & 0x1f == 0x0d => {
+                answer(cdb, out, |out| supported::task_management(cdb, out))
+            }
             opcode::PRE_FETCH_10 => pre_fetch(disk, Extent::of_10(cdb)),
             opcode::PRE_FETCH_16 => pre_fetch(disk, Extent::of_16(cdb)),
             opcode::SYNCHRONIZE_CACHE_10 => flush(lun, disk, Extent::of_10(cdb)),
             opcode::SYNCHRONIZE_CACHE_16 => flush(lun, disk, Extent::of_16(cdb)),
             opcode::START_STOP_UNIT => start_stop(lun, cdb),
             opcode::REPORT_LUNS => self.report_luns(cdb, nexus, out),
-            _ => Err(Sense::INVALID_OPCODE),
+            opcode::SERVICE_ACTION_IN_16 | opcode::MAINTENANCE_IN => Err(Sense::invalid_bit(1, 4)),
+            _ => medium::begin(lun, disk, cdb).unwrap_or(Err(Sense::INVALID_OPCODE)),
         }
+    }
+
+    /// Plans what to do with the data of a command that [`Plan::Take`] asked for.
+    #[must_use]
+    pub fn finish(&self, lun: Lun, cdb: &Cdb, data: &[u8]) -> Plan {
+        let Some(disk) = self.0.get(&lun) else { return Plan::Check(Sense::NO_SUCH_LUN) };
+        medium::finish(lun, disk, cdb, data).unwrap_or_else(Plan::Check)
     }
 
     /// What is answered where no logical unit is (SPC-4 6.6.2, 6.33, 6.39).
@@ -171,6 +217,17 @@ fn cut(out: &mut Vec<u8>, allocation: usize, make: impl FnOnce(&mut Vec<u8>)) ->
     Plan::Data
 }
 
+/// As [`cut`], for an answer of MAINTENANCE IN that may be refused.
+fn answer(
+    cdb: &Cdb,
+    out: &mut Vec<u8>,
+    make: impl FnOnce(&mut Vec<u8>) -> Result<(), Sense>,
+) -> Result<Plan, Sense> {
+    let mut outcome = Ok(());
+    let plan = cut(out, be32(cdb, 6) as usize, |out| outcome = make(out));
+    outcome.map(|()| plan)
+}
+
 fn inquiry_data(
     cdb: &Cdb,
     out: &mut Vec<u8>,
@@ -204,7 +261,7 @@ fn request_sense(cdb: &Cdb, sense: Sense, out: &mut Vec<u8>) -> Plan {
 
 /// The bytes of an extent, when all of it is on the disk.
 #[inline]
-fn range(disk: &Disk, extent: Extent) -> Result<(u64, u64), Sense> {
+pub(crate) fn range(disk: &Disk, extent: Extent) -> Result<(u64, u64), Sense> {
     let end = extent.lba.checked_add(extent.blocks.into());
     if end.is_none_or(|end| end > disk.blocks) {
         // The first address that is not there.
@@ -224,7 +281,7 @@ fn range(disk: &Disk, extent: Extent) -> Result<(u64, u64), Sense> {
 
 /// RDPROTECT or WRPROTECT asks for protection information, which no disk here has.
 #[inline]
-fn transfer(disk: &Disk, flags: u8, extent: Extent) -> Result<(u64, u64), Sense> {
+pub(crate) fn transfer(disk: &Disk, flags: u8, extent: Extent) -> Result<(u64, u64), Sense> {
     if flags & 0xe0 != 0 {
         return Err(Sense::invalid_bit(1, 7));
     }
@@ -251,14 +308,12 @@ fn write(lun: Lun, disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense
     Ok(Plan::Write { lun, offset_bytes, length_bytes, fua: flags & 0x08 != 0 })
 }
 
-/// VERIFY without a comparison: the medium is checked to be there. BYTCHK compares with data, which comes
-/// with the full command set.
-fn verify(disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense> {
-    if flags & 0x06 != 0 {
+fn write_and_verify(lun: Lun, disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense> {
+    // BYTCHK 10b is reserved.
+    if flags & 0x06 == 0x04 {
         return Err(Sense::invalid_bit(1, 2));
     }
-    transfer(disk, flags, extent)?;
-    Ok(Plan::Status(status::GOOD))
+    write(lun, disk, flags & 0xe0 | 0x08, extent)
 }
 
 /// PRE-FETCH: everything is as near as it will get (SBC-3 5.8: CONDITION MET when all blocks fit the cache).

@@ -57,6 +57,8 @@ impl Sense {
     pub const INVALID_OPCODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x20, 0x00);
     /// INVALID FIELD IN CDB, without saying which.
     pub const INVALID_FIELD: Sense = Sense::new(SenseKey::IllegalRequest, 0x24, 0x00);
+    /// PARAMETER LIST LENGTH ERROR.
+    pub const PARAMETER_LENGTH: Sense = Sense::new(SenseKey::IllegalRequest, 0x1a, 0x00);
     /// LOGICAL UNIT NOT SUPPORTED.
     pub const NO_SUCH_LUN: Sense = Sense::new(SenseKey::IllegalRequest, 0x25, 0x00);
     /// SAVING PARAMETERS NOT SUPPORTED.
@@ -80,6 +82,19 @@ impl Sense {
     #[must_use]
     pub const fn invalid_field(byte: u16) -> Self {
         Self { field: Some(FieldPointer { in_cdb: true, byte, bit: None }), ..Self::INVALID_FIELD }
+    }
+
+    /// INVALID FIELD IN PARAMETER LIST at a byte.
+    #[must_use]
+    pub const fn invalid_parameter(byte: u16) -> Self {
+        let field = Some(FieldPointer { in_cdb: false, byte, bit: None });
+        Self { field, ..Self::new(SenseKey::IllegalRequest, 0x26, 0x00) }
+    }
+
+    /// MISCOMPARE DURING VERIFY OPERATION: the offset of the first byte that differs, in the data.
+    #[must_use]
+    pub const fn miscompare(offset: u64) -> Self {
+        Self { information: Some(offset), ..Self::new(SenseKey::Miscompare, 0x1d, 0x00) }
     }
 
     /// INVALID FIELD IN CDB at a bit of a byte.

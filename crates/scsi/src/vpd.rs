@@ -2,6 +2,7 @@
 
 use crate::disk::Disk;
 use crate::inquiry::ascii;
+use crate::medium;
 
 /// The pages that a disk has, ascending, as the Supported VPD Pages page lists them.
 pub const PAGES: [u8; 7] = [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2];
@@ -18,7 +19,7 @@ pub fn page(disk: &Disk, code: u8, out: &mut Vec<u8>) -> bool {
         0x86 => extended(out),
         0xb0 => block_limits(disk, out),
         0xb1 => characteristics(out),
-        0xb2 => provisioning(out),
+        0xb2 => provisioning(disk, out),
         _ => {
             out.truncate(start);
             return false;
@@ -78,7 +79,20 @@ fn block_limits(disk: &Disk, out: &mut Vec<u8>) {
     let mut data = [0_u8; 60];
     data[4..8].copy_from_slice(&disk.transfer_blocks_max().to_be_bytes());
     // OPTIMAL TRANSFER LENGTH: one burst of our default.
-    data[8..12].copy_from_slice(&((1_u32 << 20) / disk.block_bytes.max(1)).to_be_bytes());
+    let block = disk.block_bytes.max(1);
+    data[8..12].copy_from_slice(&((1_u32 << 20) / block).to_be_bytes());
+    // WSNZ: WRITE SAME of no blocks is no WRITE SAME of all.
+    data[0] = 0x01;
+    data[1] = medium::COMPARE_BLOCKS_MAX;
+    if let Some(thin) = disk.provisioning {
+        let blocks = u32::try_from(medium::UNMAP_BYTES_MAX / u64::from(block)).unwrap_or(u32::MAX);
+        data[16..20].copy_from_slice(&blocks.to_be_bytes());
+        data[20..24].copy_from_slice(&medium::UNMAP_RANGES_MAX.to_be_bytes());
+        data[24..28].copy_from_slice(&(thin.granularity_bytes / block).to_be_bytes());
+        // UGAVALID, alignment 0.
+        data[28] = 0x80;
+    }
+    data[32..40].copy_from_slice(&u64::from(disk.transfer_blocks_max()).to_be_bytes());
     out.extend_from_slice(&data);
 }
 
@@ -89,9 +103,13 @@ fn characteristics(out: &mut Vec<u8>) {
     out.extend_from_slice(&data);
 }
 
-/// Logical Block Provisioning: fully provisioned, nothing to unmap.
-fn provisioning(out: &mut Vec<u8>) {
-    out.extend_from_slice(&[0; 4]);
+/// Logical Block Provisioning: full, or thin.
+fn provisioning(disk: &Disk, out: &mut Vec<u8>) {
+    match disk.provisioning {
+        // LBPU, LBPWS, LBPWS10, LBPRZ; thin.
+        Some(_) => out.extend_from_slice(&[0, 0x80 | 0x40 | 0x20 | 0x04, 0x02, 0]),
+        None => out.extend_from_slice(&[0; 4]),
+    }
 }
 
 #[cfg(test)]
@@ -135,8 +153,10 @@ mod tests {
         assert_eq!(data(0x80), b"\0\x80\0\x06abc123");
         assert_eq!(data(0x86)[..6], [0, 0x86, 0, 60, 0, 0x01]);
         let limits = data(0xb0);
-        assert_eq!(limits[..16], [0, 0xb0, 0, 60, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 8, 0], "64 MiB and 1 MiB");
-        assert_eq!(limits[16..], [0; 48]);
+        assert_eq!(limits[..16], [0, 0xb0, 0, 60, 1, 255, 0, 0, 0, 2, 0, 0, 0, 0, 8, 0], "64 MiB and 1 MiB");
+        assert_eq!(limits[16..36], [0; 20], "nothing to unmap");
+        assert_eq!(limits[36..44], [0, 0, 0, 0, 0, 2, 0, 0], "WRITE SAME of 64 MiB");
+        assert_eq!(limits[44..], [0; 20]);
         assert_eq!(data(0xb1)[..6], [0, 0xb1, 0, 60, 0, 1]);
         assert_eq!(data(0xb2), [0, 0xb2, 0, 4, 0, 0, 0, 0]);
 

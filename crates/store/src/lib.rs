@@ -43,6 +43,29 @@ pub trait Store: Send + Sync {
     /// When the range is outside, the store is read only, or the medium fails.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError>;
 
+    /// Bytes that are given memory together, where unwritten places take none; nothing for a store that cannot
+    /// give memory back.
+    fn granularity_bytes(&self) -> Option<u32> {
+        None
+    }
+    /// Makes a range read as zeros, giving its memory back where whole pieces of it can be.
+    ///
+    /// # Errors
+    /// As [`Store::write_at`].
+    fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        let zeros = vec![0; length.min(ZEROS_BYTES) as usize];
+        let mut done = 0;
+        while done < length {
+            let count = (length - done).min(ZEROS_BYTES);
+            self.write_at(offset + done, &zeros[..count as usize])?;
+            done += count;
+        }
+        Ok(())
+    }
+    /// Whether memory is given to a place, and for how many bytes from there on that stays so.
+    fn is_mapped(&self, offset: u64) -> (bool, u64) {
+        (true, self.size_bytes().saturating_sub(offset))
+    }
     /// Brings everything written before to where it survives what the store promises to survive.
     ///
     /// # Errors
@@ -72,6 +95,9 @@ pub enum StoreError {
     #[error("no memory for {0} more bytes of a ram store; free some, or serve a smaller disk")]
     NoMemory(usize),
 }
+
+/// Zeros that are written at once where a store knows no better.
+const ZEROS_BYTES: u64 = 64 << 10;
 
 /// Whether `length` bytes at `offset` lie inside `size` bytes.
 pub(crate) fn check_range(offset: u64, length: usize, size: u64) -> Result<(), StoreError> {

@@ -101,6 +101,51 @@ impl Store for Ram {
         Ok(())
     }
 
+    fn granularity_bytes(&self) -> Option<u32> {
+        Some(CHUNK_BYTES as u32)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.size_bytes => {}
+            _ => return Err(StoreError::OutOfRange { offset, length, size: self.size_bytes }),
+        }
+        let (mut at, mut left) = (offset, length);
+        while left > 0 {
+            let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
+            let count = left.min((CHUNK_BYTES - within) as u64) as usize;
+            if let Some(chunk) = self.chunk(index) {
+                let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
+                if count == CHUNK_BYTES {
+                    *chunk = None;
+                } else if let Some(bytes) = chunk.as_mut() {
+                    bytes[within..within + count].fill(0);
+                }
+                at += count as u64;
+                left -= count as u64;
+            } else {
+                // A leaf that was never made holds nothing: on to the next one.
+                let leaf_bytes = (CHUNK_BYTES * LEAF_CHUNKS) as u64;
+                let skip = (leaf_bytes - at % leaf_bytes).min(left);
+                at += skip;
+                left -= skip;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_mapped(&self, offset: u64) -> (bool, u64) {
+        let mapped = |index: usize| {
+            self.chunk(index).is_some_and(|c| c.read().unwrap_or_else(PoisonError::into_inner).is_some())
+        };
+        let first = (offset / CHUNK_BYTES as u64) as usize;
+        let is = mapped(first);
+        // Far enough for any use; who asks on gets the rest.
+        let same = (first + 1..first + LEAF_CHUNKS).take_while(|&index| mapped(index) == is).count();
+        let end = (((first + 1 + same) * CHUNK_BYTES) as u64).min(self.size_bytes);
+        (is, end.saturating_sub(offset))
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -154,6 +199,22 @@ mod tests {
         assert_eq!(last, [0, 1, 2, 3]);
         let leaves = ram.leaves.iter().filter(|l| l.get().is_some()).count();
         assert_eq!(leaves, 1);
+    }
+
+    #[test]
+    fn what_is_discarded_reads_as_zeros_and_gives_its_memory_back() {
+        let ram = Ram::new(10 << 20);
+        let chunk = CHUNK_BYTES as u64;
+        ram.write_at(0, &vec![7; 4 * CHUNK_BYTES]).unwrap();
+        assert_eq!(ram.is_mapped(0), (true, 4 * chunk));
+        ram.discard(chunk - 10, 2 * chunk + 20).unwrap();
+        let mut all = vec![1; 4 * CHUNK_BYTES];
+        ram.read_at(0, &mut all).unwrap();
+        let zeros = CHUNK_BYTES - 10..3 * CHUNK_BYTES + 10;
+        assert!(all.iter().enumerate().all(|(i, &b)| b == if zeros.contains(&i) { 0 } else { 7 }));
+        assert_eq!(ram.is_mapped(chunk), (false, 2 * chunk));
+        assert_eq!(ram.is_mapped(4 * chunk), (false, (10 << 20) - 4 * chunk));
+        assert!(ram.discard(10 << 20, 1).is_err());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use scsi::{Lun, Nexus, UnitAttention};
 use socket::options;
 
 use crate::error::ConnectionEnd;
+use crate::execute::Gathering;
 use crate::gate::PortalGate;
 use crate::policy::SendPolicy;
 use crate::server::Shared;
@@ -43,6 +44,7 @@ struct Serving {
     protocol: TargetConnection,
     nexus: Nexus,
     scratch: Vec<u8>,
+    gathering: Gathering,
     session_type: SessionType,
     framer: Framer,
 }
@@ -161,6 +163,7 @@ impl Connection {
             protocol: TargetConnection::new(login, self.shared.config.limits.window),
             nexus,
             scratch: Vec::new(),
+            gathering: Gathering::default(),
             session_type: login.session_type,
             framer: Framer { max_data_bytes: login.parameters.max_recv_bytes as usize },
         };
@@ -255,12 +258,13 @@ impl Connection {
                     };
                     tape.request(command.tag, kind, command.expected_bytes, total as u32, end_of_frame);
                 }
-                let (protocol, nexus, scratch) =
-                    (&mut serving.protocol, &mut serving.nexus, &mut serving.scratch);
-                disks.execute(&command, data, protocol, nexus, scratch, out).then_some(command.tag)
+                let Serving { protocol, nexus, scratch, gathering, .. } = serving;
+                let over = disks.execute(&command, data, protocol, nexus, (scratch, gathering), out);
+                over.then_some(command.tag)
             }
             Incoming::Data { tag, store_offset, data, lun } => {
-                disks.write_data(tag, lun, store_offset, data, &mut serving.protocol, out).then_some(tag)
+                let Serving { protocol, gathering, .. } = serving;
+                disks.write_data((tag, lun, store_offset), data, protocol, gathering, out).then_some(tag)
             }
             Incoming::TaskManagement(task_management) => {
                 request = Some(task_management);

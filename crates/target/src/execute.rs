@@ -1,22 +1,57 @@
 //! Commands carried out: plans against stores.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::target::TargetConnection;
 use iscsi::{TransmitBuffer, status};
-use scsi::{Disk, Identity, Lun, Luns, Nexus, Plan, Sense};
+use scsi::cdb::Cdb;
+use scsi::{Disk, Identity, Lun, Luns, Nexus, Plan, Provisioning, Sense};
 use store::{Store, StoreError};
 
 use crate::config::LunConfig;
 use crate::error::TargetError;
+use crate::medium;
 
 /// The disks of a target: how each presents itself, and its bytes.
 pub(crate) struct Disks {
     pub(crate) luns: Luns,
     /// By number; as many places as the highest number needs.
-    stores: Vec<Option<Arc<dyn Store>>>,
+    stores: Vec<Option<Unit>>,
+}
+
+/// A disk's bytes, and what keeps its writes apart from steps that must be whole.
+struct Unit {
+    store: Arc<dyn Store>,
+    /// Held shared while data is written, and alone while it is compared and written in one step.
+    step: RwLock<()>,
+}
+
+/// A command whose data is gathered before anything is done.
+#[derive(Debug)]
+struct Taken {
+    cdb: Cdb,
+    lun: Lun,
+    data: Vec<u8>,
+}
+
+/// The commands of a connection whose data is gathered.
+#[derive(Debug, Default)]
+pub(crate) struct Gathering {
+    taken: HashMap<u32, Taken>,
+    bytes: usize,
+}
+
+/// Most bytes that a connection gathers at a time.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
+
+impl Gathering {
+    /// Forgets the commands that are no longer in progress.
+    pub(crate) fn prune(&mut self, connection: &TargetConnection) {
+        self.taken.retain(|&tag, _| connection.is_in_progress(tag));
+        self.bytes = self.taken.values().map(|taken| taken.data.len()).sum();
+    }
 }
 
 impl Disks {
@@ -44,21 +79,29 @@ impl Disks {
                 blocks: size / block,
                 read_only: config.store.is_read_only(),
                 write_cache: config.store.has_volatile_cache(),
+                provisioning: config
+                    .store
+                    .granularity_bytes()
+                    .map(|granularity_bytes| Provisioning { granularity_bytes }),
             };
             if luns.insert(Lun(config.number), disk).is_some() {
                 return Err(TargetError::DuplicateLun(config.number));
             }
             let index = usize::from(config.number);
             if stores.len() <= index {
-                stores.resize(index + 1, None);
+                stores.resize_with(index + 1, || None);
             }
-            stores[index] = Some(Arc::clone(&config.store));
+            stores[index] = Some(Unit { store: Arc::clone(&config.store), step: RwLock::new(()) });
         }
         Ok(Self { luns: Luns(luns), stores })
     }
 
     pub(crate) fn store(&self, lun: Lun) -> Option<&dyn Store> {
-        self.stores.get(usize::from(lun.0))?.as_deref()
+        self.unit(lun).map(|unit| &*unit.store)
+    }
+
+    fn unit(&self, lun: Lun) -> Option<&Unit> {
+        self.stores.get(usize::from(lun.0))?.as_ref()
     }
 
     /// Plans and carries out one command; everything it answers is appended to `out`. True when the command
@@ -70,7 +113,7 @@ impl Disks {
         immediate: &[u8],
         connection: &mut TargetConnection,
         nexus: &mut Nexus,
-        scratch: &mut Vec<u8>,
+        (scratch, gathering): (&mut Vec<u8>, &mut Gathering),
         out: &mut TransmitBuffer,
     ) -> bool {
         scratch.clear();
@@ -80,7 +123,23 @@ impl Disks {
             connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
             return true;
         }
-        match self.luns.plan(command.lun, &command.cdb, nexus, scratch) {
+        let plan = self.luns.plan(command.lun, &command.cdb, nexus, scratch);
+        match plan {
+            Plan::Take { lun, length_bytes } => {
+                self.begin_taking(command, immediate, (lun, length_bytes), connection, gathering, out)
+            }
+            Plan::Medium { .. } => {
+                let (status, sense) = self.conclude(plan);
+                connection.respond_status(command, status, &sense, 0, 0, out);
+                true
+            }
+            Plan::MappedStatus { lun, offset_bytes, block_bytes, allocation } => {
+                let Some(store) = self.store(lun) else { return no_lun(command, connection, out) };
+                mapped_status(store, offset_bytes, block_bytes, scratch);
+                scratch.truncate(allocation);
+                respond_data(command, scratch, connection, out);
+                true
+            }
             Plan::Read { lun, offset_bytes, length_bytes } => {
                 let Some(store) = self.store(lun) else { return no_lun(command, connection, out) };
                 let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
@@ -103,14 +162,7 @@ impl Disks {
                 self.begin_write(command, immediate, (lun, offset_bytes, length_bytes, fua), connection, out)
             }
             Plan::Data => {
-                // The data lies in memory, so reading it cannot fail.
-                let _ = connection.respond_read(command, scratch.len() as u64, out, |at, buffer| {
-                    let from = at as usize;
-                    scratch
-                        .get(from..from + buffer.len())
-                        .map(|piece| buffer.copy_from_slice(piece))
-                        .ok_or(())
-                });
+                respond_data(command, scratch, connection, out);
                 true
             }
             Plan::Status(status) => {
@@ -143,14 +195,14 @@ impl Disks {
         connection: &mut TargetConnection,
         out: &mut TransmitBuffer,
     ) -> bool {
-        let Some(store) = self.store(lun) else { return no_lun(command, connection, out) };
+        let Some(Unit { store, step }) = self.unit(lun) else { return no_lun(command, connection, out) };
         let Ok(begun) =
             connection.begin_write(command, immediate.len(), offset_bytes, length_bytes, fua, out)
         else {
             return true;
         };
         let data = &immediate[..begun.useful_bytes];
-        let mut outcome = if data.is_empty() { Ok(()) } else { store.write_at(offset_bytes, data) };
+        let mut outcome = write(store, step, offset_bytes, data);
         if begun.complete && fua {
             outcome = outcome.and_then(|()| store.flush());
         }
@@ -169,17 +221,30 @@ impl Disks {
     /// Writes the data of a Data-Out PDU and goes on with its task. True when the command is over.
     pub(crate) fn write_data(
         &self,
-        tag: u32,
-        lun: [u8; 8],
-        store_offset: u64,
+        (tag, lun, store_offset): (u32, [u8; 8], u64),
         data: &[u8],
         connection: &mut TargetConnection,
+        gathering: &mut Gathering,
         out: &mut TransmitBuffer,
     ) -> bool {
-        let Some(store) = Lun::decode(lun).and_then(|lun| self.store(lun)) else {
+        if let Some(taken) = gathering.taken.get_mut(&tag) {
+            let place = store_offset as usize..(store_offset as usize).saturating_add(data.len());
+            if let Some(place) = taken.data.get_mut(place) {
+                place.copy_from_slice(data);
+            }
+            if !connection.has_all_data(tag) {
+                return connection.data_taken(tag, Ok(()), out);
+            }
+            let Some(taken) = gathering.taken.remove(&tag) else { return false };
+            gathering.bytes = gathering.bytes.saturating_sub(taken.data.len());
+            let (status, sense) = self.conclude(self.luns.finish(taken.lun, &taken.cdb, &taken.data));
+            connection.end_write(tag, status, &sense, out);
+            return true;
+        }
+        let Some(Unit { store, step }) = Lun::decode(lun).and_then(|lun| self.unit(lun)) else {
             return connection.data_taken(tag, Err(Sense::NO_SUCH_LUN.encode()), out);
         };
-        let mut outcome = if data.is_empty() { Ok(()) } else { store.write_at(store_offset, data) };
+        let mut outcome = write(store, step, store_offset, data);
         if connection.must_be_stable(tag) {
             outcome = outcome.and_then(|()| store.flush());
         }
@@ -187,17 +252,116 @@ impl Disks {
     }
 }
 
+impl Disks {
+    /// Begins to gather a command's data. True when the command is over.
+    fn begin_taking(
+        &self,
+        command: &ScsiCommand,
+        immediate: &[u8],
+        (lun, length_bytes): (Lun, u64),
+        connection: &mut TargetConnection,
+        gathering: &mut Gathering,
+        out: &mut TransmitBuffer,
+    ) -> bool {
+        gathering.prune(connection);
+        // What the initiator does not send is not there: a shorter transfer brings less.
+        let length =
+            length_bytes.min(command.expected_bytes.into()).min(scsi::medium::TAKEN_BYTES_MAX) as usize;
+        if gathering.bytes + length > GATHERED_BYTES_MAX {
+            connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, out);
+            return true;
+        }
+        let Ok(begun) = connection.begin_write(command, immediate.len(), 0, length_bytes, false, out) else {
+            return true;
+        };
+        let mut data = vec![0; length];
+        let here = begun.useful_bytes.min(length);
+        data[..here].copy_from_slice(&immediate[..here]);
+        if begun.complete {
+            let (status, sense) = self.conclude(self.luns.finish(lun, &command.cdb, &data));
+            connection.respond_status(command, status, &sense, length_bytes, 0, out);
+            return true;
+        }
+        gathering.bytes += length;
+        gathering.taken.insert(command.tag, Taken { cdb: command.cdb, lun, data });
+        false
+    }
+
+    /// Carries out a plan that needs no more data: status and sense.
+    fn conclude(&self, plan: Plan) -> (u8, Vec<u8>) {
+        let failed = |sense: Sense| (status::CHECK_CONDITION, sense.encode());
+        match plan {
+            Plan::Medium { lun, action } => match self.unit(lun) {
+                Some(Unit { store, step }) => match medium::act(&**store, step, action) {
+                    Ok(()) => (status::GOOD, Vec::new()),
+                    Err(sense) => failed(sense),
+                },
+                None => failed(Sense::NO_SUCH_LUN),
+            },
+            Plan::Status(status) => (status, Vec::new()),
+            Plan::Check(sense) => failed(sense),
+            _ => failed(Sense::INVALID_FIELD),
+        }
+    }
+}
+
+/// Writes data, apart from steps that must be whole.
+#[inline]
+fn write(store: &Arc<dyn Store>, step: &RwLock<()>, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+    if data.is_empty() {
+        return Ok(());
+    }
+    let _shared = step.read().unwrap_or_else(PoisonError::into_inner);
+    store.write_at(offset, data)
+}
+
+/// Answers with data that lies in memory, so reading it cannot fail.
+fn respond_data(
+    command: &ScsiCommand,
+    data: &[u8],
+    connection: &mut TargetConnection,
+    out: &mut TransmitBuffer,
+) {
+    let _ = connection.respond_read(command, data.len() as u64, out, |at, buffer| {
+        let from = at as usize;
+        data.get(from..from + buffer.len()).map(|piece| buffer.copy_from_slice(piece)).ok_or(())
+    });
+}
+
+/// GET LBA STATUS parameter data (SBC-3 5.6.2): runs of mapped and unmapped blocks.
+fn mapped_status(store: &dyn Store, offset_bytes: u64, block_bytes: u32, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0; 8]);
+    let (mut at, block) = (offset_bytes, u64::from(block_bytes.max(1)));
+    for _ in 0..MAPPED_RUNS_MAX {
+        if at >= store.size_bytes() {
+            break;
+        }
+        let (is_mapped, run_bytes) = store.is_mapped(at);
+        let blocks = (run_bytes / block).clamp(1, u64::from(u32::MAX));
+        out.extend_from_slice(&(at / block).to_be_bytes());
+        out.extend_from_slice(&(blocks as u32).to_be_bytes());
+        // 0: mapped; 1: deallocated.
+        out.extend_from_slice(&[u8::from(!is_mapped), 0, 0, 0]);
+        at += blocks * block;
+    }
+    let length = (out.len() - 4) as u32;
+    out[..4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Most runs of one answer.
+const MAPPED_RUNS_MAX: usize = 64;
+
 fn no_lun(command: &ScsiCommand, connection: &mut TargetConnection, out: &mut TransmitBuffer) -> bool {
     connection.respond_status(command, status::CHECK_CONDITION, &Sense::NO_SUCH_LUN.encode(), 0, 0, out);
     true
 }
 
-fn read_sense(error: &StoreError) -> Sense {
+pub(crate) fn read_sense(error: &StoreError) -> Sense {
     tracing::warn!(%error, "a read failed");
     Sense::READ_ERROR
 }
 
-fn write_sense(error: &StoreError) -> Sense {
+pub(crate) fn write_sense(error: &StoreError) -> Sense {
     tracing::warn!(%error, "a write failed");
     match error {
         StoreError::ReadOnly => Sense::WRITE_PROTECTED,

@@ -59,6 +59,25 @@ impl TargetConnection {
         self.tasks.get(&tag).is_some_and(|task| task.stable && task.is_complete())
     }
 
+    /// Whether all data of a write has come.
+    #[must_use]
+    pub fn has_all_data(&self, tag: u32) -> bool {
+        self.tasks.get(&tag).is_some_and(WriteTask::is_complete)
+    }
+
+    /// Whether a write is still in progress.
+    #[must_use]
+    pub fn is_in_progress(&self, tag: u32) -> bool {
+        self.tasks.contains_key(&tag)
+    }
+
+    /// Answers a write all of whose data has come, in place of [`Self::data_taken`].
+    pub fn end_write(&mut self, tag: u32, status: u8, sense: &[u8], out: &mut TransmitBuffer) {
+        if let Some(task) = self.tasks.remove(&tag) {
+            self.respond_status(&task.command, status, sense, task.cdb_bytes, task.r2ts(), out);
+        }
+    }
+
     /// Notes that the data of an [`Incoming::Data`] was written, or with which sense it was not. Appends the
     /// R2Ts that became possible, or the response when the data phase is over; true then.
     pub fn data_taken(&mut self, tag: u32, outcome: Result<(), Vec<u8>>, out: &mut TransmitBuffer) -> bool {

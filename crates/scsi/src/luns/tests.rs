@@ -172,7 +172,7 @@ fn a_list_that_was_read_is_no_news_any_more() {
 fn commands_without_data_check_their_range_and_their_fields() {
     let (good, met) = (Plan::Status(status::GOOD), Plan::Status(status::CONDITION_MET));
     let flush = Plan::Flush { lun: Lun(0) };
-    for (ten, sixteen, done) in [(0x2f, 0x8f, good), (0x34, 0x90, met), (0x35, 0x91, flush)] {
+    for (ten, sixteen, done) in [(0x2f, 0x8f, good.clone()), (0x34, 0x90, met), (0x35, 0x91, flush.clone())] {
         let out_of_range = Plan::Check(Sense::lba_out_of_range(2048));
         assert_eq!(plan(0, &[ten, 0, 0, 0, 7, 255, 0, 0, 1]).0, done);
         assert_eq!(plan(0, &[ten, 0, 0, 0, 8, 0, 0, 0, 0]).0, done, "nothing, at the end");
@@ -181,10 +181,13 @@ fn commands_without_data_check_their_range_and_their_fields() {
         assert_eq!(plan(0, &[sixteen, 0, 0, 0, 0, 0, 0, 0, 7, 255, 0, 0, 0, 2]).0, out_of_range);
     }
     assert_eq!(plan(0, &[0xaf, 0, 0, 0, 7, 255, 0, 0, 0, 1]).0, good);
+    let take = |length_bytes| Plan::Take { lun: Lun(0), length_bytes };
+    assert_eq!(plan(0, &[0x2f, 0x02, 0, 0, 0, 0, 0, 0, 2]).0, take(1024), "BYTCHK");
+    assert_eq!(plan(0, &[0x2f, 0x06, 0, 0, 0, 0, 0, 0, 2]).0, take(512), "BYTCHK 11b");
     assert_eq!(
-        plan(0, &[0x2f, 0x02, 0, 0, 0, 0, 0, 0, 1]).0,
+        plan(0, &[0x2f, 0x04, 0, 0, 0, 0, 0, 0, 1]).0,
         Plan::Check(Sense::invalid_bit(1, 2)),
-        "BYTCHK"
+        "BYTCHK 10b"
     );
     assert_eq!(
         plan(0, &[0x2f, 0x20, 0, 0, 0, 0, 0, 0, 1]).0,
@@ -260,15 +263,95 @@ fn allocation(cdb: &Cdb) -> usize {
         0x5a => be16(cdb, 7).into(),
         0x25 => 8,
         0x9e => be32(cdb, 10) as usize,
-        0xa0 => be32(cdb, 6) as usize,
+        0xa0 | 0xa3 => be32(cdb, 6) as usize,
         _ => 0,
     }
 }
 
-const KNOWN: [u8; 24] = [
+const KNOWN: [u8; 37] = [
     0x00, 0x03, 0x08, 0x0a, 0x12, 0x1a, 0x1b, 0x25, 0x28, 0x2a, 0x2f, 0x34, 0x35, 0x5a, 0x88, 0x8a, 0x8f,
-    0x90, 0x91, 0x9e, 0xa0, 0xa8, 0xaa, 0xaf,
+    0x90, 0x91, 0x9e, 0xa0, 0xa8, 0xaa, 0xaf, 0x1e, 0x2e, 0x41, 0x42, 0x89, 0x8b, 0x8e, 0x93, 0xa3, 0xa3,
+    0xae, 0x93, 0x41,
 ];
+
+/// Everything that is to be done to the medium lies on it.
+fn stays_inside(plan: &Plan, size: u128) {
+    let Plan::Medium { action, .. } = plan else { return };
+    let ranges: Vec<(u64, u64)> = match action {
+        Action::Fill { offset_bytes, length_bytes, .. }
+        | Action::Compare { offset_bytes, length_bytes, .. } => {
+            vec![(*offset_bytes, *length_bytes)]
+        }
+        Action::Unmap { ranges } => ranges.clone(),
+        Action::CompareAndWrite { offset_bytes, data, .. } | Action::Or { offset_bytes, data, .. } => {
+            vec![(*offset_bytes, data.len() as u64)]
+        }
+    };
+    assert!(ranges.iter().all(|(at, length)| u128::from(*at) + u128::from(*length) <= size), "{plan:?}");
+}
+
+/// A thin disk of 1 MiB.
+fn thin() -> Luns {
+    let provisioning = Some(crate::Provisioning { granularity_bytes: 65_536 });
+    Luns(BTreeMap::from([(Lun(0), Disk { provisioning, ..example() })]))
+}
+
+fn cdb_of(bytes: &[u8]) -> Cdb {
+    let mut cdb = [0; 16];
+    cdb[..bytes.len()].copy_from_slice(bytes);
+    cdb
+}
+
+#[test]
+fn the_medium_is_compared_filled_and_unmapped_as_asked() {
+    let finish = |bytes: &[u8], data: &[u8]| match thin().finish(Lun(0), &cdb_of(bytes), data) {
+        Plan::Medium { action, .. } => Ok(action),
+        Plan::Check(sense) => Err(sense),
+        other => panic!("{other:?}"),
+    };
+    // WRITE SAME (10) of three blocks; with UNMAP, a block of zeros is unmapped and another is written.
+    let same = |flags| [0x41, flags, 0, 0, 0, 2, 0, 0, 3];
+    let block = vec![7; 512];
+    let fill = Action::Fill { offset_bytes: 1024, length_bytes: 1536, block: block.clone() };
+    assert_eq!(finish(&same(0), &block), Ok(fill.clone()));
+    assert_eq!(finish(&same(8), &block), Ok(fill));
+    assert_eq!(finish(&same(8), &[0; 512]), Ok(Action::Unmap { ranges: vec![(1024, 1536)] }));
+    assert_eq!(finish(&same(0), &[0; 100]), Err(Sense::PARAMETER_LENGTH));
+    // COMPARE AND WRITE of one block.
+    let compare = [0x89, 0x08, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
+    let both = [vec![1; 512], vec![2; 512]].concat();
+    let whole =
+        Action::CompareAndWrite { offset_bytes: 512, expected: vec![1; 512], data: vec![2; 512], fua: true };
+    assert_eq!(finish(&compare, &both), Ok(whole));
+    assert_eq!(finish(&compare, &both[..1023]), Err(Sense::PARAMETER_LENGTH));
+    // UNMAP of two ranges, and of one beyond the end.
+    let list = |lba: u8, blocks: u16| {
+        let mut list = vec![0, 38, 0, 32, 0, 0, 0, 0];
+        for (lba, blocks) in [(1_u64, 2_u32), (u64::from(lba), blocks.into())] {
+            list.extend(lba.to_be_bytes());
+            list.extend(blocks.to_be_bytes());
+            list.extend([0; 4]);
+        }
+        list
+    };
+    let unmap = [0x42, 0, 0, 0, 0, 0, 0, 0, 40];
+    assert_eq!(finish(&unmap, &list(9, 1)), Ok(Action::Unmap { ranges: vec![(512, 1024), (9 * 512, 512)] }));
+    assert_eq!(finish(&unmap, &list(9, 5000)), Err(Sense::lba_out_of_range(2048)));
+}
+
+#[test]
+fn a_thick_disk_has_nothing_to_unmap() {
+    let mut out = Vec::new();
+    let mut nexus = Nexus::default();
+    let unmap = cdb_of(&[0x42, 0, 0, 0, 0, 0, 0, 0, 24]);
+    assert_eq!(luns().plan([0; 8], &unmap, &mut nexus, &mut out), Plan::Check(Sense::INVALID_OPCODE));
+    assert_eq!(
+        thin().plan([0; 8], &unmap, &mut nexus, &mut out),
+        Plan::Take { lun: Lun(0), length_bytes: 24 }
+    );
+    assert_eq!(check(0, &[0x41, 8, 0, 0, 0, 0, 0, 0, 1]).1, 0x24);
+    assert_eq!(check(3, &[0x41, 0, 0, 0, 0, 0, 0, 0, 1]).0, SenseKey::DataProtect);
+}
 
 proptest! {
     #[test]
@@ -280,7 +363,8 @@ proptest! {
         blocks in prop_oneof![0_u64..5000, any::<u64>()],
         block_bytes in prop_oneof![Just(512), Just(4096), any::<u32>()],
     ) {
-        let disk = Disk { blocks, block_bytes, ..example() };
+        let provisioning = raised.then_some(crate::Provisioning { granularity_bytes: 65_536 });
+        let disk = Disk { blocks, block_bytes, provisioning, ..example() };
         let size = u128::from(blocks) * u128::from(block_bytes);
         let luns = Luns(BTreeMap::from([(Lun(0), disk.clone()), (Lun(3), Disk { read_only: true, ..disk })]));
         for first in [cdb[0], KNOWN[known]] {
@@ -307,6 +391,15 @@ proptest! {
                         prop_assert!((8..=32).contains(&sense.encode().len()));
                         prop_assert_eq!(data_bytes, 0);
                     }
+                    Plan::Take { lun, length_bytes } => {
+                        prop_assert!(length_bytes <= crate::medium::TAKEN_BYTES_MAX.max(2 * 255 * u64::from(block_bytes)));
+                        prop_assert_eq!(data_bytes, 0);
+                        // Whatever the data, only what is on the disk is touched.
+                        let data: Vec<u8> = cdb.iter().copied().cycle().take(length_bytes.min(100_000) as usize).collect();
+                        stays_inside(&luns.finish(lun, &cdb, &data), size);
+                    }
+                    planned @ Plan::Medium { .. } => stays_inside(&planned, size),
+                    Plan::MappedStatus { offset_bytes, .. } => prop_assert!(u128::from(offset_bytes) < size.max(1)),
                     Plan::Status(_) | Plan::Flush { .. } => prop_assert_eq!(data_bytes, 0),
                 }
             }

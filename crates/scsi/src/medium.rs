@@ -1,0 +1,251 @@
+//! Commands that do more to the medium than move data: comparisons, patterns, provisioning (SBC-3 5).
+//!
+//! Each is planned twice: when the command comes, for how much data the initiator has to send, and again when
+//! that data is there, for what is to be done with it.
+
+use crate::cdb::{Cdb, Extent, be16, be32, be64, opcode};
+use crate::disk::Disk;
+use crate::lun::Lun;
+use crate::luns::{Plan, range, transfer};
+use crate::sense::Sense;
+
+/// What is to be done to a disk's bytes, all of it inside the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The same block over and over (WRITE SAME).
+    Fill {
+        /// First byte.
+        offset_bytes: u64,
+        /// How many; a multiple of the block.
+        length_bytes: u64,
+        /// The block.
+        block: Vec<u8>,
+    },
+    /// These ranges (first byte, how many) need not be kept: they read as zeros from then on.
+    Unmap {
+        /// The ranges.
+        ranges: Vec<(u64, u64)>,
+    },
+    /// Write only where the medium is as expected, as one step (COMPARE AND WRITE).
+    CompareAndWrite {
+        /// First byte.
+        offset_bytes: u64,
+        /// What must be there.
+        expected: Vec<u8>,
+        /// What takes its place.
+        data: Vec<u8>,
+        /// Not to be acknowledged before it is on stable storage (FUA).
+        fua: bool,
+    },
+    /// The medium must be this (VERIFY with BYTCHK).
+    Compare {
+        /// First byte.
+        offset_bytes: u64,
+        /// How many; with a single block in `expected`, that block over and over.
+        length_bytes: u64,
+        /// What must be there.
+        expected: Vec<u8>,
+    },
+    /// Bits are set, as one step (ORWRITE).
+    Or {
+        /// First byte.
+        offset_bytes: u64,
+        /// The bits.
+        data: Vec<u8>,
+        /// Not to be acknowledged before it is on stable storage (FUA).
+        fua: bool,
+    },
+}
+
+/// Most blocks of one UNMAP, bytes: what takes a few milliseconds to forget.
+pub(crate) const UNMAP_BYTES_MAX: u64 = 4 << 30;
+/// Most ranges of one UNMAP.
+pub(crate) const UNMAP_RANGES_MAX: u32 = 256;
+/// Most blocks of one COMPARE AND WRITE: its field has one byte.
+pub(crate) const COMPARE_BLOCKS_MAX: u8 = 255;
+/// Most data that is gathered for one command, bytes.
+pub const TAKEN_BYTES_MAX: u64 = 4 << 20;
+
+/// INVALID FIELD IN PARAMETER LIST at a byte.
+const fn invalid_parameter(byte: u16) -> Sense {
+    Sense::invalid_parameter(byte)
+}
+
+/// How much data such a command brings; nothing when it is no such command.
+pub(crate) fn begin(lun: Lun, disk: &Disk, cdb: &Cdb) -> Option<Result<Plan, Sense>> {
+    Some(match cdb[0] {
+        opcode::WRITE_SAME_10 => write_same(lun, disk, cdb, Extent::of_10(cdb)),
+        opcode::WRITE_SAME_16 => write_same(lun, disk, cdb, Extent::of_16(cdb)),
+        opcode::UNMAP => unmap(lun, disk, cdb),
+        opcode::COMPARE_AND_WRITE => compare_and_write(lun, disk, cdb),
+        opcode::VERIFY_10 => verify(lun, disk, cdb, Extent::of_10(cdb)),
+        opcode::VERIFY_12 => verify(lun, disk, cdb, Extent::of_12(cdb)),
+        opcode::VERIFY_16 => verify(lun, disk, cdb, Extent::of_16(cdb)),
+        opcode::OR_WRITE_16 => or_write(lun, disk, cdb),
+        _ => return None,
+    })
+}
+
+/// What to do with the data of such a command.
+pub(crate) fn finish(lun: Lun, disk: &Disk, cdb: &Cdb, data: &[u8]) -> Result<Plan, Sense> {
+    let action = match cdb[0] {
+        opcode::WRITE_SAME_10 => same_data(disk, cdb, Extent::of_10(cdb), data)?,
+        opcode::WRITE_SAME_16 => same_data(disk, cdb, Extent::of_16(cdb), data)?,
+        opcode::UNMAP => unmap_data(disk, data)?,
+        opcode::COMPARE_AND_WRITE => {
+            let (offset_bytes, length_bytes) = range(disk, compare_extent(cdb))?;
+            let half = length_bytes as usize;
+            let (expected, new) = (data.get(..half), data.get(half..2 * half));
+            let (Some(expected), Some(new)) = (expected, new) else { return Err(Sense::PARAMETER_LENGTH) };
+            let fua = cdb[1] & 0x08 != 0;
+            Action::CompareAndWrite { offset_bytes, expected: expected.to_vec(), data: new.to_vec(), fua }
+        }
+        opcode::VERIFY_10 => verify_data(disk, Extent::of_10(cdb), data)?,
+        opcode::VERIFY_12 => verify_data(disk, Extent::of_12(cdb), data)?,
+        opcode::VERIFY_16 => verify_data(disk, Extent::of_16(cdb), data)?,
+        opcode::OR_WRITE_16 => {
+            let (offset_bytes, length_bytes) = range(disk, Extent::of_16(cdb))?;
+            let data = data.get(..length_bytes as usize).ok_or(Sense::PARAMETER_LENGTH)?.to_vec();
+            Action::Or { offset_bytes, data, fua: cdb[1] & 0x08 != 0 }
+        }
+        _ => return Err(Sense::INVALID_OPCODE),
+    };
+    Ok(Plan::Medium { lun, action })
+}
+
+fn write_same(lun: Lun, disk: &Disk, cdb: &Cdb, extent: Extent) -> Result<Plan, Sense> {
+    let flags = cdb[1];
+    let (unmap, anchor) = (flags & 0x08 != 0, flags & 0x10 != 0);
+    let no_data = cdb[0] == opcode::WRITE_SAME_16 && flags & 0x01 != 0;
+    if flags & 0xe0 != 0 {
+        return Err(Sense::invalid_bit(1, 7));
+    }
+    // Anchored blocks are not offered (ANC_SUP is 0), and thick disks cannot unmap.
+    if anchor {
+        return Err(Sense::invalid_bit(1, 4));
+    }
+    if unmap && disk.provisioning.is_none() {
+        return Err(Sense::invalid_bit(1, 3));
+    }
+    let (offset_bytes, length_bytes) = range(disk, extent)?;
+    // WSNZ is 1: zero blocks do not mean the rest of the disk.
+    let count_field = if cdb[0] == opcode::WRITE_SAME_10 { 7 } else { 10 };
+    if extent.blocks == 0 || extent.blocks > disk.transfer_blocks_max() {
+        return Err(Sense::invalid_field(count_field));
+    }
+    if disk.read_only {
+        return Err(Sense::WRITE_PROTECTED);
+    }
+    if no_data {
+        let action = if unmap {
+            Action::Unmap { ranges: vec![(offset_bytes, length_bytes)] }
+        } else {
+            Action::Fill { offset_bytes, length_bytes, block: vec![0; disk.block_bytes as usize] }
+        };
+        return Ok(Plan::Medium { lun, action });
+    }
+    Ok(Plan::Take { lun, length_bytes: disk.block_bytes.into() })
+}
+
+fn same_data(disk: &Disk, cdb: &Cdb, extent: Extent, data: &[u8]) -> Result<Action, Sense> {
+    let (offset_bytes, length_bytes) = range(disk, extent)?;
+    let block = data.get(..disk.block_bytes as usize).ok_or(Sense::PARAMETER_LENGTH)?;
+    // Unmapped blocks read as zeros: only a block of zeros may be unmapped instead of written (SBC-3 5.43).
+    if cdb[1] & 0x08 != 0 && block.iter().all(|&b| b == 0) {
+        return Ok(Action::Unmap { ranges: vec![(offset_bytes, length_bytes)] });
+    }
+    Ok(Action::Fill { offset_bytes, length_bytes, block: block.to_vec() })
+}
+
+fn unmap(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
+    if disk.provisioning.is_none() {
+        return Err(Sense::INVALID_OPCODE);
+    }
+    if cdb[1] & 1 != 0 {
+        return Err(Sense::invalid_bit(1, 0));
+    }
+    if disk.read_only {
+        return Err(Sense::WRITE_PROTECTED);
+    }
+    match be16(cdb, 7) {
+        // Nothing to unmap is no error (SBC-3 5.28).
+        0 => Ok(Plan::Status(crate::status::GOOD)),
+        1..8 => Err(Sense::PARAMETER_LENGTH),
+        length => Ok(Plan::Take { lun, length_bytes: length.into() }),
+    }
+}
+
+fn unmap_data(disk: &Disk, data: &[u8]) -> Result<Action, Sense> {
+    let length = data.get(2..4).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_be_bytes(*b));
+    let descriptors = data.get(8..).unwrap_or_default().chunks_exact(16).take(usize::from(length) / 16);
+    let (mut ranges, mut sum) = (Vec::new(), 0_u64);
+    for (index, descriptor) in descriptors.enumerate() {
+        let mut fields = [0; 16];
+        fields.copy_from_slice(descriptor);
+        let extent = Extent { lba: be64(&fields, 0), blocks: be32(&fields, 8) };
+        let (offset_bytes, length_bytes) = range(disk, extent)?;
+        sum = sum.saturating_add(length_bytes);
+        if sum > UNMAP_BYTES_MAX || index >= UNMAP_RANGES_MAX as usize {
+            return Err(invalid_parameter(8 + 16 * index as u16));
+        }
+        if length_bytes > 0 {
+            ranges.push((offset_bytes, length_bytes));
+        }
+    }
+    Ok(Action::Unmap { ranges })
+}
+
+fn compare_extent(cdb: &Cdb) -> Extent {
+    Extent { lba: be64(cdb, 2), blocks: cdb[13].into() }
+}
+
+fn compare_and_write(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
+    let (_, length_bytes) = transfer(disk, cdb[1], compare_extent(cdb))?;
+    if disk.read_only {
+        return Err(Sense::WRITE_PROTECTED);
+    }
+    match length_bytes {
+        0 => Ok(Plan::Status(crate::status::GOOD)),
+        length => Ok(Plan::Take { lun, length_bytes: 2 * length }),
+    }
+}
+
+/// VERIFY: of the medium alone, against the same data, or against one block over and over.
+fn verify(lun: Lun, disk: &Disk, cdb: &Cdb, extent: Extent) -> Result<Plan, Sense> {
+    let (_, length_bytes) = transfer(disk, cdb[1], extent)?;
+    let taken = match cdb[1] >> 1 & 3 {
+        0 => return Ok(Plan::Status(crate::status::GOOD)),
+        1 => length_bytes,
+        3 => u64::from(disk.block_bytes).min(length_bytes),
+        _ => return Err(Sense::invalid_bit(1, 2)),
+    };
+    if taken > TAKEN_BYTES_MAX {
+        return Err(Sense::INVALID_FIELD);
+    }
+    if taken == 0 {
+        return Ok(Plan::Status(crate::status::GOOD));
+    }
+    Ok(Plan::Take { lun, length_bytes: taken })
+}
+
+fn verify_data(disk: &Disk, extent: Extent, data: &[u8]) -> Result<Action, Sense> {
+    let (offset_bytes, length_bytes) = range(disk, extent)?;
+    if data.is_empty() || !length_bytes.is_multiple_of(data.len() as u64) {
+        return Err(Sense::PARAMETER_LENGTH);
+    }
+    Ok(Action::Compare { offset_bytes, length_bytes, expected: data.to_vec() })
+}
+
+fn or_write(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
+    let (_, length_bytes) = transfer(disk, cdb[1], Extent::of_16(cdb))?;
+    if disk.read_only {
+        return Err(Sense::WRITE_PROTECTED);
+    }
+    if length_bytes > TAKEN_BYTES_MAX {
+        return Err(Sense::INVALID_FIELD);
+    }
+    match length_bytes {
+        0 => Ok(Plan::Status(crate::status::GOOD)),
+        length_bytes => Ok(Plan::Take { lun, length_bytes }),
+    }
+}

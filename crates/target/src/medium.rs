@@ -1,0 +1,119 @@
+//! What SCSI asks of a medium beyond reads and writes, done to a store.
+
+use std::sync::{PoisonError, RwLock};
+
+use scsi::Sense;
+use scsi::medium::Action;
+use store::{Store, StoreError};
+
+use crate::execute::{read_sense, write_sense};
+
+/// Bytes that are handled at once.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// Does it; steps that must be whole have the store's writes to themselves.
+pub(crate) fn act(store: &dyn Store, step: &RwLock<()>, action: Action) -> Result<(), Sense> {
+    let failed = |error: StoreError| write_sense(&error);
+    let shared = || step.read().unwrap_or_else(PoisonError::into_inner);
+    let alone = || step.write().unwrap_or_else(PoisonError::into_inner);
+    match action {
+        Action::Fill { offset_bytes, length_bytes, block } => {
+            let _shared = shared();
+            let whole = PIECE_BYTES.max(block.len() as u64).min(length_bytes);
+            let piece: Vec<u8> = block.iter().copied().cycle().take(whole as usize).collect();
+            let mut done = 0;
+            while done < length_bytes {
+                let count = (length_bytes - done).min(whole);
+                store.write_at(offset_bytes + done, &piece[..count as usize]).map_err(failed)?;
+                done += count;
+            }
+            Ok(())
+        }
+        Action::Unmap { ranges } => {
+            let _shared = shared();
+            ranges.into_iter().try_for_each(|(offset, length)| store.discard(offset, length)).map_err(failed)
+        }
+        Action::CompareAndWrite { offset_bytes, expected, data, fua } => {
+            let _alone = alone();
+            compare(store, offset_bytes, expected.len() as u64, &expected)?;
+            store.write_at(offset_bytes, &data).map_err(failed)?;
+            if fua { store.flush().map_err(failed) } else { Ok(()) }
+        }
+        Action::Compare { offset_bytes, length_bytes, expected } => {
+            compare(store, offset_bytes, length_bytes, &expected)
+        }
+        Action::Or { offset_bytes, data, fua } => {
+            let _alone = alone();
+            let mut there = vec![0; data.len()];
+            store.read_at(offset_bytes, &mut there).map_err(|error| read_sense(&error))?;
+            for (byte, bits) in there.iter_mut().zip(&data) {
+                *byte |= bits;
+            }
+            store.write_at(offset_bytes, &there).map_err(failed)?;
+            if fua { store.flush().map_err(failed) } else { Ok(()) }
+        }
+    }
+}
+
+/// Compares a range with `expected`, over and over; MISCOMPARE with the offset of the first byte that
+/// differs.
+fn compare(store: &dyn Store, offset_bytes: u64, length_bytes: u64, expected: &[u8]) -> Result<(), Sense> {
+    let mut there = vec![0; length_bytes.min(PIECE_BYTES) as usize];
+    let mut done = 0;
+    while done < length_bytes {
+        let count = (length_bytes - done).min(PIECE_BYTES) as usize;
+        let piece = &mut there[..count];
+        store.read_at(offset_bytes + done, piece).map_err(|error| read_sense(&error))?;
+        let from = (done % expected.len().max(1) as u64) as usize;
+        let wanted = expected.iter().cycle().skip(from);
+        if let Some(place) = piece.iter().zip(wanted).position(|(a, b)| a != b) {
+            return Err(Sense::miscompare(done + place as u64));
+        }
+        done += count as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Ram;
+
+    use super::*;
+
+    #[test]
+    fn a_step_is_whole_or_nothing() {
+        let (ram, step) = (Ram::new(1 << 20), RwLock::new(()));
+        ram.write_at(512, &[1; 1024]).unwrap();
+        let swap = |expected: u8| Action::CompareAndWrite {
+            offset_bytes: 512,
+            expected: [vec![1; 700], vec![expected; 324]].concat(),
+            data: vec![9; 1024],
+            fua: true,
+        };
+        assert_eq!(act(&ram, &step, swap(2)), Err(Sense::miscompare(700)));
+        let mut there = [0; 1024];
+        ram.read_at(512, &mut there).unwrap();
+        assert_eq!(there, [1; 1024]);
+        assert_eq!(act(&ram, &step, swap(1)), Ok(()));
+        ram.read_at(512, &mut there).unwrap();
+        assert_eq!(there, [9; 1024]);
+        act(&ram, &step, Action::Or { offset_bytes: 512, data: vec![6; 512], fua: false }).unwrap();
+        ram.read_at(512, &mut there).unwrap();
+        assert_eq!((there[0], there[512]), (15, 9));
+    }
+
+    #[test]
+    fn a_block_over_and_over_is_written_and_verified() {
+        let (ram, step) = (Ram::new(2 << 20), RwLock::new(()));
+        let block: Vec<u8> = (0..512).map(|i| (i % 251) as u8).collect();
+        let length_bytes = (1 << 20) + 512;
+        act(&ram, &step, Action::Fill { offset_bytes: 512, length_bytes, block: block.clone() }).unwrap();
+        let same = Action::Compare { offset_bytes: 512, length_bytes, expected: block };
+        assert_eq!(act(&ram, &step, same.clone()), Ok(()));
+        ram.write_at(700_000, &[255]).unwrap();
+        assert_eq!(act(&ram, &step, same), Err(Sense::miscompare(700_000 - 512)));
+        act(&ram, &step, Action::Unmap { ranges: vec![(0, 1 << 20)] }).unwrap();
+        let zeros = Action::Compare { offset_bytes: 0, length_bytes: 1 << 20, expected: vec![0; 512] };
+        assert_eq!(act(&ram, &step, zeros), Ok(()));
+    }
+}
