@@ -14,6 +14,7 @@ pub fn read_capacity_16(disk: &Disk, out: &mut Vec<u8>) {
     let mut data = [0_u8; 32];
     data[..8].copy_from_slice(&disk.blocks.saturating_sub(1).to_be_bytes());
     data[8..12].copy_from_slice(&disk.block_bytes.to_be_bytes());
+    data[13] = disk.physical_exponent & 0x0f;
     if disk.provisioning.is_some() {
         // LBPME, and LBPRZ: unmapped blocks read as zeros.
         data[14] = 0xc0;

@@ -8,6 +8,8 @@ pub mod opcode {
     pub const READ_6: u8 = 0x08;
     pub const WRITE_6: u8 = 0x0a;
     pub const INQUIRY: u8 = 0x12;
+    pub const RESERVE_6: u8 = 0x16;
+    pub const RELEASE_6: u8 = 0x17;
     pub const MODE_SENSE_6: u8 = 0x1a;
     pub const START_STOP_UNIT: u8 = 0x1b;
     pub const PREVENT_ALLOW_MEDIUM_REMOVAL: u8 = 0x1e;
@@ -20,7 +22,12 @@ pub mod opcode {
     pub const SYNCHRONIZE_CACHE_10: u8 = 0x35;
     pub const WRITE_SAME_10: u8 = 0x41;
     pub const UNMAP: u8 = 0x42;
+    pub const SANITIZE: u8 = 0x48;
+    pub const RESERVE_10: u8 = 0x56;
+    pub const RELEASE_10: u8 = 0x57;
     pub const MODE_SENSE_10: u8 = 0x5a;
+    pub const PERSISTENT_RESERVE_IN: u8 = 0x5e;
+    pub const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
     pub const READ_16: u8 = 0x88;
     pub const COMPARE_AND_WRITE: u8 = 0x89;
     pub const WRITE_16: u8 = 0x8a;

@@ -1,5 +1,9 @@
 //! A disk: a direct-access logical unit (SBC-3).
 
+use std::sync::Arc;
+
+use crate::reservations::Reservations;
+
 /// How a disk names itself; fixed-length ASCII fields are padded or cut when reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -17,8 +21,8 @@ pub struct Identity {
     pub portal_group_tag: u16,
 }
 
-/// What is fixed about a disk while it is presented.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What is fixed about a disk while it is presented, and who has reserved it.
+#[derive(Clone, Debug)]
 pub struct Disk {
     /// Its names.
     pub identity: Identity,
@@ -32,6 +36,10 @@ pub struct Disk {
     pub write_cache: bool,
     /// How blocks are given memory and lose it; nothing for a disk that has all of it always.
     pub provisioning: Option<Provisioning>,
+    /// Logical blocks of a physical one, as a power of two: 3 for 512 bytes on 4096.
+    pub physical_exponent: u8,
+    /// Who has it to himself.
+    pub reservations: Arc<Reservations>,
 }
 
 /// Thin provisioning (SBC-3 4.7): unmapped blocks read as zeros.
@@ -79,5 +87,7 @@ pub(crate) fn example() -> Disk {
         read_only: false,
         write_cache: false,
         provisioning: None,
+        physical_exponent: 0,
+        reservations: Arc::default(),
     }
 }

@@ -8,7 +8,7 @@ use crate::lun::Lun;
 use crate::medium::{self, Action};
 use crate::nexus::{Nexus, UnitAttention};
 use crate::sense::Sense;
-use crate::{capacity, inquiry, mode, report_luns, status, supported, vpd};
+use crate::{capacity, inquiry, mode, report_luns, reservations, status, supported, vpd};
 
 /// What is left to do for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,9 +96,13 @@ impl Luns {
     ) -> Result<Plan, Sense> {
         // INQUIRY and REPORT LUNS do not report unit attentions, REQUEST SENSE does in its data (SAM-5 5.14.2).
         if !matches!(cdb[0], opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE)
-            && let Some(attention) = nexus.take(lun)
+            && let Some(attention) =
+                nexus.take(lun).or_else(|| disk.reservations.take_attention(nexus.port()))
         {
             return Err(attention.sense());
+        }
+        if disk.reservations.conflicts(cdb, nexus.port()) {
+            return Ok(Plan::Status(status::RESERVATION_CONFLICT));
         }
         // NACA asks for auto contingent allegiance, which is not offered (NORMACA is 0).
         if control(cdb) & 0x04 != 0 {
@@ -152,6 +156,27 @@ impl Luns {
                 out.truncate(from + (out.len() - from).min(mode::allocation(cdb, long)));
                 Ok(Plan::Data)
             }
+            opcode::RESERVE_6 | opcode::RESERVE_10 => {
+                // Extents and third parties are obsolete (SPC-2 7.21).
+                if cdb[1] & 0x11 != 0 {
+                    return Err(Sense::invalid_field(1));
+                }
+                Ok(Plan::Status(disk.reservations.reserve(nexus.port())))
+            }
+            opcode::RELEASE_6 | opcode::RELEASE_10 => {
+                Ok(Plan::Status(disk.reservations.release(nexus.port())))
+            }
+            opcode::PERSISTENT_RESERVE_IN => {
+                let mut outcome = Ok(());
+                let plan = cut(out, reservations::allocation(cdb), |out| {
+                    outcome = disk.reservations.report(cdb, out);
+                });
+                outcome.map(|()| plan)
+            }
+            opcode::PERSISTENT_RESERVE_OUT => match reservations::parameter_bytes(cdb) {
+                length_bytes @ 24..=256 => Ok(Plan::Take { lun, length_bytes }),
+                _ => Err(Sense::PARAMETER_LENGTH),
+            },
             // Written, and then verified to be on the medium: what a forced write is.
             opcode::WRITE_AND_VERIFY_10 => write_and_verify(lun, disk, cdb[1], Extent::of_10(cdb)),
             opcode::WRITE_AND_VERIFY_12 => write_and_verify(lun, disk, cdb[1], Extent::of_12(cdb)),
@@ -175,8 +200,16 @@ impl Luns {
 
     /// Plans what to do with the data of a command that [`Plan::Take`] asked for.
     #[must_use]
-    pub fn finish(&self, lun: Lun, cdb: &Cdb, data: &[u8]) -> Plan {
+    pub fn finish(&self, lun: Lun, cdb: &Cdb, data: &[u8], nexus: &Nexus) -> Plan {
         let Some(disk) = self.0.get(&lun) else { return Plan::Check(Sense::NO_SUCH_LUN) };
+        // It may have been reserved while the data was on its way.
+        if disk.reservations.conflicts(cdb, nexus.port()) {
+            return Plan::Status(status::RESERVATION_CONFLICT);
+        }
+        if cdb[0] == opcode::PERSISTENT_RESERVE_OUT {
+            let changed = disk.reservations.change(cdb, data, nexus.port());
+            return changed.map_or_else(Plan::Check, Plan::Status);
+        }
         medium::finish(lun, disk, cdb, data).unwrap_or_else(Plan::Check)
     }
 

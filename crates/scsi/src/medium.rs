@@ -57,8 +57,8 @@ pub enum Action {
     },
 }
 
-/// Most blocks of one UNMAP, bytes: what takes a few milliseconds to forget.
-pub(crate) const UNMAP_BYTES_MAX: u64 = 4 << 30;
+/// Most blocks of one UNMAP: what takes a few milliseconds to forget.
+pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// Most ranges of one UNMAP.
 pub(crate) const UNMAP_RANGES_MAX: u32 = 256;
 /// Most blocks of one COMPARE AND WRITE: its field has one byte.
@@ -82,6 +82,7 @@ pub(crate) fn begin(lun: Lun, disk: &Disk, cdb: &Cdb) -> Option<Result<Plan, Sen
         opcode::VERIFY_12 => verify(lun, disk, cdb, Extent::of_12(cdb)),
         opcode::VERIFY_16 => verify(lun, disk, cdb, Extent::of_16(cdb)),
         opcode::OR_WRITE_16 => or_write(lun, disk, cdb),
+        opcode::SANITIZE => sanitize(lun, disk, cdb),
         _ => return None,
     })
 }
@@ -184,8 +185,8 @@ fn unmap_data(disk: &Disk, data: &[u8]) -> Result<Action, Sense> {
         fields.copy_from_slice(descriptor);
         let extent = Extent { lba: be64(&fields, 0), blocks: be32(&fields, 8) };
         let (offset_bytes, length_bytes) = range(disk, extent)?;
-        sum = sum.saturating_add(length_bytes);
-        if sum > UNMAP_BYTES_MAX || index >= UNMAP_RANGES_MAX as usize {
+        sum = sum.saturating_add(extent.blocks.into());
+        if sum > UNMAP_BLOCKS_MAX.into() || index >= UNMAP_RANGES_MAX as usize {
             return Err(invalid_parameter(8 + 16 * index as u16));
         }
         if length_bytes > 0 {
@@ -193,6 +194,19 @@ fn unmap_data(disk: &Disk, data: &[u8]) -> Result<Action, Sense> {
         }
     }
     Ok(Action::Unmap { ranges })
+}
+
+/// SANITIZE: BLOCK ERASE, and the way out of a failure that cannot happen (SBC-3 5.24).
+fn sanitize(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
+    let length = u64::from(disk.block_bytes).checked_mul(disk.blocks);
+    match (cdb[1] & 0x1f, length) {
+        (0x02 | 0x1f, _) if disk.read_only => Err(Sense::WRITE_PROTECTED),
+        // No list of parameters belongs to it.
+        (0x02, _) if be16(cdb, 7) != 0 => Err(Sense::invalid_field(7)),
+        (0x02, Some(length)) => Ok(Plan::Medium { lun, action: Action::Unmap { ranges: vec![(0, length)] } }),
+        (0x1f, _) => Ok(Plan::Status(crate::status::GOOD)),
+        _ => Err(Sense::invalid_bit(1, 4)),
+    }
 }
 
 fn compare_extent(cdb: &Cdb) -> Extent {
@@ -204,10 +218,8 @@ fn compare_and_write(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
     if disk.read_only {
         return Err(Sense::WRITE_PROTECTED);
     }
-    match length_bytes {
-        0 => Ok(Plan::Status(crate::status::GOOD)),
-        length => Ok(Plan::Take { lun, length_bytes: 2 * length }),
-    }
+    // Of no blocks there is nothing to take, and who sends data all the same is told so.
+    Ok(Plan::Take { lun, length_bytes: 2 * length_bytes })
 }
 
 /// VERIFY: of the medium alone, against the same data, or against one block over and over.

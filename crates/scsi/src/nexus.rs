@@ -18,6 +18,12 @@ pub enum UnitAttention {
     LunsChanged,
     /// CAPACITY DATA HAS CHANGED.
     CapacityChanged,
+    /// RESERVATIONS PREEMPTED.
+    ReservationsPreempted,
+    /// RESERVATIONS RELEASED.
+    ReservationsReleased,
+    /// REGISTRATIONS PREEMPTED.
+    RegistrationsPreempted,
 }
 
 impl UnitAttention {
@@ -30,20 +36,36 @@ impl UnitAttention {
             UnitAttention::CommandsCleared => (0x2f, 0x00),
             UnitAttention::LunsChanged => (0x3f, 0x0e),
             UnitAttention::CapacityChanged => (0x2a, 0x09),
+            UnitAttention::ReservationsPreempted => (0x2a, 0x03),
+            UnitAttention::ReservationsReleased => (0x2a, 0x04),
+            UnitAttention::RegistrationsPreempted => (0x2a, 0x05),
         };
         Sense::new(SenseKey::UnitAttention, asc, ascq)
     }
 }
 
-/// One initiator's unit attention conditions.
+/// One initiator's port, and its unit attention conditions.
 #[derive(Clone, Debug, Default)]
 pub struct Nexus {
+    port: String,
     pending: VecDeque<(Lun, UnitAttention)>,
 }
 
 impl Nexus {
     /// Conditions kept at most; older ones give way to newer.
     pub const PENDING_MAX: usize = 256;
+
+    /// A nexus with this initiator port, by its name: `iqn...,i,0x` and the ISID (RFC 7143 4.4.1).
+    #[must_use]
+    pub fn new(port: String) -> Self {
+        Self { port, ..Self::default() }
+    }
+
+    /// The name of the initiator port.
+    #[must_use]
+    pub fn port(&self) -> &str {
+        &self.port
+    }
 
     /// Establishes a condition, unless it is there already.
     pub fn raise(&mut self, lun: Lun, attention: UnitAttention) {

@@ -85,8 +85,7 @@ fn block_limits(disk: &Disk, out: &mut Vec<u8>) {
     data[0] = 0x01;
     data[1] = medium::COMPARE_BLOCKS_MAX;
     if let Some(thin) = disk.provisioning {
-        let blocks = u32::try_from(medium::UNMAP_BYTES_MAX / u64::from(block)).unwrap_or(u32::MAX);
-        data[16..20].copy_from_slice(&blocks.to_be_bytes());
+        data[16..20].copy_from_slice(&medium::UNMAP_BLOCKS_MAX.to_be_bytes());
         data[20..24].copy_from_slice(&medium::UNMAP_RANGES_MAX.to_be_bytes());
         data[24..28].copy_from_slice(&(thin.granularity_bytes / block).to_be_bytes());
         // UGAVALID, alignment 0.

@@ -155,7 +155,8 @@ impl Connection {
     fn serve(&mut self, login: &LoggedIn) -> ConnectionEnd {
         self.statistics.initiator_name.clone_from(&login.initiator_name);
         tracing::info!(peer = %self.statistics.peer, initiator = login.initiator_name, "logged in");
-        let mut nexus = Nexus::default();
+        let isid = login.isid.iter().fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
+        let mut nexus = Nexus::new(format!("{},i,{isid:#014x}", login.initiator_name));
         for &lun in self.shared.disks.luns.0.keys() {
             nexus.raise(lun, UnitAttention::PowerOn);
         }
@@ -168,6 +169,8 @@ impl Connection {
             framer: Framer { max_data_bytes: login.parameters.max_recv_bytes as usize },
         };
         let begun = self.begin_serving().and_then(|()| self.serve_on(&mut serving));
+        // What RESERVE took ends with the session.
+        self.shared.disks.forget_reservations(None, Some(serving.nexus.port()));
         begun.unwrap_or_else(|end| end)
     }
 
@@ -263,8 +266,10 @@ impl Connection {
                 over.then_some(command.tag)
             }
             Incoming::Data { tag, store_offset, data, lun } => {
-                let Serving { protocol, gathering, .. } = serving;
-                disks.write_data((tag, lun, store_offset), data, protocol, gathering, out).then_some(tag)
+                let Serving { protocol, nexus, gathering, .. } = serving;
+                disks
+                    .write_data((tag, lun, store_offset), data, (protocol, nexus), gathering, out)
+                    .then_some(tag)
             }
             Incoming::TaskManagement(task_management) => {
                 request = Some(task_management);
@@ -391,12 +396,14 @@ impl Connection {
             }
             (Function::LogicalUnitReset, Some(lun)) => {
                 serving.protocol.abort(|_, field| same_lun(field));
+                self.shared.disks.forget_reservations(Some(lun), None);
                 sessions.post_to_others(self.id, Notice::Reset { lun: Some(lun.0.into()) });
                 serving.nexus.raise(lun, UnitAttention::Reset);
                 Response::Complete
             }
             (Function::TargetWarmReset, _) => {
                 serving.protocol.abort(|_, _| true);
+                self.shared.disks.forget_reservations(None, None);
                 sessions.post_to_others(self.id, Notice::Reset { lun: None });
                 for &lun in self.shared.disks.luns.0.keys() {
                     serving.nexus.raise(lun, UnitAttention::Reset);

@@ -83,6 +83,9 @@ impl Disks {
                     .store
                     .granularity_bytes()
                     .map(|granularity_bytes| Provisioning { granularity_bytes }),
+                // Pages of memory, or a file system's blocks: 4096 bytes are moved at a time.
+                physical_exponent: if block == 512 { 3 } else { 0 },
+                reservations: Arc::default(),
             };
             if luns.insert(Lun(config.number), disk).is_some() {
                 return Err(TargetError::DuplicateLun(config.number));
@@ -98,6 +101,13 @@ impl Disks {
 
     pub(crate) fn store(&self, lun: Lun) -> Option<&dyn Store> {
         self.unit(lun).map(|unit| &*unit.store)
+    }
+
+    /// Frees what RESERVE took: on one logical unit or on all, of one initiator port or of everybody.
+    pub(crate) fn forget_reservations(&self, lun: Option<Lun>, port: Option<&str>) {
+        for (_, disk) in self.luns.0.iter().filter(|(number, _)| lun.is_none_or(|lun| lun == **number)) {
+            disk.reservations.forget(port);
+        }
     }
 
     fn unit(&self, lun: Lun) -> Option<&Unit> {
@@ -125,9 +135,14 @@ impl Disks {
         }
         let plan = self.luns.plan(command.lun, &command.cdb, nexus, scratch);
         match plan {
-            Plan::Take { lun, length_bytes } => {
-                self.begin_taking(command, immediate, (lun, length_bytes), connection, gathering, out)
-            }
+            Plan::Take { lun, length_bytes } => self.begin_taking(
+                command,
+                immediate,
+                (lun, length_bytes),
+                (connection, nexus),
+                gathering,
+                out,
+            ),
             Plan::Medium { .. } => {
                 let (status, sense) = self.conclude(plan);
                 connection.respond_status(command, status, &sense, 0, 0, out);
@@ -223,7 +238,7 @@ impl Disks {
         &self,
         (tag, lun, store_offset): (u32, [u8; 8], u64),
         data: &[u8],
-        connection: &mut TargetConnection,
+        (connection, nexus): (&mut TargetConnection, &Nexus),
         gathering: &mut Gathering,
         out: &mut TransmitBuffer,
     ) -> bool {
@@ -237,7 +252,7 @@ impl Disks {
             }
             let Some(taken) = gathering.taken.remove(&tag) else { return false };
             gathering.bytes = gathering.bytes.saturating_sub(taken.data.len());
-            let (status, sense) = self.conclude(self.luns.finish(taken.lun, &taken.cdb, &taken.data));
+            let (status, sense) = self.conclude(self.luns.finish(taken.lun, &taken.cdb, &taken.data, nexus));
             connection.end_write(tag, status, &sense, out);
             return true;
         }
@@ -259,11 +274,21 @@ impl Disks {
         command: &ScsiCommand,
         immediate: &[u8],
         (lun, length_bytes): (Lun, u64),
-        connection: &mut TargetConnection,
+        (connection, nexus): (&mut TargetConnection, &Nexus),
         gathering: &mut Gathering,
         out: &mut TransmitBuffer,
     ) -> bool {
         gathering.prune(connection);
+        if length_bytes == 0 {
+            let surplus = command.expected_bytes > 0;
+            let (status, sense) = if surplus {
+                (status::CHECK_CONDITION, Sense::INVALID_FIELD.encode())
+            } else {
+                (status::GOOD, Vec::new())
+            };
+            connection.respond_status(command, status, &sense, 0, 0, out);
+            return true;
+        }
         // What the initiator does not send is not there: a shorter transfer brings less.
         let length =
             length_bytes.min(command.expected_bytes.into()).min(scsi::medium::TAKEN_BYTES_MAX) as usize;
@@ -278,7 +303,7 @@ impl Disks {
         let here = begun.useful_bytes.min(length);
         data[..here].copy_from_slice(&immediate[..here]);
         if begun.complete {
-            let (status, sense) = self.conclude(self.luns.finish(lun, &command.cdb, &data));
+            let (status, sense) = self.conclude(self.luns.finish(lun, &command.cdb, &data, nexus));
             connection.respond_status(command, status, &sense, length_bytes, 0, out);
             return true;
         }

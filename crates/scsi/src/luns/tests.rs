@@ -304,11 +304,12 @@ fn cdb_of(bytes: &[u8]) -> Cdb {
 
 #[test]
 fn the_medium_is_compared_filled_and_unmapped_as_asked() {
-    let finish = |bytes: &[u8], data: &[u8]| match thin().finish(Lun(0), &cdb_of(bytes), data) {
-        Plan::Medium { action, .. } => Ok(action),
-        Plan::Check(sense) => Err(sense),
-        other => panic!("{other:?}"),
-    };
+    let finish =
+        |bytes: &[u8], data: &[u8]| match thin().finish(Lun(0), &cdb_of(bytes), data, &Nexus::default()) {
+            Plan::Medium { action, .. } => Ok(action),
+            Plan::Check(sense) => Err(sense),
+            other => panic!("{other:?}"),
+        };
     // WRITE SAME (10) of three blocks; with UNMAP, a block of zeros is unmapped and another is written.
     let same = |flags| [0x41, flags, 0, 0, 0, 2, 0, 0, 3];
     let block = vec![7; 512];
@@ -396,7 +397,7 @@ proptest! {
                         prop_assert_eq!(data_bytes, 0);
                         // Whatever the data, only what is on the disk is touched.
                         let data: Vec<u8> = cdb.iter().copied().cycle().take(length_bytes.min(100_000) as usize).collect();
-                        stays_inside(&luns.finish(lun, &cdb, &data), size);
+                        stays_inside(&luns.finish(lun, &cdb, &data, &nexus), size);
                     }
                     planned @ Plan::Medium { .. } => stays_inside(&planned, size),
                     Plan::MappedStatus { offset_bytes, .. } => prop_assert!(u128::from(offset_bytes) < size.max(1)),

@@ -1,0 +1,556 @@
+//! Reservations of a logical unit: persistent ones (SPC-4 5.13) and those of RESERVE (6) (SPC-2 7.21).
+//!
+//! They live as long as the target: nothing is kept over a power loss (PTPL_C is 0), and APTPL is refused.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::cdb::{Cdb, be16, be32, opcode};
+use crate::nexus::UnitAttention;
+use crate::sense::{Sense, SenseKey};
+use crate::status;
+
+/// Persistent reservation types (SPC-4 table 64).
+mod kind {
+    pub(super) const WRITE_EXCLUSIVE: u8 = 1;
+    pub(super) const EXCLUSIVE_ACCESS: u8 = 3;
+    pub(super) const WRITE_EXCLUSIVE_REGISTRANTS: u8 = 5;
+    pub(super) const EXCLUSIVE_ACCESS_REGISTRANTS: u8 = 6;
+    pub(super) const WRITE_EXCLUSIVE_ALL: u8 = 7;
+    pub(super) const EXCLUSIVE_ACCESS_ALL: u8 = 8;
+
+    pub(super) fn is_known(kind: u8) -> bool {
+        matches!(kind, WRITE_EXCLUSIVE | EXCLUSIVE_ACCESS) || is_for_registrants(kind)
+    }
+    pub(super) fn is_all_registrants(kind: u8) -> bool {
+        matches!(kind, WRITE_EXCLUSIVE_ALL | EXCLUSIVE_ACCESS_ALL)
+    }
+    pub(super) fn is_for_registrants(kind: u8) -> bool {
+        matches!(kind, WRITE_EXCLUSIVE_REGISTRANTS | EXCLUSIVE_ACCESS_REGISTRANTS) || is_all_registrants(kind)
+    }
+    pub(super) fn lets_read(kind: u8) -> bool {
+        matches!(kind, WRITE_EXCLUSIVE | WRITE_EXCLUSIVE_REGISTRANTS | WRITE_EXCLUSIVE_ALL)
+    }
+}
+
+/// Most registrations of a logical unit.
+const REGISTRATIONS_MAX: usize = 1024;
+/// Most unit attentions that wait for their initiators.
+const ATTENTIONS_MAX: usize = 1024;
+
+/// An initiator port that has registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Registration {
+    key: u64,
+    port: String,
+}
+
+/// A persistent reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reservation {
+    kind: u8,
+    /// Who holds it; with a type for all registrants, who made it.
+    port: String,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    generation: u32,
+    registrations: Vec<Registration>,
+    reservation: Option<Reservation>,
+    /// Who holds a reservation of RESERVE (6) or (10).
+    reserved: Option<String>,
+    attentions: Vec<(String, UnitAttention)>,
+}
+
+/// The reservations of a logical unit, shared by all that see it.
+#[derive(Debug, Default)]
+pub struct Reservations {
+    /// Whether there is anything to look at: reads and writes ask this first.
+    busy: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// What a command does, as far as reservations care.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Nothing that a reservation protects.
+    Free,
+    Read,
+    Write,
+}
+
+impl Reservations {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        let idle = state.registrations.is_empty()
+            && state.reservation.is_none()
+            && state.reserved.is_none()
+            && state.attentions.is_empty();
+        self.busy.store(!idle, Ordering::Release);
+        result
+    }
+
+    /// A unit attention that waits for this initiator port.
+    #[must_use]
+    pub fn take_attention(&self, port: &str) -> Option<UnitAttention> {
+        if !self.busy.load(Ordering::Acquire) {
+            return None;
+        }
+        self.update(|state| {
+            let place = state.attentions.iter().position(|(p, _)| p == port)?;
+            Some(state.attentions.remove(place).1)
+        })
+    }
+
+    /// Whether a command of this initiator port conflicts with a reservation.
+    #[inline]
+    #[must_use]
+    pub fn conflicts(&self, cdb: &Cdb, port: &str) -> bool {
+        self.busy.load(Ordering::Acquire) && self.lock().conflicts(cdb, port)
+    }
+
+    /// RESERVE (6) and (10): the status.
+    pub fn reserve(&self, port: &str) -> u8 {
+        self.update(|state| {
+            if !state.registrations.is_empty()
+                || state.reserved.as_deref().is_some_and(|holder| holder != port)
+            {
+                return status::RESERVATION_CONFLICT;
+            }
+            state.reserved = Some(port.to_owned());
+            status::GOOD
+        })
+    }
+
+    /// RELEASE (6) and (10): the status. Who does not hold it releases nothing, and that is no error.
+    pub fn release(&self, port: &str) -> u8 {
+        self.update(|state| {
+            if !state.registrations.is_empty() {
+                return status::RESERVATION_CONFLICT;
+            }
+            if state.reserved.as_deref() == Some(port) {
+                state.reserved = None;
+            }
+            status::GOOD
+        })
+    }
+
+    /// A session of this port has ended, or (without one) the logical unit was reset: what RESERVE took is
+    /// free. Persistent reservations stay.
+    pub fn forget(&self, port: Option<&str>) {
+        self.update(|state| {
+            if port.is_none() || state.reserved.as_deref() == port {
+                state.reserved = None;
+            }
+        });
+    }
+
+    /// PERSISTENT RESERVE IN: appends the parameter data.
+    ///
+    /// # Errors
+    /// The sense of a service action that does not exist.
+    pub fn report(&self, cdb: &Cdb, out: &mut Vec<u8>) -> Result<(), Sense> {
+        let state = self.lock();
+        let start = out.len();
+        out.extend_from_slice(&state.generation.to_be_bytes());
+        out.extend_from_slice(&[0; 4]);
+        match cdb[1] & 0x1f {
+            0 => state.registrations.iter().for_each(|r| out.extend_from_slice(&r.key.to_be_bytes())),
+            1 => {
+                if let Some(reservation) = &state.reservation {
+                    let key = if kind::is_all_registrants(reservation.kind) {
+                        0
+                    } else {
+                        state.key_of(&reservation.port).unwrap_or(0)
+                    };
+                    out.extend_from_slice(&key.to_be_bytes());
+                    out.extend_from_slice(&[0, 0, 0, 0, 0, reservation.kind, 0, 0]);
+                }
+            }
+            2 => {
+                out.truncate(start);
+                // TMV, and the mask of the six types; no other capability.
+                out.extend_from_slice(&[0, 8, 0, 0x80, 0xea, 0x01, 0, 0]);
+                return Ok(());
+            }
+            3 => state.registrations.iter().for_each(|r| state.full_status(r, out)),
+            _ => {
+                out.truncate(start);
+                return Err(Sense::invalid_bit(1, 4));
+            }
+        }
+        let length = (out.len() - start - 8) as u32;
+        out[start + 4..start + 8].copy_from_slice(&length.to_be_bytes());
+        Ok(())
+    }
+
+    /// PERSISTENT RESERVE OUT with its parameter list: the status.
+    ///
+    /// # Errors
+    /// The sense of what is wrong with it.
+    pub fn change(&self, cdb: &Cdb, data: &[u8], port: &str) -> Result<u8, Sense> {
+        let (action, scope, reservation_kind) = (cdb[1] & 0x1f, cdb[2] >> 4, cdb[2] & 0x0f);
+        let Some(list) = data.first_chunk::<24>().filter(|_| data.len() == 24) else {
+            return Err(Sense::PARAMETER_LENGTH);
+        };
+        let word =
+            |at: usize| list[at..at + 8].iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte));
+        let (key, new_key) = (word(0), word(8));
+        // SPEC_I_PT, ALL_TG_PT, APTPL: capabilities that are not offered.
+        if matches!(action, 0 | 6) && list[20] & 0x0d != 0 {
+            return Err(Sense::invalid_parameter(20));
+        }
+        if matches!(action, 1 | 2 | 4 | 5) && (scope != 0 || !kind::is_known(reservation_kind)) {
+            return Err(Sense::invalid_field(2));
+        }
+        self.update(|state| match action {
+            0 => state.register(port, Some(key), new_key),
+            6 => state.register(port, None, new_key),
+            1..=5 if state.key_of(port) != Some(key) => Ok(status::RESERVATION_CONFLICT),
+            1 => Ok(state.reserve(port, reservation_kind)),
+            2 => state.release(port, reservation_kind),
+            3 => Ok(state.clear(port)),
+            4 | 5 => state.preempt(port, new_key, reservation_kind),
+            _ => Err(Sense::invalid_bit(1, 4)),
+        })
+    }
+}
+
+impl State {
+    fn key_of(&self, port: &str) -> Option<u64> {
+        self.registrations.iter().find(|r| r.port == port).map(|r| r.key)
+    }
+
+    fn holds(&self, port: &str) -> bool {
+        self.reservation.as_ref().is_some_and(|r| {
+            r.port == port || (kind::is_all_registrants(r.kind) && self.key_of(port).is_some())
+        })
+    }
+
+    fn conflicts(&self, cdb: &Cdb, port: &str) -> bool {
+        if let Some(holder) = &self.reserved
+            && holder != port
+        {
+            // Only what tells nothing of the medium passes (SPC-2 table 9).
+            return !matches!(
+                cdb[0],
+                opcode::INQUIRY
+                    | opcode::REPORT_LUNS
+                    | opcode::REQUEST_SENSE
+                    | opcode::RELEASE_6
+                    | opcode::RELEASE_10
+            );
+        }
+        let Some(reservation) = &self.reservation else { return false };
+        if self.holds(port) || (kind::is_for_registrants(reservation.kind) && self.key_of(port).is_some()) {
+            return false;
+        }
+        match access(cdb) {
+            Access::Free => false,
+            Access::Read => !kind::lets_read(reservation.kind),
+            Access::Write => true,
+        }
+    }
+
+    fn attend(&mut self, ports: Vec<String>, attention: UnitAttention) {
+        for port in ports {
+            if self.attentions.len() < ATTENTIONS_MAX && !self.attentions.contains(&(port.clone(), attention))
+            {
+                self.attentions.push((port, attention));
+            }
+        }
+    }
+
+    fn others(&self, port: &str) -> Vec<String> {
+        self.registrations.iter().filter(|r| r.port != port).map(|r| r.port.clone()).collect()
+    }
+
+    /// REGISTER, or (without the key there is) REGISTER AND IGNORE EXISTING KEY.
+    fn register(&mut self, port: &str, key: Option<u64>, new_key: u64) -> Result<u8, Sense> {
+        let own = self.registrations.iter().position(|r| r.port == port);
+        match own {
+            None if key.is_some_and(|key| key != 0) => return Ok(status::RESERVATION_CONFLICT),
+            None if new_key == 0 => return Ok(status::GOOD),
+            None => {
+                if self.registrations.len() >= REGISTRATIONS_MAX {
+                    // INSUFFICIENT REGISTRATION RESOURCES.
+                    return Err(Sense::new(SenseKey::IllegalRequest, 0x55, 0x04));
+                }
+                self.registrations.push(Registration { key: new_key, port: port.to_owned() });
+            }
+            Some(place) => {
+                if key.is_some_and(|key| key != self.registrations[place].key) {
+                    return Ok(status::RESERVATION_CONFLICT);
+                }
+                if new_key == 0 {
+                    self.unregister(port);
+                } else {
+                    self.registrations[place].key = new_key;
+                }
+            }
+        }
+        self.generation = self.generation.wrapping_add(1);
+        Ok(status::GOOD)
+    }
+
+    fn unregister(&mut self, port: &str) {
+        self.registrations.retain(|r| r.port != port);
+        let Some(reservation) = self.reservation.clone() else { return };
+        let ends = if kind::is_all_registrants(reservation.kind) {
+            self.registrations.is_empty()
+        } else {
+            reservation.port == port
+        };
+        if ends {
+            self.reservation = None;
+            if kind::is_for_registrants(reservation.kind) {
+                let others = self.others(port);
+                self.attend(others, UnitAttention::ReservationsReleased);
+            }
+        }
+    }
+
+    fn reserve(&mut self, port: &str, reservation_kind: u8) -> u8 {
+        match &self.reservation {
+            None => {
+                self.reservation = Some(Reservation { kind: reservation_kind, port: port.to_owned() });
+                status::GOOD
+            }
+            Some(there) if self.holds(port) && there.kind == reservation_kind => status::GOOD,
+            Some(_) => status::RESERVATION_CONFLICT,
+        }
+    }
+
+    fn release(&mut self, port: &str, reservation_kind: u8) -> Result<u8, Sense> {
+        if !self.holds(port) {
+            return Ok(status::GOOD);
+        }
+        if self.reservation.as_ref().is_some_and(|r| r.kind != reservation_kind) {
+            // INVALID RELEASE OF PERSISTENT RESERVATION.
+            return Err(Sense::new(SenseKey::IllegalRequest, 0x26, 0x04));
+        }
+        self.reservation = None;
+        if kind::is_for_registrants(reservation_kind) {
+            let others = self.others(port);
+            self.attend(others, UnitAttention::ReservationsReleased);
+        }
+        Ok(status::GOOD)
+    }
+
+    fn clear(&mut self, port: &str) -> u8 {
+        let others = self.others(port);
+        self.registrations.clear();
+        self.reservation = None;
+        self.generation = self.generation.wrapping_add(1);
+        self.attend(others, UnitAttention::ReservationsPreempted);
+        status::GOOD
+    }
+
+    fn preempt(&mut self, port: &str, victim: u64, reservation_kind: u8) -> Result<u8, Sense> {
+        let all = self.reservation.as_ref().is_some_and(|r| kind::is_all_registrants(r.kind));
+        let holder_key = self.reservation.as_ref().filter(|_| !all).and_then(|r| self.key_of(&r.port));
+        if victim == 0 && !all {
+            return Err(Sense::invalid_parameter(8));
+        }
+        let takes_over = (all && victim == 0) || (holder_key.is_some() && holder_key == Some(victim));
+        let is_victim = |r: &Registration| r.port != port && (r.key == victim || (all && victim == 0));
+        let victims: Vec<String> =
+            self.registrations.iter().filter(|r| is_victim(r)).map(|r| r.port.clone()).collect();
+        if victims.is_empty() && !takes_over {
+            return Ok(status::RESERVATION_CONFLICT);
+        }
+        self.registrations.retain(|r| !is_victim(r));
+        if takes_over {
+            let before =
+                self.reservation.replace(Reservation { kind: reservation_kind, port: port.to_owned() });
+            if before.is_some_and(|b| b.kind != reservation_kind && kind::is_for_registrants(b.kind)) {
+                let others = self.others(port);
+                self.attend(others, UnitAttention::ReservationsReleased);
+            }
+        }
+        self.generation = self.generation.wrapping_add(1);
+        self.attend(victims, UnitAttention::RegistrationsPreempted);
+        Ok(status::GOOD)
+    }
+
+    /// A full status descriptor (SPC-4 6.15.5) with its TransportID (7.6.4.6).
+    fn full_status(&self, registration: &Registration, out: &mut Vec<u8>) {
+        let holds = self.holds(&registration.port);
+        let scope_type = self.reservation.as_ref().filter(|_| holds).map_or(0, |r| r.kind);
+        let mut name = registration.port.as_bytes()[..registration.port.len().min(250)].to_vec();
+        name.push(0);
+        name.resize(name.len().next_multiple_of(4).max(20), 0);
+        out.extend_from_slice(&registration.key.to_be_bytes());
+        out.extend_from_slice(&[0, 0, 0, 0, u8::from(holds), scope_type, 0, 0, 0, 0, 0, 1]);
+        out.extend_from_slice(&(name.len() as u32 + 4).to_be_bytes());
+        // An initiator port name of iSCSI.
+        out.extend_from_slice(&[0x45, 0]);
+        out.extend_from_slice(&(name.len() as u16).to_be_bytes());
+        out.extend_from_slice(&name);
+    }
+}
+
+/// What a command does (SPC-4 table 68, SBC-3 table 13).
+fn access(cdb: &Cdb) -> Access {
+    match cdb[0] {
+        opcode::INQUIRY
+        | opcode::REPORT_LUNS
+        | opcode::REQUEST_SENSE
+        | opcode::TEST_UNIT_READY
+        | opcode::READ_CAPACITY_10
+        | opcode::PERSISTENT_RESERVE_IN
+        | opcode::PERSISTENT_RESERVE_OUT
+        | opcode::MAINTENANCE_IN => Access::Free,
+        opcode::SERVICE_ACTION_IN_16 if cdb[1] & 0x1f == 0x10 => Access::Free,
+        opcode::PREVENT_ALLOW_MEDIUM_REMOVAL if cdb[4] & 3 == 0 => Access::Free,
+        opcode::START_STOP_UNIT if cdb[4] & 1 != 0 => Access::Free,
+        opcode::READ_6
+        | opcode::READ_10
+        | opcode::READ_12
+        | opcode::READ_16
+        | opcode::VERIFY_10
+        | opcode::VERIFY_12
+        | opcode::VERIFY_16
+        | opcode::PRE_FETCH_10
+        | opcode::PRE_FETCH_16
+        | opcode::SERVICE_ACTION_IN_16 => Access::Read,
+        _ => Access::Write,
+    }
+}
+
+/// How much data PERSISTENT RESERVE OUT brings.
+pub(crate) fn parameter_bytes(cdb: &Cdb) -> u64 {
+    be32(cdb, 5).into()
+}
+
+/// ALLOCATION LENGTH of PERSISTENT RESERVE IN.
+pub(crate) fn allocation(cdb: &Cdb) -> usize {
+    be16(cdb, 7).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "iqn.a,i,0x000000000001";
+    const B: &str = "iqn.b,i,0x000000000002";
+
+    fn out(
+        reservations: &Reservations,
+        port: &str,
+        action: u8,
+        kind: u8,
+        keys: (u64, u64),
+    ) -> Result<u8, Sense> {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[1], cdb[2]) = (opcode::PERSISTENT_RESERVE_OUT, action, kind);
+        let mut list = [0; 24];
+        list[..8].copy_from_slice(&keys.0.to_be_bytes());
+        list[8..16].copy_from_slice(&keys.1.to_be_bytes());
+        reservations.change(&cdb, &list, port)
+    }
+
+    fn read_in(reservations: &Reservations, action: u8) -> Vec<u8> {
+        let mut cdb = [0; 16];
+        cdb[1] = action;
+        let mut data = Vec::new();
+        reservations.report(&cdb, &mut data).unwrap();
+        data
+    }
+
+    fn conflicts(reservations: &Reservations, code: u8, port: &str) -> bool {
+        let mut cdb = [0; 16];
+        cdb[0] = code;
+        reservations.conflicts(&cdb, port)
+    }
+
+    const GOOD: Result<u8, Sense> = Ok(status::GOOD);
+    const CONFLICT: Result<u8, Sense> = Ok(status::RESERVATION_CONFLICT);
+
+    #[test]
+    fn who_may_do_what_under_each_type() {
+        // Type; may the unregistered read, write; may the registered read, write.
+        for (kind, unregistered, registered) in [
+            (1, (true, false), (true, false)),
+            (3, (false, false), (false, false)),
+            (5, (true, false), (true, true)),
+            (6, (false, false), (true, true)),
+            (7, (true, false), (true, true)),
+            (8, (false, false), (true, true)),
+        ] {
+            let r = Reservations::default();
+            assert_eq!(out(&r, A, 0, 0, (0, 11)), GOOD);
+            assert_eq!(out(&r, A, 1, kind, (11, 0)), GOOD);
+            let may = |port| (!conflicts(&r, opcode::READ_10, port), !conflicts(&r, opcode::WRITE_10, port));
+            assert_eq!(may(A), (true, true), "{kind}");
+            assert_eq!(may(B), unregistered, "{kind}");
+            assert!(!conflicts(&r, opcode::INQUIRY, B) && !conflicts(&r, opcode::PERSISTENT_RESERVE_IN, B));
+            assert_eq!(out(&r, B, 0, 0, (0, 22)), GOOD);
+            assert_eq!(may(B), registered, "{kind}");
+            // Release by who does not hold it is no error and does nothing.
+            let after = if kind >= 7 { None } else { Some(kind) };
+            assert_eq!(out(&r, B, 2, kind, (22, 0)), GOOD);
+            assert_eq!(read_in(&r, 1).get(21).copied(), after);
+        }
+    }
+
+    #[test]
+    fn keys_are_checked_and_generations_counted() {
+        let r = Reservations::default();
+        assert_eq!(out(&r, A, 0, 0, (5, 11)), CONFLICT, "not registered, and a key");
+        assert_eq!(out(&r, A, 1, 1, (0, 0)), CONFLICT, "not registered");
+        assert_eq!(out(&r, A, 0, 0, (0, 11)), GOOD);
+        assert_eq!(out(&r, A, 0, 0, (12, 13)), CONFLICT);
+        assert_eq!(out(&r, A, 6, 0, (99, 13)), GOOD, "ignores the key there is");
+        assert_eq!(read_in(&r, 0), [0, 0, 0, 2, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 13]);
+        assert_eq!(out(&r, A, 1, 2, (13, 0)), Err(Sense::invalid_field(2)), "no such type");
+        assert_eq!(out(&r, A, 1, 1, (13, 0)), GOOD);
+        assert_eq!(out(&r, A, 2, 3, (13, 0)), Err(Sense::new(SenseKey::IllegalRequest, 0x26, 0x04)));
+        assert_eq!(out(&r, A, 0, 0, (13, 0)), GOOD, "leaves, and takes the reservation along");
+        assert!(!conflicts(&r, opcode::WRITE_10, B) && !r.busy.load(Ordering::Relaxed));
+        assert_eq!(read_in(&r, 1).len(), 8);
+    }
+
+    #[test]
+    fn preempting_takes_over_and_tells_the_others() {
+        let r = Reservations::default();
+        assert_eq!(out(&r, A, 0, 0, (0, 11)), GOOD);
+        assert_eq!(out(&r, B, 0, 0, (0, 22)), GOOD);
+        assert_eq!(out(&r, A, 1, 3, (11, 0)), GOOD);
+        assert_eq!(out(&r, B, 1, 3, (22, 0)), CONFLICT);
+        assert_eq!(out(&r, B, 4, 5, (22, 99)), CONFLICT, "nobody has that key");
+        assert_eq!(out(&r, B, 4, 5, (22, 11)), GOOD);
+        assert_eq!(r.take_attention(A), Some(UnitAttention::RegistrationsPreempted));
+        assert!(conflicts(&r, opcode::WRITE_10, A) && !conflicts(&r, opcode::WRITE_10, B));
+        assert_eq!(read_in(&r, 1)[8..], [0, 0, 0, 0, 0, 0, 0, 22, 0, 0, 0, 0, 0, 5, 0, 0]);
+        assert_eq!(out(&r, A, 0, 0, (0, 11)), GOOD);
+        assert_eq!(out(&r, B, 3, 0, (22, 0)), GOOD);
+        assert_eq!(r.take_attention(A), Some(UnitAttention::ReservationsPreempted));
+        assert_eq!(read_in(&r, 0)[4..8], [0; 4]);
+    }
+
+    #[test]
+    fn a_simple_reservation_shuts_out_everybody_else_until_it_goes() {
+        let r = Reservations::default();
+        assert_eq!(r.reserve(A), status::GOOD);
+        assert_eq!(r.reserve(A), status::GOOD);
+        assert_eq!(r.reserve(B), status::RESERVATION_CONFLICT);
+        assert!(conflicts(&r, opcode::TEST_UNIT_READY, B) && !conflicts(&r, opcode::INQUIRY, B));
+        assert_eq!(r.release(B), status::GOOD);
+        assert!(conflicts(&r, opcode::READ_10, B));
+        r.forget(Some(A));
+        assert!(!conflicts(&r, opcode::READ_10, B));
+        // Not beside persistent ones.
+        assert_eq!(out(&r, A, 0, 0, (0, 11)), GOOD);
+        assert_eq!(
+            (r.reserve(A), r.release(B)),
+            (status::RESERVATION_CONFLICT, status::RESERVATION_CONFLICT)
+        );
+    }
+}
