@@ -26,7 +26,7 @@ pub(crate) struct TargetArgs {
     /// The target's iSCSI name
     #[arg(long, default_value = "iqn.2026-11.example.roundtrip:target")]
     iqn: String,
-    /// A disk: NUMBER=STORE, with STORE ram:SIZE or zero:SIZE, options ,bs=512|4k ,readonly; repeatable
+    /// A disk: NUMBER=STORE, with STORE ram:SIZE or zero:SIZE, options ,bs=512|4k ,pbs=4k ,readonly; repeatable
     #[arg(long = "lun", value_parser = args::lun, required = true, value_name = "N=STORE")]
     luns: Vec<(u16, store::StoreSpec)>,
     /// When responses leave: nodelay (one send each) or nagle (Nagle's algorithm, flushed when idle)
@@ -52,6 +52,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
             number: *number,
             store: spec.open(),
             block_bytes: spec.block_bytes,
+            physical_bytes: spec.physical_bytes,
         })
         .collect();
     let config = TargetConfig {

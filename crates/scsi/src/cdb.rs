@@ -8,6 +8,7 @@ pub mod opcode {
     pub const READ_6: u8 = 0x08;
     pub const WRITE_6: u8 = 0x0a;
     pub const INQUIRY: u8 = 0x12;
+    pub const MODE_SELECT_6: u8 = 0x15;
     pub const RESERVE_6: u8 = 0x16;
     pub const RELEASE_6: u8 = 0x17;
     pub const MODE_SENSE_6: u8 = 0x1a;
@@ -20,9 +21,11 @@ pub mod opcode {
     pub const VERIFY_10: u8 = 0x2f;
     pub const PRE_FETCH_10: u8 = 0x34;
     pub const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+    pub const READ_DEFECT_DATA_10: u8 = 0x37;
     pub const WRITE_SAME_10: u8 = 0x41;
     pub const UNMAP: u8 = 0x42;
     pub const SANITIZE: u8 = 0x48;
+    pub const MODE_SELECT_10: u8 = 0x55;
     pub const RESERVE_10: u8 = 0x56;
     pub const RELEASE_10: u8 = 0x57;
     pub const MODE_SENSE_10: u8 = 0x5a;
@@ -44,6 +47,7 @@ pub mod opcode {
     pub const WRITE_12: u8 = 0xaa;
     pub const WRITE_AND_VERIFY_12: u8 = 0xae;
     pub const VERIFY_12: u8 = 0xaf;
+    pub const READ_DEFECT_DATA_12: u8 = 0xb7;
 }
 
 /// A command descriptor block; iSCSI carries 16 bytes of it.

@@ -1,6 +1,7 @@
 //! A disk: a direct-access logical unit (SBC-3).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::reservations::Reservations;
 
@@ -38,6 +39,8 @@ pub struct Disk {
     pub provisioning: Option<Provisioning>,
     /// Logical blocks of a physical one, as a power of two: 3 for 512 bytes on 4096.
     pub physical_exponent: u8,
+    /// An initiator has protected it (SWP of the control mode page).
+    pub write_protected: Arc<AtomicBool>,
     /// Who has it to himself.
     pub reservations: Arc<Reservations>,
 }
@@ -52,6 +55,13 @@ pub struct Provisioning {
 impl Disk {
     /// MAXIMUM TRANSFER LENGTH of the block limits page, bytes: bounds what one command moves.
     pub const TRANSFER_BYTES_MAX: u32 = 64 << 20;
+
+    /// Whether writes are refused, by the store or by an initiator.
+    #[must_use]
+    #[inline]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only || self.write_protected.load(Ordering::Relaxed)
+    }
 
     /// MAXIMUM TRANSFER LENGTH, logical blocks.
     #[must_use]
@@ -88,6 +98,7 @@ pub(crate) fn example() -> Disk {
         write_cache: false,
         provisioning: None,
         physical_exponent: 0,
+        write_protected: Arc::default(),
         reservations: Arc::default(),
     }
 }

@@ -156,6 +156,12 @@ impl Luns {
                 out.truncate(from + (out.len() - from).min(mode::allocation(cdb, long)));
                 Ok(Plan::Data)
             }
+            opcode::MODE_SELECT_6 | opcode::MODE_SELECT_10 => {
+                match mode::select_bytes(cdb, cdb[0] == opcode::MODE_SELECT_10)? {
+                    0 => Ok(Plan::Status(status::GOOD)),
+                    length_bytes => Ok(Plan::Take { lun, length_bytes }),
+                }
+            }
             opcode::RESERVE_6 | opcode::RESERVE_10 => {
                 // Extents and third parties are obsolete (SPC-2 7.21).
                 if cdb[1] & 0x11 != 0 {
@@ -177,6 +183,13 @@ impl Luns {
                 length_bytes @ 24..=256 => Ok(Plan::Take { lun, length_bytes }),
                 _ => Err(Sense::PARAMETER_LENGTH),
             },
+            // No defects, in the format that was asked for (SBC-3 5.17, 5.18).
+            opcode::READ_DEFECT_DATA_10 => Ok(cut(out, be16(cdb, 7).into(), |out| {
+                out.extend_from_slice(&[0, cdb[2] & 0x1f, 0, 0]);
+            })),
+            opcode::READ_DEFECT_DATA_12 => Ok(cut(out, be32(cdb, 6) as usize, |out| {
+                out.extend_from_slice(&[0, cdb[1] & 0x1f, 0, 0, 0, 0, 0, 0]);
+            })),
             // Written, and then verified to be on the medium: what a forced write is.
             opcode::WRITE_AND_VERIFY_10 => write_and_verify(lun, disk, cdb[1], Extent::of_10(cdb)),
             opcode::WRITE_AND_VERIFY_12 => write_and_verify(lun, disk, cdb[1], Extent::of_12(cdb)),
@@ -209,6 +222,10 @@ impl Luns {
         if cdb[0] == opcode::PERSISTENT_RESERVE_OUT {
             let changed = disk.reservations.change(cdb, data, nexus.port());
             return changed.map_or_else(Plan::Check, Plan::Status);
+        }
+        if matches!(cdb[0], opcode::MODE_SELECT_6 | opcode::MODE_SELECT_10) {
+            let selected = mode::select(disk, cdb[0] == opcode::MODE_SELECT_10, data);
+            return selected.map_or_else(Plan::Check, |()| Plan::Status(status::GOOD));
         }
         medium::finish(lun, disk, cdb, data).unwrap_or_else(Plan::Check)
     }
@@ -335,7 +352,7 @@ fn read(lun: Lun, disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense>
 #[inline]
 fn write(lun: Lun, disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense> {
     let (offset_bytes, length_bytes) = transfer(disk, flags, extent)?;
-    if disk.read_only {
+    if disk.is_read_only() {
         return Err(Sense::WRITE_PROTECTED);
     }
     Ok(Plan::Write { lun, offset_bytes, length_bytes, fua: flags & 0x08 != 0 })

@@ -134,7 +134,7 @@ fn write_same(lun: Lun, disk: &Disk, cdb: &Cdb, extent: Extent) -> Result<Plan, 
     if extent.blocks == 0 || extent.blocks > disk.transfer_blocks_max() {
         return Err(Sense::invalid_field(count_field));
     }
-    if disk.read_only {
+    if disk.is_read_only() {
         return Err(Sense::WRITE_PROTECTED);
     }
     if no_data {
@@ -165,7 +165,7 @@ fn unmap(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
     if cdb[1] & 1 != 0 {
         return Err(Sense::invalid_bit(1, 0));
     }
-    if disk.read_only {
+    if disk.is_read_only() {
         return Err(Sense::WRITE_PROTECTED);
     }
     match be16(cdb, 7) {
@@ -200,9 +200,11 @@ fn unmap_data(disk: &Disk, data: &[u8]) -> Result<Action, Sense> {
 fn sanitize(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
     let length = u64::from(disk.block_bytes).checked_mul(disk.blocks);
     match (cdb[1] & 0x1f, length) {
-        (0x02 | 0x1f, _) if disk.read_only => Err(Sense::WRITE_PROTECTED),
-        // No list of parameters belongs to it.
-        (0x02, _) if be16(cdb, 7) != 0 => Err(Sense::invalid_field(7)),
+        (0x02 | 0x1f, _) if disk.is_read_only() => Err(Sense::WRITE_PROTECTED),
+        // No list of parameters belongs to them, and what is reserved is zero.
+        (0x02 | 0x1f, _) if be16(cdb, 7) != 0 => Err(Sense::invalid_field(7)),
+        (0x02, _) if cdb[1] & 0x40 != 0 => Err(Sense::invalid_bit(1, 6)),
+        (0x02 | 0x1f, _) if cdb[2..7].iter().any(|&b| b != 0) => Err(Sense::invalid_field(2)),
         (0x02, Some(length)) => Ok(Plan::Medium { lun, action: Action::Unmap { ranges: vec![(0, length)] } }),
         (0x1f, _) => Ok(Plan::Status(crate::status::GOOD)),
         _ => Err(Sense::invalid_bit(1, 4)),
@@ -215,7 +217,7 @@ fn compare_extent(cdb: &Cdb) -> Extent {
 
 fn compare_and_write(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
     let (_, length_bytes) = transfer(disk, cdb[1], compare_extent(cdb))?;
-    if disk.read_only {
+    if disk.is_read_only() {
         return Err(Sense::WRITE_PROTECTED);
     }
     // Of no blocks there is nothing to take, and who sends data all the same is told so.
@@ -250,7 +252,7 @@ fn verify_data(disk: &Disk, extent: Extent, data: &[u8]) -> Result<Action, Sense
 
 fn or_write(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
     let (_, length_bytes) = transfer(disk, cdb[1], Extent::of_16(cdb))?;
-    if disk.read_only {
+    if disk.is_read_only() {
         return Err(Sense::WRITE_PROTECTED);
     }
     if length_bytes > TAKEN_BYTES_MAX {

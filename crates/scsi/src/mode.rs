@@ -1,4 +1,6 @@
-//! MODE SENSE (SPC-4 6.11, 6.12; pages: SPC-4 7.5, SBC-3 6.5).
+//! MODE SENSE and MODE SELECT (SPC-4 6.9 to 6.12; pages: SPC-4 7.5, SBC-3 6.5).
+
+use std::sync::atomic::Ordering;
 
 use crate::cdb::{Cdb, be16};
 use crate::disk::Disk;
@@ -47,7 +49,7 @@ pub fn sense(disk: &Disk, cdb: &Cdb, long: bool, out: &mut Vec<u8>) -> Result<()
         page(disk, code, values, &mut pages);
     }
     // WP and DPOFUA.
-    let specific = if disk.read_only { 0x80 } else { 0 } | 0x10;
+    let specific = if disk.is_read_only() { 0x80 } else { 0 } | 0x10;
     if long {
         let length = (6 + descriptor.len() + pages.len()) as u16;
         out.extend_from_slice(&length.to_be_bytes());
@@ -85,7 +87,68 @@ fn block_descriptor(disk: &Disk, long: bool) -> Vec<u8> {
     data
 }
 
-/// One page. Nothing is changeable: the changeable values are all zero.
+/// How many bytes of parameters MODE SELECT brings.
+///
+/// # Errors
+/// The sense of a form that is not offered.
+pub(crate) fn select_bytes(cdb: &Cdb, long: bool) -> Result<u64, Sense> {
+    // SP: nothing is saved. PF: pages have the format of the standard.
+    if cdb[1] & 0x01 != 0 {
+        return Err(Sense::invalid_bit(1, 0));
+    }
+    if cdb[1] & 0x10 == 0 {
+        return Err(Sense::invalid_bit(1, 4));
+    }
+    Ok(allocation(cdb, long) as u64)
+}
+
+/// Takes the parameters of MODE SELECT: every value must be as it is, but for SWP.
+///
+/// # Errors
+/// The sense of what is wrong with them; nothing is changed then.
+pub(crate) fn select(disk: &Disk, long: bool, data: &[u8]) -> Result<(), Sense> {
+    let descriptors = if long {
+        8 + usize::from(u16::from_be_bytes(
+            data.get(6..8).and_then(|b| b.first_chunk().copied()).ok_or(Sense::PARAMETER_LENGTH)?,
+        ))
+    } else {
+        4 + usize::from(*data.get(3).ok_or(Sense::PARAMETER_LENGTH)?)
+    };
+    let (mut at, mut protect) = (descriptors, None);
+    while let Some(&[code, length]) = data.get(at..).and_then(|rest| rest.first_chunk::<2>()) {
+        let place = u16::try_from(at).unwrap_or(u16::MAX);
+        let body = data.get(at + 2..at + 2 + usize::from(length)).ok_or(Sense::PARAMETER_LENGTH)?;
+        let (code, mut there) = (code & 0x3f, Vec::new());
+        if !PAGES.contains(&code) {
+            return Err(Sense::invalid_parameter(place));
+        }
+        page(disk, code, Values::Current, &mut there);
+        let same = |(index, (new, now)): (usize, (&u8, &u8))| {
+            let changeable = if code == CONTROL && index == 2 { SWP } else { 0 };
+            (new ^ now) & !changeable == 0
+        };
+        if body.len() != there.len() - 2 || !body.iter().zip(&there[2..]).enumerate().all(same) {
+            return Err(Sense::invalid_parameter(place));
+        }
+        if code == CONTROL {
+            protect = Some(body[2] & SWP != 0);
+        }
+        at += 2 + body.len();
+    }
+    if at != data.len() {
+        return Err(Sense::PARAMETER_LENGTH);
+    }
+    if let Some(protect) = protect {
+        disk.write_protected.store(protect, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// The control page, and its bit that protects the disk from writes.
+const CONTROL: u8 = 0x0a;
+const SWP: u8 = 0x08;
+
+/// One page. Nothing is changeable but SWP: all other changeable values are zero.
 fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
     let mut body: Vec<u8> = match code {
         // Caching: WCE is the truth about the store.
@@ -98,6 +161,9 @@ fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
         0x0a => {
             let mut body = vec![0; 10];
             body[1] = 0x10;
+            if disk.write_protected.load(Ordering::Relaxed) {
+                body[2] = SWP;
+            }
             body
         }
         // Read-Write Error Recovery, and Informational Exceptions Control: nothing is switched on.
@@ -105,6 +171,12 @@ fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
     };
     if values == Values::Changeable {
         body.fill(0);
+        if code == CONTROL {
+            body[2] = SWP;
+        }
+    }
+    if values == Values::Default && code == CONTROL {
+        body[2] = 0;
     }
     out.push(code);
     out.push(body.len() as u8);
@@ -158,6 +230,32 @@ mod tests {
         assert_eq!(page(0x00), CACHING);
         assert_eq!(page(0x40), [&[0x08, 18][..], &[0; 18]].concat());
         assert_eq!(page(0x80), CACHING);
+    }
+
+    #[test]
+    fn only_swp_can_be_selected_and_it_protects() {
+        let disk = example();
+        let list = |swp: u8, other: u8| {
+            let mut list = vec![0, 0, 0, 0];
+            list.extend_from_slice(&CONTROL);
+            (list[4 + 4], list[4 + 5]) = (swp, other);
+            list
+        };
+        assert_eq!(select(&disk, false, &list(0x08, 0)), Ok(()));
+        assert!(disk.is_read_only());
+        assert_eq!(
+            answer(&disk, &[0x1a, 0x08, 0x0a, 0, 255]).unwrap()[2..9],
+            [0x90, 0, 0x0a, 10, 0, 0x10, 0x08]
+        );
+        assert_eq!(answer(&disk, &[0x1a, 0x08, 0x4a, 0, 255]).unwrap()[4..9], [0x0a, 10, 0, 0, 0x08]);
+        assert_eq!(select(&disk, false, &list(0, 1)), Err(Sense::invalid_parameter(4)));
+        assert!(disk.is_read_only(), "nothing is changed by a wrong list");
+        assert_eq!(select(&disk, false, &list(0, 0)[..9]), Err(Sense::PARAMETER_LENGTH));
+        assert_eq!(select(&disk, false, &list(0, 0)), Ok(()));
+        assert!(!disk.is_read_only());
+        let mut cdb = [0; 16];
+        (cdb[1], cdb[4]) = (0x11, 16);
+        assert_eq!(select_bytes(&cdb, false), Err(Sense::invalid_bit(1, 0)), "SP");
     }
 
     #[test]

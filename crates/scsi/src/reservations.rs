@@ -419,6 +419,8 @@ fn access(cdb: &Cdb) -> Access {
         | opcode::VERIFY_16
         | opcode::PRE_FETCH_10
         | opcode::PRE_FETCH_16
+        | opcode::READ_DEFECT_DATA_10
+        | opcode::READ_DEFECT_DATA_12
         | opcode::SERVICE_ACTION_IN_16 => Access::Read,
         _ => Access::Write,
     }

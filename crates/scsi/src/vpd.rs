@@ -99,6 +99,8 @@ fn block_limits(disk: &Disk, out: &mut Vec<u8>) {
 fn characteristics(out: &mut Vec<u8>) {
     let mut data = [0_u8; 60];
     data[1] = 1;
+    // WABEREQ 01b: after SANITIZE BLOCK ERASE blocks can be read before they are written.
+    data[3] = 0x40;
     out.extend_from_slice(&data);
 }
 
@@ -156,7 +158,7 @@ mod tests {
         assert_eq!(limits[16..36], [0; 20], "nothing to unmap");
         assert_eq!(limits[36..44], [0, 0, 0, 0, 0, 2, 0, 0], "WRITE SAME of 64 MiB");
         assert_eq!(limits[44..], [0; 20]);
-        assert_eq!(data(0xb1)[..6], [0, 0xb1, 0, 60, 0, 1]);
+        assert_eq!(data(0xb1)[..8], [0, 0xb1, 0, 60, 0, 1, 0, 0x40]);
         assert_eq!(data(0xb2), [0, 0xb2, 0, 4, 0, 0, 0, 0]);
 
         let names = data(0x83);

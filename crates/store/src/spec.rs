@@ -35,6 +35,8 @@ pub struct StoreSpec {
     pub read_only: bool,
     /// Logical block length, bytes (`bs=512` or `bs=4k`).
     pub block_bytes: u32,
+    /// Physical block length, bytes (`pbs=4k`): what the disk says is best written together.
+    pub physical_bytes: u32,
 }
 
 /// A store that cannot be read.
@@ -58,7 +60,7 @@ pub enum SpecError {
         allowed: String,
     },
     /// An option that does not exist, or a value that it cannot have.
-    #[error("option '{0}' is not known; use readonly, bs=512 or bs=4k")]
+    #[error("option '{0}' is not known; use readonly, bs=512, bs=4k or pbs=4k")]
     Option(String),
     /// An option that was given before.
     #[error("option '{0}' is given twice; say it once")]
@@ -79,7 +81,7 @@ impl FromStr for StoreSpec {
             other => return Err(SpecError::Kind(other.to_owned())),
         };
         let size_bytes = parse_size(size_bytes)?;
-        let (mut read_only, mut block_bytes) = (false, None);
+        let (mut read_only, mut block_bytes, mut physical_bytes) = (false, None, None);
         for option in parts {
             match option.split_once('=') {
                 // Which of two values was meant is not for us to guess.
@@ -89,7 +91,14 @@ impl FromStr for StoreSpec {
                 Some(("bs", _)) if block_bytes.is_some() => {
                     return Err(SpecError::Repeated(option.to_owned()));
                 }
+                Some(("pbs", _)) if physical_bytes.is_some() => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
                 None if option == "readonly" => read_only = true,
+                Some(("pbs", value)) => match parse_size(value) {
+                    Ok(bytes @ (512 | 4096)) => physical_bytes = Some(bytes as u32),
+                    _ => return Err(SpecError::Option(option.to_owned())),
+                },
                 Some(("bs", value)) => match parse_size(value) {
                     Ok(bytes @ (512 | 4096)) => block_bytes = Some(bytes as u32),
                     _ => return Err(SpecError::Option(option.to_owned())),
@@ -98,6 +107,7 @@ impl FromStr for StoreSpec {
             }
         }
         let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
+        let physical_bytes = physical_bytes.unwrap_or(block_bytes).max(block_bytes);
         if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) || size_bytes > maximum {
             let allowed = format!(
                 "a multiple of {block_bytes} B, at least one, at most {maximum} B is possible for {kind}"
@@ -106,7 +116,7 @@ impl FromStr for StoreSpec {
         }
         let kind =
             if kind == "zero" { StoreKind::Zero { size_bytes } } else { StoreKind::Ram { size_bytes } };
-        Ok(Self { kind, read_only, block_bytes })
+        Ok(Self { kind, read_only, block_bytes, physical_bytes })
     }
 }
 
@@ -172,7 +182,12 @@ mod tests {
         let spec: StoreSpec = "ram:1G".parse().unwrap();
         assert_eq!(
             spec,
-            StoreSpec { kind: StoreKind::Ram { size_bytes: 1 << 30 }, read_only: false, block_bytes: 512 }
+            StoreSpec {
+                kind: StoreKind::Ram { size_bytes: 1 << 30 },
+                read_only: false,
+                block_bytes: 512,
+                physical_bytes: 512
+            }
         );
         let spec: StoreSpec = "zero:1T,bs=4k,readonly".parse().unwrap();
         assert_eq!((spec.block_bytes, spec.read_only), (4096, true));

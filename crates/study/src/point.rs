@@ -146,7 +146,8 @@ fn run(
 ) -> Result<Run, StudyError> {
     let stamped = observed && place.observation == Observation::SocketStamps;
     let store = std::sync::Arc::new(store::Zero::new(plan.disk_bytes));
-    let lun = LunConfig { number: 0, store, block_bytes: store::spec::BLOCK_BYTES_DEFAULT };
+    let block = store::spec::BLOCK_BYTES_DEFAULT;
+    let lun = LunConfig { number: 0, store, block_bytes: block, physical_bytes: block };
     let config = TargetConfig {
         send: policy,
         congestion: place.congestion.clone(),

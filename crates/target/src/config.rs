@@ -18,6 +18,8 @@ pub struct LunConfig {
     pub store: Arc<dyn Store>,
     /// Logical block length, bytes.
     pub block_bytes: u32,
+    /// Physical block length, bytes: a power of two times the logical one.
+    pub physical_bytes: u32,
 }
 
 /// Everything a target needs to start.

@@ -83,8 +83,8 @@ impl Disks {
                     .store
                     .granularity_bytes()
                     .map(|granularity_bytes| Provisioning { granularity_bytes }),
-                // Pages of memory, or a file system's blocks: 4096 bytes are moved at a time.
-                physical_exponent: if block == 512 { 3 } else { 0 },
+                physical_exponent: (config.physical_bytes / config.block_bytes).max(1).ilog2() as u8,
+                write_protected: Arc::default(),
                 reservations: Arc::default(),
             };
             if luns.insert(Lun(config.number), disk).is_some() {
@@ -279,6 +279,12 @@ impl Disks {
         out: &mut TransmitBuffer,
     ) -> bool {
         gathering.prune(connection);
+        if length_bytes > 0 && length_bytes != u64::from(command.expected_bytes) {
+            // Half a list of parameters, or more than there can be, is none.
+            let sense = Sense::PARAMETER_LENGTH.encode();
+            connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
+            return true;
+        }
         if length_bytes == 0 {
             let surplus = command.expected_bytes > 0;
             let (status, sense) = if surplus {
