@@ -1,6 +1,7 @@
 //! The login phase (RFC 7143 6.3): what both sides share. [`target`] and [`initiator`] are the two state
 //! machines.
 
+pub mod chap;
 pub mod initiator;
 pub mod target;
 

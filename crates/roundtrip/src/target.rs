@@ -32,6 +32,9 @@ pub(crate) struct TargetArgs {
     /// When responses leave: nodelay (one send each) or nagle (Nagle's algorithm, flushed when idle)
     #[arg(long, default_value = "nodelay")]
     send: SendPolicy,
+    /// Who may log in (CHAP names and secrets, initiators' names): a TOML file, see docs/target.md
+    #[arg(long, value_name = "FILE.toml")]
+    access: Option<std::path::PathBuf>,
     /// TCP congestion control, such as cubic; the system's default otherwise
     #[arg(long)]
     congestion: Option<String>,
@@ -55,7 +58,9 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
             physical_bytes: spec.physical_bytes,
         })
         .collect();
+    let access = args.access.as_deref().map(crate::access::read).transpose().map_err(Failure::Usage)?;
     let config = TargetConfig {
+        access,
         send: args.send,
         congestion: args.congestion.clone(),
         ..TargetConfig::new(args.portal, &args.iqn, luns)

@@ -134,3 +134,52 @@ fn the_libiscsi_suite_finds_nothing_wrong() {
         suite_passes(family, &[&urls[2]]);
     }
 }
+
+/// libiscsi proves who it is, and has the target prove it too; who does not know the secret stays outside.
+#[test]
+fn chap_lets_in_who_knows_the_secret_and_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("access.toml");
+    std::fs::write(
+        &file,
+        "[[chap]]\nname = 'alice'\nsecret = 'wonderland-12'\n\
+         [mutual]\nname = 'target'\nsecret = 'looking-glass'\n",
+    )
+    .unwrap();
+    let target = Target::start(&["--lun", "0=ram:1M", "--access", file.to_str().unwrap()]);
+    let url = |user: &str, more: &str| format!("iscsi://{user}{}/{}/0{more}", target.address, common::IQN);
+    let log_in = |user: &str, more: &str| common::tool("iscsi-inq", &[&url(user, more)]).status.success();
+    assert!(log_in("alice%wonderland-12@", ""));
+    assert!(log_in("alice%wonderland-12@", "?target_user=target&target_password=looking-glass"));
+    assert!(!log_in("alice%wonderland-13@", ""), "a wrong secret");
+    assert!(!log_in("bob%wonderland-12@", ""), "a name that nobody has");
+    assert!(!log_in("", ""), "no proof at all");
+    assert!(
+        !log_in("alice%wonderland-12@", "?target_user=target&target_password=another-glass"),
+        "a false target"
+    );
+    // Discovery is behind the same door.
+    let discover = |user: &str| {
+        common::tool("iscsi-ls", &[&format!("iscsi://{user}{}", target.address)]).status.success()
+    };
+    assert!(discover("alice%wonderland-12@") && !discover(""));
+    // libiscsi's own tests of CHAP need a target that asks for it.
+    suite_passes("iSCSI", &[&url("alice%wonderland-12@", "")]);
+}
+
+/// An initiator that may prove itself but is not on the list.
+#[test]
+fn only_initiators_on_the_list_may_use_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("access.toml");
+    let list =
+        |name: &str| format!("initiators = ['{name}']\n[[chap]]\nname = 'alice'\nsecret = 'wonderland-12'\n");
+    for (name, is_let_in) in
+        [("iqn.2007-10.com.github:sahlberg:libiscsi:iscsi-inq", true), ("iqn.2000-01.other", false)]
+    {
+        std::fs::write(&file, list(name)).unwrap();
+        let target = Target::start(&["--lun", "0=ram:1M", "--access", file.to_str().unwrap()]);
+        let url = format!("iscsi://alice%wonderland-12@{}/{}/0", target.address, common::IQN);
+        assert_eq!(common::tool("iscsi-inq", &[&url]).status.success(), is_let_in, "{name}");
+    }
+}

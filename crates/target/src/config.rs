@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::Wishes;
+use iscsi::login::target::Authentication;
 use store::Store;
 
 use crate::policy::SendPolicy;
@@ -22,6 +23,17 @@ pub struct LunConfig {
     pub physical_bytes: u32,
 }
 
+/// Who may log in.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Names and secrets for CHAP.
+    pub authentication: Authentication,
+    /// Discovery sessions must authenticate too.
+    pub discovery: bool,
+    /// The initiators' names that may use the target; all that can authenticate when empty.
+    pub initiators: Vec<String>,
+}
+
 /// Everything a target needs to start.
 #[derive(Clone)]
 pub struct TargetConfig {
@@ -37,6 +49,8 @@ pub struct TargetConfig {
     pub wishes: Wishes,
     /// TCP congestion control of the connections; nothing keeps the system's default.
     pub congestion: Option<String>,
+    /// Who may log in; everybody when nothing is said.
+    pub access: Option<Access>,
     /// The bounds.
     pub limits: Limits,
     /// Keep kernel stamps of up to this many operations per connection; they are handed over when a
@@ -55,6 +69,7 @@ impl TargetConfig {
             send: SendPolicy::default(),
             wishes: Wishes::default(),
             congestion: None,
+            access: None,
             limits: Limits::default(),
             stamp_operations: None,
         }

@@ -109,6 +109,7 @@ impl Connection {
         let mut login = TargetLogin::new(config.wishes.clone(), config.limits.window);
         let gate = PortalGate {
             iqn: &config.iqn,
+            access: config.access.as_ref(),
             portal_group_tag: crate::server::PORTAL_GROUP_TAG,
             sessions: &shared.sessions,
             connection: self.id,

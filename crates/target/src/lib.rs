@@ -19,7 +19,7 @@ pub mod statistics;
 mod transport;
 
 pub use busy::BusyCount;
-pub use config::{Limits, LunConfig, TargetConfig};
+pub use config::{Access, Limits, LunConfig, TargetConfig};
 pub use error::{ConnectionEnd, TargetError};
 pub use policy::SendPolicy;
 pub use server::RunningTarget;

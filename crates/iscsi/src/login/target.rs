@@ -3,6 +3,7 @@
 use crate::bhs::{Bhs, NO_TAG};
 use crate::fault::Fault;
 use crate::frame::Frame;
+use crate::login::chap::{self, Algorithm, Challenge, Claim, Credentials};
 use crate::login::{SessionType, Status, is_iscsi_name, stage};
 use crate::parameters::{self, Answer, Parameters, Wishes};
 use crate::pdu::{LoginRequest, LoginResponse};
@@ -17,9 +18,45 @@ pub trait Gate {
     fn admit(&self, target_name: &str, initiator_name: &str) -> Result<(), Status>;
     /// The target portal group tag of the portal that the connection came in on.
     fn portal_group_tag(&self) -> u16;
+    /// Whether initiators must prove who they are, and who is known; asked again for each login.
+    fn authentication(&self, _session_type: SessionType) -> Option<&Authentication> {
+        None
+    }
+    /// Fills a buffer with random bytes that nobody can foresee.
+    ///
+    /// # Errors
+    /// When there is no randomness to be had: no login then.
+    fn random(&self, _buffer: &mut [u8]) -> Result<(), Status> {
+        Err(Status::OUT_OF_RESOURCES)
+    }
     /// A handle for the new session, or why there is none.
     fn new_session(&self, login: &LoggedIn) -> Result<u16, Status>;
 }
+
+/// Who may log in, by CHAP.
+#[derive(Clone, Debug, Default)]
+pub struct Authentication {
+    /// The initiators' names and secrets.
+    pub initiators: Vec<Credentials>,
+    /// Our own, for initiators that want us to prove ourselves.
+    pub own: Option<Credentials>,
+}
+
+/// How far authentication has come.
+#[derive(Debug)]
+enum Proof {
+    /// Nothing was said of it.
+    Open,
+    /// CHAP was agreed on.
+    Chap,
+    /// A challenge was sent.
+    Challenged(Challenge),
+    /// The initiator has proved who it is.
+    Given,
+}
+
+/// Bytes of a challenge.
+const CHALLENGE_BYTES: usize = 32;
 
 /// Who has logged in, and what was agreed.
 #[derive(Clone, Debug)]
@@ -69,6 +106,11 @@ pub struct TargetLogin {
     target_named: bool,
     admitted: bool,
     length_declared: bool,
+    proof: Proof,
+    algorithm: Option<Algorithm>,
+    claim: Option<Claim>,
+    /// What the initiator offers in AuthMethod, until it is answered.
+    methods: Vec<String>,
 }
 
 impl TargetLogin {
@@ -98,6 +140,10 @@ impl TargetLogin {
             target_named: false,
             admitted: false,
             length_declared: false,
+            proof: Proof::Open,
+            algorithm: None,
+            claim: None,
+            methods: Vec::new(),
         }
     }
 
@@ -181,16 +227,19 @@ impl TargetLogin {
         if self.login.session_type == SessionType::Normal && !self.target_named {
             return Err(Status::MISSING_PARAMETER);
         }
-        if !self.admitted && self.login.session_type == SessionType::Normal {
+        let is_proven = self.prove(csg, gate, &mut text)?;
+        if !self.admitted && is_proven && self.login.session_type == SessionType::Normal {
             gate.admit(&self.login.target_name, &self.login.initiator_name)?;
             text::push(&mut text, "TargetPortalGroupTag", gate.portal_group_tag());
         }
-        self.admitted = true;
+        self.admitted |= is_proven;
+        // Not to the next stage before the initiator has proved who it is.
+        let transit = request.transit && is_proven;
         if !self.length_declared && csg == stage::OPERATIONAL {
             text::push(&mut text, "MaxRecvDataSegmentLength", self.wishes.max_recv_bytes);
             self.length_declared = true;
         }
-        if request.transit && nsg == stage::FULL_FEATURE {
+        if transit && nsg == stage::FULL_FEATURE {
             if !self.length_declared {
                 // From security straight to full feature: nothing was declared, so the default holds.
                 self.login.parameters.max_recv_bytes = Parameters::default().max_recv_bytes;
@@ -199,7 +248,64 @@ impl TargetLogin {
             p.first_burst_bytes = p.first_burst_bytes.min(p.max_burst_bytes);
             self.login.tsih = gate.new_session(&self.login)?;
         }
-        Ok(Reply::Keys { text, transit: request.transit })
+        Ok(Reply::Keys { text, transit })
+    }
+
+    /// Takes authentication a step further; whether the initiator has proved who it is, or need not.
+    fn prove(&mut self, csg: u8, gate: &dyn Gate, text: &mut Vec<u8>) -> Result<bool, Status> {
+        let failure = Err(Status::AUTHENTICATION_FAILURE);
+        let offered = std::mem::take(&mut self.methods);
+        let offers = |method: &str| offered.iter().any(|m| m == method);
+        let Some(authentication) = gate.authentication(self.login.session_type) else {
+            if !offered.is_empty() {
+                if !offers("None") {
+                    return failure;
+                }
+                text::push(text, "AuthMethod", "None");
+            }
+            return Ok(true);
+        };
+        if csg != stage::SECURITY {
+            // The stage in which it could be proved was left out, or has been passed.
+            return if matches!(self.proof, Proof::Given) { Ok(true) } else { failure };
+        }
+        let (algorithm, claim) = (self.algorithm.take(), self.claim.take());
+        match (std::mem::replace(&mut self.proof, Proof::Open), algorithm, claim) {
+            (Proof::Given, None, None) => self.proof = Proof::Given,
+            (Proof::Open, None, None) => {
+                if !offers("CHAP") {
+                    return failure;
+                }
+                text::push(text, "AuthMethod", "CHAP");
+                self.proof = Proof::Chap;
+            }
+            // The algorithms may come with the method.
+            (Proof::Open | Proof::Chap, Some(algorithm), None) => {
+                if offers("CHAP") {
+                    text::push(text, "AuthMethod", "CHAP");
+                }
+                let mut bytes = [0; CHALLENGE_BYTES + 1];
+                gate.random(&mut bytes)?;
+                let (identifier, bytes) = (bytes[0], bytes[1..].to_vec());
+                text::push(text, "CHAP_A", algorithm.number());
+                text::push(text, "CHAP_I", identifier);
+                text::push(text, "CHAP_C", chap::encode(&bytes));
+                self.proof = Proof::Challenged(Challenge { algorithm, identifier, bytes });
+            }
+            (Proof::Challenged(challenge), None, Some(claim)) => {
+                let own = authentication.own.as_ref();
+                let Some(answer) = challenge.judge(&claim, &authentication.initiators, own) else {
+                    return failure;
+                };
+                if let Some((name, response)) = answer {
+                    text::push(text, "CHAP_N", name);
+                    text::push(text, "CHAP_R", chap::encode(&response));
+                }
+                self.proof = Proof::Given;
+            }
+            _ => return failure,
+        }
+        Ok(matches!(self.proof, Proof::Given))
     }
 
     /// Answers one key.
@@ -224,11 +330,18 @@ impl TargetLogin {
                 };
             }
             "InitiatorAlias" | "TargetAlias" => {}
-            "AuthMethod" => {
-                if !value.split(',').any(|method| method == "None") {
-                    return Err(Status::AUTHENTICATION_FAILURE);
-                }
-                text::push(text, "AuthMethod", "None");
+            "AuthMethod" => self.methods = value.split(',').map(str::to_owned).collect(),
+            "CHAP_A" => {
+                // The first of the initiator's list that we know too.
+                let known = value.split(',').find_map(Algorithm::by_number);
+                self.algorithm = Some(known.ok_or(Status::AUTHENTICATION_FAILURE)?);
+            }
+            "CHAP_N" => self.claim.get_or_insert_default().name = Some(value.to_owned()),
+            "CHAP_R" => self.claim.get_or_insert_default().response = Some(binary(value)?),
+            "CHAP_C" => self.claim.get_or_insert_default().challenge = Some(binary(value)?),
+            "CHAP_I" => {
+                let identifier = value.parse().map_err(|_| Status::AUTHENTICATION_FAILURE)?;
+                self.claim.get_or_insert_default().identifier = Some(identifier);
             }
             _ => match parameters::answer(&mut self.login.parameters, &self.wishes, key, value) {
                 Some(Answer::Value(answer)) => text::push(text, key, answer),
@@ -265,6 +378,11 @@ impl TargetLogin {
         self.stat_sn = self.stat_sn.wrapping_add(1);
         append(out, response.write(), text);
     }
+}
+
+/// A binary value of CHAP.
+fn binary(value: &str) -> Result<Vec<u8>, Status> {
+    chap::decode(value).ok_or(Status::AUTHENTICATION_FAILURE)
 }
 
 /// What a request earned.
@@ -304,12 +422,21 @@ mod tests {
     }
 
     fn send(login: &mut TargetLogin, request: &LoginRequest, text: &[u8]) -> (Step, LoginResponse, String) {
+        send_to(&Open, login, request, text)
+    }
+
+    fn send_to(
+        gate: &dyn Gate,
+        login: &mut TargetLogin,
+        request: &LoginRequest,
+        text: &[u8],
+    ) -> (Step, LoginResponse, String) {
         let mut stream = Vec::new();
         append(&mut stream, request.write(), text);
         let framer = Framer { max_data_bytes: 8192 };
         let frame = framer.next(&stream).unwrap().unwrap();
         let mut out = Vec::new();
-        let step = login.receive(&frame, &Open, &mut out).unwrap();
+        let step = login.receive(&frame, gate, &mut out).unwrap();
         let answer = framer.next(&out).unwrap().unwrap();
         let text = String::from_utf8(answer.data.to_vec()).unwrap().replace('\0', " ");
         (step, LoginResponse::read(&answer.bhs), text)
@@ -358,7 +485,11 @@ mod tests {
             (b"InitiatorName=iqn.i\0", request(1, 3, true), Status::MISSING_PARAMETER),
             (b"InitiatorName=iqn.i\0TargetName=iqn.x\0", request(1, 3, true), Status::NOT_FOUND),
             (b"InitiatorName=iqn.i\0SessionType=Odd\0", request(1, 3, true), Status::SESSION_TYPE),
-            (b"InitiatorName=iqn.i\0AuthMethod=CHAP\0", request(0, 1, true), Status::AUTHENTICATION_FAILURE),
+            (
+                b"InitiatorName=iqn.i\0TargetName=iqn.t\0AuthMethod=CHAP\0",
+                request(0, 1, true),
+                Status::AUTHENTICATION_FAILURE,
+            ),
             (NAMES, request(1, 1, true), Status::INITIATOR_ERROR),
             (NAMES, LoginRequest { version_min: 1, ..request(1, 3, true) }, Status::UNSUPPORTED_VERSION),
         ];
@@ -367,6 +498,106 @@ mod tests {
             let (step, response, _) = send(&mut login, &request, text);
             assert!(matches!(step, Step::Refused(status) if status == expected), "{step:?} for {expected}");
             assert_eq!(response.status, expected.0);
+        }
+    }
+
+    /// A gate that asks for CHAP.
+    struct Guarded(Authentication);
+    impl Gate for Guarded {
+        fn admit(&self, _: &str, _: &str) -> Result<(), Status> {
+            Ok(())
+        }
+        fn portal_group_tag(&self) -> u16 {
+            1
+        }
+        fn authentication(&self, _: SessionType) -> Option<&Authentication> {
+            Some(&self.0)
+        }
+        fn random(&self, buffer: &mut [u8]) -> Result<(), Status> {
+            buffer.fill(7);
+            Ok(())
+        }
+        fn new_session(&self, _: &LoggedIn) -> Result<u16, Status> {
+            Ok(5)
+        }
+    }
+
+    fn guarded() -> Guarded {
+        let user = |name: &str, secret: &str| Credentials { name: name.into(), secret: secret.into() };
+        Guarded(Authentication {
+            initiators: vec![user("alice", "wonderland-12")],
+            own: Some(user("target", "looking-glass")),
+        })
+    }
+
+    fn proof(secret: &str, more: &str) -> Vec<u8> {
+        let response = Algorithm::Sha256.response(7, secret.as_bytes(), &[7; CHALLENGE_BYTES]);
+        format!("CHAP_N=alice\0CHAP_R={}\0{more}", chap::encode(&response)).into_bytes()
+    }
+
+    #[test]
+    fn chap_leads_to_full_feature_and_the_target_proves_itself_too() {
+        let (gate, mut login) = (guarded(), TargetLogin::new(Wishes::default(), 128));
+        let names = [NAMES, b"AuthMethod=CHAP,None\0"].concat();
+        // The transit bit is not granted before the proof.
+        let (_, response, text) = send_to(&gate, &mut login, &request(0, 1, true), &names);
+        assert!(!response.transit);
+        assert_eq!(text, "AuthMethod=CHAP ");
+        let (_, response, text) = send_to(&gate, &mut login, &request(0, 1, false), b"CHAP_A=9,7,5\0");
+        assert!(!response.transit && text.starts_with("CHAP_A=7 CHAP_I=7 CHAP_C=0x0707"), "{text}");
+        let (_, response, text) = send_to(
+            &gate,
+            &mut login,
+            &request(0, 1, true),
+            &proof("wonderland-12", "CHAP_I=3\0CHAP_C=0x0102\0"),
+        );
+        let own = chap::encode(&Algorithm::Sha256.response(3, b"looking-glass", &[1, 2]));
+        assert!(response.transit);
+        assert_eq!(text, format!("CHAP_N=target CHAP_R={own} TargetPortalGroupTag=1 "));
+        let (step, ..) = send_to(&gate, &mut login, &request(1, 3, true), b"");
+        assert!(matches!(step, Step::FullFeature(_)), "{step:?}");
+    }
+
+    #[test]
+    fn there_is_no_way_round_chap() {
+        let names = |method: &str| [NAMES, method.as_bytes()].concat();
+        let chap = names("AuthMethod=CHAP\0");
+        let cases: [Vec<(LoginRequest, Vec<u8>)>; 7] = [
+            // Another stage first, no method, no CHAP, no known algorithm.
+            vec![(request(1, 3, true), names(""))],
+            vec![(request(0, 1, true), names(""))],
+            vec![(request(0, 1, true), names("AuthMethod=None\0"))],
+            vec![(request(0, 1, false), chap.clone()), (request(0, 1, false), b"CHAP_A=1\0".to_vec())],
+            // A wrong secret; an answer before the challenge; our challenge sent back.
+            vec![
+                (request(0, 1, false), chap.clone()),
+                (request(0, 1, false), b"CHAP_A=7\0".to_vec()),
+                (request(0, 1, true), proof("wrong", "")),
+            ],
+            vec![(request(0, 1, false), chap.clone()), (request(0, 1, true), proof("wonderland-12", ""))],
+            vec![
+                (request(0, 1, false), chap),
+                (request(0, 1, false), b"CHAP_A=7\0".to_vec()),
+                (
+                    request(0, 1, true),
+                    proof(
+                        "wonderland-12",
+                        &format!("CHAP_I=7\0CHAP_C={}\0", chap::encode(&[7; CHALLENGE_BYTES])),
+                    ),
+                ),
+            ],
+        ];
+        for (index, requests) in cases.into_iter().enumerate() {
+            let (gate, mut login) = (guarded(), TargetLogin::new(Wishes::default(), 128));
+            let last = requests.len() - 1;
+            for (step, (request, text)) in requests.into_iter().enumerate() {
+                let (outcome, response, _) = send_to(&gate, &mut login, &request, &text);
+                if step < last {
+                    assert!(matches!(outcome, Step::Continue), "case {index} step {step}: {outcome:?}");
+                } else {
+                    assert_eq!(response.status, Status::AUTHENTICATION_FAILURE.0, "case {index}");
+                }
+            }
         }
     }
 
