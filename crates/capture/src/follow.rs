@@ -16,6 +16,8 @@ use iscsi::pdu::LoginResponse;
 
 use crate::login_text::LoginText;
 use crate::packet::At;
+pub use iscsi::Digests;
+
 pub use crate::plausible::Flow;
 use crate::plausible::{may_be_header, must_be_header};
 
@@ -34,25 +36,13 @@ pub struct Pdu {
     pub ended: At,
 }
 
-/// Which digests the connection has negotiated (RFC 7143 13.1): four bytes behind the headers, four behind
-/// the data. They never apply to login PDUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Digests {
-    /// HeaderDigest is CRC32C.
-    pub header: bool,
-    /// DataDigest is CRC32C.
-    pub data: bool,
-}
-
-impl Digests {
-    /// Every combination.
-    const ALL: [Digests; 4] = [
-        Digests { header: false, data: false },
-        Digests { header: true, data: false },
-        Digests { header: false, data: true },
-        Digests { header: true, data: true },
-    ];
-}
+/// Every combination of digests.
+const COMBINATIONS: [Digests; 4] = [
+    Digests { header: false, data: false },
+    Digests { header: true, data: false },
+    Digests { header: false, data: true },
+    Digests { header: true, data: true },
+];
 
 /// How far a side is in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -358,7 +348,7 @@ impl Follower {
             match fits(self.digests) {
                 Some(true) => return Some((at, self.digests)),
                 as_now => {
-                    let others = Digests::ALL.into_iter().filter(|_| self.digests_are_guessed);
+                    let others = COMBINATIONS.into_iter().filter(|_| self.digests_are_guessed);
                     if let Some(digests) = others.into_iter().find(|&d| fits(d) == Some(true)) {
                         return Some((at, digests));
                     }
@@ -381,9 +371,8 @@ impl Follower {
 fn rest_of(digests: Digests, bhs: &Bhs) -> u64 {
     let data = bhs.data_bytes();
     let has_digests = !matches!(bhs.opcode(), initiator::LOGIN | target::LOGIN);
-    let header_digest = if digests.header && has_digests { 4 } else { 0 };
-    let data_digest = if digests.data && has_digests && data > 0 { 4 } else { 0 };
-    (bhs.ahs_bytes() + header_digest + data + padding(data) + data_digest) as u64
+    let digests = if has_digests { digests } else { Digests::default() };
+    (bhs.ahs_bytes() + digests.header_bytes() + data + padding(data) + digests.data_bytes(data)) as u64
 }
 
 #[cfg(test)]

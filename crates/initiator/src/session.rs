@@ -150,7 +150,7 @@ impl Session {
             // each other (RFC 7143 11.12.5).
             isid: [0x80 | (p2 & 0x3f), p3, p4, 0, high, low],
         };
-        let framer = Framer { max_data_bytes: options.wishes.max_recv_bytes as usize };
+        let framer = Framer::new(options.wishes.max_recv_bytes as usize);
         let (mut outgoing, mut incoming) = (TransmitBuffer::new(), ReceiveBuffer::new());
         let mut request = Vec::new();
         let mut login = InitiatorLogin::begin(identity, &options.wishes, &mut request);

@@ -18,6 +18,16 @@ pub enum Fault {
         /// What was declared.
         allowed: usize,
     },
+    /// A digest that is not that of what came: something on the way changes bytes.
+    #[error(
+        "the {part} digest of a PDU with opcode {opcode:#04x} is wrong: something on the way changes bytes"
+    )]
+    Digest {
+        /// Of the offending PDU.
+        opcode: u8,
+        /// Header or data.
+        part: &'static str,
+    },
     /// The text keys cannot be read.
     #[error("text keys: {0}")]
     Text(#[from] crate::text::TextError),

@@ -1,6 +1,7 @@
 //! Cutting a byte stream into PDUs.
 
 use crate::bhs::{BHS_BYTES, Bhs, padding};
+use crate::digest::{DIGEST_BYTES, Digests, digest};
 use crate::fault::Fault;
 
 /// One PDU as it lies in the receive buffer.
@@ -21,15 +22,24 @@ pub struct Frame<'a> {
 pub struct Framer {
     /// Largest data segment that the peer may send, bytes: the declared MaxRecvDataSegmentLength.
     pub max_data_bytes: usize,
+    /// The digests that PDUs carry.
+    pub digests: Digests,
 }
 
 impl Framer {
+    /// A framer of PDUs without digests.
+    #[must_use]
+    pub fn new(max_data_bytes: usize) -> Self {
+        Self { max_data_bytes, digests: Digests::default() }
+    }
+
     /// The PDU at the beginning of `bytes`.
     ///
     /// `Ok(Err(n))`: not whole yet, `n` bytes from the beginning are needed to go on.
     ///
     /// # Errors
-    /// When the header announces more than the peer may send: the stream cannot be followed any more.
+    /// When the header announces more than the peer may send, or a digest is wrong: the stream cannot be
+    /// followed any more.
     #[inline]
     pub fn next<'a>(&self, bytes: &'a [u8]) -> Result<Result<Frame<'a>, usize>, Fault> {
         let Some((header, rest)) = bytes.split_first_chunk::<BHS_BYTES>() else {
@@ -44,18 +54,28 @@ impl Framer {
                 allowed: self.max_data_bytes,
             });
         }
-        let total_bytes = BHS_BYTES + ahs_bytes + data_bytes + padding(data_bytes);
+        let padded = data_bytes + padding(data_bytes);
+        let behind_headers = BHS_BYTES + ahs_bytes + self.digests.header_bytes();
+        let total_bytes = behind_headers + padded + self.digests.data_bytes(data_bytes);
         if bytes.len() < total_bytes {
             return Ok(Err(total_bytes));
         }
-        let (ahs, rest) = rest.split_at(ahs_bytes);
-        Ok(Ok(Frame { bhs, ahs, data: &rest[..data_bytes], total_bytes }))
+        let (ahs, _) = rest.split_at(ahs_bytes);
+        let (data, after) = bytes[behind_headers..total_bytes].split_at(padded);
+        let wrong = |part| Fault::Digest { opcode: bhs.opcode(), part };
+        if self.digests.header && digest(&[header, ahs]) != bytes[BHS_BYTES + ahs_bytes..behind_headers] {
+            return Err(wrong("header"));
+        }
+        if !after.is_empty() && digest(&[data]) != after {
+            return Err(wrong("data"));
+        }
+        Ok(Ok(Frame { bhs, ahs, data: &data[..data_bytes], total_bytes }))
     }
 
     /// The longest PDU that passes, bytes; a receive buffer of this size always makes progress.
     #[must_use]
     pub fn longest_pdu(&self) -> usize {
-        BHS_BYTES + 255 * 4 + self.max_data_bytes + padding(self.max_data_bytes)
+        BHS_BYTES + 255 * 4 + self.max_data_bytes + padding(self.max_data_bytes) + 2 * DIGEST_BYTES
     }
 }
 
@@ -67,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_pdu_is_cut_with_its_padding() {
-        let framer = Framer { max_data_bytes: 8192 };
+        let framer = Framer::new(8192);
         let mut bhs = Bhs::new(0x04);
         bhs.set_data_bytes(5);
         let mut stream = bhs.0.to_vec();
@@ -79,16 +99,40 @@ mod tests {
     }
 
     #[test]
+    fn digests_are_taken_off_and_a_changed_byte_is_a_fault() {
+        use crate::transmit::TransmitBuffer;
+        for (header, data) in [(true, false), (false, true), (true, true)] {
+            let digests = Digests { header, data };
+            let framer = Framer { max_data_bytes: 8192, digests };
+            let mut out = TransmitBuffer::new();
+            out.set_digests(digests);
+            out.pdu(Bhs::new(0x04), b"A=1\0\0");
+            out.pdu(Bhs::new(0x00), b"");
+            let stream = out.pending().to_vec();
+            let first = framer.next(&stream).unwrap().unwrap();
+            assert_eq!(first.data, b"A=1\0\0");
+            let second = framer.next(&stream[first.total_bytes..]).unwrap().unwrap();
+            assert_eq!((second.data.len(), first.total_bytes + second.total_bytes), (0, stream.len()));
+            let changed = |place: usize| {
+                let mut stream = stream.clone();
+                stream[place] ^= 0x10;
+                framer.next(&stream).is_err()
+            };
+            assert_eq!((changed(20), changed(48 + digests.header_bytes() + 1)), (header, data));
+        }
+    }
+
+    #[test]
     fn a_segment_longer_than_declared_is_a_fault() {
         let mut bhs = Bhs::new(0x01);
         bhs.set_data_bytes(8193);
-        assert!(Framer { max_data_bytes: 8192 }.next(&bhs.0).is_err());
+        assert!(Framer::new(8192).next(&bhs.0).is_err());
     }
 
     proptest! {
         #[test]
         fn no_bytes_can_panic_or_pass_the_bound(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let framer = Framer { max_data_bytes: 256 };
+            let framer = Framer::new(256);
             if let Ok(Ok(frame)) = framer.next(&bytes) {
                 prop_assert!(frame.total_bytes <= bytes.len());
                 prop_assert!(frame.total_bytes <= framer.longest_pdu());

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bhs;
+pub mod digest;
 pub mod fault;
 pub mod frame;
 pub mod initiator;
@@ -22,6 +23,7 @@ pub mod transmit;
 pub mod write_task;
 
 pub use bhs::{BHS_BYTES, Bhs, NO_TAG};
+pub use digest::Digests;
 pub use fault::Fault;
 pub use frame::{Frame, Framer};
 pub use parameters::{Parameters, Wishes};

@@ -1,5 +1,7 @@
 //! Operational parameters and how two sides agree on them (RFC 7143 13).
 
+use crate::digest::Digests;
+
 /// What is in force on a connection after login, from the owner's point of view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
@@ -17,6 +19,8 @@ pub struct Parameters {
     pub immediate_data: bool,
     /// Most R2Ts outstanding per task.
     pub max_outstanding_r2t: u32,
+    /// Digests of the full feature phase.
+    pub digests: Digests,
     /// Seconds an initiator waits before it reconnects.
     pub time2wait: u16,
     /// Seconds that task state outlives a connection.
@@ -34,6 +38,7 @@ impl Default for Parameters {
             initial_r2t: true,
             immediate_data: true,
             max_outstanding_r2t: 1,
+            digests: Digests::default(),
             time2wait: 2,
             time2retain: 20,
         }
@@ -118,8 +123,16 @@ pub fn answer(parameters: &mut Parameters, wishes: &Wishes, key: &str, value: &s
     };
     Some(match key {
         "HeaderDigest" | "DataDigest" => {
-            // None is always ours to choose; a list without it cannot be met.
-            if value.split(',').any(|v| v == "None") { Answer::Value("None".to_owned()) } else { reject() }
+            // The first of the peer's list that we know: it says what it prefers (RFC 7143 6.2.1).
+            let digests = &mut parameters.digests;
+            let place = if key == "HeaderDigest" { &mut digests.header } else { &mut digests.data };
+            match value.split(',').find(|v| matches!(*v, "None" | "CRC32C")) {
+                Some(chosen) => {
+                    *place = chosen == "CRC32C";
+                    Answer::Value(chosen.to_owned())
+                }
+                None => reject(),
+            }
         }
         "MaxRecvDataSegmentLength" => match number(value).filter(|n| LENGTHS.contains(n)) {
             Some(n) => {
@@ -221,7 +234,9 @@ mod tests {
         assert_eq!(p.max_send_bytes, 262_144);
         assert_eq!(ask(p, "MaxConnections", "8"), "1");
         assert_eq!(ask(p, "ErrorRecoveryLevel", "2"), "0");
-        assert_eq!(ask(p, "HeaderDigest", "CRC32C,None"), "None");
+        assert_eq!(ask(p, "HeaderDigest", "MD5,CRC32C,None"), "CRC32C");
+        assert_eq!(ask(p, "DataDigest", "None,CRC32C"), "None");
+        assert_eq!(p.digests, Digests { header: true, data: false });
         assert_eq!(ask(p, "DataPDUInOrder", "No"), "Yes");
         assert_eq!(ask(p, "DefaultTime2Wait", "5"), "5");
         assert_eq!(ask(p, "DefaultTime2Retain", "0"), "0");
@@ -236,7 +251,7 @@ mod tests {
             ("MaxBurstLength", "-1"),
             ("InitialR2T", "yes"),
             ("MaxOutstandingR2T", "0"),
-            ("HeaderDigest", "CRC32C"),
+            ("HeaderDigest", "MD5"),
             ("MaxRecvDataSegmentLength", "1"),
             ("ErrorRecoveryLevel", "3"),
         ] {

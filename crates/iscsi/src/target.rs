@@ -8,7 +8,8 @@ mod write;
 
 use std::collections::HashMap;
 
-use crate::bhs::{BHS_BYTES, Bhs, NO_TAG, padding};
+use crate::bhs::{BHS_BYTES, NO_TAG, padding};
+use crate::digest::digest;
 use crate::fault::{Fault, RejectReason};
 use crate::frame::Frame;
 use crate::login::SessionType;
@@ -243,10 +244,14 @@ impl TargetConnection {
             let bytes = (transfer - at).min(self.parameters.max_send_bytes).min(burst_left);
             burst_left -= bytes;
             let last = at + bytes == transfer;
-            let total = BHS_BYTES + bytes as usize + padding(bytes as usize);
+            let digests = out.digests();
+            let (padded, header_bytes) = (bytes as usize + padding(bytes as usize), digests.header_bytes());
+            let total = BHS_BYTES + header_bytes + padded + digests.data_bytes(bytes as usize);
             let pdu = out.claim(total);
             let (header, rest) = pdu.split_at_mut(BHS_BYTES);
-            let (data, pad) = rest.split_at_mut(bytes as usize);
+            let (header_digest, rest) = rest.split_at_mut(header_bytes);
+            let (segment, data_digest) = rest.split_at_mut(padded);
+            let (data, pad) = segment.split_at_mut(bytes as usize);
             if let Err(error) = read(u64::from(at), data) {
                 out.unclaim(total);
                 return Err(ReadFailed { error, data_pdus: data_sn });
@@ -270,6 +275,12 @@ impl TargetConnection {
             let mut bhs = data_in.write();
             bhs.set_data_bytes(bytes as usize);
             header.copy_from_slice(&bhs.0);
+            if digests.header {
+                header_digest.copy_from_slice(&digest(&[&bhs.0]));
+            }
+            if digests.data {
+                data_digest.copy_from_slice(&digest(&[segment]));
+            }
             at += bytes;
             data_sn += 1;
             if burst_left == 0 {
@@ -311,7 +322,7 @@ impl TargetConnection {
             segment.extend_from_slice(&(sense.len() as u16).to_be_bytes());
             segment.extend_from_slice(sense);
         }
-        append(out, response.write(), &segment);
+        out.pdu(response.write(), &segment);
     }
 }
 
@@ -330,14 +341,6 @@ fn residual(length: u64, expected: u32) -> (bool, bool, u32) {
     let expected = u64::from(expected);
     let count = u32::try_from(length.abs_diff(expected)).unwrap_or(u32::MAX);
     (length > expected, length < expected, count)
-}
-
-/// Appends a PDU with its padded data segment.
-fn append(out: &mut TransmitBuffer, mut bhs: Bhs, data: &[u8]) {
-    bhs.set_data_bytes(data.len());
-    out.extend(&bhs.0);
-    out.extend(data);
-    out.extend(&[0; 3][..padding(data.len())]);
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Bytes on their way out.
 
+use crate::bhs::{Bhs, padding};
+use crate::digest::{Digests, digest};
+
 /// A buffer that responses are built in and that a socket empties, without clearing memory per response.
 ///
 /// Memory that was used before is handed out again by [`TransmitBuffer::claim`]; the claimer must overwrite
@@ -10,6 +13,7 @@ pub struct TransmitBuffer {
     start: usize,
     end: usize,
     sent: u64,
+    digests: Digests,
 }
 
 impl TransmitBuffer {
@@ -48,6 +52,33 @@ impl TransmitBuffer {
         let from = self.end;
         self.end += count;
         &mut self.bytes[from..self.end]
+    }
+
+    /// The digests of the PDUs from here on.
+    pub fn set_digests(&mut self, digests: Digests) {
+        self.digests = digests;
+    }
+
+    /// The digests that PDUs carry.
+    #[must_use]
+    #[inline]
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
+    /// Appends a PDU with its padded data segment and its digests.
+    pub fn pdu(&mut self, mut bhs: Bhs, data: &[u8]) {
+        bhs.set_data_bytes(data.len());
+        let pad = &[0; 3][..padding(data.len())];
+        self.extend(&bhs.0);
+        if self.digests.header {
+            self.extend(&digest(&[&bhs.0]));
+        }
+        self.extend(data);
+        self.extend(pad);
+        if self.digests.data && !data.is_empty() {
+            self.extend(&digest(&[data, pad]));
+        }
     }
 
     /// Takes the last `count` bytes back.

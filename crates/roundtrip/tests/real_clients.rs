@@ -183,3 +183,29 @@ fn only_initiators_on_the_list_may_use_the_target() {
         assert_eq!(common::tool("iscsi-inq", &[&url]).status.success(), is_let_in, "{name}");
     }
 }
+
+/// libiscsi with both digests: it checks ours, and we check its.
+#[test]
+fn digests_are_agreed_on_and_right_in_both_directions() {
+    let target = Target::start(&["--lun", "0=ram:64M"]);
+    let folder = tempfile::tempdir().unwrap();
+    let (source, back) = (folder.path().join("source"), folder.path().join("back"));
+    random_file(&source, 3 << 20);
+    for digests in ["header_digest=crc32c", "header_digest=none", "header_digest=crc32c&data_digest=crc32c"] {
+        let url = format!("{}?{digests}", target.url(0));
+        succeed("iscsi-inq", &[&url]);
+        suite_passes("SCSI.Read10", &[&url]);
+        suite_passes("SCSI.WriteSame10", &[&url]);
+    }
+    // QEMU takes the setting as an option of its own.
+    let image = format!(
+        "driver=iscsi,transport=tcp,portal={},target={},lun=0,header-digest=crc32c",
+        target.address,
+        common::IQN
+    );
+    let [source, back] = [&source, &back].map(|path| path.to_str().unwrap());
+    succeed("qemu-img", &["convert", "-n", "--target-image-opts", "-f", "raw", source, &image]);
+    succeed("qemu-img", &["convert", "--image-opts", "-O", "raw", &image, back]);
+    let (wrote, read) = (std::fs::read(source).unwrap(), std::fs::read(back).unwrap());
+    assert!(wrote == read[..wrote.len()], "what was written with digests reads back");
+}

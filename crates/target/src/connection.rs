@@ -105,7 +105,7 @@ impl Connection {
         // Answers to a login must not wait for each other.
         options::set_nodelay(&self.transport.socket, true)?;
         let deadline = Instant::now() + config.limits.login_time;
-        let framer = Framer { max_data_bytes: iscsi::Parameters::default().max_recv_bytes as usize };
+        let framer = Framer::new(iscsi::Parameters::default().max_recv_bytes as usize);
         let mut login = TargetLogin::new(config.wishes.clone(), config.limits.window);
         let gate = PortalGate {
             iqn: &config.iqn,
@@ -167,8 +167,12 @@ impl Connection {
             scratch: Vec::new(),
             gathering: Gathering::default(),
             session_type: login.session_type,
-            framer: Framer { max_data_bytes: login.parameters.max_recv_bytes as usize },
+            framer: Framer {
+                max_data_bytes: login.parameters.max_recv_bytes as usize,
+                digests: login.parameters.digests,
+            },
         };
+        self.transport.outgoing.set_digests(login.parameters.digests);
         let begun = self.begin_serving().and_then(|()| self.serve_on(&mut serving));
         // What RESERVE took ends with the session.
         self.shared.disks.forget_reservations(None, Some(serving.nexus.port()));

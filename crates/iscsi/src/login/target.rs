@@ -433,7 +433,7 @@ mod tests {
     ) -> (Step, LoginResponse, String) {
         let mut stream = Vec::new();
         append(&mut stream, request.write(), text);
-        let framer = Framer { max_data_bytes: 8192 };
+        let framer = Framer::new(8192);
         let frame = framer.next(&stream).unwrap().unwrap();
         let mut out = Vec::new();
         let step = login.receive(&frame, gate, &mut out).unwrap();

@@ -1,6 +1,6 @@
 //! Answers to everything that is no SCSI command.
 
-use super::{Incoming, TargetConnection, append};
+use super::{Incoming, TargetConnection};
 use crate::bhs::{Bhs, NO_TAG};
 use crate::fault::{Fault, RejectReason};
 use crate::pdu::{
@@ -25,7 +25,7 @@ impl TargetConnection {
             exp_cmd_sn: self.exp_cmd_sn,
             max_cmd_sn: self.max_cmd_sn(),
         };
-        append(out, response.write(), &[]);
+        out.pdu(response.write(), &[]);
     }
 
     pub(super) fn nop_in(&mut self, nop: &NopOut, data: &[u8], out: &mut TransmitBuffer) {
@@ -38,7 +38,7 @@ impl TargetConnection {
             max_cmd_sn: self.max_cmd_sn(),
         };
         let data = &data[..data.len().min(self.parameters.max_send_bytes as usize)];
-        append(out, pdu.write(), data);
+        out.pdu(pdu.write(), data);
     }
 
     /// Asks the initiator for a sign of life.
@@ -51,7 +51,7 @@ impl TargetConnection {
             max_cmd_sn: self.max_cmd_sn(),
             ..NopIn::default()
         };
-        append(out, pdu.write(), &[]);
+        out.pdu(pdu.write(), &[]);
     }
 
     /// Tells the initiator that the target will drop all connections of the session.
@@ -65,7 +65,7 @@ impl TargetConnection {
             parameter2: self.parameters.time2wait,
             ..AsyncMessage::default()
         };
-        append(out, pdu.write(), &[]);
+        out.pdu(pdu.write(), &[]);
     }
 
     pub(super) fn text<'a>(
@@ -137,7 +137,7 @@ impl TargetConnection {
             exp_cmd_sn: self.exp_cmd_sn,
             max_cmd_sn: self.max_cmd_sn(),
         };
-        append(out, response.write(), text);
+        out.pdu(response.write(), text);
     }
 
     fn fresh_transfer_tag(&mut self) -> u32 {
@@ -163,7 +163,7 @@ impl TargetConnection {
             time2wait: self.parameters.time2wait,
             time2retain: 0,
         };
-        append(out, response.write(), &[]);
+        out.pdu(response.write(), &[]);
         if outcome == 0 { Incoming::LoggedOut } else { Incoming::Nothing }
     }
 
@@ -177,6 +177,6 @@ impl TargetConnection {
             max_cmd_sn: self.max_cmd_sn(),
             ..Reject::default()
         };
-        append(out, pdu.write(), &offender.0);
+        out.pdu(pdu.write(), &offender.0);
     }
 }

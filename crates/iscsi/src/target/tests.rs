@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::bhs::Bhs;
 use crate::frame::Framer;
 use crate::initiator::{Direction, Event, InitiatorConnection, Request};
 use crate::login::initiator::Established;
@@ -34,7 +35,7 @@ fn pair(parameters: &Parameters) -> (TargetConnection, InitiatorConnection) {
 }
 
 fn frames(bytes: &[u8]) -> Vec<Frame<'_>> {
-    let framer = Framer { max_data_bytes: 1 << 20 };
+    let framer = Framer::new(1 << 20);
     let (mut at, mut all) = (0, Vec::new());
     while at < bytes.len() {
         let frame = framer.next(&bytes[at..]).unwrap().unwrap();

@@ -1,6 +1,6 @@
 //! Data phases of writes.
 
-use super::{Incoming, TargetConnection, WriteBegun, append};
+use super::{Incoming, TargetConnection, WriteBegun};
 use crate::pdu::{DataOut, R2t, ScsiCommand};
 use crate::status;
 use crate::transmit::TransmitBuffer;
@@ -149,7 +149,7 @@ impl TargetConnection {
                 buffer_offset: wanted.buffer_offset,
                 desired_bytes: wanted.desired_bytes,
             };
-            append(out, r2t.write(), &[]);
+            out.pdu(r2t.write(), &[]);
         }
     }
 
