@@ -1,0 +1,71 @@
+//! Any commands with any data, one after the other, of two initiators on one disk: what is planned stays on the
+//! disk.
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::fuzz_target;
+use scsi::medium::Action;
+use scsi::{Disk, Identity, Lun, Luns, Nexus, Plan, Provisioning};
+
+fn disk() -> Disk {
+    Disk {
+        identity: Identity {
+            vendor: "v".into(),
+            product: "p".into(),
+            revision: "1".into(),
+            serial: "s".into(),
+            target_name: "iqn.t".into(),
+            portal_group_tag: 1,
+        },
+        block_bytes: 512,
+        blocks: 2048,
+        read_only: false,
+        write_cache: false,
+        provisioning: Some(Provisioning { granularity_bytes: 65_536 }),
+        physical_exponent: 3,
+        write_protected: std::sync::Arc::default(),
+        reservations: std::sync::Arc::default(),
+    }
+}
+
+fn is_inside(plan: &Plan) -> bool {
+    let size = 2048 * 512;
+    let fits = |at: u64, length: u64| at.checked_add(length).is_some_and(|end| end <= size);
+    match plan {
+        Plan::Read { offset_bytes, length_bytes, .. } | Plan::Write { offset_bytes, length_bytes, .. } => {
+            fits(*offset_bytes, *length_bytes)
+        }
+        Plan::Medium { action, .. } => match action {
+            Action::Fill { offset_bytes, length_bytes, .. }
+            | Action::Compare { offset_bytes, length_bytes, .. } => fits(*offset_bytes, *length_bytes),
+            Action::Unmap { ranges } => ranges.iter().all(|(at, length)| fits(*at, *length)),
+            Action::CompareAndWrite { offset_bytes, data, .. } | Action::Or { offset_bytes, data, .. } => {
+                fits(*offset_bytes, data.len() as u64)
+            }
+        },
+        Plan::MappedStatus { offset_bytes, .. } => *offset_bytes < size,
+        _ => true,
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let luns = Luns(BTreeMap::from([(Lun(0), disk())]));
+    let mut nexuses = ["iqn.a,i,0x000000000001", "iqn.b,i,0x000000000002"].map(|p| Nexus::new(p.to_owned()));
+    let (mut rest, mut out) = (data, Vec::new());
+    while let Some((header, behind)) = rest.split_first_chunk::<18>() {
+        let mut cdb = [0; 16];
+        cdb.copy_from_slice(&header[2..]);
+        let nexus = &mut nexuses[usize::from(header[0] & 1)];
+        out.clear();
+        let plan = luns.plan([0; 8], &cdb, nexus, &mut out);
+        assert!(is_inside(&plan), "{plan:?}");
+        rest = behind;
+        if let Plan::Take { lun, length_bytes } = plan {
+            let count = (length_bytes as usize).min(behind.len()).min(usize::from(header[1]) * 16);
+            let plan = luns.finish(lun, &cdb, &behind[..count], nexus);
+            assert!(is_inside(&plan), "{plan:?}");
+            rest = &behind[count..];
+        }
+    }
+});
