@@ -53,6 +53,13 @@ pub enum Plan {
         /// What.
         action: Action,
     },
+    /// GOOD, and all other initiators are to be told of a change.
+    Changed {
+        /// Which logical unit.
+        lun: Lun,
+        /// What they are told.
+        attention: UnitAttention,
+    },
     /// Say which of this range is mapped, beginning with its first block (GET LBA STATUS).
     MappedStatus {
         /// Which logical unit.
@@ -225,7 +232,8 @@ impl Luns {
         }
         if matches!(cdb[0], opcode::MODE_SELECT_6 | opcode::MODE_SELECT_10) {
             let selected = mode::select(disk, cdb[0] == opcode::MODE_SELECT_10, data);
-            return selected.map_or_else(Plan::Check, |()| Plan::Status(status::GOOD));
+            let attention = UnitAttention::ModeParametersChanged;
+            return selected.map_or_else(Plan::Check, |()| Plan::Changed { lun, attention });
         }
         medium::finish(lun, disk, cdb, data).unwrap_or_else(Plan::Check)
     }

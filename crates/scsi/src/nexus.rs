@@ -18,6 +18,8 @@ pub enum UnitAttention {
     LunsChanged,
     /// CAPACITY DATA HAS CHANGED.
     CapacityChanged,
+    /// MODE PARAMETERS CHANGED.
+    ModeParametersChanged,
     /// RESERVATIONS PREEMPTED.
     ReservationsPreempted,
     /// RESERVATIONS RELEASED.
@@ -36,6 +38,7 @@ impl UnitAttention {
             UnitAttention::CommandsCleared => (0x2f, 0x00),
             UnitAttention::LunsChanged => (0x3f, 0x0e),
             UnitAttention::CapacityChanged => (0x2a, 0x09),
+            UnitAttention::ModeParametersChanged => (0x2a, 0x01),
             UnitAttention::ReservationsPreempted => (0x2a, 0x03),
             UnitAttention::ReservationsReleased => (0x2a, 0x04),
             UnitAttention::RegistrationsPreempted => (0x2a, 0x05),

@@ -146,7 +146,7 @@ impl Connection {
                 match notice {
                     Notice::Stop => return Err(ConnectionEnd::Stopping),
                     Notice::Drop(reason) => return Err(ConnectionEnd::Dropped(reason)),
-                    Notice::Reset { .. } | Notice::Cleared { .. } => {}
+                    Notice::Reset { .. } | Notice::Cleared { .. } | Notice::Changed { .. } => {}
                 }
             }
         }
@@ -298,6 +298,9 @@ impl Connection {
         if let Some(request) = request {
             end = self.task_management(serving, &request);
         }
+        for (lun, attention) in self.shared.disks.take_announcements() {
+            self.shared.sessions.post_to_others(self.id, Notice::Changed { lun: lun.0, attention });
+        }
         // Both policies send each response by itself: with Nagle the kernel decides when it leaves.
         self.transport.flush()?;
         Ok(Ok(end))
@@ -359,6 +362,7 @@ impl Connection {
                         serving.nexus.raise(Lun(lun as u16), UnitAttention::CommandsCleared);
                     }
                 }
+                Notice::Changed { lun, attention } => serving.nexus.raise(Lun(lun), attention),
                 Notice::Drop(reason) => return Some(ConnectionEnd::Dropped(reason)),
                 Notice::Stop => {
                     serving.protocol.announce_drop(&mut self.transport.outgoing);

@@ -1,24 +1,29 @@
 //! Commands carried out: plans against stores.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::target::TargetConnection;
 use iscsi::{TransmitBuffer, status};
 use scsi::cdb::Cdb;
-use scsi::{Disk, Identity, Lun, Luns, Nexus, Plan, Provisioning, Sense};
+use scsi::{Disk, Identity, Lun, Luns, Nexus, Plan, Provisioning, Sense, UnitAttention};
 use store::{Store, StoreError};
 
 use crate::config::LunConfig;
 use crate::error::TargetError;
 use crate::medium;
+use crate::sessions::lock;
 
 /// The disks of a target: how each presents itself, and its bytes.
 pub(crate) struct Disks {
     pub(crate) luns: Luns,
     /// By number; as many places as the highest number needs.
     stores: Vec<Option<Unit>>,
+    /// Changes that other initiators are to be told of, and whether there are any.
+    announcements: Mutex<Vec<(Lun, UnitAttention)>>,
+    has_announcements: AtomicBool,
 }
 
 /// A disk's bytes, and what keeps its writes apart from steps that must be whole.
@@ -96,11 +101,27 @@ impl Disks {
             }
             stores[index] = Some(Unit { store: Arc::clone(&config.store), step: RwLock::new(()) });
         }
-        Ok(Self { luns: Luns(luns), stores })
+        Ok(Self {
+            luns: Luns(luns),
+            stores,
+            announcements: Mutex::default(),
+            has_announcements: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn store(&self, lun: Lun) -> Option<&dyn Store> {
         self.unit(lun).map(|unit| &*unit.store)
+    }
+
+    /// What other initiators are to be told of, once.
+    #[inline]
+    pub(crate) fn take_announcements(&self) -> Vec<(Lun, UnitAttention)> {
+        // Asked after every command: one load.
+        if !self.has_announcements.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        self.has_announcements.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *lock(&self.announcements))
     }
 
     /// Frees what RESERVE took: on one logical unit or on all, of one initiator port or of everybody.
@@ -143,7 +164,7 @@ impl Disks {
                 gathering,
                 out,
             ),
-            Plan::Medium { .. } => {
+            Plan::Medium { .. } | Plan::Changed { .. } => {
                 let (status, sense) = self.conclude(plan);
                 connection.respond_status(command, status, &sense, 0, 0, out);
                 true
@@ -330,6 +351,11 @@ impl Disks {
                 None => failed(Sense::NO_SUCH_LUN),
             },
             Plan::Status(status) => (status, Vec::new()),
+            Plan::Changed { lun, attention } => {
+                lock(&self.announcements).push((lun, attention));
+                self.has_announcements.store(true, Ordering::Release);
+                (status::GOOD, Vec::new())
+            }
             Plan::Check(sense) => failed(sense),
             _ => failed(Sense::INVALID_FIELD),
         }

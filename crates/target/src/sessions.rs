@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use scsi::UnitAttention;
 
 /// Something that a session learns from outside its own connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,13 @@ pub(crate) enum Notice {
     Cleared {
         /// Which logical unit.
         lun: u64,
+    },
+    /// Another session has changed something of this logical unit.
+    Changed {
+        /// Which logical unit.
+        lun: u16,
+        /// What is to be told.
+        attention: UnitAttention,
     },
     /// The connection must end, because of this.
     Drop(&'static str),

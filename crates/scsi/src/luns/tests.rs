@@ -401,7 +401,7 @@ proptest! {
                     }
                     planned @ Plan::Medium { .. } => stays_inside(&planned, size),
                     Plan::MappedStatus { offset_bytes, .. } => prop_assert!(u128::from(offset_bytes) < size.max(1)),
-                    Plan::Status(_) | Plan::Flush { .. } => prop_assert_eq!(data_bytes, 0),
+                    Plan::Status(_) | Plan::Flush { .. } | Plan::Changed { .. } => prop_assert_eq!(data_bytes, 0),
                 }
             }
         }
