@@ -49,8 +49,16 @@ fn port_of(target: &Target) -> u16 {
     target.address.rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// Response time of each operation, by the frame of its response and its tag, as tshark sees them.
-fn tshark_times(file: &Path, port: u16) -> HashMap<(u64, u32), f64> {
+/// What tshark says of a frame: the tags of its PDUs, and the response times that it knows for some or all of
+/// them.
+struct TsharkFrame {
+    frame: u64,
+    tags: Vec<u32>,
+    times: Vec<f64>,
+}
+
+/// The frames with responses, as tshark sees them.
+fn tshark_frames(file: &Path, port: u16) -> Vec<TsharkFrame> {
     let decode = format!("tcp.port=={port},iscsi");
     let fields = ["-T", "fields", "-e", "frame.number", "-e", "iscsi.initiatortasktag", "-e", "iscsi.time"];
     let output = Command::new("tshark")
@@ -59,16 +67,16 @@ fn tshark_times(file: &Path, port: u16) -> HashMap<(u64, u32), f64> {
         .output()
         .expect("tshark; `make setup` installs it");
     assert!(output.status.success());
-    let mut times = HashMap::new();
-    for line in String::from_utf8(output.stdout).unwrap().lines() {
-        let [frame, tags, all] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
-        assert_eq!(tags.split(',').count(), all.split(',').count(), "{line}");
-        for (tag, time) in tags.split(',').zip(all.split(',')) {
-            let tag = u32::from_str_radix(tag.trim_start_matches("0x"), 16).unwrap();
-            times.insert((frame.parse().unwrap(), tag), time.parse().unwrap());
+    let parse = |line: &str| {
+        let [frame, tags, times] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let tag = |t: &str| u32::from_str_radix(t.trim_start_matches("0x"), 16).unwrap();
+        TsharkFrame {
+            frame: frame.parse().unwrap(),
+            tags: tags.split(',').map(tag).collect(),
+            times: times.split(',').map(|t| t.parse().unwrap()).collect(),
         }
-    }
-    times
+    };
+    String::from_utf8(output.stdout).unwrap().lines().map(parse).collect()
 }
 
 /// Ours, from the operations' records.
@@ -104,15 +112,32 @@ fn every_operation_agrees_with_tshark() {
         let arguments = ["--rw", "randread", "--bs", "512,4k", "--iodepth", "1,16,128"];
         bench(&target.url(0), &[&arguments[..], &limits].concat());
         capture.stop();
-        let theirs = tshark_times(&file, port_of(&target));
+        let theirs = tshark_frames(&file, port_of(&target));
         let ours = our_times(&file, folder.path());
-        assert!(theirs.len() > 3000, "{}", theirs.len());
-        for (key, time) in &theirs {
-            let our = ours.get(key).unwrap_or_else(|| panic!("frame {} tag {} is missed", key.0, key.1));
-            assert!((our - time).abs() < 1e-6, "frame {}: {our} and {time}", key.0);
+        let (mut found, mut unmatched) = (0, 0);
+        for TsharkFrame { frame, tags, times } in &theirs {
+            found += times.len();
+            unmatched += tags.len() - times.len();
+            let mut of_ours: Vec<f64> =
+                tags.iter().filter_map(|&tag| ours.get(&(*frame, tag)).copied()).collect();
+            // tshark loses a request now and then, and does not say which response is then without a time.
+            for (place, time) in times.iter().enumerate() {
+                let same = |our: &f64| (our - time).abs() < 1e-6;
+                let mine = if tags.len() == times.len() {
+                    ours.get(&(*frame, tags[place])).copied().filter(same)
+                } else {
+                    of_ours.iter().position(same).map(|at| of_ours.swap_remove(at))
+                };
+                assert!(mine.is_some(), "frame {frame}: {time} is not among ours, tags {tags:x?}");
+            }
         }
+        assert!(found > 3000, "{found}");
         if snap == 0 {
-            assert_eq!(ours.len(), theirs.len(), "tshark finds the same operations in whole packets");
+            assert!(ours.len() >= found, "{} of {found}", ours.len());
+            assert!(
+                unmatched > 0 || ours.len() == found,
+                "tshark finds the same operations in whole packets"
+            );
         }
     }
 }
@@ -357,7 +382,7 @@ fn tgt_with_libiscsi_and_qemu_is_followed_and_clean() {
     assert_eq!(kinds(&result), [""; 0], "{:#}", result["verdicts"]);
     let streams = &result["streams"];
     assert_eq!((&streams["unmatched"], &streams["boundaries_lost"]), (&0.into(), &0.into()), "{streams}");
-    let theirs = tshark_times(&file, port).keys().count();
+    let theirs: usize = tshark_frames(&file, port).iter().map(|frame| frame.times.len()).sum();
     assert!(theirs > 500, "{theirs}");
     let has_phases = |s: &Value| s["kind"] == "write" && part(s, "data_phase").is_some();
     let stanzas = result["stanzas"].as_array().unwrap();
