@@ -66,6 +66,8 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RejectReason {
+    /// The data digest is wrong.
+    DataDigestError = 0x02,
     /// SNACK that cannot be honoured.
     SnackReject = 0x03,
     /// Protocol error.

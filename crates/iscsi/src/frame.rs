@@ -15,6 +15,8 @@ pub struct Frame<'a> {
     pub data: &'a [u8],
     /// All bytes of the PDU on the stream, padding included.
     pub total_bytes: usize,
+    /// The data digest is wrong: the data is not what was sent.
+    pub is_damaged: bool,
 }
 
 /// Finds PDU boundaries; holds what bounds them.
@@ -24,13 +26,15 @@ pub struct Framer {
     pub max_data_bytes: usize,
     /// The digests that PDUs carry.
     pub digests: Digests,
+    /// A wrong data digest is no end of the stream, but marks the PDU (ErrorRecoveryLevel above 0).
+    pub passes_damage: bool,
 }
 
 impl Framer {
     /// A framer of PDUs without digests.
     #[must_use]
     pub fn new(max_data_bytes: usize) -> Self {
-        Self { max_data_bytes, digests: Digests::default() }
+        Self { max_data_bytes, digests: Digests::default(), passes_damage: false }
     }
 
     /// The PDU at the beginning of `bytes`.
@@ -66,10 +70,11 @@ impl Framer {
         if self.digests.header && digest(&[header, ahs]) != bytes[BHS_BYTES + ahs_bytes..behind_headers] {
             return Err(wrong("header"));
         }
-        if !after.is_empty() && digest(&[data]) != after {
+        let is_damaged = !after.is_empty() && digest(&[data]) != after;
+        if is_damaged && !self.passes_damage {
             return Err(wrong("data"));
         }
-        Ok(Ok(Frame { bhs, ahs, data: &data[..data_bytes], total_bytes }))
+        Ok(Ok(Frame { bhs, ahs, data: &data[..data_bytes], total_bytes, is_damaged }))
     }
 
     /// The longest PDU that passes, bytes; a receive buffer of this size always makes progress.
@@ -103,7 +108,7 @@ mod tests {
         use crate::transmit::TransmitBuffer;
         for (header, data) in [(true, false), (false, true), (true, true)] {
             let digests = Digests { header, data };
-            let framer = Framer { max_data_bytes: 8192, digests };
+            let framer = Framer { max_data_bytes: 8192, digests, passes_damage: false };
             let mut out = TransmitBuffer::new();
             out.set_digests(digests);
             out.pdu(Bhs::new(0x04), b"A=1\0\0");

@@ -22,6 +22,10 @@ pub struct Status(pub u16);
 impl Status {
     /// Proceeding.
     pub const SUCCESS: Status = Status(0x0000);
+    /// The target is at another address for now; TargetAddress says where.
+    pub const MOVED_TEMPORARILY: Status = Status(0x0101);
+    /// The target is at another address from now on; TargetAddress says where.
+    pub const MOVED_PERMANENTLY: Status = Status(0x0102);
     /// Miscellaneous initiator error.
     pub const INITIATOR_ERROR: Status = Status(0x0200);
     /// The initiator could not be authenticated.
@@ -36,6 +40,8 @@ impl Status {
     pub const TOO_MANY_CONNECTIONS: Status = Status(0x0206);
     /// A key that must be there is not.
     pub const MISSING_PARAMETER: Status = Status(0x0207);
+    /// This connection cannot be one of that session.
+    pub const CANNOT_INCLUDE: Status = Status(0x0208);
     /// Neither Normal nor Discovery.
     pub const SESSION_TYPE: Status = Status(0x0209);
     /// No session with this TSIH.

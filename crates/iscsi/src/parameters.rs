@@ -25,6 +25,10 @@ pub struct Parameters {
     pub time2wait: u16,
     /// Seconds that task state outlives a connection.
     pub time2retain: u16,
+    /// Most connections of the session.
+    pub max_connections: u16,
+    /// ErrorRecoveryLevel, 0 to 2.
+    pub error_recovery_level: u8,
 }
 
 impl Default for Parameters {
@@ -41,6 +45,8 @@ impl Default for Parameters {
             digests: Digests::default(),
             time2wait: 2,
             time2retain: 20,
+            max_connections: 1,
+            error_recovery_level: 0,
         }
     }
 }
@@ -60,6 +66,10 @@ pub struct Wishes {
     pub immediate_data: bool,
     /// MaxOutstandingR2T.
     pub max_outstanding_r2t: u32,
+    /// MaxConnections.
+    pub max_connections: u16,
+    /// ErrorRecoveryLevel, 0 to 2.
+    pub error_recovery_level: u8,
 }
 
 impl Default for Wishes {
@@ -72,6 +82,8 @@ impl Default for Wishes {
             initial_r2t: false,
             immediate_data: true,
             max_outstanding_r2t: 32,
+            max_connections: 8,
+            error_recovery_level: 2,
         }
     }
 }
@@ -154,9 +166,14 @@ pub fn answer(parameters: &mut Parameters, wishes: &Wishes, key: &str, value: &s
         "MaxOutstandingR2T" => {
             lesser_of(wishes.max_outstanding_r2t, 1..=65535, &mut parameters.max_outstanding_r2t)
         }
-        // One connection a session, and no recovery below the session, whatever is offered.
-        "MaxConnections" => lesser_of(1, 1..=65535, &mut 0),
-        "ErrorRecoveryLevel" => lesser_of(0, 0..=2, &mut 0),
+        "MaxConnections" => number(value).filter(|n| (1..=65535).contains(n)).map_or_else(reject, |n| {
+            parameters.max_connections = wishes.max_connections.min(n as u16).max(1);
+            Answer::Value(parameters.max_connections.to_string())
+        }),
+        "ErrorRecoveryLevel" => number(value).filter(|n| *n <= 2).map_or_else(reject, |n| {
+            parameters.error_recovery_level = wishes.error_recovery_level.min(n as u8);
+            Answer::Value(parameters.error_recovery_level.to_string())
+        }),
         "DefaultTime2Wait" => number(value).filter(|n| *n <= 3600).map_or_else(reject, |n| {
             // The greater of both wishes.
             parameters.time2wait = parameters.time2wait.max(n as u16);
@@ -232,8 +249,8 @@ mod tests {
         assert_eq!(ask(p, "MaxBurstLength", "0x1000"), "4096");
         assert_eq!(ask(p, "MaxRecvDataSegmentLength", "262144"), "(silence)");
         assert_eq!(p.max_send_bytes, 262_144);
-        assert_eq!(ask(p, "MaxConnections", "8"), "1");
-        assert_eq!(ask(p, "ErrorRecoveryLevel", "2"), "0");
+        assert_eq!(ask(p, "MaxConnections", "16"), "8");
+        assert_eq!(ask(p, "ErrorRecoveryLevel", "1"), "1");
         assert_eq!(ask(p, "HeaderDigest", "MD5,CRC32C,None"), "CRC32C");
         assert_eq!(ask(p, "DataDigest", "None,CRC32C"), "None");
         assert_eq!(p.digests, Digests { header: true, data: false });

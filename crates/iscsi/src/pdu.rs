@@ -215,6 +215,28 @@ pdu! {
 }
 
 pdu! {
+    /// SNACK Request (RFC 7143 11.16).
+    Snack = initiator::SNACK, fixed 0x80,
+    flags {}
+    fields {
+        /// The type in the low four bits: 0 Data/R2T, 1 Status, 2 DataACK, 3 R-Data.
+        type_byte: u8 = 1,
+        /// The logical unit.
+        lun: [u8; 8] = 8,
+        /// Initiator task tag; none for Status.
+        tag: u32 = 16,
+        /// Target transfer tag.
+        transfer_tag: u32 = 20,
+        /// ExpStatSN.
+        exp_stat_sn: u32 = 28,
+        /// First DataSN, R2TSN or StatSN that is missing.
+        first: u32 = 40,
+        /// How many; 0 for all from there on.
+        count: u32 = 44,
+    }
+}
+
+pdu! {
     /// Ready To Transfer (RFC 7143 11.8).
     R2t = target::R2T, fixed 0x80,
     flags {}
@@ -535,6 +557,7 @@ mod tests {
             DataOut,
             DataIn,
             R2t,
+            Snack,
             AsyncMessage,
             TextRequest,
             TextResponse,

@@ -2,7 +2,7 @@
 
 /// A buffer that a socket fills and PDUs are cut from. It grows to hold one whole PDU, which the framer
 /// bounds, and shrinks back when empty.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReceiveBuffer {
     bytes: Vec<u8>,
     start: usize,
@@ -10,20 +10,14 @@ pub struct ReceiveBuffer {
     taken: u64,
 }
 
-impl Default for ReceiveBuffer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl ReceiveBuffer {
     /// Usual size, bytes: several hundred commands, or most of a large write.
     const USUAL_BYTES: usize = 64 << 10;
 
-    /// An empty buffer.
+    /// An empty buffer; its memory is claimed with the first room.
     #[must_use]
     pub fn new() -> Self {
-        Self { bytes: vec![0; Self::USUAL_BYTES], start: 0, end: 0, taken: 0 }
+        Self::default()
     }
 
     /// What has come and is not taken.
@@ -60,8 +54,8 @@ impl ReceiveBuffer {
             self.end -= self.start;
             self.start = 0;
         }
-        if self.bytes.len() < whole {
-            self.bytes.resize(whole, 0);
+        if self.bytes.len() < whole.max(Self::USUAL_BYTES) {
+            self.bytes.resize(whole.max(Self::USUAL_BYTES), 0);
         }
         &mut self.bytes[self.end..]
     }

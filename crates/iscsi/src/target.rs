@@ -4,9 +4,11 @@
 //! comes back as [`Incoming`]. It does no I/O.
 
 mod answers;
+mod recovery;
 mod write;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::bhs::{BHS_BYTES, NO_TAG, padding};
 use crate::digest::digest;
@@ -18,10 +20,15 @@ use crate::parameters::Parameters;
 use crate::pdu::{
     DataIn, DataOut, LogoutRequest, NopOut, ScsiCommand, ScsiResponse, TaskManagementRequest, TextRequest,
 };
+use crate::replay::Replay;
+use crate::sequence::{CommandSequence, Turn};
 use crate::text::Gathered;
 use crate::transmit::TransmitBuffer;
 use crate::write_task::WriteTask;
 use crate::{opcode, status};
+
+pub use answers::LogoutOutcome;
+pub use recovery::{Held, Parked};
 
 /// What a frame asks of the layers above.
 #[derive(Debug)]
@@ -57,8 +64,20 @@ pub enum Incoming<'a> {
         /// Its keys.
         text: Vec<u8>,
     },
-    /// The response was appended: close when it is sent.
-    LoggedOut,
+    /// The response was appended: close when it is sent. All connections of the session end with it, or this
+    /// one only.
+    LoggedOut {
+        /// The whole session.
+        session: bool,
+    },
+    /// Another connection of the session is to be closed, or given up so that its tasks can go on with others
+    /// (`recovery`); answer with [`TargetConnection::respond_logout`].
+    LogoutOther {
+        /// The request.
+        request: LogoutRequest,
+        /// Its tasks go on.
+        recovery: bool,
+    },
 }
 
 /// What to do with a write command's immediate data.
@@ -76,10 +95,13 @@ pub struct TargetConnection {
     parameters: Parameters,
     session_type: SessionType,
     cid: u16,
-    window: u32,
-    exp_cmd_sn: u32,
+    sequence: Arc<CommandSequence>,
     stat_sn: u32,
     tasks: HashMap<u32, WriteTask>,
+    /// Commands that came before their turn, by CmdSN.
+    held: HashMap<u32, Held>,
+    held_bytes: usize,
+    replay: Replay,
     next_transfer_tag: u32,
     gathered: Gathered,
     /// Text still to be sent, and the tag under which it is asked for.
@@ -87,17 +109,25 @@ pub struct TargetConnection {
 }
 
 impl TargetConnection {
-    /// A connection whose login has ended; `window` (at least 1) commands may be in flight.
+    /// The only connection of a session; `window` (at least 1) commands may be in flight.
     #[must_use]
     pub fn new(login: &LoggedIn, window: u32) -> Self {
+        Self::join(login, Arc::new(CommandSequence::new(login.exp_cmd_sn, window)))
+    }
+
+    /// A connection whose login has ended, of a session whose connections share `sequence`.
+    #[must_use]
+    pub fn join(login: &LoggedIn, sequence: Arc<CommandSequence>) -> Self {
         Self {
             parameters: login.parameters.clone(),
             session_type: login.session_type,
             cid: login.cid,
-            window: window.max(1),
-            exp_cmd_sn: login.exp_cmd_sn,
+            sequence,
             stat_sn: login.stat_sn,
             tasks: HashMap::new(),
+            held: HashMap::new(),
+            held_bytes: 0,
+            replay: Replay::default(),
             next_transfer_tag: 0,
             gathered: Gathered::default(),
             unsent_text: None,
@@ -108,6 +138,17 @@ impl TargetConnection {
     #[must_use]
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
+    }
+
+    /// The order of the session's commands.
+    #[must_use]
+    pub fn sequence(&self) -> &CommandSequence {
+        &self.sequence
+    }
+
+    /// Bounds the text of one exchange, bytes.
+    pub fn limit_text(&mut self, bytes: usize) {
+        self.gathered = Gathered::new(bytes);
     }
 
     /// Writes whose data has not all come.
@@ -127,17 +168,27 @@ impl TargetConnection {
         out: &mut TransmitBuffer,
     ) -> Result<Incoming<'a>, Fault> {
         let bhs = &frame.bhs;
+        if self.parameters.error_recovery_level > 0 {
+            // ExpStatSN has the same place in all that an initiator sends.
+            let exp_stat_sn = u32::from_be_bytes([bhs.0[28], bhs.0[29], bhs.0[30], bhs.0[31]]);
+            self.replay.acknowledge(exp_stat_sn);
+        }
+        if frame.is_damaged {
+            return Ok(self.damaged(frame, out));
+        }
         match bhs.opcode() {
             opcode::initiator::SCSI_COMMAND => {
                 let command = ScsiCommand::read(bhs);
-                if !self.in_order(command.immediate, command.cmd_sn)? {
-                    return Ok(Incoming::Nothing);
+                match self.turn(command.immediate, command.cmd_sn) {
+                    Turn::Now => {}
+                    Turn::Later => return self.hold(frame, command.cmd_sn),
+                    Turn::Never => return Ok(Incoming::Nothing),
                 }
                 if self.session_type == SessionType::Discovery {
                     self.reject(RejectReason::ProtocolError, bhs, out);
                     return Err(Fault::OutOfPhase { opcode: bhs.opcode(), phase: "discovery" });
                 }
-                if command.immediate && self.open_window() == 0 {
+                if command.immediate && self.sequence.open_window() == 0 {
                     // Immediate commands stand outside the window, but what they make us keep is bounded too.
                     self.reject(RejectReason::ImmediateCommandReject, bhs, out);
                     return Ok(Incoming::Nothing);
@@ -151,32 +202,36 @@ impl TargetConnection {
             opcode::initiator::DATA_OUT => Ok(self.data_out(&DataOut::read(bhs), frame.data, out)),
             opcode::initiator::NOP_OUT => {
                 let nop = NopOut::read(bhs);
-                if self.in_order(nop.immediate, nop.cmd_sn)? && nop.tag != NO_TAG {
-                    self.nop_in(&nop, frame.data, out);
+                match self.turn(nop.immediate, nop.cmd_sn) {
+                    Turn::Now if nop.tag != NO_TAG => self.nop_in(&nop, frame.data, out),
+                    Turn::Later => return self.hold(frame, nop.cmd_sn),
+                    Turn::Now | Turn::Never => {}
                 }
                 Ok(Incoming::Nothing)
             }
             opcode::initiator::TASK_MANAGEMENT => {
                 let request = TaskManagementRequest::read(bhs);
-                if !self.in_order(request.immediate, request.cmd_sn)? {
-                    return Ok(Incoming::Nothing);
+                match self.turn(request.immediate, request.cmd_sn) {
+                    Turn::Now => Ok(Incoming::TaskManagement(request)),
+                    Turn::Later => self.hold(frame, request.cmd_sn),
+                    Turn::Never => Ok(Incoming::Nothing),
                 }
-                Ok(Incoming::TaskManagement(request))
             }
-            opcode::initiator::TEXT => self.text(&TextRequest::read(bhs), frame.data, out),
+            opcode::initiator::TEXT => self.text(&TextRequest::read(bhs), frame, out),
             opcode::initiator::LOGOUT => {
                 let request = LogoutRequest::read(bhs);
-                if !self.in_order(request.immediate, request.cmd_sn)? {
-                    return Ok(Incoming::Nothing);
+                match self.turn(request.immediate, request.cmd_sn) {
+                    Turn::Now => Ok(self.logout(&request, out)),
+                    Turn::Later => self.hold(frame, request.cmd_sn),
+                    Turn::Never => Ok(Incoming::Nothing),
                 }
-                Ok(self.logout(&request, out))
             }
             opcode::initiator::LOGIN => {
                 self.reject(RejectReason::ProtocolError, bhs, out);
                 Err(Fault::OutOfPhase { opcode: bhs.opcode(), phase: "full feature" })
             }
             opcode::initiator::SNACK => {
-                self.reject(RejectReason::SnackReject, bhs, out);
+                self.snack(bhs, out);
                 Ok(Incoming::Nothing)
             }
             _ => {
@@ -186,31 +241,22 @@ impl TargetConnection {
         }
     }
 
-    /// Whether a command is the one due (RFC 7143 4.2.2.1). Commands outside the window are ignored.
+    /// Whose turn a command is (RFC 7143 4.2.2.1). Immediate commands stand outside the order.
     #[inline]
-    fn in_order(&mut self, immediate: bool, cmd_sn: u32) -> Result<bool, Fault> {
-        if immediate {
-            return Ok(true);
-        }
-        match cmd_sn.wrapping_sub(self.exp_cmd_sn) {
-            0 if self.open_window() > 0 => {
-                self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
-                Ok(true)
-            }
-            ahead if ahead < self.open_window() => {
-                Err(Fault::CommandGap { got: cmd_sn, expected: self.exp_cmd_sn })
-            }
-            _ => Ok(false),
+    fn turn(&self, immediate: bool, cmd_sn: u32) -> Turn {
+        if immediate { Turn::Now } else { self.sequence.take_turn(cmd_sn) }
+    }
+
+    fn keep_task(&mut self, tag: u32, task: WriteTask) {
+        if self.tasks.insert(tag, task).is_none() {
+            self.sequence.unfinished(1);
         }
     }
 
-    /// How many commands may still come: unfinished writes keep their places.
-    fn open_window(&self) -> u32 {
-        self.window.saturating_sub(self.tasks.len() as u32)
-    }
-
-    fn max_cmd_sn(&self) -> u32 {
-        self.exp_cmd_sn.wrapping_add(self.open_window()).wrapping_sub(1)
+    fn take_task(&mut self, tag: u32) -> Option<WriteTask> {
+        let task = self.tasks.remove(&tag)?;
+        self.sequence.unfinished(-1);
+        Some(task)
     }
 
     /// The StatSN of a response that carries status.
@@ -261,8 +307,8 @@ impl TargetConnection {
                 is_final: last || burst_left == 0,
                 tag: command.tag,
                 transfer_tag: NO_TAG,
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn(),
+                exp_cmd_sn: self.sequence.expected(),
+                max_cmd_sn: self.sequence.max_cmd_sn(),
                 data_sn,
                 buffer_offset: at,
                 ..DataIn::default()
@@ -310,8 +356,8 @@ impl TargetConnection {
             status,
             tag: command.tag,
             stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
+            exp_cmd_sn: self.sequence.expected(),
+            max_cmd_sn: self.sequence.max_cmd_sn(),
             exp_data_sn: data_pdus,
             residual_bytes,
             ..ScsiResponse::default()
@@ -323,6 +369,14 @@ impl TargetConnection {
             segment.extend_from_slice(sense);
         }
         out.pdu(response.write(), &segment);
+    }
+}
+
+impl Drop for TargetConnection {
+    /// The places of its commands are free for those of other connections.
+    fn drop(&mut self) {
+        self.sequence.unfinished(-(self.tasks.len() as i32));
+        self.sequence.wait(-(self.held.len() as i32));
     }
 }
 

@@ -67,14 +67,27 @@ pub fn push(out: &mut Vec<u8>, key: &str, value: impl std::fmt::Display) {
 
 /// A text exchange that may be spread over several PDUs by the C bit (RFC 7143 6.2), gathered within a
 /// limit.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Gathered {
     bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Self::new(Self::LIMIT)
+    }
 }
 
 impl Gathered {
-    /// Most text of one exchange, bytes.
+    /// Most text of one exchange when nothing else is said, bytes.
     pub const LIMIT: usize = 64 * 1024;
+
+    /// An exchange of at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { bytes: Vec::new(), limit }
+    }
 
     /// Adds one segment.
     ///
@@ -82,8 +95,8 @@ impl Gathered {
     /// When the exchange grows over the limit.
     pub fn add(&mut self, segment: &[u8]) -> Result<(), TextError> {
         let total = self.bytes.len() + segment.len();
-        if total > Self::LIMIT {
-            return Err(TextError::TooLong(total, Self::LIMIT));
+        if total > self.limit {
+            return Err(TextError::TooLong(total, self.limit));
         }
         self.bytes.extend_from_slice(segment);
         Ok(())

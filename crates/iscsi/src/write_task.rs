@@ -72,6 +72,8 @@ pub struct WriteTask {
     /// All before this byte has been asked for or announced.
     solicited: u32,
     sequences: VecDeque<Sequence>,
+    /// Ranges (first byte, how many) that came damaged and are to be asked for again.
+    lost: VecDeque<(u32, u32)>,
     r2ts: u32,
 }
 
@@ -104,6 +106,7 @@ impl WriteTask {
             total,
             solicited: immediate,
             sequences: VecDeque::new(),
+            lost: VecDeque::new(),
             r2ts: 0,
         };
         if !command.is_final && immediate < first_burst {
@@ -128,7 +131,7 @@ impl WriteTask {
     /// Whether all data has come.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.sequences.is_empty() && self.solicited >= self.total
+        self.sequences.is_empty() && self.lost.is_empty() && self.solicited >= self.total
     }
 
     /// How many R2Ts were sent: ExpDataSN of the response.
@@ -141,22 +144,29 @@ impl WriteTask {
     pub fn solicit(&mut self, parameters: &Parameters, next_transfer_tag: &mut u32) -> Option<Wanted> {
         let unsolicited = self.sequences.front().is_some_and(|s| s.transfer_tag == NO_TAG);
         let room = self.sequences.len() < parameters.max_outstanding_r2t as usize;
-        if unsolicited || !room || self.solicited >= self.total {
+        if unsolicited || !room || (self.solicited >= self.total && self.lost.is_empty()) {
             return None;
         }
-        let desired_bytes = (self.total - self.solicited).min(parameters.max_burst_bytes);
-        let wanted = Wanted {
-            transfer_tag: *next_transfer_tag,
-            r2t_sn: self.r2ts,
-            buffer_offset: self.solicited,
-            desired_bytes,
+        let (buffer_offset, desired_bytes) = match self.lost.pop_front() {
+            Some((offset, bytes)) if bytes > parameters.max_burst_bytes => {
+                let burst = parameters.max_burst_bytes;
+                self.lost.push_front((offset + burst, bytes - burst));
+                (offset, burst)
+            }
+            Some(lost) => lost,
+            None => {
+                let bytes = (self.total - self.solicited).min(parameters.max_burst_bytes);
+                self.solicited += bytes;
+                (self.solicited - bytes, bytes)
+            }
         };
+        let wanted =
+            Wanted { transfer_tag: *next_transfer_tag, r2t_sn: self.r2ts, buffer_offset, desired_bytes };
         *next_transfer_tag = next_transfer_tag.wrapping_add(1);
         if *next_transfer_tag == NO_TAG {
             *next_transfer_tag = 0;
         }
         self.r2ts += 1;
-        self.solicited += desired_bytes;
         self.sequences.push_back(Sequence {
             transfer_tag: wanted.transfer_tag,
             at: wanted.buffer_offset,
@@ -164,6 +174,28 @@ impl WriteTask {
             next_data_sn: 0,
         });
         Some(wanted)
+    }
+
+    /// Notes one Data-Out PDU whose `bytes` data bytes came damaged: they will be asked for again.
+    ///
+    /// # Errors
+    /// As [`Self::data`].
+    pub fn damaged(&mut self, pdu: &DataOut, bytes: usize) -> Result<(), DataFault> {
+        self.data(pdu, bytes)?;
+        let wanted = self.useful(pdu.buffer_offset, bytes) as u32;
+        if wanted > 0 {
+            self.lost.push_back((pdu.buffer_offset, wanted));
+        }
+        Ok(())
+    }
+
+    /// The connection is gone, and with it everything that was asked for and has not come: it will be asked for
+    /// again on another.
+    pub fn restart(&mut self) {
+        let missing = self.sequences.iter().map(|s| s.at).chain(self.lost.iter().map(|(at, _)| *at));
+        self.solicited = missing.min().unwrap_or(self.solicited).min(self.solicited);
+        self.sequences.clear();
+        self.lost.clear();
     }
 
     /// Notes one Data-Out PDU of `bytes` data bytes.
@@ -277,6 +309,33 @@ mod tests {
         );
         assert_eq!(with_r2t().data(&DataOut { is_final: true, ..solicited }, 512), Err(DataFault::NotEnough));
         assert_eq!(with_r2t().data(&solicited, 2049), Err(DataFault::OutOfSequence));
+    }
+
+    #[test]
+    fn damaged_data_is_asked_for_again_and_a_new_connection_asks_for_all_that_is_missing() {
+        let p = parameters();
+        let mut tag = 0;
+        let mut task = WriteTask::begin(command(4096, true), 0, 0, 4096, &p).unwrap();
+        let wanted: Vec<Wanted> = std::iter::from_fn(|| task.solicit(&p, &mut tag)).collect();
+        assert_eq!(wanted.len(), 2);
+        let piece = |transfer_tag, data_sn, buffer_offset, is_final| DataOut {
+            transfer_tag,
+            data_sn,
+            buffer_offset,
+            is_final,
+            ..DataOut::default()
+        };
+        task.data(&piece(0, 0, 0, false), 1024).unwrap();
+        task.damaged(&piece(0, 1, 1024, true), 1024).unwrap();
+        let again = task.solicit(&p, &mut tag).unwrap();
+        assert_eq!((again.buffer_offset, again.desired_bytes, again.r2t_sn), (1024, 1024, 2));
+        task.data(&piece(1, 0, 2048, false), 512).unwrap();
+        task.restart();
+        let after: Vec<_> = std::iter::from_fn(|| task.solicit(&p, &mut tag))
+            .map(|w| (w.buffer_offset, w.desired_bytes))
+            .collect();
+        assert_eq!(after, [(1024, 2048), (3072, 1024)], "from the first byte that is missing");
+        assert!(!task.is_complete());
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //!
 //! ```toml
 //! discovery = true                 # discovery sessions authenticate too (the default)
-//! initiators = ["iqn.1993-08.org.debian:01:abc"]   # may be left out: all that can authenticate
+//! # Who may use the target, and which disks each sees. May be left out: all that can authenticate, all disks.
+//! initiators = ["iqn.1993-08.org.debian:01:abc", { name = "iqn.2000-01.other", luns = [0, 2] }]
 //!
-//! [[chap]]                         # an initiator's name and secret; repeat for more
+//! [[chap]]                         # an initiator's name and secret; repeat for more. Without any, names alone
+//!                                  # are asked for, and a name proves nothing.
 //! name = "alice"
 //! secret = "at least 12 characters"
 //!
@@ -20,20 +22,36 @@ use iscsi::login::chap::Credentials;
 use iscsi::login::is_iscsi_name;
 use iscsi::login::target::Authentication;
 use serde::Deserialize;
-use target::Access;
+use target::{Access, Initiator};
 
 /// RFC 7143 12.1.3: secrets of less than 96 bits are not to be used without IPsec.
 const SECRET_MIN: usize = 12;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AccessFile {
+pub(crate) struct AccessFile {
     #[serde(default = "yes")]
     discovery: bool,
     #[serde(default)]
-    initiators: Vec<String>,
+    initiators: Vec<Listed>,
+    #[serde(default)]
     chap: Vec<User>,
     mutual: Option<User>,
+}
+
+/// An initiator: its name, or its name and the disks that it sees.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Listed {
+    Name(String),
+    Masked(Masked),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Masked {
+    name: String,
+    luns: Option<Vec<u16>>,
 }
 
 #[derive(Deserialize)]
@@ -57,8 +75,25 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Access> {
 }
 
 fn parse(text: &str) -> anyhow::Result<Access> {
-    let file: AccessFile = toml::from_str(text)?;
-    ensure!(!file.chap.is_empty(), "chap: name at least one initiator, or leave the file out");
+    toml::from_str::<AccessFile>(text)?.checked()
+}
+
+impl AccessFile {
+    /// What it says, where that lets in nobody whom it should not.
+    pub(crate) fn checked(self) -> anyhow::Result<Access> {
+        checked(self)
+    }
+}
+
+fn checked(file: AccessFile) -> anyhow::Result<Access> {
+    ensure!(
+        !file.chap.is_empty() || !file.initiators.is_empty(),
+        "name at least one user under chap, or one of the initiators, or leave the file out"
+    );
+    ensure!(
+        !file.chap.is_empty() || file.mutual.is_none(),
+        "mutual: nobody asks for it without chap; add an initiator's name and secret"
+    );
     for user in file.chap.iter().chain(&file.mutual) {
         let name = &user.name;
         ensure!((1..=255).contains(&name.len()), "name '{name}': 1 to 255 bytes are possible");
@@ -72,7 +107,8 @@ fn parse(text: &str) -> anyhow::Result<Access> {
         let is_shared = file.chap.iter().any(|user| user.secret == mutual.secret);
         ensure!(!is_shared, "mutual: its secret is an initiator's too; each needs one of its own");
     }
-    for name in &file.initiators {
+    let initiators: Vec<Initiator> = file.initiators.into_iter().map(listed).collect();
+    for Initiator { name, .. } in &initiators {
         ensure!(is_iscsi_name(name), "initiators: '{name}' does not begin with iqn., eui. or naa.");
     }
     let credentials = |user: User| Credentials { name: user.name, secret: user.secret.into_bytes() };
@@ -82,8 +118,15 @@ fn parse(text: &str) -> anyhow::Result<Access> {
             own: file.mutual.map(credentials),
         },
         discovery: file.discovery,
-        initiators: file.initiators,
+        initiators,
     })
+}
+
+fn listed(listed: Listed) -> Initiator {
+    match listed {
+        Listed::Name(name) => Initiator { name, luns: None },
+        Listed::Masked(Masked { name, luns }) => Initiator { name, luns },
+    }
 }
 
 #[cfg(test)]
@@ -97,6 +140,7 @@ mod tests {
         assert!(good.discovery && good.authentication.initiators[0].name == "a");
         for (text, word) in [
             ("chap = []", "at least one"),
+            ("initiators = ['iqn.2000-01.a']\n[mutual]\nname = 't'\nsecret = 'twelve bytes'", "without chap"),
             ("[[chap]]\nname = 'a'\nsecret = 'short'", "12 to 255"),
             ("[[chap]]\nname = ''\nsecret = 'twelve bytes'", "1 to 255"),
             (&format!("initiators = ['disk']\n{user}"), "iqn."),

@@ -19,6 +19,19 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     parse_bit_rate(text).map_err(|e| e.to_string())
 }
 
+/// A portal: 127.0.0.1:3260, or 127.0.0.1:3261,group=2.
+pub(crate) fn portal(text: &str) -> Result<target::Portal, String> {
+    let (address, group) = match text.split_once(",group=") {
+        None => (text, 1),
+        Some((address, group)) => match group.parse() {
+            Ok(group @ 1..) => (address, group),
+            _ => return Err(format!("'{group}' is no portal group; use 1 to 65535")),
+        },
+    };
+    let listen = address.parse().map_err(|_| format!("'{address}' is no address; write 127.0.0.1:3260"))?;
+    Ok(target::Portal { group, ..target::Portal::new(listen) })
+}
+
 /// A disk: N=store.
 pub(crate) fn lun(text: &str) -> Result<(u16, store::StoreSpec), String> {
     let (number, spec) = text.split_once('=').ok_or("write NUMBER=STORE, such as 0=ram:1G")?;

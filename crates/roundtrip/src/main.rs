@@ -14,6 +14,7 @@ mod model;
 mod stop;
 mod study;
 mod target;
+mod target_file;
 
 use std::process::ExitCode;
 

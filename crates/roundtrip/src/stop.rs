@@ -11,8 +11,19 @@ pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     pub(crate) fn on_signals() -> std::io::Result<Self> {
+        Self::on(&[SIGINT, SIGTERM, SIGHUP])
+    }
+
+    /// Raised by SIGINT or SIGTERM; and a flag that SIGHUP raises, each time.
+    pub(crate) fn and_hangup() -> std::io::Result<(Self, Arc<AtomicBool>)> {
+        let hangup = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGHUP, Arc::clone(&hangup))?;
+        Ok((Self::on(&[SIGINT, SIGTERM])?, hangup))
+    }
+
+    fn on(signals: &[i32]) -> std::io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for &signal in signals {
             // Registered first, so that it only acts when the flag is up already: on the second signal.
             signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
             signal_hook::flag::register(signal, Arc::clone(&flag))?;

@@ -1,40 +1,56 @@
 //! `roundtrip target`: serve disks over iSCSI.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use target::{Portal, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::stop::Stop;
+use crate::target_file::{self, OpenDisks, TargetFile};
 use crate::{Failure, args};
 
 /// Serve disks over iSCSI
 ///
-/// Prints one line `ready ADDRESS IQN` on stdout when it listens, and serves until SIGTERM or Ctrl-C.
+/// Prints one line `ready ADDRESS IQN` on stdout for each portal when it listens, and serves until SIGTERM or
+/// Ctrl-C. With --config, SIGHUP reads disks and access again.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  roundtrip target --portal 127.0.0.1:3260 --lun 0=ram:1G --lun 1=zero:1T\n  \
-                        iscsi-ls -s iscsi://127.0.0.1:3260"
+    after_help = "Examples:\n  roundtrip target --portal 127.0.0.1:3260 --lun 0=ram:1G --lun 1=zero:1T\n  \
+                        roundtrip target --config target.toml\n  iscsi-ls -s iscsi://127.0.0.1:3260"
 )]
 pub(crate) struct TargetArgs {
-    /// Address and port to listen on; port 0 takes any free one
-    #[arg(long, default_value = "127.0.0.1:3260")]
-    portal: SocketAddr,
-    /// The target's iSCSI name
-    #[arg(long, default_value = "iqn.2026-11.example.roundtrip:target")]
-    iqn: String,
-    /// A disk: NUMBER=STORE, with STORE ram:SIZE or zero:SIZE, options ,bs=512|4k ,pbs=4k ,readonly; repeatable
-    #[arg(long = "lun", value_parser = args::lun, required = true, value_name = "N=STORE")]
+    /// Address and port to listen on, port 0 for any free one, and ,group=N for a portal group of its own;
+    /// repeatable [default: 127.0.0.1:3260]
+    #[arg(long = "portal", value_parser = args::portal, value_name = "ADDRESS:PORT[,group=N]")]
+    portals: Vec<Portal>,
+    /// The target's iSCSI name [default: iqn.2026-11.example.roundtrip:target]
+    #[arg(long)]
+    iqn: Option<String>,
+    /// A disk: NUMBER=STORE, with STORE ram:SIZE or zero:SIZE, options ,bs=512|4k ,pbs=4k ,readonly ,removable;
+    /// repeatable
+    #[arg(long = "lun", value_parser = args::lun, required_unless_present = "config", value_name = "N=STORE")]
     luns: Vec<(u16, store::StoreSpec)>,
+    /// Portals, disks, access and limits from a TOML file, see docs/target.md; the other options come on top
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<std::path::PathBuf>,
     /// When responses leave: nodelay (one send each) or nagle (Nagle's algorithm, flushed when idle)
     #[arg(long, default_value = "nodelay")]
     send: SendPolicy,
-    /// Who may log in (CHAP names and secrets, initiators' names): a TOML file, see docs/target.md
+    /// Who may log in (CHAP names and secrets, initiators' names, which disks each sees): a TOML file, see
+    /// docs/target.md
     #[arg(long, value_name = "FILE.toml")]
     access: Option<std::path::PathBuf>,
+    /// A folder for what initiators ask to be kept over a restart (persistent reservations, mode pages)
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<std::path::PathBuf>,
+    /// A bound on what peers can make the target hold or wait for, such as sessions=64; see docs/target.md;
+    /// repeatable
+    #[arg(long = "limit", value_name = "NAME=VALUE")]
+    limits: Vec<String>,
     /// TCP congestion control, such as cubic; the system's default otherwise
     #[arg(long)]
     congestion: Option<String>,
@@ -46,31 +62,66 @@ pub(crate) struct TargetArgs {
     json: bool,
 }
 
+/// How long initiators that may no longer log in have to log out.
+const LOG_OUT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The file with what the command line says on top of it.
+fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
+    let mut file = args.config.as_deref().map(target_file::read).transpose()?.unwrap_or_default();
+    file.luns.extend(args.luns.iter().cloned());
+    file.portals.extend(args.portals.iter().cloned());
+    if let Some(path) = &args.access {
+        file.access = Some(crate::access::read(path)?);
+    }
+    for limit in &args.limits {
+        let (name, value) = limit.split_once('=').with_context(|| format!("'{limit}': write NAME=VALUE"))?;
+        file.limits.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(file)
+}
+
 pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
-    let luns = args
-        .luns
-        .iter()
-        .map(|(number, spec)| LunConfig {
-            number: *number,
-            store: spec.open(),
-            block_bytes: spec.block_bytes,
-            physical_bytes: spec.physical_bytes,
+    let signals = || -> std::io::Result<_> {
+        Ok(match args.config {
+            None => (Stop::on_signals()?, Arc::default()),
+            Some(_) => Stop::and_hangup()?,
         })
-        .collect();
-    let access = args.access.as_deref().map(crate::access::read).transpose().map_err(Failure::Usage)?;
-    let config = TargetConfig {
-        access,
+    };
+    let (stop, hangup): (Stop, Arc<AtomicBool>) =
+        signals().context("watching for signals").map_err(Failure::Work)?;
+    let file = read(args).map_err(Failure::Usage)?;
+    let mut disks = OpenDisks::default();
+    let luns = disks.update(&file.luns).map_err(Failure::Usage)?;
+    let iqn = args.iqn.clone().or(file.iqn);
+    let iqn = iqn.unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
+    let mut config = TargetConfig {
+        access: file.access,
         send: args.send,
         congestion: args.congestion.clone(),
-        ..TargetConfig::new(args.portal, &args.iqn, luns)
+        state: args.state.clone().or(file.state),
+        ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), &iqn, luns)
     };
+    if !file.portals.is_empty() {
+        config.portals = file.portals;
+    }
+    for (name, value) in &file.limits {
+        target_file::set_limit(&mut config.limits, name, value).map_err(Failure::Usage)?;
+    }
     let target = RunningTarget::start(config).map_err(|e| Failure::Usage(e.into()))?;
-    println!("ready {} {}", target.address(), args.iqn);
+    for address in target.addresses() {
+        println!("ready {address} {iqn}");
+    }
     std::io::stdout().flush().context("writing to stdout").map_err(Failure::Work)?;
     let mut next = args.stats.map(|every| std::time::Instant::now() + every);
     while !stop.is_raised() {
         std::thread::sleep(Duration::from_millis(50));
+        if hangup.swap(false, Ordering::Relaxed) {
+            // A file that is wrong changes nothing, and ends nothing.
+            match reload(args, &target, &mut disks) {
+                Ok(()) => tracing::info!("disks and access are as the file says now"),
+                Err(error) => tracing::error!("the file was not taken: {error:#}"),
+            }
+        }
         if let (Some(at), Some(every)) = (next, args.stats)
             && std::time::Instant::now() >= at
         {
@@ -89,4 +140,12 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         eprintln!("{}", report::terminal::connections(&statistics));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Disks and access as the file says now.
+fn reload(args: &TargetArgs, target: &RunningTarget, disks: &mut OpenDisks) -> anyhow::Result<()> {
+    let file = read(args)?;
+    target.set_luns(&disks.update(&file.luns)?)?;
+    target.set_access(file.access, LOG_OUT_PATIENCE);
+    Ok(())
 }

@@ -195,7 +195,7 @@ fn a_client_that_dies_in_mid_write_leaves_the_rest_alone() {
 fn a_target_at_its_limits_refuses_more_and_serves_what_it_has() {
     let store = std::sync::Arc::new(store::Ram::new(1 << 20));
     let limits = Limits { connections: 3, login_time: Duration::from_millis(300), ..Limits::default() };
-    let luns = vec![LunConfig { number: 0, store, block_bytes: 512, physical_bytes: 512 }];
+    let luns = vec![LunConfig::new(0, store)];
     let config = TargetConfig { limits, ..TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, luns) };
     let target = RunningTarget::start(config).unwrap();
     let address = target.address();

@@ -82,12 +82,7 @@ fn sessions_run_side_by_side() {
 #[test]
 fn every_command_belongs_to_one_busy_cycle() {
     for send in SendPolicy::ALL {
-        let lun = LunConfig {
-            number: 0,
-            store: Arc::new(store::Zero::new(1 << 30)),
-            block_bytes: 512,
-            physical_bytes: 512,
-        };
+        let lun = LunConfig::new(0, Arc::new(store::Zero::new(1 << 30)));
         let config =
             TargetConfig { send, ..TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, vec![lun]) };
         let target = RunningTarget::start(config).unwrap();

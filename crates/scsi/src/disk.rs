@@ -3,7 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::reservations::Reservations;
+use serde::{Deserialize, Serialize};
+
+use crate::copy::Copies;
+use crate::loading::Loading;
+use crate::mode::{ModeParameters, ModeValues};
+use crate::ports::Ports;
+use crate::reservations::{Reservations, SavedReservations};
 
 /// How a disk names itself; fixed-length ASCII fields are padded or cut when reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +24,6 @@ pub struct Identity {
     pub serial: String,
     /// The target's iSCSI name, for the target port's designator.
     pub target_name: String,
-    /// Target portal group tag, for the target port's designator.
-    pub portal_group_tag: u16,
 }
 
 /// What is fixed about a disk while it is presented, and who has reserved it.
@@ -33,16 +37,72 @@ pub struct Disk {
     pub blocks: u64,
     /// Writes are refused.
     pub read_only: bool,
+    /// Its medium can be ejected and loaded (RMB).
+    pub removable: bool,
+    /// What initiators ask to be kept over a power loss is kept: mode pages, persistent reservations.
+    pub is_durable: bool,
     /// Written data may be lost by a power failure until the cache is synchronised (WCE).
     pub write_cache: bool,
     /// How blocks are given memory and lose it; nothing for a disk that has all of it always.
     pub provisioning: Option<Provisioning>,
     /// Logical blocks of a physical one, as a power of two: 3 for 512 bytes on 4096.
     pub physical_exponent: u8,
-    /// An initiator has protected it (SWP of the control mode page).
-    pub write_protected: Arc<AtomicBool>,
+    /// The target ports through which it is reached.
+    pub ports: Arc<Ports>,
+    /// What initiators change about it.
+    pub shared: Arc<Shared>,
+}
+
+/// What initiators change about a disk; one for all that see it.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Mode parameters.
+    pub mode: ModeParameters,
     /// Who has it to himself.
-    pub reservations: Arc<Reservations>,
+    pub reservations: Reservations,
+    /// Whether the medium is there.
+    pub loading: Loading,
+    /// How its copies ended.
+    pub copies: Copies,
+    is_unsaved: AtomicBool,
+}
+
+/// What is kept of a disk over a power loss.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Durable {
+    /// Mode parameters, where they were saved (SP).
+    pub mode: Option<ModeValues>,
+    /// Persistent reservations, where an initiator asked for it (APTPL).
+    pub reservations: Option<SavedReservations>,
+}
+
+impl Shared {
+    /// What was kept comes back, before anybody sees the disk.
+    pub fn restore(&self, kept: &Durable) {
+        if let Some(mode) = kept.mode {
+            self.mode.restore(mode);
+        }
+        if let Some(reservations) = &kept.reservations {
+            self.reservations.restore(reservations);
+        }
+    }
+
+    /// What is to be kept.
+    #[must_use]
+    pub fn durable(&self) -> Durable {
+        Durable { mode: self.mode.saved(), reservations: self.reservations.durable() }
+    }
+
+    /// Notes that what is to be kept has changed.
+    pub(crate) fn changed(&self) {
+        self.is_unsaved.store(true, Ordering::Release);
+    }
+
+    /// Whether what is to be kept has changed since this was last asked.
+    #[must_use]
+    pub fn take_unsaved(&self) -> bool {
+        self.is_unsaved.swap(false, Ordering::AcqRel)
+    }
 }
 
 /// Thin provisioning (SBC-3 4.7): unmapped blocks read as zeros.
@@ -60,7 +120,7 @@ impl Disk {
     #[must_use]
     #[inline]
     pub fn is_read_only(&self) -> bool {
-        self.read_only || self.write_protected.load(Ordering::Relaxed)
+        self.read_only || self.shared.mode.values().write_protected
     }
 
     /// MAXIMUM TRANSFER LENGTH, logical blocks.
@@ -90,15 +150,16 @@ pub(crate) fn example() -> Disk {
             revision: "0.1".into(),
             serial: "abc123".into(),
             target_name: "iqn.2026-11.example:t".into(),
-            portal_group_tag: 1,
         },
         block_bytes: 512,
         blocks: 2048,
         read_only: false,
+        removable: false,
+        is_durable: false,
         write_cache: false,
         provisioning: None,
         physical_exponent: 0,
-        write_protected: Arc::default(),
-        reservations: Arc::default(),
+        ports: Arc::default(),
+        shared: Arc::default(),
     }
 }

@@ -5,11 +5,14 @@ use crate::disk::Disk;
 /// The standard data of a disk.
 pub fn standard(disk: &Disk, out: &mut Vec<u8>) {
     let mut data = [0_u8; 74];
-    // Connected direct-access device; not removable; SPC-4.
+    // Connected direct-access device; RMB; SPC-4.
+    data[1] = if disk.removable { 0x80 } else { 0 };
     data[2] = 0x06;
     // Response data format 2; HISUP: addressing by the flat format is known.
     data[3] = 0x12;
     data[4] = 74 - 5;
+    // TPGS: implicit and explicit asymmetric access; 3PC: third-party copies.
+    data[5] = 0x38;
     // CMDQUE: many commands at a time.
     data[7] = 0x02;
     ascii(&mut data[8..16], &disk.identity.vendor);
@@ -51,7 +54,7 @@ mod tests {
     fn golden_bytes_with_the_version_descriptors() {
         let mut out = Vec::new();
         standard(&example(), &mut out);
-        assert_eq!(out[..8], [0x00, 0x00, 0x06, 0x12, 69, 0x00, 0x00, 0x02]);
+        assert_eq!(out[..8], [0x00, 0x00, 0x06, 0x12, 69, 0x38, 0x00, 0x02]);
         assert_eq!(&out[8..36], b"RNDTRIP disk            0.1 ");
         assert_eq!(out[36..58], [0; 22]);
         assert_eq!(out[58..], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x60, 0, 0, 0, 0, 0, 0, 0, 0]);

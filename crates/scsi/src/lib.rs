@@ -9,13 +9,16 @@
 
 pub mod capacity;
 pub mod cdb;
+pub mod copy;
 pub mod disk;
 pub mod inquiry;
+pub mod loading;
 pub mod lun;
 pub mod luns;
 pub mod medium;
 pub mod mode;
 pub mod nexus;
+pub mod ports;
 pub mod report_luns;
 pub mod reservations;
 pub mod sense;
@@ -23,7 +26,7 @@ pub mod status;
 mod supported;
 pub mod vpd;
 
-pub use disk::{Disk, Identity, Provisioning};
+pub use disk::{Disk, Durable, Identity, Provisioning, Shared};
 pub use lun::Lun;
 pub use luns::{Luns, Plan};
 pub use nexus::{Nexus, UnitAttention};

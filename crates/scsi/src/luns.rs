@@ -8,7 +8,7 @@ use crate::lun::Lun;
 use crate::medium::{self, Action};
 use crate::nexus::{Nexus, UnitAttention};
 use crate::sense::Sense;
-use crate::{capacity, inquiry, mode, report_luns, reservations, status, supported, vpd};
+use crate::{capacity, copy, inquiry, mode, ports, report_luns, reservations, status, supported, vpd};
 
 /// What is left to do for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,15 @@ pub enum Plan {
         /// Most bytes of the answer.
         allocation: usize,
     },
+    /// Copy these ranges, one after the other, then note how it ended (EXTENDED COPY).
+    Copy {
+        /// The logical unit that was asked.
+        lun: Lun,
+        /// What goes where, all of it on disks that the initiator sees.
+        segments: Vec<copy::Segment>,
+        /// Under which identifier the result is kept, where it is.
+        list_identifier: Option<u8>,
+    },
     /// Bring everything written to stable storage.
     Flush {
         /// Which logical unit.
@@ -78,7 +87,7 @@ pub enum Plan {
     },
 }
 
-/// The disks behind a target, by number.
+/// The disks that an initiator sees, by number.
 #[derive(Clone, Debug, Default)]
 pub struct Luns(pub BTreeMap<Lun, Disk>);
 
@@ -104,16 +113,20 @@ impl Luns {
         // INQUIRY and REPORT LUNS do not report unit attentions, REQUEST SENSE does in its data (SAM-5 5.14.2).
         if !matches!(cdb[0], opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE)
             && let Some(attention) =
-                nexus.take(lun).or_else(|| disk.reservations.take_attention(nexus.port()))
+                nexus.take(lun).or_else(|| disk.shared.reservations.take_attention(nexus.name()))
         {
             return Err(attention.sense());
         }
-        if disk.reservations.conflicts(cdb, nexus.port()) {
+        if disk.shared.reservations.conflicts(cdb, nexus.name()) {
             return Ok(Plan::Status(status::RESERVATION_CONFLICT));
         }
+        disk.ports.admit(nexus.portal_group(), cdb)?;
         // NACA asks for auto contingent allegiance, which is not offered (NORMACA is 0).
         if control(cdb) & 0x04 != 0 {
             return Err(Sense::invalid_bit(control_byte(cdb), 2));
+        }
+        if disk.shared.loading.is_ejected() && needs_the_medium(cdb) {
+            return Err(Sense::NO_MEDIUM);
         }
         match cdb[0] {
             opcode::READ_10 => read(lun, disk, cdb[1], Extent::of_10(cdb)),
@@ -125,8 +138,14 @@ impl Luns {
             opcode::WRITE_6 => write(lun, disk, 0, Extent::of_6(cdb)),
             opcode::READ_12 => read(lun, disk, cdb[1], Extent::of_12(cdb)),
             opcode::WRITE_12 => write(lun, disk, cdb[1], Extent::of_12(cdb)),
-            // Nothing here can be removed, so nothing is prevented.
-            opcode::TEST_UNIT_READY | opcode::PREVENT_ALLOW_MEDIUM_REMOVAL => Ok(Plan::Status(status::GOOD)),
+            opcode::TEST_UNIT_READY => Ok(Plan::Status(status::GOOD)),
+            opcode::PREVENT_ALLOW_MEDIUM_REMOVAL => {
+                // Where nothing can be removed, nothing is prevented.
+                if disk.removable {
+                    disk.shared.loading.prevent(nexus, cdb[4] & 1 != 0);
+                }
+                Ok(Plan::Status(status::GOOD))
+            }
             opcode::REQUEST_SENSE => {
                 let sense = nexus.take(lun).map_or(Sense::NONE, UnitAttention::sense);
                 Ok(request_sense(cdb, sense, out))
@@ -136,7 +155,7 @@ impl Luns {
                     inquiry::standard(disk, out);
                     true
                 } else {
-                    vpd::page(disk, cdb[2], out)
+                    vpd::page(disk, cdb[2], nexus.portal_group(), out)
                 }
             }),
             opcode::READ_CAPACITY_10 => {
@@ -164,7 +183,7 @@ impl Luns {
                 Ok(Plan::Data)
             }
             opcode::MODE_SELECT_6 | opcode::MODE_SELECT_10 => {
-                match mode::select_bytes(cdb, cdb[0] == opcode::MODE_SELECT_10)? {
+                match mode::select_bytes(disk, cdb, cdb[0] == opcode::MODE_SELECT_10)? {
                     0 => Ok(Plan::Status(status::GOOD)),
                     length_bytes => Ok(Plan::Take { lun, length_bytes }),
                 }
@@ -174,21 +193,35 @@ impl Luns {
                 if cdb[1] & 0x11 != 0 {
                     return Err(Sense::invalid_field(1));
                 }
-                Ok(Plan::Status(disk.reservations.reserve(nexus.port())))
+                Ok(Plan::Status(disk.shared.reservations.reserve(nexus)))
             }
             opcode::RELEASE_6 | opcode::RELEASE_10 => {
-                Ok(Plan::Status(disk.reservations.release(nexus.port())))
+                Ok(Plan::Status(disk.shared.reservations.release(nexus)))
             }
             opcode::PERSISTENT_RESERVE_IN => {
                 let mut outcome = Ok(());
                 let plan = cut(out, reservations::allocation(cdb), |out| {
-                    outcome = disk.reservations.report(cdb, out);
+                    outcome = disk.shared.reservations.report(disk, cdb, out);
                 });
                 outcome.map(|()| plan)
             }
             opcode::PERSISTENT_RESERVE_OUT => match reservations::parameter_bytes(cdb) {
                 length_bytes @ 24..=256 => Ok(Plan::Take { lun, length_bytes }),
                 _ => Err(Sense::PARAMETER_LENGTH),
+            },
+            opcode::EXTENDED_COPY => copy::begin(lun, cdb),
+            opcode::RECEIVE_COPY_RESULTS => {
+                let mut outcome = Ok(());
+                let plan = cut(out, be32(cdb, 10) as usize, |out| {
+                    outcome = copy::results(disk, cdb, nexus, out);
+                });
+                outcome.map(|()| plan)
+            }
+            opcode::MAINTENANCE_OUT if cdb[1] & 0x1f == 0x0a => match ports::parameter_bytes(cdb) {
+                0 => Ok(Plan::Status(status::GOOD)),
+                length_bytes => {
+                    Ok(Plan::Take { lun, length_bytes: length_bytes.min(medium::TAKEN_BYTES_MAX) })
+                }
             },
             // No defects, in the format that was asked for (SBC-3 5.17, 5.18).
             opcode::READ_DEFECT_DATA_10 => Ok(cut(out, be16(cdb, 7).into(), |out| {
@@ -201,6 +234,9 @@ impl Luns {
             opcode::WRITE_AND_VERIFY_10 => write_and_verify(lun, disk, cdb[1], Extent::of_10(cdb)),
             opcode::WRITE_AND_VERIFY_12 => write_and_verify(lun, disk, cdb[1], Extent::of_12(cdb)),
             opcode::WRITE_AND_VERIFY_16 => write_and_verify(lun, disk, cdb[1], Extent::of_16(cdb)),
+            opcode::MAINTENANCE_IN if cdb[1] & 0x1f == 0x0a => {
+                Ok(cut(out, be32(cdb, 6) as usize, |out| disk.ports.report(cdb, out)))
+            }
             opcode::MAINTENANCE_IN if cdb[1] & 0x1f == 0x0c => {
                 answer(cdb, out, |out| supported::operation_codes(disk, cdb, out))
             }
@@ -211,9 +247,11 @@ impl Luns {
             opcode::PRE_FETCH_16 => pre_fetch(disk, Extent::of_16(cdb)),
             opcode::SYNCHRONIZE_CACHE_10 => flush(lun, disk, Extent::of_10(cdb)),
             opcode::SYNCHRONIZE_CACHE_16 => flush(lun, disk, Extent::of_16(cdb)),
-            opcode::START_STOP_UNIT => start_stop(lun, cdb),
+            opcode::START_STOP_UNIT => start_stop(lun, disk, cdb),
             opcode::REPORT_LUNS => self.report_luns(cdb, nexus, out),
-            opcode::SERVICE_ACTION_IN_16 | opcode::MAINTENANCE_IN => Err(Sense::invalid_bit(1, 4)),
+            opcode::SERVICE_ACTION_IN_16 | opcode::MAINTENANCE_IN | opcode::MAINTENANCE_OUT => {
+                Err(Sense::invalid_bit(1, 4))
+            }
             _ => medium::begin(lun, disk, cdb).unwrap_or(Err(Sense::INVALID_OPCODE)),
         }
     }
@@ -223,19 +261,62 @@ impl Luns {
     pub fn finish(&self, lun: Lun, cdb: &Cdb, data: &[u8], nexus: &Nexus) -> Plan {
         let Some(disk) = self.0.get(&lun) else { return Plan::Check(Sense::NO_SUCH_LUN) };
         // It may have been reserved while the data was on its way.
-        if disk.reservations.conflicts(cdb, nexus.port()) {
+        if disk.shared.reservations.conflicts(cdb, nexus.name()) {
             return Plan::Status(status::RESERVATION_CONFLICT);
         }
         if cdb[0] == opcode::PERSISTENT_RESERVE_OUT {
-            let changed = disk.reservations.change(cdb, data, nexus.port());
+            let changed = disk.shared.reservations.change(disk, cdb, data, nexus.name());
             return changed.map_or_else(Plan::Check, Plan::Status);
         }
         if matches!(cdb[0], opcode::MODE_SELECT_6 | opcode::MODE_SELECT_10) {
-            let selected = mode::select(disk, cdb[0] == opcode::MODE_SELECT_10, data);
+            let selected = mode::select(disk, cdb[0] == opcode::MODE_SELECT_10, cdb[1] & 1 != 0, data);
             let attention = UnitAttention::ModeParametersChanged;
             return selected.map_or_else(Plan::Check, |()| Plan::Changed { lun, attention });
         }
+        if cdb[0] == opcode::MAINTENANCE_OUT {
+            let attention = UnitAttention::AccessStateChanged;
+            return disk.ports.select(data).map_or_else(Plan::Check, |()| Plan::Changed { lun, attention });
+        }
+        if cdb[0] == opcode::EXTENDED_COPY {
+            return copy::finish(self, lun, data, nexus).unwrap_or_else(Plan::Check);
+        }
+        if disk.shared.loading.is_ejected() {
+            return Plan::Check(Sense::NO_MEDIUM);
+        }
         medium::finish(lun, disk, cdb, data).unwrap_or_else(Plan::Check)
+    }
+
+    /// The sense data for the initiator, in the format that the logical unit's control page says (D_SENSE).
+    #[must_use]
+    pub fn encode(&self, lun_field: [u8; 8], sense: &Sense) -> Vec<u8> {
+        let disk = Lun::decode(lun_field).and_then(|lun| self.0.get(&lun));
+        if disk.is_some_and(|disk| disk.shared.mode.values().descriptor_sense) {
+            sense.descriptor()
+        } else {
+            sense.encode()
+        }
+    }
+
+    /// A session has begun: what an older one of the same nexus took is free.
+    pub fn begin(&self, nexus: &Nexus) {
+        self.forget(None, |name, instance| name != nexus.name() || instance == nexus.instance());
+    }
+
+    /// A session has ended: what it took, and does not outlive it, is free.
+    pub fn end(&self, nexus: &Nexus) {
+        self.forget(None, |_, instance| instance != nexus.instance());
+    }
+
+    /// One logical unit, or all of them, is reset.
+    pub fn reset(&self, lun: Option<Lun>) {
+        self.forget(lun, |_, _| false);
+    }
+
+    fn forget(&self, lun: Option<Lun>, keeps: impl Fn(&str, u64) -> bool) {
+        for (_, disk) in self.0.iter().filter(|(number, _)| lun.is_none_or(|lun| lun == **number)) {
+            disk.shared.reservations.forget(&keeps);
+            disk.shared.loading.forget(&keeps);
+        }
     }
 
     /// What is answered where no logical unit is (SPC-4 6.6.2, 6.33, 6.39).
@@ -386,14 +467,51 @@ fn flush(lun: Lun, disk: &Disk, extent: Extent) -> Result<Plan, Sense> {
     Ok(Plan::Flush { lun })
 }
 
-/// START STOP UNIT: nothing to load or eject, nothing to spin (SBC-3 5.25).
-fn start_stop(lun: Lun, cdb: &Cdb) -> Result<Plan, Sense> {
-    // Power conditions are not offered, so none can be chosen.
+/// Whether a command is about the medium, and cannot do without one.
+fn needs_the_medium(cdb: &Cdb) -> bool {
+    !matches!(
+        cdb[0],
+        opcode::INQUIRY
+            | opcode::REPORT_LUNS
+            | opcode::REQUEST_SENSE
+            | opcode::MODE_SENSE_6
+            | opcode::MODE_SENSE_10
+            | opcode::MODE_SELECT_6
+            | opcode::MODE_SELECT_10
+            | opcode::RESERVE_6
+            | opcode::RESERVE_10
+            | opcode::RELEASE_6
+            | opcode::RELEASE_10
+            | opcode::PERSISTENT_RESERVE_IN
+            | opcode::PERSISTENT_RESERVE_OUT
+            | opcode::START_STOP_UNIT
+            | opcode::PREVENT_ALLOW_MEDIUM_REMOVAL
+            | opcode::RECEIVE_COPY_RESULTS
+            | opcode::MAINTENANCE_IN
+            | opcode::MAINTENANCE_OUT
+    )
+}
+
+/// START STOP UNIT: a medium is loaded or ejected where it can be, and nothing spins (SBC-3 5.25).
+fn start_stop(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
+    // Nothing here draws power: every power condition is entered by doing nothing. START and LOEJ do not count
+    // then (SBC-3 5.25).
     if cdb[4] & 0xf0 != 0 {
-        return Err(Sense::invalid_bit(4, 7));
+        return Ok(Plan::Status(status::GOOD));
     }
     if cdb[4] & 0x02 != 0 {
-        return Err(Sense::invalid_bit(4, 1));
+        if !disk.removable {
+            return Err(Sense::invalid_bit(4, 1));
+        }
+        let starts = cdb[4] & 0x01 != 0;
+        return Ok(match disk.shared.loading.load(starts)? {
+            true if starts => Plan::Changed { lun, attention: UnitAttention::MediumChanged },
+            true => Plan::Flush { lun },
+            false => Plan::Status(status::GOOD),
+        });
+    }
+    if disk.shared.loading.is_ejected() {
+        return Err(Sense::NO_MEDIUM);
     }
     // A stop brings the cache to the medium first, unless told not to (NO_FLUSH).
     Ok(if cdb[4] & 0x05 == 0 { Plan::Flush { lun } } else { Plan::Status(status::GOOD) })

@@ -46,6 +46,15 @@ pub enum Action {
         /// What must be there.
         expected: Vec<u8>,
     },
+    /// Write as one step: nobody sees a part of it (WRITE ATOMIC).
+    WriteAtomic {
+        /// First byte.
+        offset_bytes: u64,
+        /// The data.
+        data: Vec<u8>,
+        /// Not to be acknowledged before it is on stable storage (FUA).
+        fua: bool,
+    },
     /// Bits are set, as one step (ORWRITE).
     Or {
         /// First byte.
@@ -63,6 +72,8 @@ pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 pub(crate) const UNMAP_RANGES_MAX: u32 = 256;
 /// Most blocks of one COMPARE AND WRITE: its field has one byte.
 pub(crate) const COMPARE_BLOCKS_MAX: u8 = 255;
+/// Most data of one WRITE ATOMIC, bytes.
+pub(crate) const ATOMIC_BYTES_MAX: u32 = 1 << 20;
 /// Most data that is gathered for one command, bytes.
 pub const TAKEN_BYTES_MAX: u64 = 4 << 20;
 
@@ -83,6 +94,7 @@ pub(crate) fn begin(lun: Lun, disk: &Disk, cdb: &Cdb) -> Option<Result<Plan, Sen
         opcode::VERIFY_16 => verify(lun, disk, cdb, Extent::of_16(cdb)),
         opcode::OR_WRITE_16 => or_write(lun, disk, cdb),
         opcode::SANITIZE => sanitize(lun, disk, cdb),
+        opcode::WRITE_ATOMIC_16 => write_atomic(lun, disk, cdb),
         _ => return None,
     })
 }
@@ -109,6 +121,11 @@ pub(crate) fn finish(lun: Lun, disk: &Disk, cdb: &Cdb, data: &[u8]) -> Result<Pl
             let data = data.get(..length_bytes as usize).ok_or(Sense::PARAMETER_LENGTH)?.to_vec();
             Action::Or { offset_bytes, data, fua: cdb[1] & 0x08 != 0 }
         }
+        opcode::WRITE_ATOMIC_16 => {
+            let (offset_bytes, length_bytes) = range(disk, atomic_extent(cdb))?;
+            let data = data.get(..length_bytes as usize).ok_or(Sense::PARAMETER_LENGTH)?.to_vec();
+            Action::WriteAtomic { offset_bytes, data, fua: cdb[1] & 0x08 != 0 }
+        }
         _ => return Err(Sense::INVALID_OPCODE),
     };
     Ok(Plan::Medium { lun, action })
@@ -128,10 +145,9 @@ fn write_same(lun: Lun, disk: &Disk, cdb: &Cdb, extent: Extent) -> Result<Plan, 
     if unmap && disk.provisioning.is_none() {
         return Err(Sense::invalid_bit(1, 3));
     }
-    let (offset_bytes, length_bytes) = range(disk, extent)?;
-    // WSNZ is 1: zero blocks do not mean the rest of the disk.
     let count_field = if cdb[0] == opcode::WRITE_SAME_10 { 7 } else { 10 };
-    if extent.blocks == 0 || extent.blocks > disk.transfer_blocks_max() {
+    let (offset_bytes, length_bytes) = same_range(disk, extent)?;
+    if length_bytes > Disk::TRANSFER_BYTES_MAX.into() {
         return Err(Sense::invalid_field(count_field));
     }
     if disk.is_read_only() {
@@ -148,8 +164,18 @@ fn write_same(lun: Lun, disk: &Disk, cdb: &Cdb, extent: Extent) -> Result<Plan, 
     Ok(Plan::Take { lun, length_bytes: disk.block_bytes.into() })
 }
 
-fn same_data(disk: &Disk, cdb: &Cdb, extent: Extent, data: &[u8]) -> Result<Action, Sense> {
+/// The range of a WRITE SAME: no blocks means all that follow (WSNZ is 0).
+fn same_range(disk: &Disk, extent: Extent) -> Result<(u64, u64), Sense> {
     let (offset_bytes, length_bytes) = range(disk, extent)?;
+    if extent.blocks > 0 {
+        return Ok((offset_bytes, length_bytes));
+    }
+    let size = disk.blocks.saturating_mul(disk.block_bytes.into());
+    Ok((offset_bytes, size.saturating_sub(offset_bytes)))
+}
+
+fn same_data(disk: &Disk, cdb: &Cdb, extent: Extent, data: &[u8]) -> Result<Action, Sense> {
+    let (offset_bytes, length_bytes) = same_range(disk, extent)?;
     let block = data.get(..disk.block_bytes as usize).ok_or(Sense::PARAMETER_LENGTH)?;
     // Unmapped blocks read as zeros: only a block of zeros may be unmapped instead of written (SBC-3 5.43).
     if cdb[1] & 0x08 != 0 && block.iter().all(|&b| b == 0) {
@@ -208,6 +234,29 @@ fn sanitize(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
         (0x02, Some(length)) => Ok(Plan::Medium { lun, action: Action::Unmap { ranges: vec![(0, length)] } }),
         (0x1f, _) => Ok(Plan::Status(crate::status::GOOD)),
         _ => Err(Sense::invalid_bit(1, 4)),
+    }
+}
+
+fn atomic_extent(cdb: &Cdb) -> Extent {
+    Extent { lba: be64(cdb, 2), blocks: be16(cdb, 12).into() }
+}
+
+/// WRITE ATOMIC (16) (SBC-4 5.48).
+fn write_atomic(lun: Lun, disk: &Disk, cdb: &Cdb) -> Result<Plan, Sense> {
+    let (_, length_bytes) = transfer(disk, cdb[1], atomic_extent(cdb))?;
+    if disk.is_read_only() {
+        return Err(Sense::WRITE_PROTECTED);
+    }
+    // Boundaries are not offered: the largest boundary size is 0.
+    if be16(cdb, 10) != 0 {
+        return Err(Sense::invalid_field(10));
+    }
+    if length_bytes > ATOMIC_BYTES_MAX.into() {
+        return Err(Sense::invalid_field(12));
+    }
+    match length_bytes {
+        0 => Ok(Plan::Status(crate::status::GOOD)),
+        length_bytes => Ok(Plan::Take { lun, length_bytes }),
     }
 }
 

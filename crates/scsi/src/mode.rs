@@ -1,10 +1,70 @@
 //! MODE SENSE and MODE SELECT (SPC-4 6.9 to 6.12; pages: SPC-4 7.5, SBC-3 6.5).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use serde::{Deserialize, Serialize};
 
 use crate::cdb::{Cdb, be16};
 use crate::disk::Disk;
 use crate::sense::Sense;
+
+/// What initiators can select, all of it on the control page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeValues {
+    /// SWP: writes are refused.
+    pub write_protected: bool,
+    /// D_SENSE: sense data has the descriptor format.
+    pub descriptor_sense: bool,
+}
+
+/// The mode parameters of a disk, one set for all initiators.
+#[derive(Debug, Default)]
+pub struct ModeParameters {
+    current: AtomicU8,
+    /// The saved values, once there are any.
+    saved: AtomicU8,
+}
+
+impl ModeValues {
+    const PROTECTED: u8 = 1;
+    const DESCRIPTOR: u8 = 2;
+    const PRESENT: u8 = 4;
+
+    fn bits(self) -> u8 {
+        let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        bit(self.write_protected, Self::PROTECTED) | bit(self.descriptor_sense, Self::DESCRIPTOR)
+    }
+
+    fn of(bits: u8) -> Self {
+        Self { write_protected: bits & Self::PROTECTED != 0, descriptor_sense: bits & Self::DESCRIPTOR != 0 }
+    }
+}
+
+impl ModeParameters {
+    /// What is in force.
+    #[inline]
+    #[must_use]
+    pub fn values(&self) -> ModeValues {
+        ModeValues::of(self.current.load(Ordering::Relaxed))
+    }
+
+    /// What was saved, if anything was.
+    #[must_use]
+    pub fn saved(&self) -> Option<ModeValues> {
+        let bits = self.saved.load(Ordering::Relaxed);
+        (bits & ModeValues::PRESENT != 0).then_some(ModeValues::of(bits))
+    }
+
+    /// Saved values come back.
+    pub(crate) fn restore(&self, values: ModeValues) {
+        self.save(values);
+        self.current.store(values.bits(), Ordering::Relaxed);
+    }
+
+    fn save(&self, values: ModeValues) {
+        self.saved.store(values.bits() | ModeValues::PRESENT, Ordering::Relaxed);
+    }
+}
 
 /// Which values are asked for (PC).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -12,6 +72,7 @@ enum Values {
     Current,
     Changeable,
     Default,
+    Saved,
 }
 
 /// The pages there are, ascending.
@@ -26,6 +87,7 @@ pub fn sense(disk: &Disk, cdb: &Cdb, long: bool, out: &mut Vec<u8>) -> Result<()
         0 => Values::Current,
         1 => Values::Changeable,
         2 => Values::Default,
+        _ if disk.is_durable => Values::Saved,
         _ => return Err(Sense::NO_SAVING),
     };
     let (code, subpage) = (cdb[2] & 0x3f, cdb[3]);
@@ -91,9 +153,9 @@ fn block_descriptor(disk: &Disk, long: bool) -> Vec<u8> {
 ///
 /// # Errors
 /// The sense of a form that is not offered.
-pub(crate) fn select_bytes(cdb: &Cdb, long: bool) -> Result<u64, Sense> {
-    // SP: nothing is saved. PF: pages have the format of the standard.
-    if cdb[1] & 0x01 != 0 {
+pub(crate) fn select_bytes(disk: &Disk, cdb: &Cdb, long: bool) -> Result<u64, Sense> {
+    // SP: where nothing is kept, nothing is saved. PF: pages have the format of the standard.
+    if cdb[1] & 0x01 != 0 && !disk.is_durable {
         return Err(Sense::invalid_bit(1, 0));
     }
     if cdb[1] & 0x10 == 0 {
@@ -102,11 +164,11 @@ pub(crate) fn select_bytes(cdb: &Cdb, long: bool) -> Result<u64, Sense> {
     Ok(allocation(cdb, long) as u64)
 }
 
-/// Takes the parameters of MODE SELECT: every value must be as it is, but for SWP.
+/// Takes the parameters of MODE SELECT: every value must be as it is, but for SWP and D_SENSE. `saves` is SP.
 ///
 /// # Errors
 /// The sense of what is wrong with them; nothing is changed then.
-pub(crate) fn select(disk: &Disk, long: bool, data: &[u8]) -> Result<(), Sense> {
+pub(crate) fn select(disk: &Disk, long: bool, saves: bool, data: &[u8]) -> Result<(), Sense> {
     let descriptors = if long {
         8 + usize::from(u16::from_be_bytes(
             data.get(6..8).and_then(|b| b.first_chunk().copied()).ok_or(Sense::PARAMETER_LENGTH)?,
@@ -114,7 +176,7 @@ pub(crate) fn select(disk: &Disk, long: bool, data: &[u8]) -> Result<(), Sense> 
     } else {
         4 + usize::from(*data.get(3).ok_or(Sense::PARAMETER_LENGTH)?)
     };
-    let (mut at, mut protect) = (descriptors, None);
+    let (mut at, mut selected) = (descriptors, None);
     while let Some(&[code, length]) = data.get(at..).and_then(|rest| rest.first_chunk::<2>()) {
         let place = u16::try_from(at).unwrap_or(u16::MAX);
         let body = data.get(at + 2..at + 2 + usize::from(length)).ok_or(Sense::PARAMETER_LENGTH)?;
@@ -124,31 +186,41 @@ pub(crate) fn select(disk: &Disk, long: bool, data: &[u8]) -> Result<(), Sense> 
         }
         page(disk, code, Values::Current, &mut there);
         let same = |(index, (new, now)): (usize, (&u8, &u8))| {
-            let changeable = if code == CONTROL && index == 2 { SWP } else { 0 };
+            let changeable = if code == CONTROL { *CHANGEABLE.get(index).unwrap_or(&0) } else { 0 };
             (new ^ now) & !changeable == 0
         };
         if body.len() != there.len() - 2 || !body.iter().zip(&there[2..]).enumerate().all(same) {
             return Err(Sense::invalid_parameter(place));
         }
         if code == CONTROL {
-            protect = Some(body[2] & SWP != 0);
+            selected = Some(ModeValues {
+                write_protected: body[2] & SWP != 0,
+                descriptor_sense: body[0] & D_SENSE != 0,
+            });
         }
         at += 2 + body.len();
     }
     if at != data.len() {
         return Err(Sense::PARAMETER_LENGTH);
     }
-    if let Some(protect) = protect {
-        disk.write_protected.store(protect, Ordering::Relaxed);
+    let mode = &disk.shared.mode;
+    if let Some(values) = selected {
+        mode.current.store(values.bits(), Ordering::Relaxed);
+    }
+    if saves {
+        mode.save(mode.values());
+        disk.shared.changed();
     }
     Ok(())
 }
 
-/// The control page, and its bit that protects the disk from writes.
+/// The control page, its bits that can be changed, and in which bytes behind its header they are.
 const CONTROL: u8 = 0x0a;
+const D_SENSE: u8 = 0x04;
 const SWP: u8 = 0x08;
+const CHANGEABLE: [u8; 3] = [D_SENSE, 0, SWP];
 
-/// One page. Nothing is changeable but SWP: all other changeable values are zero.
+/// One page. Nothing is changeable but SWP and D_SENSE: all other changeable values are zero.
 fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
     let mut body: Vec<u8> = match code {
         // Caching: WCE is the truth about the store.
@@ -161,9 +233,14 @@ fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
         0x0a => {
             let mut body = vec![0; 10];
             body[1] = 0x10;
-            if disk.write_protected.load(Ordering::Relaxed) {
-                body[2] = SWP;
-            }
+            let mode = &disk.shared.mode;
+            let shown = match values {
+                Values::Current => mode.values(),
+                Values::Saved => mode.saved().unwrap_or_default(),
+                Values::Default | Values::Changeable => ModeValues::default(),
+            };
+            body[0] = if shown.descriptor_sense { D_SENSE } else { 0 };
+            body[2] = if shown.write_protected { SWP } else { 0 };
             body
         }
         // Read-Write Error Recovery, and Informational Exceptions Control: nothing is switched on.
@@ -172,13 +249,11 @@ fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
     if values == Values::Changeable {
         body.fill(0);
         if code == CONTROL {
-            body[2] = SWP;
+            body[..3].copy_from_slice(&CHANGEABLE);
         }
     }
-    if values == Values::Default && code == CONTROL {
-        body[2] = 0;
-    }
-    out.push(code);
+    // PS: the page can be saved.
+    out.push(if disk.is_durable { code | 0x80 } else { code });
     out.push(body.len() as u8);
     out.append(&mut body);
 }
@@ -241,13 +316,14 @@ mod tests {
             (list[4 + 4], list[4 + 5]) = (swp, other);
             list
         };
+        let select = |disk, long, list: &[u8]| super::select(disk, long, false, list);
         assert_eq!(select(&disk, false, &list(0x08, 0)), Ok(()));
         assert!(disk.is_read_only());
         assert_eq!(
             answer(&disk, &[0x1a, 0x08, 0x0a, 0, 255]).unwrap()[2..9],
             [0x90, 0, 0x0a, 10, 0, 0x10, 0x08]
         );
-        assert_eq!(answer(&disk, &[0x1a, 0x08, 0x4a, 0, 255]).unwrap()[4..9], [0x0a, 10, 0, 0, 0x08]);
+        assert_eq!(answer(&disk, &[0x1a, 0x08, 0x4a, 0, 255]).unwrap()[4..9], [0x0a, 10, 4, 0, 0x08]);
         assert_eq!(select(&disk, false, &list(0, 1)), Err(Sense::invalid_parameter(4)));
         assert!(disk.is_read_only(), "nothing is changed by a wrong list");
         assert_eq!(select(&disk, false, &list(0, 0)[..9]), Err(Sense::PARAMETER_LENGTH));
@@ -255,7 +331,23 @@ mod tests {
         assert!(!disk.is_read_only());
         let mut cdb = [0; 16];
         (cdb[1], cdb[4]) = (0x11, 16);
-        assert_eq!(select_bytes(&cdb, false), Err(Sense::invalid_bit(1, 0)), "SP");
+        assert_eq!(select_bytes(&disk, &cdb, false), Err(Sense::invalid_bit(1, 0)), "SP");
+    }
+
+    #[test]
+    fn what_is_saved_comes_back_and_what_is_not_does_not() {
+        let disk = Disk { is_durable: true, ..example() };
+        let list = |d_sense: u8| [&[0, 0, 0, 0, 0x0a, 10, d_sense, 0x10][..], &[0; 8]].concat();
+        assert_eq!(select(&disk, false, true, &list(D_SENSE)), Ok(()));
+        assert!(disk.shared.take_unsaved());
+        assert_eq!(select(&disk, false, false, &list(0)), Ok(()));
+        assert!(!disk.shared.take_unsaved());
+        let control = |pc: u8| answer(&disk, &[0x1a, 0x08, pc | 0x0a, 0, 255]).unwrap()[4..8].to_vec();
+        assert_eq!(control(0x00), [0x8a, 10, 0, 0x10]);
+        assert_eq!(control(0xc0), [0x8a, 10, 4, 0x10], "saved");
+        let after = Disk { shared: std::sync::Arc::default(), ..disk.clone() };
+        after.shared.restore(&disk.shared.durable());
+        assert!(after.shared.mode.values().descriptor_sense);
     }
 
     #[test]

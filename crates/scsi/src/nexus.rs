@@ -1,4 +1,5 @@
-//! What a logical unit remembers about one initiator: unit attention conditions (SAM-5 5.14).
+//! An I_T nexus: who talks to us, through which port, and the unit attention conditions it has yet to be told
+//! of (SAM-5 5.14).
 
 use std::collections::VecDeque;
 
@@ -20,6 +21,10 @@ pub enum UnitAttention {
     CapacityChanged,
     /// MODE PARAMETERS CHANGED.
     ModeParametersChanged,
+    /// ASYMMETRIC ACCESS STATE CHANGED.
+    AccessStateChanged,
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    MediumChanged,
     /// RESERVATIONS PREEMPTED.
     ReservationsPreempted,
     /// RESERVATIONS RELEASED.
@@ -39,6 +44,8 @@ impl UnitAttention {
             UnitAttention::LunsChanged => (0x3f, 0x0e),
             UnitAttention::CapacityChanged => (0x2a, 0x09),
             UnitAttention::ModeParametersChanged => (0x2a, 0x01),
+            UnitAttention::AccessStateChanged => (0x2a, 0x06),
+            UnitAttention::MediumChanged => (0x28, 0x00),
             UnitAttention::ReservationsPreempted => (0x2a, 0x03),
             UnitAttention::ReservationsReleased => (0x2a, 0x04),
             UnitAttention::RegistrationsPreempted => (0x2a, 0x05),
@@ -47,27 +54,52 @@ impl UnitAttention {
     }
 }
 
-/// One initiator's port, and its unit attention conditions.
+/// An initiator port and a target port, and its unit attention conditions.
 #[derive(Clone, Debug, Default)]
 pub struct Nexus {
-    port: String,
+    name: String,
+    portal_group: u16,
+    instance: u64,
     pending: VecDeque<(Lun, UnitAttention)>,
+}
+
+/// What stands between the initiator port and the portal group tag in a name.
+const PORT_MARK: &str = ",t,";
+
+/// The initiator port and the portal group tag in the name of a nexus.
+pub(crate) fn ports_of(name: &str) -> (&str, u16) {
+    let (port, tag) = name.rsplit_once(PORT_MARK).unwrap_or((name, ""));
+    (port, u16::from_str_radix(tag.trim_start_matches("0x"), 16).unwrap_or(0))
 }
 
 impl Nexus {
     /// Conditions kept at most; older ones give way to newer.
     pub const PENDING_MAX: usize = 256;
 
-    /// A nexus with this initiator port, by its name: `iqn...,i,0x` and the ISID (RFC 7143 4.4.1).
+    /// A nexus of an initiator port (`iqn...,i,0x` and the ISID, RFC 7143 4.4.1) with a portal group.
+    /// `instance` tells this session from those before it.
     #[must_use]
-    pub fn new(port: String) -> Self {
-        Self { port, ..Self::default() }
+    pub fn new(initiator_port: &str, portal_group: u16, instance: u64) -> Self {
+        let name = format!("{initiator_port}{PORT_MARK}{portal_group:#06x}");
+        Self { name, portal_group, instance, pending: VecDeque::new() }
     }
 
-    /// The name of the initiator port.
+    /// Its name: the same for every session between these two ports.
     #[must_use]
-    pub fn port(&self) -> &str {
-        &self.port
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The portal group that it came in on.
+    #[must_use]
+    pub fn portal_group(&self) -> u16 {
+        self.portal_group
+    }
+
+    /// Which session it is.
+    #[must_use]
+    pub fn instance(&self) -> u64 {
+        self.instance
     }
 
     /// Establishes a condition, unless it is there already.

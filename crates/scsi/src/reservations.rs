@@ -1,12 +1,15 @@
 //! Reservations of a logical unit: persistent ones (SPC-4 5.13) and those of RESERVE (6) (SPC-2 7.21).
 //!
-//! They live as long as the target: nothing is kept over a power loss (PTPL_C is 0), and APTPL is refused.
+//! What is registered with APTPL outlives the target, where the disk keeps such things ([`Reservations::durable`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use crate::cdb::{Cdb, be16, be32, opcode};
-use crate::nexus::UnitAttention;
+use crate::disk::Disk;
+use crate::nexus::{Nexus, UnitAttention, ports_of};
 use crate::sense::{Sense, SenseKey};
 use crate::status;
 
@@ -33,24 +36,33 @@ mod kind {
     }
 }
 
+/// Its service action of PERSISTENT RESERVE OUT.
+const REGISTER_AND_MOVE: u8 = 7;
 /// Most registrations of a logical unit.
 const REGISTRATIONS_MAX: usize = 1024;
 /// Most unit attentions that wait for their initiators.
 const ATTENTIONS_MAX: usize = 1024;
 
-/// An initiator port that has registered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An I_T nexus that has registered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Registration {
     key: u64,
     port: String,
 }
 
 /// A persistent reservation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Reservation {
     kind: u8,
     /// Who holds it; with a type for all registrants, who made it.
     port: String,
+}
+
+/// Registrations and the reservation, as they are kept over a power loss.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedReservations {
+    registrations: Vec<Registration>,
+    reservation: Option<Reservation>,
 }
 
 #[derive(Debug, Default)]
@@ -58,8 +70,10 @@ struct State {
     generation: u32,
     registrations: Vec<Registration>,
     reservation: Option<Reservation>,
-    /// Who holds a reservation of RESERVE (6) or (10).
-    reserved: Option<String>,
+    /// Who holds a reservation of RESERVE (6) or (10), and with which session.
+    reserved: Option<(String, u64)>,
+    /// The last registration asked for a life beyond a power loss (APTPL).
+    is_durable: bool,
     attentions: Vec<(String, UnitAttention)>,
 }
 
@@ -116,38 +130,53 @@ impl Reservations {
     }
 
     /// RESERVE (6) and (10): the status.
-    pub fn reserve(&self, port: &str) -> u8 {
+    pub fn reserve(&self, nexus: &Nexus) -> u8 {
         self.update(|state| {
-            if !state.registrations.is_empty()
-                || state.reserved.as_deref().is_some_and(|holder| holder != port)
-            {
+            let is_taken = state.reserved.as_ref().is_some_and(|(holder, _)| holder != nexus.name());
+            if !state.registrations.is_empty() || is_taken {
                 return status::RESERVATION_CONFLICT;
             }
-            state.reserved = Some(port.to_owned());
+            state.reserved = Some((nexus.name().to_owned(), nexus.instance()));
             status::GOOD
         })
     }
 
     /// RELEASE (6) and (10): the status. Who does not hold it releases nothing, and that is no error.
-    pub fn release(&self, port: &str) -> u8 {
+    pub fn release(&self, nexus: &Nexus) -> u8 {
         self.update(|state| {
             if !state.registrations.is_empty() {
                 return status::RESERVATION_CONFLICT;
             }
-            if state.reserved.as_deref() == Some(port) {
+            if state.reserved.as_ref().is_some_and(|(holder, _)| holder == nexus.name()) {
                 state.reserved = None;
             }
             status::GOOD
         })
     }
 
-    /// A session of this port has ended, or (without one) the logical unit was reset: what RESERVE took is
-    /// free. Persistent reservations stay.
-    pub fn forget(&self, port: Option<&str>) {
+    /// Frees what RESERVE took, unless `keeps` says so of its nexus and session. Persistent reservations stay.
+    pub fn forget(&self, keeps: impl Fn(&str, u64) -> bool) {
         self.update(|state| {
-            if port.is_none() || state.reserved.as_deref() == port {
-                state.reserved = None;
-            }
+            state.reserved = state.reserved.take().filter(|(name, instance)| keeps(name, *instance))
+        });
+    }
+
+    /// What is to be kept over a power loss.
+    #[must_use]
+    pub fn durable(&self) -> Option<SavedReservations> {
+        let state = self.lock();
+        let registrations = state.registrations.clone();
+        let saved = SavedReservations { registrations, reservation: state.reservation.clone() };
+        (state.is_durable && !saved.registrations.is_empty()).then_some(saved)
+    }
+
+    /// What was kept comes back.
+    pub(crate) fn restore(&self, saved: &SavedReservations) {
+        self.update(|state| {
+            state.registrations.clone_from(&saved.registrations);
+            state.registrations.truncate(REGISTRATIONS_MAX);
+            state.reservation.clone_from(&saved.reservation);
+            state.is_durable = true;
         });
     }
 
@@ -155,7 +184,7 @@ impl Reservations {
     ///
     /// # Errors
     /// The sense of a service action that does not exist.
-    pub fn report(&self, cdb: &Cdb, out: &mut Vec<u8>) -> Result<(), Sense> {
+    pub(crate) fn report(&self, disk: &Disk, cdb: &Cdb, out: &mut Vec<u8>) -> Result<(), Sense> {
         let state = self.lock();
         let start = out.len();
         out.extend_from_slice(&state.generation.to_be_bytes());
@@ -175,11 +204,12 @@ impl Reservations {
             }
             2 => {
                 out.truncate(start);
-                // TMV, and the mask of the six types; no other capability.
-                out.extend_from_slice(&[0, 8, 0, 0x80, 0xea, 0x01, 0, 0]);
+                // PTPL_C; TMV, PTPL_A, and the mask of the six types.
+                let (can, does) = (u8::from(disk.is_durable), u8::from(state.is_durable));
+                out.extend_from_slice(&[0, 8, can, 0x80 | does, 0xea, 0x01, 0, 0]);
                 return Ok(());
             }
-            3 => state.registrations.iter().for_each(|r| state.full_status(r, out)),
+            3 => state.registrations.iter().for_each(|r| state.full_status(disk, r, out)),
             _ => {
                 out.truncate(start);
                 return Err(Sense::invalid_bit(1, 4));
@@ -194,22 +224,28 @@ impl Reservations {
     ///
     /// # Errors
     /// The sense of what is wrong with it.
-    pub fn change(&self, cdb: &Cdb, data: &[u8], port: &str) -> Result<u8, Sense> {
+    pub(crate) fn change(&self, disk: &Disk, cdb: &Cdb, data: &[u8], port: &str) -> Result<u8, Sense> {
         let (action, scope, reservation_kind) = (cdb[1] & 0x1f, cdb[2] >> 4, cdb[2] & 0x0f);
-        let Some(list) = data.first_chunk::<24>().filter(|_| data.len() == 24) else {
+        let is_long = action == REGISTER_AND_MOVE;
+        let Some(list) = data.first_chunk::<24>().filter(|_| is_long || data.len() == 24) else {
             return Err(Sense::PARAMETER_LENGTH);
         };
         let word =
             |at: usize| list[at..at + 8].iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte));
         let (key, new_key) = (word(0), word(8));
-        // SPEC_I_PT, ALL_TG_PT, APTPL: capabilities that are not offered.
-        if matches!(action, 0 | 6) && list[20] & 0x0d != 0 {
+        // SPEC_I_PT and ALL_TG_PT are not offered, APTPL only where something can be kept.
+        let refused = if disk.is_durable { 0x0c } else { 0x0d };
+        if matches!(action, 0 | 6) && list[20] & refused != 0 {
             return Err(Sense::invalid_parameter(20));
         }
+        let is_durable = match action {
+            0 | 6 => list[20] & 1 != 0,
+            _ => self.lock().is_durable,
+        };
         if matches!(action, 1 | 2 | 4 | 5) && (scope != 0 || !kind::is_known(reservation_kind)) {
             return Err(Sense::invalid_field(2));
         }
-        self.update(|state| match action {
+        let outcome = self.update(|state| match action {
             0 => state.register(port, Some(key), new_key),
             6 => state.register(port, None, new_key),
             1..=5 if state.key_of(port) != Some(key) => Ok(status::RESERVATION_CONFLICT),
@@ -217,8 +253,16 @@ impl Reservations {
             2 => state.release(port, reservation_kind),
             3 => Ok(state.clear(port)),
             4 | 5 => state.preempt(port, new_key, reservation_kind),
+            REGISTER_AND_MOVE => state.register_and_move(disk, port, (key, new_key), data),
             _ => Err(Sense::invalid_bit(1, 4)),
-        })
+        });
+        if outcome == Ok(status::GOOD) {
+            let was_durable = std::mem::replace(&mut self.lock().is_durable, is_durable);
+            if was_durable || is_durable {
+                disk.shared.changed();
+            }
+        }
+        outcome
     }
 }
 
@@ -234,7 +278,7 @@ impl State {
     }
 
     fn conflicts(&self, cdb: &Cdb, port: &str) -> bool {
-        if let Some(holder) = &self.reserved
+        if let Some((holder, _)) = &self.reserved
             && holder != port
         {
             // Only what tells nothing of the medium passes (SPC-2 table 9).
@@ -379,15 +423,63 @@ impl State {
         Ok(status::GOOD)
     }
 
+    /// REGISTER AND MOVE (SPC-4 5.13.8): the reservation goes to another nexus, which is registered by that.
+    fn register_and_move(
+        &mut self,
+        disk: &Disk,
+        port: &str,
+        (key, new_key): (u64, u64),
+        data: &[u8],
+    ) -> Result<u8, Sense> {
+        if self.key_of(port) != Some(key) {
+            return Ok(status::RESERVATION_CONFLICT);
+        }
+        let wrong = Sense::invalid_parameter;
+        let relative = u16::from_be_bytes([data[18], data[19]]);
+        let length = u32::from_be_bytes([data[20], data[21], data[22], data[23]]) as usize;
+        let transport = data.get(24..).filter(|rest| rest.len() == length).ok_or(Sense::PARAMETER_LENGTH)?;
+        let Some(reservation) = self.reservation.clone() else { return Ok(status::RESERVATION_CONFLICT) };
+        if !self.holds(port) || kind::is_all_registrants(reservation.kind) {
+            return Ok(status::RESERVATION_CONFLICT);
+        }
+        if new_key == 0 {
+            return Err(wrong(8));
+        }
+        // The TransportID of an iSCSI initiator port: name and ISID, ended by zero.
+        let name =
+            transport.get(4..).filter(|_| transport[0] == 0x45).and_then(|n| n.split(|&b| b == 0).next());
+        let name = name.and_then(|name| std::str::from_utf8(name).ok()).filter(|n| n.contains(",i,0x"));
+        let tag = disk.ports.tags().find(|(_, r)| *r == relative).map(|(tag, _)| tag).ok_or(wrong(18))?;
+        let to = Nexus::new(name.ok_or(wrong(24))?, tag, 0).name().to_owned();
+        if to == port {
+            return Err(wrong(24));
+        }
+        let there = self.registrations.iter().position(|r| r.port == to);
+        if there.is_none() && self.registrations.len() >= REGISTRATIONS_MAX {
+            return Err(Sense::new(SenseKey::IllegalRequest, 0x55, 0x04));
+        }
+        self.registrations.retain(|r| r.port != to);
+        self.registrations.push(Registration { key: new_key, port: to.clone() });
+        self.reservation = Some(Reservation { kind: reservation.kind, port: to });
+        if data[17] & 0x02 != 0 {
+            // UNREG: who moved it leaves.
+            self.registrations.retain(|r| r.port != port);
+        }
+        self.generation = self.generation.wrapping_add(1);
+        Ok(status::GOOD)
+    }
+
     /// A full status descriptor (SPC-4 6.15.5) with its TransportID (7.6.4.6).
-    fn full_status(&self, registration: &Registration, out: &mut Vec<u8>) {
+    fn full_status(&self, disk: &Disk, registration: &Registration, out: &mut Vec<u8>) {
         let holds = self.holds(&registration.port);
         let scope_type = self.reservation.as_ref().filter(|_| holds).map_or(0, |r| r.kind);
-        let mut name = registration.port.as_bytes()[..registration.port.len().min(250)].to_vec();
+        let (port, tag) = ports_of(&registration.port);
+        let [high, low] = disk.ports.relative(tag).to_be_bytes();
+        let mut name = port.as_bytes()[..port.len().min(250)].to_vec();
         name.push(0);
         name.resize(name.len().next_multiple_of(4).max(20), 0);
         out.extend_from_slice(&registration.key.to_be_bytes());
-        out.extend_from_slice(&[0, 0, 0, 0, u8::from(holds), scope_type, 0, 0, 0, 0, 0, 1]);
+        out.extend_from_slice(&[0, 0, 0, 0, u8::from(holds), scope_type, 0, 0, 0, 0, high, low]);
         out.extend_from_slice(&(name.len() as u32 + 4).to_be_bytes());
         // An initiator port name of iSCSI.
         out.extend_from_slice(&[0x45, 0]);
@@ -406,7 +498,9 @@ fn access(cdb: &Cdb) -> Access {
         | opcode::READ_CAPACITY_10
         | opcode::PERSISTENT_RESERVE_IN
         | opcode::PERSISTENT_RESERVE_OUT
-        | opcode::MAINTENANCE_IN => Access::Free,
+        | opcode::RECEIVE_COPY_RESULTS
+        | opcode::MAINTENANCE_IN
+        | opcode::MAINTENANCE_OUT => Access::Free,
         opcode::SERVICE_ACTION_IN_16 if cdb[1] & 0x1f == 0x10 => Access::Free,
         opcode::PREVENT_ALLOW_MEDIUM_REMOVAL if cdb[4] & 3 == 0 => Access::Free,
         opcode::START_STOP_UNIT if cdb[4] & 1 != 0 => Access::Free,
@@ -439,9 +533,14 @@ pub(crate) fn allocation(cdb: &Cdb) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::example;
 
-    const A: &str = "iqn.a,i,0x000000000001";
-    const B: &str = "iqn.b,i,0x000000000002";
+    const A: &str = "iqn.a,i,0x000000000001,t,0x0001";
+    const B: &str = "iqn.b,i,0x000000000002,t,0x0001";
+
+    fn nexus(port: &str, instance: u64) -> Nexus {
+        Nexus::new(port, 1, instance)
+    }
 
     fn out(
         reservations: &Reservations,
@@ -455,14 +554,14 @@ mod tests {
         let mut list = [0; 24];
         list[..8].copy_from_slice(&keys.0.to_be_bytes());
         list[8..16].copy_from_slice(&keys.1.to_be_bytes());
-        reservations.change(&cdb, &list, port)
+        reservations.change(&example(), &cdb, &list, port)
     }
 
     fn read_in(reservations: &Reservations, action: u8) -> Vec<u8> {
         let mut cdb = [0; 16];
         cdb[1] = action;
         let mut data = Vec::new();
-        reservations.report(&cdb, &mut data).unwrap();
+        reservations.report(&example(), &cdb, &mut data).unwrap();
         data
     }
 
@@ -539,20 +638,68 @@ mod tests {
 
     #[test]
     fn a_simple_reservation_shuts_out_everybody_else_until_it_goes() {
+        let (a, b) = (nexus("iqn.a,i,0x000000000001", 7), nexus("iqn.b,i,0x000000000002", 8));
         let r = Reservations::default();
-        assert_eq!(r.reserve(A), status::GOOD);
-        assert_eq!(r.reserve(A), status::GOOD);
-        assert_eq!(r.reserve(B), status::RESERVATION_CONFLICT);
+        assert_eq!(r.reserve(&a), status::GOOD);
+        assert_eq!(r.reserve(&a), status::GOOD);
+        assert_eq!(r.reserve(&b), status::RESERVATION_CONFLICT);
         assert!(conflicts(&r, opcode::TEST_UNIT_READY, B) && !conflicts(&r, opcode::INQUIRY, B));
-        assert_eq!(r.release(B), status::GOOD);
+        assert_eq!(r.release(&b), status::GOOD);
         assert!(conflicts(&r, opcode::READ_10, B));
-        r.forget(Some(A));
+        r.forget(|_, instance| instance != 6);
+        assert!(conflicts(&r, opcode::READ_10, B), "an older session of the same nexus has ended");
+        r.forget(|_, instance| instance != 7);
         assert!(!conflicts(&r, opcode::READ_10, B));
         // Not beside persistent ones.
         assert_eq!(out(&r, A, 0, 0, (0, 11)), GOOD);
         assert_eq!(
-            (r.reserve(A), r.release(B)),
+            (r.reserve(&a), r.release(&b)),
             (status::RESERVATION_CONFLICT, status::RESERVATION_CONFLICT)
         );
+    }
+
+    /// Registers A with APTPL, reserves, and moves the reservation to B.
+    #[test]
+    fn a_reservation_moves_and_outlives_the_target() {
+        let disk = Disk { is_durable: true, ..example() };
+        let r = &disk.shared.reservations;
+        let run = |port: &str, action: u8, kind: u8, keys: (u64, u64), more: &[u8]| {
+            let mut cdb = [0; 16];
+            (cdb[0], cdb[1], cdb[2]) = (opcode::PERSISTENT_RESERVE_OUT, action, kind);
+            let list = [&keys.0.to_be_bytes()[..], &keys.1.to_be_bytes(), more].concat();
+            r.change(&disk, &cdb, &list, port)
+        };
+        let aptpl = [0, 0, 0, 0, 1, 0, 0, 0];
+        assert_eq!(run(A, 0, 0, (0, 11), &aptpl), GOOD);
+        assert_eq!(run(A, 1, 3, (11, 0), &[0; 8]), GOOD);
+        assert!(disk.shared.take_unsaved());
+        // To B through port 1, which leaves A.
+        let mut transport = vec![0x45, 0, 0, 24];
+        transport.extend(b"iqn.b,i,0x000000000002\0\0");
+        let to = [&[0, 2, 0, 1, 0, 0, 0, 28][..], &transport].concat();
+        assert_eq!(run(B, REGISTER_AND_MOVE, 0, (11, 22), &to), CONFLICT, "not registered");
+        assert_eq!(run(A, REGISTER_AND_MOVE, 0, (11, 0), &to), Err(Sense::invalid_parameter(8)));
+        let elsewhere = [&[0, 2, 0, 9, 0, 0, 0, 28][..], &transport].concat();
+        assert_eq!(run(A, REGISTER_AND_MOVE, 0, (11, 22), &elsewhere), Err(Sense::invalid_parameter(18)));
+        assert_eq!(run(A, REGISTER_AND_MOVE, 0, (11, 22), &to[..30]), Err(Sense::PARAMETER_LENGTH));
+        assert_eq!(run(A, REGISTER_AND_MOVE, 0, (11, 22), &to), GOOD);
+        assert!(conflicts(r, opcode::WRITE_10, A) && !conflicts(r, opcode::WRITE_10, B));
+        // The target is started again.
+        let after = Disk { shared: std::sync::Arc::default(), ..disk.clone() };
+        after.shared.restore(&disk.shared.durable());
+        let r = &after.shared.reservations;
+        assert!(conflicts(r, opcode::WRITE_10, A) && !conflicts(r, opcode::WRITE_10, B));
+        assert_eq!(read_in(r, 0)[4..], [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 22]);
+    }
+
+    #[test]
+    fn without_aptpl_nothing_is_kept() {
+        let disk = Disk { is_durable: true, ..example() };
+        assert_eq!(out(&disk.shared.reservations, A, 0, 0, (0, 11)), GOOD);
+        assert_eq!(disk.shared.durable().reservations, None);
+        let mut list = [0; 24];
+        (list[15], list[20]) = (11, 1);
+        let refused = Reservations::default().change(&example(), &[0; 16], &list, A);
+        assert_eq!(refused, Err(Sense::invalid_parameter(20)), "where nothing can be kept, APTPL is refused");
     }
 }

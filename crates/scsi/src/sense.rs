@@ -18,6 +18,8 @@ pub enum SenseKey {
     UnitAttention = 0x6,
     /// DATA PROTECT.
     DataProtect = 0x7,
+    /// COPY ABORTED.
+    CopyAborted = 0xa,
     /// ABORTED COMMAND.
     AbortedCommand = 0xb,
     /// MISCOMPARE.
@@ -63,6 +65,14 @@ impl Sense {
     pub const NO_SUCH_LUN: Sense = Sense::new(SenseKey::IllegalRequest, 0x25, 0x00);
     /// SAVING PARAMETERS NOT SUPPORTED.
     pub const NO_SAVING: Sense = Sense::new(SenseKey::IllegalRequest, 0x39, 0x00);
+    /// MEDIUM NOT PRESENT.
+    pub const NO_MEDIUM: Sense = Sense::new(SenseKey::NotReady, 0x3a, 0x00);
+    /// MEDIUM REMOVAL PREVENTED.
+    pub const REMOVAL_PREVENTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x53, 0x02);
+    /// A third-party copy that could not be done, without saying why.
+    pub const COPY_ABORTED: Sense = Sense::new(SenseKey::CopyAborted, 0x00, 0x00);
+    /// INTERNAL TARGET FAILURE.
+    pub const INTERNAL_FAILURE: Sense = Sense::new(SenseKey::HardwareError, 0x44, 0x00);
     /// WRITE PROTECTED.
     pub const WRITE_PROTECTED: Sense = Sense::new(SenseKey::DataProtect, 0x27, 0x00);
     /// UNRECOVERED READ ERROR.
@@ -153,8 +163,8 @@ impl Sense {
         data
     }
 
-    /// What accompanies CHECK CONDITION: fixed format, for the control page says so (D_SENSE is 0). An address
-    /// that does not fit leaves VALID at 0.
+    /// What accompanies CHECK CONDITION where no control page says otherwise: fixed format. An address that
+    /// does not fit leaves VALID at 0.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         self.fixed().to_vec()

@@ -66,6 +66,13 @@ pub trait Store: Send + Sync {
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
         (true, self.size_bytes().saturating_sub(offset))
     }
+    /// Makes it larger or smaller; what lies behind the new end is gone. Not while it is written to.
+    ///
+    /// # Errors
+    /// When this kind of store, or one of this size, cannot be.
+    fn resize(&self, _size_bytes: u64) -> Result<(), StoreError> {
+        Err(StoreError::FixedSize(self.kind()))
+    }
     /// Brings everything written before to where it survives what the store promises to survive.
     ///
     /// # Errors
@@ -91,6 +98,9 @@ pub enum StoreError {
     /// Writing is not allowed.
     #[error("the store is read only; open it without 'readonly' to write")]
     ReadOnly,
+    /// The size is fixed, or cannot be that.
+    #[error("a {0} store cannot have another size, or not that one")]
+    FixedSize(&'static str),
     /// There is no memory for more data.
     #[error("no memory for {0} more bytes of a ram store; free some, or serve a smaller disk")]
     NoMemory(usize),

@@ -1,5 +1,6 @@
 //! `ram:`, a disk in memory.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::{Store, StoreError, check_range};
@@ -20,7 +21,8 @@ type Leaf = Box<[Chunk]>;
 ///
 /// A write to one chunk is seen whole or not at all; one that crosses chunks is not atomic.
 pub struct Ram {
-    size_bytes: u64,
+    size_bytes: AtomicU64,
+    /// For the largest size there is: a store can grow.
     leaves: Box<[OnceLock<Leaf>]>,
 }
 
@@ -29,7 +31,8 @@ impl Ram {
     #[must_use]
     pub fn new(size_bytes: u64) -> Self {
         let size_bytes = size_bytes.min(RAM_BYTES_MAX);
-        let leaves = size_bytes.div_ceil((CHUNK_BYTES * LEAF_CHUNKS) as u64) as usize;
+        let leaves = RAM_BYTES_MAX.div_ceil((CHUNK_BYTES * LEAF_CHUNKS) as u64) as usize;
+        let size_bytes = AtomicU64::new(size_bytes);
         Self { size_bytes, leaves: (0..leaves).map(|_| OnceLock::new()).collect() }
     }
 
@@ -50,8 +53,22 @@ impl Store for Ram {
         "ram"
     }
 
+    #[inline]
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        if size_bytes == 0 || size_bytes > RAM_BYTES_MAX {
+            return Err(StoreError::FixedSize(self.kind()));
+        }
+        let before = self.size_bytes();
+        if size_bytes < before {
+            // What is cut off must not come back when it grows again.
+            self.discard(size_bytes, before - size_bytes)?;
+        }
+        self.size_bytes.store(size_bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn has_volatile_cache(&self) -> bool {
@@ -60,7 +77,7 @@ impl Store for Ram {
 
     #[inline]
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        check_range(offset, buffer.len(), self.size_bytes)?;
+        check_range(offset, buffer.len(), self.size_bytes())?;
         let (mut at, mut rest) = (offset, buffer);
         while !rest.is_empty() {
             let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
@@ -79,14 +96,14 @@ impl Store for Ram {
 
     #[inline]
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        check_range(offset, data.len(), self.size_bytes)?;
+        check_range(offset, data.len(), self.size_bytes())?;
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
             let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
             let count = rest.len().min(CHUNK_BYTES - within);
             // Every chunk inside the size has its place. Were one missing, the data must not pass as written.
             let Some(chunk) = self.chunk_for_write(index) else {
-                let (length, size) = (count as u64, self.size_bytes);
+                let (length, size) = (count as u64, self.size_bytes());
                 return Err(StoreError::OutOfRange { offset: at, length, size });
             };
             let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
@@ -107,8 +124,8 @@ impl Store for Ram {
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {
         match offset.checked_add(length) {
-            Some(end) if end <= self.size_bytes => {}
-            _ => return Err(StoreError::OutOfRange { offset, length, size: self.size_bytes }),
+            Some(end) if end <= self.size_bytes() => {}
+            _ => return Err(StoreError::OutOfRange { offset, length, size: self.size_bytes() }),
         }
         let (mut at, mut left) = (offset, length);
         while left > 0 {
@@ -142,7 +159,7 @@ impl Store for Ram {
         let is = mapped(first);
         // Far enough for any use; who asks on gets the rest.
         let same = (first + 1..first + LEAF_CHUNKS).take_while(|&index| mapped(index) == is).count();
-        let end = (((first + 1 + same) * CHUNK_BYTES) as u64).min(self.size_bytes);
+        let end = (((first + 1 + same) * CHUNK_BYTES) as u64).min(self.size_bytes());
         (is, end.saturating_sub(offset))
     }
 
@@ -233,5 +250,22 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn a_store_grows_with_its_data_and_what_was_cut_off_stays_gone() {
+        let store = Ram::new(1 << 20);
+        store.write_at((1 << 20) - 512, &[7; 512]).unwrap();
+        store.resize(2 << 20).unwrap();
+        store.write_at((2 << 20) - 512, &[8; 512]).unwrap();
+        let mut there = [0; 512];
+        store.read_at((1 << 20) - 512, &mut there).unwrap();
+        assert_eq!(there, [7; 512]);
+        store.resize(1 << 19).unwrap();
+        assert!(store.read_at(1 << 19, &mut there).is_err());
+        store.resize(1 << 20).unwrap();
+        store.read_at((1 << 20) - 512, &mut there).unwrap();
+        assert_eq!(there, [0; 512]);
+        assert!(store.resize(RAM_BYTES_MAX + 1).is_err() && store.resize(0).is_err());
     }
 }

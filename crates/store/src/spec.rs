@@ -33,6 +33,8 @@ pub struct StoreSpec {
     pub kind: StoreKind,
     /// Refuse writes (`readonly`).
     pub read_only: bool,
+    /// The medium can be ejected and loaded (`removable`).
+    pub removable: bool,
     /// Logical block length, bytes (`bs=512` or `bs=4k`).
     pub block_bytes: u32,
     /// Physical block length, bytes (`pbs=4k`): what the disk says is best written together.
@@ -60,7 +62,7 @@ pub enum SpecError {
         allowed: String,
     },
     /// An option that does not exist, or a value that it cannot have.
-    #[error("option '{0}' is not known; use readonly, bs=512, bs=4k or pbs=4k")]
+    #[error("option '{0}' is not known; use readonly, removable, bs=512, bs=4k or pbs=4k")]
     Option(String),
     /// An option that was given before.
     #[error("option '{0}' is given twice; say it once")]
@@ -81,11 +83,11 @@ impl FromStr for StoreSpec {
             other => return Err(SpecError::Kind(other.to_owned())),
         };
         let size_bytes = parse_size(size_bytes)?;
-        let (mut read_only, mut block_bytes, mut physical_bytes) = (false, None, None);
+        let (mut read_only, mut removable, mut block_bytes, mut physical_bytes) = (false, false, None, None);
         for option in parts {
             match option.split_once('=') {
                 // Which of two values was meant is not for us to guess.
-                None if option == "readonly" && read_only => {
+                None if (option == "readonly" && read_only) || (option == "removable" && removable) => {
                     return Err(SpecError::Repeated(option.to_owned()));
                 }
                 Some(("bs", _)) if block_bytes.is_some() => {
@@ -95,6 +97,7 @@ impl FromStr for StoreSpec {
                     return Err(SpecError::Repeated(option.to_owned()));
                 }
                 None if option == "readonly" => read_only = true,
+                None if option == "removable" => removable = true,
                 Some(("pbs", value)) => match parse_size(value) {
                     Ok(bytes @ (512 | 4096)) => physical_bytes = Some(bytes as u32),
                     _ => return Err(SpecError::Option(option.to_owned())),
@@ -116,11 +119,29 @@ impl FromStr for StoreSpec {
         }
         let kind =
             if kind == "zero" { StoreKind::Zero { size_bytes } } else { StoreKind::Ram { size_bytes } };
-        Ok(Self { kind, read_only, block_bytes, physical_bytes })
+        Ok(Self { kind, read_only, removable, block_bytes, physical_bytes })
     }
 }
 
 impl StoreSpec {
+    /// Its size, bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        match self.kind {
+            StoreKind::Zero { size_bytes } | StoreKind::Ram { size_bytes } => size_bytes,
+        }
+    }
+
+    /// The same with another size.
+    #[must_use]
+    pub fn resized(&self, size_bytes: u64) -> Self {
+        let kind = match self.kind {
+            StoreKind::Zero { .. } => StoreKind::Zero { size_bytes },
+            StoreKind::Ram { .. } => StoreKind::Ram { size_bytes },
+        };
+        Self { kind, ..self.clone() }
+    }
+
     /// Opens the store.
     #[must_use]
     pub fn open(&self) -> Arc<dyn Store> {
@@ -154,6 +175,18 @@ impl Store for ReadOnly {
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), StoreError> {
         Err(StoreError::ReadOnly)
     }
+    fn granularity_bytes(&self) -> Option<u32> {
+        self.0.granularity_bytes()
+    }
+    fn is_mapped(&self, offset: u64) -> (bool, u64) {
+        self.0.is_mapped(offset)
+    }
+    fn discard(&self, _: u64, _: u64) -> Result<(), StoreError> {
+        Err(StoreError::ReadOnly)
+    }
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.0.resize(size_bytes)
+    }
     fn flush(&self) -> Result<(), StoreError> {
         self.0.flush()
     }
@@ -185,6 +218,7 @@ mod tests {
             StoreSpec {
                 kind: StoreKind::Ram { size_bytes: 1 << 30 },
                 read_only: false,
+                removable: false,
                 block_bytes: 512,
                 physical_bytes: 512
             }
@@ -215,6 +249,7 @@ mod tests {
             ("ram:1G,readonly=1", "'readonly=1'"),
             ("ram:1G,bs=512,bs=4k", "'bs=4k' is given twice"),
             ("ram:1G,readonly,readonly", "'readonly' is given twice"),
+            ("ram:1G,removable,removable", "'removable' is given twice"),
         ] {
             let error = text.parse::<StoreSpec>().unwrap_err().to_string();
             assert!(error.contains(named), "{text}: {error}");

@@ -147,7 +147,7 @@ fn run(
     let stamped = observed && place.observation == Observation::SocketStamps;
     let store = std::sync::Arc::new(store::Zero::new(plan.disk_bytes));
     let block = store::spec::BLOCK_BYTES_DEFAULT;
-    let lun = LunConfig { number: 0, store, block_bytes: block, physical_bytes: block };
+    let lun = LunConfig { block_bytes: block, physical_bytes: block, ..LunConfig::new(0, store) };
     let config = TargetConfig {
         send: policy,
         congestion: place.congestion.clone(),

@@ -1,11 +1,12 @@
 //! What a target is told to be.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::Wishes;
-use iscsi::login::target::Authentication;
+use iscsi::login::target::{Authentication, Moved};
 use store::Store;
 
 use crate::policy::SendPolicy;
@@ -21,6 +22,16 @@ pub struct LunConfig {
     pub block_bytes: u32,
     /// Physical block length, bytes: a power of two times the logical one.
     pub physical_bytes: u32,
+    /// Its medium can be ejected and loaded.
+    pub removable: bool,
+}
+
+impl LunConfig {
+    /// A fixed disk with blocks of 512 bytes.
+    #[must_use]
+    pub fn new(number: u16, store: Arc<dyn Store>) -> Self {
+        Self { number, store, block_bytes: 512, physical_bytes: 512, removable: false }
+    }
 }
 
 /// Who may log in.
@@ -30,15 +41,67 @@ pub struct Access {
     pub authentication: Authentication,
     /// Discovery sessions must authenticate too.
     pub discovery: bool,
-    /// The initiators' names that may use the target; all that can authenticate when empty.
-    pub initiators: Vec<String>,
+    /// The initiators that may use the target, and what each sees; all that can authenticate when empty.
+    pub initiators: Vec<Initiator>,
+}
+
+/// An initiator that may use the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Initiator {
+    /// Its iSCSI name.
+    pub name: String,
+    /// The numbers of the disks that it sees; all of them when nothing is said.
+    pub luns: Option<Vec<u16>>,
+}
+
+impl Access {
+    /// What is said of an initiator.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Option<&Initiator> {
+        // iSCSI names are compared after normalisation; ASCII case is all there is to ours.
+        self.initiators.iter().find(|initiator| initiator.name.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether an initiator may use the target.
+    #[must_use]
+    pub fn admits(&self, name: &str) -> bool {
+        self.initiators.is_empty() || self.of(name).is_some()
+    }
+
+    /// Whether an initiator sees the disk of this number.
+    #[must_use]
+    pub fn shows(&self, name: &str, number: u16) -> bool {
+        self.of(name).and_then(|i| i.luns.as_ref()).is_none_or(|luns| luns.contains(&number))
+    }
+}
+
+/// A place to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portal {
+    /// Where; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// The portal group that it belongs to: connections of one session share a group, and each group is a
+    /// target port of its own.
+    pub group: u16,
+    /// The address that initiators are told, where it is not the one they reach (behind a router).
+    pub advertise: Option<SocketAddr>,
+    /// Logins are sent to another address.
+    pub moved: Option<Moved>,
+}
+
+impl Portal {
+    /// A portal of group 1.
+    #[must_use]
+    pub fn new(listen: SocketAddr) -> Self {
+        Self { listen, group: 1, advertise: None, moved: None }
+    }
 }
 
 /// Everything a target needs to start.
 #[derive(Clone)]
 pub struct TargetConfig {
-    /// Where to listen; port 0 takes any free one.
-    pub portal: SocketAddr,
+    /// Where to listen; at least one place.
+    pub portals: Vec<Portal>,
     /// The target's iSCSI name.
     pub iqn: String,
     /// The disks.
@@ -53,6 +116,9 @@ pub struct TargetConfig {
     pub access: Option<Access>,
     /// The bounds.
     pub limits: Limits,
+    /// A folder for what initiators ask to be kept over a restart: persistent reservations with APTPL, saved
+    /// mode pages. Nothing is kept without one, and initiators are told so.
+    pub state: Option<PathBuf>,
     /// Keep kernel stamps of up to this many operations per connection; they are handed over when a
     /// connection ends (see [`crate::RunningTarget::take_sightings`]).
     pub stamp_operations: Option<usize>,
@@ -63,7 +129,7 @@ impl TargetConfig {
     #[must_use]
     pub fn new(portal: SocketAddr, iqn: impl Into<String>, luns: Vec<LunConfig>) -> Self {
         Self {
-            portal,
+            portals: vec![Portal::new(portal)],
             iqn: iqn.into(),
             luns,
             send: SendPolicy::default(),
@@ -71,6 +137,7 @@ impl TargetConfig {
             congestion: None,
             access: None,
             limits: Limits::default(),
+            state: None,
             stamp_operations: None,
         }
     }
@@ -81,8 +148,18 @@ impl TargetConfig {
 pub struct Limits {
     /// Most connections at once, logins in progress included.
     pub connections: usize,
+    /// Most connections at once from one address.
+    pub connections_per_address: usize,
+    /// Most sessions at once, discovery sessions included.
+    pub sessions: usize,
+    /// Most connections that are taken in a second, over all addresses; others wait.
+    pub accepts_per_second: u32,
     /// Commands in flight per session.
     pub window: u32,
+    /// Bytes of text keys in one exchange.
+    pub text_bytes: usize,
+    /// Bytes of commands whose data is gathered before anything is done, per connection.
+    pub gathered_bytes: usize,
     /// Longest time from accept to the full feature phase.
     pub login_time: Duration,
     /// A connection silent for this long is asked for a sign of life.
@@ -97,7 +174,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
+            connections_per_address: 256,
+            sessions: 1024,
+            accepts_per_second: 500,
             window: 256,
+            text_bytes: 64 << 10,
+            gathered_bytes: 16 << 20,
             login_time: Duration::from_secs(15),
             ping_after: Duration::from_secs(30),
             ping_answer: Duration::from_secs(30),

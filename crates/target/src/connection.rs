@@ -6,20 +6,21 @@ use std::time::{Duration, Instant};
 
 use iscsi::login::SessionType;
 use iscsi::login::target::{LoggedIn, Step, TargetLogin};
-use iscsi::pdu::TaskManagementRequest;
-use iscsi::target::{Incoming, TargetConnection};
+use iscsi::pdu::{LogoutRequest, TaskManagementRequest};
+use iscsi::target::{Incoming, LogoutOutcome, TargetConnection};
 use iscsi::task_management::{Function, Response};
-use iscsi::{Framer, text};
+use iscsi::{Frame, Framer, text};
 use ring::OpKind;
-use scsi::{Lun, Nexus, UnitAttention};
+use scsi::{Lun, UnitAttention};
 use socket::options;
 
+use crate::disks::Table;
 use crate::error::ConnectionEnd;
 use crate::execute::Gathering;
 use crate::gate::PortalGate;
 use crate::policy::SendPolicy;
 use crate::server::Shared;
-use crate::sessions::{Mailbox, Notice};
+use crate::sessions::{Mailbox, Notice, Session, lock};
 use crate::statistics::ConnectionStatistics;
 use crate::transport::{Received, Transport, Woken};
 
@@ -32,6 +33,8 @@ const LINGER: Duration = Duration::from_secs(2);
 /// One connection's thread.
 pub(crate) struct Connection {
     id: u64,
+    /// Which of the target's portals it came in on.
+    portal: usize,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     transport: Transport,
@@ -42,7 +45,13 @@ pub(crate) struct Connection {
 /// A session in its full feature phase.
 struct Serving {
     protocol: TargetConnection,
-    nexus: Nexus,
+    session: Arc<Session>,
+    cid: u16,
+    /// The disks that this initiator sees.
+    view: Arc<Table>,
+    /// Up to where in the stream what was sent has been noted.
+    noted: u64,
+    log_out_by: Option<Instant>,
     scratch: Vec<u8>,
     gathering: Gathering,
     session_type: SessionType,
@@ -51,7 +60,7 @@ struct Serving {
 
 impl Connection {
     pub(crate) fn new(
-        id: u64,
+        (id, portal): (u64, usize),
         shared: Arc<Shared>,
         mailbox: Arc<Mailbox>,
         socket: std::net::TcpStream,
@@ -70,20 +79,24 @@ impl Connection {
             receives: 0,
             busy_count: crate::busy::BusyCount::default(),
         };
-        Self { id, shared, mailbox, transport: Transport::new(socket), statistics, published: Instant::now() }
+        let transport = Transport::new(socket);
+        Self { id, portal, shared, mailbox, transport, statistics, published: Instant::now() }
     }
 
     /// Serves until the end, which is logged.
     pub(crate) fn run(mut self) {
         let end = match self.log_in() {
-            Ok(login) => self.serve(&login),
+            Ok((login, session)) => self.serve(&login, session),
             Err(end) => end,
         };
         // What was answered last (a Reject, a refusal, a logout) should still reach the initiator.
         self.linger();
         let peer = self.statistics.peer;
         match &end {
-            ConnectionEnd::LoggedOut | ConnectionEnd::Closed | ConnectionEnd::Stopping => {
+            ConnectionEnd::LoggedOut
+            | ConnectionEnd::Closed
+            | ConnectionEnd::Recovered
+            | ConnectionEnd::Stopping => {
                 tracing::debug!(%peer, "connection ended: {end}");
             }
             _ => tracing::warn!(%peer, "connection ended: {end}"),
@@ -99,7 +112,7 @@ impl Connection {
     }
 
     /// The login phase.
-    fn log_in(&mut self) -> Result<LoggedIn, ConnectionEnd> {
+    fn log_in(&mut self) -> Result<(LoggedIn, Arc<Session>), ConnectionEnd> {
         let shared = Arc::clone(&self.shared);
         let config = &shared.config;
         // Answers to a login must not wait for each other.
@@ -107,13 +120,15 @@ impl Connection {
         let deadline = Instant::now() + config.limits.login_time;
         let framer = Framer::new(iscsi::Parameters::default().max_recv_bytes as usize);
         let mut login = TargetLogin::new(config.wishes.clone(), config.limits.window);
+        login.limit_text(config.limits.text_bytes);
         let gate = PortalGate {
             iqn: &config.iqn,
-            access: config.access.as_ref(),
-            portal_group_tag: crate::server::PORTAL_GROUP_TAG,
+            access: shared.access(),
+            portal: &shared.portals[self.portal],
             sessions: &shared.sessions,
+            limits: &config.limits,
             connection: self.id,
-            established: std::cell::Cell::new(false),
+            session: std::cell::RefCell::new(None),
         };
         let mut answer = Vec::new();
         loop {
@@ -124,10 +139,23 @@ impl Connection {
                     let step = login.receive(&frame, &gate, &mut answer);
                     self.transport.outgoing.extend(&answer);
                     self.transport.incoming.take(total);
-                    self.transport.flush()?;
+                    let flushed = self.transport.flush();
                     match step? {
-                        Step::Continue => continue,
-                        Step::FullFeature(logged_in) => return Ok(*logged_in),
+                        Step::Continue => {
+                            flushed?;
+                            continue;
+                        }
+                        Step::FullFeature(logged_in) => {
+                            let session = gate.session.take();
+                            let session =
+                                session.ok_or(ConnectionEnd::Dropped("the login has no session"))?;
+                            if let Err(error) = flushed {
+                                // A session that was begun ends with its connection.
+                                shared.end(&session, logged_in.cid, self.id, None);
+                                return Err(error.into());
+                            }
+                            return Ok((*logged_in, session));
+                        }
                         Step::Refused(status) => return Err(ConnectionEnd::Refused(status)),
                     }
                 }
@@ -146,37 +174,58 @@ impl Connection {
                 match notice {
                     Notice::Stop => return Err(ConnectionEnd::Stopping),
                     Notice::Drop(reason) => return Err(ConnectionEnd::Dropped(reason)),
-                    Notice::Reset { .. } | Notice::Cleared { .. } | Notice::Changed { .. } => {}
+                    _ => {}
                 }
             }
         }
     }
 
     /// The full feature phase.
-    fn serve(&mut self, login: &LoggedIn) -> ConnectionEnd {
+    fn serve(&mut self, login: &LoggedIn, session: Arc<Session>) -> ConnectionEnd {
         self.statistics.initiator_name.clone_from(&login.initiator_name);
         tracing::info!(peer = %self.statistics.peer, initiator = login.initiator_name, "logged in");
-        let isid = login.isid.iter().fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
-        let mut nexus = Nexus::new(format!("{},i,{isid:#014x}", login.initiator_name));
-        for &lun in self.shared.disks.luns.0.keys() {
-            nexus.raise(lun, UnitAttention::PowerOn);
+        let view = self.shared.view(&login.initiator_name);
+        if login.session_type == SessionType::Normal && !session.is_shared() {
+            let mut nexus = lock(&session.nexus);
+            self.shared.disks.table().luns.begin(&nexus);
+            for &lun in view.luns.0.keys() {
+                nexus.raise(lun, UnitAttention::PowerOn);
+            }
         }
+        let mut protocol = TargetConnection::join(login, Arc::clone(&session.commands));
+        protocol.limit_text(self.shared.config.limits.text_bytes);
         let mut serving = Serving {
-            protocol: TargetConnection::new(login, self.shared.config.limits.window),
-            nexus,
+            protocol,
+            session,
+            cid: login.cid,
+            view,
+            noted: self.transport.outgoing.position(),
+            log_out_by: None,
             scratch: Vec::new(),
-            gathering: Gathering::default(),
+            gathering: Gathering::new(self.shared.config.limits.gathered_bytes),
             session_type: login.session_type,
             framer: Framer {
                 max_data_bytes: login.parameters.max_recv_bytes as usize,
                 digests: login.parameters.digests,
+                passes_damage: login.parameters.error_recovery_level > 0,
             },
         };
         self.transport.outgoing.set_digests(login.parameters.digests);
-        let begun = self.begin_serving().and_then(|()| self.serve_on(&mut serving));
-        // What RESERVE took ends with the session.
-        self.shared.disks.forget_reservations(None, Some(serving.nexus.port()));
-        begun.unwrap_or_else(|end| end)
+        let end = self.begin_serving().and_then(|()| self.serve_on(&mut serving)).unwrap_or_else(|end| end);
+        // Where connections are recovered, what one leaves when it is lost waits for another.
+        let is_lost = matches!(
+            end,
+            ConnectionEnd::Closed
+                | ConnectionEnd::Socket(_)
+                | ConnectionEnd::Silent(_)
+                | ConnectionEnd::Fault(_)
+                | ConnectionEnd::Recovered
+        );
+        let lost = (is_lost && login.parameters.error_recovery_level == 2)
+            .then(|| (serving.protocol.park(), std::mem::take(&mut serving.gathering)));
+        drop(serving.protocol);
+        self.shared.end(&serving.session, serving.cid, self.id, lost);
+        end
     }
 
     fn begin_serving(&mut self) -> Result<(), ConnectionEnd> {
@@ -207,22 +256,27 @@ impl Connection {
             match self.transport.receive(needed)? {
                 Received::Bytes => {
                     pinged = false;
-                    continue;
+                    // Also a session that is never idle learns what others have to tell.
+                    match self.notices(serving)? {
+                        Some(end) => return Ok(end),
+                        None => continue,
+                    }
                 }
                 Received::End => return Ok(ConnectionEnd::Closed),
                 Received::Nothing => {}
             }
             self.idle()?;
             let limit = if pinged { limits.ping_answer } else { limits.ping_after };
-            if self.transport.wait(&self.mailbox.wake, false, limit)? == Woken::TimedOut {
+            let asked = serving.log_out_by.map(|by| by.saturating_duration_since(Instant::now()));
+            let woken = self.transport.wait(&self.mailbox.wake, false, asked.unwrap_or(limit).min(limit))?;
+            if woken == Woken::TimedOut && asked.is_none() {
                 if pinged {
                     return Ok(ConnectionEnd::Silent(limits.ping_answer));
                 }
                 pinged = true;
                 serving.protocol.ping(&mut self.transport.outgoing);
             }
-            self.transport.flush()?;
-            if let Some(end) = self.notices(serving) {
+            if let Some(end) = self.notices(serving)? {
                 return Ok(end);
             }
         }
@@ -235,25 +289,83 @@ impl Connection {
         &mut self,
         serving: &mut Serving,
     ) -> Result<Result<Option<ConnectionEnd>, usize>, ConnectionEnd> {
-        let frame = match serving.framer.next(self.transport.incoming.unread()) {
-            Ok(Ok(frame)) => frame,
-            Ok(Err(needed)) => return Ok(Err(needed)),
+        // Out of the buffer while its bytes are looked at, so that everything else can be used meanwhile.
+        let incoming = std::mem::take(&mut self.transport.incoming);
+        let outcome = match serving.framer.next(incoming.unread()) {
+            Ok(Ok(frame)) => {
+                let end_of_frame = incoming.position() + frame.total_bytes as u64;
+                self.answer(serving, &frame, end_of_frame).map(|end| Ok((end, frame.total_bytes)))
+            }
+            Ok(Err(needed)) => Ok(Err(needed)),
             Err(fault) => {
-                if let Some(header) = self.transport.incoming.unread().first_chunk() {
+                if let Some(header) = incoming.unread().first_chunk() {
                     let reason = iscsi::fault::RejectReason::ProtocolError;
                     serving.protocol.reject(reason, &iscsi::Bhs(*header), &mut self.transport.outgoing);
                 }
-                return Err(fault.into());
+                Err(fault.into())
             }
         };
-        let total = frame.total_bytes;
-        let end_of_frame = self.transport.incoming.position() + total as u64;
+        self.transport.incoming = incoming;
+        let (end, total) = match outcome? {
+            Ok(answered) => answered,
+            Err(needed) => return Ok(Err(needed)),
+        };
+        self.transport.incoming.take(total);
+        let end = match end {
+            None => self.answer_held(serving)?,
+            Some(end) => Some(end),
+        };
+        for (lun, attention) in serving.view.desk.take_announcements() {
+            let notice = Notice::Changed { lun: lun.0, attention };
+            self.shared.sessions.post_to_others(&serving.session, self.id, notice, None);
+        }
+        // Both policies send each response by itself: with Nagle the kernel decides when it leaves.
+        self.flush(serving)?;
+        Ok(Ok(end))
+    }
+
+    /// Commands that came before their turn, and have it now: ours, and those of the session's other
+    /// connections.
+    #[inline]
+    fn answer_held(&mut self, serving: &mut Serving) -> Result<Option<ConnectionEnd>, ConnectionEnd> {
+        if !serving.protocol.sequence().is_waited_for() {
+            return Ok(None);
+        }
+        while let Some(held) = serving.protocol.take_held() {
+            let end = self.answer(serving, &held.frame(), self.transport.incoming.position())?;
+            if end.is_some() {
+                return Ok(end);
+            }
+        }
+        if serving.protocol.sequence().is_waited_for() {
+            self.shared.sessions.post_to_own(&serving.session, self.id, Notice::Turn);
+        }
+        Ok(None)
+    }
+
+    /// Sends what waits, and notes it where it may have to be sent again.
+    #[inline]
+    fn flush(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
+        let out = &self.transport.outgoing;
+        let (pending, position) = (out.pending(), out.position());
+        let new = (position - serving.noted) as usize;
+        serving.protocol.sent(&pending[pending.len().saturating_sub(new)..], out.digests());
+        serving.noted = position;
+        self.transport.flush()?;
+        Ok(())
+    }
+
+    /// Answers one PDU; the end of the connection when it asks for one.
+    #[inline]
+    fn answer(
+        &mut self,
+        serving: &mut Serving,
+        frame: &Frame<'_>,
+        end_of_frame: u64,
+    ) -> Result<Option<ConnectionEnd>, ConnectionEnd> {
         let before = self.transport.outgoing.position();
         let out = &mut self.transport.outgoing;
-        let disks = &self.shared.disks;
-        let mut request = None;
-        let mut end = None;
-        let over = match serving.protocol.receive(&frame, out)? {
+        let over = match serving.protocol.receive(frame, out)? {
             Incoming::Nothing => None,
             Incoming::Command { command, data } => {
                 self.statistics.commands += 1;
@@ -264,29 +376,33 @@ impl Connection {
                         (false, true) => OpKind::Write,
                         _ => OpKind::Other,
                     };
-                    tape.request(command.tag, kind, command.expected_bytes, total as u32, end_of_frame);
+                    let bytes = frame.total_bytes as u32;
+                    tape.request(command.tag, kind, command.expected_bytes, bytes, end_of_frame);
                 }
-                let Serving { protocol, nexus, scratch, gathering, .. } = serving;
-                let over = disks.execute(&command, data, protocol, nexus, (scratch, gathering), out);
+                let Serving { protocol, session, view, scratch, gathering, .. } = serving;
+                let over = view.execute(&command, data, protocol, &session.nexus, (scratch, gathering), out);
                 over.then_some(command.tag)
             }
             Incoming::Data { tag, store_offset, data, lun } => {
-                let Serving { protocol, nexus, gathering, .. } = serving;
-                disks
-                    .write_data((tag, lun, store_offset), data, (protocol, nexus), gathering, out)
-                    .then_some(tag)
+                let Serving { protocol, session, view, gathering, .. } = serving;
+                let place = (tag, lun, store_offset);
+                view.write_data(place, data, (protocol, &session.nexus), gathering, out).then_some(tag)
             }
-            Incoming::TaskManagement(task_management) => {
-                request = Some(task_management);
-                None
-            }
+            Incoming::TaskManagement(request) => return Ok(self.task_management(serving, &request)),
             Incoming::Text { request, text } => {
                 let answer = self.shared.answer_text(&text, serving.session_type, &self.transport.socket)?;
                 serving.protocol.respond_text(&request, answer, out);
                 None
             }
-            Incoming::LoggedOut => {
-                end = Some(ConnectionEnd::LoggedOut);
+            Incoming::LoggedOut { session } => {
+                if session {
+                    let notice = Notice::Drop("the session was logged out");
+                    self.shared.sessions.post_to_own(&serving.session, self.id, notice);
+                }
+                return Ok(Some(ConnectionEnd::LoggedOut));
+            }
+            Incoming::LogoutOther { request, recovery } => {
+                self.log_out_other(serving, &request, recovery);
                 None
             }
         };
@@ -294,16 +410,14 @@ impl Connection {
             let after = self.transport.outgoing.position();
             tape.response(tag, (after - before) as u32, after);
         }
-        self.transport.incoming.take(total);
-        if let Some(request) = request {
-            end = self.task_management(serving, &request);
-        }
-        for (lun, attention) in self.shared.disks.take_announcements() {
-            self.shared.sessions.post_to_others(self.id, Notice::Changed { lun: lun.0, attention });
-        }
-        // Both policies send each response by itself: with Nagle the kernel decides when it leaves.
-        self.transport.flush()?;
-        Ok(Ok(end))
+        Ok(None)
+    }
+
+    /// Closes another connection of the session, or gives it up so that its tasks can go on here.
+    fn log_out_other(&mut self, serving: &mut Serving, request: &LogoutRequest, recovery: bool) {
+        let found = self.shared.sessions.log_out(&serving.session, request.cid, recovery);
+        let outcome = if found { LogoutOutcome::Done } else { LogoutOutcome::NoSuchConnection };
+        serving.protocol.respond_logout(request, outcome, &mut self.transport.outgoing);
     }
 
     /// Nothing more to do: the end of a busy cycle.
@@ -345,32 +459,77 @@ impl Connection {
         Ok(())
     }
 
-    /// What other sessions, or the target, want this one to know.
-    fn notices(&mut self, serving: &mut Serving) -> Option<ConnectionEnd> {
+    /// What other connections, or the target, want this one to know.
+    #[inline]
+    fn notices(&mut self, serving: &mut Serving) -> Result<Option<ConnectionEnd>, ConnectionEnd> {
+        let mut end = None;
         for notice in self.mailbox.take() {
-            match notice {
-                Notice::Reset { lun } => {
-                    let hit = |l: Lun| lun.is_none_or(|reset| reset == u64::from(l.0));
-                    serving.protocol.abort(|_, field| Lun::decode(field).is_some_and(hit));
-                    for &l in self.shared.disks.luns.0.keys().filter(|&&l| hit(l)) {
-                        serving.nexus.raise(l, UnitAttention::Reset);
-                    }
-                }
-                Notice::Cleared { lun } => {
-                    let hit = |l: Lun| u64::from(l.0) == lun;
-                    if serving.protocol.abort(|_, field| Lun::decode(field).is_some_and(hit)) > 0 {
-                        serving.nexus.raise(Lun(lun as u16), UnitAttention::CommandsCleared);
-                    }
-                }
-                Notice::Changed { lun, attention } => serving.nexus.raise(Lun(lun), attention),
-                Notice::Drop(reason) => return Some(ConnectionEnd::Dropped(reason)),
-                Notice::Stop => {
-                    serving.protocol.announce_drop(&mut self.transport.outgoing);
-                    return Some(ConnectionEnd::Stopping);
-                }
+            end = self.notice(serving, notice)?;
+            if end.is_some() {
+                break;
             }
         }
-        None
+        if serving.log_out_by.is_some_and(|by| Instant::now() >= by) {
+            end = end.or(Some(ConnectionEnd::Dropped("did not log out when it was asked to")));
+        }
+        if !self.transport.outgoing.is_empty() {
+            self.flush(serving)?;
+        }
+        Ok(end)
+    }
+
+    #[cold]
+    fn notice(
+        &mut self,
+        serving: &mut Serving,
+        notice: Notice,
+    ) -> Result<Option<ConnectionEnd>, ConnectionEnd> {
+        let out = &mut self.transport.outgoing;
+        match notice {
+            Notice::Reset { lun } => {
+                abort(serving, lun);
+                let luns = serving.view.luns.0.keys().filter(|l| lun.is_none_or(|reset| reset == l.0));
+                let mut nexus = lock(&serving.session.nexus);
+                luns.for_each(|&l| nexus.raise(l, UnitAttention::Reset));
+            }
+            Notice::Cleared { lun } => {
+                if abort(serving, Some(lun)) > 0 {
+                    lock(&serving.session.nexus).raise(Lun(lun), UnitAttention::CommandsCleared);
+                }
+            }
+            Notice::Aborted { lun } => {
+                abort(serving, lun);
+            }
+            Notice::Changed { lun, attention } => lock(&serving.session.nexus).raise(Lun(lun), attention),
+            Notice::Disks => {
+                let view = self.shared.view(&self.statistics.initiator_name);
+                let before = std::mem::replace(&mut serving.view, view);
+                let news = serving.view.news(&before);
+                let mut told = Vec::new();
+                for &(lun, attention) in &news {
+                    lock(&serving.session.nexus).raise(lun, attention);
+                    // That the list has changed is told once, at whatever logical unit.
+                    let is_old = attention == UnitAttention::LunsChanged && told.contains(&attention);
+                    if serving.session_type == SessionType::Normal && !is_old {
+                        told.push(attention);
+                        serving.protocol.tell(lun.encode(), &attention.sense().encode(), out);
+                    }
+                }
+            }
+            Notice::Turn => return self.answer_held(serving),
+            Notice::LogOut(patience) => {
+                let seconds = u16::try_from(patience.as_secs()).unwrap_or(u16::MAX);
+                serving.protocol.ask_to_log_out(seconds, out);
+                serving.log_out_by = Some(Instant::now() + patience);
+            }
+            Notice::Park => return Ok(Some(ConnectionEnd::Recovered)),
+            Notice::Drop(reason) => return Ok(Some(ConnectionEnd::Dropped(reason))),
+            Notice::Stop => {
+                serving.protocol.announce_drop(out);
+                return Ok(Some(ConnectionEnd::Stopping));
+            }
+        }
+        Ok(None)
     }
 
     /// Carries out a task management function. Commands are executed as they arrive, so the only tasks that
@@ -380,54 +539,78 @@ impl Connection {
         serving: &mut Serving,
         request: &TaskManagementRequest,
     ) -> Option<ConnectionEnd> {
-        let lun = Lun::decode(request.lun).filter(|lun| self.shared.disks.luns.0.contains_key(lun));
-        let same_lun = |field: [u8; 8]| Lun::decode(field) == lun;
-        let sessions = &self.shared.sessions;
+        let lun = Lun::decode(request.lun).filter(|lun| serving.view.luns.0.contains_key(lun));
+        let (sessions, id) = (&self.shared.sessions, self.id);
         let mut end = None;
         let response = match (request.function(), lun) {
             (Function::AbortTask, _) => {
                 let found = serving.protocol.abort(|tag, _| tag == request.referenced_tag) > 0;
                 if found { Response::Complete } else { Response::NoSuchTask }
             }
-            (Function::TaskReassign, _) => Response::ReassignNotSupported,
+            (Function::TaskReassign, _) => self.reassign(serving, request),
             (Function::ClearAca | Function::Unknown(_), _) => Response::NotSupported,
             (Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset, None) => {
                 Response::NoSuchLun
             }
-            (Function::AbortTaskSet, Some(_)) => {
-                serving.protocol.abort(|_, field| same_lun(field));
+            (Function::AbortTaskSet, Some(lun)) => {
+                abort(serving, Some(lun.0));
+                sessions.post_to_own(&serving.session, id, Notice::Aborted { lun: Some(lun.0) });
                 Response::Complete
             }
             (Function::ClearTaskSet, Some(lun)) => {
-                serving.protocol.abort(|_, field| same_lun(field));
-                sessions.post_to_others(self.id, Notice::Cleared { lun: lun.0.into() });
+                abort(serving, Some(lun.0));
+                let own = Some(Notice::Aborted { lun: Some(lun.0) });
+                sessions.post_to_others(&serving.session, id, Notice::Cleared { lun: lun.0 }, own);
                 Response::Complete
             }
             (Function::LogicalUnitReset, Some(lun)) => {
-                serving.protocol.abort(|_, field| same_lun(field));
-                self.shared.disks.forget_reservations(Some(lun), None);
-                sessions.post_to_others(self.id, Notice::Reset { lun: Some(lun.0.into()) });
-                serving.nexus.raise(lun, UnitAttention::Reset);
+                self.reset(serving, Some(lun));
                 Response::Complete
             }
             (Function::TargetWarmReset, _) => {
-                serving.protocol.abort(|_, _| true);
-                self.shared.disks.forget_reservations(None, None);
-                sessions.post_to_others(self.id, Notice::Reset { lun: None });
-                for &lun in self.shared.disks.luns.0.keys() {
-                    serving.nexus.raise(lun, UnitAttention::Reset);
-                }
+                self.reset(serving, None);
                 Response::Complete
             }
             (Function::TargetColdReset, _) => {
                 serving.protocol.abort(|_, _| true);
-                sessions.post_to_others(self.id, Notice::Drop("cold reset by another session"));
+                let notice = Notice::Drop("cold reset by another session");
+                sessions.post_to_others(&serving.session, id, notice, Some(notice));
                 end = Some(ConnectionEnd::Dropped("cold reset by this session"));
                 Response::Complete
             }
         };
         serving.protocol.respond_task_management(request, response, &mut self.transport.outgoing);
         end
+    }
+
+    /// Resets one logical unit or all that the initiator sees.
+    fn reset(&self, serving: &mut Serving, lun: Option<Lun>) {
+        let number = lun.map(|lun| lun.0);
+        abort(serving, number);
+        serving.view.luns.reset(lun);
+        let own = Some(Notice::Aborted { lun: number });
+        self.shared.sessions.post_to_others(&serving.session, self.id, Notice::Reset { lun: number }, own);
+        let mut nexus = lock(&serving.session.nexus);
+        for &l in serving.view.luns.0.keys().filter(|&&l| lun.is_none_or(|lun| lun == l)) {
+            nexus.raise(l, UnitAttention::Reset);
+        }
+    }
+
+    /// TASK REASSIGN: a task of a lost connection goes on with this one.
+    fn reassign(&mut self, serving: &mut Serving, request: &TaskManagementRequest) -> Response {
+        if serving.protocol.parameters().error_recovery_level < 2 {
+            return Response::ReassignNotSupported;
+        }
+        let Serving { session, protocol, gathering, .. } = serving;
+        let (tag, out) = (request.referenced_tag, &mut self.transport.outgoing);
+        let adopted = session.with_lost(|lost| {
+            let response = protocol.adopt(&mut lost.parked, tag, request.exp_data_sn, out);
+            if response == Response::Complete {
+                gathering.adopt(&mut lost.gathering, tag);
+            }
+            (response != Response::NoSuchTask).then_some(response)
+        });
+        adopted.unwrap_or(Response::NoSuchTask)
     }
 
     /// Gives the last bytes a bounded time to leave.
@@ -474,11 +657,25 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Name and portal of the target, the portal as this initiator reached it.
+    /// Name and portals of the target. One that listens on every address is named as this initiator reached it.
     fn describe(&self, socket: &std::net::TcpStream, answer: &mut Vec<u8>) {
         text::push(answer, "TargetName", &self.config.iqn);
-        if let Ok(address) = socket.local_addr() {
-            text::push(answer, "TargetAddress", format!("{address},{}", crate::server::PORTAL_GROUP_TAG));
+        let here = socket.local_addr().ok();
+        let mut told = Vec::new();
+        for portal in &self.portals {
+            let listens = portal.listen;
+            let reached = here.map(|here| (here.ip(), listens.port()).into());
+            let address =
+                portal.advertise.or(if listens.ip().is_unspecified() { reached } else { Some(listens) });
+            if let Some(address) = address.filter(|address| !told.contains(address)) {
+                text::push(answer, "TargetAddress", format!("{address},{}", portal.group));
+                told.push(address);
+            }
         }
     }
+}
+
+/// Drops the writes that wait for data, of one logical unit or of all; how many.
+fn abort(serving: &mut Serving, lun: Option<u16>) -> usize {
+    serving.protocol.abort(|_, field| lun.is_none_or(|lun| Lun::decode(field) == Some(Lun(lun))))
 }

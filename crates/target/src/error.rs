@@ -30,6 +30,17 @@ pub enum TargetError {
         /// Why not.
         reason: String,
     },
+    /// The folder for what is to be kept cannot be used.
+    #[error("{}: {source}; --state names a folder that can be written", path.display())]
+    State {
+        /// The folder, or the file in it.
+        path: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A target without a place to listen.
+    #[error("no portal is given; name at least one address")]
+    NoPortal,
     /// A socket option or a thread was refused.
     #[error("{what}: {source}")]
     Io {
@@ -67,6 +78,9 @@ pub enum ConnectionEnd {
     /// A later login of the same session took its place, or a reset ended it.
     #[error("dropped: {0}")]
     Dropped(&'static str),
+    /// Given up so that its tasks can go on with others.
+    #[error("given up for recovery")]
+    Recovered,
     /// The target is stopping.
     #[error("the target is stopping")]
     Stopping,

@@ -1,37 +1,19 @@
 //! Commands carried out: plans against stores.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::target::TargetConnection;
 use iscsi::{TransmitBuffer, status};
 use scsi::cdb::Cdb;
-use scsi::{Disk, Identity, Lun, Luns, Nexus, Plan, Provisioning, Sense, UnitAttention};
+use scsi::copy::Segment;
+use scsi::{Disk, Lun, Nexus, Plan, Sense};
 use store::{Store, StoreError};
 
-use crate::config::LunConfig;
-use crate::error::TargetError;
+use crate::disks::{Table, Unit};
 use crate::medium;
 use crate::sessions::lock;
-
-/// The disks of a target: how each presents itself, and its bytes.
-pub(crate) struct Disks {
-    pub(crate) luns: Luns,
-    /// By number; as many places as the highest number needs.
-    stores: Vec<Option<Unit>>,
-    /// Changes that other initiators are to be told of, and whether there are any.
-    announcements: Mutex<Vec<(Lun, UnitAttention)>>,
-    has_announcements: AtomicBool,
-}
-
-/// A disk's bytes, and what keeps its writes apart from steps that must be whole.
-struct Unit {
-    store: Arc<dyn Store>,
-    /// Held shared while data is written, and alone while it is compared and written in one step.
-    step: RwLock<()>,
-}
 
 /// A command whose data is gathered before anything is done.
 #[derive(Debug)]
@@ -46,12 +28,23 @@ struct Taken {
 pub(crate) struct Gathering {
     taken: HashMap<u32, Taken>,
     bytes: usize,
+    limit: usize,
 }
 
-/// Most bytes that a connection gathers at a time.
-const GATHERED_BYTES_MAX: usize = 16 << 20;
-
 impl Gathering {
+    /// Gathers at most `limit` bytes at a time.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// Goes on with a command that another connection began to gather.
+    pub(crate) fn adopt(&mut self, other: &mut Gathering, tag: u32) {
+        if let Some(taken) = other.taken.remove(&tag) {
+            self.bytes += taken.data.len();
+            self.taken.insert(tag, taken);
+        }
+    }
+
     /// Forgets the commands that are no longer in progress.
     pub(crate) fn prune(&mut self, connection: &TargetConnection) {
         self.taken.retain(|&tag, _| connection.is_in_progress(tag));
@@ -59,80 +52,9 @@ impl Gathering {
     }
 }
 
-impl Disks {
-    pub(crate) fn new(configs: &[LunConfig], iqn: &str, portal_group_tag: u16) -> Result<Self, TargetError> {
-        let (mut luns, mut stores) = (BTreeMap::new(), Vec::new());
-        for config in configs {
-            let wrong = |reason: String| TargetError::Lun { number: config.number, reason };
-            if config.number > Lun::MAX {
-                return Err(wrong(format!("numbers go from 0 to {}", Lun::MAX)));
-            }
-            let (size, block) = (config.store.size_bytes(), u64::from(config.block_bytes));
-            if !matches!(block, 512 | 4096) || size == 0 || !size.is_multiple_of(block) {
-                return Err(wrong(format!("{size} B is no multiple of its logical block of {block} B")));
-            }
-            let disk = Disk {
-                identity: Identity {
-                    vendor: "RNDTRIP".to_owned(),
-                    product: format!("{} disk", config.store.kind()),
-                    revision: env!("CARGO_PKG_VERSION").split('.').take(2).collect::<Vec<_>>().join("."),
-                    serial: format!("{:016x}", serial(iqn, config.number)),
-                    target_name: iqn.to_owned(),
-                    portal_group_tag,
-                },
-                block_bytes: config.block_bytes,
-                blocks: size / block,
-                read_only: config.store.is_read_only(),
-                write_cache: config.store.has_volatile_cache(),
-                provisioning: config
-                    .store
-                    .granularity_bytes()
-                    .map(|granularity_bytes| Provisioning { granularity_bytes }),
-                physical_exponent: (config.physical_bytes / config.block_bytes).max(1).ilog2() as u8,
-                write_protected: Arc::default(),
-                reservations: Arc::default(),
-            };
-            if luns.insert(Lun(config.number), disk).is_some() {
-                return Err(TargetError::DuplicateLun(config.number));
-            }
-            let index = usize::from(config.number);
-            if stores.len() <= index {
-                stores.resize_with(index + 1, || None);
-            }
-            stores[index] = Some(Unit { store: Arc::clone(&config.store), step: RwLock::new(()) });
-        }
-        Ok(Self {
-            luns: Luns(luns),
-            stores,
-            announcements: Mutex::default(),
-            has_announcements: AtomicBool::new(false),
-        })
-    }
-
-    pub(crate) fn store(&self, lun: Lun) -> Option<&dyn Store> {
+impl Table {
+    fn store(&self, lun: Lun) -> Option<&dyn Store> {
         self.unit(lun).map(|unit| &*unit.store)
-    }
-
-    /// What other initiators are to be told of, once.
-    #[inline]
-    pub(crate) fn take_announcements(&self) -> Vec<(Lun, UnitAttention)> {
-        // Asked after every command: one load.
-        if !self.has_announcements.load(Ordering::Relaxed) {
-            return Vec::new();
-        }
-        self.has_announcements.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *lock(&self.announcements))
-    }
-
-    /// Frees what RESERVE took: on one logical unit or on all, of one initiator port or of everybody.
-    pub(crate) fn forget_reservations(&self, lun: Option<Lun>, port: Option<&str>) {
-        for (_, disk) in self.luns.0.iter().filter(|(number, _)| lun.is_none_or(|lun| lun == **number)) {
-            disk.reservations.forget(port);
-        }
-    }
-
-    fn unit(&self, lun: Lun) -> Option<&Unit> {
-        self.stores.get(usize::from(lun.0))?.as_ref()
     }
 
     /// Plans and carries out one command; everything it answers is appended to `out`. True when the command
@@ -143,7 +65,7 @@ impl Disks {
         command: &ScsiCommand,
         immediate: &[u8],
         connection: &mut TargetConnection,
-        nexus: &mut Nexus,
+        nexus: &Mutex<Nexus>,
         (scratch, gathering): (&mut Vec<u8>, &mut Gathering),
         out: &mut TransmitBuffer,
     ) -> bool {
@@ -154,7 +76,7 @@ impl Disks {
             connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
             return true;
         }
-        let plan = self.luns.plan(command.lun, &command.cdb, nexus, scratch);
+        let plan = self.luns.plan(command.lun, &command.cdb, &mut lock(nexus), scratch);
         match plan {
             Plan::Take { lun, length_bytes } => self.begin_taking(
                 command,
@@ -164,8 +86,8 @@ impl Disks {
                 gathering,
                 out,
             ),
-            Plan::Medium { .. } | Plan::Changed { .. } => {
-                let (status, sense) = self.conclude(plan);
+            Plan::Medium { .. } | Plan::Changed { .. } | Plan::Copy { .. } => {
+                let (status, sense) = self.conclude(command.lun, plan, nexus);
                 connection.respond_status(command, status, &sense, 0, 0, out);
                 true
             }
@@ -177,12 +99,17 @@ impl Disks {
                 true
             }
             Plan::Read { lun, offset_bytes, length_bytes } => {
-                let Some(store) = self.store(lun) else { return no_lun(command, connection, out) };
+                let Some(Unit { store, step }) = self.unit(lun) else {
+                    return no_lun(command, connection, out);
+                };
+                // Not while somebody writes as one step.
+                let shared = step.read().unwrap_or_else(PoisonError::into_inner);
                 let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
                     store.read_at(offset_bytes + at, buffer)
                 });
+                drop(shared);
                 if let Err(failed) = read {
-                    let sense = read_sense(&failed.error).encode();
+                    let sense = self.luns.encode(command.lun, &read_sense(&failed.error));
                     connection.respond_status(
                         command,
                         status::CHECK_CONDITION,
@@ -206,14 +133,15 @@ impl Disks {
                 true
             }
             Plan::Check(sense) => {
-                connection.respond_status(command, status::CHECK_CONDITION, &sense.encode(), 0, 0, out);
+                let sense = self.luns.encode(command.lun, &sense);
+                connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
                 true
             }
             Plan::Flush { lun } => {
                 match self.store(lun).map(Store::flush) {
                     Some(Ok(())) => connection.respond_status(command, status::GOOD, &[], 0, 0, out),
                     Some(Err(error)) => {
-                        let sense = write_sense(&error).encode();
+                        let sense = self.luns.encode(command.lun, &write_sense(&error));
                         connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
                     }
                     None => return no_lun(command, connection, out),
@@ -242,7 +170,7 @@ impl Disks {
         if begun.complete && fua {
             outcome = outcome.and_then(|()| store.flush());
         }
-        let sense = outcome.map_err(|error| write_sense(&error).encode());
+        let sense = outcome.map_err(|error| self.luns.encode(command.lun, &write_sense(&error)));
         match (begun.complete, sense) {
             (true, Ok(())) => connection.respond_write(command, length_bytes, out),
             (true, Err(sense)) => {
@@ -259,7 +187,7 @@ impl Disks {
         &self,
         (tag, lun, store_offset): (u32, [u8; 8], u64),
         data: &[u8],
-        (connection, nexus): (&mut TargetConnection, &Nexus),
+        (connection, nexus): (&mut TargetConnection, &Mutex<Nexus>),
         gathering: &mut Gathering,
         out: &mut TransmitBuffer,
     ) -> bool {
@@ -273,7 +201,8 @@ impl Disks {
             }
             let Some(taken) = gathering.taken.remove(&tag) else { return false };
             gathering.bytes = gathering.bytes.saturating_sub(taken.data.len());
-            let (status, sense) = self.conclude(self.luns.finish(taken.lun, &taken.cdb, &taken.data, nexus));
+            let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(nexus));
+            let (status, sense) = self.conclude(lun, plan, nexus);
             connection.end_write(tag, status, &sense, out);
             return true;
         }
@@ -284,18 +213,18 @@ impl Disks {
         if connection.must_be_stable(tag) {
             outcome = outcome.and_then(|()| store.flush());
         }
-        connection.data_taken(tag, outcome.map_err(|error| write_sense(&error).encode()), out)
+        connection.data_taken(tag, outcome.map_err(|error| self.luns.encode(lun, &write_sense(&error))), out)
     }
 }
 
-impl Disks {
+impl Table {
     /// Begins to gather a command's data. True when the command is over.
     fn begin_taking(
         &self,
         command: &ScsiCommand,
         immediate: &[u8],
         (lun, length_bytes): (Lun, u64),
-        (connection, nexus): (&mut TargetConnection, &Nexus),
+        (connection, nexus): (&mut TargetConnection, &Mutex<Nexus>),
         gathering: &mut Gathering,
         out: &mut TransmitBuffer,
     ) -> bool {
@@ -319,7 +248,7 @@ impl Disks {
         // What the initiator does not send is not there: a shorter transfer brings less.
         let length =
             length_bytes.min(command.expected_bytes.into()).min(scsi::medium::TAKEN_BYTES_MAX) as usize;
-        if gathering.bytes + length > GATHERED_BYTES_MAX {
+        if gathering.bytes + length > gathering.limit {
             connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, out);
             return true;
         }
@@ -330,7 +259,8 @@ impl Disks {
         let here = begun.useful_bytes.min(length);
         data[..here].copy_from_slice(&immediate[..here]);
         if begun.complete {
-            let (status, sense) = self.conclude(self.luns.finish(lun, &command.cdb, &data, nexus));
+            let plan = self.luns.finish(lun, &command.cdb, &data, &lock(nexus));
+            let (status, sense) = self.conclude(command.lun, plan, nexus);
             connection.respond_status(command, status, &sense, length_bytes, 0, out);
             return true;
         }
@@ -340,26 +270,56 @@ impl Disks {
     }
 
     /// Carries out a plan that needs no more data: status and sense.
-    fn conclude(&self, plan: Plan) -> (u8, Vec<u8>) {
-        let failed = |sense: Sense| (status::CHECK_CONDITION, sense.encode());
-        match plan {
+    fn conclude(&self, lun_field: [u8; 8], plan: Plan, nexus: &Mutex<Nexus>) -> (u8, Vec<u8>) {
+        // What is to be kept is kept before the initiator is told.
+        let kept = |lun| self.luns.0.get(&lun).map_or(Ok(()), |disk| self.desk.keep(disk));
+        let outcome = match plan {
             Plan::Medium { lun, action } => match self.unit(lun) {
-                Some(Unit { store, step }) => match medium::act(&**store, step, action) {
-                    Ok(()) => (status::GOOD, Vec::new()),
-                    Err(sense) => failed(sense),
-                },
-                None => failed(Sense::NO_SUCH_LUN),
+                Some(Unit { store, step }) => medium::act(&**store, step, action).map(|()| status::GOOD),
+                None => Err(Sense::NO_SUCH_LUN),
             },
-            Plan::Status(status) => (status, Vec::new()),
+            Plan::Status(status) => match Lun::decode(lun_field) {
+                Some(lun) => kept(lun).map(|()| status),
+                None => Ok(status),
+            },
             Plan::Changed { lun, attention } => {
-                lock(&self.announcements).push((lun, attention));
-                self.has_announcements.store(true, Ordering::Release);
-                (status::GOOD, Vec::new())
+                self.desk.announce(lun, attention);
+                kept(lun).map(|()| status::GOOD)
             }
-            Plan::Check(sense) => failed(sense),
-            _ => failed(Sense::INVALID_FIELD),
+            Plan::Copy { lun, segments, list_identifier } => {
+                let (copied, outcome) = self.copy(&segments);
+                if let (Some(disk), Some(identifier)) = (self.luns.0.get(&lun), list_identifier) {
+                    note_copy(disk, nexus, identifier, &segments[..copied], outcome.is_ok());
+                }
+                outcome.map(|()| status::GOOD)
+            }
+            Plan::Check(sense) => Err(sense),
+            _ => Err(Sense::INVALID_FIELD),
+        };
+        match outcome {
+            Ok(status) => (status, Vec::new()),
+            Err(sense) => (status::CHECK_CONDITION, self.luns.encode(lun_field, &sense)),
         }
     }
+
+    /// Copies segment after segment; how many were copied, and why not all.
+    fn copy(&self, segments: &[Segment]) -> (usize, Result<(), Sense>) {
+        for (index, segment) in segments.iter().enumerate() {
+            let ((from, from_offset), (to, to_offset)) = (segment.from, segment.to);
+            let (Some(a), Some(b)) = (self.unit(from), self.unit(to)) else {
+                return (index, Err(Sense::COPY_ABORTED));
+            };
+            let (a, b) = ((&*a.store, &a.step, from_offset), (&*b.store, &b.step, to_offset));
+            if let Err(sense) = medium::copy(a, b, segment.length_bytes) {
+                return (index, Err(sense));
+            }
+        }
+        (segments.len(), Ok(()))
+    }
+}
+
+fn note_copy(disk: &Disk, nexus: &Mutex<Nexus>, identifier: u8, copied: &[Segment], is_whole: bool) {
+    disk.shared.copies.ended(&lock(nexus), identifier, copied, is_whole);
 }
 
 /// Writes data, apart from steps that must be whole.
@@ -423,13 +383,6 @@ pub(crate) fn write_sense(error: &StoreError) -> Sense {
     match error {
         StoreError::ReadOnly => Sense::WRITE_PROTECTED,
         StoreError::NoMemory(_) => Sense::SPACE_ALLOCATION_FAILED,
-        StoreError::OutOfRange { .. } => Sense::WRITE_ERROR,
+        StoreError::OutOfRange { .. } | StoreError::FixedSize(_) => Sense::WRITE_ERROR,
     }
-}
-
-/// A serial number that stays the same while name and number do (FNV-1a).
-fn serial(iqn: &str, number: u16) -> u64 {
-    iqn.bytes()
-        .chain(number.to_be_bytes())
-        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -8,6 +8,7 @@
 pub mod busy;
 pub mod config;
 mod connection;
+mod disks;
 pub mod error;
 mod execute;
 mod gate;
@@ -15,12 +16,14 @@ pub mod medium;
 mod policy;
 pub mod server;
 mod sessions;
+mod state;
 pub mod statistics;
 mod transport;
 
 pub use busy::BusyCount;
-pub use config::{Access, Limits, LunConfig, TargetConfig};
+pub use config::{Access, Initiator, Limits, LunConfig, Portal, TargetConfig};
 pub use error::{ConnectionEnd, TargetError};
 pub use policy::SendPolicy;
+pub use scsi::ports::AccessState;
 pub use server::RunningTarget;
 pub use statistics::ConnectionStatistics;

@@ -2,8 +2,8 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use scsi::Sense;
 use scsi::medium::Action;
+use scsi::{Sense, SenseKey};
 use store::{Store, StoreError};
 
 use crate::execute::{read_sense, write_sense};
@@ -33,6 +33,11 @@ pub(crate) fn act(store: &dyn Store, step: &RwLock<()>, action: Action) -> Resul
             let _shared = shared();
             ranges.into_iter().try_for_each(|(offset, length)| store.discard(offset, length)).map_err(failed)
         }
+        Action::WriteAtomic { offset_bytes, data, fua } => {
+            let _alone = alone();
+            store.write_at(offset_bytes, &data).map_err(failed)?;
+            if fua { store.flush().map_err(failed) } else { Ok(()) }
+        }
         Action::CompareAndWrite { offset_bytes, expected, data, fua } => {
             let _alone = alone();
             compare(store, offset_bytes, expected.len() as u64, &expected)?;
@@ -53,6 +58,36 @@ pub(crate) fn act(store: &dyn Store, step: &RwLock<()>, action: Action) -> Resul
             if fua { store.flush().map_err(failed) } else { Ok(()) }
         }
     }
+}
+
+/// Copies a range between two disks, or on one, in pieces that are each whole.
+///
+/// # Errors
+/// The sense of the side that failed, as a copy reports it.
+pub(crate) fn copy(
+    (from, from_step, from_offset): (&dyn Store, &RwLock<()>, u64),
+    (to, to_step, to_offset): (&dyn Store, &RwLock<()>, u64),
+    length_bytes: u64,
+) -> Result<(), Sense> {
+    let aborted = |sense: Sense| Sense { key: SenseKey::CopyAborted, ..sense };
+    let mut piece = vec![0; length_bytes.min(PIECE_BYTES) as usize];
+    // On one disk a range may be copied over itself: then the end goes first, so that nothing is read that
+    // was written before.
+    let backwards = std::ptr::addr_eq(from, to) && to_offset > from_offset;
+    let mut done = 0;
+    while done < length_bytes {
+        let count = (length_bytes - done).min(PIECE_BYTES);
+        let at = if backwards { length_bytes - done - count } else { done };
+        let piece = &mut piece[..count as usize];
+        {
+            let _shared = from_step.read().unwrap_or_else(PoisonError::into_inner);
+            from.read_at(from_offset + at, piece).map_err(|error| aborted(read_sense(&error)))?;
+        }
+        let _shared = to_step.read().unwrap_or_else(PoisonError::into_inner);
+        to.write_at(to_offset + at, piece).map_err(|error| aborted(write_sense(&error)))?;
+        done += count;
+    }
+    Ok(())
 }
 
 /// Compares a range with `expected`, over and over; MISCOMPARE with the offset of the first byte that
@@ -100,6 +135,26 @@ mod tests {
         act(&ram, &step, Action::Or { offset_bytes: 512, data: vec![6; 512], fua: false }).unwrap();
         ram.read_at(512, &mut there).unwrap();
         assert_eq!((there[0], there[512]), (15, 9));
+    }
+
+    #[test]
+    fn a_range_is_copied_over_itself_and_to_another_disk() {
+        let (a, b) = (Ram::new(2 << 20), Ram::new(2 << 20));
+        let (step, other) = (RwLock::new(()), RwLock::new(()));
+        let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 249) as u8).collect();
+        for (from, to) in [(100, 5000), (5000, 100)] {
+            a.write_at(from, &data).unwrap();
+            copy((&a, &step, from), (&a, &step, to), data.len() as u64).unwrap();
+            let mut there = vec![0; data.len()];
+            a.read_at(to, &mut there).unwrap();
+            assert!(there == data, "{from} to {to}");
+        }
+        copy((&a, &step, 100), (&b, &other, 7), data.len() as u64).unwrap();
+        let mut there = vec![0; data.len()];
+        b.read_at(7, &mut there).unwrap();
+        assert!(there == data);
+        let beyond = copy((&a, &step, 0), (&b, &other, 2 << 20), 512);
+        assert_eq!(beyond.map_err(|sense| sense.key), Err(SenseKey::CopyAborted));
     }
 
     #[test]

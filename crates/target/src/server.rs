@@ -1,4 +1,4 @@
-//! The portal: accepts connections and gives each a thread.
+//! The portals: they accept connections and give each a thread.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -8,19 +8,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use iscsi::login::is_iscsi_name;
+use iscsi::target::Parked;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ring::Sighting;
+use scsi::ports::AccessState;
 use socket::options::TcpOptions;
 
-use crate::config::TargetConfig;
+use crate::config::{Access, LunConfig, Portal, TargetConfig};
 use crate::connection::Connection;
+use crate::disks::{Disks, Table};
 use crate::error::TargetError;
-use crate::execute::Disks;
-use crate::sessions::{Mailbox, Notice, Sessions, lock};
+use crate::execute::Gathering;
+use crate::sessions::{Mailbox, Notice, Session, Sessions, lock};
+use crate::state::StateFolder;
 use crate::statistics::{Board, ConnectionStatistics};
-
-/// The tag of our one portal group.
-pub(crate) const PORTAL_GROUP_TAG: u16 = 1;
 
 /// How long a stop waits for connections to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -28,6 +29,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// What all threads of a target share.
 pub(crate) struct Shared {
     pub(crate) config: TargetConfig,
+    /// As configured, with the addresses that the system gave.
+    pub(crate) portals: Vec<Portal>,
+    access: Mutex<Option<Arc<Access>>>,
     pub(crate) disks: Disks,
     pub(crate) sessions: Sessions,
     pub(crate) board: Board,
@@ -38,6 +42,31 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Who may log in now.
+    pub(crate) fn access(&self) -> Option<Arc<Access>> {
+        lock(&self.access).clone()
+    }
+
+    /// The disks that an initiator sees now.
+    pub(crate) fn view(&self, initiator: &str) -> Arc<Table> {
+        Arc::new(self.disks.table().view(self.access().as_deref(), initiator))
+    }
+
+    /// A connection has left its session; what the session took ends with its last one.
+    pub(crate) fn end(&self, session: &Session, cid: u16, id: u64, lost: Option<(Parked, Gathering)>) {
+        if self.sessions.part(session, cid, id, lost) {
+            self.disks.table().luns.end(&lock(&session.nexus));
+        }
+    }
+
+    /// Ends the sessions whose lost connections nobody came for.
+    fn expire(&self) {
+        for session in self.sessions.expire() {
+            tracing::info!("session {} ended: nobody came back for it", session.tsih);
+            self.disks.table().luns.end(&lock(&session.nexus));
+        }
     }
 
     pub(crate) fn keep_sightings(&self, mut sightings: Vec<Sighting>) {
@@ -59,7 +88,6 @@ impl StatisticsHandle {
 
 /// A target that listens. Dropping it stops it.
 pub struct RunningTarget {
-    address: SocketAddr,
     shared: Arc<Shared>,
     wake: Arc<Mailbox>,
     listener: Option<JoinHandle<()>>,
@@ -74,20 +102,27 @@ impl RunningTarget {
         if !is_iscsi_name(&config.iqn) {
             return Err(TargetError::Name(config.iqn));
         }
-        let disks = Disks::new(&config.luns, &config.iqn, PORTAL_GROUP_TAG)?;
-        let portal = config.portal;
-        let listen = |source| TargetError::Listen { portal, source };
-        let listener = TcpListener::bind(portal).map_err(listen)?;
-        listener.set_nonblocking(true).map_err(listen)?;
-        // Accepted sockets inherit the congestion control.
-        let tcp = TcpOptions { nodelay: true, congestion: config.congestion.clone() };
-        tcp.apply(&listener)
-            .map_err(|source| TargetError::Io { what: "socket options of the portal", source })?;
-        let address = listener.local_addr().map_err(listen)?;
+        if config.portals.is_empty() {
+            return Err(TargetError::NoPortal);
+        }
+        let state = config.state.as_deref().map(StateFolder::open).transpose()?;
+        let mut groups: Vec<u16> = config.portals.iter().map(|portal| portal.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let disks = Disks::new(&config.luns, &config.iqn, groups, state)?;
+        let (mut listeners, mut portals) = (Vec::new(), config.portals.clone());
+        for portal in &mut portals {
+            let listener = listen(portal.listen, config.congestion.clone())?;
+            let failed = |source| TargetError::Listen { portal: portal.listen, source };
+            portal.listen = listener.local_addr().map_err(failed)?;
+            listeners.push(listener);
+        }
         let io = |what| move |source| TargetError::Io { what, source };
         let wake = Arc::new(Mailbox::new().map_err(io("a wake-up for the portal"))?);
         let shared = Arc::new(Shared {
+            access: Mutex::new(config.access.clone().map(Arc::new)),
             config,
+            portals,
             disks,
             sessions: Sessions::default(),
             board: Board::default(),
@@ -98,16 +133,66 @@ impl RunningTarget {
             let (shared, wake) = (Arc::clone(&shared), Arc::clone(&wake));
             std::thread::Builder::new()
                 .name("portal".to_owned())
-                .spawn(move || accept(&listener, &shared, &wake))
+                .spawn(move || accept(&listeners, &shared, &wake))
                 .map_err(io("a thread for the portal"))?
         };
-        Ok(Self { address, shared, wake, listener: Some(thread) })
+        Ok(Self { shared, wake, listener: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Where its first portal listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.shared.portals[0].listen
+    }
+
+    /// Where all of its portals listen, as configured.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.shared.portals.iter().map(|portal| portal.listen).collect()
+    }
+
+    /// Sessions that are there now.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.shared.sessions.sessions()
+    }
+
+    /// These are the disks from now on: initiators learn which came, went or have another size. A disk whose
+    /// number and store stay keeps its reservations.
+    ///
+    /// # Errors
+    /// When one of them is not possible; nothing has changed then.
+    pub fn set_luns(&self, luns: &[LunConfig]) -> Result<(), TargetError> {
+        self.shared.disks.set(luns)?;
+        self.shared.sessions.post_to_all(Notice::Disks);
+        Ok(())
+    }
+
+    /// This is who may log in from now on, and what each sees. Initiators that may no longer are asked to log
+    /// out, and dropped when they have not within `patience`.
+    pub fn set_access(&self, access: Option<Access>, patience: Duration) {
+        let access = access.map(Arc::new);
+        lock(&self.shared.access).clone_from(&access);
+        self.shared.sessions.post_to_all(Notice::Disks);
+        if let Some(access) = access {
+            self.shared.sessions.post_to_initiators(|name| !access.admits(name), Notice::LogOut(patience));
+        }
+    }
+
+    /// Asks an initiator to log out, and drops its connections when it has not within `patience`; how many
+    /// connections were asked.
+    pub fn ask_to_log_out(&self, initiator: &str, patience: Duration) -> usize {
+        let notice = Notice::LogOut(patience);
+        self.shared.sessions.post_to_initiators(|name| name.eq_ignore_ascii_case(initiator), notice)
+    }
+
+    /// Changes how the disks are reached through a portal group (implicit ALUA); false when there is none.
+    pub fn set_access_state(&self, group: u16, state: AccessState) -> bool {
+        let is_there = self.shared.disks.set_access_state(group, state);
+        for (lun, attention) in self.shared.disks.table().desk.take_announcements() {
+            self.shared.sessions.post_to_all(Notice::Changed { lun: lun.0, attention });
+        }
+        is_there
     }
 
     /// The statistics of its connections: open ones, and those that ended.
@@ -174,44 +259,104 @@ impl Drop for RunningTarget {
     }
 }
 
-/// The portal's thread.
-fn accept(listener: &TcpListener, shared: &Arc<Shared>, wake: &Mailbox) {
+/// Listens at one place.
+fn listen(portal: SocketAddr, congestion: Option<String>) -> Result<TcpListener, TargetError> {
+    let failed = |source| TargetError::Listen { portal, source };
+    let listener = TcpListener::bind(portal).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    // Accepted sockets inherit the congestion control.
+    let tcp = TcpOptions { nodelay: true, congestion };
+    tcp.apply(&listener)
+        .map_err(|source| TargetError::Io { what: "socket options of the portal", source })?;
+    Ok(listener)
+}
+
+/// How often sessions without connections are looked after.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+
+/// The portals' thread.
+fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
     let mut next_id = 0;
+    let mut pace = Pace::new(shared.config.limits.accepts_per_second);
+    let expire_every = PollTimeout::try_from(EXPIRE_EVERY).unwrap_or(PollTimeout::MAX);
     while !shared.is_stopping() {
-        let mut fds = [
-            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
-            PollFd::new(wake.wake.as_fd(), PollFlags::POLLIN),
-        ];
-        let _ = poll(&mut fds, PollTimeout::NONE);
-        match listener.accept() {
-            Ok((socket, peer)) => {
-                next_id += 1;
-                begin(next_id, shared, socket, peer);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => {
-                // Out of descriptors, or a connection that died in the queue: the portal goes on.
-                tracing::warn!("accepting a connection: {error}");
-                std::thread::sleep(Duration::from_millis(10));
+        let mut fds: Vec<PollFd> =
+            listeners.iter().map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN)).collect();
+        fds.push(PollFd::new(wake.wake.as_fd(), PollFlags::POLLIN));
+        let _ = poll(&mut fds, expire_every);
+        shared.expire();
+        for (portal, listener) in listeners.iter().enumerate() {
+            match listener.accept() {
+                Ok((socket, peer)) => {
+                    next_id += 1;
+                    begin((next_id, portal), shared, socket, peer);
+                    // A flood of connections waits in the kernel's queue, and not in front of those who work.
+                    std::thread::sleep(pace.next(Instant::now()));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    // Out of descriptors, or a connection that died in the queue: the portal goes on.
+                    tracing::warn!("accepting a connection: {error}");
+                    std::thread::sleep(Duration::from_millis(10));
+                }
             }
         }
     }
 }
 
-fn begin(id: u64, shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) {
+/// Keeps events to so many in a second, after a burst of a tenth of that.
+struct Pace {
+    every: Duration,
+    /// When the next event is due; a burst is allowed to run ahead of it.
+    due: Option<Instant>,
+    burst: Duration,
+}
+
+impl Pace {
+    fn new(per_second: u32) -> Self {
+        Self {
+            every: Duration::from_secs(1) / per_second.max(1),
+            due: None,
+            burst: Duration::from_millis(100),
+        }
+    }
+
+    /// An event happens; how long to wait before the next.
+    fn next(&mut self, now: Instant) -> Duration {
+        let due = self.due.map_or(now, |due| due.max(now)) + self.every;
+        self.due = Some(due);
+        due.saturating_duration_since(now + self.burst)
+    }
+}
+
+fn begin((id, portal): (u64, usize), shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) {
     let begun = (|| {
         socket.set_nonblocking(false)?;
         let mailbox = Arc::new(Mailbox::new()?);
-        if !shared.sessions.enter(id, &mailbox, shared.config.limits.connections) {
-            return Err(std::io::Error::other("the limit of connections is reached"));
-        }
+        let entered = shared.sessions.enter(id, &mailbox, peer.ip(), &shared.config.limits);
+        entered.map_err(std::io::Error::other)?;
         let for_thread = Arc::clone(shared);
         let thread = std::thread::Builder::new()
             .name(format!("session {id}"))
-            .spawn(move || Connection::new(id, for_thread, mailbox, socket, peer).run());
+            .spawn(move || Connection::new((id, portal), for_thread, mailbox, socket, peer).run());
         thread.map(drop).inspect_err(|_| shared.sessions.leave(id))
     })();
     if let Err(error) = begun {
         tracing::warn!(%peer, "connection refused: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_a_flood_is_paced() {
+        let mut pace = Pace::new(100);
+        let now = Instant::now();
+        let waits: Vec<Duration> = (0..12).map(|_| pace.next(now)).collect();
+        assert!(waits[..10].iter().all(Duration::is_zero));
+        assert_eq!(waits[11], Duration::from_millis(20));
+        assert_eq!(pace.next(now + Duration::from_secs(9)), Duration::ZERO, "who waited owes nothing");
     }
 }

@@ -29,8 +29,35 @@ pub trait Gate {
     fn random(&self, _buffer: &mut [u8]) -> Result<(), Status> {
         Err(Status::OUT_OF_RESOURCES)
     }
-    /// A handle for the new session, or why there is none.
+    /// The session that a login with a TSIH is to be one more connection of, or why it cannot be.
+    fn join(&self, _login: &LoggedIn) -> Result<Joined, Status> {
+        Err(Status::SESSION_DOES_NOT_EXIST)
+    }
+    /// Where else the target is, for logins that are not to stay here.
+    fn moved(&self) -> Option<Moved> {
+        None
+    }
+    /// The session's handle, where the full feature phase begins: of a new session or of the one that was
+    /// joined; or why there is none.
     fn new_session(&self, login: &LoggedIn) -> Result<u16, Status>;
+}
+
+/// A session that a login joins.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// What was negotiated when it began; in force for all its connections where it is not a connection's own.
+    pub parameters: Parameters,
+    /// Its ExpCmdSN.
+    pub exp_cmd_sn: u32,
+}
+
+/// Another address of the target (RFC 7143 4.2.7.3, 11.13.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// TargetAddress: address and port, with or without a portal group tag.
+    pub address: String,
+    /// From now on, rather than for the time being.
+    pub is_permanent: bool,
 }
 
 /// Who may log in, by CHAP.
@@ -111,6 +138,9 @@ pub struct TargetLogin {
     claim: Option<Claim>,
     /// What the initiator offers in AuthMethod, until it is answered.
     methods: Vec<String>,
+    joined: Option<Joined>,
+    /// TargetAddress, when the login is sent elsewhere.
+    moved_to: Option<String>,
 }
 
 impl TargetLogin {
@@ -144,7 +174,14 @@ impl TargetLogin {
             algorithm: None,
             claim: None,
             methods: Vec::new(),
+            joined: None,
+            moved_to: None,
         }
+    }
+
+    /// Bounds the text of one exchange, bytes.
+    pub fn limit_text(&mut self, bytes: usize) {
+        self.gathered = Gathered::new(bytes);
     }
 
     /// Takes one PDU and appends the answer to `out`.
@@ -163,6 +200,7 @@ impl TargetLogin {
             self.login.exp_cmd_sn = request.cmd_sn;
             self.login.isid = request.isid;
             self.login.cid = request.cid;
+            self.login.tsih = request.tsih;
             self.stat_sn = request.exp_stat_sn;
         }
         self.requests += 1;
@@ -183,7 +221,11 @@ impl TargetLogin {
                 Ok(Step::Continue)
             }
             Err(status) => {
-                self.respond(&request, status, false, false, &[], out);
+                let mut text = Vec::new();
+                if let Some(address) = &self.moved_to {
+                    text::push(&mut text, "TargetAddress", address);
+                }
+                self.respond(&request, status, false, false, &text, out);
                 Ok(Step::Refused(status))
             }
         }
@@ -197,9 +239,8 @@ impl TargetLogin {
         if request.version_min > 0 {
             return Err(Status::UNSUPPORTED_VERSION);
         }
-        if request.tsih != 0 {
-            // One connection per session: there is never a session that a second connection could join.
-            return Err(Status::SESSION_DOES_NOT_EXIST);
+        if request.tsih != self.login.tsih {
+            return Err(Status::INITIATOR_ERROR);
         }
         let csg = request.csg();
         if !matches!(csg, stage::SECURITY | stage::OPERATIONAL) || self.stage.is_some_and(|due| due != csg) {
@@ -230,7 +271,17 @@ impl TargetLogin {
         let is_proven = self.prove(csg, gate, &mut text)?;
         if !self.admitted && is_proven && self.login.session_type == SessionType::Normal {
             gate.admit(&self.login.target_name, &self.login.initiator_name)?;
+            if let Some(moved) = gate.moved() {
+                self.moved_to = Some(moved.address);
+                let permanent = moved.is_permanent;
+                return Err(if permanent { Status::MOVED_PERMANENTLY } else { Status::MOVED_TEMPORARILY });
+            }
             text::push(&mut text, "TargetPortalGroupTag", gate.portal_group_tag());
+        }
+        if !self.admitted && is_proven && self.login.tsih != 0 {
+            let joined = gate.join(&self.login)?;
+            self.login.exp_cmd_sn = joined.exp_cmd_sn;
+            self.joined = Some(joined);
         }
         self.admitted |= is_proven;
         // Not to the next stage before the initiator has proved who it is.
@@ -245,6 +296,12 @@ impl TargetLogin {
                 self.login.parameters.max_recv_bytes = Parameters::default().max_recv_bytes;
             }
             let p = &mut self.login.parameters;
+            if let Some(joined) = self.joined.take() {
+                // What is the session's is not negotiated again; lengths and digests are the connection's.
+                let (recv, send, digests) = (p.max_recv_bytes, p.max_send_bytes, p.digests);
+                *p = joined.parameters;
+                (p.max_recv_bytes, p.max_send_bytes, p.digests) = (recv, send, digests);
+            }
             p.first_burst_bytes = p.first_burst_bytes.min(p.max_burst_bytes);
             self.login.tsih = gate.new_session(&self.login)?;
         }
@@ -619,7 +676,7 @@ mod tests {
             let mut bhs = Bhs([0; 48]);
             bhs.0.copy_from_slice(&header);
             bhs.0[4] = 0;
-            let frame = Frame { bhs, ahs: &[], data: &text, total_bytes: 0 };
+            let frame = Frame { bhs, ahs: &[], data: &text, total_bytes: 0, is_damaged: false };
             let mut login = TargetLogin::new(Wishes::default(), 128);
             let mut out = Vec::new();
             let _ = login.receive(&frame, &Open, &mut out);

@@ -3,12 +3,25 @@
 use super::{Incoming, TargetConnection};
 use crate::bhs::{Bhs, NO_TAG};
 use crate::fault::{Fault, RejectReason};
+use crate::frame::Frame;
 use crate::pdu::{
     AsyncMessage, LogoutRequest, LogoutResponse, NopIn, NopOut, Reject, TaskManagementRequest,
     TaskManagementResponse, TextRequest, TextResponse,
 };
+use crate::sequence::Turn;
 use crate::task_management;
 use crate::transmit::TransmitBuffer;
+
+/// What became of a logout (RFC 7143 11.15.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogoutOutcome {
+    /// The connection or session is closed.
+    Done = 0,
+    /// There is no such connection.
+    NoSuchConnection = 1,
+    /// Connections are not recovered here.
+    NoRecovery = 2,
+}
 
 impl TargetConnection {
     /// Answers a task management function.
@@ -22,8 +35,8 @@ impl TargetConnection {
             response: response as u8,
             tag: request.tag,
             stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
+            exp_cmd_sn: self.sequence.expected(),
+            max_cmd_sn: self.sequence.max_cmd_sn(),
         };
         out.pdu(response.write(), &[]);
     }
@@ -34,8 +47,8 @@ impl TargetConnection {
             tag: nop.tag,
             transfer_tag: NO_TAG,
             stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
+            exp_cmd_sn: self.sequence.expected(),
+            max_cmd_sn: self.sequence.max_cmd_sn(),
         };
         let data = &data[..data.len().min(self.parameters.max_send_bytes as usize)];
         out.pdu(pdu.write(), data);
@@ -47,8 +60,8 @@ impl TargetConnection {
             tag: NO_TAG,
             transfer_tag: self.next_transfer_tag,
             stat_sn: self.stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
+            exp_cmd_sn: self.sequence.expected(),
+            max_cmd_sn: self.sequence.max_cmd_sn(),
             ..NopIn::default()
         };
         out.pdu(pdu.write(), &[]);
@@ -56,26 +69,44 @@ impl TargetConnection {
 
     /// Tells the initiator that the target will drop all connections of the session.
     pub fn announce_drop(&mut self, out: &mut TransmitBuffer) {
+        let time2wait = self.parameters.time2wait;
+        self.event(AsyncMessage { event: 3, parameter2: time2wait, ..AsyncMessage::default() }, &[], out);
+    }
+
+    /// Asks the initiator to log out within this many seconds.
+    pub fn ask_to_log_out(&mut self, seconds: u16, out: &mut TransmitBuffer) {
+        self.event(AsyncMessage { event: 1, parameter3: seconds, ..AsyncMessage::default() }, &[], out);
+    }
+
+    /// Tells of a SCSI event at a logical unit, by its sense data (RFC 7143 11.9.1: event 0).
+    pub fn tell(&mut self, lun: [u8; 8], sense: &[u8], out: &mut TransmitBuffer) {
+        let mut data = (sense.len() as u16).to_be_bytes().to_vec();
+        data.extend_from_slice(sense);
+        self.event(AsyncMessage { lun, ..AsyncMessage::default() }, &data, out);
+    }
+
+    fn event(&mut self, message: AsyncMessage, data: &[u8], out: &mut TransmitBuffer) {
         let pdu = AsyncMessage {
             tag: NO_TAG,
             stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            event: 3,
-            parameter2: self.parameters.time2wait,
-            ..AsyncMessage::default()
+            exp_cmd_sn: self.sequence.expected(),
+            max_cmd_sn: self.sequence.max_cmd_sn(),
+            ..message
         };
-        out.pdu(pdu.write(), &[]);
+        out.pdu(pdu.write(), data);
     }
 
     pub(super) fn text<'a>(
         &mut self,
         request: &TextRequest,
-        segment: &[u8],
+        frame: &Frame<'a>,
         out: &mut TransmitBuffer,
     ) -> Result<Incoming<'a>, Fault> {
-        if !self.in_order(request.immediate, request.cmd_sn)? {
-            return Ok(Incoming::Nothing);
+        let segment = frame.data;
+        match self.turn(request.immediate, request.cmd_sn) {
+            Turn::Now => {}
+            Turn::Later => return self.hold(frame, request.cmd_sn),
+            Turn::Never => return Ok(Incoming::Nothing),
         }
         if request.transfer_tag != NO_TAG && segment.is_empty() && !request.continues {
             // The initiator asks for the rest of a long answer.
@@ -134,8 +165,8 @@ impl TargetConnection {
             tag: request.tag,
             transfer_tag,
             stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
+            exp_cmd_sn: self.sequence.expected(),
+            max_cmd_sn: self.sequence.max_cmd_sn(),
         };
         out.pdu(response.write(), text);
     }
@@ -147,24 +178,48 @@ impl TargetConnection {
     }
 
     pub(super) fn logout<'a>(&mut self, request: &LogoutRequest, out: &mut TransmitBuffer) -> Incoming<'a> {
-        // 0: the session; 1: the named connection; 2: a connection for recovery, which level 0 has not.
-        let outcome = match request.reason_byte & 0x7f {
-            0 => 0,
-            1 if request.cid == self.cid => 0,
-            1 => 1,
-            _ => 2,
-        };
+        // 0: the session; 1: the named connection; 2: a connection whose tasks go on with others.
+        let reason = request.reason_byte & 0x7f;
+        match reason {
+            0 => {
+                self.respond_logout(request, LogoutOutcome::Done, out);
+                Incoming::LoggedOut { session: true }
+            }
+            1 if request.cid == self.cid => {
+                self.respond_logout(request, LogoutOutcome::Done, out);
+                Incoming::LoggedOut { session: false }
+            }
+            2 if self.parameters.error_recovery_level < 2 => {
+                self.respond_logout(request, LogoutOutcome::NoRecovery, out);
+                Incoming::Nothing
+            }
+            1 | 2 if request.cid != self.cid => {
+                Incoming::LogoutOther { request: *request, recovery: reason == 2 }
+            }
+            _ => {
+                self.reject(RejectReason::InvalidPduField, &request.write(), out);
+                Incoming::Nothing
+            }
+        }
+    }
+
+    /// Answers a logout.
+    pub fn respond_logout(
+        &mut self,
+        request: &LogoutRequest,
+        outcome: LogoutOutcome,
+        out: &mut TransmitBuffer,
+    ) {
         let response = LogoutResponse {
-            response: outcome,
+            response: outcome as u8,
             tag: request.tag,
             stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
+            exp_cmd_sn: self.sequence.expected(),
+            max_cmd_sn: self.sequence.max_cmd_sn(),
             time2wait: self.parameters.time2wait,
-            time2retain: 0,
+            time2retain: self.parameters.time2retain,
         };
         out.pdu(response.write(), &[]);
-        if outcome == 0 { Incoming::LoggedOut } else { Incoming::Nothing }
     }
 
     /// Appends a Reject that carries the header complained of.
@@ -173,8 +228,8 @@ impl TargetConnection {
             reason: reason as u8,
             tag: NO_TAG,
             stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
+            exp_cmd_sn: self.sequence.expected(),
+            max_cmd_sn: self.sequence.max_cmd_sn(),
             ..Reject::default()
         };
         out.pdu(pdu.write(), &offender.0);

@@ -148,7 +148,7 @@ proptest! {
             bhs.0.copy_from_slice(header);
             // Half of the cases: opcodes that exist, so that the deeper branches are met.
             if header[1] & 1 == 0 { bhs.0[0] = lead | (header[0] & 0x40); bhs.0[24..28].copy_from_slice(&1_u32.to_be_bytes()); }
-            let frame = Frame { bhs, ahs: &[], data, total_bytes: 0 };
+            let frame = Frame { bhs, ahs: &[], data, total_bytes: 0, is_damaged: false };
             if let Ok(Incoming::Command { command, data }) = target.receive(&frame, &mut out) {
                 let _ = target.begin_write(&command, data.len(), 0, 4096, false, &mut out);
             }
@@ -164,7 +164,7 @@ fn commands_outside_the_window_are_ignored_and_a_gap_is_a_fault() {
     let mut out = TransmitBuffer::new();
     let mut send = |cmd_sn: u32| {
         let bhs = ScsiCommand { is_final: true, tag: cmd_sn, cmd_sn, ..ScsiCommand::default() }.write();
-        let frame = Frame { bhs, ahs: &[], data: &[], total_bytes: 48 };
+        let frame = Frame { bhs, ahs: &[], data: &[], total_bytes: 48, is_damaged: false };
         target.receive(&frame, &mut out).map(|i| matches!(i, Incoming::Command { .. }))
     };
     assert_eq!(send(1), Ok(true));
@@ -187,7 +187,7 @@ fn immediate_writes_that_wait_for_data_are_bounded_like_all_others() {
             ..ScsiCommand::default()
         }
         .write();
-        let frame = Frame { bhs, ahs: &[], data: &[], total_bytes: 48 };
+        let frame = Frame { bhs, ahs: &[], data: &[], total_bytes: 48, is_damaged: false };
         if let Incoming::Command { command, .. } = target.receive(&frame, &mut out).unwrap() {
             target.begin_write(&command, 0, 0, 4096, false, &mut out).unwrap();
         }
@@ -203,7 +203,7 @@ fn immediate_writes_that_wait_for_data_are_bounded_like_all_others() {
 fn an_unknown_opcode_is_rejected_with_its_header() {
     let (mut target, mut initiator) = pair(&Parameters::default());
     let mut out = TransmitBuffer::new();
-    let frame = Frame { bhs: Bhs::new(0x1c), ahs: &[], data: &[], total_bytes: 48 };
+    let frame = Frame { bhs: Bhs::new(0x1c), ahs: &[], data: &[], total_bytes: 48, is_damaged: false };
     assert!(matches!(target.receive(&frame, &mut out), Ok(Incoming::Nothing)));
     let bytes = take(&mut out);
     let reject = frames(&bytes)[0];
@@ -225,7 +225,11 @@ fn a_discovery_session_takes_no_commands() {
     let mut target = TargetConnection::new(&logged_in(Parameters::default(), SessionType::Discovery), 8);
     let mut out = TransmitBuffer::new();
     let bhs = ScsiCommand { is_final: true, cmd_sn: 1, ..ScsiCommand::default() }.write();
-    assert!(target.receive(&Frame { bhs, ahs: &[], data: &[], total_bytes: 48 }, &mut out).is_err());
+    assert!(
+        target
+            .receive(&Frame { bhs, ahs: &[], data: &[], total_bytes: 48, is_damaged: false }, &mut out)
+            .is_err()
+    );
 }
 
 #[test]

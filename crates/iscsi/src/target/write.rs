@@ -29,7 +29,7 @@ impl TargetConnection {
                     complete: task.is_complete(),
                 };
                 if !begun.complete {
-                    self.tasks.insert(command.tag, task);
+                    self.keep_task(command.tag, task);
                     self.solicit(command.tag, out);
                 }
                 Ok(begun)
@@ -73,7 +73,7 @@ impl TargetConnection {
 
     /// Answers a write all of whose data has come, in place of [`Self::data_taken`].
     pub fn end_write(&mut self, tag: u32, status: u8, sense: &[u8], out: &mut TransmitBuffer) {
-        if let Some(task) = self.tasks.remove(&tag) {
+        if let Some(task) = self.take_task(tag) {
             self.respond_status(&task.command, status, sense, task.cdb_bytes, task.r2ts(), out);
         }
     }
@@ -90,7 +90,7 @@ impl TargetConnection {
             self.solicit(tag, out);
             return false;
         }
-        if let Some(task) = self.tasks.remove(&tag) {
+        if let Some(task) = self.take_task(tag) {
             let (status, sense) = match &task.failure {
                 None => (status::GOOD, &[][..]),
                 Some(sense) => (status::CHECK_CONDITION, sense.as_slice()),
@@ -109,9 +109,7 @@ impl TargetConnection {
         // Data of a task that is gone (refused, aborted) is still on its way: drop it.
         let Some(task) = self.tasks.get_mut(&pdu.tag) else { return Incoming::Nothing };
         if let Err(fault) = task.data(pdu, data.len()) {
-            if let Some(task) = self.tasks.remove(&pdu.tag) {
-                self.fail_data(&task.command, fault, task.r2ts(), out);
-            }
+            self.fail_task(pdu.tag, fault, out);
             return Incoming::Nothing;
         }
         Incoming::Data {
@@ -119,6 +117,13 @@ impl TargetConnection {
             store_offset: task.store_offset + u64::from(pdu.buffer_offset),
             data: &data[..task.useful(pdu.buffer_offset, data.len())],
             lun: task.command.lun,
+        }
+    }
+
+    /// Ends a task whose data phase went wrong.
+    pub(super) fn fail_task(&mut self, tag: u32, fault: DataFault, out: &mut TransmitBuffer) {
+        if let Some(task) = self.take_task(tag) {
+            self.fail_data(&task.command, fault, task.r2ts(), out);
         }
     }
 
@@ -134,8 +139,9 @@ impl TargetConnection {
         self.respond_status(command, status::CHECK_CONDITION, &sense, 0, data_pdus, out);
     }
 
-    fn solicit(&mut self, tag: u32, out: &mut TransmitBuffer) {
-        let (stat_sn, exp_cmd_sn, max_cmd_sn) = (self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn());
+    pub(super) fn solicit(&mut self, tag: u32, out: &mut TransmitBuffer) {
+        let (stat_sn, exp_cmd_sn, max_cmd_sn) =
+            (self.stat_sn, self.sequence.expected(), self.sequence.max_cmd_sn());
         let Some(task) = self.tasks.get_mut(&tag) else { return };
         while let Some(wanted) = task.solicit(&self.parameters, &mut self.next_transfer_tag) {
             let r2t = R2t {
@@ -157,6 +163,8 @@ impl TargetConnection {
     pub fn abort(&mut self, mut aborts: impl FnMut(u32, [u8; 8]) -> bool) -> usize {
         let before = self.tasks.len();
         self.tasks.retain(|&tag, task| !aborts(tag, task.command.lun));
-        before - self.tasks.len()
+        let aborted = before - self.tasks.len();
+        self.sequence.unfinished(-(aborted as i32));
+        aborted
     }
 }

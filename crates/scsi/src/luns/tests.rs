@@ -105,7 +105,7 @@ fn golden_bytes_of_the_capacity_and_the_inquiry() {
     assert_eq!(data[..13], [0, 0, 0, 0, 0, 0, 7, 255, 0, 0, 2, 0, 0]);
     let (_, data) = plan(0, &[0x12, 0, 0, 0, 36]);
     assert_eq!(&data[8..36], b"RNDTRIP disk            0.1 ");
-    assert_eq!(data[..8], [0, 0, 6, 0x12, 69, 0, 0, 2]);
+    assert_eq!(data[..8], [0, 0, 6, 0x12, 69, 0x38, 0, 2]);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn commands_without_data_check_their_range_and_their_fields() {
     assert_eq!(plan(0, &[0x1b, 1, 0, 0, 1]).0, good, "IMMED, START");
     assert_eq!(plan(0, &[0x1b, 0, 0, 0, 0]).0, flush, "stop");
     assert_eq!(plan(0, &[0x1b, 0, 0, 0, 4]).0, good, "stop, NO_FLUSH");
-    assert_eq!(plan(0, &[0x1b, 0, 0, 0, 0x21]).0, Plan::Check(Sense::invalid_bit(4, 7)), "POWER CONDITION");
+    assert_eq!(plan(0, &[0x1b, 0, 0, 0, 0x22]).0, good, "a power condition ejects nothing");
     assert_eq!(plan(0, &[0x25, 0, 0, 0, 0, 1]).0, Plan::Check(Sense::invalid_field(2)), "an address, PMI 0");
     assert_eq!(plan(0, &[0x9e, 0x11]).0, Plan::Check(Sense::invalid_bit(1, 4)), "SERVICE ACTION");
     assert_eq!(
@@ -255,6 +255,76 @@ fn a_disk_that_claims_more_bytes_than_there_are_addresses_ends_where_they_do() {
     }
 }
 
+#[test]
+fn a_medium_is_ejected_missed_and_loaded() {
+    let luns = Luns(BTreeMap::from([(Lun(0), Disk { removable: true, ..example() })]));
+    let mut nexus = Nexus::new("iqn.a,i,0x000000000001", 1, 1);
+    let mut run = |bytes: &[u8]| luns.plan([0; 8], &cdb_of(bytes), &mut nexus, &mut Vec::new());
+    let (read, good) = ([0x28, 0, 0, 0, 0, 0, 0, 0, 1], Plan::Status(status::GOOD));
+    assert_eq!(run(&[0x1b, 0, 0, 0, 2]), Plan::Flush { lun: Lun(0) }, "what is cached goes with the medium");
+    for missed in [&read[..], &[0x00], &[0x25], &[0x35], &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1], &[0x1b, 0, 0, 0, 1]]
+    {
+        assert_eq!(run(missed), Plan::Check(Sense::NO_MEDIUM), "{missed:x?}");
+    }
+    assert_eq!(run(&[0x12, 0, 0, 0, 36]), Plan::Data);
+    assert_eq!(run(&[0x1e, 0, 0, 0, 1]), good);
+    assert_eq!(run(&[0x1b, 0, 0, 0, 3]), Plan::Check(Sense::REMOVAL_PREVENTED));
+    assert_eq!(run(&[0x1e, 0, 0, 0, 0]), good);
+    let loaded = Plan::Changed { lun: Lun(0), attention: UnitAttention::MediumChanged };
+    assert_eq!(run(&[0x1b, 0, 0, 0, 3]), loaded);
+    assert!(matches!(run(&read), Plan::Read { .. }));
+    // What a session prevents ends with it.
+    assert_eq!(run(&[0x1e, 0, 0, 0, 1]), good);
+    luns.end(&Nexus::new("iqn.a,i,0x000000000001", 1, 1));
+    assert_eq!(run(&[0x1b, 0, 0, 0, 2]), Plan::Flush { lun: Lun(0) });
+    assert_eq!(plan(0, &[0x1b, 0, 0, 0, 2]).0, Plan::Check(Sense::invalid_bit(4, 1)), "a fixed disk");
+}
+
+#[test]
+fn a_write_is_atomic_or_refused() {
+    let atomic = |lba: u8, blocks: u16, boundary: u8| {
+        let [high, low] = blocks.to_be_bytes();
+        plan(0, &[0x9c, 0x08, 0, 0, 0, 0, 0, 0, 0, lba, 0, boundary, high, low]).0
+    };
+    assert_eq!(atomic(1, 2, 0), Plan::Take { lun: Lun(0), length_bytes: 1024 });
+    assert_eq!(atomic(1, 0, 0), Plan::Status(status::GOOD));
+    assert_eq!(atomic(1, 2, 8), Plan::Check(Sense::invalid_field(10)), "a boundary");
+    assert_eq!(atomic(1, 2048, 0), Plan::Check(Sense::lba_out_of_range(2048)));
+    let cdb = cdb_of(&[0x9c, 0x08, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2]);
+    let data = vec![7; 1024];
+    let action = Action::WriteAtomic { offset_bytes: 512, data: data.clone(), fua: true };
+    let nexus = Nexus::default();
+    assert_eq!(luns().finish(Lun(0), &cdb, &data, &nexus), Plan::Medium { lun: Lun(0), action });
+    assert_eq!(luns().finish(Lun(0), &cdb, &data[1..], &nexus), Plan::Check(Sense::PARAMETER_LENGTH));
+}
+
+#[test]
+fn what_a_port_state_forbids_is_not_planned_and_a_change_is_news() {
+    let mut luns = luns();
+    luns.0.get_mut(&Lun(0)).unwrap().ports = std::sync::Arc::new(ports::Ports::new(&[1, 2]));
+    let mut nexus = Nexus::new("iqn.a,i,0x000000000001", 2, 1);
+    let set = cdb_of(&[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8]);
+    let take = Plan::Take { lun: Lun(0), length_bytes: 8 };
+    assert_eq!(luns.plan([0; 8], &set, &mut nexus, &mut Vec::new()), take);
+    let changed = Plan::Changed { lun: Lun(0), attention: UnitAttention::AccessStateChanged };
+    assert_eq!(luns.finish(Lun(0), &set, &[0, 0, 0, 0, 2, 0, 0, 2], &nexus), changed);
+    let read = cdb_of(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1]);
+    let standby = Sense::new(SenseKey::NotReady, 0x04, 0x0b);
+    assert_eq!(luns.plan([0; 8], &read, &mut nexus, &mut Vec::new()), Plan::Check(standby));
+    let mut other = Nexus::new("iqn.a,i,0x000000000001", 1, 2);
+    assert!(matches!(luns.plan([0; 8], &read, &mut other, &mut Vec::new()), Plan::Read { .. }));
+}
+
+#[test]
+fn sense_data_has_the_format_that_the_control_page_says() {
+    let luns = luns();
+    let list = [0, 0, 0, 0, 0x0a, 10, 0x04, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+    let select = cdb_of(&[0x15, 0x10, 0, 0, 16]);
+    assert!(matches!(luns.finish(Lun(0), &select, &list, &Nexus::default()), Plan::Changed { .. }));
+    assert_eq!(luns.encode([0; 8], &Sense::NO_MEDIUM)[0], 0x72);
+    assert_eq!(luns.encode(Lun(3).encode(), &Sense::NO_MEDIUM)[0], 0x70, "another disk");
+}
+
 /// The most that a command may answer with: its ALLOCATION LENGTH, or a length of its own.
 fn allocation(cdb: &Cdb) -> usize {
     match cdb[0] {
@@ -262,16 +332,16 @@ fn allocation(cdb: &Cdb) -> usize {
         0x12 => be16(cdb, 3).into(),
         0x37 | 0x5a | 0x5e => be16(cdb, 7).into(),
         0x25 => 8,
-        0x9e => be32(cdb, 10) as usize,
+        0x84 | 0x9e => be32(cdb, 10) as usize,
         0xa0 | 0xa3 | 0xb7 => be32(cdb, 6) as usize,
         _ => 0,
     }
 }
 
-const KNOWN: [u8; 45] = [
+const KNOWN: [u8; 50] = [
     0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x16, 0x17, 0x1a, 0x1b, 0x1e, 0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x34,
-    0x35, 0x37, 0x41, 0x42, 0x48, 0x55, 0x56, 0x57, 0x5a, 0x5e, 0x5f, 0x88, 0x89, 0x8a, 0x8b, 0x8e, 0x8f,
-    0x90, 0x91, 0x93, 0x9e, 0xa0, 0xa3, 0xa8, 0xaa, 0xae, 0xaf, 0xb7,
+    0x35, 0x37, 0x41, 0x42, 0x48, 0x55, 0x56, 0x57, 0x5a, 0x5e, 0x5f, 0x7f, 0x83, 0x84, 0x88, 0x89, 0x8a,
+    0x8b, 0x8e, 0x8f, 0x90, 0x91, 0x93, 0x9c, 0x9e, 0xa0, 0xa3, 0xa4, 0xa8, 0xaa, 0xae, 0xaf, 0xb7,
 ];
 
 /// Everything that is to be done to the medium lies on it.
@@ -283,7 +353,9 @@ fn stays_inside(plan: &Plan, size: u128) {
             vec![(*offset_bytes, *length_bytes)]
         }
         Action::Unmap { ranges } => ranges.clone(),
-        Action::CompareAndWrite { offset_bytes, data, .. } | Action::Or { offset_bytes, data, .. } => {
+        Action::CompareAndWrite { offset_bytes, data, .. }
+        | Action::WriteAtomic { offset_bytes, data, .. }
+        | Action::Or { offset_bytes, data, .. } => {
             vec![(*offset_bytes, data.len() as u64)]
         }
     };
@@ -401,7 +473,9 @@ proptest! {
                     }
                     planned @ Plan::Medium { .. } => stays_inside(&planned, size),
                     Plan::MappedStatus { offset_bytes, .. } => prop_assert!(u128::from(offset_bytes) < size.max(1)),
-                    Plan::Status(_) | Plan::Flush { .. } | Plan::Changed { .. } => prop_assert_eq!(data_bytes, 0),
+                    Plan::Status(_) | Plan::Flush { .. } | Plan::Changed { .. } | Plan::Copy { .. } => {
+                        prop_assert_eq!(data_bytes, 0);
+                    }
                 }
             }
         }

@@ -1,0 +1,196 @@
+//! Recovery below the session (RFC 7143 7; ErrorRecoveryLevel 1 and 2): damaged data, SNACK, and tasks that go
+//! on with another connection.
+
+use std::collections::HashMap;
+
+use super::{Incoming, TargetConnection};
+use crate::bhs::{Bhs, NO_TAG};
+use crate::digest::Digests;
+use crate::fault::{Fault, RejectReason};
+use crate::frame::{Frame, Framer};
+use crate::opcode::{initiator, target};
+use crate::pdu::{DataIn, DataOut, ScsiResponse, Snack};
+use crate::replay::{Kept, Replay};
+use crate::task_management::Response;
+use crate::transmit::TransmitBuffer;
+use crate::write_task::WriteTask;
+
+/// Bytes of commands that wait for their turn, at most, for one connection.
+const HELD_BYTES_MAX: usize = 4 << 20;
+
+/// A command that came before its turn.
+#[derive(Debug)]
+pub struct Held {
+    bhs: Bhs,
+    ahs: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Held {
+    /// The command as it came. It takes no bytes off the stream any more.
+    #[must_use]
+    pub fn frame(&self) -> Frame<'_> {
+        Frame { bhs: self.bhs, ahs: &self.ahs, data: &self.data, total_bytes: 0, is_damaged: false }
+    }
+}
+
+/// What a connection that is gone leaves to its session (ErrorRecoveryLevel 2).
+#[derive(Debug, Default)]
+pub struct Parked {
+    tasks: HashMap<u32, WriteTask>,
+    replay: Replay,
+}
+
+impl Parked {
+    /// Whether there is anything to go on with.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.replay.finished_tasks().next().is_none()
+    }
+}
+
+impl TargetConnection {
+    /// Keeps a command until it is its turn.
+    pub(super) fn hold<'a>(&mut self, frame: &Frame<'a>, cmd_sn: u32) -> Result<Incoming<'a>, Fault> {
+        if self.parameters.max_connections < 2 && self.parameters.error_recovery_level == 0 {
+            return Err(Fault::CommandGap { got: cmd_sn, expected: self.sequence.expected() });
+        }
+        let bytes = frame.data.len() + frame.ahs.len();
+        if self.held_bytes + bytes > HELD_BYTES_MAX {
+            return Err(Fault::Protocol {
+                what: "more data came with commands ahead of their turn than is kept",
+                section: "RFC 7143 4.2.2.1",
+            });
+        }
+        let held = Held { bhs: frame.bhs, ahs: frame.ahs.to_vec(), data: frame.data.to_vec() };
+        if self.held.insert(cmd_sn, held).is_none() {
+            self.held_bytes += bytes;
+            self.sequence.wait(1);
+        }
+        Ok(Incoming::Nothing)
+    }
+
+    /// The command whose turn has come, if it came before.
+    #[inline]
+    #[must_use]
+    pub fn take_held(&mut self) -> Option<Held> {
+        if self.held.is_empty() {
+            return None;
+        }
+        let held = self.held.remove(&self.sequence.expected())?;
+        self.held_bytes -= held.data.len() + held.ahs.len();
+        self.sequence.wait(-1);
+        Some(held)
+    }
+
+    /// A PDU whose data was changed on the way: it is refused, and a command's data is asked for again.
+    pub(super) fn damaged<'a>(&mut self, frame: &Frame<'a>, out: &mut TransmitBuffer) -> Incoming<'a> {
+        self.reject(RejectReason::DataDigestError, &frame.bhs, out);
+        if frame.bhs.opcode() == initiator::DATA_OUT {
+            let pdu = DataOut::read(&frame.bhs);
+            if let Some(task) = self.tasks.get_mut(&pdu.tag) {
+                match task.damaged(&pdu, frame.data.len()) {
+                    Ok(()) => self.solicit(pdu.tag, out),
+                    Err(fault) => self.fail_task(pdu.tag, fault, out),
+                }
+            }
+        }
+        // A command is as if it had not come: its CmdSN stays due, and the initiator sends it again.
+        Incoming::Nothing
+    }
+
+    /// Notes what was sent, as it stands on the stream, where it may have to be sent again.
+    #[inline]
+    pub fn sent(&mut self, bytes: &[u8], digests: Digests) {
+        if self.parameters.error_recovery_level > 0 && !bytes.is_empty() {
+            let max_data_bytes = self.parameters.max_send_bytes.max(8192) as usize;
+            self.replay.keep(&Framer { max_data_bytes, digests, passes_damage: true }, bytes);
+        }
+    }
+
+    pub(super) fn snack(&mut self, bhs: &Bhs, out: &mut TransmitBuffer) {
+        if self.parameters.error_recovery_level == 0 {
+            self.reject(RejectReason::SnackReject, bhs, out);
+            return;
+        }
+        let snack = Snack::read(bhs);
+        let wanted = match snack.type_byte & 0x0f {
+            0 | 3 if snack.tag != NO_TAG => self.replay.sequence(snack.tag, snack.first, snack.count),
+            1 => self.replay.status(snack.first, snack.count),
+            // DataACK: we never ask for it.
+            2 => return,
+            _ => Vec::new(),
+        };
+        if wanted.is_empty() {
+            self.reject(RejectReason::SnackReject, bhs, out);
+        }
+        for kept in wanted {
+            out.pdu(kept.bhs, &kept.data);
+        }
+    }
+
+    /// What this connection leaves to its session when it is lost.
+    #[must_use]
+    pub fn park(&mut self) -> Parked {
+        self.sequence.unfinished(-(self.tasks.len() as i32));
+        Parked { tasks: std::mem::take(&mut self.tasks), replay: std::mem::take(&mut self.replay) }
+    }
+
+    /// TASK REASSIGN: goes on with a task of a lost connection. `exp_data_sn` is the first Data-In that the
+    /// initiator has not.
+    pub fn adopt(
+        &mut self,
+        parked: &mut Parked,
+        tag: u32,
+        exp_data_sn: u32,
+        out: &mut TransmitBuffer,
+    ) -> Response {
+        if self.tasks.contains_key(&tag) {
+            return Response::StillAllegiant;
+        }
+        if let Some(mut task) = parked.tasks.remove(&tag) {
+            task.restart();
+            self.keep_task(tag, task);
+            self.solicit(tag, out);
+            return Response::Complete;
+        }
+        if !parked.replay.finished_tasks().any(|finished| finished == tag) {
+            return Response::NoSuchTask;
+        }
+        for kept in parked.replay.take_task(tag) {
+            if !self.send_again(kept, exp_data_sn, out) {
+                return Response::ReassignNotSupported;
+            }
+        }
+        Response::Complete
+    }
+
+    /// Sends a PDU of another connection on this one; whether it fits.
+    fn send_again(&mut self, kept: Kept, exp_data_sn: u32, out: &mut TransmitBuffer) -> bool {
+        if kept.data.len() > self.parameters.max_send_bytes as usize {
+            return false;
+        }
+        let (expected, most) = (self.sequence.expected(), self.sequence.max_cmd_sn());
+        match kept.bhs.opcode() {
+            target::DATA_IN => {
+                let mut data_in = DataIn::read(&kept.bhs);
+                if data_in.data_sn < exp_data_sn && !data_in.has_status {
+                    return true;
+                }
+                (data_in.exp_cmd_sn, data_in.max_cmd_sn) = (expected, most);
+                if data_in.has_status {
+                    data_in.stat_sn = self.next_stat_sn();
+                }
+                out.pdu(data_in.write(), &kept.data);
+            }
+            target::SCSI_RESPONSE => {
+                let mut response = ScsiResponse::read(&kept.bhs);
+                (response.exp_cmd_sn, response.max_cmd_sn) = (expected, most);
+                response.stat_sn = self.next_stat_sn();
+                out.pdu(response.write(), &kept.data);
+            }
+            _ => {}
+        }
+        true
+    }
+}

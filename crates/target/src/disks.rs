@@ -1,0 +1,262 @@
+//! The disks of a target: which there are, which an initiator sees, and what changes while they are served.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use scsi::ports::{AccessState, Ports};
+use scsi::{Disk, Identity, Lun, Luns, Provisioning, Sense, UnitAttention};
+use store::Store;
+
+use crate::config::{Access, LunConfig};
+use crate::error::TargetError;
+use crate::sessions::lock;
+use crate::state::StateFolder;
+
+/// All disks of a target.
+pub(crate) struct Disks {
+    iqn: String,
+    groups: Vec<u16>,
+    table: Mutex<Arc<Table>>,
+    desk: Arc<Desk>,
+}
+
+/// Disks by number: all of a target's, or those that one initiator sees. It never changes; a change is a new
+/// table.
+pub(crate) struct Table {
+    pub(crate) luns: Luns,
+    /// By number; as many places as the highest number needs.
+    units: Vec<Option<Arc<Unit>>>,
+    pub(crate) desk: Arc<Desk>,
+}
+
+/// A disk's bytes, and what keeps its writes apart from steps that must be whole.
+pub(crate) struct Unit {
+    pub(crate) store: Arc<dyn Store>,
+    /// Held shared while data is read or written, and alone while it is compared and written in one step.
+    pub(crate) step: RwLock<()>,
+}
+
+/// What commands leave to be done for all: others to be told, things to be kept.
+pub(crate) struct Desk {
+    announcements: Mutex<Vec<(Lun, UnitAttention)>>,
+    has_announcements: AtomicBool,
+    state: Option<StateFolder>,
+}
+
+impl Desk {
+    /// Other initiators are to be told.
+    pub(crate) fn announce(&self, lun: Lun, attention: UnitAttention) {
+        lock(&self.announcements).push((lun, attention));
+        self.has_announcements.store(true, Ordering::Release);
+    }
+
+    /// What other initiators are to be told of, once.
+    #[inline]
+    pub(crate) fn take_announcements(&self) -> Vec<(Lun, UnitAttention)> {
+        // Asked after every command: one load.
+        if !self.has_announcements.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        self.has_announcements.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *lock(&self.announcements))
+    }
+
+    /// Keeps what a command has changed of what is to be kept.
+    ///
+    /// # Errors
+    /// INTERNAL TARGET FAILURE, where it cannot be: the initiator must not believe that it is.
+    pub(crate) fn keep(&self, disk: &Disk) -> Result<(), Sense> {
+        let Some(state) = self.state.as_ref().filter(|_| disk.shared.take_unsaved()) else { return Ok(()) };
+        state.save(&disk.identity.serial, &disk.shared.durable()).map_err(|error| {
+            tracing::error!("what an initiator asked to be kept cannot be written: {error}");
+            Sense::INTERNAL_FAILURE
+        })
+    }
+}
+
+impl Table {
+    pub(crate) fn unit(&self, lun: Lun) -> Option<&Unit> {
+        self.units.get(usize::from(lun.0))?.as_deref()
+    }
+
+    /// The part of it that an initiator sees.
+    pub(crate) fn view(&self, access: Option<&Access>, initiator: &str) -> Table {
+        let is_shown = |number: u16| access.is_none_or(|access| access.shows(initiator, number));
+        let luns = self.luns.0.iter().filter(|(lun, _)| is_shown(lun.0));
+        let units = self.units.iter().zip(0_u16..).map(|(unit, n)| unit.clone().filter(|_| is_shown(n)));
+        Table {
+            luns: Luns(luns.map(|(lun, disk)| (*lun, disk.clone())).collect()),
+            units: units.collect(),
+            desk: Arc::clone(&self.desk),
+        }
+    }
+
+    /// What an initiator that has seen `before` is to be told: at which of today's logical units, and what.
+    pub(crate) fn news(&self, before: &Table) -> Vec<(Lun, UnitAttention)> {
+        let (old, new) = (&before.luns.0, &self.luns.0);
+        let is_same = |lun: &Lun| match (old.get(lun), new.get(lun)) {
+            (Some(a), Some(b)) => Arc::ptr_eq(&a.shared, &b.shared),
+            _ => false,
+        };
+        let mut news = Vec::new();
+        if old.len() != new.len() || !new.keys().all(is_same) {
+            news.extend(new.keys().map(|&lun| (lun, UnitAttention::LunsChanged)));
+        }
+        let resized = new.iter().filter(|(lun, disk)| is_same(lun) && old[lun].blocks != disk.blocks);
+        news.extend(resized.map(|(&lun, _)| (lun, UnitAttention::CapacityChanged)));
+        news
+    }
+}
+
+impl Disks {
+    pub(crate) fn new(
+        configs: &[LunConfig],
+        iqn: &str,
+        groups: Vec<u16>,
+        state: Option<StateFolder>,
+    ) -> Result<Self, TargetError> {
+        let desk = Arc::new(Desk {
+            announcements: Mutex::default(),
+            has_announcements: AtomicBool::new(false),
+            state,
+        });
+        let empty = Table { luns: Luns::default(), units: Vec::new(), desk: Arc::clone(&desk) };
+        let disks = Self { iqn: iqn.to_owned(), groups, table: Mutex::new(Arc::new(empty)), desk };
+        disks.set(configs)?;
+        Ok(disks)
+    }
+
+    /// All disks as they are now.
+    pub(crate) fn table(&self) -> Arc<Table> {
+        Arc::clone(&lock(&self.table))
+    }
+
+    /// These are the disks from now on. A disk whose number and store stay keeps what initiators know of it.
+    ///
+    /// # Errors
+    /// When one of them is not possible; nothing has changed then.
+    pub(crate) fn set(&self, configs: &[LunConfig]) -> Result<(), TargetError> {
+        let mut table = lock(&self.table);
+        let (mut luns, mut units) = (BTreeMap::new(), Vec::new());
+        for config in configs {
+            let lun = Lun(config.number);
+            let mut disk = self.disk(config)?;
+            let mut unit = Arc::new(Unit { store: Arc::clone(&config.store), step: RwLock::new(()) });
+            let there = table.units.get(usize::from(lun.0)).cloned().flatten();
+            match (table.luns.0.get(&lun), there) {
+                (Some(old), Some(there)) if Arc::ptr_eq(&there.store, &config.store) => {
+                    disk.shared = Arc::clone(&old.shared);
+                    disk.ports = Arc::clone(&old.ports);
+                    unit = there;
+                }
+                _ => {
+                    if let Some(state) = &self.desk.state {
+                        disk.shared.restore(&state.load(&disk.identity.serial)?);
+                    }
+                }
+            }
+            if luns.insert(lun, disk).is_some() {
+                return Err(TargetError::DuplicateLun(config.number));
+            }
+            let index = usize::from(config.number);
+            if units.len() <= index {
+                units.resize_with(index + 1, || None);
+            }
+            units[index] = Some(unit);
+        }
+        *table = Arc::new(Table { luns: Luns(luns), units, desk: Arc::clone(&self.desk) });
+        Ok(())
+    }
+
+    /// A disk as it presents itself.
+    fn disk(&self, config: &LunConfig) -> Result<Disk, TargetError> {
+        let wrong = |reason: String| TargetError::Lun { number: config.number, reason };
+        if config.number > Lun::MAX {
+            return Err(wrong(format!("numbers go from 0 to {}", Lun::MAX)));
+        }
+        let (size, block) = (config.store.size_bytes(), u64::from(config.block_bytes));
+        if !matches!(block, 512 | 4096) || size == 0 || !size.is_multiple_of(block) {
+            return Err(wrong(format!("{size} B is no multiple of its logical block of {block} B")));
+        }
+        Ok(Disk {
+            identity: Identity {
+                vendor: "RNDTRIP".to_owned(),
+                product: format!("{} disk", config.store.kind()),
+                revision: env!("CARGO_PKG_VERSION").split('.').take(2).collect::<Vec<_>>().join("."),
+                serial: format!("{:016x}", serial(&self.iqn, config.number)),
+                target_name: self.iqn.clone(),
+            },
+            block_bytes: config.block_bytes,
+            blocks: size / block,
+            read_only: config.store.is_read_only(),
+            removable: config.removable,
+            is_durable: self.desk.state.is_some(),
+            write_cache: config.store.has_volatile_cache(),
+            provisioning: config
+                .store
+                .granularity_bytes()
+                .map(|granularity_bytes| Provisioning { granularity_bytes }),
+            physical_exponent: (config.physical_bytes / config.block_bytes).max(1).ilog2() as u8,
+            ports: Arc::new(Ports::new(&self.groups)),
+            shared: Arc::default(),
+        })
+    }
+
+    /// The target changes how its disks are reached through a portal group; whether there is such a group.
+    pub(crate) fn set_access_state(&self, group: u16, state: AccessState) -> bool {
+        let table = self.table();
+        for (&lun, disk) in &table.luns.0 {
+            if disk.ports.set(group, state) {
+                self.desk.announce(lun, UnitAttention::AccessStateChanged);
+            }
+        }
+        self.groups.contains(&group)
+    }
+}
+
+/// A serial number that stays the same while name and number do (FNV-1a).
+fn serial(iqn: &str, number: u16) -> u64 {
+    iqn.bytes()
+        .chain(number.to_be_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Ram;
+
+    use super::*;
+    use crate::config::Initiator;
+
+    fn lun(number: u16, store: &Arc<dyn Store>) -> LunConfig {
+        LunConfig::new(number, Arc::clone(store))
+    }
+
+    #[test]
+    fn a_disk_that_stays_keeps_what_is_known_and_each_change_is_news_to_who_sees_it() {
+        let (a, b): (Arc<dyn Store>, Arc<dyn Store>) =
+            (Arc::new(Ram::new(1 << 20)), Arc::new(Ram::new(1 << 20)));
+        let disks = Disks::new(&[lun(0, &a), lun(1, &b)], "iqn.2026-11.example:t", vec![1], None).unwrap();
+        let masked = Access {
+            initiators: vec![Initiator { name: "iqn.2026-11.example:i".into(), luns: Some(vec![1]) }],
+            ..Access::default()
+        };
+        let view = || disks.table().view(Some(&masked), "IQN.2026-11.example:i");
+        let before = view();
+        assert_eq!(before.luns.0.keys().collect::<Vec<_>>(), [&Lun(1)]);
+        assert!(before.unit(Lun(0)).is_none() && before.unit(Lun(1)).is_some());
+        let shared = Arc::clone(&before.luns.0[&Lun(1)].shared);
+        // Disk 0 goes: no news to who never saw it.
+        let all = disks.table();
+        disks.set(&[lun(1, &b)]).unwrap();
+        assert!(view().news(&before).is_empty());
+        assert!(Arc::ptr_eq(&view().luns.0[&Lun(1)].shared, &shared));
+        assert_eq!(disks.table().news(&all), [(Lun(1), UnitAttention::LunsChanged)]);
+        // Another store under the same number is another disk.
+        disks.set(&[lun(1, &a)]).unwrap();
+        assert_eq!(view().news(&before), [(Lun(1), UnitAttention::LunsChanged)]);
+        assert!(matches!(disks.set(&[lun(1, &a), lun(1, &b)]), Err(TargetError::DuplicateLun(1))));
+        assert!(view().luns.0.contains_key(&Lun(1)));
+    }
+}
