@@ -185,7 +185,7 @@ impl Connection {
         self.statistics.initiator_name.clone_from(&login.initiator_name);
         tracing::info!(peer = %self.statistics.peer, initiator = login.initiator_name, "logged in");
         let view = self.shared.view(&login.initiator_name);
-        if login.session_type == SessionType::Normal && !session.is_shared() {
+        if login.session_type == SessionType::Normal && session.begins() {
             let mut nexus = lock(&session.nexus);
             self.shared.disks.table().luns.begin(&nexus);
             for &lun in view.luns.0.keys() {

@@ -119,6 +119,7 @@ pub(crate) struct Session {
     pub(crate) commands: Arc<CommandSequence>,
     pub(crate) nexus: Mutex<Nexus>,
     members: Mutex<Members>,
+    has_begun: AtomicBool,
 }
 
 /// The connections of a session, by CID.
@@ -137,9 +138,9 @@ pub(crate) struct Lost {
 }
 
 impl Session {
-    /// Whether another connection of it is there.
-    pub(crate) fn is_shared(&self) -> bool {
-        lock(&self.members).connections.len() > 1
+    /// Whether it begins with this call: true once, for its first connection.
+    pub(crate) fn begins(&self) -> bool {
+        !self.has_begun.swap(true, Ordering::AcqRel)
     }
 
     /// What lost connections have left, to go on with.
@@ -276,6 +277,7 @@ impl Sessions {
                 connections: BTreeMap::from([(login.cid, id)]),
                 lost: BTreeMap::new(),
             }),
+            has_begun: AtomicBool::new(false),
             key,
         });
         sessions.insert(tsih, Arc::clone(&session));

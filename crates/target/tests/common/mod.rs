@@ -1,0 +1,262 @@
+//! A bare initiator: it sends what a test says, right or wrong, and shows what comes back. No initiator here
+//! speaks more than one connection a session or recovers below it, so this stands in for one.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test uses a part of it, and fails by panicking"
+)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use iscsi::pdu::{LoginRequest, LoginResponse, LogoutRequest, ScsiCommand, TaskManagementRequest};
+use iscsi::{Bhs, Digests, Framer, TransmitBuffer};
+use store::{Ram, Store};
+use target::{LunConfig, RunningTarget, TargetConfig};
+
+pub const IQN: &str = "iqn.2026-11.example.roundtrip:test";
+pub const INITIATOR: &str = "iqn.2026-11.example.roundtrip:initiator";
+
+pub fn ram(number: u16, mebibytes: u64) -> LunConfig {
+    LunConfig::new(number, Arc::new(Ram::new(mebibytes << 20)) as Arc<dyn Store>)
+}
+
+pub fn start(luns: Vec<LunConfig>, change: impl FnOnce(&mut TargetConfig)) -> RunningTarget {
+    let mut config = TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, luns);
+    change(&mut config);
+    RunningTarget::start(config).unwrap()
+}
+
+/// A PDU that came.
+#[derive(Clone, Debug)]
+pub struct Pdu {
+    pub bhs: Bhs,
+    pub data: Vec<u8>,
+}
+
+impl Pdu {
+    pub fn opcode(&self) -> u8 {
+        self.bhs.opcode()
+    }
+
+    pub fn u32(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.bhs.0[at..at + 4].try_into().unwrap())
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.data).replace('\0', " ")
+    }
+}
+
+pub struct Login<'a> {
+    pub initiator: &'a str,
+    pub isid: u8,
+    pub cid: u16,
+    pub tsih: u16,
+    pub cmd_sn: u32,
+    pub keys: &'a str,
+}
+
+impl Default for Login<'_> {
+    fn default() -> Self {
+        Self { initiator: INITIATOR, isid: 1, cid: 0, tsih: 0, cmd_sn: 1, keys: "" }
+    }
+}
+
+pub struct Client {
+    pub socket: TcpStream,
+    framer: Framer,
+    digests: Digests,
+    bytes: Vec<u8>,
+    pub tsih: u16,
+    pub cmd_sn: u32,
+    pub exp_stat_sn: u32,
+    pub exp_cmd_sn: u32,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let framer = Framer::new(1 << 20);
+        let digests = Digests::default();
+        Self { socket, framer, digests, bytes: Vec::new(), tsih: 0, cmd_sn: 1, exp_stat_sn: 0, exp_cmd_sn: 0 }
+    }
+
+    /// Logs in with one exchange; the response as it came.
+    pub fn try_log_in(address: SocketAddr, login: &Login<'_>) -> (Self, LoginResponse, String) {
+        let mut client = Self::connect(address);
+        let text = format!(
+            "InitiatorName={}\0TargetName={IQN}\0SessionType=Normal\0{}",
+            login.initiator,
+            login.keys.replace(' ', "\0")
+        );
+        let request = LoginRequest {
+            immediate: true,
+            transit: true,
+            stage_byte: 1 << 2 | 3,
+            isid: [0x80, 0, 0, 0, 0, login.isid],
+            tsih: login.tsih,
+            cid: login.cid,
+            cmd_sn: login.cmd_sn,
+            ..LoginRequest::default()
+        };
+        let mut text = text.into_bytes();
+        if text.last() != Some(&0) {
+            text.push(0);
+        }
+        client.send(request.write(), &text);
+        let answer = client.receive().expect("a login response");
+        let response = LoginResponse::read(&answer.bhs);
+        client.tsih = response.tsih;
+        client.cmd_sn = login.cmd_sn;
+        client.exp_stat_sn = response.stat_sn.wrapping_add(1);
+        client.digests.header = answer.text().contains("HeaderDigest=CRC32C");
+        client.digests.data = answer.text().contains("DataDigest=CRC32C");
+        client.framer.digests = client.digests;
+        (client, response, answer.text())
+    }
+
+    pub fn log_in(address: SocketAddr, login: &Login<'_>) -> Self {
+        let (client, response, text) = Self::try_log_in(address, login);
+        assert_eq!(response.status, 0, "{text}");
+        client
+    }
+
+    pub fn send(&mut self, bhs: Bhs, data: &[u8]) {
+        let bytes = self.encode(bhs, data);
+        self.socket.write_all(&bytes).unwrap();
+    }
+
+    /// A PDU as it goes onto the stream.
+    pub fn encode(&self, bhs: Bhs, data: &[u8]) -> Vec<u8> {
+        let mut out = TransmitBuffer::new();
+        out.set_digests(self.digests);
+        out.pdu(bhs, data);
+        out.pending().to_vec()
+    }
+
+    /// The next PDU; nothing when the target has closed the connection.
+    pub fn receive(&mut self) -> Option<Pdu> {
+        loop {
+            if let Ok(frame) = self.framer.next(&self.bytes).unwrap() {
+                let pdu = Pdu { bhs: frame.bhs, data: frame.data.to_vec() };
+                self.bytes.drain(..frame.total_bytes);
+                if pdu.opcode() != iscsi::opcode::target::LOGIN {
+                    self.exp_cmd_sn = pdu.u32(28);
+                }
+                return Some(pdu);
+            }
+            let mut piece = [0; 65536];
+            match self.socket.read(&mut piece) {
+                Ok(0) => return None,
+                Ok(count) => self.bytes.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("nothing came: {error}"),
+            }
+        }
+    }
+
+    pub fn command(&self, tag: u32, cdb: &[u8], expected_bytes: u32) -> ScsiCommand {
+        let mut all = [0; 16];
+        all[..cdb.len()].copy_from_slice(cdb);
+        ScsiCommand {
+            is_final: true,
+            read: expected_bytes > 0,
+            tag,
+            expected_bytes,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            cdb: all,
+            ..ScsiCommand::default()
+        }
+    }
+
+    /// Sends a command with its immediate data.
+    pub fn issue(&mut self, command: &ScsiCommand, data: &[u8]) {
+        self.send(command.write(), data);
+        self.cmd_sn = self.cmd_sn.wrapping_add(1);
+    }
+
+    /// Runs a command that reads: its data and status. What the target says in between is passed over.
+    pub fn read(&mut self, lun: u8, cdb: &[u8], expected_bytes: u32) -> (Vec<u8>, u8, Vec<u8>) {
+        let tag = self.cmd_sn;
+        let command =
+            ScsiCommand { lun: [0, lun, 0, 0, 0, 0, 0, 0], ..self.command(tag, cdb, expected_bytes) };
+        self.issue(&command, &[]);
+        let mut data = Vec::new();
+        loop {
+            let pdu = self.receive().expect("an answer");
+            match pdu.opcode() {
+                iscsi::opcode::target::DATA_IN => {
+                    data.extend_from_slice(&pdu.data);
+                    if pdu.bhs.0[1] & 1 != 0 {
+                        self.exp_stat_sn = pdu.u32(24).wrapping_add(1);
+                        return (data, pdu.bhs.0[3], Vec::new());
+                    }
+                }
+                iscsi::opcode::target::SCSI_RESPONSE => {
+                    self.exp_stat_sn = pdu.u32(24).wrapping_add(1);
+                    return (data, pdu.bhs.0[3], pdu.data.get(2..).unwrap_or_default().to_vec());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// TEST UNIT READY until the target has told all it had to tell: the additional sense codes.
+    pub fn attentions(&mut self, lun: u8) -> Vec<(u8, u8)> {
+        let mut told = Vec::new();
+        loop {
+            match self.read(lun, &[0; 6], 0) {
+                (_, 0, _) => return told,
+                (_, _, sense) => told.push((sense[12], sense[13])),
+            }
+        }
+    }
+
+    pub fn task_management(&mut self, function: u8, referenced_tag: u32) -> u8 {
+        let request = TaskManagementRequest {
+            immediate: true,
+            function_byte: 0x80 | function,
+            tag: 0x7000_0000 | referenced_tag,
+            referenced_tag,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            ..TaskManagementRequest::default()
+        };
+        self.send(request.write(), &[]);
+        self.until(iscsi::opcode::target::TASK_MANAGEMENT).1.bhs.0[2]
+    }
+
+    /// Logs out; the response code.
+    pub fn log_out(&mut self, reason: u8, cid: u16) -> u8 {
+        let request = LogoutRequest {
+            immediate: true,
+            reason_byte: 0x80 | reason,
+            tag: 0x6000_0000,
+            cid,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+        };
+        self.send(request.write(), &[]);
+        self.until(iscsi::opcode::target::LOGOUT).1.bhs.0[2]
+    }
+
+    /// Receives up to a PDU of this opcode: what came before it, and it.
+    pub fn until(&mut self, opcode: u8) -> (Vec<Pdu>, Pdu) {
+        let mut before = Vec::new();
+        loop {
+            let pdu = self.receive().expect("the connection was closed");
+            if pdu.opcode() == opcode {
+                return (before, pdu);
+            }
+            before.push(pdu);
+        }
+    }
+}
