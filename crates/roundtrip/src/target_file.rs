@@ -169,11 +169,14 @@ impl OpenDisks {
         for (number, spec) in luns {
             let store = match self.0.get(number) {
                 Some((old, store)) if old == spec => Arc::clone(store),
-                Some((old, store)) if old.resized(spec.size_bytes()) == *spec => {
-                    store.resize(spec.size_bytes()).with_context(|| format!("LUN {number}"))?;
-                    Arc::clone(store)
-                }
-                _ => spec.open(),
+                Some((old, store)) => match spec.size_bytes().filter(|&size| old.resized(size) == *spec) {
+                    Some(size) => {
+                        store.resize(size).with_context(|| format!("LUN {number}"))?;
+                        Arc::clone(store)
+                    }
+                    None => spec.open().with_context(|| format!("LUN {number}"))?,
+                },
+                None => spec.open().with_context(|| format!("LUN {number}"))?,
             };
             configs.push(LunConfig {
                 block_bytes: spec.block_bytes,

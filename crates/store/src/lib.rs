@@ -2,12 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod file;
 pub mod ram;
 pub mod spec;
 pub mod zero;
 
 use thiserror::Error;
 
+pub use file::FileStore;
 pub use ram::Ram;
 pub use spec::{SpecError, StoreSpec};
 pub use zero::Zero;
@@ -53,14 +55,7 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// As [`Store::write_at`].
     fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {
-        let zeros = vec![0; length.min(ZEROS_BYTES) as usize];
-        let mut done = 0;
-        while done < length {
-            let count = (length - done).min(ZEROS_BYTES);
-            self.write_at(offset + done, &zeros[..count as usize])?;
-            done += count;
-        }
-        Ok(())
+        write_zeros(self, offset, length)
     }
     /// Whether memory is given to a place, and for how many bytes from there on that stays so.
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
@@ -98,6 +93,17 @@ pub enum StoreError {
     /// Writing is not allowed.
     #[error("the store is read only; open it without 'readonly' to write")]
     ReadOnly,
+    /// The file system is full.
+    #[error("{0}: no space is left for more data; free some")]
+    NoSpace(String),
+    /// The kernel could not do it.
+    #[error("{name}: {error}")]
+    Io {
+        /// The file.
+        name: String,
+        /// The kernel's reason.
+        error: String,
+    },
     /// The size is fixed, or cannot be that.
     #[error("a {0} store cannot have another size, or not that one")]
     FixedSize(&'static str),
@@ -108,6 +114,18 @@ pub enum StoreError {
 
 /// Zeros that are written at once where a store knows no better.
 const ZEROS_BYTES: u64 = 64 << 10;
+
+/// Writes zeros over a range.
+pub(crate) fn write_zeros<S: Store + ?Sized>(store: &S, offset: u64, length: u64) -> Result<(), StoreError> {
+    let zeros = vec![0; length.min(ZEROS_BYTES) as usize];
+    let mut done = 0;
+    while done < length {
+        let count = (length - done).min(ZEROS_BYTES);
+        store.write_at(offset + done, &zeros[..count as usize])?;
+        done += count;
+    }
+    Ok(())
+}
 
 /// Whether `length` bytes at `offset` lie inside `size` bytes.
 pub(crate) fn check_range(offset: u64, length: usize, size: u64) -> Result<(), StoreError> {

@@ -1,12 +1,13 @@
-//! Stores as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`.
+//! Stores as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`, `file:/srv/disk,size=10G`.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use ring::units::{UnitError, parse_size};
 use thiserror::Error;
 
-use crate::{Ram, Store, StoreError, Zero};
+use crate::{FileStore, Ram, Store, StoreError, Zero};
 
 /// The logical block length when nothing is said, bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 512;
@@ -23,6 +24,13 @@ pub enum StoreKind {
     Ram {
         /// Size, bytes.
         size_bytes: u64,
+    },
+    /// A file.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Size, bytes; the file's own length when nothing is said (`size=10G`).
+        size_bytes: Option<u64>,
     },
 }
 
@@ -45,10 +53,10 @@ pub struct StoreSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// Nothing before the colon, or no colon.
-    #[error("'{0}' is no store; write ram:SIZE or zero:SIZE, such as ram:1G")]
+    #[error("'{0}' is no store; write ram:SIZE, zero:SIZE or file:PATH, such as ram:1G")]
     Form(String),
     /// A kind that does not exist.
-    #[error("'{0}' is no kind of store; use ram or zero")]
+    #[error("'{0}' is no kind of store; use ram, zero or file")]
     Kind(String),
     /// The size cannot be read.
     #[error("size: {0}")]
@@ -62,7 +70,9 @@ pub enum SpecError {
         allowed: String,
     },
     /// An option that does not exist, or a value that it cannot have.
-    #[error("option '{0}' is not known; use readonly, removable, bs=512, bs=4k or pbs=4k")]
+    #[error(
+        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k or, for a file, size=10G"
+    )]
     Option(String),
     /// An option that was given before.
     #[error("option '{0}' is given twice; say it once")]
@@ -76,13 +86,14 @@ impl FromStr for StoreSpec {
         let form = || SpecError::Form(text.to_owned());
         let (kind, rest) = text.split_once(':').filter(|(kind, _)| !kind.is_empty()).ok_or_else(form)?;
         let mut parts = rest.split(',');
-        let size_bytes = parts.next().filter(|s| !s.is_empty()).ok_or_else(form)?;
+        let first = parts.next().filter(|s| !s.is_empty()).ok_or_else(form)?;
         let maximum = match kind {
             "zero" => i64::MAX as u64,
             "ram" => crate::ram::RAM_BYTES_MAX,
+            "file" => i64::MAX as u64,
             other => return Err(SpecError::Kind(other.to_owned())),
         };
-        let size_bytes = parse_size(size_bytes)?;
+        let mut size_bytes = if kind == "file" { None } else { Some(parse_size(first)?) };
         let (mut read_only, mut removable, mut block_bytes, mut physical_bytes) = (false, false, None, None);
         for option in parts {
             match option.split_once('=') {
@@ -96,6 +107,10 @@ impl FromStr for StoreSpec {
                 Some(("pbs", _)) if physical_bytes.is_some() => {
                     return Err(SpecError::Repeated(option.to_owned()));
                 }
+                Some(("size", value)) if kind == "file" => match size_bytes {
+                    Some(_) => return Err(SpecError::Repeated(option.to_owned())),
+                    None => size_bytes = Some(parse_size(value)?),
+                },
                 None if option == "readonly" => read_only = true,
                 None if option == "removable" => removable = true,
                 Some(("pbs", value)) => match parse_size(value) {
@@ -111,45 +126,59 @@ impl FromStr for StoreSpec {
         }
         let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
         let physical_bytes = physical_bytes.unwrap_or(block_bytes).max(block_bytes);
-        if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) || size_bytes > maximum {
+        if let Some(given) =
+            size_bytes.filter(|&n| n == 0 || !n.is_multiple_of(block_bytes.into()) || n > maximum)
+        {
             let allowed = format!(
                 "a multiple of {block_bytes} B, at least one, at most {maximum} B is possible for {kind}"
             );
-            return Err(SpecError::SizeRange { given: size_bytes, allowed });
+            return Err(SpecError::SizeRange { given, allowed });
         }
-        let kind =
-            if kind == "zero" { StoreKind::Zero { size_bytes } } else { StoreKind::Ram { size_bytes } };
+        let kind = match (kind, size_bytes) {
+            ("zero", Some(size_bytes)) => StoreKind::Zero { size_bytes },
+            ("ram", Some(size_bytes)) => StoreKind::Ram { size_bytes },
+            (_, size_bytes) => StoreKind::File { path: first.into(), size_bytes },
+        };
         Ok(Self { kind, read_only, removable, block_bytes, physical_bytes })
     }
 }
 
 impl StoreSpec {
-    /// Its size, bytes.
+    /// Its size, bytes, where it says one.
     #[must_use]
-    pub fn size_bytes(&self) -> u64 {
+    pub fn size_bytes(&self) -> Option<u64> {
         match self.kind {
-            StoreKind::Zero { size_bytes } | StoreKind::Ram { size_bytes } => size_bytes,
+            StoreKind::Zero { size_bytes } | StoreKind::Ram { size_bytes } => Some(size_bytes),
+            StoreKind::File { size_bytes, .. } => size_bytes,
         }
     }
 
     /// The same with another size.
     #[must_use]
     pub fn resized(&self, size_bytes: u64) -> Self {
-        let kind = match self.kind {
+        let kind = match &self.kind {
             StoreKind::Zero { .. } => StoreKind::Zero { size_bytes },
             StoreKind::Ram { .. } => StoreKind::Ram { size_bytes },
+            StoreKind::File { path, .. } => {
+                StoreKind::File { path: path.clone(), size_bytes: Some(size_bytes) }
+            }
         };
         Self { kind, ..self.clone() }
     }
 
     /// Opens the store.
-    #[must_use]
-    pub fn open(&self) -> Arc<dyn Store> {
-        let store: Arc<dyn Store> = match self.kind {
-            StoreKind::Zero { size_bytes } => Arc::new(Zero::new(size_bytes)),
-            StoreKind::Ram { size_bytes } => Arc::new(Ram::new(size_bytes)),
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        let store: Arc<dyn Store> = match &self.kind {
+            StoreKind::Zero { size_bytes } => Arc::new(Zero::new(*size_bytes)),
+            StoreKind::Ram { size_bytes } => Arc::new(Ram::new(*size_bytes)),
+            StoreKind::File { path, size_bytes } => {
+                Arc::new(FileStore::open(path, *size_bytes, self.read_only)?)
+            }
         };
-        if self.read_only { Arc::new(ReadOnly(store)) } else { store }
+        Ok(if self.read_only { Arc::new(ReadOnly(store)) } else { store })
     }
 }
 
@@ -204,7 +233,8 @@ mod tests {
             text in "(zero|ram|disk|)(:|)([0-9]{0,20}[kmgtpxKMGT]?(iB|B|)|.*)(,(readonly|bs=512|bs=4k|bs=4KiB|bs=|.*)){0,3}"
         ) {
             if let Ok(spec) = text.parse::<StoreSpec>() {
-                let size = spec.open().size_bytes();
+                if let StoreKind::File { .. } = spec.kind { return Ok(()); }
+                let size = spec.open().unwrap().size_bytes();
                 prop_assert!(size > 0 && size.is_multiple_of(spec.block_bytes.into()));
             }
         }
@@ -225,7 +255,7 @@ mod tests {
         );
         let spec: StoreSpec = "zero:1T,bs=4k,readonly".parse().unwrap();
         assert_eq!((spec.block_bytes, spec.read_only), (4096, true));
-        let store = spec.open();
+        let store = spec.open().unwrap();
         assert_eq!((store.size_bytes(), store.is_read_only()), (1 << 40, true));
         assert_eq!(store.write_at(0, &[1]), Err(StoreError::ReadOnly));
     }
@@ -243,6 +273,10 @@ mod tests {
             ("ram:512,bs=4k", "multiple of 4096"),
             ("ram:2T", "at most"),
             ("ram:1G,fast", "'fast'"),
+            ("ram:1G,size=1G", "'size=1G'"),
+            ("file:", "is no store"),
+            ("file:/a,size=1M,size=2M", "given twice"),
+            ("file:/a,size=513", "multiple of 512"),
             ("ram:1G,bs=1k", "'bs=1k'"),
             ("ram:1G,bs", "'bs'"),
             ("ram:1G,", "''"),

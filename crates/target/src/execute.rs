@@ -382,7 +382,9 @@ pub(crate) fn write_sense(error: &StoreError) -> Sense {
     tracing::warn!(%error, "a write failed");
     match error {
         StoreError::ReadOnly => Sense::WRITE_PROTECTED,
-        StoreError::NoMemory(_) => Sense::SPACE_ALLOCATION_FAILED,
-        StoreError::OutOfRange { .. } | StoreError::FixedSize(_) => Sense::WRITE_ERROR,
+        StoreError::NoMemory(_) | StoreError::NoSpace(_) => Sense::SPACE_ALLOCATION_FAILED,
+        StoreError::OutOfRange { .. } | StoreError::FixedSize(_) | StoreError::Io { .. } => {
+            Sense::WRITE_ERROR
+        }
     }
 }
