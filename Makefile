@@ -4,10 +4,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 OUT ?= out/study
 SECONDS_EACH ?= 60
 
-.PHONY: help run build test lint fmt bench fuzz docs setup clean
+.PHONY: help run build test test-linux lint fmt bench fuzz docs setup clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 run: ## install what is missing, build, and measure a real ring (OUT=out/study)
 	@scripts/setup.sh run
@@ -21,6 +21,11 @@ build: ## build the program: target/release/roundtrip
 test: ## install what the tests need and run them all
 	@scripts/setup.sh test
 	cargo test --workspace --locked
+
+test-linux: ## Linux's own initiator in a guest against the target: ext4, multipath, sg3-utils; as root
+	@scripts/setup.sh test-linux
+	scripts/linux-guest.sh target/guest
+	ROUNDTRIP_GUEST=$(CURDIR)/target/guest cargo test -p roundtrip --locked --test linux_guest -- --ignored --nocapture
 
 lint: ## formatting and clippy, warnings as errors
 	@scripts/setup.sh build

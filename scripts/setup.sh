@@ -2,7 +2,7 @@
 # Installs what is missing for one purpose: build, run or test. Does nothing when all is there.
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|run|test|fuzz|bench}
+purpose=${1:?usage: setup.sh build|run|test|test-linux|fuzz|bench}
 rust_needed=1.88
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -18,9 +18,10 @@ test)
         iscsi-ls:libiscsi-bin iscsi-perf:libiscsi-bin qemu-img:qemu-utils qemu-io:qemu-utils
         tshark:tshark dumpcap:wireshark-common tgtd:tgt tgtadm:tgt nft:nftables gzip:gzip)
     ;;
+test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 fuzz) pairs+=(c++:g++) ;;
 bench) pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3) ;;
-*) say "'$purpose' is no purpose; use build, run, test, fuzz or bench" && exit 2 ;;
+*) say "'$purpose' is no purpose; use build, run, test, test-linux, fuzz or bench" && exit 2 ;;
 esac
 
 packages=()
