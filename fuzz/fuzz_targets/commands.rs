@@ -1,5 +1,5 @@
-//! Any commands with any data, one after the other, of two initiators on one disk: what is planned stays on the
-//! disk.
+//! Any commands with any data, one after the other, of two initiators on two disks through two ports: what is
+//! planned stays on the disks.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -8,24 +8,25 @@ use libfuzzer_sys::fuzz_target;
 use scsi::medium::Action;
 use scsi::{Disk, Identity, Lun, Luns, Nexus, Plan, Provisioning};
 
-fn disk() -> Disk {
+fn disk(serial: &str) -> Disk {
     Disk {
         identity: Identity {
             vendor: "v".into(),
             product: "p".into(),
             revision: "1".into(),
-            serial: "s".into(),
+            serial: serial.into(),
             target_name: "iqn.t".into(),
-            portal_group_tag: 1,
         },
         block_bytes: 512,
         blocks: 2048,
         read_only: false,
+        removable: true,
+        is_durable: true,
         write_cache: false,
         provisioning: Some(Provisioning { granularity_bytes: 65_536 }),
         physical_exponent: 3,
-        write_protected: std::sync::Arc::default(),
-        reservations: std::sync::Arc::default(),
+        ports: std::sync::Arc::new(scsi::ports::Ports::new(&[1, 2])),
+        shared: std::sync::Arc::default(),
     }
 }
 
@@ -40,26 +41,36 @@ fn is_inside(plan: &Plan) -> bool {
             Action::Fill { offset_bytes, length_bytes, .. }
             | Action::Compare { offset_bytes, length_bytes, .. } => fits(*offset_bytes, *length_bytes),
             Action::Unmap { ranges } => ranges.iter().all(|(at, length)| fits(*at, *length)),
-            Action::CompareAndWrite { offset_bytes, data, .. } | Action::Or { offset_bytes, data, .. } => {
+            Action::CompareAndWrite { offset_bytes, data, .. }
+            | Action::WriteAtomic { offset_bytes, data, .. }
+            | Action::Or { offset_bytes, data, .. } => {
                 fits(*offset_bytes, data.len() as u64)
             }
         },
         Plan::MappedStatus { offset_bytes, .. } => *offset_bytes < size,
+        Plan::Copy { segments, .. } => {
+            segments.iter().all(|s| fits(s.from.1, s.length_bytes) && fits(s.to.1, s.length_bytes))
+        }
         _ => true,
     }
 }
 
 fuzz_target!(|data: &[u8]| {
-    let luns = Luns(BTreeMap::from([(Lun(0), disk())]));
-    let mut nexuses = ["iqn.a,i,0x000000000001", "iqn.b,i,0x000000000002"].map(|p| Nexus::new(p.to_owned()));
+    let luns = Luns(BTreeMap::from([(Lun(0), disk("a")), (Lun(1), disk("b"))]));
+    let ports = [("iqn.a,i,0x000000000001", 1), ("iqn.b,i,0x000000000002", 2)];
+    let mut nexuses = ports.map(|(port, group)| Nexus::new(port, group, group.into()));
     let (mut rest, mut out) = (data, Vec::new());
     while let Some((header, behind)) = rest.split_first_chunk::<18>() {
         let mut cdb = [0; 16];
         cdb.copy_from_slice(&header[2..]);
         let nexus = &mut nexuses[usize::from(header[0] & 1)];
         out.clear();
-        let plan = luns.plan([0; 8], &cdb, nexus, &mut out);
+        let lun = [0, header[0] >> 1 & 1, 0, 0, 0, 0, 0, 0];
+        let plan = luns.plan(lun, &cdb, nexus, &mut out);
         assert!(is_inside(&plan), "{plan:?}");
+        if let Plan::Check(sense) = &plan {
+            assert!((8..=32).contains(&luns.encode(lun, sense).len()));
+        }
         rest = behind;
         if let Plan::Take { lun, length_bytes } = plan {
             let count = (length_bytes as usize).min(behind.len()).min(usize::from(header[1]) * 16);
@@ -67,5 +78,9 @@ fuzz_target!(|data: &[u8]| {
             assert!(is_inside(&plan), "{plan:?}");
             rest = &behind[count..];
         }
+    }
+    // What is kept can be read back.
+    for disk in luns.0.values() {
+        disk.shared.restore(&disk.shared.durable());
     }
 });

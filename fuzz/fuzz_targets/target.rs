@@ -30,7 +30,7 @@ impl Gate for Door {
     }
 }
 
-fn someone() -> LoggedIn {
+fn someone(level: u16) -> LoggedIn {
     LoggedIn {
         initiator_name: "iqn.i".into(),
         target_name: "iqn.t".into(),
@@ -38,7 +38,12 @@ fn someone() -> LoggedIn {
         isid: [0; 6],
         tsih: 1,
         cid: 0,
-        parameters: Parameters { max_recv_bytes: 4096, ..Parameters::default() },
+        parameters: Parameters {
+            max_recv_bytes: 4096,
+            max_connections: 1 + level,
+            error_recovery_level: level as u8,
+            ..Parameters::default()
+        },
         exp_cmd_sn: 0,
         stat_sn: 0,
     }
@@ -52,8 +57,10 @@ fuzz_target!(|data: &[u8]| {
     let door = Door(authentication);
     let mut login = TargetLogin::new(Wishes::default(), 8);
     let digests = Digests { header: how & 4 != 0, data: how & 8 != 0 };
-    let mut connection = (how & 2 != 0).then(|| TargetConnection::new(&someone(), 8));
-    let mut framer = Framer { max_data_bytes: 4096, digests };
+    // Recovery level and connections of the session.
+    let level = u16::from(how >> 4 & 3).min(2);
+    let mut connection = (how & 2 != 0).then(|| TargetConnection::new(&someone(level), 8));
+    let mut framer = Framer { max_data_bytes: 4096, digests, passes_damage: level > 0 };
     if connection.is_none() {
         framer.digests = Digests::default();
     }
@@ -84,6 +91,12 @@ fuzz_target!(|data: &[u8]| {
                             Ok(_) => {}
                             Err(_) => return,
                         }
+                        while let Some(held) = connection.take_held() {
+                            if connection.receive(&held.frame(), &mut out).is_err() {
+                                return;
+                            }
+                        }
+                        connection.sent(out.pending(), out.digests());
                         assert!(connection.tasks() <= 8, "the window bounds what is kept");
                     } else {
                         answer.clear();
@@ -93,6 +106,7 @@ fuzz_target!(|data: &[u8]| {
                                 assert!(door.0.is_none(), "nobody has the secret");
                                 framer.digests = who.parameters.digests;
                                 framer.max_data_bytes = 4096;
+                                framer.passes_damage = who.parameters.error_recovery_level > 0;
                                 out.set_digests(who.parameters.digests);
                                 connection = Some(TargetConnection::new(&who, 8));
                             }
@@ -109,6 +123,14 @@ fuzz_target!(|data: &[u8]| {
             };
             incoming.take(total);
             out.sent(out.pending().len());
+        }
+    }
+    // Lost, and gone on with: every tag that came is a task to be reassigned.
+    if let Some(mut lost) = connection.filter(|_| level == 2) {
+        let mut parked = lost.park();
+        let mut heir = TargetConnection::new(&someone(level), 8);
+        for tag in rest.windows(4).map(|tag| u32::from_be_bytes([tag[0], tag[1], tag[2], tag[3]])).take(4096) {
+            heir.adopt(&mut parked, tag, 0, &mut out);
         }
     }
 });

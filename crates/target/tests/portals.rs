@@ -256,3 +256,34 @@ fn the_memory_of_a_connection_has_a_limit() {
     let (asked, response) = client.until(opcode::SCSI_RESPONSE);
     assert_eq!((asked.len(), response.u32(16), response.bhs.0[3]), (2, 3, 0x28), "TASK SET FULL");
 }
+
+#[test]
+fn a_silent_initiator_is_asked_for_a_sign_of_life_and_then_closed() {
+    let wait = Duration::from_millis(200);
+    let target = limited(Limits { ping_after: wait, ping_answer: wait, ..Limits::default() });
+    let mut client = Client::log_in(target.address(), &login());
+    // Who answers stays.
+    for _ in 0..3 {
+        let ping = client.until(opcode::NOP_IN).1;
+        assert_eq!(ping.u32(16), NO_TAG);
+        let answer = iscsi::pdu::NopOut {
+            immediate: true,
+            tag: NO_TAG,
+            transfer_tag: ping.u32(20),
+            cmd_sn: client.cmd_sn,
+            exp_stat_sn: client.exp_stat_sn,
+            ..Default::default()
+        };
+        client.send(answer.write(), &[]);
+    }
+    // Who is busy is not asked.
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * wait {
+        let test = client.command(client.cmd_sn, &[0; 6], 0);
+        client.issue(&test, &[]);
+        assert_eq!(client.receive().unwrap().opcode(), opcode::SCSI_RESPONSE, "no ping in between");
+        std::thread::sleep(wait / 10);
+    }
+    client.until(opcode::NOP_IN);
+    assert!(client.receive().is_none(), "no answer, no connection");
+}
