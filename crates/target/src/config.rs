@@ -176,7 +176,7 @@ impl Default for Limits {
             connections: 1024,
             connections_per_address: 256,
             sessions: 1024,
-            accepts_per_second: 500,
+            accepts_per_second: 200,
             window: 256,
             text_bytes: 64 << 10,
             gathered_bytes: 16 << 20,
