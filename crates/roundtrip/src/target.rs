@@ -105,7 +105,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         config.portals = file.portals;
     }
     for (name, value) in &file.limits {
-        target_file::set_limit(&mut config.limits, name, value).map_err(Failure::Usage)?;
+        target_file::set_limit(&mut config, name, value).map_err(Failure::Usage)?;
     }
     let target = RunningTarget::start(config).map_err(|e| Failure::Usage(e.into()))?;
     for address in target.addresses() {

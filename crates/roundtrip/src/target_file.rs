@@ -32,7 +32,7 @@ use anyhow::{Context as _, ensure};
 use iscsi::login::target::Moved;
 use serde::Deserialize;
 use store::{Store, StoreSpec};
-use target::{Access, Limits, LunConfig, Portal};
+use target::{Access, LunConfig, Portal, TargetConfig};
 
 use crate::access::AccessFile;
 
@@ -103,7 +103,8 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
     let limits = file.limits.into_iter().map(|(name, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         // A wrong one is named here, where the file is.
-        set_limit(&mut Limits::default(), &name, &value).map(|()| (name, value))
+        let mut config = TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 0).into(), "", Vec::new());
+        set_limit(&mut config, &name, &value).map(|()| (name, value))
     });
     let read = TargetFile {
         iqn: file.iqn,
@@ -119,13 +120,15 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
 
 /// The names of the limits, as in the file and on the command line.
 pub(crate) const LIMITS: &str = "connections, connections_per_address, sessions, accepts_per_second, window, \
-                                 text_bytes, gathered_bytes, unsent_bytes, login_time, ping_after, ping_answer";
+                                 text_bytes, gathered_bytes, unsent_bytes, login_time, ping_after, ping_answer, segment_bytes, \
+                                 burst_bytes, first_burst_bytes, r2ts, session_connections, recovery_level";
 
 /// Sets one limit by its name.
 ///
 /// # Errors
 /// When there is no such limit, or no such value.
-pub(crate) fn set_limit(limits: &mut Limits, name: &str, value: &str) -> anyhow::Result<()> {
+pub(crate) fn set_limit(config: &mut TargetConfig, name: &str, value: &str) -> anyhow::Result<()> {
+    let TargetConfig { limits, wishes, .. } = config;
     let wrong = |error: String| anyhow::anyhow!("limit {name}={value}: {error}");
     let count = || {
         let count: u32 = value.parse().map_err(|_| wrong("write a whole number".to_owned()))?;
@@ -138,6 +141,16 @@ pub(crate) fn set_limit(limits: &mut Limits, name: &str, value: &str) -> anyhow:
         Ok(size as usize)
     };
     let time = || crate::args::time(value).map_err(wrong);
+    // What RFC 7143 13 allows for lengths.
+    let length = || {
+        let length = crate::args::size(value).map_err(wrong)?;
+        ensure!((512..1 << 24).contains(&length), wrong("512 to 16777215 are possible".to_owned()));
+        Ok(length as u32)
+    };
+    let number = |least: u32, most: u32| match value.parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(wrong(format!("{least} to {most} are possible"))),
+    };
     match name {
         "connections" => limits.connections = count()? as usize,
         "connections_per_address" => limits.connections_per_address = count()? as usize,
@@ -150,6 +163,12 @@ pub(crate) fn set_limit(limits: &mut Limits, name: &str, value: &str) -> anyhow:
         "login_time" => limits.login_time = time()?,
         "ping_after" => limits.ping_after = time()?,
         "ping_answer" => limits.ping_answer = time()?,
+        "segment_bytes" => wishes.max_recv_bytes = length()?,
+        "burst_bytes" => wishes.max_burst_bytes = length()?,
+        "first_burst_bytes" => wishes.first_burst_bytes = length()?,
+        "r2ts" => wishes.max_outstanding_r2t = number(1, 32)?,
+        "session_connections" => wishes.max_connections = number(1, 64)? as u16,
+        "recovery_level" => wishes.error_recovery_level = number(0, 2)? as u8,
         _ => anyhow::bail!("'{name}' is no limit; use {LIMITS}"),
     }
     Ok(())
@@ -213,6 +232,8 @@ mod tests {
             ("[limits]\nsession = 1", "'session' is no limit"),
             ("[limits]\nsessions = 0", "sessions=0"),
             ("[limits]\nlogin_time = 'soon'", "login_time"),
+            ("[limits]\nburst_bytes = '16M'", "burst_bytes=16M"),
+            ("[limits]\nrecovery_level = 3", "0 to 2"),
             ("[[portal]]\nlisten = '127.0.0.1:3260'\ngroup = 0", "numbered from 1"),
             ("[access]\nchap = []", "access"),
             ("lun = 1", "unknown field"),

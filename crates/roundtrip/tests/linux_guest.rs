@@ -308,7 +308,7 @@ fn makes_a_file_system(guest: &mut Guest, file: &Path) {
     guest.ok("echo 3 > /proc/sys/vm/drop_caches");
     guest.ok(&format!("mount -t ext4 {disk} /mnt && cmp /tmp/data /mnt/data"));
     // What the file takes on the host, MiB.
-    let taken = || std::fs::metadata(file).unwrap().blocks() * 512 >> 20;
+    let taken = || std::fs::metadata(file).unwrap().blocks() / 2048;
     let before = taken();
     guest.ok("rm /mnt/data && sync");
     let trimmed = guest.ok("fstrim -v /mnt");
@@ -407,11 +407,11 @@ fn survives_a_cut_portal(guest: &mut Guest) {
         guest.ok(&format!("udevadm info -q property -n {path} | sed -n 's/^ID_SERIAL=//p'")).trim().to_owned()
     });
     assert!(!wwid.is_empty() && wwid == other, "{wwid} {other}");
-    let map = format!("/dev/mapper/{}", wwid);
+    let map = format!("/dev/mapper/{wwid}");
     let shown = guest.ok("multipath -ll");
     assert!(shown.contains(&wwid), "{wwid} {shown}");
     // Both paths are used.
-    assert_eq!(guest.ok(&format!("multipath -ll {} | grep -c 'active ready'", wwid)).trim(), "2", "{shown}");
+    assert_eq!(guest.ok(&format!("multipath -ll {wwid} | grep -c 'active ready'")).trim(), "2", "{shown}");
     guest.ok("dd if=/dev/urandom of=/tmp/data bs=1M count=40 2>/dev/null");
     guest.ok(&format!(
         "(for i in 1 2 3 4 5 6; do dd if=/tmp/data of={map} bs=64k oflag=direct conv=notrunc || exit 1; done; \
@@ -423,12 +423,12 @@ fn survives_a_cut_portal(guest: &mut Guest) {
     guest.part("portal 1 is cut");
     let wait = "for i in $(seq 100); do grep -q done /tmp/load && break; sleep 1; done";
     guest.ok(&format!("{wait}; cat /tmp/load; grep -q done /tmp/load"));
-    let shown = guest.ok(&format!("multipath -ll {}", wwid));
+    let shown = guest.ok(&format!("multipath -ll {wwid}"));
     assert!(shown.contains("failed"), "{shown}");
     guest.ok(&format!("echo 3 > /proc/sys/vm/drop_caches; dd if={map} bs=1M count=40 iflag=direct 2>/dev/null | cmp - /tmp/data"));
     succeed("ip", &["link", "set", "tap1", "up"]);
-    guest.ok(&format!("for i in $(seq 60); do [ $(multipath -ll {0} | grep -c 'active ready') = 2 ] && break; sleep 1; done; \
-                       [ $(multipath -ll {0} | grep -c 'active ready') = 2 ]", wwid));
+    let ready = format!("[ $(multipath -ll {wwid} | grep -c 'active ready') = 2 ]");
+    guest.ok(&format!("for i in $(seq 60); do {ready} && break; sleep 1; done; {ready}"));
     guest.ok("killall multipathd; sleep 1; multipath -F");
     guest.ok(&format!("iscsiadm -m node -T {IQN} -p {SECOND} --logout"));
     guest.part("dm-multipath: written through the other portal, and both paths are back");

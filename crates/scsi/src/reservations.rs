@@ -157,7 +157,7 @@ impl Reservations {
     /// Frees what RESERVE took, unless `keeps` says so of its nexus and session. Persistent reservations stay.
     pub fn forget(&self, keeps: impl Fn(&str, u64) -> bool) {
         self.update(|state| {
-            state.reserved = state.reserved.take().filter(|(name, instance)| keeps(name, *instance))
+            state.reserved = state.reserved.take().filter(|(name, instance)| keeps(name, *instance));
         });
     }
 

@@ -88,9 +88,8 @@ impl FromStr for StoreSpec {
         let mut parts = rest.split(',');
         let first = parts.next().filter(|s| !s.is_empty()).ok_or_else(form)?;
         let maximum = match kind {
-            "zero" => i64::MAX as u64,
+            "zero" | "file" => i64::MAX as u64,
             "ram" => crate::ram::RAM_BYTES_MAX,
-            "file" => i64::MAX as u64,
             other => return Err(SpecError::Kind(other.to_owned())),
         };
         let mut size_bytes = if kind == "file" { None } else { Some(parse_size(first)?) };

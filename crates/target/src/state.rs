@@ -64,8 +64,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = StateFolder::open(&folder.path().join("deep/er")).unwrap();
         assert_eq!(state.load("a").unwrap(), Durable::default());
-        let mut kept = Durable::default();
-        kept.mode = Some(scsi::mode::ModeValues { write_protected: true, descriptor_sense: false });
+        let mode = scsi::mode::ModeValues { write_protected: true, descriptor_sense: false };
+        let kept = Durable { mode: Some(mode), ..Durable::default() };
         state.save("a", &kept).unwrap();
         assert_eq!(state.load("a").unwrap(), kept);
         std::fs::write(folder.path().join("deep/er/a.json"), "{").unwrap();

@@ -157,7 +157,7 @@ impl TargetConnection {
         if !parked.replay.finished_tasks().any(|finished| finished == tag) {
             return Response::NoSuchTask;
         }
-        for kept in parked.replay.take_task(tag) {
+        for kept in &parked.replay.take_task(tag) {
             if !self.send_again(kept, exp_data_sn, out) {
                 return Response::ReassignNotSupported;
             }
@@ -166,7 +166,7 @@ impl TargetConnection {
     }
 
     /// Sends a PDU of another connection on this one; whether it fits.
-    fn send_again(&mut self, kept: Kept, exp_data_sn: u32, out: &mut TransmitBuffer) -> bool {
+    fn send_again(&mut self, kept: &Kept, exp_data_sn: u32, out: &mut TransmitBuffer) -> bool {
         if kept.data.len() > self.parameters.max_send_bytes as usize {
             return false;
         }

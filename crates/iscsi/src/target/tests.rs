@@ -141,19 +141,31 @@ proptest! {
     /// is kept without bound.
     #[test]
     fn no_frames_can_panic(all in prop::collection::vec((prop::collection::vec(any::<u8>(), 48), prop::collection::vec(any::<u8>(), 0..600)), 1..40), lead in 0_u8..8) {
-        let (mut target, mut initiator) = pair(&Parameters { initial_r2t: false, ..Parameters::default() });
+        let level = lead % 3;
+        let (mut target, mut initiator) = pair(&Parameters {
+            initial_r2t: false,
+            error_recovery_level: level,
+            max_connections: 1 + u16::from(level),
+            ..Parameters::default()
+        });
         let mut out = TransmitBuffer::new();
         for (header, data) in &all {
             let mut bhs = Bhs([0; 48]);
             bhs.0.copy_from_slice(header);
             // Half of the cases: opcodes that exist, so that the deeper branches are met.
             if header[1] & 1 == 0 { bhs.0[0] = lead | (header[0] & 0x40); bhs.0[24..28].copy_from_slice(&1_u32.to_be_bytes()); }
-            let frame = Frame { bhs, ahs: &[], data, total_bytes: 0, is_damaged: false };
+            let frame = Frame { bhs, ahs: &[], data, total_bytes: 0, is_damaged: header[2] & 15 == 0 };
             if let Ok(Incoming::Command { command, data }) = target.receive(&frame, &mut out) {
                 let _ = target.begin_write(&command, data.len(), 0, 4096, false, &mut out);
             }
+            while let Some(held) = target.take_held() {
+                let _ = target.receive(&held.frame(), &mut out);
+            }
+            target.sent(out.pending(), out.digests());
             prop_assert!(target.tasks() <= 8);
+            out.sent(out.pending().len());
             let _ = initiator.receive(&frame, &mut out);
+            out.sent(out.pending().len());
         }
     }
 }

@@ -48,6 +48,11 @@ impl Target {
         format!("iscsi://{}/{IQN}/{lun}", self.address)
     }
 
+    /// Has it read its configuration again.
+    pub fn hang_up(&self) {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGHUP).expect("it runs");
+    }
+
     /// Ends it as a service manager would; what it said on stderr.
     pub fn stop(mut self) -> String {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("it runs");
