@@ -7,8 +7,8 @@ use crate::frame::Framer;
 use crate::opcode::target as opcode;
 use crate::pdu::{DataIn, NopIn, R2t};
 
-/// Most bytes that a connection keeps; the oldest PDUs go first, and are then lost for a SNACK.
-pub const KEPT_BYTES_MAX: usize = 16 << 20;
+/// Most bytes that a connection keeps when nothing else is said.
+pub const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// A PDU that was sent.
 #[derive(Clone, Debug)]
@@ -30,13 +30,26 @@ impl Kept {
 }
 
 /// The PDUs of a connection that the initiator has not acknowledged, in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Replay {
     kept: VecDeque<Kept>,
     bytes: usize,
+    limit: usize,
+}
+
+impl Default for Replay {
+    fn default() -> Self {
+        Self::new(KEPT_BYTES_MAX)
+    }
 }
 
 impl Replay {
+    /// Keeps at most `limit` bytes: the oldest PDUs go first, and are then lost for a SNACK.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { kept: VecDeque::new(), bytes: 0, limit }
+    }
+
     /// Keeps the PDUs in `sent`, as they stand on the stream.
     pub fn keep(&mut self, framer: &Framer, mut sent: &[u8]) {
         while let Ok(Ok(frame)) = framer.next(sent) {
@@ -58,7 +71,7 @@ impl Replay {
             }
             sent = &sent[frame.total_bytes..];
         }
-        while self.bytes > KEPT_BYTES_MAX {
+        while self.bytes > self.limit {
             let Some(oldest) = self.kept.pop_front() else { break };
             self.bytes -= BHS_BYTES + oldest.data.len();
         }
@@ -152,14 +165,14 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut replay = Replay::default();
+        let mut replay = Replay::new(2 << 20);
         let mut out = TransmitBuffer::new();
-        for sn in 0..40 {
+        for sn in 0..9 {
             out.pdu(DataIn { tag: 1, data_sn: sn, ..DataIn::default() }.write(), &vec![0; 1 << 20]);
             replay.keep(&Framer::new(1 << 20), out.pending());
             out.sent(out.pending().len());
         }
-        assert!(replay.bytes <= KEPT_BYTES_MAX);
-        assert_eq!(replay.sequence(1, 39, 1).len(), 1, "the newest are kept");
+        assert!(replay.bytes <= 2 << 20);
+        assert_eq!(replay.sequence(1, 8, 1).len(), 1, "the newest are kept");
     }
 }

@@ -146,9 +146,10 @@ impl TargetConnection {
         &self.sequence
     }
 
-    /// Bounds the text of one exchange, bytes.
-    pub fn limit_text(&mut self, bytes: usize) {
-        self.gathered = Gathered::new(bytes);
+    /// Bounds the text of one exchange, and what is kept to be sent again, bytes.
+    pub fn limit(&mut self, text_bytes: usize, replay_bytes: usize) {
+        self.gathered = Gathered::new(text_bytes);
+        self.replay = Replay::new(replay_bytes);
     }
 
     /// Writes whose data has not all come.

@@ -166,6 +166,8 @@ pub struct Limits {
     pub ping_after: Duration,
     /// A connection that gives none for this long after is closed.
     pub ping_answer: Duration,
+    /// Bytes of what was sent that a connection keeps until it is acknowledged (ErrorRecoveryLevel above 0).
+    pub replay_bytes: usize,
     /// Unsent bytes per connection above which no further request is taken.
     pub unsent_bytes: usize,
 }
@@ -180,6 +182,7 @@ impl Default for Limits {
             window: 256,
             text_bytes: 64 << 10,
             gathered_bytes: 16 << 20,
+            replay_bytes: iscsi::replay::KEPT_BYTES_MAX,
             login_time: Duration::from_secs(15),
             ping_after: Duration::from_secs(30),
             ping_answer: Duration::from_secs(30),

@@ -193,7 +193,7 @@ impl Connection {
             }
         }
         let mut protocol = TargetConnection::join(login, Arc::clone(&session.commands));
-        protocol.limit_text(self.shared.config.limits.text_bytes);
+        protocol.limit(self.shared.config.limits.text_bytes, self.shared.config.limits.replay_bytes);
         let mut serving = Serving {
             protocol,
             session,
@@ -390,7 +390,8 @@ impl Connection {
             }
             Incoming::TaskManagement(request) => return Ok(self.task_management(serving, &request)),
             Incoming::Text { request, text } => {
-                let answer = self.shared.answer_text(&text, serving.session_type, &self.transport.socket)?;
+                let who = (&*self.statistics.initiator_name, serving.session_type);
+                let answer = self.shared.answer_text(&text, who, &self.transport.socket)?;
                 serving.protocol.respond_text(&request, answer, out);
                 None
             }
@@ -633,13 +634,16 @@ impl Shared {
     fn answer_text(
         &self,
         keys: &[u8],
-        session_type: SessionType,
+        (initiator, session_type): (&str, SessionType),
         socket: &std::net::TcpStream,
     ) -> Result<Vec<u8>, ConnectionEnd> {
         let mut answer = Vec::new();
+        // Who may not use the target need not know of it.
+        let is_hidden = self.access().is_some_and(|access| !access.admits(initiator));
         for (key, value) in text::parse(keys).map_err(iscsi::Fault::from)? {
             match (key, value) {
                 // "All" is for discovery; a normal session may ask about its own target (RFC 7143 C).
+                ("SendTargets", _) if is_hidden => {}
                 ("SendTargets", "All") if session_type == SessionType::Discovery => {
                     self.describe(socket, &mut answer);
                 }

@@ -28,7 +28,7 @@ fn luns(client: &mut Client) -> Vec<u8> {
     data[8..].chunks_exact(8).map(|lun| lun[1]).collect()
 }
 
-fn send_targets(client: &mut Client) -> String {
+fn ask(client: &mut Client, text: &str) -> String {
     let request = TextRequest {
         immediate: true,
         is_final: true,
@@ -38,7 +38,7 @@ fn send_targets(client: &mut Client) -> String {
         exp_stat_sn: client.exp_stat_sn,
         ..TextRequest::default()
     };
-    client.send(request.write(), b"SendTargets=\0");
+    client.send(request.write(), text.as_bytes());
     client.until(opcode::TEXT).1.text()
 }
 
@@ -54,7 +54,7 @@ fn each_portal_group_is_a_target_port_and_all_are_told() {
     let told = format!(
         "TargetName={IQN} TargetAddress={first},1 TargetAddress={second},2 TargetAddress=192.0.2.7:3260,2 "
     );
-    assert_eq!(send_targets(&mut clients[0]), told);
+    assert_eq!(ask(&mut clients[0], "SendTargets=\0"), told);
     assert_eq!(target.sessions(), 2, "the same initiator port with another target port is another nexus");
     for (client, relative) in clients.iter_mut().zip(1_u8..) {
         client.attentions(0);
@@ -108,6 +108,16 @@ fn an_initiator_sees_its_disks_and_nothing_of_the_others() {
     assert_eq!((status, sense[12]), (2, 0x25), "logical unit not supported");
     let stranger = Login { initiator: "iqn.2026-11.example.roundtrip:stranger", ..login() };
     assert_eq!(Client::try_log_in(target.address(), &stranger).1.status, 0x0202);
+    // Who may not use the target does not find it either.
+    let found = |initiator: &str| {
+        let keys = "SessionType=Discovery";
+        let (mut client, response, _) =
+            Client::try_log_in(target.address(), &Login { initiator, isid: 9, keys, ..login() });
+        assert_eq!(response.status, 0);
+        ask(&mut client, "SendTargets=All\0")
+    };
+    assert!(found(OTHER).contains(IQN));
+    assert_eq!(found(stranger.initiator), "");
     // A copy cannot reach what its initiator does not see (CVE-2020-28374): the designator of disk 1, which the
     // other initiator read.
     (0..3).for_each(|lun| drop(other.attentions(lun)));
