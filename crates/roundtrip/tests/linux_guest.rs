@@ -302,6 +302,13 @@ fn logs_in(guest: &mut Guest) {
 /// ext4: made, written, checked, trimmed.
 fn makes_a_file_system(guest: &mut Guest, file: &Path) {
     let disk = device(guest, FIRST, 0);
+    // The cache that the disk admits to, switched off and on again (MODE SELECT of the caching page).
+    let cache = format!("/sys/block/{}/device/scsi_disk/*/cache_type", disk.trim_start_matches("/dev/"));
+    assert_eq!(guest.ok(&format!("cat {cache}")).trim(), "write back");
+    guest.ok(&format!("for f in {cache}; do echo 'write through' > $f; done"));
+    assert_eq!(guest.ok(&format!("cat {cache}")).trim(), "write through");
+    guest.ok(&format!("for f in {cache}; do echo 'write back' > $f; done"));
+    assert_eq!(guest.ok(&format!("cat {cache}")).trim(), "write back");
     guest.ok(&format!("mke2fs -q -t ext4 {disk} && mkdir -p /mnt && mount -t ext4 {disk} /mnt"));
     guest.ok("dd if=/dev/urandom of=/tmp/data bs=1M count=48 2>/dev/null && cp /tmp/data /mnt/data && sync");
     guest.ok(&format!("umount /mnt && e2fsck -f -n {disk}"));

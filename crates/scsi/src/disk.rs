@@ -123,6 +123,13 @@ impl Disk {
         self.read_only || self.shared.mode.values().write_protected
     }
 
+    /// Whether a write is to be on stable storage before it is acknowledged, without being asked (WCE is 0).
+    #[must_use]
+    #[inline]
+    pub fn is_write_through(&self) -> bool {
+        self.write_cache && self.shared.mode.values().write_through
+    }
+
     /// MAXIMUM TRANSFER LENGTH, logical blocks.
     #[must_use]
     pub fn transfer_blocks_max(&self) -> u32 {

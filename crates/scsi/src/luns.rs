@@ -444,7 +444,8 @@ fn write(lun: Lun, disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense
     if disk.is_read_only() {
         return Err(Sense::WRITE_PROTECTED);
     }
-    Ok(Plan::Write { lun, offset_bytes, length_bytes, fua: flags & 0x08 != 0 })
+    let fua = flags & 0x08 != 0 || disk.is_write_through();
+    Ok(Plan::Write { lun, offset_bytes, length_bytes, fua })
 }
 
 fn write_and_verify(lun: Lun, disk: &Disk, flags: u8, extent: Extent) -> Result<Plan, Sense> {

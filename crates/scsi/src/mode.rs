@@ -8,13 +8,16 @@ use crate::cdb::{Cdb, be16};
 use crate::disk::Disk;
 use crate::sense::Sense;
 
-/// What initiators can select, all of it on the control page.
+/// What initiators can select: on the control page, and on the caching page of a disk with a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeValues {
     /// SWP: writes are refused.
     pub write_protected: bool,
     /// D_SENSE: sense data has the descriptor format.
     pub descriptor_sense: bool,
+    /// WCE is 0 on a disk that has a volatile cache: a write is acknowledged when it is on stable storage.
+    #[serde(default)]
+    pub write_through: bool,
 }
 
 /// The mode parameters of a disk, one set for all initiators.
@@ -29,14 +32,22 @@ impl ModeValues {
     const PROTECTED: u8 = 1;
     const DESCRIPTOR: u8 = 2;
     const PRESENT: u8 = 4;
+    const THROUGH: u8 = 8;
 
     fn bits(self) -> u8 {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
-        bit(self.write_protected, Self::PROTECTED) | bit(self.descriptor_sense, Self::DESCRIPTOR)
+        bit(self.write_protected, Self::PROTECTED)
+            | bit(self.descriptor_sense, Self::DESCRIPTOR)
+            | bit(self.write_through, Self::THROUGH)
     }
 
     fn of(bits: u8) -> Self {
-        Self { write_protected: bits & Self::PROTECTED != 0, descriptor_sense: bits & Self::DESCRIPTOR != 0 }
+        let has = |bit: u8| bits & bit != 0;
+        Self {
+            write_protected: has(Self::PROTECTED),
+            descriptor_sense: has(Self::DESCRIPTOR),
+            write_through: has(Self::THROUGH),
+        }
     }
 }
 
@@ -164,7 +175,8 @@ pub(crate) fn select_bytes(disk: &Disk, cdb: &Cdb, long: bool) -> Result<u64, Se
     Ok(allocation(cdb, long) as u64)
 }
 
-/// Takes the parameters of MODE SELECT: every value must be as it is, but for SWP and D_SENSE. `saves` is SP.
+/// Takes the parameters of MODE SELECT: every value must be as it is, but for those that can be
+/// changed. `saves` is SP.
 ///
 /// # Errors
 /// The sense of what is wrong with them; nothing is changed then.
@@ -176,7 +188,8 @@ pub(crate) fn select(disk: &Disk, long: bool, saves: bool, data: &[u8]) -> Resul
     } else {
         4 + usize::from(*data.get(3).ok_or(Sense::PARAMETER_LENGTH)?)
     };
-    let (mut at, mut selected) = (descriptors, None);
+    let mode = &disk.shared.mode;
+    let (mut at, mut selected) = (descriptors, mode.values());
     while let Some(&[code, length]) = data.get(at..).and_then(|rest| rest.first_chunk::<2>()) {
         let place = u16::try_from(at).unwrap_or(u16::MAX);
         let body = data.get(at + 2..at + 2 + usize::from(length)).ok_or(Sense::PARAMETER_LENGTH)?;
@@ -186,27 +199,25 @@ pub(crate) fn select(disk: &Disk, long: bool, saves: bool, data: &[u8]) -> Resul
         }
         page(disk, code, Values::Current, &mut there);
         let same = |(index, (new, now)): (usize, (&u8, &u8))| {
-            let changeable = if code == CONTROL { *CHANGEABLE.get(index).unwrap_or(&0) } else { 0 };
+            let changeable = changeable(disk, code).get(index).copied().unwrap_or(0);
             (new ^ now) & !changeable == 0
         };
         if body.len() != there.len() - 2 || !body.iter().zip(&there[2..]).enumerate().all(same) {
             return Err(Sense::invalid_parameter(place));
         }
         if code == CONTROL {
-            selected = Some(ModeValues {
-                write_protected: body[2] & SWP != 0,
-                descriptor_sense: body[0] & D_SENSE != 0,
-            });
+            selected.write_protected = body[2] & SWP != 0;
+            selected.descriptor_sense = body[0] & D_SENSE != 0;
+        }
+        if code == CACHING {
+            selected.write_through = disk.write_cache && body[0] & WCE == 0;
         }
         at += 2 + body.len();
     }
     if at != data.len() {
         return Err(Sense::PARAMETER_LENGTH);
     }
-    let mode = &disk.shared.mode;
-    if let Some(values) = selected {
-        mode.current.store(values.bits(), Ordering::Relaxed);
-    }
+    mode.current.store(selected.bits(), Ordering::Relaxed);
     if saves {
         mode.save(mode.values());
         disk.shared.changed();
@@ -214,31 +225,41 @@ pub(crate) fn select(disk: &Disk, long: bool, saves: bool, data: &[u8]) -> Resul
     Ok(())
 }
 
-/// The control page, its bits that can be changed, and in which bytes behind its header they are.
+/// The caching and the control page, and their bits that can be changed.
+const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
+const WCE: u8 = 0x04;
 const D_SENSE: u8 = 0x04;
 const SWP: u8 = 0x08;
-const CHANGEABLE: [u8; 3] = [D_SENSE, 0, SWP];
 
-/// One page. Nothing is changeable but SWP and D_SENSE: all other changeable values are zero.
+/// Which bits of a page can be changed, by byte behind its header.
+fn changeable(disk: &Disk, code: u8) -> &'static [u8] {
+    match code {
+        CACHING if disk.write_cache => &[WCE],
+        CONTROL => &[D_SENSE, 0, SWP],
+        _ => &[],
+    }
+}
+
+/// One page. Changeable values are ones where something can be changed, and zeros elsewhere.
 fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
+    let mode = &disk.shared.mode;
+    let shown = match values {
+        Values::Current => mode.values(),
+        Values::Saved => mode.saved().unwrap_or_default(),
+        Values::Default | Values::Changeable => ModeValues::default(),
+    };
     let mut body: Vec<u8> = match code {
-        // Caching: WCE is the truth about the store.
-        0x08 => {
+        // Caching: WCE is the truth about the store, and about what is done with its cache.
+        CACHING => {
             let mut body = vec![0; 18];
-            body[0] = if disk.write_cache { 0x04 } else { 0 };
+            body[0] = if disk.write_cache && !shown.write_through { WCE } else { 0 };
             body
         }
         // Control: QUEUE ALGORITHM MODIFIER 1, for commands of several connections run in any order.
         0x0a => {
             let mut body = vec![0; 10];
             body[1] = 0x10;
-            let mode = &disk.shared.mode;
-            let shown = match values {
-                Values::Current => mode.values(),
-                Values::Saved => mode.saved().unwrap_or_default(),
-                Values::Default | Values::Changeable => ModeValues::default(),
-            };
             body[0] = if shown.descriptor_sense { D_SENSE } else { 0 };
             body[2] = if shown.write_protected { SWP } else { 0 };
             body
@@ -248,9 +269,8 @@ fn page(disk: &Disk, code: u8, values: Values, out: &mut Vec<u8>) {
     };
     if values == Values::Changeable {
         body.fill(0);
-        if code == CONTROL {
-            body[..3].copy_from_slice(&CHANGEABLE);
-        }
+        let bits = changeable(disk, code);
+        body[..bits.len()].copy_from_slice(bits);
     }
     // PS: the page can be saved.
     out.push(if disk.is_durable { code | 0x80 } else { code });
@@ -299,11 +319,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_changeable_and_the_default_is_what_is() {
+    fn what_is_changeable_is_said_and_the_default_is_what_is() {
         let disk = Disk { write_cache: true, ..example() };
         let page = |control: u8| answer(&disk, &[0x1a, 0x08, control | 0x08, 0, 255]).unwrap()[4..].to_vec();
         assert_eq!(page(0x00), CACHING);
-        assert_eq!(page(0x40), [&[0x08, 18][..], &[0; 18]].concat());
+        assert_eq!(page(0x40), [&[0x08, 18, 0x04][..], &[0; 17]].concat(), "the cache can be switched off");
         assert_eq!(page(0x80), CACHING);
     }
 
@@ -332,6 +352,18 @@ mod tests {
         let mut cdb = [0; 16];
         (cdb[1], cdb[4]) = (0x11, 16);
         assert_eq!(select_bytes(&disk, &cdb, false), Err(Sense::invalid_bit(1, 0)), "SP");
+    }
+
+    #[test]
+    fn a_cache_can_be_switched_off_where_there_is_one() {
+        let list = |wce: u8| [&[0, 0, 0, 0, 0x08, 18, wce][..], &[0; 17]].concat();
+        let disk = Disk { write_cache: true, ..example() };
+        assert_eq!(select(&disk, false, false, &list(0)), Ok(()));
+        assert!(disk.shared.mode.values().write_through);
+        assert_eq!(answer(&disk, &[0x1a, 0x08, 0x08, 0, 255]).unwrap()[4..7], [0x08, 18, 0]);
+        assert_eq!(select(&disk, false, false, &list(WCE)), Ok(()));
+        assert!(!disk.shared.mode.values().write_through);
+        assert_eq!(select(&example(), false, false, &list(WCE)), Err(Sense::invalid_parameter(4)));
     }
 
     #[test]

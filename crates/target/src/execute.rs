@@ -275,7 +275,9 @@ impl Table {
         let kept = |lun| self.luns.0.get(&lun).map_or(Ok(()), |disk| self.desk.keep(disk));
         let outcome = match plan {
             Plan::Medium { lun, action } => match self.unit(lun) {
-                Some(Unit { store, step }) => medium::act(&**store, step, action).map(|()| status::GOOD),
+                Some(Unit { store, step }) => medium::act(&**store, step, action)
+                    .and_then(|()| self.through(lun))
+                    .map(|()| status::GOOD),
                 None => Err(Sense::NO_SUCH_LUN),
             },
             Plan::Status(status) => match Lun::decode(lun_field) {
@@ -302,6 +304,16 @@ impl Table {
         }
     }
 
+    /// Brings what was written to stable storage where the disk's cache is switched off.
+    fn through(&self, lun: Lun) -> Result<(), Sense> {
+        match (self.luns.0.get(&lun), self.store(lun)) {
+            (Some(disk), Some(store)) if disk.is_write_through() => {
+                store.flush().map_err(|error| write_sense(&error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Copies segment after segment; how many were copied, and why not all.
     fn copy(&self, segments: &[Segment]) -> (usize, Result<(), Sense>) {
         for (index, segment) in segments.iter().enumerate() {
@@ -310,7 +322,8 @@ impl Table {
                 return (index, Err(Sense::COPY_ABORTED));
             };
             let (a, b) = ((&*a.store, &a.step, from_offset), (&*b.store, &b.step, to_offset));
-            if let Err(sense) = medium::copy(a, b, segment.length_bytes) {
+            let copied = medium::copy(a, b, segment.length_bytes).and_then(|()| self.through(to));
+            if let Err(sense) = copied {
                 return (index, Err(sense));
             }
         }

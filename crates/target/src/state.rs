@@ -64,7 +64,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = StateFolder::open(&folder.path().join("deep/er")).unwrap();
         assert_eq!(state.load("a").unwrap(), Durable::default());
-        let mode = scsi::mode::ModeValues { write_protected: true, descriptor_sense: false };
+        let mode = scsi::mode::ModeValues { write_protected: true, ..Default::default() };
         let kept = Durable { mode: Some(mode), ..Durable::default() };
         state.save("a", &kept).unwrap();
         assert_eq!(state.load("a").unwrap(), kept);
