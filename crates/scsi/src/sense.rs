@@ -65,6 +65,8 @@ impl Sense {
     pub const NO_SUCH_LUN: Sense = Sense::new(SenseKey::IllegalRequest, 0x25, 0x00);
     /// SAVING PARAMETERS NOT SUPPORTED.
     pub const NO_SAVING: Sense = Sense::new(SenseKey::IllegalRequest, 0x39, 0x00);
+    /// LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE.
+    pub const NOT_READY: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x00);
     /// MEDIUM NOT PRESENT.
     pub const NO_MEDIUM: Sense = Sense::new(SenseKey::NotReady, 0x3a, 0x00);
     /// MEDIUM REMOVAL PREVENTED.

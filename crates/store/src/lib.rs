@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod file;
+pub mod layer;
 pub mod ram;
 pub mod spec;
 pub mod zero;
@@ -93,6 +94,9 @@ pub enum StoreError {
     /// Writing is not allowed.
     #[error("the store is read only; open it without 'readonly' to write")]
     ReadOnly,
+    /// A layer was asked to let it fail.
+    #[error("failed on purpose ({0:?}), as the disk's 'error' option asks")]
+    Injected(Fault),
     /// The file system is full.
     #[error("{0}: no space is left for more data; free some")]
     NoSpace(String),
@@ -110,6 +114,19 @@ pub enum StoreError {
     /// There is no memory for more data.
     #[error("no memory for {0} more bytes of a ram store; free some, or serve a smaller disk")]
     NoMemory(usize),
+}
+
+/// How an operation can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A place that cannot be read or written.
+    Medium,
+    /// The device is broken.
+    Hardware,
+    /// The device does not answer.
+    NotReady,
+    /// There is no space.
+    NoSpace,
 }
 
 /// Zeros that are written at once where a store knows no better.

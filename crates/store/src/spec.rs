@@ -1,4 +1,4 @@
-//! Stores as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`, `file:/srv/disk,size=10G`.
+//! Stores, and layers over them, as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`, `file:/srv/disk,size=10G`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ring::units::{UnitError, parse_size};
 use thiserror::Error;
 
+use crate::layer::LayerSpec;
 use crate::{FileStore, Ram, Store, StoreError, Zero};
 
 /// The logical block length when nothing is said, bytes.
@@ -47,6 +48,8 @@ pub struct StoreSpec {
     pub block_bytes: u32,
     /// Physical block length, bytes (`pbs=4k`): what the disk says is best written together.
     pub physical_bytes: u32,
+    /// Layers over it, the first one nearest to the store.
+    pub layers: Vec<LayerSpec>,
 }
 
 /// A store that cannot be read.
@@ -71,7 +74,8 @@ pub enum SpecError {
     },
     /// An option that does not exist, or a value that it cannot have.
     #[error(
-        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k or, for a file, size=10G"
+        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, \
+         or a layer: delay=1ms, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], log"
     )]
     Option(String),
     /// An option that was given before.
@@ -88,12 +92,13 @@ impl FromStr for StoreSpec {
         let mut parts = rest.split(',');
         let first = parts.next().filter(|s| !s.is_empty()).ok_or_else(form)?;
         let maximum = match kind {
-            "zero" | "file" => i64::MAX as u64,
+            "zero" | "null" | "file" => i64::MAX as u64,
             "ram" => crate::ram::RAM_BYTES_MAX,
             other => return Err(SpecError::Kind(other.to_owned())),
         };
         let mut size_bytes = if kind == "file" { None } else { Some(parse_size(first)?) };
         let (mut read_only, mut removable, mut block_bytes, mut physical_bytes) = (false, false, None, None);
+        let mut layers = Vec::new();
         for option in parts {
             match option.split_once('=') {
                 // Which of two values was meant is not for us to guess.
@@ -120,7 +125,7 @@ impl FromStr for StoreSpec {
                     Ok(bytes @ (512 | 4096)) => block_bytes = Some(bytes as u32),
                     _ => return Err(SpecError::Option(option.to_owned())),
                 },
-                _ => return Err(SpecError::Option(option.to_owned())),
+                _ => layers.push(option.parse().map_err(|()| SpecError::Option(option.to_owned()))?),
             }
         }
         let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
@@ -134,11 +139,11 @@ impl FromStr for StoreSpec {
             return Err(SpecError::SizeRange { given, allowed });
         }
         let kind = match (kind, size_bytes) {
-            ("zero", Some(size_bytes)) => StoreKind::Zero { size_bytes },
+            ("zero" | "null", Some(size_bytes)) => StoreKind::Zero { size_bytes },
             ("ram", Some(size_bytes)) => StoreKind::Ram { size_bytes },
             (_, size_bytes) => StoreKind::File { path: first.into(), size_bytes },
         };
-        Ok(Self { kind, read_only, removable, block_bytes, physical_bytes })
+        Ok(Self { kind, read_only, removable, block_bytes, physical_bytes, layers })
     }
 }
 
@@ -177,6 +182,10 @@ impl StoreSpec {
                 Arc::new(FileStore::open(path, *size_bytes, self.read_only)?)
             }
         };
+        let store = self.layers.iter().fold(store, |store, layer| {
+            let name = store.kind();
+            layer.over(store, name)
+        });
         Ok(if self.read_only { Arc::new(ReadOnly(store)) } else { store })
     }
 }
@@ -249,7 +258,8 @@ mod tests {
                 read_only: false,
                 removable: false,
                 block_bytes: 512,
-                physical_bytes: 512
+                physical_bytes: 512,
+                layers: Vec::new(),
             }
         );
         let spec: StoreSpec = "zero:1T,bs=4k,readonly".parse().unwrap();
@@ -283,6 +293,7 @@ mod tests {
             ("ram:1G,bs=512,bs=4k", "'bs=4k' is given twice"),
             ("ram:1G,readonly,readonly", "'readonly' is given twice"),
             ("ram:1G,removable,removable", "'removable' is given twice"),
+            ("ram:1G,delay=soon", "'delay=soon'"),
         ] {
             let error = text.parse::<StoreSpec>().unwrap_err().to_string();
             assert!(error.contains(named), "{text}: {error}");

@@ -9,7 +9,7 @@ use iscsi::{TransmitBuffer, status};
 use scsi::cdb::Cdb;
 use scsi::copy::Segment;
 use scsi::{Disk, Lun, Nexus, Plan, Sense};
-use store::{Store, StoreError};
+use store::{Fault, Store, StoreError};
 
 use crate::disks::{Table, Unit};
 use crate::medium;
@@ -388,7 +388,10 @@ fn no_lun(command: &ScsiCommand, connection: &mut TargetConnection, out: &mut Tr
 
 pub(crate) fn read_sense(error: &StoreError) -> Sense {
     tracing::warn!(%error, "a read failed");
-    Sense::READ_ERROR
+    match error {
+        StoreError::Injected(fault) => fault_sense(*fault).unwrap_or(Sense::READ_ERROR),
+        _ => Sense::READ_ERROR,
+    }
 }
 
 pub(crate) fn write_sense(error: &StoreError) -> Sense {
@@ -396,8 +399,19 @@ pub(crate) fn write_sense(error: &StoreError) -> Sense {
     match error {
         StoreError::ReadOnly => Sense::WRITE_PROTECTED,
         StoreError::NoMemory(_) | StoreError::NoSpace(_) => Sense::SPACE_ALLOCATION_FAILED,
+        StoreError::Injected(fault) => fault_sense(*fault).unwrap_or(Sense::WRITE_ERROR),
         StoreError::OutOfRange { .. } | StoreError::FixedSize(_) | StoreError::Io { .. } => {
             Sense::WRITE_ERROR
         }
+    }
+}
+
+/// What a fault is to the initiator, where reads and writes tell it alike.
+fn fault_sense(fault: Fault) -> Option<Sense> {
+    match fault {
+        Fault::Medium => None,
+        Fault::Hardware => Some(Sense::INTERNAL_FAILURE),
+        Fault::NotReady => Some(Sense::NOT_READY),
+        Fault::NoSpace => Some(Sense::SPACE_ALLOCATION_FAILED),
     }
 }

@@ -1,0 +1,17 @@
+//! Every operation takes longer.
+
+use std::time::Duration;
+
+use super::{Hook, Operation};
+use crate::StoreError;
+
+/// Waits before each operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Delay(pub Duration);
+
+impl Hook for Delay {
+    fn before(&self, _: Operation, _: u64, _: u64) -> Result<(), StoreError> {
+        std::thread::sleep(self.0);
+        Ok(())
+    }
+}

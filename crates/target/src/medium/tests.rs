@@ -1,0 +1,207 @@
+//! Steps by themselves, and any sequence of them against a plain copy, on every store and layer.
+
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::layer::{Crash, Delay, ErrorAt, Layered, Log, Operation, Throttle};
+use store::{Fault, FileStore, Ram};
+
+use super::*;
+
+#[test]
+fn a_step_is_whole_or_nothing() {
+    let (ram, step) = (Ram::new(1 << 20), RwLock::new(()));
+    ram.write_at(512, &[1; 1024]).unwrap();
+    let swap = |expected: u8| Action::CompareAndWrite {
+        offset_bytes: 512,
+        expected: [vec![1; 700], vec![expected; 324]].concat(),
+        data: vec![9; 1024],
+        fua: true,
+    };
+    assert_eq!(act(&ram, &step, swap(2)), Err(Sense::miscompare(700)));
+    let mut there = [0; 1024];
+    ram.read_at(512, &mut there).unwrap();
+    assert_eq!(there, [1; 1024]);
+    assert_eq!(act(&ram, &step, swap(1)), Ok(()));
+    ram.read_at(512, &mut there).unwrap();
+    assert_eq!(there, [9; 1024]);
+    act(&ram, &step, Action::Or { offset_bytes: 512, data: vec![6; 512], fua: false }).unwrap();
+    ram.read_at(512, &mut there).unwrap();
+    assert_eq!((there[0], there[512]), (15, 9));
+}
+
+#[test]
+fn a_range_is_copied_over_itself_and_to_another_disk() {
+    let (a, b) = (Ram::new(2 << 20), Ram::new(2 << 20));
+    let (step, other) = (RwLock::new(()), RwLock::new(()));
+    let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 249) as u8).collect();
+    for (from, to) in [(100, 5000), (5000, 100)] {
+        a.write_at(from, &data).unwrap();
+        copy((&a, &step, from), (&a, &step, to), data.len() as u64).unwrap();
+        let mut there = vec![0; data.len()];
+        a.read_at(to, &mut there).unwrap();
+        assert!(there == data, "{from} to {to}");
+    }
+    copy((&a, &step, 100), (&b, &other, 7), data.len() as u64).unwrap();
+    let mut there = vec![0; data.len()];
+    b.read_at(7, &mut there).unwrap();
+    assert!(there == data);
+    let beyond = copy((&a, &step, 0), (&b, &other, 2 << 20), 512);
+    assert_eq!(beyond.map_err(|sense| sense.key), Err(SenseKey::CopyAborted));
+}
+
+#[test]
+fn a_block_over_and_over_is_written_and_verified() {
+    let (ram, step) = (Ram::new(2 << 20), RwLock::new(()));
+    let block: Vec<u8> = (0..512).map(|i| (i % 251) as u8).collect();
+    let length_bytes = (1 << 20) + 512;
+    act(&ram, &step, Action::Fill { offset_bytes: 512, length_bytes, block: block.clone() }).unwrap();
+    let same = Action::Compare { offset_bytes: 512, length_bytes, expected: block };
+    assert_eq!(act(&ram, &step, same.clone()), Ok(()));
+    ram.write_at(700_000, &[255]).unwrap();
+    assert_eq!(act(&ram, &step, same), Err(Sense::miscompare(700_000 - 512)));
+    act(&ram, &step, Action::Unmap { ranges: vec![(0, 1 << 20)] }).unwrap();
+    let zeros = Action::Compare { offset_bytes: 0, length_bytes: 1 << 20, expected: vec![0; 512] };
+    assert_eq!(act(&ram, &step, zeros), Ok(()));
+}
+
+/// Every store, and every layer that changes no data.
+fn stores(folder: &std::path::Path) -> Vec<(&'static str, Arc<dyn Store>)> {
+    let ram = || -> Arc<dyn Store> { Arc::new(Ram::new(SIZE)) };
+    let file = FileStore::open(&folder.join("disk"), Some(SIZE), false).unwrap();
+    let error = ErrorAt::new(Operation::Read, Fault::Medium, 0.0, 0..u64::MAX, 0);
+    vec![
+        ("ram", ram()),
+        ("file", Arc::new(file)),
+        ("crash", Arc::new(Crash::new(ram()))),
+        ("delay", Arc::new(Layered::new(Delay(Duration::ZERO), ram()))),
+        ("throttle", Arc::new(Layered::new(Throttle::new(None, None), ram()))),
+        ("error", Arc::new(Layered::new(error, ram()))),
+        ("log", Arc::new(Layered::new(Log { name: "disk".into() }, ram()))),
+    ]
+}
+
+const SIZE: u64 = 256 << 10;
+const BLOCK: u64 = 512;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Read(u64, u64),
+    Write(u64, u64, u8),
+    Fill(u64, u64, u8),
+    Unmap(u64, u64),
+    Swap(u64, u64, u8, bool),
+    Or(u64, u64, u8),
+    Copy(u64, u64, u64),
+    Flush,
+    Resize(u64),
+}
+
+/// A range of blocks as it lies on a disk of `size` bytes.
+fn range(at: u64, blocks: u64, size: u64) -> (u64, u64) {
+    let all = size / BLOCK;
+    let at = at % all;
+    (at * BLOCK, blocks.min(all - at) * BLOCK)
+}
+
+/// Data that tells where it belongs and which step wrote it.
+fn data(mark: u8, length: u64) -> Vec<u8> {
+    (0..length).map(|i| mark.wrapping_add((i / 7) as u8)).collect()
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (at, count) = (0_u64..1024, 1_u64..300);
+    prop_oneof![
+        (at.clone(), count.clone()).prop_map(|(a, n)| Step::Read(a, n)),
+        (at.clone(), count.clone(), any::<u8>()).prop_map(|(a, n, m)| Step::Write(a, n, m)),
+        (at.clone(), count.clone(), any::<u8>()).prop_map(|(a, n, m)| Step::Fill(a, n, m)),
+        (at.clone(), count.clone()).prop_map(|(a, n)| Step::Unmap(a, n)),
+        (at.clone(), 1_u64..9, any::<u8>(), any::<bool>()).prop_map(|(a, n, m, h)| Step::Swap(a, n, m, h)),
+        (at.clone(), 1_u64..9, any::<u8>()).prop_map(|(a, n, m)| Step::Or(a, n, m)),
+        (at.clone(), at, count).prop_map(|(a, b, n)| Step::Copy(a, b, n)),
+        Just(Step::Flush),
+        (1_u64..512).prop_map(|blocks| Step::Resize(blocks * BLOCK)),
+    ]
+}
+
+/// One step on a store and on a plain copy of it.
+fn run(store: &dyn Store, plain: &mut Vec<u8>, step: Step) {
+    let lock = RwLock::new(());
+    let size = plain.len() as u64;
+    let place = |(at, length): (u64, u64)| at as usize..(at + length) as usize;
+    match step {
+        Step::Read(at, blocks) => {
+            let range = range(at, blocks, size);
+            let mut there = vec![0xee; range.1 as usize];
+            store.read_at(range.0, &mut there).unwrap();
+            assert!(there == plain[place(range)]);
+        }
+        Step::Write(at, blocks, mark) => {
+            let range = range(at, blocks, size);
+            let data = data(mark, range.1);
+            store.write_at(range.0, &data).unwrap();
+            plain[place(range)].copy_from_slice(&data);
+        }
+        Step::Fill(at, blocks, mark) => {
+            let range = range(at, blocks, size);
+            let block = data(mark, BLOCK);
+            let action = Action::Fill { offset_bytes: range.0, length_bytes: range.1, block: block.clone() };
+            act(store, &lock, action).unwrap();
+            plain[place(range)].chunks_mut(BLOCK as usize).for_each(|there| there.copy_from_slice(&block));
+        }
+        Step::Unmap(at, blocks) => {
+            let range = range(at, blocks, size);
+            act(store, &lock, Action::Unmap { ranges: vec![range] }).unwrap();
+            plain[place(range)].fill(0);
+        }
+        Step::Swap(at, blocks, mark, is_right) => {
+            let range = range(at, blocks, size);
+            let (mut expected, data) = (plain[place(range)].to_vec(), data(mark, range.1));
+            expected[range.1 as usize / 2] ^= u8::from(!is_right);
+            let action =
+                Action::CompareAndWrite { offset_bytes: range.0, expected, data: data.clone(), fua: false };
+            assert_eq!(act(store, &lock, action).is_ok(), is_right);
+            if is_right {
+                plain[place(range)].copy_from_slice(&data);
+            }
+        }
+        Step::Or(at, blocks, mark) => {
+            let range = range(at, blocks, size);
+            let data = data(mark, range.1);
+            act(store, &lock, Action::Or { offset_bytes: range.0, data: data.clone(), fua: true }).unwrap();
+            plain[place(range)].iter_mut().zip(&data).for_each(|(there, bits)| *there |= bits);
+        }
+        Step::Copy(from, to, blocks) => {
+            let (from, to) = (range(from, blocks, size), range(to, blocks, size));
+            let length = from.1.min(to.1);
+            copy((store, &lock, from.0), (store, &lock, to.0), length).unwrap();
+            let data = plain[place((from.0, length))].to_vec();
+            plain[place((to.0, length))].copy_from_slice(&data);
+        }
+        Step::Flush => store.flush().unwrap(),
+        Step::Resize(size) => {
+            store.resize(size).unwrap();
+            assert_eq!(store.size_bytes(), size);
+            plain.resize(size as usize, 0);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever is done, every store and every layer holds what a plain copy holds.
+    #[test]
+    fn any_sequence_leaves_every_store_like_a_plain_copy(steps in prop::collection::vec(step(), 1..40)) {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, store) in stores(folder.path()) {
+            let mut plain = vec![0; SIZE as usize];
+            for step in &steps {
+                run(&*store, &mut plain, step.clone());
+            }
+            let mut there = vec![0xee; plain.len()];
+            store.read_at(0, &mut there).unwrap();
+            prop_assert!(there == plain, "{name}");
+        }
+    }
+}
