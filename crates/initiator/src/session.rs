@@ -104,7 +104,7 @@ impl Session {
         session.connection.text(b"SendTargets=All\0", &mut session.outgoing);
         let mut answer = None;
         while answer.is_none() {
-            session.exchange(|event| {
+            session.exchange(&mut |_, _| (), |event| {
                 if let Event::Text(text) = event {
                     answer = Some(text);
                 }
@@ -266,11 +266,30 @@ impl Session {
     /// # Errors
     /// When the session fails; a command that ends with a bad status is a [`Reply`] all the same.
     pub fn command(&mut self, cdb: [u8; 16], data: Direction) -> Result<Reply, InitiatorError> {
+        self.run(cdb, data, |_, piece| piece.fill(0))
+    }
+
+    /// Issues one command with its data and waits for its end.
+    ///
+    /// # Errors
+    /// As [`Self::command`].
+    pub fn write(&mut self, cdb: [u8; 16], data: &[u8]) -> Result<Reply, InitiatorError> {
+        self.run(cdb, Direction::Out(data.len() as u32), |at, piece| {
+            piece.copy_from_slice(&data[at as usize..][..piece.len()]);
+        })
+    }
+
+    fn run(
+        &mut self,
+        cdb: [u8; 16],
+        data: Direction,
+        mut fill: impl FnMut(u32, &mut [u8]),
+    ) -> Result<Reply, InitiatorError> {
         let request = Request { lun: self.lun, cdb, data, user: u32::MAX };
-        self.connection.issue(&request, &mut self.outgoing, |_, piece| piece.fill(0));
+        self.connection.issue(&request, &mut self.outgoing, &mut fill);
         let (mut got, mut reply) = (Vec::new(), None);
         while reply.is_none() {
-            self.exchange(|event| {
+            self.exchange(&mut fill, |event| {
                 let end = match event {
                     Event::Data { data, end, .. } => {
                         got.extend_from_slice(data);
@@ -291,9 +310,10 @@ impl Session {
     }
 
     /// Sends what waits, takes what comes (waiting for it if nothing is there) and hands over the events.
-    /// An R2T that `on_event` returns is answered with zeros.
+    /// An R2T that `on_event` returns is answered with what `fill` gives.
     fn exchange(
         &mut self,
+        fill: &mut dyn FnMut(u32, &mut [u8]),
         mut on_event: impl FnMut(Event<'_>) -> Result<Option<iscsi::pdu::R2t>, InitiatorError>,
     ) -> Result<(), InitiatorError> {
         self.flush()?;
@@ -308,7 +328,7 @@ impl Session {
                 return Err(InitiatorError::Rejected { address: self.address.clone(), reason });
             }
             if let Some(r2t) = on_event(event)? {
-                self.connection.send_data(&r2t, &mut self.outgoing, |_, piece| piece.fill(0));
+                self.connection.send_data(&r2t, &mut self.outgoing, &mut *fill);
             }
             self.incoming.take(total);
         }
@@ -482,7 +502,7 @@ impl Session {
         self.connection.logout(&mut self.outgoing);
         let mut out = false;
         while !out {
-            match self.exchange(|event| {
+            match self.exchange(&mut |_, _| (), |event| {
                 out = out || event == Event::LoggedOut;
                 Ok(None)
             }) {

@@ -53,6 +53,12 @@ impl Target {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGHUP).expect("it runs");
     }
 
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ran");
+    }
+
     /// Ends it as a service manager would; what it said on stderr.
     pub fn stop(mut self) -> String {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("it runs");

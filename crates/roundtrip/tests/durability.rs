@@ -1,0 +1,210 @@
+//! What a disk promises when it acknowledges a write, kept when the target is killed and when the power is lost.
+//! docs/durability.md says what is promised.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{IQN, Target};
+use initiator::session::{Session, SessionOptions};
+use iscsi::initiator::Direction;
+use store::layer::Crash;
+use store::{Ram, Store};
+use target::{LunConfig, RunningTarget, TargetConfig};
+
+/// Records of the disk, each of eight sectors that carry which write they are of.
+const RECORDS: usize = 64;
+const RECORD_SECTORS: usize = 8;
+const SECTOR: usize = 512;
+
+/// A sector of write `generation` of record `record`.
+fn sector(record: usize, generation: u64) -> [u8; SECTOR] {
+    let mut sector = [0; SECTOR];
+    for (index, word) in sector.chunks_exact_mut(16).enumerate() {
+        word[..8].copy_from_slice(&generation.to_be_bytes());
+        word[8..].copy_from_slice(&((record * 1000 + index) as u64).to_be_bytes());
+    }
+    sector
+}
+
+fn cdb(code: u8, flags: u8, record: usize) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1], cdb[8]) = (code, flags, RECORD_SECTORS as u8);
+    cdb[2..6].copy_from_slice(&((record * RECORD_SECTORS) as u32).to_be_bytes());
+    cdb
+}
+
+/// What one writer knows about its records.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// The last write that was sent.
+    sent: u64,
+    /// The last write that was acknowledged.
+    acknowledged: u64,
+    /// The last write that must have survived a power loss.
+    stable: u64,
+}
+
+/// Writes records until the session ends or it is told to stop. Every fourth write is forced (FUA), and after
+/// every seventh the cache is brought to the medium.
+fn write_on(
+    session: &mut Session,
+    known: &mut [Known],
+    mine: std::ops::Range<usize>,
+    random: &mut fastrand::Rng,
+    mut goes_on: impl FnMut() -> bool,
+) {
+    while goes_on() {
+        let record = random.usize(mine.clone());
+        let fua = random.u8(0..4) == 0;
+        known[record].sent += 1;
+        let generation = known[record].sent;
+        let data: Vec<u8> = (0..RECORD_SECTORS).flat_map(|_| sector(record, generation)).collect();
+        match session.write(cdb(0x2a, if fua { 8 } else { 0 }, record), &data) {
+            Ok(reply) => assert_eq!(reply.status, 0, "{:x?}", reply.sense),
+            Err(_) => return,
+        }
+        known[record].acknowledged = generation;
+        if fua {
+            known[record].stable = generation;
+        }
+        if random.u8(0..7) == 0 {
+            let before: Vec<u64> = known.iter().map(|known| known.acknowledged).collect();
+            let mut flush = [0; 16];
+            flush[0] = 0x35;
+            match session.command(flush, Direction::None) {
+                Ok(reply) => assert_eq!(reply.status, 0),
+                Err(_) => return,
+            }
+            for record in mine.clone() {
+                known[record].stable = known[record].stable.max(before[record]);
+            }
+        }
+    }
+}
+
+/// Every sector is of a write that was sent, and no older than `oldest` says; a new round begins from there.
+fn judge(session: &mut Session, known: &mut [Known], oldest: impl Fn(&Known) -> u64, round: u64) {
+    for (record, known) in known.iter_mut().enumerate() {
+        // The first command of a session may be told that the power was on.
+        let mut reply = session.command(cdb(0x28, 0, record), Direction::In(4096)).unwrap();
+        if reply.status != 0 {
+            reply = session.command(cdb(0x28, 0, record), Direction::In(4096)).unwrap();
+        }
+        assert_eq!(reply.status, 0, "{:x?}", reply.sense);
+        let mut least = u64::MAX;
+        for there in reply.data.chunks_exact(SECTOR) {
+            let generation = u64::from_be_bytes(there[..8].try_into().unwrap());
+            assert!(
+                (oldest(known)..=known.sent).contains(&generation),
+                "round {round}, record {record}: write {generation} is there, {known:?}"
+            );
+            assert!(generation == 0 || there == sector(record, generation), "round {round}: a torn sector");
+            least = least.min(generation);
+        }
+        // What is there now stays.
+        known.acknowledged = least;
+        known.stable = least;
+    }
+}
+
+fn open(url: &str) -> Session {
+    Session::open(&url.parse().unwrap(), &SessionOptions::default()).unwrap()
+}
+
+/// Two hundred times: four writers at work, the target killed (SIGKILL) at a moment that a seed chooses, started
+/// again, and everything read back. What was acknowledged is there: it is in the kernel's hands.
+#[test]
+fn no_acknowledged_write_is_lost_when_the_target_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = format!("0=file:{},size=1M", folder.path().join("disk").display());
+    let mut known = vec![Known::default(); RECORDS];
+    let mut random = fastrand::Rng::with_seed(42);
+    let mut writes = 0;
+    for round in 0..200 {
+        let mut target = Target::start(&["--lun", &disk]);
+        let url = target.url(0);
+        judge(&mut open(&url), &mut known, |known| known.acknowledged, round);
+        let before: u64 = known.iter().map(|known| known.sent).sum();
+        let kill_after = Duration::from_micros(random.u64(500..25_000));
+        std::thread::scope(|scope| {
+            let quarter = RECORDS / 4;
+            for (writer, own) in known.chunks_mut(quarter).enumerate() {
+                let mut random = fastrand::Rng::with_seed(random.u64(..));
+                let url = &url;
+                scope.spawn(move || {
+                    let mut all = vec![Known::default(); RECORDS];
+                    let mine = writer * quarter..(writer + 1) * quarter;
+                    all[mine.clone()].copy_from_slice(own);
+                    let options =
+                        SessionOptions { session_number: writer as u16 + 1, ..SessionOptions::default() };
+                    // A target that is killed before the login is met by nobody.
+                    if let Ok(mut session) = Session::open(&url.parse().unwrap(), &options) {
+                        let _ = session.command([0; 16], Direction::None);
+                        write_on(&mut session, &mut all, mine.clone(), &mut random, || true);
+                    }
+                    own.copy_from_slice(&all[mine]);
+                });
+            }
+            std::thread::sleep(kill_after);
+            target.kill();
+        });
+        writes += known.iter().map(|known| known.sent).sum::<u64>() - before;
+    }
+    assert!(writes > 5_000, "{writes} writes in 200 rounds");
+}
+
+/// The same with the power lost, 200 times: of what was not flushed any sector may be gone, but nothing that was
+/// forced or flushed. One writer and one seed, so that a failure repeats itself.
+#[test]
+fn no_stable_write_is_lost_with_the_power() {
+    let medium: Arc<dyn Store> = Arc::new(Ram::new(1 << 20));
+    let mut known = vec![Known::default(); RECORDS];
+    let mut lost = 0;
+    for round in 0..200 {
+        let store = Arc::new(Crash::new(Arc::clone(&medium)));
+        let lun = LunConfig::new(0, Arc::clone(&store) as Arc<dyn Store>);
+        let target =
+            RunningTarget::start(TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, vec![lun])).unwrap();
+        let url = format!("iscsi://{}/{IQN}/0", target.address());
+        let mut session = open(&url);
+        judge(&mut session, &mut known, |known| known.stable, round);
+        let mut random = fastrand::Rng::with_seed(round);
+        let mut left = random.u32(1..80);
+        write_on(&mut session, &mut known, 0..RECORDS, &mut random, || {
+            left -= 1;
+            left > 0
+        });
+        lost += store.lose_power(round).unwrap();
+    }
+    assert!(lost > 1_000, "{lost} sectors were lost, which shows that a loss is one");
+}
+
+/// With the cache switched off (WCE of the caching page) every acknowledged write is a stable one.
+#[test]
+fn a_disk_whose_cache_is_off_loses_nothing_with_the_power() {
+    let medium: Arc<dyn Store> = Arc::new(Ram::new(1 << 20));
+    let mut known = vec![Known::default(); RECORDS];
+    for round in 0..50 {
+        let store = Arc::new(Crash::new(Arc::clone(&medium)));
+        let lun = LunConfig::new(0, Arc::clone(&store) as Arc<dyn Store>);
+        let target =
+            RunningTarget::start(TargetConfig::new("127.0.0.1:0".parse().unwrap(), IQN, vec![lun])).unwrap();
+        let mut session = open(&format!("iscsi://{}/{IQN}/0", target.address()));
+        judge(&mut session, &mut known, |known| known.acknowledged, round);
+        let mut select = [0; 16];
+        (select[0], select[1], select[4]) = (0x15, 0x10, 24);
+        let list = [&[0, 0, 0, 0, 0x08, 18, 0][..], &[0; 17]].concat();
+        assert_eq!(session.write(select, &list).unwrap().status, 0);
+        let mut random = fastrand::Rng::with_seed(round);
+        let mut left = random.u32(1..60);
+        write_on(&mut session, &mut known, 0..RECORDS, &mut random, || {
+            left -= 1;
+            left > 0
+        });
+        assert_eq!(store.lose_power(round).unwrap(), 0);
+    }
+}
