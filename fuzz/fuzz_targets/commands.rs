@@ -21,6 +21,7 @@ fn disk(serial: &str) -> Disk {
         blocks: 2048,
         read_only: false,
         removable: true,
+        is_rotational: false,
         is_durable: true,
         write_cache: false,
         provisioning: Some(Provisioning { granularity_bytes: 65_536 }),

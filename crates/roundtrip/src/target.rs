@@ -30,8 +30,8 @@ pub(crate) struct TargetArgs {
     /// The target's iSCSI name [default: iqn.2026-11.example.roundtrip:target]
     #[arg(long)]
     iqn: Option<String>,
-    /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE or file:PATH[,size=SIZE], options ,bs=512|4k ,pbs=4k
-    /// ,readonly ,removable; repeatable
+    /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE, file:PATH[,size=SIZE] or dev:PATH, options
+    /// ,bs=512|4k ,pbs=4k ,readonly ,removable ,direct, and layers (docs/target.md); repeatable
     #[arg(long = "lun", value_parser = args::lun, required_unless_present = "config", value_name = "N=STORE")]
     luns: Vec<(u16, store::StoreSpec)>,
     /// Portals, disks, access and limits from a TOML file, see docs/target.md; the other options come on top

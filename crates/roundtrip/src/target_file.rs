@@ -198,9 +198,10 @@ impl OpenDisks {
                 },
                 None => spec.open().with_context(|| format!("LUN {number}"))?,
             };
+            let own = store.geometry().filter(|_| spec.own_blocks);
             configs.push(LunConfig {
-                block_bytes: spec.block_bytes,
-                physical_bytes: spec.physical_bytes,
+                block_bytes: own.map_or(spec.block_bytes, |own| own.logical_bytes),
+                physical_bytes: own.map_or(spec.physical_bytes, |own| own.physical_bytes),
                 removable: spec.removable,
                 ..LunConfig::new(*number, Arc::clone(&store))
             });

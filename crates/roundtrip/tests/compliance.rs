@@ -1,4 +1,4 @@
-//! docs/compliance.md says what there is: files, tests and commands that it names exist, and no command is missing.
+//! docs/compliance.md and docs/durability.md say what there is: files, tests and commands that it names exist, and no command is missing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -32,7 +32,8 @@ fn functions(folder: &Path, all: &mut BTreeSet<String>) {
 
 #[test]
 fn every_file_and_test_that_is_named_exists() {
-    let text = std::fs::read_to_string(root().join("docs/compliance.md")).unwrap();
+    let read = |name: &str| std::fs::read_to_string(root().join("docs").join(name)).unwrap();
+    let text = read("compliance.md") + &read("durability.md");
     let mut all = BTreeSet::new();
     functions(&root().join("crates"), &mut all);
     let (mut files, mut tests) = (0, 0);
@@ -65,6 +66,7 @@ fn reported() -> BTreeSet<String> {
         blocks: 2048,
         read_only: false,
         removable: true,
+        is_rotational: false,
         is_durable: true,
         write_cache: false,
         provisioning: Some(Provisioning { granularity_bytes: 4096 }),

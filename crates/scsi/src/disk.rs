@@ -39,6 +39,8 @@ pub struct Disk {
     pub read_only: bool,
     /// Its medium can be ejected and loaded (RMB).
     pub removable: bool,
+    /// It has heads that must move.
+    pub is_rotational: bool,
     /// What initiators ask to be kept over a power loss is kept: mode pages, persistent reservations.
     pub is_durable: bool,
     /// Written data may be lost by a power failure until the cache is synchronised (WCE).
@@ -162,6 +164,7 @@ pub(crate) fn example() -> Disk {
         blocks: 2048,
         read_only: false,
         removable: false,
+        is_rotational: false,
         is_durable: false,
         write_cache: false,
         provisioning: None,

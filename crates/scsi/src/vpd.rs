@@ -23,7 +23,7 @@ pub fn page(disk: &Disk, code: u8, portal_group: u16, out: &mut Vec<u8>) -> bool
         0x88 => scsi_ports(disk, out),
         0x8f => third_party_copy(disk, out),
         0xb0 => block_limits(disk, out),
-        0xb1 => characteristics(out),
+        0xb1 => characteristics(disk, out),
         0xb2 => provisioning(disk, out),
         0xb6 => zones(out),
         _ => {
@@ -161,10 +161,11 @@ fn block_limits(disk: &Disk, out: &mut Vec<u8>) {
     out.extend_from_slice(&data);
 }
 
-/// Block Device Characteristics: does not rotate.
-fn characteristics(out: &mut Vec<u8>) {
+/// Block Device Characteristics.
+fn characteristics(disk: &Disk, out: &mut Vec<u8>) {
     let mut data = [0_u8; 60];
-    data[1] = 1;
+    // MEDIUM ROTATION RATE: 1 for what does not rotate, 0 for a rate that is not known.
+    data[1] = u8::from(!disk.is_rotational);
     // WABEREQ 01b: after SANITIZE BLOCK ERASE blocks can be read before they are written.
     data[3] = 0x40;
     out.extend_from_slice(&data);

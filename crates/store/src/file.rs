@@ -1,58 +1,99 @@
-//! `file:`, a disk in a file.
+//! `file:` and `dev:`, a disk in a file or on a block device.
 
-use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, OFlag, fallocate};
+use nix::sys::stat::{major, minor};
 use nix::unistd::{Whence, lseek};
 
-use crate::{Store, StoreError, check_range};
+use crate::direct::Direct;
+use crate::{Geometry, Store, StoreError, check_range};
 
+/// What every file system takes past its page cache, bytes.
+const FILE_ALIGNMENT: u32 = 4096;
 /// Bytes that a file system gives and takes back together; all common ones agree.
 const GRANULARITY_BYTES: u32 = 4096;
 
-/// A sparse file, read and written through the page cache: what was written survives the end of the target, and
-/// a power loss once [`Store::flush`] has returned.
+/// A sparse file or a block device, read and written through the page cache or past it: what was written survives
+/// the end of the target, and a power loss once [`Store::flush`] has returned.
 pub struct FileStore {
     file: File,
     name: String,
     size_bytes: AtomicU64,
+    direct: Option<Direct>,
+    /// What the device says of itself; nothing for a file.
+    geometry: Option<Geometry>,
     /// The kernel may have dropped what it could not write: nothing here is certain any more until the file is
     /// opened again.
     is_broken: AtomicBool,
 }
 
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// With a size a file is made where it is missing, and grown where it is smaller; without one its own length
+    /// is the size.
+    pub size_bytes: Option<u64>,
+    /// Nothing is to be written.
+    pub read_only: bool,
+    /// Past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// It must be a block device, rather than a file.
+    pub device: bool,
+}
+
 impl FileStore {
-    /// Opens a file. With a size it is made where it is missing, and grown where it is smaller; without one its
-    /// own length is the size.
+    /// Opens a file or a block device.
     ///
     /// # Errors
-    /// When it cannot be opened, or is larger than the size that was given.
-    pub fn open(path: &Path, size_bytes: Option<u64>, read_only: bool) -> Result<Self, StoreError> {
+    /// When it cannot be opened, is not what it should be, or is larger than the size that was given.
+    pub fn open(path: &Path, how: OpenOptions) -> Result<Self, StoreError> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| StoreError::Io { name: name.clone(), error: error.to_string() };
-        let mut options = OpenOptions::new();
-        options.read(true).write(!read_only).create(size_bytes.is_some() && !read_only);
-        let file = options.open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        if !metadata.is_file() {
-            return Err(failed(std::io::Error::other("it is no regular file")));
+        let wrong = |reason: &str| failed(std::io::Error::other(reason.to_owned()));
+        let mut options = std::fs::OpenOptions::new();
+        options
+            .read(true)
+            .write(!how.read_only)
+            .create(how.size_bytes.is_some() && !how.read_only && !how.device);
+        if how.direct {
+            options.custom_flags(OFlag::O_DIRECT.bits());
         }
-        let length = metadata.len();
-        let size = size_bytes.unwrap_or(length);
+        let mut file = options.open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let (is_file, is_device) = (metadata.is_file(), metadata.file_type().is_block_device());
+        match how.device {
+            false if !is_file => return Err(wrong("it is no regular file; a block device is dev:PATH")),
+            true if !is_device => return Err(wrong("it is no block device; a file is file:PATH")),
+            _ => {}
+        }
+        let geometry = is_device.then(|| geometry(metadata.rdev()));
+        let length = if is_device { file.seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
+        let size = how.size_bytes.unwrap_or(length);
         if length > size {
-            let reason = format!("it has {length} bytes, more than the {size} that are asked for");
-            return Err(failed(std::io::Error::other(reason)));
+            return Err(wrong(&format!("it has {length} bytes, more than the {size} that are asked for")));
         }
         if length < size {
             file.set_len(size).map_err(failed)?;
         }
-        Ok(Self { file, name, size_bytes: AtomicU64::new(size), is_broken: AtomicBool::new(false) })
+        let alignment = geometry.map_or(FILE_ALIGNMENT, |geometry| geometry.logical_bytes);
+        if how.direct && !size.is_multiple_of(alignment.into()) {
+            return Err(wrong(&format!("{size} bytes are no multiple of {alignment}, as 'direct' needs")));
+        }
+        Ok(Self {
+            file,
+            name,
+            size_bytes: AtomicU64::new(size),
+            direct: how.direct.then(|| Direct::new(alignment)),
+            geometry,
+            is_broken: AtomicBool::new(false),
+        })
     }
 
     fn failed(&self, error: &std::io::Error) -> StoreError {
@@ -62,16 +103,20 @@ impl FileStore {
         }
     }
 
-    /// The next place that holds data, or is a hole; nothing behind it.
+    /// The next place that holds data, or is a hole; the end where there is none. Nothing where that cannot be
+    /// told: devices, and file systems that do not know.
     fn seek(&self, offset: u64, whence: Whence) -> Option<u64> {
-        let offset = i64::try_from(offset).ok()?;
-        lseek(self.file.as_fd(), offset, whence).ok().and_then(|at| u64::try_from(at).ok())
+        match lseek(self.file.as_fd(), i64::try_from(offset).ok()?, whence) {
+            Ok(at) => u64::try_from(at).ok(),
+            Err(Errno::ENXIO) => Some(u64::MAX),
+            Err(_) => None,
+        }
     }
 }
 
 impl Store for FileStore {
     fn kind(&self) -> &'static str {
-        "file"
+        if self.geometry.is_some() { "dev" } else { "file" }
     }
 
     fn size_bytes(&self) -> u64 {
@@ -84,12 +129,24 @@ impl Store for FileStore {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         check_range(offset, buffer.len(), self.size_bytes())?;
-        self.file.read_exact_at(buffer, offset).map_err(|error| self.failed(&error))
+        let read = match &self.direct {
+            None => self.file.read_exact_at(buffer, offset),
+            Some(direct) => direct.read_at(&self.file, offset, buffer),
+        };
+        read.map_err(|error| self.failed(&error))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         check_range(offset, data.len(), self.size_bytes())?;
-        self.file.write_all_at(data, offset).map_err(|error| self.failed(&error))
+        let written = match &self.direct {
+            None => self.file.write_all_at(data, offset),
+            Some(direct) => direct.write_at(&self.file, offset, data),
+        };
+        written.map_err(|error| self.failed(&error))
+    }
+
+    fn geometry(&self) -> Option<Geometry> {
+        self.geometry
     }
 
     fn granularity_bytes(&self) -> Option<u32> {
@@ -117,7 +174,8 @@ impl Store for FileStore {
 
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
         let size = self.size_bytes();
-        let data = self.seek(offset, Whence::SeekData).unwrap_or(size).min(size);
+        // What cannot be told holds data, for all we know.
+        let data = self.seek(offset, Whence::SeekData).unwrap_or(offset).min(size);
         if data > offset {
             return (false, data - offset);
         }
@@ -126,6 +184,9 @@ impl Store for FileStore {
     }
 
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        if self.geometry.is_some() {
+            return Err(StoreError::FixedSize(self.kind()));
+        }
         self.file.set_len(size_bytes).map_err(|error| self.failed(&error))?;
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
         Ok(())
@@ -144,6 +205,22 @@ impl Store for FileStore {
     }
 }
 
+/// What a device says of itself in sysfs; a partition has its disk's queue.
+fn geometry(device: u64) -> Geometry {
+    let folder = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+    let number = |name: &str| {
+        [format!("{folder}/queue/{name}"), format!("{folder}/../queue/{name}")]
+            .iter()
+            .find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok())
+    };
+    let logical_bytes = number("logical_block_size").unwrap_or(512);
+    Geometry {
+        logical_bytes,
+        physical_bytes: number("physical_block_size").unwrap_or(logical_bytes),
+        is_rotational: number("rotational") == Some(1),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +229,7 @@ mod tests {
     fn what_was_written_is_there_when_the_file_is_opened_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
-        let open = |size| FileStore::open(&path, size, false);
+        let open = |size_bytes| FileStore::open(&path, OpenOptions { size_bytes, ..OpenOptions::default() });
         assert!(open(None).is_err(), "without a size nothing is made");
         let store = open(Some(1 << 20)).unwrap();
         store.write_at(700_000, b"kept").unwrap();
@@ -164,14 +241,16 @@ mod tests {
         assert_eq!((&there, store.size_bytes()), (b"kept", 1 << 20));
         assert!(store.read_at((1 << 20) - 2, &mut there).is_err());
         assert!(open(Some(1 << 19)).is_err(), "a larger file is not cut");
-        let read_only = FileStore::open(&path, None, true).unwrap();
+        let read_only =
+            FileStore::open(&path, OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap();
         assert!(read_only.write_at(0, b"x").is_err());
     }
 
     #[test]
     fn holes_are_punched_and_told() {
         let folder = tempfile::tempdir().unwrap();
-        let store = FileStore::open(&folder.path().join("disk"), Some(4 << 20), false).unwrap();
+        let how = OpenOptions { size_bytes: Some(4 << 20), ..OpenOptions::default() };
+        let store = FileStore::open(&folder.path().join("disk"), how).unwrap();
         store.write_at(1 << 20, &vec![7; 1 << 20]).unwrap();
         assert_eq!(store.is_mapped(0), (false, 1 << 20));
         assert_eq!(store.is_mapped(1 << 20), (true, 1 << 20));
@@ -184,5 +263,30 @@ mod tests {
         store.resize(8 << 20).unwrap();
         assert_eq!(store.size_bytes(), 8 << 20);
         assert!(store.discard(8 << 20, 1).is_err());
+    }
+
+    #[test]
+    fn past_the_page_cache_any_range_is_read_and_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let how = OpenOptions { size_bytes: Some(4 << 20), direct: true, ..OpenOptions::default() };
+        let store = FileStore::open(&path, how).unwrap();
+        let mut plain = vec![0; 4 << 20];
+        for (step, (at, length)) in
+            [(0, 4096), (512, 512), (5000, 100), (4096, 3 << 20), (1, 2_000_001), (4_194_303, 1)]
+                .into_iter()
+                .enumerate()
+        {
+            let data: Vec<u8> = (0..length).map(|i| (i * 7 + step * 31) as u8).collect();
+            store.write_at(at as u64, &data).unwrap();
+            plain[at..at + length].copy_from_slice(&data);
+            let mut there = vec![0; length];
+            store.read_at(at as u64, &mut there).unwrap();
+            assert!(there == data, "{at} {length}");
+        }
+        store.flush().unwrap();
+        assert!(std::fs::read(&path).unwrap() == plain);
+        let how = OpenOptions { size_bytes: Some((4 << 20) + 512), direct: true, ..OpenOptions::default() };
+        assert!(FileStore::open(&path, how).is_err(), "a size that cannot be read past the cache");
     }
 }

@@ -102,6 +102,9 @@ impl<H: Hook> Store for Layered<H> {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         self.pass(Operation::Write, offset, data.len() as u64, || self.inner.write_at(offset, data))
     }
+    fn geometry(&self) -> Option<crate::Geometry> {
+        self.inner.geometry()
+    }
     fn granularity_bytes(&self) -> Option<u32> {
         self.inner.granularity_bytes()
     }

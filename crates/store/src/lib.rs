@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod direct;
 pub mod file;
 pub mod layer;
 pub mod ram;
@@ -46,6 +47,11 @@ pub trait Store: Send + Sync {
     /// When the range is outside, the store is read only, or the medium fails.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError>;
 
+    /// What the device beneath says of itself, where there is one.
+    fn geometry(&self) -> Option<Geometry> {
+        None
+    }
+
     /// Bytes that are given memory together, where unwritten places take none; nothing for a store that cannot
     /// give memory back.
     fn granularity_bytes(&self) -> Option<u32> {
@@ -74,6 +80,17 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// When the medium fails; data written since the last successful flush may be lost.
     fn flush(&self) -> Result<(), StoreError>;
+}
+
+/// A block device, as it describes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Logical block length, bytes.
+    pub logical_bytes: u32,
+    /// Physical block length, bytes.
+    pub physical_bytes: u32,
+    /// It has heads that must move.
+    pub is_rotational: bool,
 }
 
 /// Why a store did not do what was asked.

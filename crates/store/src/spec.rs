@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ring::units::{UnitError, parse_size};
 use thiserror::Error;
 
+use crate::file::OpenOptions;
 use crate::layer::LayerSpec;
 use crate::{FileStore, Ram, Store, StoreError, Zero};
 
@@ -26,12 +27,16 @@ pub enum StoreKind {
         /// Size, bytes.
         size_bytes: u64,
     },
-    /// A file.
+    /// A file, or a block device.
     File {
         /// Where it is.
         path: PathBuf,
         /// Size, bytes; the file's own length when nothing is said (`size=10G`).
         size_bytes: Option<u64>,
+        /// Past the page cache (`direct`).
+        direct: bool,
+        /// It is a block device (`dev:`).
+        device: bool,
     },
 }
 
@@ -44,6 +49,8 @@ pub struct StoreSpec {
     pub read_only: bool,
     /// The medium can be ejected and loaded (`removable`).
     pub removable: bool,
+    /// Logical and physical block length are those of the device beneath, where it has any.
+    pub own_blocks: bool,
     /// Logical block length, bytes (`bs=512` or `bs=4k`).
     pub block_bytes: u32,
     /// Physical block length, bytes (`pbs=4k`): what the disk says is best written together.
@@ -56,10 +63,10 @@ pub struct StoreSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// Nothing before the colon, or no colon.
-    #[error("'{0}' is no store; write ram:SIZE, zero:SIZE or file:PATH, such as ram:1G")]
+    #[error("'{0}' is no store; write ram:SIZE, zero:SIZE, file:PATH or dev:PATH, such as ram:1G")]
     Form(String),
     /// A kind that does not exist.
-    #[error("'{0}' is no kind of store; use ram, zero or file")]
+    #[error("'{0}' is no kind of store; use ram, zero, file or dev")]
     Kind(String),
     /// The size cannot be read.
     #[error("size: {0}")]
@@ -74,7 +81,7 @@ pub enum SpecError {
     },
     /// An option that does not exist, or a value that it cannot have.
     #[error(
-        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, \
+        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, \
          or a layer: delay=1ms, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], log"
     )]
     Option(String),
@@ -92,11 +99,12 @@ impl FromStr for StoreSpec {
         let mut parts = rest.split(',');
         let first = parts.next().filter(|s| !s.is_empty()).ok_or_else(form)?;
         let maximum = match kind {
-            "zero" | "null" | "file" => i64::MAX as u64,
+            "zero" | "null" | "file" | "dev" => i64::MAX as u64,
             "ram" => crate::ram::RAM_BYTES_MAX,
             other => return Err(SpecError::Kind(other.to_owned())),
         };
-        let mut size_bytes = if kind == "file" { None } else { Some(parse_size(first)?) };
+        let (is_path, mut direct) = (matches!(kind, "file" | "dev"), false);
+        let mut size_bytes = if is_path { None } else { Some(parse_size(first)?) };
         let (mut read_only, mut removable, mut block_bytes, mut physical_bytes) = (false, false, None, None);
         let mut layers = Vec::new();
         for option in parts {
@@ -115,6 +123,7 @@ impl FromStr for StoreSpec {
                     Some(_) => return Err(SpecError::Repeated(option.to_owned())),
                     None => size_bytes = Some(parse_size(value)?),
                 },
+                None if option == "direct" && is_path && !direct => direct = true,
                 None if option == "readonly" => read_only = true,
                 None if option == "removable" => removable = true,
                 Some(("pbs", value)) => match parse_size(value) {
@@ -128,6 +137,7 @@ impl FromStr for StoreSpec {
                 _ => layers.push(option.parse().map_err(|()| SpecError::Option(option.to_owned()))?),
             }
         }
+        let own_blocks = block_bytes.is_none() && physical_bytes.is_none();
         let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
         let physical_bytes = physical_bytes.unwrap_or(block_bytes).max(block_bytes);
         if let Some(given) =
@@ -141,9 +151,11 @@ impl FromStr for StoreSpec {
         let kind = match (kind, size_bytes) {
             ("zero" | "null", Some(size_bytes)) => StoreKind::Zero { size_bytes },
             ("ram", Some(size_bytes)) => StoreKind::Ram { size_bytes },
-            (_, size_bytes) => StoreKind::File { path: first.into(), size_bytes },
+            (_, size_bytes) => {
+                StoreKind::File { path: first.into(), size_bytes, direct, device: kind == "dev" }
+            }
         };
-        Ok(Self { kind, read_only, removable, block_bytes, physical_bytes, layers })
+        Ok(Self { kind, read_only, removable, own_blocks, block_bytes, physical_bytes, layers })
     }
 }
 
@@ -163,9 +175,12 @@ impl StoreSpec {
         let kind = match &self.kind {
             StoreKind::Zero { .. } => StoreKind::Zero { size_bytes },
             StoreKind::Ram { .. } => StoreKind::Ram { size_bytes },
-            StoreKind::File { path, .. } => {
-                StoreKind::File { path: path.clone(), size_bytes: Some(size_bytes) }
-            }
+            StoreKind::File { path, direct, device, .. } => StoreKind::File {
+                path: path.clone(),
+                size_bytes: Some(size_bytes),
+                direct: *direct,
+                device: *device,
+            },
         };
         Self { kind, ..self.clone() }
     }
@@ -178,8 +193,10 @@ impl StoreSpec {
         let store: Arc<dyn Store> = match &self.kind {
             StoreKind::Zero { size_bytes } => Arc::new(Zero::new(*size_bytes)),
             StoreKind::Ram { size_bytes } => Arc::new(Ram::new(*size_bytes)),
-            StoreKind::File { path, size_bytes } => {
-                Arc::new(FileStore::open(path, *size_bytes, self.read_only)?)
+            StoreKind::File { path, size_bytes, direct, device } => {
+                let (size_bytes, read_only) = (*size_bytes, self.read_only);
+                let how = OpenOptions { size_bytes, read_only, direct: *direct, device: *device };
+                Arc::new(FileStore::open(path, how)?)
             }
         };
         let store = self.layers.iter().fold(store, |store, layer| {
@@ -211,6 +228,9 @@ impl Store for ReadOnly {
     }
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), StoreError> {
         Err(StoreError::ReadOnly)
+    }
+    fn geometry(&self) -> Option<crate::Geometry> {
+        self.0.geometry()
     }
     fn granularity_bytes(&self) -> Option<u32> {
         self.0.granularity_bytes()
@@ -257,6 +277,7 @@ mod tests {
                 kind: StoreKind::Ram { size_bytes: 1 << 30 },
                 read_only: false,
                 removable: false,
+                own_blocks: true,
                 block_bytes: 512,
                 physical_bytes: 512,
                 layers: Vec::new(),

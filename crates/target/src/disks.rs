@@ -191,6 +191,7 @@ impl Disks {
             blocks: size / block,
             read_only: config.store.is_read_only(),
             removable: config.removable,
+            is_rotational: config.store.geometry().is_some_and(|geometry| geometry.is_rotational),
             is_durable: self.desk.state.is_some(),
             write_cache: config.store.has_volatile_cache(),
             provisioning: config

@@ -105,6 +105,9 @@ impl Store for Crash {
         }
         Ok(())
     }
+    fn geometry(&self) -> Option<crate::Geometry> {
+        self.inner.geometry()
+    }
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         self.flush()?;
         self.inner.resize(size_bytes)

@@ -1,0 +1,82 @@
+//! Every store under clients that others wrote: what is copied there comes back, and libiscsi finds nothing wrong.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{Target, random_file, succeed};
+
+/// A loop device over a file; detached when dropped. Nothing where there can be none.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path) -> Option<Self> {
+        let output = common::tool("losetup", &["--find", "--show", file.to_str().unwrap()]);
+        if !output.status.success() {
+            eprintln!("dev: is not run: no loop device can be had here (root, and the loop driver)");
+            return None;
+        }
+        Some(Self(String::from_utf8(output.stdout).unwrap().trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        common::tool("losetup", &["--detach", &self.0]);
+    }
+}
+
+fn comes_back(disk: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, back) = (folder.path().join("image"), folder.path().join("back"));
+    random_file(&image, 16 << 20);
+    let [image, back] = [&image, &back].map(|path| path.to_str().unwrap());
+    let target = Target::start(&["--lun", disk]);
+    let url = target.url(0);
+    succeed("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", image, &url]);
+    succeed("qemu-img", &["compare", "-f", "raw", "-F", "raw", image, &url]);
+    succeed("qemu-img", &["convert", "-f", "raw", "-O", "raw", &url, back]);
+    assert!(std::fs::read(image).unwrap() == std::fs::read(back).unwrap(), "{disk}");
+    let commands =
+        ["write -P 7 1M 3M", "write -P 9 512 1536", "discard 2M 64k", "flush", "read -P 9 512 1536"];
+    let arguments: Vec<&str> = commands.iter().flat_map(|command| ["-c", command]).collect();
+    let text = succeed("qemu-io", &[&["-f", "raw"], &arguments[..], &[&url]].concat());
+    assert!(!text.contains("failed"), "{disk}: {text}");
+    for family in [
+        "SCSI.Read16",
+        "SCSI.Write16",
+        "SCSI.CompareAndWrite",
+        "SCSI.Unmap",
+        "SCSI.WriteSame16",
+        "SCSI.OrWrite",
+    ] {
+        let text = succeed("iscsi-test-cu", &["-d", "-n", "-t", family, &url]);
+        assert!(!text.contains("had failures"), "{disk}, {family}: {text}");
+    }
+}
+
+#[test]
+fn what_is_copied_to_any_store_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    comes_back("0=ram:16M");
+    comes_back(&format!("0=file:{},size=16M", file("buffered")));
+    comes_back(&format!("0=file:{},size=16M,direct", file("direct")));
+    comes_back("0=ram:16M,delay=10us,iops=100000,bandwidth=1G,log");
+}
+
+#[test]
+fn a_block_device_is_served_as_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("device");
+    std::fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    let Some(device) = Loop::over(&path) else { return };
+    comes_back(&format!("0=dev:{}", device.0));
+    comes_back(&format!("0=dev:{},direct", device.0));
+    let output =
+        common::roundtrip().args(["target", "--lun", &format!("0=file:{}", device.0)]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("dev:PATH"), "{said}");
+}

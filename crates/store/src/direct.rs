@@ -1,0 +1,86 @@
+//! Reads and writes past the page cache: whole, aligned pieces through an aligned buffer.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{PoisonError, RwLock};
+
+/// Bytes that pass the buffer at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// What every file system and device takes.
+const BUFFER_ALIGNMENT: usize = 4096;
+
+thread_local! {
+    /// Kept from one operation to the next, for each thread that does any.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How a file is read and written without the page cache.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    alignment: u64,
+    /// Held alone while a write reads, changes and writes back what is only partly its own.
+    part: RwLock<()>,
+}
+
+impl Direct {
+    /// Pieces of `alignment` bytes, a power of two from 512 to 4096.
+    pub(crate) fn new(alignment: u32) -> Self {
+        Self {
+            alignment: alignment.clamp(512, BUFFER_ALIGNMENT as u32).next_power_of_two().into(),
+            part: RwLock::new(()),
+        }
+    }
+
+    /// The piece that holds a range: where it begins, and how long it is.
+    fn around(&self, offset: u64, length: usize) -> (u64, usize) {
+        let begin = offset / self.alignment * self.alignment;
+        let end = (offset + length as u64).next_multiple_of(self.alignment);
+        (begin, (end - begin) as usize)
+    }
+
+    pub(crate) fn read_at(&self, file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        for (index, piece) in buffer.chunks_mut(PIECE_BYTES).enumerate() {
+            let at = offset + (index * PIECE_BYTES) as u64;
+            let (begin, length) = self.around(at, piece.len());
+            with_buffer(length, |aligned| {
+                file.read_exact_at(aligned, begin)?;
+                piece.copy_from_slice(&aligned[(at - begin) as usize..][..piece.len()]);
+                Ok::<(), io::Error>(())
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_at(&self, file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+        for (index, piece) in data.chunks(PIECE_BYTES).enumerate() {
+            let at = offset + (index * PIECE_BYTES) as u64;
+            let (begin, length) = self.around(at, piece.len());
+            let is_whole = begin == at && length == piece.len();
+            with_buffer(length, |aligned| {
+                if is_whole {
+                    let _shared = self.part.read().unwrap_or_else(PoisonError::into_inner);
+                    aligned.copy_from_slice(piece);
+                    return file.write_all_at(aligned, begin);
+                }
+                let _alone = self.part.write().unwrap_or_else(PoisonError::into_inner);
+                file.read_exact_at(aligned, begin)?;
+                aligned[(at - begin) as usize..][..piece.len()].copy_from_slice(piece);
+                file.write_all_at(aligned, begin)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Lends this thread's buffer, from its first aligned byte on.
+fn with_buffer<R>(length: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < length + BUFFER_ALIGNMENT {
+            buffer.resize(length + BUFFER_ALIGNMENT, 0);
+        }
+        let skip = buffer.as_ptr().align_offset(BUFFER_ALIGNMENT);
+        work(&mut buffer[skip..skip + length])
+    })
+}

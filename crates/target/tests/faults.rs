@@ -1,0 +1,241 @@
+//! Stores that fail: the initiator is told what happened, keeps its session, and nothing else changes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Client, Login, start};
+use iscsi::opcode::target as opcode;
+use store::file::OpenOptions;
+use store::layer::{Delay, ErrorAt, Layered, Operation};
+use store::{Fault, FileStore, Ram, Store, StoreError};
+use target::{LunConfig, RunningTarget};
+
+fn serve(store: Arc<dyn Store>) -> (RunningTarget, Client) {
+    let target = start(vec![LunConfig::new(0, store)], |_| ());
+    let mut client = Client::log_in(target.address(), &Login::default());
+    client.attentions(0);
+    (target, client)
+}
+
+fn failing(operation: Operation, fault: Fault, bytes: std::ops::Range<u64>) -> Arc<dyn Store> {
+    let hook = ErrorAt::new(operation, fault, 1.0, bytes, 0);
+    Arc::new(Layered::new(hook, Arc::new(Ram::new(1 << 20))))
+}
+
+/// Sense key, code and qualifier; zeros for GOOD.
+fn sense((_, status, sense): &(Vec<u8>, u8, Vec<u8>)) -> (u8, u8, u8) {
+    if *status == 0 { (0, 0, 0) } else { (sense[2] & 15, sense[12], sense[13]) }
+}
+
+/// WRITE (10) of one block with immediate data.
+fn write(client: &mut Client, lba: u8, flags: u8) -> (u8, u8, u8) {
+    let cdb = [0x2a, flags, 0, 0, 0, lba, 0, 0, 1, 0];
+    let command = iscsi::pdu::ScsiCommand {
+        read: false,
+        write_data: true,
+        expected_bytes: 512,
+        ..client.command(client.cmd_sn, &cdb, 0)
+    };
+    client.issue(&command, &[7; 512]);
+    let response = client.until(opcode::SCSI_RESPONSE).1;
+    let sense_data = response.data.get(2..).unwrap_or_default().to_vec();
+    sense(&(Vec::new(), response.bhs.0[3], sense_data))
+}
+
+const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
+const FLUSH: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const MEDIUM_READ: (u8, u8, u8) = (3, 0x11, 0);
+const MEDIUM_WRITE: (u8, u8, u8) = (3, 0x0c, 0);
+const NO_SPACE: (u8, u8, u8) = (7, 0x27, 7);
+
+#[test]
+fn each_fault_is_told_as_what_it_is_and_the_session_goes_on() {
+    for (fault, expected) in
+        [(Fault::Medium, MEDIUM_READ), (Fault::Hardware, (4, 0x44, 0)), (Fault::NotReady, (2, 0x04, 0))]
+    {
+        let (_target, mut client) = serve(failing(Operation::Read, fault, 4608..5120));
+        assert_eq!(sense(&client.read(0, &READ, 512)), expected);
+        assert_eq!(write(&mut client, 9, 0), (0, 0, 0));
+        // Of four blocks the second is bad: no data, or data and then the sense.
+        let mut four = READ;
+        (four[5], four[8]) = (8, 4);
+        assert_eq!(sense(&client.read(0, &four, 2048)), expected);
+        assert_eq!(client.attentions(0), []);
+    }
+    let (_target, mut client) = serve(failing(Operation::Write, Fault::NoSpace, 0..1 << 20));
+    assert_eq!(write(&mut client, 9, 0), NO_SPACE);
+    assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
+}
+
+#[test]
+fn a_flush_that_fails_is_no_acknowledgement() {
+    let (_target, mut client) = serve(failing(Operation::Flush, Fault::Medium, 0..1 << 20));
+    assert_eq!(write(&mut client, 9, 0), (0, 0, 0));
+    assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE);
+    assert_eq!(write(&mut client, 9, 8), MEDIUM_WRITE, "FUA");
+    assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
+}
+
+/// A store whose flush fails once, as the kernel reports a lost write once.
+struct OnceBroken(Ram, std::sync::atomic::AtomicBool);
+
+impl Store for OnceBroken {
+    fn kind(&self) -> &'static str {
+        "once"
+    }
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+    fn has_volatile_cache(&self) -> bool {
+        true
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        self.0.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.0.write_at(offset, data)
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        if self.1.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(StoreError::Injected(Fault::Medium))
+    }
+}
+
+#[test]
+fn a_write_of_many_pieces_reports_the_first_failure_and_takes_all_its_data() {
+    let (_target, mut client) = serve(failing(Operation::Write, Fault::Medium, 70_000..70_001));
+    // 256 KiB with one R2T after another; the initiator sends all of it before it hears of the failure.
+    let cdb = [0x2a, 0, 0, 0, 0, 0, 0, 2, 0, 0];
+    let command = iscsi::pdu::ScsiCommand {
+        read: false,
+        write_data: true,
+        expected_bytes: 262_144,
+        ..client.command(77, &cdb, 0)
+    };
+    client.issue(&command, &[]);
+    let mut pieces = 0;
+    let response = loop {
+        let pdu = client.receive().unwrap();
+        if pdu.opcode() == opcode::SCSI_RESPONSE {
+            break pdu;
+        }
+        let (transfer_tag, at, bytes) = (pdu.u32(20), pdu.u32(40), pdu.u32(44));
+        for (data_sn, from) in (at..at + bytes).step_by(8192).enumerate() {
+            let is_final = from + 8192 >= at + bytes;
+            let data_out = iscsi::pdu::DataOut {
+                tag: 77,
+                transfer_tag,
+                data_sn: data_sn as u32,
+                buffer_offset: from,
+                is_final,
+                ..Default::default()
+            };
+            client.send(data_out.write(), &vec![1; 8192.min(at + bytes - from) as usize]);
+            pieces += 1;
+        }
+    };
+    assert_eq!((response.bhs.0[3], response.data[4] & 15, pieces), (2, 3, 32));
+    assert_eq!(client.attentions(0), []);
+}
+
+#[test]
+fn a_failed_flush_is_told_to_who_asked() {
+    let store = OnceBroken(Ram::new(1 << 20), std::sync::atomic::AtomicBool::new(false));
+    let (_target, mut client) = serve(Arc::new(store));
+    assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE);
+    assert_eq!(sense(&client.read(0, &FLUSH, 0)), (0, 0, 0));
+}
+
+#[test]
+fn a_file_that_became_shorter_is_a_medium_error_and_not_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let how = OpenOptions { size_bytes: Some(1 << 20), ..OpenOptions::default() };
+    let (_target, mut client) = serve(Arc::new(FileStore::open(&path, how).unwrap()));
+    assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    assert_eq!(sense(&client.read(0, &READ, 512)), MEDIUM_READ);
+    let mut first = READ;
+    first[5] = 0;
+    assert_eq!(sense(&client.read(0, &first, 512)), (0, 0, 0));
+}
+
+#[test]
+fn a_slow_disk_does_not_slow_the_session_of_another() {
+    let slow = Layered::new(Delay(Duration::from_millis(400)), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
+    let luns = vec![LunConfig::new(0, Arc::new(slow)), LunConfig::new(1, Arc::new(Ram::new(1 << 20)))];
+    let target = start(luns, |_| ());
+    let [mut patient, mut other] =
+        [1, 2].map(|isid| Client::log_in(target.address(), &Login { isid, ..Login::default() }));
+    patient.attentions(0);
+    other.attentions(1);
+    let read = patient.command(5, &READ, 512);
+    let begun = Instant::now();
+    patient.issue(&read, &[]);
+    let mut reads = 0;
+    while begun.elapsed() < Duration::from_millis(200) {
+        assert_eq!(sense(&other.read(1, &READ, 512)), (0, 0, 0));
+        reads += 1;
+    }
+    assert!(reads > 20, "{reads} reads beside a slow one");
+    patient.until(opcode::DATA_IN);
+    assert!(begun.elapsed() >= Duration::from_millis(400));
+}
+
+/// A file system of 1 MiB, for this thread alone.
+fn small_file_system(folder: &std::path::Path) -> bool {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not run: a file system of its own needs root");
+        return false;
+    }
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+    for arguments in [&["--make-rprivate", "/"][..], &["-t", "tmpfs", "-o", "size=1m", "tmpfs"]] {
+        let mut mount = std::process::Command::new("mount");
+        mount.args(arguments);
+        if arguments[0] == "-t" {
+            mount.arg(folder);
+        }
+        assert!(mount.status().unwrap().success());
+    }
+    true
+}
+
+#[test]
+fn a_full_file_system_refuses_the_write_and_keeps_the_session() {
+    let folder = tempfile::tempdir().unwrap();
+    if !small_file_system(folder.path()) {
+        return;
+    }
+    // Sparse: larger than what is beneath it.
+    let how = OpenOptions { size_bytes: Some(4 << 20), ..OpenOptions::default() };
+    let (_target, mut client) = serve(Arc::new(FileStore::open(&folder.path().join("disk"), how).unwrap()));
+    let fill = |client: &mut Client| {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[1], cdb[12]) = (0x93, 1, 16);
+        let (_, status, sense_data) = client.read(0, &cdb, 0);
+        sense(&(Vec::new(), status, sense_data))
+    };
+    // WRITE SAME of 2 MiB of zeros.
+    assert_eq!(fill(&mut client), NO_SPACE);
+    assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
+    // UNMAP makes room again.
+    let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
+    list.extend(0_u64.to_be_bytes());
+    list.extend(8192_u32.to_be_bytes());
+    list.extend([0; 4]);
+    let unmap = iscsi::pdu::ScsiCommand {
+        read: false,
+        write_data: true,
+        expected_bytes: 24,
+        ..client.command(client.cmd_sn, &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], 0)
+    };
+    client.issue(&unmap, &list);
+    assert_eq!(client.until(opcode::SCSI_RESPONSE).1.bhs.0[3], 0);
+    assert_eq!(write(&mut client, 9, 8), (0, 0, 0));
+}
