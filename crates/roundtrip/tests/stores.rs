@@ -51,6 +51,7 @@ fn comes_back(disk: &str) {
         "SCSI.Unmap",
         "SCSI.WriteSame16",
         "SCSI.OrWrite",
+        "iSCSI",
     ] {
         let text = succeed("iscsi-test-cu", &["-d", "-n", "-t", family, &url]);
         assert!(!text.contains("had failures"), "{disk}, {family}: {text}");

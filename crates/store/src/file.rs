@@ -1,7 +1,7 @@
 //! `file:` and `dev:`, a disk in a file or on a block device.
 
 use std::fs::File;
-use std::io::{ErrorKind, Seek, SeekFrom};
+use std::io::{ErrorKind, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -11,8 +11,10 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::{major, minor};
 use nix::unistd::{Whence, lseek};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::direct::Direct;
+use crate::layer::Operation;
 use crate::{Geometry, Store, StoreError, check_range};
 
 /// What every file system takes past its page cache, bytes.
@@ -143,6 +145,21 @@ impl Store for FileStore {
             Some(direct) => direct.write_at(&self.file, offset, data),
         };
         written.map_err(|error| self.failed(&error))
+    }
+
+    fn may_wait(&self, operation: Operation) -> bool {
+        // The page cache takes a write at once, as a rule; everything else may have to wait for the medium.
+        operation != Operation::Write || self.direct.is_some()
+    }
+
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, StoreError> {
+        if self.direct.is_some() {
+            return Ok(false);
+        }
+        check_range(offset, buffer.len(), self.size_bytes())?;
+        // What is in the page cache is given, and nothing is waited for; a part of it is no answer.
+        let read = preadv2(&self.file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+        Ok(read.is_ok_and(|count| count == buffer.len()))
     }
 
     fn geometry(&self) -> Option<Geometry> {

@@ -43,6 +43,11 @@ pub trait Hook: Send + Sync {
         Ok(())
     }
 
+    /// Whether it lets such an operation wait.
+    fn may_wait(&self, _operation: Operation) -> bool {
+        false
+    }
+
     /// After the operation, which took `elapsed`.
     fn after(
         &self,
@@ -101,6 +106,9 @@ impl<H: Hook> Store for Layered<H> {
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         self.pass(Operation::Write, offset, data.len() as u64, || self.inner.write_at(offset, data))
+    }
+    fn may_wait(&self, operation: Operation) -> bool {
+        self.hook.may_wait(operation) || self.inner.may_wait(operation)
     }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.inner.geometry()

@@ -11,6 +11,8 @@ pub mod zero;
 
 use thiserror::Error;
 
+use crate::layer::Operation;
+
 pub use file::FileStore;
 pub use ram::Ram;
 pub use spec::{SpecError, StoreSpec};
@@ -46,6 +48,22 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// When the range is outside, the store is read only, or the medium fails.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError>;
+
+    /// Whether such an operation may have to wait for a medium, so that it is better done beside other work.
+    fn may_wait(&self, _operation: Operation) -> bool {
+        false
+    }
+
+    /// Fills the buffer like [`Store::read_at`] where that can be done without waiting; false where it cannot.
+    ///
+    /// # Errors
+    /// As [`Store::read_at`].
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, StoreError> {
+        if self.may_wait(Operation::Read) {
+            return Ok(false);
+        }
+        self.read_at(offset, buffer).map(|()| true)
+    }
 
     /// What the device beneath says of itself, where there is one.
     fn geometry(&self) -> Option<Geometry> {

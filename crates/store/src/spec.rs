@@ -8,7 +8,7 @@ use ring::units::{UnitError, parse_size};
 use thiserror::Error;
 
 use crate::file::OpenOptions;
-use crate::layer::LayerSpec;
+use crate::layer::{LayerSpec, Operation};
 use crate::{FileStore, Ram, Store, StoreError, Zero};
 
 /// The logical block length when nothing is said, bytes.
@@ -228,6 +228,12 @@ impl Store for ReadOnly {
     }
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), StoreError> {
         Err(StoreError::ReadOnly)
+    }
+    fn may_wait(&self, operation: Operation) -> bool {
+        self.0.may_wait(operation)
+    }
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, StoreError> {
+        self.0.read_now(offset, buffer)
     }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.0.geometry()

@@ -166,6 +166,11 @@ pub struct Limits {
     pub ping_after: Duration,
     /// A connection that gives none for this long after is closed.
     pub ping_answer: Duration,
+    /// Bytes of commands under way beside the connection's thread, per connection; above it they are done one
+    /// after the other.
+    pub job_bytes: usize,
+    /// Threads that wait for disks, over all connections.
+    pub disk_threads: usize,
     /// Bytes of what was sent that a connection keeps until it is acknowledged (ErrorRecoveryLevel above 0).
     pub replay_bytes: usize,
     /// Unsent bytes per connection above which no further request is taken.
@@ -182,6 +187,8 @@ impl Default for Limits {
             window: 256,
             text_bytes: 64 << 10,
             gathered_bytes: 16 << 20,
+            job_bytes: 64 << 20,
+            disk_threads: 64,
             replay_bytes: iscsi::replay::KEPT_BYTES_MAX,
             login_time: Duration::from_secs(15),
             ping_after: Duration::from_secs(30),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use iscsi::login::SessionType;
 use iscsi::login::target::{LoggedIn, Step, TargetLogin};
+use iscsi::opcode::initiator as opcode;
 use iscsi::pdu::{LogoutRequest, TaskManagementRequest};
 use iscsi::target::{Incoming, LogoutOutcome, TargetConnection};
 use iscsi::task_management::{Function, Response};
@@ -16,8 +17,9 @@ use socket::options;
 
 use crate::disks::Table;
 use crate::error::ConnectionEnd;
-use crate::execute::Gathering;
+use crate::execute::{Desktop, Gathering};
 use crate::gate::PortalGate;
+use crate::jobs::Jobs;
 use crate::policy::SendPolicy;
 use crate::server::Shared;
 use crate::sessions::{Mailbox, Notice, Session, lock};
@@ -26,6 +28,9 @@ use crate::transport::{Received, Transport, Woken};
 
 /// Shortest time between two publications of a connection's statistics.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+
+/// Longest time that a task management function or a logout waits for commands under way.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// Longest time that the last bytes of a connection may take to leave.
 const LINGER: Duration = Duration::from_secs(2);
@@ -52,8 +57,9 @@ struct Serving {
     /// Up to where in the stream what was sent has been noted.
     noted: u64,
     log_out_by: Option<Instant>,
-    scratch: Vec<u8>,
-    gathering: Gathering,
+    desktop: Desktop,
+    /// Something was answered since the connection was last idle.
+    has_answered: bool,
     session_type: SessionType,
     framer: Framer,
 }
@@ -192,8 +198,15 @@ impl Connection {
                 nexus.raise(lun, UnitAttention::PowerOn);
             }
         }
+        let limits = &self.shared.config.limits;
         let mut protocol = TargetConnection::join(login, Arc::clone(&session.commands));
         protocol.limit(self.shared.config.limits.text_bytes, self.shared.config.limits.replay_bytes);
+        let jobs = Jobs::new(
+            Arc::clone(&self.shared.pool),
+            Arc::clone(&self.mailbox),
+            Arc::clone(&session.commands),
+            limits.job_bytes,
+        );
         let mut serving = Serving {
             protocol,
             session,
@@ -201,8 +214,8 @@ impl Connection {
             view,
             noted: self.transport.outgoing.position(),
             log_out_by: None,
-            scratch: Vec::new(),
-            gathering: Gathering::new(self.shared.config.limits.gathered_bytes),
+            desktop: Desktop { scratch: Vec::new(), gathering: Gathering::new(limits.gathered_bytes), jobs },
+            has_answered: false,
             session_type: login.session_type,
             framer: Framer {
                 max_data_bytes: login.parameters.max_recv_bytes as usize,
@@ -221,8 +234,11 @@ impl Connection {
                 | ConnectionEnd::Fault(_)
                 | ConnectionEnd::Recovered
         );
+        if is_lost && login.parameters.error_recovery_level == 2 {
+            self.settle(&mut serving);
+        }
         let lost = (is_lost && login.parameters.error_recovery_level == 2)
-            .then(|| (serving.protocol.park(), std::mem::take(&mut serving.gathering)));
+            .then(|| (serving.protocol.park(), std::mem::take(&mut serving.desktop.gathering)));
         drop(serving.protocol);
         self.shared.end(&serving.session, serving.cid, self.id, lost);
         end
@@ -265,7 +281,7 @@ impl Connection {
                 Received::End => return Ok(ConnectionEnd::Closed),
                 Received::Nothing => {}
             }
-            self.idle()?;
+            self.idle(std::mem::take(&mut serving.has_answered))?;
             let limit = if pinged { limits.ping_answer } else { limits.ping_after };
             let asked = serving.log_out_by.map(|by| by.saturating_duration_since(Instant::now()));
             let woken = self.transport.wait(&self.mailbox.wake, false, asked.unwrap_or(limit).min(limit))?;
@@ -363,6 +379,10 @@ impl Connection {
         frame: &Frame<'_>,
         end_of_frame: u64,
     ) -> Result<Option<ConnectionEnd>, ConnectionEnd> {
+        // What these end or abort is ended first, where that takes no more than a stated time.
+        if matches!(frame.bhs.opcode(), opcode::TASK_MANAGEMENT | opcode::LOGOUT) {
+            self.settle(serving);
+        }
         let before = self.transport.outgoing.position();
         let out = &mut self.transport.outgoing;
         let over = match serving.protocol.receive(frame, out)? {
@@ -379,14 +399,14 @@ impl Connection {
                     let bytes = frame.total_bytes as u32;
                     tape.request(command.tag, kind, command.expected_bytes, bytes, end_of_frame);
                 }
-                let Serving { protocol, session, view, scratch, gathering, .. } = serving;
-                let over = view.execute(&command, data, protocol, &session.nexus, (scratch, gathering), out);
+                let Serving { protocol, session, view, desktop, .. } = serving;
+                let over = view.execute(&command, data, protocol, session, desktop, out);
                 over.then_some(command.tag)
             }
             Incoming::Data { tag, store_offset, data, lun } => {
-                let Serving { protocol, session, view, gathering, .. } = serving;
+                let Serving { protocol, session, view, desktop, .. } = serving;
                 let place = (tag, lun, store_offset);
-                view.write_data(place, data, (protocol, &session.nexus), gathering, out).then_some(tag)
+                view.write_data(place, data, (protocol, session), desktop, out).then_some(tag)
             }
             Incoming::TaskManagement(request) => return Ok(self.task_management(serving, &request)),
             Incoming::Text { request, text } => {
@@ -422,8 +442,8 @@ impl Connection {
     }
 
     /// Nothing more to do: the end of a busy cycle.
-    fn idle(&mut self) -> Result<(), ConnectionEnd> {
-        let served = self.statistics.busy_count.busy > 0;
+    fn idle(&mut self, has_answered: bool) -> Result<(), ConnectionEnd> {
+        let served = has_answered || self.statistics.busy_count.busy > 0;
         self.statistics.busy_count.idle();
         if self.shared.config.send == SendPolicy::Nagle && served {
             options::flush_nagle(&self.transport.socket)?;
@@ -464,6 +484,7 @@ impl Connection {
     #[inline]
     fn notices(&mut self, serving: &mut Serving) -> Result<Option<ConnectionEnd>, ConnectionEnd> {
         let mut end = None;
+        self.finish_jobs(serving);
         for notice in self.mailbox.take() {
             end = self.notice(serving, notice)?;
             if end.is_some() {
@@ -477,6 +498,36 @@ impl Connection {
             self.flush(serving)?;
         }
         Ok(end)
+    }
+
+    /// Answers the commands whose jobs are done.
+    #[inline]
+    fn finish_jobs(&mut self, serving: &mut Serving) {
+        for done in self.mailbox.take_done() {
+            let Some((command, outcome)) = serving.desktop.jobs.end(done) else { continue };
+            let before = self.transport.outgoing.position();
+            Table::finish(&command, &outcome, &mut serving.protocol, &mut self.transport.outgoing);
+            serving.has_answered = true;
+            if let Some(tape) = &mut self.transport.tape {
+                let after = self.transport.outgoing.position();
+                tape.response(command.tag, (after - before) as u32, after);
+            }
+        }
+    }
+
+    /// Waits until all jobs are done, at most [`SETTLE`]; who takes longer is given up, and nobody told how it ends.
+    fn settle(&mut self, serving: &mut Serving) {
+        let deadline = Instant::now() + SETTLE;
+        while !serving.desktop.jobs.is_idle() {
+            self.finish_jobs(serving);
+            if Instant::now() >= deadline {
+                let given_up = serving.desktop.jobs.abort(|_| true);
+                tracing::warn!(peer = %self.statistics.peer, "{given_up} commands did not end within {SETTLE:?}");
+            }
+            if !serving.desktop.jobs.is_idle() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
     }
 
     #[cold]
@@ -602,12 +653,12 @@ impl Connection {
         if serving.protocol.parameters().error_recovery_level < 2 {
             return Response::ReassignNotSupported;
         }
-        let Serving { session, protocol, gathering, .. } = serving;
+        let Serving { session, protocol, desktop, .. } = serving;
         let (tag, out) = (request.referenced_tag, &mut self.transport.outgoing);
         let adopted = session.with_lost(|lost| {
             let response = protocol.adopt(&mut lost.parked, tag, request.exp_data_sn, out);
             if response == Response::Complete {
-                gathering.adopt(&mut lost.gathering, tag);
+                desktop.gathering.adopt(&mut lost.gathering, tag);
             }
             (response != Response::NoSuchTask).then_some(response)
         });
@@ -679,7 +730,9 @@ impl Shared {
     }
 }
 
-/// Drops the writes that wait for data, of one logical unit or of all; how many.
+/// Drops the commands that wait for data or for a disk, of one logical unit or of all; how many.
 fn abort(serving: &mut Serving, lun: Option<u16>) -> usize {
-    serving.protocol.abort(|_, field| lun.is_none_or(|lun| Lun::decode(field) == Some(Lun(lun))))
+    let hit = |field| lun.is_none_or(|lun| Lun::decode(field) == Some(Lun(lun)));
+    let jobs = serving.desktop.jobs.abort(|command| hit(command.lun));
+    jobs + serving.protocol.abort(|_, field| hit(field))
 }

@@ -76,8 +76,8 @@ impl Desk {
 }
 
 impl Table {
-    pub(crate) fn unit(&self, lun: Lun) -> Option<&Unit> {
-        self.units.get(usize::from(lun.0))?.as_deref()
+    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<Unit>> {
+        self.units.get(usize::from(lun.0))?.as_ref()
     }
 
     /// The part of it that an initiator sees.

@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use iscsi::pdu::ScsiCommand;
-use iscsi::target::TargetConnection;
+use iscsi::target::{ReadFailed, TargetConnection};
 use iscsi::{TransmitBuffer, status};
 use scsi::cdb::Cdb;
 use scsi::copy::Segment;
 use scsi::{Disk, Lun, Nexus, Plan, Sense};
+use store::layer::Operation;
 use store::{Fault, Store, StoreError};
 
 use crate::disks::{Table, Unit};
+use crate::jobs::{Jobs, Outcome};
 use crate::medium;
-use crate::sessions::lock;
+use crate::sessions::{Session, lock};
 
 /// A command whose data is gathered before anything is done.
 #[derive(Debug)]
@@ -52,23 +54,32 @@ impl Gathering {
     }
 }
 
+/// What a connection keeps for the commands that it executes.
+pub(crate) struct Desktop {
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) gathering: Gathering,
+    pub(crate) jobs: Jobs,
+}
+
 impl Table {
     fn store(&self, lun: Lun) -> Option<&dyn Store> {
         self.unit(lun).map(|unit| &*unit.store)
     }
 
     /// Plans and carries out one command; everything it answers is appended to `out`. True when the command
-    /// is over, false when more data must come.
+    /// is over, false when more data must come or a job was begun.
     #[inline]
     pub(crate) fn execute(
-        &self,
+        self: &Arc<Self>,
         command: &ScsiCommand,
         immediate: &[u8],
         connection: &mut TargetConnection,
-        nexus: &Mutex<Nexus>,
-        (scratch, gathering): (&mut Vec<u8>, &mut Gathering),
+        session: &Arc<Session>,
+        desktop: &mut Desktop,
         out: &mut TransmitBuffer,
     ) -> bool {
+        let Desktop { scratch, gathering, jobs } = desktop;
+        let nexus = &session.nexus;
         scratch.clear();
         if command.read && command.write_data {
             // Bidirectional commands: no command here moves data both ways.
@@ -82,11 +93,15 @@ impl Table {
                 command,
                 immediate,
                 (lun, length_bytes),
-                (connection, nexus),
-                gathering,
+                (connection, session),
+                (gathering, jobs),
                 out,
             ),
             Plan::Medium { .. } | Plan::Changed { .. } | Plan::Copy { .. } => {
+                if self.is_slow(&plan) && jobs.has_room(0) {
+                    self.conclude_beside(command, plan, 0, session, jobs);
+                    return false;
+                }
                 let (status, sense) = self.conclude(command.lun, plan, nexus);
                 connection.respond_status(command, status, &sense, 0, 0, out);
                 true
@@ -95,37 +110,22 @@ impl Table {
                 let Some(store) = self.store(lun) else { return no_lun(command, connection, out) };
                 mapped_status(store, offset_bytes, block_bytes, scratch);
                 scratch.truncate(allocation);
-                respond_data(command, scratch, connection, out);
+                respond_data(command, scratch, scratch.len() as u64, connection, out);
                 true
             }
             Plan::Read { lun, offset_bytes, length_bytes } => {
-                let Some(Unit { store, step }) = self.unit(lun) else {
-                    return no_lun(command, connection, out);
-                };
-                // Not while somebody writes as one step.
-                let shared = step.read().unwrap_or_else(PoisonError::into_inner);
-                let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
-                    store.read_at(offset_bytes + at, buffer)
-                });
-                drop(shared);
-                if let Err(failed) = read {
-                    let sense = self.luns.encode(command.lun, &read_sense(&failed.error));
-                    connection.respond_status(
-                        command,
-                        status::CHECK_CONDITION,
-                        &sense,
-                        0,
-                        failed.data_pdus,
-                        out,
-                    );
-                }
-                true
+                self.read(command, (lun, offset_bytes, length_bytes), connection, jobs, out)
             }
-            Plan::Write { lun, offset_bytes, length_bytes, fua } => {
-                self.begin_write(command, immediate, (lun, offset_bytes, length_bytes, fua), connection, out)
-            }
+            Plan::Write { lun, offset_bytes, length_bytes, fua } => self.begin_write(
+                command,
+                immediate,
+                (lun, offset_bytes, length_bytes, fua),
+                connection,
+                jobs,
+                out,
+            ),
             Plan::Data => {
-                respond_data(command, scratch, connection, out);
+                respond_data(command, scratch, scratch.len() as u64, connection, out);
                 true
             }
             Plan::Status(status) => {
@@ -138,59 +138,186 @@ impl Table {
                 true
             }
             Plan::Flush { lun } => {
-                match self.store(lun).map(Store::flush) {
-                    Some(Ok(())) => connection.respond_status(command, status::GOOD, &[], 0, 0, out),
-                    Some(Err(error)) => {
-                        let sense = self.luns.encode(command.lun, &write_sense(&error));
-                        connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
-                    }
-                    None => return no_lun(command, connection, out),
+                let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
+                if unit.store.may_wait(Operation::Flush) && jobs.has_room(0) {
+                    let (table, unit, lun) = (Arc::clone(self), Arc::clone(unit), command.lun);
+                    jobs.begin(command, 0, move || table.ended(lun, unit.store.flush(), 0));
+                    return false;
                 }
+                self.respond(command, unit.store.flush(), 0, connection, out);
                 true
             }
         }
     }
 
-    fn begin_write(
+    /// How a job that wrote or flushed has ended.
+    fn ended(&self, lun: [u8; 8], outcome: Result<(), StoreError>, moved_bytes: u64) -> Outcome {
+        match outcome {
+            Ok(()) => Outcome::Status(status::GOOD, Vec::new(), moved_bytes),
+            Err(error) => {
+                Outcome::Status(status::CHECK_CONDITION, self.luns.encode(lun, &write_sense(&error)), 0)
+            }
+        }
+    }
+
+    /// Answers a command whose write or flush has ended.
+    fn respond(
         &self,
+        command: &ScsiCommand,
+        outcome: Result<(), StoreError>,
+        moved_bytes: u64,
+        connection: &mut TargetConnection,
+        out: &mut TransmitBuffer,
+    ) {
+        if let Outcome::Status(status, sense, moved) = self.ended(command.lun, outcome, moved_bytes) {
+            connection.respond_status(command, status, &sense, moved, 0, out);
+        }
+    }
+
+    /// Answers a command whose job is done.
+    pub(crate) fn finish(
+        command: &ScsiCommand,
+        outcome: &Outcome,
+        connection: &mut TargetConnection,
+        out: &mut TransmitBuffer,
+    ) {
+        match outcome {
+            Outcome::Data(data, length_bytes) => respond_data(command, data, *length_bytes, connection, out),
+            Outcome::Status(status, sense, moved_bytes) => {
+                connection.respond_status(command, *status, sense, *moved_bytes, 0, out);
+            }
+        }
+    }
+
+    /// Reads for the initiator: at once where nothing has to be waited for, by a job elsewhere. True when the
+    /// command is over.
+    #[inline]
+    fn read(
+        self: &Arc<Self>,
+        command: &ScsiCommand,
+        (lun, offset_bytes, length_bytes): (Lun, u64, u64),
+        connection: &mut TargetConnection,
+        jobs: &mut Jobs,
+        out: &mut TransmitBuffer,
+    ) -> bool {
+        let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
+        let Unit { store, step } = &**unit;
+        let may_wait = store.may_wait(Operation::Read) && jobs.has_room(length_bytes);
+        // Not while somebody writes as one step.
+        let shared = step.read().unwrap_or_else(PoisonError::into_inner);
+        let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
+            // Only what was not begun can be left to a job.
+            if may_wait && at == 0 {
+                return if store.read_now(offset_bytes, buffer)? { Ok(()) } else { Err(Unread::Waits) };
+            }
+            Ok(store.read_at(offset_bytes + at, buffer)?)
+        });
+        drop(shared);
+        match read {
+            Ok(()) => true,
+            Err(ReadFailed { error: Unread::Waits, .. }) => {
+                let (table, unit, lun_field) = (Arc::clone(self), Arc::clone(unit), command.lun);
+                let wanted = length_bytes.min(command.expected_bytes.into()) as usize;
+                jobs.begin(command, length_bytes, move || {
+                    let mut data = vec![0; wanted];
+                    let _shared = unit.step.read().unwrap_or_else(PoisonError::into_inner);
+                    match unit.store.read_at(offset_bytes, &mut data) {
+                        Ok(()) => Outcome::Data(data, length_bytes),
+                        Err(error) => {
+                            let sense = table.luns.encode(lun_field, &read_sense(&error));
+                            Outcome::Status(status::CHECK_CONDITION, sense, 0)
+                        }
+                    }
+                });
+                false
+            }
+            Err(ReadFailed { error: Unread::Failed(error), data_pdus }) => {
+                let sense = self.luns.encode(command.lun, &read_sense(&error));
+                connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, data_pdus, out);
+                true
+            }
+        }
+    }
+
+    /// Whether a plan is better carried out beside the connection's thread.
+    fn is_slow(&self, plan: &Plan) -> bool {
+        let waits = |lun: Lun| {
+            let operations = [Operation::Read, Operation::Write, Operation::Discard, Operation::Flush];
+            self.store(lun).is_some_and(|store| operations.iter().any(|&o| store.may_wait(o)))
+        };
+        match plan {
+            Plan::Medium { lun, .. } => waits(*lun),
+            Plan::Copy { segments, .. } => segments.iter().any(|s| waits(s.from.0) || waits(s.to.0)),
+            _ => false,
+        }
+    }
+
+    /// Carries out a plan by a job.
+    fn conclude_beside(
+        self: &Arc<Self>,
+        command: &ScsiCommand,
+        plan: Plan,
+        moved_bytes: u64,
+        session: &Arc<Session>,
+        jobs: &mut Jobs,
+    ) {
+        let (table, session, lun) = (Arc::clone(self), Arc::clone(session), command.lun);
+        jobs.begin(command, moved_bytes, move || {
+            let (status, sense) = table.conclude(lun, plan, &session.nexus);
+            Outcome::Status(status, sense, moved_bytes)
+        });
+    }
+
+    fn begin_write(
+        self: &Arc<Self>,
         command: &ScsiCommand,
         immediate: &[u8],
         (lun, offset_bytes, length_bytes, fua): (Lun, u64, u64, bool),
         connection: &mut TargetConnection,
+        jobs: &mut Jobs,
         out: &mut TransmitBuffer,
     ) -> bool {
-        let Some(Unit { store, step }) = self.unit(lun) else { return no_lun(command, connection, out) };
+        let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
+        let Unit { store, step } = &**unit;
         let Ok(begun) =
             connection.begin_write(command, immediate.len(), offset_bytes, length_bytes, fua, out)
         else {
             return true;
         };
         let data = &immediate[..begun.useful_bytes];
-        let mut outcome = write(store, step, offset_bytes, data);
-        if begun.complete && fua {
-            outcome = outcome.and_then(|()| store.flush());
-        }
-        let sense = outcome.map_err(|error| self.luns.encode(command.lun, &write_sense(&error)));
-        match (begun.complete, sense) {
-            (true, Ok(())) => connection.respond_write(command, length_bytes, out),
-            (true, Err(sense)) => {
-                connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
+        if !begun.complete {
+            if let Err(error) = write(store, step, offset_bytes, data) {
+                connection.fail_write(command.tag, self.luns.encode(command.lun, &write_sense(&error)));
             }
-            (false, Ok(())) => {}
-            (false, Err(sense)) => connection.fail_write(command.tag, sense),
+            return false;
         }
-        begun.complete
+        let waits = store.may_wait(Operation::Write) || (fua && store.may_wait(Operation::Flush));
+        if waits && jobs.has_room(data.len() as u64) {
+            let (table, unit, lun_field) = (Arc::clone(self), Arc::clone(unit), command.lun);
+            let data = data.to_vec();
+            jobs.begin(command, data.len() as u64, move || {
+                let written = write(&unit.store, &unit.step, offset_bytes, &data);
+                let outcome = written.and_then(|()| if fua { unit.store.flush() } else { Ok(()) });
+                table.ended(lun_field, outcome, length_bytes)
+            });
+            return false;
+        }
+        let written = write(store, step, offset_bytes, data);
+        let outcome = written.and_then(|()| if fua { store.flush() } else { Ok(()) });
+        self.respond(command, outcome, length_bytes, connection, out);
+        true
     }
 
     /// Writes the data of a Data-Out PDU and goes on with its task. True when the command is over.
     pub(crate) fn write_data(
-        &self,
+        self: &Arc<Self>,
         (tag, lun, store_offset): (u32, [u8; 8], u64),
         data: &[u8],
-        (connection, nexus): (&mut TargetConnection, &Mutex<Nexus>),
-        gathering: &mut Gathering,
+        (connection, session): (&mut TargetConnection, &Arc<Session>),
+        desktop: &mut Desktop,
         out: &mut TransmitBuffer,
     ) -> bool {
+        let Desktop { gathering, jobs, .. } = desktop;
         if let Some(taken) = gathering.taken.get_mut(&tag) {
             let place = store_offset as usize..(store_offset as usize).saturating_add(data.len());
             if let Some(place) = taken.data.get_mut(place) {
@@ -201,12 +328,20 @@ impl Table {
             }
             let Some(taken) = gathering.taken.remove(&tag) else { return false };
             gathering.bytes = gathering.bytes.saturating_sub(taken.data.len());
-            let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(nexus));
-            let (status, sense) = self.conclude(lun, plan, nexus);
+            let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(&session.nexus));
+            if self.is_slow(&plan)
+                && jobs.has_room(taken.data.len() as u64)
+                && let Some(command) = connection.release_write(tag)
+            {
+                self.conclude_beside(&command, plan, taken.data.len() as u64, session, jobs);
+                return false;
+            }
+            let (status, sense) = self.conclude(lun, plan, &session.nexus);
             connection.end_write(tag, status, &sense, out);
             return true;
         }
-        let Some(Unit { store, step }) = Lun::decode(lun).and_then(|lun| self.unit(lun)) else {
+        let unit = Lun::decode(lun).and_then(|lun| self.unit(lun));
+        let Some(Unit { store, step }) = unit.map(|unit| &**unit) else {
             return connection.data_taken(tag, Err(Sense::NO_SUCH_LUN.encode()), out);
         };
         let mut outcome = write(store, step, store_offset, data);
@@ -220,12 +355,12 @@ impl Table {
 impl Table {
     /// Begins to gather a command's data. True when the command is over.
     fn begin_taking(
-        &self,
+        self: &Arc<Self>,
         command: &ScsiCommand,
         immediate: &[u8],
         (lun, length_bytes): (Lun, u64),
-        (connection, nexus): (&mut TargetConnection, &Mutex<Nexus>),
-        gathering: &mut Gathering,
+        (connection, session): (&mut TargetConnection, &Arc<Session>),
+        (gathering, jobs): (&mut Gathering, &mut Jobs),
         out: &mut TransmitBuffer,
     ) -> bool {
         gathering.prune(connection);
@@ -259,8 +394,12 @@ impl Table {
         let here = begun.useful_bytes.min(length);
         data[..here].copy_from_slice(&immediate[..here]);
         if begun.complete {
-            let plan = self.luns.finish(lun, &command.cdb, &data, &lock(nexus));
-            let (status, sense) = self.conclude(command.lun, plan, nexus);
+            let plan = self.luns.finish(lun, &command.cdb, &data, &lock(&session.nexus));
+            if self.is_slow(&plan) && jobs.has_room(length_bytes) {
+                self.conclude_beside(command, plan, length_bytes, session, jobs);
+                return false;
+            }
+            let (status, sense) = self.conclude(command.lun, plan, &session.nexus);
             connection.respond_status(command, status, &sense, length_bytes, 0, out);
             return true;
         }
@@ -275,7 +414,7 @@ impl Table {
         let kept = |lun| self.luns.0.get(&lun).map_or(Ok(()), |disk| self.desk.keep(disk));
         let outcome = match plan {
             Plan::Medium { lun, action } => match self.unit(lun) {
-                Some(Unit { store, step }) => medium::act(&**store, step, action)
+                Some(unit) => medium::act(&*unit.store, &unit.step, action)
                     .and_then(|()| self.through(lun))
                     .map(|()| status::GOOD),
                 None => Err(Sense::NO_SUCH_LUN),
@@ -335,6 +474,20 @@ fn note_copy(disk: &Disk, nexus: &Mutex<Nexus>, identifier: u8, copied: &[Segmen
     disk.shared.copies.ended(&lock(nexus), identifier, copied, is_whole);
 }
 
+/// Why data is not there.
+enum Unread {
+    /// It has to be waited for.
+    Waits,
+    /// It cannot be had.
+    Failed(StoreError),
+}
+
+impl From<StoreError> for Unread {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 /// Writes data, apart from steps that must be whole.
 #[inline]
 fn write(store: &Arc<dyn Store>, step: &RwLock<()>, offset: u64, data: &[u8]) -> Result<(), StoreError> {
@@ -345,14 +498,16 @@ fn write(store: &Arc<dyn Store>, step: &RwLock<()>, offset: u64, data: &[u8]) ->
     store.write_at(offset, data)
 }
 
-/// Answers with data that lies in memory, so reading it cannot fail.
+/// Answers with data that lies in memory, so reading it cannot fail. `length_bytes` is what the command would
+/// transfer, for the residual count.
 fn respond_data(
     command: &ScsiCommand,
     data: &[u8],
+    length_bytes: u64,
     connection: &mut TargetConnection,
     out: &mut TransmitBuffer,
 ) {
-    let _ = connection.respond_read(command, data.len() as u64, out, |at, buffer| {
+    let _ = connection.respond_read(command, length_bytes, out, |at, buffer| {
         let from = at as usize;
         data.get(from..from + buffer.len()).map(|piece| buffer.copy_from_slice(piece)).ok_or(())
     });

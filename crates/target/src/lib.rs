@@ -12,6 +12,7 @@ mod disks;
 pub mod error;
 mod execute;
 mod gate;
+mod jobs;
 pub mod medium;
 mod policy;
 pub mod server;

@@ -19,6 +19,7 @@ use crate::connection::Connection;
 use crate::disks::{Disks, Table};
 use crate::error::TargetError;
 use crate::execute::Gathering;
+use crate::jobs::Pool;
 use crate::sessions::{Mailbox, Notice, Session, Sessions, lock};
 use crate::state::StateFolder;
 use crate::statistics::{Board, ConnectionStatistics};
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     access: Mutex<Option<Arc<Access>>>,
     pub(crate) disks: Disks,
     pub(crate) sessions: Sessions,
+    /// The threads that wait for disks.
+    pub(crate) pool: Arc<Pool>,
     pub(crate) board: Board,
     stopping: AtomicBool,
     sightings: Mutex<Vec<Sighting>>,
@@ -119,12 +122,14 @@ impl RunningTarget {
         }
         let io = |what| move |source| TargetError::Io { what, source };
         let wake = Arc::new(Mailbox::new().map_err(io("a wake-up for the portal"))?);
+        let disk_threads = config.limits.disk_threads;
         let shared = Arc::new(Shared {
             access: Mutex::new(config.access.clone().map(Arc::new)),
             config,
             portals,
             disks,
             sessions: Sessions::default(),
+            pool: Pool::new(disk_threads),
             board: Board::default(),
             stopping: AtomicBool::new(false),
             sightings: Mutex::default(),

@@ -15,6 +15,7 @@ use scsi::{Nexus, UnitAttention};
 
 use crate::config::Limits;
 use crate::execute::Gathering;
+use crate::jobs::Done;
 
 /// Something that a connection learns from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub(crate) enum Notice {
 pub(crate) struct Mailbox {
     full: AtomicBool,
     notices: Mutex<Vec<Notice>>,
+    has_done: AtomicBool,
+    done: Mutex<Vec<Done>>,
     /// Wakes the thread out of its wait for the socket.
     pub(crate) wake: EventFd,
 }
@@ -71,7 +74,13 @@ impl Mailbox {
 
     pub(crate) fn new() -> std::io::Result<Self> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { full: AtomicBool::new(false), notices: Mutex::default(), wake })
+        Ok(Self {
+            full: AtomicBool::new(false),
+            notices: Mutex::default(),
+            has_done: AtomicBool::new(false),
+            done: Mutex::default(),
+            wake,
+        })
     }
 
     pub(crate) fn post(&self, notice: Notice) {
@@ -86,6 +95,25 @@ impl Mailbox {
         self.full.store(true, Ordering::Release);
         // Fails only when the counter is full, and then the thread is awake anyway.
         let _ = self.wake.write(1);
+    }
+
+    /// A job is done; there are no more of them than commands under way.
+    pub(crate) fn done(&self, done: Done) {
+        lock(&self.done).push(done);
+        self.has_done.store(true, Ordering::Release);
+        let _ = self.wake.write(1);
+    }
+
+    /// The jobs that are done since this was last asked.
+    #[inline]
+    pub(crate) fn take_done(&self) -> Vec<Done> {
+        if !self.has_done.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let _ = self.wake.read();
+        let mut done = lock(&self.done);
+        self.has_done.store(false, Ordering::Release);
+        std::mem::take(&mut *done)
     }
 
     #[inline]

@@ -239,3 +239,48 @@ fn a_full_file_system_refuses_the_write_and_keeps_the_session() {
     assert_eq!(client.until(opcode::SCSI_RESPONSE).1.bhs.0[3], 0);
     assert_eq!(write(&mut client, 9, 8), (0, 0, 0));
 }
+
+fn slow(milliseconds: u64) -> LunConfig {
+    let delay = Delay(Duration::from_millis(milliseconds));
+    LunConfig::new(0, Arc::new(Layered::new(delay, Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>)))
+}
+
+#[test]
+fn many_commands_of_one_connection_wait_for_a_slow_disk_at_a_time() {
+    let target = start(vec![slow(100)], |_| ());
+    let mut client = Client::log_in(target.address(), &Login::default());
+    client.attentions(0);
+    let begun = Instant::now();
+    for tag in 1..=16 {
+        let read = client.command(tag, &READ, 512);
+        client.issue(&read, &[]);
+    }
+    let mut tags: Vec<u32> = (0..16).map(|_| client.until(opcode::DATA_IN).1.u32(16)).collect();
+    // One after the other they would take 1.6 s.
+    assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
+    tags.sort_unstable();
+    assert_eq!(tags, (1..=16).collect::<Vec<u32>>());
+    // Written, forced, compared: each answered once.
+    assert_eq!(write(&mut client, 9, 8), (0, 0, 0));
+    assert_eq!(client.read(0, &READ, 512).0, [7; 512]);
+    assert_eq!(sense(&client.read(0, &FLUSH, 0)), (0, 0, 0));
+}
+
+/// A reset waits for what can still end, and gives up what does not: within the bound that docs/target.md states.
+#[test]
+fn a_reset_ends_in_its_time_whatever_the_disk_does() {
+    for (delay, longest) in [(300, 2), (60_000, 8)] {
+        let luns = vec![slow(delay), common::ram(1, 1)];
+        let target = start(luns, |_| ());
+        let mut client = Client::log_in(target.address(), &Login::default());
+        client.attentions(1);
+        let _ = client.read(0, &[0; 6], 0);
+        let read = client.command(99, &READ, 512);
+        client.issue(&read, &[]);
+        let begun = Instant::now();
+        assert_eq!(client.task_management(5, 0), 0, "function complete");
+        assert!(begun.elapsed() < Duration::from_secs(longest), "{:?}", begun.elapsed());
+        assert_eq!(sense(&client.read(1, &READ, 512)), (0, 0, 0), "the session goes on");
+        assert_eq!(client.log_out(0, 0), 0);
+    }
+}

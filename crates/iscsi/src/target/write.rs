@@ -78,6 +78,11 @@ impl TargetConnection {
         }
     }
 
+    /// Gives up a write all of whose data has come: whoever takes it answers its command.
+    pub fn release_write(&mut self, tag: u32) -> Option<ScsiCommand> {
+        self.take_task(tag).map(|task| task.command)
+    }
+
     /// Notes that the data of an [`Incoming::Data`] was written, or with which sense it was not. Appends the
     /// R2Ts that became possible, or the response when the data phase is over; true then.
     pub fn data_taken(&mut self, tag: u32, outcome: Result<(), Vec<u8>>, out: &mut TransmitBuffer) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::layer::Operation;
 use crate::{Store, StoreError, check_range};
 
 /// Bytes that a medium writes whole or not at all.
@@ -104,6 +105,9 @@ impl Store for Crash {
             at += to - from;
         }
         Ok(())
+    }
+    fn may_wait(&self, operation: Operation) -> bool {
+        self.inner.may_wait(operation)
     }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.inner.geometry()

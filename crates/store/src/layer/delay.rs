@@ -14,4 +14,8 @@ impl Hook for Delay {
         std::thread::sleep(self.0);
         Ok(())
     }
+
+    fn may_wait(&self, _: Operation) -> bool {
+        true
+    }
 }

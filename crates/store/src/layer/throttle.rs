@@ -45,6 +45,10 @@ impl Hook for Throttle {
         }
         Ok(())
     }
+
+    fn may_wait(&self, operation: Operation) -> bool {
+        operation != Operation::Flush
+    }
 }
 
 #[cfg(test)]

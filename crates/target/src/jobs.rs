@@ -1,0 +1,206 @@
+//! Work that a disk takes its time for, done beside the thread of the connection that asks for it: many commands
+//! of one connection are then under way at a time, and none of them holds the connection up.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use iscsi::CommandSequence;
+use iscsi::pdu::ScsiCommand;
+
+use crate::sessions::{Mailbox, lock};
+
+/// A thread without work ends after this.
+const IDLE: Duration = Duration::from_secs(10);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// The threads that wait for disks, shared by all connections of a target.
+pub(crate) struct Pool {
+    queue: Mutex<Queue>,
+    ready: Condvar,
+    threads_max: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    work: VecDeque<Work>,
+    threads: usize,
+    idle: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(threads_max: usize) -> Arc<Self> {
+        Arc::new(Self { queue: Mutex::default(), ready: Condvar::new(), threads_max: threads_max.max(1) })
+    }
+
+    /// Has it done by one of the threads. What waits is bounded by the commands that connections may have under way.
+    fn run(self: &Arc<Self>, work: Work) {
+        let mut queue = lock(&self.queue);
+        queue.work.push_back(work);
+        let is_enough = queue.idle >= queue.work.len() || queue.threads >= self.threads_max;
+        if is_enough {
+            self.ready.notify_one();
+            return;
+        }
+        queue.threads += 1;
+        drop(queue);
+        let pool = Arc::clone(self);
+        let begun = std::thread::Builder::new().name("disk".to_owned()).spawn(move || pool.serve());
+        if let Err(error) = begun {
+            tracing::warn!("a thread for slow disks: {error}");
+            let mut queue = lock(&self.queue);
+            queue.threads -= 1;
+            if queue.threads == 0 {
+                // Nobody else will do it.
+                let work = std::mem::take(&mut queue.work);
+                drop(queue);
+                work.into_iter().for_each(|work| work());
+            }
+        }
+    }
+
+    fn serve(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(work) = queue.work.pop_front() {
+                drop(queue);
+                work();
+                queue = lock(&self.queue);
+                continue;
+            }
+            queue.idle += 1;
+            let waited = self.ready.wait_timeout(queue, IDLE);
+            let (guard, timeout) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+            queue = guard;
+            queue.idle -= 1;
+            if timeout.timed_out() && queue.work.is_empty() {
+                queue.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// With data for the initiator, as far as it expects any, and how many bytes the command would transfer.
+    Data(Vec<u8>, u64),
+    /// With status and sense; this many bytes were moved.
+    Status(u8, Vec<u8>, u64),
+}
+
+/// A job that is done.
+#[derive(Debug)]
+pub(crate) struct Done {
+    id: u64,
+    outcome: Outcome,
+}
+
+/// The jobs of one connection.
+pub(crate) struct Jobs {
+    pool: Arc<Pool>,
+    mailbox: Arc<Mailbox>,
+    sequence: Arc<CommandSequence>,
+    running: HashMap<u64, (ScsiCommand, usize)>,
+    next: u64,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Jobs {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        mailbox: Arc<Mailbox>,
+        sequence: Arc<CommandSequence>,
+        bytes_max: usize,
+    ) -> Self {
+        Self { pool, mailbox, sequence, running: HashMap::new(), next: 0, bytes: 0, bytes_max }
+    }
+
+    /// Whether another job that holds so many bytes may begin.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        (self.bytes as u64).saturating_add(bytes) <= self.bytes_max as u64
+    }
+
+    /// Begins a job for a command, which keeps its place in the window until it is done.
+    pub(crate) fn begin(
+        &mut self,
+        command: &ScsiCommand,
+        bytes: u64,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) {
+        let (id, bytes) = (self.next, bytes as usize);
+        self.next += 1;
+        self.bytes += bytes;
+        self.running.insert(id, (*command, bytes));
+        self.sequence.unfinished(1);
+        let mailbox = Arc::clone(&self.mailbox);
+        self.pool.run(Box::new(move || mailbox.done(Done { id, outcome: work() })));
+    }
+
+    /// The command of a job that is done; nothing when it was aborted meanwhile.
+    pub(crate) fn end(&mut self, done: Done) -> Option<(ScsiCommand, Outcome)> {
+        let (command, bytes) = self.running.remove(&done.id)?;
+        self.bytes -= bytes;
+        self.sequence.unfinished(-1);
+        Some((command, done.outcome))
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Gives up the jobs of the commands that `aborts` chooses: nobody is told how they end. How many.
+    pub(crate) fn abort(&mut self, mut aborts: impl FnMut(&ScsiCommand) -> bool) -> usize {
+        let before = self.running.len();
+        self.running.retain(|_, (command, bytes)| {
+            let stays = !aborts(command);
+            if !stays {
+                self.bytes -= *bytes;
+            }
+            stays
+        });
+        let aborted = before - self.running.len();
+        self.sequence.unfinished(-(aborted as i32));
+        aborted
+    }
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        self.sequence.unfinished(-(self.running.len() as i32));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_end_in_any_order_and_keep_their_places_until_then() {
+        let (mailbox, sequence) = (Arc::new(Mailbox::new().unwrap()), Arc::new(CommandSequence::new(0, 8)));
+        let mut jobs = Jobs::new(Pool::new(4), Arc::clone(&mailbox), Arc::clone(&sequence), 1000);
+        let command = |tag| ScsiCommand { tag, ..ScsiCommand::default() };
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        jobs.begin(&command(1), 600, move || {
+            let _ = wait.recv();
+            Outcome::Data(vec![1], 1)
+        });
+        jobs.begin(&command(2), 400, || Outcome::Status(0, Vec::new(), 2));
+        assert!(!jobs.has_room(1) && sequence.open_window() == 6);
+        let next = || loop {
+            if let Some(done) = mailbox.take_done().pop() {
+                break done;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let (second, _) = jobs.end(next()).unwrap();
+        assert_eq!((second.tag, jobs.has_room(400), sequence.open_window()), (2, true, 7));
+        assert_eq!(jobs.abort(|command| command.tag == 1), 1);
+        release.send(()).unwrap();
+        assert!(jobs.end(next()).is_none(), "it was given up");
+        assert!(jobs.is_idle() && sequence.open_window() == 8);
+    }
+}
