@@ -504,13 +504,13 @@ impl Connection {
     #[inline]
     fn finish_jobs(&mut self, serving: &mut Serving) {
         for done in self.mailbox.take_done() {
-            let Some((command, outcome)) = serving.desktop.jobs.end(done) else { continue };
+            let Some((running, outcome)) = serving.desktop.jobs.end(done) else { continue };
             let before = self.transport.outgoing.position();
-            Table::finish(&command, &outcome, &mut serving.protocol, &mut self.transport.outgoing);
+            Table::finish(&running, &outcome, &mut serving.protocol, &mut self.transport.outgoing);
             serving.has_answered = true;
             if let Some(tape) = &mut self.transport.tape {
                 let after = self.transport.outgoing.position();
-                tape.response(command.tag, (after - before) as u32, after);
+                tape.response(running.command.tag, (after - before) as u32, after);
             }
         }
     }

@@ -13,7 +13,7 @@ use store::layer::Operation;
 use store::{Fault, Store, StoreError};
 
 use crate::disks::{Table, Unit};
-use crate::jobs::{Jobs, Outcome};
+use crate::jobs::{Jobs, Outcome, Running};
 use crate::medium;
 use crate::sessions::{Session, lock};
 
@@ -23,6 +23,16 @@ struct Taken {
     cdb: Cdb,
     lun: Lun,
     data: Vec<u8>,
+    /// Where the data of a plain write goes; nothing for a command that is planned again with its data.
+    write: Option<GatheredWrite>,
+}
+
+/// A write that is done as a whole when its data is there, for its disk takes its time.
+#[derive(Clone, Copy, Debug)]
+struct GatheredWrite {
+    offset_bytes: u64,
+    length_bytes: u64,
+    fua: bool,
 }
 
 /// The commands of a connection whose data is gathered.
@@ -99,7 +109,7 @@ impl Table {
             ),
             Plan::Medium { .. } | Plan::Changed { .. } | Plan::Copy { .. } => {
                 if self.is_slow(&plan) && jobs.has_room(0) {
-                    self.conclude_beside(command, plan, 0, session, jobs);
+                    self.conclude_beside((command, 0), plan, 0, session, jobs);
                     return false;
                 }
                 let (status, sense) = self.conclude(command.lun, plan, nexus);
@@ -121,7 +131,7 @@ impl Table {
                 immediate,
                 (lun, offset_bytes, length_bytes, fua),
                 connection,
-                jobs,
+                (gathering, jobs),
                 out,
             ),
             Plan::Data => {
@@ -141,7 +151,7 @@ impl Table {
                 let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
                 if unit.store.may_wait(Operation::Flush) && jobs.has_room(0) {
                     let (table, unit, lun) = (Arc::clone(self), Arc::clone(unit), command.lun);
-                    jobs.begin(command, 0, move || table.ended(lun, unit.store.flush(), 0));
+                    jobs.begin((command, 0), 0, move || table.ended(lun, unit.store.flush(), 0));
                     return false;
                 }
                 self.respond(command, unit.store.flush(), 0, connection, out);
@@ -176,15 +186,16 @@ impl Table {
 
     /// Answers a command whose job is done.
     pub(crate) fn finish(
-        command: &ScsiCommand,
+        running: &Running,
         outcome: &Outcome,
         connection: &mut TargetConnection,
         out: &mut TransmitBuffer,
     ) {
+        let command = &running.command;
         match outcome {
             Outcome::Data(data, length_bytes) => respond_data(command, data, *length_bytes, connection, out),
             Outcome::Status(status, sense, moved_bytes) => {
-                connection.respond_status(command, *status, sense, *moved_bytes, 0, out);
+                connection.respond_status(command, *status, sense, *moved_bytes, running.r2ts, out);
             }
         }
     }
@@ -218,7 +229,7 @@ impl Table {
             Err(ReadFailed { error: Unread::Waits, .. }) => {
                 let (table, unit, lun_field) = (Arc::clone(self), Arc::clone(unit), command.lun);
                 let wanted = length_bytes.min(command.expected_bytes.into()) as usize;
-                jobs.begin(command, length_bytes, move || {
+                jobs.begin((command, 0), length_bytes, move || {
                     let mut data = vec![0; wanted];
                     let _shared = unit.step.read().unwrap_or_else(PoisonError::into_inner);
                     match unit.store.read_at(offset_bytes, &mut data) {
@@ -255,14 +266,14 @@ impl Table {
     /// Carries out a plan by a job.
     fn conclude_beside(
         self: &Arc<Self>,
-        command: &ScsiCommand,
+        (command, r2ts): (&ScsiCommand, u32),
         plan: Plan,
         moved_bytes: u64,
         session: &Arc<Session>,
         jobs: &mut Jobs,
     ) {
         let (table, session, lun) = (Arc::clone(self), Arc::clone(session), command.lun);
-        jobs.begin(command, moved_bytes, move || {
+        jobs.begin((command, r2ts), moved_bytes, move || {
             let (status, sense) = table.conclude(lun, plan, &session.nexus);
             Outcome::Status(status, sense, moved_bytes)
         });
@@ -274,7 +285,7 @@ impl Table {
         immediate: &[u8],
         (lun, offset_bytes, length_bytes, fua): (Lun, u64, u64, bool),
         connection: &mut TargetConnection,
-        jobs: &mut Jobs,
+        (gathering, jobs): (&mut Gathering, &mut Jobs),
         out: &mut TransmitBuffer,
     ) -> bool {
         let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
@@ -285,27 +296,49 @@ impl Table {
             return true;
         };
         let data = &immediate[..begun.useful_bytes];
+        let waits = store.may_wait(Operation::Write) || (fua && store.may_wait(Operation::Flush));
         if !begun.complete {
+            let length = length_bytes.min(command.expected_bytes.into()) as usize;
+            gathering.prune(connection);
+            if waits && gathering.bytes + length <= gathering.limit {
+                let mut whole = vec![0; length];
+                whole[..data.len()].copy_from_slice(data);
+                let write = Some(GatheredWrite { offset_bytes, length_bytes, fua });
+                gathering.bytes += length;
+                gathering.taken.insert(command.tag, Taken { cdb: command.cdb, lun, data: whole, write });
+                return false;
+            }
             if let Err(error) = write(store, step, offset_bytes, data) {
                 connection.fail_write(command.tag, self.luns.encode(command.lun, &write_sense(&error)));
             }
             return false;
         }
-        let waits = store.may_wait(Operation::Write) || (fua && store.may_wait(Operation::Flush));
         if waits && jobs.has_room(data.len() as u64) {
-            let (table, unit, lun_field) = (Arc::clone(self), Arc::clone(unit), command.lun);
-            let data = data.to_vec();
-            jobs.begin(command, data.len() as u64, move || {
-                let written = write(&unit.store, &unit.step, offset_bytes, &data);
-                let outcome = written.and_then(|()| if fua { unit.store.flush() } else { Ok(()) });
-                table.ended(lun_field, outcome, length_bytes)
-            });
+            let to = GatheredWrite { offset_bytes, length_bytes, fua };
+            self.write_beside((command, 0), unit, to, data.to_vec(), jobs);
             return false;
         }
         let written = write(store, step, offset_bytes, data);
         let outcome = written.and_then(|()| if fua { store.flush() } else { Ok(()) });
         self.respond(command, outcome, length_bytes, connection, out);
         true
+    }
+
+    /// Writes by a job.
+    fn write_beside(
+        self: &Arc<Self>,
+        (command, r2ts): (&ScsiCommand, u32),
+        unit: &Arc<Unit>,
+        to: GatheredWrite,
+        data: Vec<u8>,
+        jobs: &mut Jobs,
+    ) {
+        let (table, unit, lun_field) = (Arc::clone(self), Arc::clone(unit), command.lun);
+        jobs.begin((command, r2ts), data.len() as u64, move || {
+            let written = write(&unit.store, &unit.step, to.offset_bytes, &data);
+            let outcome = written.and_then(|()| if to.fua { unit.store.flush() } else { Ok(()) });
+            table.ended(lun_field, outcome, to.length_bytes)
+        });
     }
 
     /// Writes the data of a Data-Out PDU and goes on with its task. True when the command is over.
@@ -319,7 +352,9 @@ impl Table {
     ) -> bool {
         let Desktop { gathering, jobs, .. } = desktop;
         if let Some(taken) = gathering.taken.get_mut(&tag) {
-            let place = store_offset as usize..(store_offset as usize).saturating_add(data.len());
+            let from =
+                store_offset.saturating_sub(taken.write.map_or(0, |write| write.offset_bytes)) as usize;
+            let place = from..from.saturating_add(data.len());
             if let Some(place) = taken.data.get_mut(place) {
                 place.copy_from_slice(data);
             }
@@ -328,12 +363,22 @@ impl Table {
             }
             let Some(taken) = gathering.taken.remove(&tag) else { return false };
             gathering.bytes = gathering.bytes.saturating_sub(taken.data.len());
+            if let Some(to) = taken.write {
+                // The data is in our hands, so the job begins whatever room there is.
+                let Some(unit) = self.unit(taken.lun) else {
+                    connection.end_write(tag, status::CHECK_CONDITION, &Sense::NO_SUCH_LUN.encode(), out);
+                    return true;
+                };
+                let Some((command, r2ts)) = connection.release_write(tag) else { return false };
+                self.write_beside((&command, r2ts), unit, to, taken.data, jobs);
+                return false;
+            }
             let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(&session.nexus));
             if self.is_slow(&plan)
                 && jobs.has_room(taken.data.len() as u64)
-                && let Some(command) = connection.release_write(tag)
+                && let Some((command, r2ts)) = connection.release_write(tag)
             {
-                self.conclude_beside(&command, plan, taken.data.len() as u64, session, jobs);
+                self.conclude_beside((&command, r2ts), plan, taken.data.len() as u64, session, jobs);
                 return false;
             }
             let (status, sense) = self.conclude(lun, plan, &session.nexus);
@@ -396,7 +441,7 @@ impl Table {
         if begun.complete {
             let plan = self.luns.finish(lun, &command.cdb, &data, &lock(&session.nexus));
             if self.is_slow(&plan) && jobs.has_room(length_bytes) {
-                self.conclude_beside(command, plan, length_bytes, session, jobs);
+                self.conclude_beside((command, 0), plan, length_bytes, session, jobs);
                 return false;
             }
             let (status, sense) = self.conclude(command.lun, plan, &session.nexus);
@@ -404,7 +449,7 @@ impl Table {
             return true;
         }
         gathering.bytes += length;
-        gathering.taken.insert(command.tag, Taken { cdb: command.cdb, lun, data });
+        gathering.taken.insert(command.tag, Taken { cdb: command.cdb, lun, data, write: None });
         false
     }
 

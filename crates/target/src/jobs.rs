@@ -98,12 +98,21 @@ pub(crate) struct Done {
     outcome: Outcome,
 }
 
+/// A command whose job is under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    pub(crate) command: ScsiCommand,
+    /// R2Ts that were sent for it.
+    pub(crate) r2ts: u32,
+    bytes: usize,
+}
+
 /// The jobs of one connection.
 pub(crate) struct Jobs {
     pool: Arc<Pool>,
     mailbox: Arc<Mailbox>,
     sequence: Arc<CommandSequence>,
-    running: HashMap<u64, (ScsiCommand, usize)>,
+    running: HashMap<u64, Running>,
     next: u64,
     bytes: usize,
     bytes_max: usize,
@@ -127,25 +136,25 @@ impl Jobs {
     /// Begins a job for a command, which keeps its place in the window until it is done.
     pub(crate) fn begin(
         &mut self,
-        command: &ScsiCommand,
+        (command, r2ts): (&ScsiCommand, u32),
         bytes: u64,
         work: impl FnOnce() -> Outcome + Send + 'static,
     ) {
         let (id, bytes) = (self.next, bytes as usize);
         self.next += 1;
         self.bytes += bytes;
-        self.running.insert(id, (*command, bytes));
+        self.running.insert(id, Running { command: *command, r2ts, bytes });
         self.sequence.unfinished(1);
         let mailbox = Arc::clone(&self.mailbox);
         self.pool.run(Box::new(move || mailbox.done(Done { id, outcome: work() })));
     }
 
     /// The command of a job that is done; nothing when it was aborted meanwhile.
-    pub(crate) fn end(&mut self, done: Done) -> Option<(ScsiCommand, Outcome)> {
-        let (command, bytes) = self.running.remove(&done.id)?;
-        self.bytes -= bytes;
+    pub(crate) fn end(&mut self, done: Done) -> Option<(Running, Outcome)> {
+        let running = self.running.remove(&done.id)?;
+        self.bytes -= running.bytes;
         self.sequence.unfinished(-1);
-        Some((command, done.outcome))
+        Some((running, done.outcome))
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -155,10 +164,10 @@ impl Jobs {
     /// Gives up the jobs of the commands that `aborts` chooses: nobody is told how they end. How many.
     pub(crate) fn abort(&mut self, mut aborts: impl FnMut(&ScsiCommand) -> bool) -> usize {
         let before = self.running.len();
-        self.running.retain(|_, (command, bytes)| {
-            let stays = !aborts(command);
+        self.running.retain(|_, running| {
+            let stays = !aborts(&running.command);
             if !stays {
-                self.bytes -= *bytes;
+                self.bytes -= running.bytes;
             }
             stays
         });
@@ -184,11 +193,11 @@ mod tests {
         let mut jobs = Jobs::new(Pool::new(4), Arc::clone(&mailbox), Arc::clone(&sequence), 1000);
         let command = |tag| ScsiCommand { tag, ..ScsiCommand::default() };
         let (release, wait) = std::sync::mpsc::channel::<()>();
-        jobs.begin(&command(1), 600, move || {
+        jobs.begin((&command(1), 0), 600, move || {
             let _ = wait.recv();
             Outcome::Data(vec![1], 1)
         });
-        jobs.begin(&command(2), 400, || Outcome::Status(0, Vec::new(), 2));
+        jobs.begin((&command(2), 0), 400, || Outcome::Status(0, Vec::new(), 2));
         assert!(!jobs.has_room(1) && sequence.open_window() == 6);
         let next = || loop {
             if let Some(done) = mailbox.take_done().pop() {
@@ -197,7 +206,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         };
         let (second, _) = jobs.end(next()).unwrap();
-        assert_eq!((second.tag, jobs.has_room(400), sequence.open_window()), (2, true, 7));
+        assert_eq!((second.command.tag, jobs.has_room(400), sequence.open_window()), (2, true, 7));
         assert_eq!(jobs.abort(|command| command.tag == 1), 1);
         release.send(()).unwrap();
         assert!(jobs.end(next()).is_none(), "it was given up");

@@ -78,9 +78,10 @@ impl TargetConnection {
         }
     }
 
-    /// Gives up a write all of whose data has come: whoever takes it answers its command.
-    pub fn release_write(&mut self, tag: u32) -> Option<ScsiCommand> {
-        self.take_task(tag).map(|task| task.command)
+    /// Gives up a write all of whose data has come: whoever takes it answers its command, and says how many R2Ts
+    /// were sent (ExpDataSN).
+    pub fn release_write(&mut self, tag: u32) -> Option<(ScsiCommand, u32)> {
+        self.take_task(tag).map(|task| (task.command, task.r2ts()))
     }
 
     /// Notes that the data of an [`Incoming::Data`] was written, or with which sense it was not. Appends the
