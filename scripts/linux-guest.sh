@@ -67,7 +67,7 @@ take usr/lib64/ld-linux-x86-64.so.2
 # What ends a thread is loaded when the first one is to end.
 take usr/lib/x86_64-linux-gnu/libgcc_s.so.1
 for extra in usr/lib/systemd/systemd-udevd usr/lib/udev/scsi_id usr/bin/systemd-tmpfiles; do
-    [ -e "$root/$extra" ] || continue
+    [ -e "$root/$extra" ] || [ -L "$root/$extra" ] || continue
     take "$extra"
     for library in $(libraries "$extra"); do take "${library#/}"; done
 done
