@@ -61,6 +61,12 @@ pdu! {
         read: 1 & 0x40,
         /// W: expects to send output data.
         write_data: 1 & 0x20,
+        /// The task attribute, bit 2: 0 untagged, 1 SIMPLE, 2 ORDERED, 3 HEAD OF QUEUE, 4 ACA.
+        attribute_4: 1 & 0x04,
+        /// Its bit 1.
+        attribute_2: 1 & 0x02,
+        /// Its bit 0.
+        attribute_1: 1 & 0x01,
     }
     fields {
         /// The logical unit, as SAM encodes it.
@@ -75,6 +81,16 @@ pdu! {
         exp_stat_sn: u32 = 28,
         /// The command descriptor block.
         cdb: [u8; 16] = 32,
+    }
+}
+
+impl ScsiCommand {
+    /// Whether it is an ORDERED task (RFC 7143 11.3.1.1): it begins when all before it have ended, and none after
+    /// it begins before it has ended.
+    #[must_use]
+    #[inline]
+    pub fn is_ordered(&self) -> bool {
+        self.attribute_2 && !self.attribute_1 && !self.attribute_4
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use iscsi::login::SessionType;
 use iscsi::login::target::{LoggedIn, Step, TargetLogin};
 use iscsi::opcode::initiator as opcode;
-use iscsi::pdu::{LogoutRequest, TaskManagementRequest};
+use iscsi::pdu::{LogoutRequest, ScsiCommand, TaskManagementRequest};
 use iscsi::target::{Incoming, LogoutOutcome, TargetConnection};
 use iscsi::task_management::{Function, Response};
 use iscsi::{Frame, Framer, text};
@@ -383,6 +383,12 @@ impl Connection {
         if matches!(frame.bhs.opcode(), opcode::TASK_MANAGEMENT | opcode::LOGOUT) {
             self.settle(serving);
         }
+        let is_ordered =
+            frame.bhs.opcode() == opcode::SCSI_COMMAND && ScsiCommand::read(&frame.bhs).is_ordered();
+        if is_ordered {
+            self.settle(serving);
+        }
+        serving.desktop.jobs.is_shut = is_ordered;
         let before = self.transport.outgoing.position();
         let out = &mut self.transport.outgoing;
         let over = match serving.protocol.receive(frame, out)? {

@@ -116,6 +116,8 @@ pub(crate) struct Jobs {
     next: u64,
     bytes: usize,
     bytes_max: usize,
+    /// None is to begin: everything is done at once.
+    pub(crate) is_shut: bool,
 }
 
 impl Jobs {
@@ -125,12 +127,21 @@ impl Jobs {
         sequence: Arc<CommandSequence>,
         bytes_max: usize,
     ) -> Self {
-        Self { pool, mailbox, sequence, running: HashMap::new(), next: 0, bytes: 0, bytes_max }
+        Self {
+            pool,
+            mailbox,
+            sequence,
+            running: HashMap::new(),
+            next: 0,
+            bytes: 0,
+            bytes_max,
+            is_shut: false,
+        }
     }
 
     /// Whether another job that holds so many bytes may begin.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        (self.bytes as u64).saturating_add(bytes) <= self.bytes_max as u64
+        !self.is_shut && (self.bytes as u64).saturating_add(bytes) <= self.bytes_max as u64
     }
 
     /// Begins a job for a command, which keeps its place in the window until it is done.

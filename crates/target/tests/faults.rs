@@ -284,3 +284,18 @@ fn a_reset_ends_in_its_time_whatever_the_disk_does() {
         assert_eq!(client.log_out(0, 0), 0);
     }
 }
+
+#[test]
+fn an_ordered_task_waits_for_those_before_it_and_is_waited_for() {
+    let target = start(vec![slow(60)], |_| ());
+    let mut client = Client::log_in(target.address(), &Login::default());
+    client.attentions(0);
+    for tag in 1..=6 {
+        let (attribute_1, attribute_2) = (tag != 4, tag == 4);
+        let read = iscsi::pdu::ScsiCommand { attribute_1, attribute_2, ..client.command(tag, &READ, 512) };
+        client.issue(&read, &[]);
+    }
+    let tags: Vec<u32> = (0..6).map(|_| client.until(opcode::DATA_IN).1.u32(16)).collect();
+    assert_eq!(tags.iter().position(|&tag| tag == 4), Some(3), "{tags:?}");
+    assert!(tags[..3].iter().all(|&tag| tag < 4), "{tags:?}");
+}
