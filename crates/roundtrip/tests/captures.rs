@@ -437,7 +437,13 @@ fn a_lossy_path_is_named() {
         },
     );
     let result = analyze(&[file.to_str().unwrap()]);
-    assert_eq!(kinds(&result), ["retransmission"], "{:#}", result["verdicts"]);
+    let verdicts = result["verdicts"].as_array().unwrap();
+    assert!(kinds(&result).contains(&"retransmission"), "{verdicts:#?}");
+    // One of forty operations that waited for a busy CPU is told as what it is.
+    for other in verdicts.iter().filter(|verdict| verdict["kind"] != "retransmission") {
+        let is_slow = ["slow_target", "slow_initiator"].iter().any(|kind| other["kind"] == *kind);
+        assert!(is_slow && other["operations"].as_u64().unwrap() <= 2, "{other:#}");
+    }
 }
 
 #[test]
