@@ -438,7 +438,7 @@ fn a_lossy_path_is_named() {
     );
     let result = analyze(&[file.to_str().unwrap()]);
     let verdicts = result["verdicts"].as_array().unwrap();
-    assert!(kinds(&result).contains(&"retransmission"), "{verdicts:#?}");
+    assert!(kinds(&result).iter().any(|kind| kind == "retransmission"), "{verdicts:#?}");
     // One of forty operations that waited for a busy CPU is told as what it is.
     for other in verdicts.iter().filter(|verdict| verdict["kind"] != "retransmission") {
         let is_slow = ["slow_target", "slow_initiator"].iter().any(|kind| other["kind"] == *kind);
