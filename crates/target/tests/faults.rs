@@ -195,14 +195,14 @@ fn small_file_system(folder: &std::path::Path) -> bool {
         return false;
     }
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-    for arguments in [&["--make-rprivate", "/"][..], &["-t", "tmpfs", "-o", "size=1m", "tmpfs"]] {
-        let mut mount = std::process::Command::new("mount");
-        mount.args(arguments);
-        if arguments[0] == "-t" {
-            mount.arg(folder);
-        }
-        assert!(mount.status().unwrap().success());
+    let mount =
+        |arguments: &[&str]| std::process::Command::new("mount").args(arguments).status().unwrap().success();
+    // What is mounted here must be seen nowhere else.
+    if !mount(&["--make-rprivate", "/"]) {
+        eprintln!("not run: in a chroot '/' is no mount, and cannot be made private");
+        return false;
     }
+    assert!(mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs", folder.to_str().unwrap()]));
     true
 }
 
