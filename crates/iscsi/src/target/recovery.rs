@@ -2,6 +2,7 @@
 //! on with another connection.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::{Incoming, TargetConnection};
 use crate::bhs::{Bhs, NO_TAG};
@@ -62,8 +63,9 @@ impl TargetConnection {
                 section: "RFC 7143 4.2.2.1",
             });
         }
-        let held = Held { bhs: frame.bhs, ahs: frame.ahs.to_vec(), data: frame.data.to_vec() };
-        if self.held.insert(cmd_sn, held).is_none() {
+        // Who comes second with the same number is no other command.
+        if let Entry::Vacant(place) = self.held.entry(cmd_sn) {
+            place.insert(Held { bhs: frame.bhs, ahs: frame.ahs.to_vec(), data: frame.data.to_vec() });
             self.held_bytes += bytes;
             self.sequence.wait(1);
         }
@@ -77,7 +79,18 @@ impl TargetConnection {
         if self.held.is_empty() {
             return None;
         }
-        let held = self.held.remove(&self.sequence.expected())?;
+        let expected = self.sequence.expected();
+        // A number that came by another connection meanwhile has had its turn.
+        let (bytes, sequence) = (&mut self.held_bytes, &self.sequence);
+        self.held.retain(|cmd_sn, held| {
+            let is_due = (cmd_sn.wrapping_sub(expected) as i32) >= 0;
+            if !is_due {
+                *bytes -= held.data.len() + held.ahs.len();
+                sequence.wait(-1);
+            }
+            is_due
+        });
+        let held = self.held.remove(&expected)?;
         self.held_bytes -= held.data.len() + held.ahs.len();
         self.sequence.wait(-1);
         Some(held)

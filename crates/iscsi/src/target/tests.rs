@@ -266,3 +266,26 @@ fn a_long_answer_is_given_piece_by_piece() {
     }
     panic!("the answer never came");
 }
+
+/// Found by the fuzzer: a number that came twice before its turn, with more data the second time.
+#[test]
+fn a_command_that_comes_twice_before_its_turn_is_held_once() {
+    let parameters = Parameters { max_connections: 2, ..Parameters::default() };
+    let (mut target, _) = pair(&parameters);
+    let mut out = TransmitBuffer::new();
+    let mut send = |target: &mut TargetConnection, cmd_sn: u32, data: &[u8]| {
+        let bhs = ScsiCommand { is_final: true, tag: cmd_sn, cmd_sn, ..ScsiCommand::default() }.write();
+        let frame = Frame { bhs, ahs: &[], data, total_bytes: 48, is_damaged: false };
+        matches!(target.receive(&frame, &mut out), Ok(Incoming::Command { .. }))
+    };
+    assert!(!send(&mut target, 2, &[]) && !send(&mut target, 2, &[1; 100]));
+    assert!(target.sequence().is_waited_for() && target.take_held().is_none());
+    assert!(send(&mut target, 1, &[]));
+    let held = target.take_held().unwrap();
+    assert!(held.frame().data.is_empty(), "the first that came");
+    assert!(!target.sequence().is_waited_for() && target.take_held().is_none());
+    // Held here, and taken by another connection of the session.
+    assert!(!send(&mut target, 4, &[1; 100]));
+    assert_eq!([2, 3, 4].map(|sn| target.sequence().take_turn(sn)), [Turn::Now; 3]);
+    assert!(target.take_held().is_none() && !target.sequence().is_waited_for());
+}
