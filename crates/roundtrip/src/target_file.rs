@@ -185,30 +185,39 @@ impl OpenDisks {
     /// Opens what is new, keeps what is the same, and gives another size to what differs in nothing else.
     ///
     /// # Errors
-    /// When a disk cannot have its new size; the others are as they are to be.
+    /// When a disk cannot be opened, and nothing has changed then; or cannot have its new size.
     pub(crate) fn update(&mut self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Vec<LunConfig>> {
-        let (mut open, mut configs) = (BTreeMap::new(), Vec::new());
+        let (mut open, mut resized) = (BTreeMap::new(), Vec::new());
         for (number, spec) in luns {
+            let failed = || format!("LUN {number}");
             let store = match self.0.get(number) {
                 Some((old, store)) if old == spec => Arc::clone(store),
                 Some((old, store)) => match spec.size_bytes().filter(|&size| old.resized(size) == *spec) {
                     Some(size) => {
-                        store.resize(size).with_context(|| format!("LUN {number}"))?;
+                        resized.push((*number, Arc::clone(store), size));
                         Arc::clone(store)
                     }
-                    None => spec.open().with_context(|| format!("LUN {number}"))?,
+                    None => spec.open().with_context(failed)?,
                 },
-                None => spec.open().with_context(|| format!("LUN {number}"))?,
+                None => spec.open().with_context(failed)?,
             };
+            open.insert(*number, (spec.clone(), store));
+        }
+        // Only when all that is new is there: a disk that cannot be opened leaves the others as they were.
+        for (number, store, size) in resized {
+            store.resize(size).with_context(|| format!("LUN {number}"))?;
+        }
+        let configs = luns.iter().filter_map(|(number, spec)| {
+            let (_, store) = open.get(number)?;
             let own = store.geometry().filter(|_| spec.own_blocks);
-            configs.push(LunConfig {
+            Some(LunConfig {
                 block_bytes: own.map_or(spec.block_bytes, |own| own.logical_bytes),
                 physical_bytes: own.map_or(spec.physical_bytes, |own| own.physical_bytes),
                 removable: spec.removable,
-                ..LunConfig::new(*number, Arc::clone(&store))
-            });
-            open.insert(*number, (spec.clone(), store));
-        }
+                ..LunConfig::new(*number, Arc::clone(store))
+            })
+        });
+        let configs = configs.collect();
         self.0 = open;
         Ok(configs)
     }

@@ -234,11 +234,12 @@ impl Connection {
                 | ConnectionEnd::Fault(_)
                 | ConnectionEnd::Recovered
         );
-        if is_lost && login.parameters.error_recovery_level == 2 {
+        let lost = (is_lost && login.parameters.error_recovery_level == 2).then(|| {
+            // Also what still ends now is there to be sent again.
             self.settle(&mut serving);
-        }
-        let lost = (is_lost && login.parameters.error_recovery_level == 2)
-            .then(|| (serving.protocol.park(), std::mem::take(&mut serving.desktop.gathering)));
+            self.note(&mut serving);
+            (serving.protocol.park(), std::mem::take(&mut serving.desktop.gathering))
+        });
         drop(serving.protocol);
         self.shared.end(&serving.session, serving.cid, self.id, lost);
         end
@@ -362,13 +363,19 @@ impl Connection {
     /// Sends what waits, and notes it where it may have to be sent again.
     #[inline]
     fn flush(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
+        self.note(serving);
+        self.transport.flush()?;
+        Ok(())
+    }
+
+    /// Notes what was appended since this was last done.
+    #[inline]
+    fn note(&self, serving: &mut Serving) {
         let out = &self.transport.outgoing;
         let (pending, position) = (out.pending(), out.position());
         let new = (position - serving.noted) as usize;
         serving.protocol.sent(&pending[pending.len().saturating_sub(new)..], out.digests());
         serving.noted = position;
-        self.transport.flush()?;
-        Ok(())
     }
 
     /// Answers one PDU; the end of the connection when it asks for one.
@@ -379,13 +386,10 @@ impl Connection {
         frame: &Frame<'_>,
         end_of_frame: u64,
     ) -> Result<Option<ConnectionEnd>, ConnectionEnd> {
-        // What these end or abort is ended first, where that takes no more than a stated time.
-        if matches!(frame.bhs.opcode(), opcode::TASK_MANAGEMENT | opcode::LOGOUT) {
-            self.settle(serving);
-        }
-        let is_ordered =
-            frame.bhs.opcode() == opcode::SCSI_COMMAND && ScsiCommand::read(&frame.bhs).is_ordered();
-        if is_ordered {
+        let code = frame.bhs.opcode();
+        let is_ordered = code == opcode::SCSI_COMMAND && ScsiCommand::read(&frame.bhs).is_ordered();
+        // What these end, abort or follow is ended first, where that takes no more than a stated time.
+        if is_ordered || matches!(code, opcode::TASK_MANAGEMENT | opcode::LOGOUT) {
             self.settle(serving);
         }
         serving.desktop.jobs.is_shut = is_ordered;

@@ -2,6 +2,7 @@
 //! of one connection are then under way at a time, and none of them holds the connection up.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -99,12 +100,14 @@ pub(crate) struct Done {
 }
 
 /// A command whose job is under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Running {
     pub(crate) command: ScsiCommand,
     /// R2Ts that were sent for it.
     pub(crate) r2ts: u32,
     bytes: usize,
+    /// Nobody wants it any more: where it has not begun, it is not to begin.
+    is_given_up: Arc<AtomicBool>,
 }
 
 /// The jobs of one connection.
@@ -154,10 +157,16 @@ impl Jobs {
         let (id, bytes) = (self.next, bytes as usize);
         self.next += 1;
         self.bytes += bytes;
-        self.running.insert(id, Running { command: *command, r2ts, bytes });
+        let is_given_up = Arc::new(AtomicBool::new(false));
+        let running = Running { command: *command, r2ts, bytes, is_given_up: Arc::clone(&is_given_up) };
+        self.running.insert(id, running);
         self.sequence.unfinished(1);
         let mailbox = Arc::clone(&self.mailbox);
-        self.pool.run(Box::new(move || mailbox.done(Done { id, outcome: work() })));
+        self.pool.run(Box::new(move || {
+            if !is_given_up.load(Ordering::Acquire) {
+                mailbox.done(Done { id, outcome: work() });
+            }
+        }));
     }
 
     /// The command of a job that is done; nothing when it was aborted meanwhile.
@@ -172,12 +181,14 @@ impl Jobs {
         self.running.is_empty()
     }
 
-    /// Gives up the jobs of the commands that `aborts` chooses: nobody is told how they end. How many.
+    /// Gives up the jobs of the commands that `aborts` chooses: those that have not begun never do, and of the
+    /// others nobody is told how they end. How many.
     pub(crate) fn abort(&mut self, mut aborts: impl FnMut(&ScsiCommand) -> bool) -> usize {
         let before = self.running.len();
         self.running.retain(|_, running| {
             let stays = !aborts(&running.command);
             if !stays {
+                running.is_given_up.store(true, Ordering::Release);
                 self.bytes -= running.bytes;
             }
             stays
@@ -190,13 +201,39 @@ impl Jobs {
 
 impl Drop for Jobs {
     fn drop(&mut self) {
-        self.sequence.unfinished(-(self.running.len() as i32));
+        // Who is gone is told nothing either.
+        self.abort(|_| true);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_given_up_before_it_begins_never_begins() {
+        let (mailbox, sequence) = (Arc::new(Mailbox::new().unwrap()), Arc::new(CommandSequence::new(0, 8)));
+        // One thread, and that is busy.
+        let mut jobs = Jobs::new(Pool::new(1), Arc::clone(&mailbox), sequence, 1000);
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let (begun, has_begun) = std::sync::mpsc::channel::<u32>();
+        let command = |tag| ScsiCommand { tag, ..ScsiCommand::default() };
+        jobs.begin((&command(1), 0), 0, move || {
+            let _ = wait.recv();
+            Outcome::Status(0, Vec::new(), 0)
+        });
+        for tag in 2..=3 {
+            let begun = begun.clone();
+            jobs.begin((&command(tag), 0), 0, move || {
+                let _ = begun.send(tag);
+                Outcome::Status(0, Vec::new(), 0)
+            });
+        }
+        assert_eq!(jobs.abort(|command| command.tag == 2), 1);
+        release.send(()).unwrap();
+        assert_eq!(has_begun.recv_timeout(Duration::from_secs(5)), Ok(3));
+        assert!(has_begun.try_recv().is_err());
+    }
 
     #[test]
     fn jobs_end_in_any_order_and_keep_their_places_until_then() {

@@ -42,14 +42,6 @@ pub struct Parked {
     replay: Replay,
 }
 
-impl Parked {
-    /// Whether there is anything to go on with.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.replay.finished_tasks().next().is_none()
-    }
-}
-
 impl TargetConnection {
     /// Keeps a command until it is its turn.
     pub(super) fn hold<'a>(&mut self, frame: &Frame<'a>, cmd_sn: u32) -> Result<Incoming<'a>, Fault> {
