@@ -2,6 +2,8 @@
 
 /// GOOD.
 pub const GOOD: u8 = 0x00;
+/// BUSY.
+pub const BUSY: u8 = 0x08;
 /// TASK SET FULL.
 pub const TASK_SET_FULL: u8 = 0x28;
 /// CHECK CONDITION.

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
 
 /// Bytes that pass the buffer at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -16,12 +18,15 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// While it is held, no write of a part reads what it will write back.
+pub(crate) type Whole = ArcRwLockReadGuard<RawRwLock, ()>;
+
 /// How a file is read and written without the page cache.
 #[derive(Debug)]
 pub(crate) struct Direct {
     alignment: u64,
     /// Held alone while a write reads, changes and writes back what is only partly its own.
-    part: RwLock<()>,
+    part: Arc<RwLock<()>>,
 }
 
 impl Direct {
@@ -29,8 +34,19 @@ impl Direct {
     pub(crate) fn new(alignment: u32) -> Self {
         Self {
             alignment: alignment.clamp(512, BUFFER_ALIGNMENT as u32).next_power_of_two().into(),
-            part: RwLock::new(()),
+            part: Arc::default(),
         }
+    }
+
+    /// Keeps writes of parts away while a whole one is under way; nothing while there is one, which must be waited
+    /// for.
+    pub(crate) fn try_keep_parts_away(&self) -> Option<Whole> {
+        self.part.try_read_arc()
+    }
+
+    /// The same, and waits for it.
+    pub(crate) fn keep_parts_away(&self) -> Whole {
+        self.part.read_arc()
     }
 
     /// The piece that holds a range: where it begins, and how long it is.
@@ -40,7 +56,17 @@ impl Direct {
         (begin, (end - begin) as usize)
     }
 
+    /// Whether a range of memory can be read into or written from as it is.
+    pub(crate) fn is_aligned(&self, offset: u64, bytes: &[u8]) -> bool {
+        offset.is_multiple_of(self.alignment)
+            && (bytes.len() as u64).is_multiple_of(self.alignment)
+            && (bytes.as_ptr() as u64).is_multiple_of(self.alignment)
+    }
+
     pub(crate) fn read_at(&self, file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if self.is_aligned(offset, buffer) {
+            return file.read_exact_at(buffer, offset);
+        }
         for (index, piece) in buffer.chunks_mut(PIECE_BYTES).enumerate() {
             let at = offset + (index * PIECE_BYTES) as u64;
             let (begin, length) = self.around(at, piece.len());
@@ -54,17 +80,21 @@ impl Direct {
     }
 
     pub(crate) fn write_at(&self, file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+        if self.is_aligned(offset, data) {
+            let _shared = self.part.read();
+            return file.write_all_at(data, offset);
+        }
         for (index, piece) in data.chunks(PIECE_BYTES).enumerate() {
             let at = offset + (index * PIECE_BYTES) as u64;
             let (begin, length) = self.around(at, piece.len());
             let is_whole = begin == at && length == piece.len();
             with_buffer(length, |aligned| {
                 if is_whole {
-                    let _shared = self.part.read().unwrap_or_else(PoisonError::into_inner);
+                    let _shared = self.part.read();
                     aligned.copy_from_slice(piece);
                     return file.write_all_at(aligned, begin);
                 }
-                let _alone = self.part.write().unwrap_or_else(PoisonError::into_inner);
+                let _alone = self.part.write();
                 file.read_exact_at(aligned, begin)?;
                 aligned[(at - begin) as usize..][..piece.len()].copy_from_slice(piece);
                 file.write_all_at(aligned, begin)

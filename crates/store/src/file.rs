@@ -1,21 +1,24 @@
 //! `file:` and `dev:`, a disk in a file or on a block device.
 
 use std::fs::File;
-use std::io::{ErrorKind, IoSliceMut, Seek, SeekFrom};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::{major, minor};
 use nix::unistd::{Whence, lseek};
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
 use crate::direct::Direct;
 use crate::layer::Operation;
-use crate::{Geometry, Store, StoreError, check_range};
+use crate::request::{Done, Ended, Ticket};
+use crate::uring::{Flight, Uring};
+use crate::{Buffer, Geometry, Request, Store, StoreError, check_range};
 
 /// What every file system takes past its page cache, bytes.
 const FILE_ALIGNMENT: u32 = 4096;
@@ -25,15 +28,63 @@ const GRANULARITY_BYTES: u32 = 4096;
 /// A sparse file or a block device, read and written through the page cache or past it: what was written survives
 /// the end of the target, and a power loss once [`Store::flush`] has returned.
 pub struct FileStore {
-    file: File,
-    name: String,
+    file: Arc<File>,
     size_bytes: AtomicU64,
     direct: Option<Direct>,
     /// What the device says of itself; nothing for a file.
     geometry: Option<Geometry>,
+    state: Arc<State>,
+    /// Where operations are begun that have to wait for the disk; nothing leaves them to who asks.
+    ring: Option<Arc<Uring>>,
+}
+
+/// What also an operation that ends elsewhere needs.
+struct State {
+    name: String,
     /// The kernel may have dropped what it could not write: nothing here is certain any more until the file is
     /// opened again.
     is_broken: AtomicBool,
+}
+
+impl State {
+    fn failed(&self, error: &std::io::Error) -> StoreError {
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::NoSpace(self.name.clone()),
+            _ if error.raw_os_error() == Some(libc::ECANCELED) => StoreError::Cancelled,
+            _ => StoreError::Io { name: self.name.clone(), error: error.to_string() },
+        }
+    }
+
+    /// What was to be stable may not be.
+    fn lost(&self, error: &std::io::Error) -> StoreError {
+        let error = self.failed(error);
+        // The kernel reports a lost write once: asking again would seem to succeed. A full file system, or who
+        // gave up, is no lost write.
+        if matches!(error, StoreError::Io { .. }) {
+            self.is_broken.store(true, Ordering::Relaxed);
+        }
+        error
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.is_broken.load(Ordering::Relaxed) {
+            let error = "an earlier flush failed, so writes may be lost; start the target again".to_owned();
+            return Err(StoreError::Io { name: self.name.clone(), error });
+        }
+        Ok(())
+    }
+}
+
+/// Who waits for the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// The ring where it is allowed, threads elsewhere.
+    #[default]
+    Auto,
+    /// The kernel's ring (io_uring): many operations at a time, one thread.
+    Ring,
+    /// A thread for each operation, out of a bounded pool.
+    Threads,
 }
 
 /// How a file is opened.
@@ -48,13 +99,16 @@ pub struct OpenOptions {
     pub direct: bool,
     /// It must be a block device, rather than a file.
     pub device: bool,
+    /// Who waits for the disk.
+    pub engine: Engine,
 }
 
 impl FileStore {
     /// Opens a file or a block device.
     ///
     /// # Errors
-    /// When it cannot be opened, is not what it should be, or is larger than the size that was given.
+    /// When it cannot be opened, is not what it should be, or is larger than the size that was given; when a ring is
+    /// asked for that cannot be had.
     pub fn open(path: &Path, how: OpenOptions) -> Result<Self, StoreError> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| StoreError::Io { name: name.clone(), error: error.to_string() };
@@ -88,20 +142,37 @@ impl FileStore {
         if how.direct && !size.is_multiple_of(alignment.into()) {
             return Err(wrong(&format!("{size} bytes are no multiple of {alignment}, as 'direct' needs")));
         }
+        let ring = match (how.engine, Uring::shared()) {
+            (Engine::Threads, _) => None,
+            (_, Ok(ring)) => Some(ring),
+            (Engine::Auto, Err(error)) => {
+                tracing::info!("{name}: io_uring is not to be had ({error}); threads wait for the disk");
+                None
+            }
+            (Engine::Ring, Err(error)) => {
+                return Err(wrong(&format!(
+                    "io_uring is not to be had ({error}); leave 'engine=ring' away, or allow it"
+                )));
+            }
+        };
         Ok(Self {
-            file,
-            name,
+            file: Arc::new(file),
             size_bytes: AtomicU64::new(size),
             direct: how.direct.then(|| Direct::new(alignment)),
             geometry,
-            is_broken: AtomicBool::new(false),
+            state: Arc::new(State { name, is_broken: AtomicBool::new(false) }),
+            ring,
         })
     }
 
     fn failed(&self, error: &std::io::Error) -> StoreError {
-        match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::NoSpace(self.name.clone()),
-            _ => StoreError::Io { name: self.name.clone(), error: error.to_string() },
+        self.state.failed(error)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        match &self.direct {
+            None => self.file.write_all_at(data, offset),
+            Some(direct) => direct.write_at(&self.file, offset, data),
         }
     }
 
@@ -140,11 +211,81 @@ impl Store for FileStore {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         check_range(offset, data.len(), self.size_bytes())?;
-        let written = match &self.direct {
-            None => self.file.write_all_at(data, offset),
-            Some(direct) => direct.write_at(&self.file, offset, data),
+        self.write(offset, data).map_err(|error| self.failed(&error))
+    }
+
+    fn write_stable_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        check_range(offset, data.len(), self.size_bytes())?;
+        self.state.check()?;
+        // In one call where the kernel takes all of it; otherwise as two steps.
+        if self.direct.as_ref().is_none_or(|direct| direct.is_aligned(offset, data)) && !data.is_empty() {
+            let _whole = self.direct.as_ref().map(Direct::keep_parts_away);
+            let flags = ReadWriteFlags::DSYNC;
+            match pwritev2(&*self.file, &[IoSlice::new(data)], offset, flags) {
+                Ok(count) if count == data.len() => return Ok(()),
+                Ok(_) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(self.state.lost(&error.into())),
+            }
+        }
+        self.write(offset, data).map_err(|error| self.failed(&error))?;
+        self.flush()
+    }
+
+    fn buffer(&self, length: usize) -> Buffer {
+        let registered = self.ring.as_ref().filter(|_| self.direct.is_some());
+        registered.and_then(|ring| ring.buffer(length)).unwrap_or_else(|| Buffer::new(length))
+    }
+
+    fn takes(&self, request: &Request) -> bool {
+        let is_aligned = |offset: u64, bytes: &[u8]| {
+            self.direct.as_ref().is_none_or(|direct| direct.is_aligned(offset, bytes))
         };
-        written.map_err(|error| self.failed(&error))
+        self.ring.is_some()
+            && match request {
+                Request::Read { offset, buffer } => is_aligned(*offset, buffer),
+                Request::Write { offset, data, .. } => {
+                    is_aligned(*offset, data)
+                        && self.direct.as_ref().is_none_or(|direct| direct.try_keep_parts_away().is_some())
+                }
+                Request::Flush => true,
+                // A file system without holes is written over, and that is more than one operation.
+                Request::Discard { .. } => false,
+            }
+    }
+
+    fn begin(&self, request: Request, done: Done) -> Ticket {
+        let Some(ring) = self.ring.as_ref().filter(|_| self.takes(&request)) else {
+            done(request.carry_out(self));
+            return Ticket::default();
+        };
+        let (offset, length) = request.place();
+        let is_stable = matches!(request, Request::Flush | Request::Write { is_stable: true, .. });
+        let refused = check_range(offset, length as usize, self.size_bytes())
+            .and_then(|()| if is_stable { self.state.check() } else { Ok(()) });
+        if let Err(error) = refused {
+            done(Ended::new(Err(error), request));
+            return Ticket::default();
+        }
+        let is_whole_write = matches!(request, Request::Write { .. });
+        let whole = match self.direct.as_ref().filter(|_| is_whole_write).map(Direct::try_keep_parts_away) {
+            None => None,
+            Some(Some(whole)) => Some(whole),
+            Some(None) => {
+                // A write of a part is under way: after it, and here.
+                done(request.carry_out(self));
+                return Ticket::default();
+            }
+        };
+        let state = Arc::clone(&self.state);
+        let told = move |outcome: std::io::Result<()>, request: Request| {
+            drop(whole);
+            let outcome =
+                outcome.map_err(|error| if is_stable { state.lost(&error) } else { state.failed(&error) });
+            done(Ended::new(outcome, request));
+        };
+        let file = Arc::clone(&self.file);
+        let id = ring.submit(Flight { file, request, done_bytes: 0, done: Box::new(told) });
+        Ticket::new(ring.canceller(id))
     }
 
     fn may_wait(&self, operation: Operation) -> bool {
@@ -158,7 +299,7 @@ impl Store for FileStore {
         }
         check_range(offset, buffer.len(), self.size_bytes())?;
         // What is in the page cache is given, and nothing is waited for; a part of it is no answer.
-        let read = preadv2(&self.file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+        let read = preadv2(&*self.file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
         Ok(read.is_ok_and(|count| count == buffer.len()))
     }
 
@@ -210,15 +351,8 @@ impl Store for FileStore {
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        if self.is_broken.load(Ordering::Relaxed) {
-            let error = "an earlier flush failed, so writes may be lost; start the target again".to_owned();
-            return Err(StoreError::Io { name: self.name.clone(), error });
-        }
-        self.file.sync_data().map_err(|error| {
-            // The kernel reports a lost write once: asking again would seem to succeed.
-            self.is_broken.store(true, Ordering::Relaxed);
-            self.failed(&error)
-        })
+        self.state.check()?;
+        self.file.sync_data().map_err(|error| self.state.lost(&error))
     }
 }
 

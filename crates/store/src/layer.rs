@@ -11,7 +11,7 @@ pub mod throttle;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{Store, StoreError};
+use crate::{Buffer, Done, Ended, Request, Store, StoreError, Ticket};
 
 pub use crash::Crash;
 pub use delay::Delay;
@@ -62,15 +62,15 @@ pub trait Hook: Send + Sync {
 
 /// A store with a hook before it.
 pub struct Layered<H> {
-    hook: H,
+    hook: Arc<H>,
     inner: Arc<dyn Store>,
 }
 
-impl<H: Hook> Layered<H> {
+impl<H: Hook + 'static> Layered<H> {
     /// Puts a hook before a store.
     #[must_use]
     pub fn new(hook: H, inner: Arc<dyn Store>) -> Self {
-        Self { hook, inner }
+        Self { hook: Arc::new(hook), inner }
     }
 
     fn pass(
@@ -87,7 +87,7 @@ impl<H: Hook> Layered<H> {
     }
 }
 
-impl<H: Hook> Store for Layered<H> {
+impl<H: Hook + 'static> Store for Layered<H> {
     fn kind(&self) -> &'static str {
         self.inner.kind()
     }
@@ -107,8 +107,76 @@ impl<H: Hook> Store for Layered<H> {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         self.pass(Operation::Write, offset, data.len() as u64, || self.inner.write_at(offset, data))
     }
+    fn write_stable_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        // The hook sees a write and a flush, which are one step beneath.
+        self.pass(Operation::Write, offset, data.len() as u64, || {
+            self.pass(Operation::Flush, 0, 0, || self.inner.write_stable_at(offset, data))
+        })
+    }
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, StoreError> {
+        if self.hook.may_wait(Operation::Read) {
+            return Ok(false);
+        }
+        let (begun, bytes) = (Instant::now(), buffer.len() as u64);
+        // Only what is read now passes the hook now.
+        if !self.inner.read_now(offset, buffer)? {
+            return Ok(false);
+        }
+        let outcome = self.hook.before(Operation::Read, offset, bytes);
+        self.hook.after(Operation::Read, offset, bytes, &outcome, begun.elapsed());
+        outcome.map(|()| true)
+    }
+    fn compare_and_write(
+        &self,
+        offset: u64,
+        expected: &[u8],
+        data: &[u8],
+    ) -> Result<Option<usize>, StoreError> {
+        let mut same = None;
+        self.pass(Operation::Write, offset, data.len() as u64, || {
+            same = self.inner.compare_and_write(offset, expected, data)?;
+            Ok(())
+        })?;
+        Ok(same)
+    }
     fn may_wait(&self, operation: Operation) -> bool {
         self.hook.may_wait(operation) || self.inner.may_wait(operation)
+    }
+    fn buffer(&self, length: usize) -> Buffer {
+        self.inner.buffer(length)
+    }
+    fn takes(&self, request: &Request) -> bool {
+        let is_stable = matches!(request, Request::Write { is_stable: true, .. });
+        let waits =
+            self.hook.may_wait(request.operation()) || (is_stable && self.hook.may_wait(Operation::Flush));
+        !waits && self.inner.takes(request)
+    }
+    fn begin(&self, request: Request, done: Done) -> Ticket {
+        if !self.takes(&request) {
+            done(request.carry_out(self));
+            return Ticket::default();
+        }
+        let is_stable = matches!(request, Request::Write { is_stable: true, .. });
+        let (begun, operation, (offset, bytes)) = (Instant::now(), request.operation(), request.place());
+        let hook = Arc::clone(&self.hook);
+        let mut passed = hook.before(operation, offset, bytes);
+        if is_stable {
+            passed = passed.and_then(|()| hook.before(Operation::Flush, 0, 0));
+        }
+        let told: Done = Box::new(move |ended: Ended| {
+            if is_stable {
+                hook.after(Operation::Flush, 0, 0, &ended.outcome, begun.elapsed());
+            }
+            hook.after(operation, offset, bytes, &ended.outcome, begun.elapsed());
+            done(ended);
+        });
+        match passed {
+            Ok(()) => self.inner.begin(request, told),
+            Err(error) => {
+                told(Ended::new(Err(error), request));
+                Ticket::default()
+            }
+        }
     }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.inner.geometry()

@@ -1,20 +1,26 @@
 //! Backing stores: where a disk's blocks are.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod arena;
+pub mod buffer;
 mod direct;
 pub mod file;
 pub mod layer;
 pub mod ram;
+pub mod request;
 pub mod spec;
+mod uring;
 pub mod zero;
 
 use thiserror::Error;
 
 use crate::layer::Operation;
 
+pub use buffer::Buffer;
 pub use file::FileStore;
 pub use ram::Ram;
+pub use request::{Done, Ended, Request, Ticket};
 pub use spec::{SpecError, StoreSpec};
 pub use zero::Zero;
 
@@ -48,6 +54,47 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// When the range is outside, the store is read only, or the medium fails.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError>;
+
+    /// Writes like [`Store::write_at`], and brings what it wrote to where a flush would bring it.
+    ///
+    /// # Errors
+    /// As [`Store::write_at`] and [`Store::flush`].
+    fn write_stable_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.write_at(offset, data)?;
+        self.flush()
+    }
+
+    /// Compares a range with `expected` and writes `data` there when it is the same, as one step for all that use
+    /// the bytes behind this store, other targets among them: how many bytes from the first on were the same.
+    /// Nothing where the store has no such step and its only user, this target, keeps others away meanwhile.
+    ///
+    /// # Errors
+    /// As [`Store::write_at`].
+    fn compare_and_write(
+        &self,
+        _offset: u64,
+        _expected: &[u8],
+        _data: &[u8],
+    ) -> Result<Option<usize>, StoreError> {
+        Ok(None)
+    }
+
+    /// Memory for a request of this store.
+    fn buffer(&self, length: usize) -> Buffer {
+        Buffer::new(length)
+    }
+
+    /// Whether [`Store::begin`] begins this request and goes on without waiting for its end.
+    fn takes(&self, _request: &Request) -> bool {
+        false
+    }
+
+    /// Begins a request, of which `done` is told the end. Any number may be under way; they end in any order. One
+    /// that the store does not take is done here and now, however long that takes.
+    fn begin(&self, request: Request, done: Done) -> Ticket {
+        done(request.carry_out(self));
+        Ticket::default()
+    }
 
     /// Whether such an operation may have to wait for a medium, so that it is better done beside other work.
     fn may_wait(&self, _operation: Operation) -> bool {
@@ -132,6 +179,9 @@ pub enum StoreError {
     /// A layer was asked to let it fail.
     #[error("failed on purpose ({0:?}), as the disk's 'error' option asks")]
     Injected(Fault),
+    /// It was given up before it was done; all, none or a part of it may have been.
+    #[error("given up before it was done")]
+    Cancelled,
     /// The file system is full.
     #[error("{0}: no space is left for more data; free some")]
     NoSpace(String),

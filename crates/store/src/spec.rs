@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ring::units::{UnitError, parse_size};
 use thiserror::Error;
 
-use crate::file::OpenOptions;
+use crate::file::{Engine, OpenOptions};
 use crate::layer::{LayerSpec, Operation};
-use crate::{FileStore, Ram, Store, StoreError, Zero};
+use crate::{Done, Ended, FileStore, Ram, Request, Store, StoreError, Ticket, Zero};
 
 /// The logical block length when nothing is said, bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 512;
@@ -37,6 +37,8 @@ pub enum StoreKind {
         direct: bool,
         /// It is a block device (`dev:`).
         device: bool,
+        /// Who waits for the disk (`engine=ring`, `engine=threads`).
+        engine: Engine,
     },
 }
 
@@ -81,7 +83,7 @@ pub enum SpecError {
     },
     /// An option that does not exist, or a value that it cannot have.
     #[error(
-        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, \
+        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring or engine=threads, \
          or a layer: delay=1ms, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], log"
     )]
     Option(String),
@@ -103,7 +105,7 @@ impl FromStr for StoreSpec {
             "ram" => crate::ram::RAM_BYTES_MAX,
             other => return Err(SpecError::Kind(other.to_owned())),
         };
-        let (is_path, mut direct) = (matches!(kind, "file" | "dev"), false);
+        let (is_path, mut direct, mut engine) = (matches!(kind, "file" | "dev"), false, None);
         let mut size_bytes = if is_path { None } else { Some(parse_size(first)?) };
         let (mut read_only, mut removable, mut block_bytes, mut physical_bytes) = (false, false, None, None);
         let mut layers = Vec::new();
@@ -123,6 +125,11 @@ impl FromStr for StoreSpec {
                     Some(_) => return Err(SpecError::Repeated(option.to_owned())),
                     None => size_bytes = Some(parse_size(value)?),
                 },
+                Some(("engine", _)) if is_path && engine.is_some() => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
+                Some(("engine", "ring")) if is_path => engine = Some(Engine::Ring),
+                Some(("engine", "threads")) if is_path => engine = Some(Engine::Threads),
                 None if option == "direct" && is_path && !direct => direct = true,
                 None if option == "readonly" => read_only = true,
                 None if option == "removable" => removable = true,
@@ -152,7 +159,8 @@ impl FromStr for StoreSpec {
             ("zero" | "null", Some(size_bytes)) => StoreKind::Zero { size_bytes },
             ("ram", Some(size_bytes)) => StoreKind::Ram { size_bytes },
             (_, size_bytes) => {
-                StoreKind::File { path: first.into(), size_bytes, direct, device: kind == "dev" }
+                let (device, engine) = (kind == "dev", engine.unwrap_or_default());
+                StoreKind::File { path: first.into(), size_bytes, direct, device, engine }
             }
         };
         Ok(Self { kind, read_only, removable, own_blocks, block_bytes, physical_bytes, layers })
@@ -175,11 +183,12 @@ impl StoreSpec {
         let kind = match &self.kind {
             StoreKind::Zero { .. } => StoreKind::Zero { size_bytes },
             StoreKind::Ram { .. } => StoreKind::Ram { size_bytes },
-            StoreKind::File { path, direct, device, .. } => StoreKind::File {
+            StoreKind::File { path, direct, device, engine, .. } => StoreKind::File {
                 path: path.clone(),
                 size_bytes: Some(size_bytes),
                 direct: *direct,
                 device: *device,
+                engine: *engine,
             },
         };
         Self { kind, ..self.clone() }
@@ -193,9 +202,14 @@ impl StoreSpec {
         let store: Arc<dyn Store> = match &self.kind {
             StoreKind::Zero { size_bytes } => Arc::new(Zero::new(*size_bytes)),
             StoreKind::Ram { size_bytes } => Arc::new(Ram::new(*size_bytes)),
-            StoreKind::File { path, size_bytes, direct, device } => {
-                let (size_bytes, read_only) = (*size_bytes, self.read_only);
-                let how = OpenOptions { size_bytes, read_only, direct: *direct, device: *device };
+            StoreKind::File { path, size_bytes, direct, device, engine } => {
+                let how = OpenOptions {
+                    size_bytes: *size_bytes,
+                    read_only: self.read_only,
+                    direct: *direct,
+                    device: *device,
+                    engine: *engine,
+                };
                 Arc::new(FileStore::open(path, how)?)
             }
         };
@@ -228,6 +242,19 @@ impl Store for ReadOnly {
     }
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), StoreError> {
         Err(StoreError::ReadOnly)
+    }
+    fn buffer(&self, length: usize) -> crate::Buffer {
+        self.0.buffer(length)
+    }
+    fn takes(&self, request: &Request) -> bool {
+        !request.writes() && self.0.takes(request)
+    }
+    fn begin(&self, request: Request, done: Done) -> Ticket {
+        if request.writes() {
+            done(Ended::new(Err(StoreError::ReadOnly), request));
+            return Ticket::default();
+        }
+        self.0.begin(request, done)
     }
     fn may_wait(&self, operation: Operation) -> bool {
         self.0.may_wait(operation)

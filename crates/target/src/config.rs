@@ -171,6 +171,9 @@ pub struct Limits {
     pub job_bytes: usize,
     /// Threads that wait for disks, over all connections.
     pub disk_threads: usize,
+    /// Bytes of commands that were given up and that disks have not ended yet, over all connections; above it
+    /// such disks are busy for new ones.
+    pub abandoned_bytes: usize,
     /// Bytes of what was sent that a connection keeps until it is acknowledged (ErrorRecoveryLevel above 0).
     pub replay_bytes: usize,
     /// Unsent bytes per connection above which no further request is taken.
@@ -189,6 +192,7 @@ impl Default for Limits {
             gathered_bytes: 16 << 20,
             job_bytes: 64 << 20,
             disk_threads: 64,
+            abandoned_bytes: 256 << 20,
             replay_bytes: iscsi::replay::KEPT_BYTES_MAX,
             login_time: Duration::from_secs(15),
             ping_after: Duration::from_secs(30),

@@ -388,8 +388,8 @@ impl Connection {
     ) -> Result<Option<ConnectionEnd>, ConnectionEnd> {
         let code = frame.bhs.opcode();
         let is_ordered = code == opcode::SCSI_COMMAND && ScsiCommand::read(&frame.bhs).is_ordered();
-        // What these end, abort or follow is ended first, where that takes no more than a stated time.
-        if is_ordered || matches!(code, opcode::TASK_MANAGEMENT | opcode::LOGOUT) {
+        // What these end or follow is ended first, where that takes no more than a stated time.
+        if is_ordered || code == opcode::LOGOUT {
             self.settle(serving);
         }
         serving.desktop.jobs.is_shut = is_ordered;
@@ -594,20 +594,25 @@ impl Connection {
         Ok(None)
     }
 
-    /// Carries out a task management function. Commands are executed as they arrive, so the only tasks that
-    /// can still be aborted are writes that wait for data: every function ends at once.
+    /// Carries out a task management function. What is aborted and has not begun never does; what a disk has begun
+    /// is cancelled where the store can and waited for, at most [`SETTLE`], so that nothing of it happens after the
+    /// answer.
     fn task_management(
         &mut self,
         serving: &mut Serving,
         request: &TaskManagementRequest,
     ) -> Option<ConnectionEnd> {
+        // What is done is not aborted any more.
+        self.finish_jobs(serving);
+        let until = Instant::now() + SETTLE;
         let lun = Lun::decode(request.lun).filter(|lun| serving.view.luns.0.contains_key(lun));
         let (sessions, id) = (&self.shared.sessions, self.id);
         let mut end = None;
         let response = match (request.function(), lun) {
             (Function::AbortTask, _) => {
-                let found = serving.protocol.abort(|tag, _| tag == request.referenced_tag) > 0;
-                if found { Response::Complete } else { Response::NoSuchTask }
+                let found = serving.protocol.abort(|tag, _| tag == request.referenced_tag)
+                    + serving.desktop.jobs.abort(|command| command.tag == request.referenced_tag);
+                if found > 0 { Response::Complete } else { Response::NoSuchTask }
             }
             (Function::TaskReassign, _) => self.reassign(serving, request),
             (Function::ClearAca | Function::Unknown(_), _) => Response::NotSupported,
@@ -626,32 +631,43 @@ impl Connection {
                 Response::Complete
             }
             (Function::LogicalUnitReset, Some(lun)) => {
-                self.reset(serving, Some(lun));
+                self.reset(serving, Some(lun), until);
                 Response::Complete
             }
             (Function::TargetWarmReset, _) => {
-                self.reset(serving, None);
+                self.reset(serving, None, until);
                 Response::Complete
             }
             (Function::TargetColdReset, _) => {
-                serving.protocol.abort(|_, _| true);
+                abort(serving, None);
                 let notice = Notice::Drop("cold reset by another session");
                 sessions.post_to_others(&serving.session, id, notice, Some(notice));
                 end = Some(ConnectionEnd::Dropped("cold reset by this session"));
                 Response::Complete
             }
         };
+        let left = serving.desktop.jobs.wait_for_leaving(until);
+        if left > 0 {
+            tracing::warn!(peer = %self.statistics.peer, "{left} commands did not end within {SETTLE:?}");
+        }
         serving.protocol.respond_task_management(request, response, &mut self.transport.outgoing);
         end
     }
 
     /// Resets one logical unit or all that the initiator sees.
-    fn reset(&self, serving: &mut Serving, lun: Option<Lun>) {
+    fn reset(&self, serving: &mut Serving, lun: Option<Lun>, until: Instant) {
         let number = lun.map(|lun| lun.0);
         abort(serving, number);
         serving.view.luns.reset(lun);
         let own = Some(Notice::Aborted { lun: number });
         self.shared.sessions.post_to_others(&serving.session, self.id, Notice::Reset { lun: number }, own);
+        for (&l, _) in serving.view.luns.0.iter().filter(|&(&l, _)| lun.is_none_or(|lun| lun == l)) {
+            // Also of what other sessions have under way nothing is to happen after the answer.
+            let left = until.saturating_duration_since(Instant::now());
+            if serving.view.unit(l).is_some_and(|unit| !unit.reset(left)) {
+                tracing::warn!("logical unit {}: commands under way did not end within {SETTLE:?}", l.0);
+            }
+        }
         let mut nexus = lock(&serving.session.nexus);
         for &l in serving.view.luns.0.keys().filter(|&&l| lun.is_none_or(|lun| lun == l)) {
             nexus.raise(l, UnitAttention::Reset);
@@ -663,6 +679,7 @@ impl Connection {
         if serving.protocol.parameters().error_recovery_level < 2 {
             return Response::ReassignNotSupported;
         }
+        self.settle(serving);
         let Serving { session, protocol, desktop, .. } = serving;
         let (tag, out) = (request.referenced_tag, &mut self.transport.outgoing);
         let adopted = session.with_lost(|lost| {

@@ -1,9 +1,11 @@
 //! The disks of a target: which there are, which an initiator sees, and what changes while they are served.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
 use scsi::ports::{AccessState, Ports};
 use scsi::{Disk, Identity, Lun, Luns, Provisioning, Sense, UnitAttention};
 use store::Store;
@@ -34,7 +36,34 @@ pub(crate) struct Table {
 pub(crate) struct Unit {
     pub(crate) store: Arc<dyn Store>,
     /// Held shared while data is read or written, and alone while it is compared and written in one step.
-    pub(crate) step: RwLock<()>,
+    pub(crate) step: Arc<RwLock<()>>,
+    /// How often it was reset: what was asked for before is not to begin after.
+    resets: AtomicU32,
+}
+
+/// While it is held nobody changes the disk in a step that must be whole.
+pub(crate) type Shared = ArcRwLockReadGuard<RawRwLock, ()>;
+
+impl Unit {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, step: Arc::default(), resets: AtomicU32::new(0) }
+    }
+
+    /// Keeps steps that must be whole away until it is dropped, on whatever thread; nothing while there is one.
+    pub(crate) fn try_share(&self) -> Option<Shared> {
+        self.step.try_read_arc()
+    }
+
+    /// How often it was reset.
+    pub(crate) fn resets(&self) -> u32 {
+        self.resets.load(Ordering::Acquire)
+    }
+
+    /// What has not begun never will, and what has is waited for, at most `patience`; whether it ended.
+    pub(crate) fn reset(&self, patience: Duration) -> bool {
+        self.resets.fetch_add(1, Ordering::AcqRel);
+        self.step.try_write_for(patience).is_some()
+    }
 }
 
 /// What commands leave to be done for all: others to be told, things to be kept.
@@ -142,7 +171,7 @@ impl Disks {
         for config in configs {
             let lun = Lun(config.number);
             let mut disk = self.disk(config)?;
-            let mut unit = Arc::new(Unit { store: Arc::clone(&config.store), step: RwLock::new(()) });
+            let mut unit = Arc::new(Unit::new(Arc::clone(&config.store)));
             let there = table.units.get(usize::from(lun.0)).cloned().flatten();
             match (table.luns.0.get(&lun), there) {
                 (Some(old), Some(there)) if Arc::ptr_eq(&there.store, &config.store) => {

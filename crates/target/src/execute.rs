@@ -1,7 +1,7 @@
 //! Commands carried out: plans against stores.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::target::{ReadFailed, TargetConnection};
@@ -10,7 +10,8 @@ use scsi::cdb::Cdb;
 use scsi::copy::Segment;
 use scsi::{Disk, Lun, Nexus, Plan, Sense};
 use store::layer::Operation;
-use store::{Fault, Store, StoreError};
+use parking_lot::RwLock;
+use store::{Buffer, Fault, Request, Store, StoreError};
 
 use crate::disks::{Table, Unit};
 use crate::jobs::{Jobs, Outcome, Running};
@@ -22,7 +23,7 @@ use crate::sessions::{Session, lock};
 struct Taken {
     cdb: Cdb,
     lun: Lun,
-    data: Vec<u8>,
+    data: Buffer,
     /// Where the data of a plain write goes; nothing for a command that is planned again with its data.
     write: Option<GatheredWrite>,
 }
@@ -98,6 +99,11 @@ impl Table {
             return true;
         }
         let plan = self.luns.plan(command.lun, &command.cdb, &mut lock(nexus), scratch);
+        if jobs.is_burdened() && self.is_slow(&plan) {
+            // What nobody waits for any more is still with the disk: more must not pile up before it.
+            connection.respond_status(command, status::BUSY, &[], 0, 0, out);
+            return true;
+        }
         match plan {
             Plan::Take { lun, length_bytes } => self.begin_taking(
                 command,
@@ -150,8 +156,10 @@ impl Table {
             Plan::Flush { lun } => {
                 let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
                 if unit.store.may_wait(Operation::Flush) && jobs.has_room(0) {
-                    let (table, unit, lun) = (Arc::clone(self), Arc::clone(unit), command.lun);
-                    jobs.begin((command, 0), 0, move || table.ended(lun, unit.store.flush(), 0));
+                    let (table, lun) = (Arc::clone(self), command.lun);
+                    jobs.ask((command, 0), 0, (unit, Request::Flush), move |ended| {
+                        table.ended(lun, ended.outcome, 0)
+                    });
                     return false;
                 }
                 self.respond(command, unit.store.flush(), 0, connection, out);
@@ -197,6 +205,7 @@ impl Table {
             Outcome::Status(status, sense, moved_bytes) => {
                 connection.respond_status(command, *status, sense, *moved_bytes, running.r2ts, out);
             }
+            Outcome::GivenUp => {}
         }
     }
 
@@ -212,14 +221,16 @@ impl Table {
         out: &mut TransmitBuffer,
     ) -> bool {
         let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
-        let Unit { store, step } = &**unit;
+        let Unit { store, step, .. } = &**unit;
         let may_wait = store.may_wait(Operation::Read) && jobs.has_room(length_bytes);
-        // Not while somebody writes as one step.
-        let shared = step.read().unwrap_or_else(PoisonError::into_inner);
+        // Not while somebody writes as one step, which a slow disk can take long for.
+        let shared = if may_wait { step.try_read() } else { Some(step.read()) };
+        let is_kept_out = shared.is_none();
         let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
             // Only what was not begun can be left to a job.
             if may_wait && at == 0 {
-                return if store.read_now(offset_bytes, buffer)? { Ok(()) } else { Err(Unread::Waits) };
+                let is_there = !is_kept_out && store.read_now(offset_bytes, buffer)?;
+                return if is_there { Ok(()) } else { Err(Unread::Waits) };
             }
             Ok(store.read_at(offset_bytes + at, buffer)?)
         });
@@ -227,15 +238,15 @@ impl Table {
         match read {
             Ok(()) => true,
             Err(ReadFailed { error: Unread::Waits, .. }) => {
-                let (table, unit, lun_field) = (Arc::clone(self), Arc::clone(unit), command.lun);
+                let (table, lun_field) = (Arc::clone(self), command.lun);
                 let wanted = length_bytes.min(command.expected_bytes.into()) as usize;
-                jobs.begin((command, 0), length_bytes, move || {
-                    let mut data = vec![0; wanted];
-                    let _shared = unit.step.read().unwrap_or_else(PoisonError::into_inner);
-                    match unit.store.read_at(offset_bytes, &mut data) {
-                        Ok(()) => Outcome::Data(data, length_bytes),
-                        Err(error) => {
-                            let sense = table.luns.encode(lun_field, &read_sense(&error));
+                let request = Request::Read { offset: offset_bytes, buffer: store.buffer(wanted) };
+                jobs.ask((command, 0), length_bytes, (unit, request), move |ended| {
+                    match (ended.outcome, ended.buffer) {
+                        (Ok(()), Some(data)) => Outcome::Data(data, length_bytes),
+                        (outcome, _) => {
+                            let sense = outcome.err().map_or(Sense::READ_ERROR, |error| read_sense(&error));
+                            let sense = table.luns.encode(lun_field, &sense);
                             Outcome::Status(status::CHECK_CONDITION, sense, 0)
                         }
                     }
@@ -257,7 +268,11 @@ impl Table {
             self.store(lun).is_some_and(|store| operations.iter().any(|&o| store.may_wait(o)))
         };
         match plan {
-            Plan::Medium { lun, .. } => waits(*lun),
+            Plan::Medium { lun, .. }
+            | Plan::Take { lun, .. }
+            | Plan::Read { lun, .. }
+            | Plan::Write { lun, .. }
+            | Plan::Flush { lun } => waits(*lun),
             Plan::Copy { segments, .. } => segments.iter().any(|s| waits(s.from.0) || waits(s.to.0)),
             _ => false,
         }
@@ -289,7 +304,7 @@ impl Table {
         out: &mut TransmitBuffer,
     ) -> bool {
         let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
-        let Unit { store, step } = &**unit;
+        let Unit { store, step, .. } = &**unit;
         let Ok(begun) =
             connection.begin_write(command, immediate.len(), offset_bytes, length_bytes, fua, out)
         else {
@@ -301,7 +316,7 @@ impl Table {
             let length = length_bytes.min(command.expected_bytes.into()) as usize;
             gathering.prune(connection);
             if waits && gathering.bytes + length <= gathering.limit {
-                let mut whole = vec![0; length];
+                let mut whole = store.buffer(length);
                 whole[..data.len()].copy_from_slice(data);
                 let write = Some(GatheredWrite { offset_bytes, length_bytes, fua });
                 gathering.bytes += length;
@@ -315,29 +330,34 @@ impl Table {
         }
         if waits && jobs.has_room(data.len() as u64) {
             let to = GatheredWrite { offset_bytes, length_bytes, fua };
-            self.write_beside((command, 0), unit, to, data.to_vec(), jobs);
+            let mut whole = store.buffer(data.len());
+            whole.copy_from_slice(data);
+            self.write_beside((command, 0), unit, to, whole, jobs);
             return false;
         }
-        let written = write(store, step, offset_bytes, data);
-        let outcome = written.and_then(|()| if fua { store.flush() } else { Ok(()) });
+        let outcome = if fua {
+            let _shared = step.read();
+            store.write_stable_at(offset_bytes, data)
+        } else {
+            write(store, step, offset_bytes, data)
+        };
         self.respond(command, outcome, length_bytes, connection, out);
         true
     }
 
-    /// Writes by a job.
+    /// Writes beside the connection's thread.
     fn write_beside(
         self: &Arc<Self>,
         (command, r2ts): (&ScsiCommand, u32),
         unit: &Arc<Unit>,
         to: GatheredWrite,
-        data: Vec<u8>,
+        data: Buffer,
         jobs: &mut Jobs,
     ) {
-        let (table, unit, lun_field) = (Arc::clone(self), Arc::clone(unit), command.lun);
-        jobs.begin((command, r2ts), data.len() as u64, move || {
-            let written = write(&unit.store, &unit.step, to.offset_bytes, &data);
-            let outcome = written.and_then(|()| if to.fua { unit.store.flush() } else { Ok(()) });
-            table.ended(lun_field, outcome, to.length_bytes)
+        let (table, lun_field, bytes) = (Arc::clone(self), command.lun, data.len() as u64);
+        let request = Request::Write { offset: to.offset_bytes, data, is_stable: to.fua };
+        jobs.ask((command, r2ts), bytes, (unit, request), move |ended| {
+            table.ended(lun_field, ended.outcome, to.length_bytes)
         });
     }
 
@@ -386,7 +406,7 @@ impl Table {
             return true;
         }
         let unit = Lun::decode(lun).and_then(|lun| self.unit(lun));
-        let Some(Unit { store, step }) = unit.map(|unit| &**unit) else {
+        let Some(Unit { store, step, .. }) = unit.map(|unit| &**unit) else {
             return connection.data_taken(tag, Err(Sense::NO_SUCH_LUN.encode()), out);
         };
         let mut outcome = write(store, step, store_offset, data);
@@ -435,7 +455,7 @@ impl Table {
         let Ok(begun) = connection.begin_write(command, immediate.len(), 0, length_bytes, false, out) else {
             return true;
         };
-        let mut data = vec![0; length];
+        let mut data = Buffer::new(length);
         let here = begun.useful_bytes.min(length);
         data[..here].copy_from_slice(&immediate[..here]);
         if begun.complete {
@@ -505,7 +525,7 @@ impl Table {
             let (Some(a), Some(b)) = (self.unit(from), self.unit(to)) else {
                 return (index, Err(Sense::COPY_ABORTED));
             };
-            let (a, b) = ((&*a.store, &a.step, from_offset), (&*b.store, &b.step, to_offset));
+            let (a, b) = ((&*a.store, &*a.step, from_offset), (&*b.store, &*b.step, to_offset));
             let copied = medium::copy(a, b, segment.length_bytes).and_then(|()| self.through(to));
             if let Err(sense) = copied {
                 return (index, Err(sense));
@@ -539,7 +559,7 @@ fn write(store: &Arc<dyn Store>, step: &RwLock<()>, offset: u64, data: &[u8]) ->
     if data.is_empty() {
         return Ok(());
     }
-    let _shared = step.read().unwrap_or_else(PoisonError::into_inner);
+    let _shared = step.read();
     store.write_at(offset, data)
 }
 
@@ -600,9 +620,10 @@ pub(crate) fn write_sense(error: &StoreError) -> Sense {
         StoreError::ReadOnly => Sense::WRITE_PROTECTED,
         StoreError::NoMemory(_) | StoreError::NoSpace(_) => Sense::SPACE_ALLOCATION_FAILED,
         StoreError::Injected(fault) => fault_sense(*fault).unwrap_or(Sense::WRITE_ERROR),
-        StoreError::OutOfRange { .. } | StoreError::FixedSize(_) | StoreError::Io { .. } => {
-            Sense::WRITE_ERROR
-        }
+        StoreError::OutOfRange { .. }
+        | StoreError::FixedSize(_)
+        | StoreError::Cancelled
+        | StoreError::Io { .. } => Sense::WRITE_ERROR,
     }
 }
 

@@ -1,7 +1,6 @@
 //! What SCSI asks of a medium beyond reads and writes, done to a store.
 
-use std::sync::{PoisonError, RwLock};
-
+use parking_lot::RwLock;
 use scsi::medium::Action;
 use scsi::{Sense, SenseKey};
 use store::{Store, StoreError};
@@ -14,8 +13,11 @@ const PIECE_BYTES: u64 = 256 << 10;
 /// Does it; steps that must be whole have the store's writes to themselves.
 pub(crate) fn act(store: &dyn Store, step: &RwLock<()>, action: Action) -> Result<(), Sense> {
     let failed = |error: StoreError| write_sense(&error);
-    let shared = || step.read().unwrap_or_else(PoisonError::into_inner);
-    let alone = || step.write().unwrap_or_else(PoisonError::into_inner);
+    let shared = || step.read();
+    let alone = || step.write();
+    let write = |offset, data: &[u8], fua| {
+        if fua { store.write_stable_at(offset, data) } else { store.write_at(offset, data) }
+    };
     match action {
         Action::Fill { offset_bytes, length_bytes, block } => {
             let _shared = shared();
@@ -35,14 +37,20 @@ pub(crate) fn act(store: &dyn Store, step: &RwLock<()>, action: Action) -> Resul
         }
         Action::WriteAtomic { offset_bytes, data, fua } => {
             let _alone = alone();
-            store.write_at(offset_bytes, &data).map_err(failed)?;
-            if fua { store.flush().map_err(failed) } else { Ok(()) }
+            write(offset_bytes, &data, fua).map_err(failed)
         }
         Action::CompareAndWrite { offset_bytes, expected, data, fua } => {
             let _alone = alone();
-            compare(store, offset_bytes, expected.len() as u64, &expected)?;
-            store.write_at(offset_bytes, &data).map_err(failed)?;
-            if fua { store.flush().map_err(failed) } else { Ok(()) }
+            // A store that others use too does it by itself.
+            match store.compare_and_write(offset_bytes, &expected, &data).map_err(failed)? {
+                Some(same) if same == expected.len() && fua => store.flush().map_err(failed),
+                Some(same) if same == expected.len() => Ok(()),
+                Some(same) => Err(Sense::miscompare(same as u64)),
+                None => {
+                    compare(store, offset_bytes, expected.len() as u64, &expected)?;
+                    write(offset_bytes, &data, fua).map_err(failed)
+                }
+            }
         }
         Action::Compare { offset_bytes, length_bytes, expected } => {
             compare(store, offset_bytes, length_bytes, &expected)
@@ -54,8 +62,7 @@ pub(crate) fn act(store: &dyn Store, step: &RwLock<()>, action: Action) -> Resul
             for (byte, bits) in there.iter_mut().zip(&data) {
                 *byte |= bits;
             }
-            store.write_at(offset_bytes, &there).map_err(failed)?;
-            if fua { store.flush().map_err(failed) } else { Ok(()) }
+            write(offset_bytes, &there, fua).map_err(failed)
         }
     }
 }
@@ -80,10 +87,10 @@ pub(crate) fn copy(
         let at = if backwards { length_bytes - done - count } else { done };
         let piece = &mut piece[..count as usize];
         {
-            let _shared = from_step.read().unwrap_or_else(PoisonError::into_inner);
+            let _shared = from_step.read();
             from.read_at(from_offset + at, piece).map_err(|error| aborted(read_sense(&error)))?;
         }
-        let _shared = to_step.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = to_step.read();
         to.write_at(to_offset + at, piece).map_err(|error| aborted(write_sense(&error)))?;
         done += count;
     }

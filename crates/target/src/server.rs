@@ -122,14 +122,14 @@ impl RunningTarget {
         }
         let io = |what| move |source| TargetError::Io { what, source };
         let wake = Arc::new(Mailbox::new().map_err(io("a wake-up for the portal"))?);
-        let disk_threads = config.limits.disk_threads;
+        let pool = Pool::new(config.limits.disk_threads, config.limits.abandoned_bytes);
         let shared = Arc::new(Shared {
             access: Mutex::new(config.access.clone().map(Arc::new)),
             config,
             portals,
             disks,
             sessions: Sessions::default(),
-            pool: Pool::new(disk_threads),
+            pool,
             board: Board::default(),
             stopping: AtomicBool::new(false),
             sightings: Mutex::default(),

@@ -100,8 +100,10 @@ impl Mailbox {
     /// A job is done; there are no more of them than commands under way.
     pub(crate) fn done(&self, done: Done) {
         lock(&self.done).push(done);
-        self.has_done.store(true, Ordering::Release);
-        let _ = self.wake.write(1);
+        // Who is told already need not be told again.
+        if !self.has_done.swap(true, Ordering::AcqRel) {
+            let _ = self.wake.write(1);
+        }
     }
 
     /// The jobs that are done since this was last asked.

@@ -1,0 +1,153 @@
+//! Operations that are begun, and whose end is told later: what a store answers by a disk, or by a network.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::layer::Operation;
+use crate::{Buffer, Store, StoreError};
+
+/// What is asked of a store. It owns its memory until it has ended.
+#[derive(Debug)]
+pub enum Request {
+    /// Fill the buffer from `offset` on.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// As long as what is read.
+        buffer: Buffer,
+    },
+    /// Write all of `data` from `offset` on.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// What is written.
+        data: Buffer,
+        /// It is on stable storage when it ends.
+        is_stable: bool,
+    },
+    /// Make a range read as zeros.
+    Discard {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        length: u64,
+    },
+    /// Bring everything that was written before to stable storage.
+    Flush,
+}
+
+impl Request {
+    /// Its kind.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        match self {
+            Self::Read { .. } => Operation::Read,
+            Self::Write { .. } => Operation::Write,
+            Self::Discard { .. } => Operation::Discard,
+            Self::Flush => Operation::Flush,
+        }
+    }
+
+    /// Whether it changes what is there.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Discard { .. })
+    }
+
+    /// First byte and how many.
+    #[must_use]
+    pub fn place(&self) -> (u64, u64) {
+        match self {
+            Self::Read { offset, buffer } => (*offset, buffer.len() as u64),
+            Self::Write { offset, data, .. } => (*offset, data.len() as u64),
+            Self::Discard { offset, length } => (*offset, *length),
+            Self::Flush => (0, 0),
+        }
+    }
+
+    /// Does it on this thread.
+    #[must_use]
+    pub fn carry_out(mut self, store: &(impl Store + ?Sized)) -> Ended {
+        let outcome = match &mut self {
+            Self::Read { offset, buffer } => store.read_at(*offset, buffer),
+            Self::Write { offset, data, is_stable: true } => store.write_stable_at(*offset, data),
+            Self::Write { offset, data, is_stable: false } => store.write_at(*offset, data),
+            Self::Discard { offset, length } => store.discard(*offset, *length),
+            Self::Flush => store.flush(),
+        };
+        Ended::new(outcome, self)
+    }
+}
+
+/// How a request has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Whether it was done; after [`StoreError::Cancelled`] all, none or a part of it may have been.
+    pub outcome: Result<(), StoreError>,
+    /// The memory of the request: what was read, when it was.
+    pub buffer: Option<Buffer>,
+}
+
+impl Ended {
+    /// The end of a request, with its memory.
+    #[must_use]
+    pub fn new(outcome: Result<(), StoreError>, request: Request) -> Self {
+        let buffer = match request {
+            Request::Read { buffer, .. } | Request::Write { data: buffer, .. } => Some(buffer),
+            Request::Discard { .. } | Request::Flush => None,
+        };
+        Self { outcome, buffer }
+    }
+}
+
+/// Who is told how a request has ended: exactly once, on any thread, and perhaps before it was said to have begun.
+/// It must not wait for anything.
+pub type Done = Box<dyn FnOnce(Ended) + Send>;
+
+/// A request that was begun. Dropping it changes nothing.
+#[derive(Clone, Default)]
+pub struct Ticket(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Ticket {
+    /// A ticket that can be cancelled.
+    #[must_use]
+    pub fn new(cancel: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(cancel)))
+    }
+
+    /// Nobody wants it any more: it should end soon, be it done or not. It still ends exactly once.
+    pub fn cancel(&self) {
+        if let Some(cancel) = &self.0 {
+            cancel();
+        }
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ticket").field(&self.0.is_some()).finish()
+    }
+}
+
+/// Begins a request and waits until it has ended: how a store that only begins does what is to be done at once.
+#[must_use]
+pub fn wait_for(store: &(impl Store + ?Sized), request: Request) -> Ended {
+    let slot = Arc::new((Mutex::new(None), Condvar::new()));
+    let filled = Arc::clone(&slot);
+    store.begin(
+        request,
+        Box::new(move |ended| {
+            *filled.0.lock() = Some(ended);
+            filled.1.notify_one();
+        }),
+    );
+    let mut ended = slot.0.lock();
+    loop {
+        if let Some(ended) = ended.take() {
+            return ended;
+        }
+        slot.1.wait(&mut ended);
+    }
+}
