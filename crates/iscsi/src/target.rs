@@ -10,10 +10,11 @@ mod write;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::bhs::{BHS_BYTES, NO_TAG, padding};
+use crate::bhs::{BHS_BYTES, Bhs, NO_TAG, padding};
 use crate::digest::digest;
 use crate::fault::{Fault, RejectReason};
 use crate::frame::Frame;
+use crate::lent::Lent;
 use crate::login::SessionType;
 use crate::login::target::LoggedIn;
 use crate::parameters::Parameters;
@@ -280,17 +281,11 @@ impl TargetConnection {
         out: &mut TransmitBuffer,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), ReadFailed<E>> {
-        let expected = if command.read { command.expected_bytes } else { 0 };
-        let transfer = length.min(u64::from(expected)) as u32;
-        if transfer == 0 {
+        let Some(mut sequence) = DataSequence::new(command, length, &self.parameters) else {
             self.respond_status(command, status::GOOD, &[], length, 0, out);
             return Ok(());
-        }
-        let (mut at, mut data_sn, mut burst_left) = (0_u32, 0_u32, self.parameters.max_burst_bytes);
-        while at < transfer {
-            let bytes = (transfer - at).min(self.parameters.max_send_bytes).min(burst_left);
-            burst_left -= bytes;
-            let last = at + bytes == transfer;
+        };
+        while let Some((at, bytes)) = sequence.next() {
             let digests = out.digests();
             let (padded, header_bytes) = (bytes as usize + padding(bytes as usize), digests.header_bytes());
             let total = BHS_BYTES + header_bytes + padded + digests.data_bytes(bytes as usize);
@@ -301,26 +296,10 @@ impl TargetConnection {
             let (data, pad) = segment.split_at_mut(bytes as usize);
             if let Err(error) = read(u64::from(at), data) {
                 out.unclaim(total);
-                return Err(ReadFailed { error, data_pdus: data_sn });
+                return Err(ReadFailed { error, data_pdus: sequence.data_sn });
             }
             pad.fill(0);
-            let mut data_in = DataIn {
-                is_final: last || burst_left == 0,
-                tag: command.tag,
-                transfer_tag: NO_TAG,
-                exp_cmd_sn: self.sequence.expected(),
-                max_cmd_sn: self.sequence.max_cmd_sn(),
-                data_sn,
-                buffer_offset: at,
-                ..DataIn::default()
-            };
-            if last {
-                data_in.has_status = true;
-                data_in.stat_sn = self.next_stat_sn();
-                (data_in.overflow, data_in.underflow, data_in.residual_bytes) = residual(length, expected);
-            }
-            let mut bhs = data_in.write();
-            bhs.set_data_bytes(bytes as usize);
+            let bhs = self.data_in(command, &mut sequence);
             header.copy_from_slice(&bhs.0);
             if digests.header {
                 header_digest.copy_from_slice(&digest(&[&bhs.0]));
@@ -328,13 +307,84 @@ impl TargetConnection {
             if digests.data {
                 data_digest.copy_from_slice(&digest(&[segment]));
             }
-            at += bytes;
-            data_sn += 1;
-            if burst_left == 0 {
-                burst_left = self.parameters.max_burst_bytes;
-            }
         }
         Ok(())
+    }
+
+    /// Whether data may be lent to this connection's responses: what is looked at (digests), or may be sent again,
+    /// is copied.
+    #[must_use]
+    #[inline]
+    pub fn may_lend(&self, out: &TransmitBuffer) -> bool {
+        self.parameters.error_recovery_level == 0 && !out.digests().data
+    }
+
+    /// Answers like [`TargetConnection::respond_read`], with data that stays where it is: as much of `data`, piece
+    /// after piece, as the initiator expects.
+    pub fn respond_lent(
+        &mut self,
+        command: &ScsiCommand,
+        length: u64,
+        data: impl IntoIterator<Item = Lent>,
+        out: &mut TransmitBuffer,
+    ) {
+        let mut data = data.into_iter();
+        let mut piece = data.next();
+        let Some(mut sequence) = DataSequence::new(command, length, &self.parameters) else {
+            return self.respond_status(command, status::GOOD, &[], length, 0, out);
+        };
+        while let Some((_, bytes)) = sequence.next() {
+            let bhs = self.data_in(command, &mut sequence);
+            out.extend(&bhs.0);
+            if out.digests().header {
+                out.extend(&digest(&[&bhs.0]));
+            }
+            let mut left = bytes as usize;
+            while let Some(lent) = piece.as_mut().filter(|_| left > 0) {
+                let here = lent.length.min(left);
+                out.lend(lent.part(0, here));
+                left -= here;
+                *lent = lent.part(here as u64, lent.length - here);
+                if lent.length == 0 {
+                    piece = data.next();
+                }
+            }
+            // Who lends less than the command transfers breaks a promise; what the header says follows anyway.
+            out.claim(left).fill(0);
+            out.extend(&[0; 3][..padding(bytes as usize)]);
+        }
+    }
+
+    /// The header of the next Data-In PDU of a sequence.
+    #[inline]
+    fn data_in(&mut self, command: &ScsiCommand, sequence: &mut DataSequence) -> Bhs {
+        let (at, bytes) = (sequence.at, sequence.bytes);
+        sequence.burst_left -= bytes;
+        let last = at + bytes == sequence.transfer;
+        let mut data_in = DataIn {
+            is_final: last || sequence.burst_left == 0,
+            tag: command.tag,
+            transfer_tag: NO_TAG,
+            exp_cmd_sn: self.sequence.expected(),
+            max_cmd_sn: self.sequence.max_cmd_sn(),
+            data_sn: sequence.data_sn,
+            buffer_offset: at,
+            ..DataIn::default()
+        };
+        if last {
+            data_in.has_status = true;
+            data_in.stat_sn = self.next_stat_sn();
+            (data_in.overflow, data_in.underflow, data_in.residual_bytes) =
+                residual(sequence.length, command.expected_bytes);
+        }
+        sequence.at += bytes;
+        sequence.data_sn += 1;
+        if sequence.burst_left == 0 {
+            sequence.burst_left = self.parameters.max_burst_bytes;
+        }
+        let mut bhs = data_in.write();
+        bhs.set_data_bytes(bytes as usize);
+        bhs
     }
 
     /// Answers a command that ends with status and perhaps sense data. `length` is what the CDB would have
@@ -378,6 +428,45 @@ impl Drop for TargetConnection {
     fn drop(&mut self) {
         self.sequence.unfinished(-(self.tasks.len() as i32));
         self.sequence.wait(-(self.held.len() as i32));
+    }
+}
+
+/// The Data-In PDUs of one command, as the negotiated lengths cut them (RFC 7143 11.7).
+struct DataSequence {
+    /// What the command would transfer, and what is transferred.
+    length: u64,
+    transfer: u32,
+    /// The next PDU: where its data begins, and how much it is.
+    at: u32,
+    bytes: u32,
+    pdu_bytes_max: u32,
+    burst_left: u32,
+    data_sn: u32,
+}
+
+impl DataSequence {
+    /// Nothing when no data is transferred.
+    #[inline]
+    fn new(command: &ScsiCommand, length: u64, parameters: &Parameters) -> Option<Self> {
+        let expected = if command.read { command.expected_bytes } else { 0 };
+        let transfer = length.min(u64::from(expected)) as u32;
+        (transfer > 0).then_some(Self {
+            length,
+            transfer,
+            at: 0,
+            bytes: 0,
+            pdu_bytes_max: parameters.max_send_bytes,
+            burst_left: parameters.max_burst_bytes,
+            data_sn: 0,
+        })
+    }
+
+    /// The place of the next PDU's data; it is the same until its header is made.
+    #[inline]
+    fn next(&mut self) -> Option<(u32, u32)> {
+        let left = self.transfer - self.at;
+        self.bytes = left.min(self.pdu_bytes_max).min(self.burst_left);
+        (left > 0).then_some((self.at, self.bytes))
     }
 }
 

@@ -1,12 +1,19 @@
 //! Bytes on their way out.
 
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
 use crate::bhs::{Bhs, padding};
 use crate::digest::{Digests, digest};
+use crate::lent::{Lent, Source};
 
 /// A buffer that responses are built in and that a socket empties, without clearing memory per response.
 ///
 /// Memory that was used before is handed out again by [`TransmitBuffer::claim`]; the claimer must overwrite
 /// all of it, or fragments of other responses would leave with it.
+///
+/// Bytes that lie elsewhere can be lent to it ([`TransmitBuffer::lend`]): they take their place in the stream and
+/// are not copied.
 #[derive(Debug, Default)]
 pub struct TransmitBuffer {
     bytes: Vec<u8>,
@@ -14,7 +21,29 @@ pub struct TransmitBuffer {
     end: usize,
     sent: u64,
     digests: Digests,
+    /// What is lent, each with the number of own bytes that leave before it, counted from `start`.
+    lent: VecDeque<(usize, Lent)>,
+    lent_bytes: usize,
 }
+
+/// What a socket takes next.
+#[derive(Debug)]
+pub enum Next<'a> {
+    /// Nothing waits.
+    Nothing,
+    /// These bytes, and more follow at once when it says so.
+    Bytes {
+        /// In order.
+        slices: &'a [IoSlice<'a>],
+        /// There is a piece of a file behind them.
+        has_more: bool,
+    },
+    /// A piece of a file.
+    File(&'a Lent),
+}
+
+/// Most slices of memory that are sent at once.
+pub const SLICES_MAX: usize = 64;
 
 impl TransmitBuffer {
     /// Memory is given back when the buffer runs empty above this size, bytes.
@@ -26,7 +55,7 @@ impl TransmitBuffer {
         Self::default()
     }
 
-    /// What waits to be sent.
+    /// What waits to be sent of its own bytes: all of it, where nothing is lent.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
@@ -35,13 +64,56 @@ impl TransmitBuffer {
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.start == self.end
+        self.start == self.end && self.lent.is_empty()
+    }
+
+    /// How many bytes wait, own and lent.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.end - self.start + self.lent_bytes
+    }
+
+    /// Whether anything that waits is lent.
+    #[must_use]
+    pub fn has_lent(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// Appends bytes that lie elsewhere.
+    pub fn lend(&mut self, lent: Lent) {
+        debug_assert!(matches!(lent.source, Source::File(_)) || lent.memory().is_some(), "{lent:?}");
+        if lent.length > 0 {
+            self.lent_bytes += lent.length;
+            self.lent.push_back((self.end - self.start, lent));
+        }
+    }
+
+    /// What comes next: memory as far as it goes, or a piece of a file. `slices` is room for it.
+    pub fn next<'a>(&'a self, slices: &'a mut Vec<IoSlice<'a>>) -> Next<'a> {
+        slices.clear();
+        let own = self.pending();
+        let mut from = 0;
+        for (before, lent) in &self.lent {
+            if *before > from {
+                slices.push(IoSlice::new(&own[from..*before]));
+                from = *before;
+            }
+            match (lent.memory(), slices.is_empty()) {
+                (Some(memory), _) if slices.len() < SLICES_MAX => slices.push(IoSlice::new(memory)),
+                (None, true) => return Next::File(lent),
+                _ => return Next::Bytes { slices, has_more: true },
+            }
+        }
+        if from < own.len() {
+            slices.push(IoSlice::new(&own[from..]));
+        }
+        if slices.is_empty() { Next::Nothing } else { Next::Bytes { slices, has_more: false } }
     }
 
     /// Offset in the stream of the byte that will be appended next.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.sent + (self.end - self.start) as u64
+        self.sent + self.waiting_bytes() as u64
     }
 
     /// Room for `count` more bytes at the end. Its contents are arbitrary and must all be overwritten.
@@ -93,15 +165,54 @@ impl TransmitBuffer {
 
     /// Notes that the first `count` pending bytes are gone.
     pub fn sent(&mut self, count: usize) {
-        let count = count.min(self.end - self.start);
-        self.start += count;
+        let count = count.min(self.waiting_bytes());
         self.sent += count as u64;
+        self.start += if self.lent.is_empty() { count } else { self.own_of(count) };
         if self.is_empty() {
             self.start = 0;
             self.end = 0;
             if self.bytes.len() > Self::KEPT_BYTES {
                 self.bytes = Vec::new();
             }
+        }
+    }
+
+    /// How many of the next `count` bytes are its own; what is lent of them is given back.
+    fn own_of(&mut self, count: usize) -> usize {
+        let (mut left, mut own) = (count, 0);
+        while let Some((before, lent)) = self.lent.front_mut() {
+            let first = (*before - own).min(left);
+            own += first;
+            left -= first;
+            if left == 0 {
+                break;
+            }
+            let taken = lent.length.min(left);
+            left -= taken;
+            self.lent_bytes -= taken;
+            if taken < lent.length {
+                lent.offset += taken as u64;
+                lent.length -= taken;
+                break;
+            }
+            self.lent.pop_front();
+        }
+        if self.lent.is_empty() {
+            own += left;
+        }
+        for (before, _) in &mut self.lent {
+            *before -= own;
+        }
+        own
+    }
+
+    /// A piece of a file could not be sent: its bytes are, from now on, these.
+    pub fn replace_next(&mut self, bytes: Vec<u8>) {
+        if let Some((_, lent)) = self.lent.front_mut() {
+            self.lent_bytes = self.lent_bytes - lent.length + bytes.len();
+            lent.length = bytes.len();
+            lent.offset = 0;
+            lent.source = Source::Memory(std::sync::Arc::new(bytes));
         }
     }
 
@@ -138,6 +249,46 @@ mod tests {
         }
         got.extend_from_slice(buffer.pending());
         assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn what_is_lent_takes_its_place_in_the_stream_and_is_not_copied() {
+        let mut random = fastrand::Rng::with_seed(4);
+        let memory: std::sync::Arc<Vec<u8>> =
+            std::sync::Arc::new((0..5000_u32).map(|i| (i % 251) as u8).collect());
+        let (mut buffer, mut expected, mut got) = (TransmitBuffer::new(), Vec::new(), Vec::new());
+        for round in 0..3000_usize {
+            if random.bool() {
+                let bytes: Vec<u8> = (0..random.usize(..60)).map(|i| (round + i) as u8).collect();
+                buffer.extend(&bytes);
+                expected.extend_from_slice(&bytes);
+            }
+            if random.u8(..3) == 0 {
+                let from = random.usize(..4000);
+                let length = random.usize(..900);
+                let source = Source::Memory(memory.clone());
+                buffer.lend(Lent { source, offset: from as u64, length });
+                expected.extend_from_slice(&memory[from..from + length]);
+            }
+            assert_eq!(buffer.position(), expected.len() as u64);
+            if random.bool() {
+                let mut slices = Vec::new();
+                if let Next::Bytes { slices, .. } = buffer.next(&mut slices) {
+                    let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+                    let take = random.usize(..=all.len());
+                    got.extend_from_slice(&all[..take]);
+                    buffer.sent(take);
+                }
+            }
+        }
+        while !buffer.is_empty() {
+            let mut slices = Vec::new();
+            let Next::Bytes { slices, .. } = buffer.next(&mut slices) else { break };
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            got.extend_from_slice(&all);
+            buffer.sent(all.len());
+        }
+        assert!(got == expected && buffer.waiting_bytes() == 0);
     }
 
     #[test]

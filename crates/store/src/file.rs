@@ -16,7 +16,9 @@ use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
 use crate::direct::Direct;
 use crate::layer::Operation;
+use crate::lent::{Lent, Source};
 use crate::request::{Done, Ended, Ticket};
+use crate::resident::is_resident;
 use crate::uring::{Flight, Uring};
 use crate::{Buffer, Geometry, Request, Store, StoreError, check_range};
 
@@ -301,6 +303,14 @@ impl Store for FileStore {
         // What is in the page cache is given, and nothing is waited for; a part of it is no answer.
         let read = preadv2(&*self.file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
         Ok(read.is_ok_and(|count| count == buffer.len()))
+    }
+
+    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+        check_range(offset, length, self.size_bytes())?;
+        if self.direct.is_some() || !is_resident(&self.file, offset, length as u64) {
+            return Ok(None);
+        }
+        Ok(Some(vec![Lent { source: Source::File(Arc::clone(&self.file)), offset, length }]))
     }
 
     fn geometry(&self) -> Option<Geometry> {

@@ -11,7 +11,7 @@ pub mod throttle;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{Buffer, Done, Ended, Request, Store, StoreError, Ticket};
+use crate::{Buffer, Done, Ended, Lent, Request, Store, StoreError, Ticket};
 
 pub use crash::Crash;
 pub use delay::Delay;
@@ -177,6 +177,16 @@ impl<H: Hook + 'static> Store for Layered<H> {
                 Ticket::default()
             }
         }
+    }
+    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+        if self.hook.may_wait(Operation::Read) {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        let Some(lent) = self.inner.lend(offset, length)? else { return Ok(None) };
+        let outcome = self.hook.before(Operation::Read, offset, length as u64);
+        self.hook.after(Operation::Read, offset, length as u64, &outcome, begun.elapsed());
+        outcome.map(|()| Some(lent))
     }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.inner.geometry()

@@ -7,8 +7,10 @@ pub mod buffer;
 mod direct;
 pub mod file;
 pub mod layer;
+pub mod lent;
 pub mod ram;
 pub mod request;
+mod resident;
 pub mod spec;
 mod uring;
 pub mod zero;
@@ -19,6 +21,7 @@ use crate::layer::Operation;
 
 pub use buffer::Buffer;
 pub use file::FileStore;
+pub use lent::Lent;
 pub use ram::Ram;
 pub use request::{Done, Ended, Request, Ticket};
 pub use spec::{SpecError, StoreSpec};
@@ -110,6 +113,15 @@ pub trait Store: Send + Sync {
             return Ok(false);
         }
         self.read_at(offset, buffer).map(|()| true)
+    }
+
+    /// Lends a range for as long as a socket needs it, in order, where nothing has to be waited for; nothing where
+    /// this store, or the range, is better copied.
+    ///
+    /// # Errors
+    /// As [`Store::read_at`].
+    fn lend(&self, _offset: u64, _length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+        Ok(None)
     }
 
     /// What the device beneath says of itself, where there is one.

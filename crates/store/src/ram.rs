@@ -1,8 +1,9 @@
 //! `ram:`, a disk in memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use crate::lent::{self, Lent, Source};
 use crate::{Store, StoreError, check_range};
 
 /// Bytes of one piece of memory, claimed when something in it is first written.
@@ -13,7 +14,8 @@ const LEAF_CHUNKS: usize = 1024;
 /// The largest store: its table of leaves then takes 512 KiB before the first write.
 pub const RAM_BYTES_MAX: u64 = 1 << 40;
 
-type Chunk = RwLock<Option<Box<[u8]>>>;
+/// A chunk's bytes; while they are lent, who writes writes to a copy.
+type Chunk = RwLock<Option<Arc<Vec<u8>>>>;
 type Leaf = Box<[Chunk]>;
 
 /// A sparse store: unwritten places read as zeros and take no memory. Gone with the process, and not for a
@@ -111,11 +113,31 @@ impl Store for Ram {
                 Some(bytes) => bytes,
                 None => chunk.insert(new_chunk()?),
             };
-            bytes[within..within + count].copy_from_slice(&rest[..count]);
+            writable(bytes)?[within..within + count].copy_from_slice(&rest[..count]);
             rest = &rest[count..];
             at += count as u64;
         }
         Ok(())
+    }
+
+    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+        check_range(offset, length, self.size_bytes())?;
+        let (mut at, mut left, mut lent) = (offset, length, Vec::new());
+        while left > 0 {
+            let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
+            let length = left.min(CHUNK_BYTES - within);
+            let chunk = self.chunk(index).map(|c| c.read().unwrap_or_else(PoisonError::into_inner));
+            match chunk.as_ref().and_then(|c| c.as_ref()) {
+                Some(bytes) => {
+                    let (source, offset) = (Source::Memory(Arc::clone(bytes) as _), within as u64);
+                    lent.push(Lent { source, offset, length });
+                }
+                None => lent::zeros(length, &mut lent),
+            }
+            at += length as u64;
+            left -= length;
+        }
+        Ok(Some(lent))
     }
 
     fn granularity_bytes(&self) -> Option<u32> {
@@ -136,7 +158,7 @@ impl Store for Ram {
                 if count == CHUNK_BYTES {
                     *chunk = None;
                 } else if let Some(bytes) = chunk.as_mut() {
-                    bytes[within..within + count].fill(0);
+                    writable(bytes)?[within..within + count].fill(0);
                 }
                 at += count as u64;
                 left -= count as u64;
@@ -169,11 +191,28 @@ impl Store for Ram {
 }
 
 /// Memory for one chunk; a machine that has none left gets an error, not an abort.
-fn new_chunk() -> Result<Box<[u8]>, StoreError> {
+fn new_chunk() -> Result<Arc<Vec<u8>>, StoreError> {
+    let mut bytes = empty_chunk()?;
+    bytes.resize(CHUNK_BYTES, 0);
+    Ok(Arc::new(bytes))
+}
+
+fn empty_chunk() -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(CHUNK_BYTES).map_err(|_| StoreError::NoMemory(CHUNK_BYTES))?;
-    bytes.resize(CHUNK_BYTES, 0);
-    Ok(bytes.into_boxed_slice())
+    Ok(bytes)
+}
+
+/// A chunk's bytes to write to: a copy while they are lent.
+#[inline]
+fn writable(chunk: &mut Arc<Vec<u8>>) -> Result<&mut [u8], StoreError> {
+    if Arc::get_mut(chunk).is_none() {
+        let mut copy = empty_chunk()?;
+        copy.extend_from_slice(chunk);
+        *chunk = Arc::new(copy);
+    }
+    // It is ours alone now.
+    Arc::get_mut(chunk).map(Vec::as_mut_slice).ok_or(StoreError::NoMemory(CHUNK_BYTES))
 }
 
 #[cfg(test)]
@@ -232,6 +271,26 @@ mod tests {
         assert_eq!(ram.is_mapped(chunk), (false, 2 * chunk));
         assert_eq!(ram.is_mapped(4 * chunk), (false, (10 << 20) - 4 * chunk));
         assert!(ram.discard(10 << 20, 1).is_err());
+    }
+
+    #[test]
+    fn what_is_lent_stays_as_it_was_when_it_is_written_over() {
+        let ram = Ram::new(10 << 20);
+        let chunk = CHUNK_BYTES as u64;
+        ram.write_at(chunk, &vec![7; CHUNK_BYTES]).unwrap();
+        // A hole, a chunk, a part of a hole.
+        let lent = ram.lend(10, 2 * CHUNK_BYTES).unwrap().unwrap();
+        ram.write_at(0, &vec![9; 3 * CHUNK_BYTES]).unwrap();
+        ram.discard(chunk, chunk).unwrap();
+        let mut all = Vec::new();
+        for piece in &lent {
+            let Source::Memory(memory) = &piece.source else { panic!("in a file") };
+            all.extend_from_slice(&(**memory).as_ref()[piece.offset as usize..][..piece.length]);
+        }
+        let sevens = CHUNK_BYTES - 10..2 * CHUNK_BYTES - 10;
+        assert_eq!(all.len(), 2 * CHUNK_BYTES);
+        assert!(all.iter().enumerate().all(|(i, &b)| b == if sevens.contains(&i) { 7 } else { 0 }));
+        assert!(ram.lend(10 << 20, 1).is_err());
     }
 
     #[test]

@@ -262,6 +262,9 @@ impl Store for ReadOnly {
     fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, StoreError> {
         self.0.read_now(offset, buffer)
     }
+    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<crate::Lent>>, StoreError> {
+        self.0.lend(offset, length)
+    }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.0.geometry()
     }

@@ -92,8 +92,7 @@ impl Uring {
 
     fn new() -> io::Result<Self> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        let shared =
-            Arc::new(Shared { inbox: Mutex::default(), wake, is_asleep: AtomicBool::new(false) });
+        let shared = Arc::new(Shared { inbox: Mutex::default(), wake, is_asleep: AtomicBool::new(false) });
         let (told, hears) = mpsc::sync_channel(1);
         let for_thread = Arc::clone(&shared);
         // The ring belongs to the thread that makes it: then the kernel needs no locks for it.
@@ -318,7 +317,8 @@ fn entry(fd: types::Fd, request: &mut Request, done: usize) -> squeue::Entry {
         Request::Write { offset, data, is_stable } => {
             let (at, is_registered) = (*offset + done as u64, data.is_registered());
             let rest = &data[done..];
-            let (count, flags) = (rest.len().min(PIECE_BYTES) as u32, if *is_stable { libc::RWF_DSYNC } else { 0 });
+            let (count, flags) =
+                (rest.len().min(PIECE_BYTES) as u32, if *is_stable { libc::RWF_DSYNC } else { 0 });
             if is_registered {
                 opcode::WriteFixed::new(fd, rest.as_ptr(), count, 0).offset(at).rw_flags(flags).build()
             } else {
@@ -332,4 +332,3 @@ fn entry(fd: types::Fd, request: &mut Request, done: usize) -> squeue::Entry {
         Request::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
     }
 }
-

@@ -1,5 +1,6 @@
 //! `zero:`, the disk of the paper's measurements: reads are zeros, writes vanish.
 
+use crate::lent::{self, Lent};
 use crate::{Store, StoreError, check_range};
 
 /// A store without data, of any size: what remains is the cost of everything around it.
@@ -35,6 +36,13 @@ impl Store for Zero {
         // The buffer may hold another session's data: zeros are written, not assumed.
         buffer.fill(0);
         Ok(())
+    }
+
+    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+        check_range(offset, length, self.size_bytes)?;
+        let mut lent = Vec::new();
+        lent::zeros(length, &mut lent);
+        Ok(Some(lent))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {

@@ -260,7 +260,7 @@ impl Connection {
         let mut pinged = false;
         loop {
             let needed = loop {
-                if self.transport.outgoing.pending().len() > limits.unsent_bytes {
+                if self.transport.outgoing.waiting_bytes() > limits.unsent_bytes {
                     // The initiator does not read: take nothing more until it does.
                     self.wait_for_room(&limits)?;
                 }
@@ -372,6 +372,11 @@ impl Connection {
     #[inline]
     fn note(&self, serving: &mut Serving) {
         let out = &self.transport.outgoing;
+        if out.has_lent() {
+            // Nothing is lent to a connection that may have to send it again.
+            serving.noted = out.position();
+            return;
+        }
         let (pending, position) = (out.pending(), out.position());
         let new = (position - serving.noted) as usize;
         serving.protocol.sent(&pending[pending.len().saturating_sub(new)..], out.digests());
@@ -466,7 +471,7 @@ impl Connection {
 
     fn publish(&mut self) {
         let s = &mut self.statistics;
-        s.sent_bytes = self.transport.outgoing.position() - self.transport.outgoing.pending().len() as u64;
+        s.sent_bytes = self.transport.outgoing.position() - self.transport.outgoing.waiting_bytes() as u64;
         s.received_bytes = self.transport.incoming.position() + self.transport.incoming.unread().len() as u64;
         s.sends = self.transport.sends;
         s.receives = self.transport.receives;
@@ -477,7 +482,7 @@ impl Connection {
     fn wait_for_room(&mut self, limits: &crate::config::Limits) -> Result<(), ConnectionEnd> {
         let patience = limits.ping_after + limits.ping_answer;
         let deadline = Instant::now() + patience;
-        while self.transport.outgoing.pending().len() > limits.unsent_bytes / 2 {
+        while self.transport.outgoing.waiting_bytes() > limits.unsent_bytes / 2 {
             if Instant::now() >= deadline {
                 return Err(ConnectionEnd::Silent(patience));
             }
@@ -516,7 +521,7 @@ impl Connection {
         for done in self.mailbox.take_done() {
             let Some((running, outcome)) = serving.desktop.jobs.end(done) else { continue };
             let before = self.transport.outgoing.position();
-            Table::finish(&running, &outcome, &mut serving.protocol, &mut self.transport.outgoing);
+            Table::finish(&running, outcome, &mut serving.protocol, &mut self.transport.outgoing);
             serving.has_answered = true;
             if let Some(tape) = &mut self.transport.tape {
                 let after = self.transport.outgoing.position();

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::target::{ReadFailed, TargetConnection};
-use iscsi::{TransmitBuffer, status};
+use iscsi::{Lent, Source, TransmitBuffer, status};
+use parking_lot::RwLock;
 use scsi::cdb::Cdb;
 use scsi::copy::Segment;
 use scsi::{Disk, Lun, Nexus, Plan, Sense};
 use store::layer::Operation;
-use parking_lot::RwLock;
 use store::{Buffer, Fault, Request, Store, StoreError};
 
 use crate::disks::{Table, Unit};
@@ -195,15 +195,20 @@ impl Table {
     /// Answers a command whose job is done.
     pub(crate) fn finish(
         running: &Running,
-        outcome: &Outcome,
+        outcome: Outcome,
         connection: &mut TargetConnection,
         out: &mut TransmitBuffer,
     ) {
         let command = &running.command;
         match outcome {
-            Outcome::Data(data, length_bytes) => respond_data(command, data, *length_bytes, connection, out),
+            Outcome::Data(data, length_bytes) if lends(data.len(), connection, out) => {
+                let length = data.len();
+                let lent = Lent { source: Source::Memory(Arc::new(data)), offset: 0, length };
+                connection.respond_lent(command, length_bytes, [lent], out);
+            }
+            Outcome::Data(data, length_bytes) => respond_data(command, &data, length_bytes, connection, out),
             Outcome::Status(status, sense, moved_bytes) => {
-                connection.respond_status(command, *status, sense, *moved_bytes, running.r2ts, out);
+                connection.respond_status(command, status, &sense, moved_bytes, running.r2ts, out);
             }
             Outcome::GivenUp => {}
         }
@@ -226,6 +231,21 @@ impl Table {
         // Not while somebody writes as one step, which a slow disk can take long for.
         let shared = if may_wait { step.try_read() } else { Some(step.read()) };
         let is_kept_out = shared.is_none();
+        let wanted = length_bytes.min(command.expected_bytes.into()) as usize;
+        if !is_kept_out && lends(wanted, connection, out) {
+            match store.lend(offset_bytes, wanted) {
+                Ok(Some(lent)) => {
+                    connection.respond_lent(command, length_bytes, lent.into_iter().map(as_lent), out);
+                    return true;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let sense = self.luns.encode(command.lun, &read_sense(&error));
+                    connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
+                    return true;
+                }
+            }
+        }
         let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
             // Only what was not begun can be left to a job.
             if may_wait && at == 0 {
@@ -239,7 +259,6 @@ impl Table {
             Ok(()) => true,
             Err(ReadFailed { error: Unread::Waits, .. }) => {
                 let (table, lun_field) = (Arc::clone(self), command.lun);
-                let wanted = length_bytes.min(command.expected_bytes.into()) as usize;
                 let request = Request::Read { offset: offset_bytes, buffer: store.buffer(wanted) };
                 jobs.ask((command, 0), length_bytes, (unit, request), move |ended| {
                     match (ended.outcome, ended.buffer) {
@@ -537,6 +556,24 @@ impl Table {
 
 fn note_copy(disk: &Disk, nexus: &Mutex<Nexus>, identifier: u8, copied: &[Segment], is_whole: bool) {
     disk.shared.copies.ended(&lock(nexus), identifier, copied, is_whole);
+}
+
+/// Data shorter than this is copied into the response: that costs less than to send it by itself.
+const LENT_BYTES_MIN: usize = 16 << 10;
+
+/// Whether a response refers to its data rather than holding it.
+#[inline]
+fn lends(bytes: usize, connection: &TargetConnection, out: &TransmitBuffer) -> bool {
+    bytes >= LENT_BYTES_MIN && connection.may_lend(out)
+}
+
+/// What a store lends, as a response takes it.
+fn as_lent(lent: store::Lent) -> Lent {
+    let source = match lent.source {
+        store::lent::Source::Memory(memory) => Source::Memory(memory),
+        store::lent::Source::File(file) => Source::File(file),
+    };
+    Lent { source, offset: lent.offset, length: lent.length }
 }
 
 /// Why data is not there.

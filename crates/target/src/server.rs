@@ -336,7 +336,8 @@ impl Pace {
 
 fn begin((id, portal): (u64, usize), shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) {
     let begun = (|| {
-        socket.set_nonblocking(false)?;
+        // Also what has no flag of its own (sendfile) is not to wait.
+        socket.set_nonblocking(true)?;
         let mailbox = Arc::new(Mailbox::new()?);
         let entered = shared.sessions.enter(id, &mailbox, peer.ip(), &shared.config.limits);
         entered.map_err(std::io::Error::other)?;

@@ -5,11 +5,13 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use iscsi::{ReceiveBuffer, TransmitBuffer};
+use iscsi::transmit::Next;
+use iscsi::{ReceiveBuffer, Source, TransmitBuffer};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::sendfile::sendfile;
+use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
 use socket::stamps::Stamps;
 use socket::tape::{Side, Tape};
 
@@ -70,7 +72,13 @@ impl Transport {
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while !self.outgoing.is_empty() {
             let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            match send(self.socket.as_raw_fd(), self.outgoing.pending(), flags) {
+            let taken = if self.outgoing.has_lent() {
+                self.send_lent(flags)
+            } else {
+                send(self.socket.as_raw_fd(), self.outgoing.pending(), flags)
+            };
+            match taken {
+                Ok(0) => return Err(io::Error::other("a file became shorter while it was sent")),
                 Ok(count) => {
                     self.sends += 1;
                     self.outgoing.sent(count);
@@ -81,6 +89,24 @@ impl Transport {
             }
         }
         Ok(())
+    }
+
+    /// Sends what comes next where some of it lies elsewhere.
+    fn send_lent(&self, flags: MsgFlags) -> Result<usize, Errno> {
+        let mut slices = Vec::new();
+        match self.outgoing.next(&mut slices) {
+            Next::Nothing => Ok(0),
+            Next::Bytes { slices, has_more } => {
+                // The header of a piece of a file leaves with it.
+                let more = MsgFlags::from_bits_retain(if has_more { nix::libc::MSG_MORE } else { 0 });
+                sendmsg::<()>(self.socket.as_raw_fd(), slices, &[], flags | more, None)
+            }
+            Next::File(lent) => {
+                let Source::File(file) = &lent.source else { return Ok(0) };
+                let mut offset = i64::try_from(lent.offset).map_err(|_| Errno::EINVAL)?;
+                sendfile(&self.socket, file, Some(&mut offset), lent.length)
+            }
+        }
     }
 
     /// Receives what is there, without waiting. `needed` bytes from the first unread one on make the next
