@@ -2,6 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use initiator::RunResult;
+use store::layer::{Operation, Passed};
 use target::ConnectionStatistics;
 
 /// Rows of a table of connections.
@@ -58,6 +59,30 @@ pub fn runs(runs: &[RunResult]) -> String {
         ];
         row.extend([l.mean, l.p50, l.p90, l.p99, l.p999, l.max].map(|v| number(us(v))));
         row.push(number(r.errors.to_string()));
+        t.add_row(row);
+    }
+    t.to_string()
+}
+
+/// What passed the `stats` layers of a target's disks.
+#[must_use]
+pub fn disks(all: &[(u16, Vec<Passed>)]) -> String {
+    let mut t = table(&["LUN", "operation", "count", "MB", "mean us", "p50", "p99", "max", "errors"]);
+    for (lun, passed) in all.iter().flat_map(|(lun, rows)| rows.iter().map(move |row| (lun, row))) {
+        let name = match passed.operation {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Discard => "unmap",
+            Operation::Flush => "flush",
+        };
+        let mut row = vec![
+            Cell::new(lun),
+            Cell::new(name),
+            number(thousands(passed.count as f64)),
+            number(format!("{:.1}", passed.bytes as f64 / 1e6)),
+        ];
+        row.extend([passed.mean_us, passed.p50_us, passed.p99_us, passed.max_us].map(|v| number(us(v))));
+        row.push(number(passed.errors.to_string()));
         t.add_row(row);
     }
     t.to_string()

@@ -126,6 +126,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
             && std::time::Instant::now() >= at
         {
             eprintln!("{}", report::terminal::connections(&target.statistics()));
+            tell_disks(&disks);
             next = Some(at + every);
         }
     }
@@ -139,7 +140,16 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     } else if !statistics.is_empty() {
         eprintln!("{}", report::terminal::connections(&statistics));
     }
+    tell_disks(&disks);
     Ok(ExitCode::SUCCESS)
+}
+
+/// What has passed the disks that count it.
+fn tell_disks(disks: &OpenDisks) {
+    let passed = disks.statistics();
+    if !passed.is_empty() {
+        eprintln!("{}", report::terminal::disks(&passed));
+    }
 }
 
 /// Disks and access as the file says now.

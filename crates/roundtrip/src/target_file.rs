@@ -31,6 +31,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use iscsi::login::target::Moved;
 use serde::Deserialize;
+use store::layer::Passed;
 use store::{Store, StoreSpec};
 use target::{Access, LunConfig, Portal, TargetConfig};
 
@@ -182,6 +183,12 @@ pub(crate) fn set_limit(config: &mut TargetConfig, name: &str, value: &str) -> a
 pub(crate) struct OpenDisks(BTreeMap<u16, (StoreSpec, Arc<dyn Store>)>);
 
 impl OpenDisks {
+    /// What has passed the disks that count it.
+    pub(crate) fn statistics(&self) -> Vec<(u16, Vec<Passed>)> {
+        let all = self.0.iter().map(|(&number, (_, store))| (number, store.statistics()));
+        all.filter(|(_, passed)| !passed.is_empty()).collect()
+    }
+
     /// Opens what is new, keeps what is the same, and gives another size to what differs in nothing else.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
 use crate::direct::Direct;
 use crate::layer::Operation;
-use crate::lent::{Lent, Source};
+use crate::lent::{FILE_BYTES_MIN, Lent, Source};
 use crate::request::{Done, Ended, Ticket};
 use crate::resident::is_resident;
 use crate::uring::{Flight, Uring};
@@ -307,7 +307,8 @@ impl Store for FileStore {
 
     fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
         check_range(offset, length, self.size_bytes())?;
-        if self.direct.is_some() || !is_resident(&self.file, offset, length as u64) {
+        if length < FILE_BYTES_MIN || self.direct.is_some() || !is_resident(&self.file, offset, length as u64)
+        {
             return Ok(None);
         }
         Ok(Some(vec![Lent { source: Source::File(Arc::clone(&self.file)), offset, length }]))

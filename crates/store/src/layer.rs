@@ -6,6 +6,7 @@ pub mod delay;
 pub mod error;
 pub mod log;
 pub mod spec;
+pub mod stats;
 pub mod throttle;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use delay::Delay;
 pub use error::ErrorAt;
 pub use log::Log;
 pub use spec::LayerSpec;
+pub use stats::{Passed, Stats};
 pub use throttle::Throttle;
 
 /// What is asked of a store.
@@ -46,6 +48,11 @@ pub trait Hook: Send + Sync {
     /// Whether it lets such an operation wait.
     fn may_wait(&self, _operation: Operation) -> bool {
         false
+    }
+
+    /// What has passed, where that is counted.
+    fn passed(&self) -> Vec<Passed> {
+        Vec::new()
     }
 
     /// After the operation, which took `elapsed`.
@@ -190,6 +197,10 @@ impl<H: Hook + 'static> Store for Layered<H> {
     }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.inner.geometry()
+    }
+    fn statistics(&self) -> Vec<Passed> {
+        let own = self.hook.passed();
+        if own.is_empty() { self.inner.statistics() } else { own }
     }
     fn granularity_bytes(&self) -> Option<u32> {
         self.inner.granularity_bytes()

@@ -23,6 +23,12 @@ pub enum Source {
     File(Arc<File>),
 }
 
+/// Memory that is shorter is better copied: next to the header it is in the processor's cache when the kernel copies
+/// it (docs/durability.md has the figures).
+pub(crate) const MEMORY_BYTES_MIN: usize = 1 << 20;
+/// A piece of a file that is shorter is better read: that takes fewer calls.
+pub(crate) const FILE_BYTES_MIN: usize = 32 << 10;
+
 /// Memory for zeros: pages that are never written are all the same page.
 const ZEROS_BYTES: usize = 1 << 20;
 

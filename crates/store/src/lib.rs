@@ -17,7 +17,7 @@ pub mod zero;
 
 use thiserror::Error;
 
-use crate::layer::Operation;
+use crate::layer::{Operation, Passed};
 
 pub use buffer::Buffer;
 pub use file::FileStore;
@@ -127,6 +127,11 @@ pub trait Store: Send + Sync {
     /// What the device beneath says of itself, where there is one.
     fn geometry(&self) -> Option<Geometry> {
         None
+    }
+
+    /// What has passed, kind by kind, where a `stats` layer counts it.
+    fn statistics(&self) -> Vec<Passed> {
+        Vec::new()
     }
 
     /// Bytes that are given memory together, where unwritten places take none; nothing for a store that cannot

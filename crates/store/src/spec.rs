@@ -84,7 +84,7 @@ pub enum SpecError {
     /// An option that does not exist, or a value that it cannot have.
     #[error(
         "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring or engine=threads, \
-         or a layer: delay=1ms, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], log"
+         or a layer: delay=1ms, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], stats, log"
     )]
     Option(String),
     /// An option that was given before.
@@ -264,6 +264,9 @@ impl Store for ReadOnly {
     }
     fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<crate::Lent>>, StoreError> {
         self.0.lend(offset, length)
+    }
+    fn statistics(&self) -> Vec<crate::layer::Passed> {
+        self.0.statistics()
     }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.0.geometry()

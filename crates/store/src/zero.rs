@@ -40,6 +40,9 @@ impl Store for Zero {
 
     fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
         check_range(offset, length, self.size_bytes)?;
+        if length < lent::MEMORY_BYTES_MIN {
+            return Ok(None);
+        }
         let mut lent = Vec::new();
         lent::zeros(length, &mut lent);
         Ok(Some(lent))

@@ -1,4 +1,5 @@
-//! Layers as people write them: `delay=1ms`, `iops=500`, `bandwidth=100M`, `error=read:0.01:0-4095`, `log`.
+//! Layers as people write them: `delay=1ms`, `iops=500`, `bandwidth=100M`, `error=read:0.01:0-4095`, `stats`,
+//! `log`.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use ring::units::{parse_size, parse_time_ns};
 
-use super::{Delay, ErrorAt, Layered, Log, Operation, Throttle};
+use super::{Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle};
 use crate::{Fault, Store};
 
 /// A layer and its settings.
@@ -30,6 +31,8 @@ pub enum LayerSpec {
         /// With what.
         fault: Fault,
     },
+    /// `stats`.
+    Stats,
     /// `log`.
     Log,
 }
@@ -49,6 +52,7 @@ impl FromStr for LayerSpec {
             "iops" => count(value).map(Self::Iops),
             "bandwidth" => parse_size(value).ok().filter(|&n| n > 0).map(Self::Bandwidth).ok_or(()),
             "error" => error(value),
+            "stats" if text == "stats" => Ok(Self::Stats),
             "log" if text == "log" => Ok(Self::Log),
             _ => Err(()),
         }
@@ -96,6 +100,7 @@ impl LayerSpec {
                 let hook = ErrorAt::new(*operation, *fault, *rate, bytes.clone(), 0);
                 Arc::new(Layered::new(hook, inner))
             }
+            Self::Stats => Arc::new(Layered::new(Stats::default(), inner)),
             Self::Log => Arc::new(Layered::new(Log { name: name.to_owned() }, inner)),
         }
     }
@@ -116,9 +121,17 @@ mod tests {
             fault: Fault::NoSpace,
         };
         assert_eq!("error=write:0.5:4k-8191:no-space".parse(), Ok(whole));
-        for wrong in
-            ["delay", "delay=-1", "iops=0", "error", "error=look", "error=read:2", "error=read:1:9-3", "logs"]
-        {
+        for wrong in [
+            "delay",
+            "delay=-1",
+            "iops=0",
+            "error",
+            "error=look",
+            "error=read:2",
+            "error=read:1:9-3",
+            "logs",
+            "stats=1",
+        ] {
             assert_eq!(wrong.parse::<LayerSpec>(), Err(()), "{wrong}");
         }
     }
