@@ -332,3 +332,107 @@ fn entry(fd: types::Fd, request: &mut Request, done: usize) -> squeue::Entry {
         Request::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::fs::FileExt;
+    use std::time::Duration;
+
+    use super::*;
+
+    type Heard = (io::Result<()>, Request);
+
+    /// The ring; nothing where it is not allowed, which is said.
+    fn ring() -> Option<Uring> {
+        Uring::new().inspect_err(|error| eprintln!("not run: io_uring is not to be had: {error}")).ok()
+    }
+
+    fn begin(ring: &Uring, file: &Arc<File>, request: Request) -> (u64, mpsc::Receiver<Heard>) {
+        let (tell, hear) = mpsc::channel();
+        let done = Box::new(move |outcome, request| tell.send((outcome, request)).unwrap());
+        let id = ring.submit(Flight { file: Arc::clone(file), request, done_bytes: 0, done });
+        (id, hear)
+    }
+
+    fn read(offset: u64, length: usize) -> Request {
+        Request::Read { offset, buffer: Buffer::new(length) }
+    }
+
+    #[test]
+    fn many_operations_end_each_with_its_own_memory() {
+        let Some(ring) = ring() else { return };
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let writes: Vec<_> = (0..600_u64)
+            .map(|n| {
+                let mut data = ring.buffer(4096).unwrap_or_else(|| Buffer::new(4096));
+                data.fill(n as u8);
+                let is_stable = n % 50 == 0;
+                begin(&ring, &file, Request::Write { offset: n * 4096, data, is_stable })
+            })
+            .collect();
+        for (_, write) in writes {
+            write.recv_timeout(Duration::from_secs(20)).unwrap().0.unwrap();
+        }
+        let (_, flush) = begin(&ring, &file, Request::Flush);
+        flush.recv_timeout(Duration::from_secs(20)).unwrap().0.unwrap();
+        let reads: Vec<_> = (0..600_u64).map(|n| begin(&ring, &file, read(n * 4096, 4096))).collect();
+        for (n, (_, hear)) in (0_u64..).zip(reads) {
+            let (outcome, request) = hear.recv_timeout(Duration::from_secs(20)).unwrap();
+            outcome.unwrap();
+            let Request::Read { buffer, .. } = request else { panic!("another request") };
+            assert!(buffer.iter().all(|&byte| byte == n as u8));
+        }
+    }
+
+    /// A pipe hands out what is in it: a read of more is a short one, again and again.
+    #[test]
+    fn what_is_read_in_parts_is_whole_in_the_end_and_an_end_before_that_is_an_error() {
+        let Some(ring) = ring() else { return };
+        let (from, to) = nix::unistd::pipe().unwrap();
+        let (from, mut to) = (Arc::new(File::from(from)), File::from(to));
+        let (_, hear) = begin(&ring, &from, read(0, 3000));
+        for n in 0..3 {
+            to.write_all(&[n; 1000]).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (outcome, request) = hear.recv_timeout(Duration::from_secs(20)).unwrap();
+        outcome.unwrap();
+        let Request::Read { buffer, .. } = request else { panic!("another request") };
+        assert!(buffer.chunks(1000).zip(0..).all(|(part, n)| part.iter().all(|&byte| byte == n)));
+        let short = Arc::new(tempfile::tempfile().unwrap());
+        short.write_all_at(&[1; 5000], 0).unwrap();
+        let (_, hear) = begin(&ring, &short, read(4096, 4096));
+        let outcome = hear.recv_timeout(Duration::from_secs(20)).unwrap().0;
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_never_ends_by_itself_is_cancelled() {
+        let Some(ring) = ring() else { return };
+        let (from, _to) = nix::unistd::pipe().unwrap();
+        let from = Arc::new(File::from(from));
+        let (kept, other) = (begin(&ring, &from, read(0, 1)), begin(&ring, &from, read(0, 1)));
+        ring.canceller(other.0)();
+        let outcome = other.1.recv_timeout(Duration::from_secs(20)).unwrap().0;
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+        assert!(kept.1.recv_timeout(Duration::from_millis(50)).is_err(), "and no other");
+        ring.canceller(kept.0)();
+        kept.1.recv_timeout(Duration::from_secs(20)).unwrap().0.unwrap_err();
+        // Again, and after the ring is gone: nothing.
+        let cancel = ring.canceller(kept.0);
+        cancel();
+        drop(ring);
+        cancel();
+    }
+
+    #[test]
+    fn who_panics_when_told_takes_nobody_along() {
+        let Some(ring) = ring() else { return };
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let done = Box::new(|_: io::Result<()>, _| panic!("on purpose"));
+        ring.submit(Flight { file: Arc::clone(&file), request: Request::Flush, done_bytes: 0, done });
+        let (_, flush) = begin(&ring, &file, Request::Flush);
+        flush.recv_timeout(Duration::from_secs(20)).unwrap().0.unwrap();
+    }
+}

@@ -4,12 +4,13 @@
 
 mod common;
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Client, Login, start};
 use iscsi::opcode::target as opcode;
-use store::file::OpenOptions;
+use store::file::{Engine, OpenOptions};
 use store::layer::{Delay, ErrorAt, Layered, Operation};
 use store::{Fault, FileStore, Ram, Store, StoreError};
 use target::{LunConfig, RunningTarget};
@@ -152,18 +153,106 @@ fn a_failed_flush_is_told_to_who_asked() {
     assert_eq!(sense(&client.read(0, &FLUSH, 0)), (0, 0, 0));
 }
 
+/// Every way of a file to its disk.
+fn ways() -> impl Iterator<Item = (bool, Engine)> {
+    [false, true]
+        .into_iter()
+        .flat_map(|direct| [Engine::Auto, Engine::Threads].map(|engine| (direct, engine)))
+}
+
 #[test]
 fn a_file_that_became_shorter_is_a_medium_error_and_not_the_end() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("disk");
-    let how = OpenOptions { size_bytes: Some(1 << 20), ..OpenOptions::default() };
-    let (_target, mut client) = serve(Arc::new(FileStore::open(&path, how).unwrap()));
-    assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
-    std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
-    assert_eq!(sense(&client.read(0, &READ, 512)), MEDIUM_READ);
-    let mut first = READ;
-    first[5] = 0;
-    assert_eq!(sense(&client.read(0, &first, 512)), (0, 0, 0));
+    for (direct, engine) in ways() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let how = OpenOptions { size_bytes: Some(1 << 20), direct, engine, ..OpenOptions::default() };
+        let (_target, mut client) = serve(Arc::new(FileStore::open(&path, how).unwrap()));
+        assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        assert_eq!(sense(&client.read(0, &READ, 512)), MEDIUM_READ, "{direct} {engine:?}");
+        // Half of it is there: a short read.
+        let mut half = READ;
+        (half[5], half[8]) = (0, 16);
+        assert_eq!(sense(&client.read(0, &half, 8192)), MEDIUM_READ, "{direct} {engine:?}");
+        // As much as would be lent to the socket.
+        let mut large = READ;
+        (large[5], large[7]) = (0, 1);
+        assert_eq!(sense(&client.read(0, &large, 131_072)), MEDIUM_READ, "{direct} {engine:?}");
+        let mut first = READ;
+        first[5] = 0;
+        assert_eq!(sense(&client.read(0, &first, 512)), (0, 0, 0));
+    }
+}
+
+/// A loop device over a file; detached when dropped. Nothing where there can be none, which is said.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &std::path::Path) -> Option<Self> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok();
+        let Some(output) = output.filter(|output| output.status.success()) else {
+            eprintln!("not run: no loop device can be had here (root, and the loop driver)");
+            return None;
+        };
+        Some(Self(String::from_utf8(output.stdout).unwrap().trim().to_owned()))
+    }
+
+    fn open(&self, direct: bool, engine: Engine) -> Arc<dyn Store> {
+        let how = OpenOptions { device: true, direct, engine, ..OpenOptions::default() };
+        Arc::new(FileStore::open(std::path::Path::new(&self.0), how).unwrap())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+/// What the kernel could not bring to the disk it says once, when it is asked to flush. That is told to who asked,
+/// and every flush after it fails too, until the disk is opened again.
+#[test]
+fn a_write_that_the_kernel_lost_is_told_and_stays_told() {
+    for engine in [Engine::Auto, Engine::Threads] {
+        let folder = tempfile::tempdir().unwrap();
+        if !small_file_system(folder.path()) {
+            return;
+        }
+        // A device of 4 MiB on a file system of 1 MiB: the kernel takes what the disk has no room for.
+        let path = folder.path().join("device");
+        std::fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+        let Some(device) = Loop::over(&path) else { return };
+        let store = device.open(false, engine);
+        let (_target, mut client) = serve(Arc::clone(&store));
+        store.write_at(0, &vec![7; 2 << 20]).unwrap();
+        assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE, "{engine:?}");
+        assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE, "asked again: {engine:?}");
+        assert_eq!(write(&mut client, 9, 8), MEDIUM_WRITE, "FUA: {engine:?}");
+        assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0), "the session goes on");
+    }
+}
+
+/// A device of which everything behind a place is gone.
+#[test]
+fn a_device_that_is_gone_is_a_medium_error_and_not_the_end() {
+    for (direct, engine) in ways() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("device");
+        std::fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
+        let Some(device) = Loop::over(&path) else { return };
+        let (_target, mut client) = serve(device.open(direct, engine));
+        assert_eq!(write(&mut client, 9, 8), (0, 0, 0), "{direct} {engine:?}");
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        // Another block than the one that the page cache holds.
+        let mut far = READ;
+        far[4] = 9;
+        assert_eq!(sense(&client.read(0, &far, 512)), MEDIUM_READ, "{direct} {engine:?}");
+        let mut large = far;
+        large[7] = 1;
+        assert_eq!(sense(&client.read(0, &large, 131_072)), MEDIUM_READ, "{direct} {engine:?}");
+        assert_eq!(client.attentions(0), [], "the session goes on");
+        assert_eq!(client.log_out(0, 0), 0);
+    }
 }
 
 #[test]
@@ -208,12 +297,18 @@ fn small_file_system(folder: &std::path::Path) -> bool {
 
 #[test]
 fn a_full_file_system_refuses_the_write_and_keeps_the_session() {
+    for engine in [Engine::Auto, Engine::Threads] {
+        full(engine);
+    }
+}
+
+fn full(engine: Engine) {
     let folder = tempfile::tempdir().unwrap();
     if !small_file_system(folder.path()) {
         return;
     }
     // Sparse: larger than what is beneath it.
-    let how = OpenOptions { size_bytes: Some(4 << 20), ..OpenOptions::default() };
+    let how = OpenOptions { size_bytes: Some(4 << 20), engine, ..OpenOptions::default() };
     let (_target, mut client) = serve(Arc::new(FileStore::open(&folder.path().join("disk"), how).unwrap()));
     let fill = |client: &mut Client| {
         let mut cdb = [0; 16];
@@ -224,6 +319,17 @@ fn a_full_file_system_refuses_the_write_and_keeps_the_session() {
     // WRITE SAME of 2 MiB of zeros.
     assert_eq!(fill(&mut client), NO_SPACE);
     assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
+    // A forced write of a piece, which is begun as one, is done in part and fails.
+    let cdb = [0x2a, 8, 0, 0, 0x08, 0, 0, 0, 128, 0];
+    let command = iscsi::pdu::ScsiCommand {
+        read: false,
+        write_data: true,
+        expected_bytes: 65_536,
+        ..client.command(78, &cdb, 0)
+    };
+    client.issue(&command, &[1; 65_536]);
+    let response = client.until(opcode::SCSI_RESPONSE).1;
+    assert_eq!((response.bhs.0[3], response.data[4] & 15, response.data[14]), (2, 7, 0x27), "{engine:?}");
     // UNMAP makes room again.
     let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
     list.extend(0_u64.to_be_bytes());

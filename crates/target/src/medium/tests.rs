@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::file::OpenOptions;
-use store::layer::{Crash, Delay, ErrorAt, Layered, Log, Operation, Throttle};
-use store::{Fault, FileStore, Ram};
+use store::file::{Engine, OpenOptions};
+use store::layer::{Crash, Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle};
+use store::request::wait_for;
+use store::{Buffer, Fault, FileStore, Ram, Request};
 
 use super::*;
 
@@ -67,18 +68,62 @@ fn a_block_over_and_over_is_written_and_verified() {
     assert_eq!(act(&ram, &step, zeros), Ok(()));
 }
 
+/// A store all of whose reads, writes and flushes are begun and waited for.
+struct Begun(Arc<dyn Store>);
+
+impl Store for Begun {
+    fn kind(&self) -> &'static str {
+        self.0.kind()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+    fn has_volatile_cache(&self) -> bool {
+        self.0.has_volatile_cache()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        let ended = wait_for(&*self.0, Request::Read { offset, buffer: self.0.buffer(buffer.len()) });
+        ended.outcome?;
+        buffer.copy_from_slice(&ended.buffer.unwrap());
+        Ok(())
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        let mut own = self.0.buffer(data.len());
+        own.copy_from_slice(data);
+        // Every other one is to be stable.
+        let is_stable = offset % 1024 == 0;
+        wait_for(&*self.0, Request::Write { offset, data: own, is_stable }).outcome
+    }
+    fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        wait_for(&*self.0, Request::Discard { offset, length }).outcome
+    }
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.0.resize(size_bytes)
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        wait_for(&*self.0, Request::Flush).outcome
+    }
+}
+
 /// Every store, and every layer that changes no data.
 fn stores(folder: &std::path::Path) -> Vec<(&'static str, Arc<dyn Store>)> {
     let ram = || -> Arc<dyn Store> { Arc::new(Ram::new(SIZE)) };
-    let file = |name: &str, direct| -> Arc<dyn Store> {
-        let how = OpenOptions { size_bytes: Some(SIZE), direct, ..OpenOptions::default() };
+    let file = |name: &str, direct, engine| -> Arc<dyn Store> {
+        let how = OpenOptions { size_bytes: Some(SIZE), direct, engine, ..OpenOptions::default() };
         Arc::new(FileStore::open(&folder.join(name), how).unwrap())
+    };
+    // Threads where the ring is not allowed: then these are done here and now.
+    let begun = |name: &str, direct| -> Arc<dyn Store> {
+        let stats = Layered::new(Stats::default(), file(name, direct, Engine::Auto));
+        Arc::new(Begun(Arc::new(stats)))
     };
     let error = ErrorAt::new(Operation::Read, Fault::Medium, 0.0, 0..u64::MAX, 0);
     vec![
         ("ram", ram()),
-        ("file", file("file", false)),
-        ("direct", file("direct", true)),
+        ("file", file("file", false, Engine::Threads)),
+        ("direct", file("direct", true, Engine::Threads)),
+        ("file, begun", begun("file, begun", false)),
+        ("direct, begun", begun("direct, begun", true)),
         ("crash", Arc::new(Crash::new(ram()))),
         ("delay", Arc::new(Layered::new(Delay(Duration::ZERO), ram()))),
         ("throttle", Arc::new(Layered::new(Throttle::new(None, None), ram()))),

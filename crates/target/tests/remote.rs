@@ -1,0 +1,296 @@
+//! A store of which every operation is a journey: it begins them, any number at a time, and hears of their end
+//! later. A stand-in for one across a network (Ceph RBD, object storage): threads of its own that wait.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use common::{Client, IQN, Login, start};
+use iscsi::opcode::target as opcode;
+use store::layer::Operation;
+use store::{Done, Ended, Ram, Request, Store, StoreError, Ticket, request};
+use target::LunConfig;
+
+/// How far away it is.
+const JOURNEY: Duration = Duration::from_millis(60);
+
+type Journeys = Mutex<HashMap<u64, (Request, Done)>>;
+
+struct Remote {
+    there: Arc<Ram>,
+    journeys: Arc<Journeys>,
+    next: AtomicU64,
+    under_way_most: AtomicUsize,
+    cancelled: Arc<AtomicUsize>,
+    /// Nothing comes back any more.
+    is_cut: bool,
+    /// The step that all users of it share.
+    step: Mutex<()>,
+}
+
+impl Remote {
+    fn new(is_cut: bool) -> Self {
+        Self {
+            there: Arc::new(Ram::new(1 << 20)),
+            journeys: Arc::default(),
+            next: AtomicU64::new(0),
+            under_way_most: AtomicUsize::new(0),
+            cancelled: Arc::default(),
+            is_cut,
+            step: Mutex::default(),
+        }
+    }
+
+    fn end(
+        journeys: &Weak<Journeys>,
+        id: u64,
+        outcome: impl FnOnce(&mut Request) -> Result<(), StoreError>,
+    ) -> bool {
+        let Some((mut request, done)) = journeys.upgrade().and_then(|all| all.lock().unwrap().remove(&id))
+        else {
+            return false;
+        };
+        let outcome = outcome(&mut request);
+        done(Ended::new(outcome, request));
+        true
+    }
+}
+
+impl Store for Remote {
+    fn kind(&self) -> &'static str {
+        "remote"
+    }
+    fn size_bytes(&self) -> u64 {
+        self.there.size_bytes()
+    }
+    fn has_volatile_cache(&self) -> bool {
+        true
+    }
+    // What is done at once is begun and waited for.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
+        let ended = request::wait_for(self, Request::Read { offset, buffer: self.buffer(buffer.len()) });
+        ended.outcome?;
+        buffer.copy_from_slice(&ended.buffer.unwrap());
+        Ok(())
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        request::wait_for(self, Request::Write { offset, data: data.into(), is_stable: false }).outcome
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        request::wait_for(self, Request::Flush).outcome
+    }
+    fn may_wait(&self, _: Operation) -> bool {
+        true
+    }
+    fn takes(&self, _: &Request) -> bool {
+        true
+    }
+    fn begin(&self, request: Request, done: Done) -> Ticket {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut journeys = self.journeys.lock().unwrap();
+        journeys.insert(id, (request, done));
+        self.under_way_most.fetch_max(journeys.len(), Ordering::Relaxed);
+        drop(journeys);
+        let weak = Arc::downgrade(&self.journeys);
+        if !self.is_cut {
+            let (weak, there) = (weak.clone(), Arc::clone(&self.there));
+            std::thread::spawn(move || {
+                std::thread::sleep(JOURNEY);
+                Self::end(&weak, id, |request| match request {
+                    Request::Read { offset, buffer } => there.read_at(*offset, buffer),
+                    Request::Write { offset, data, .. } => there.write_at(*offset, data),
+                    Request::Discard { offset, length } => there.discard(*offset, *length),
+                    Request::Flush => Ok(()),
+                });
+            });
+        }
+        let cancelled = Arc::clone(&self.cancelled);
+        Ticket::new(move || {
+            if Self::end(&weak, id, |_| Err(StoreError::Cancelled)) {
+                cancelled.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    }
+    fn compare_and_write(
+        &self,
+        offset: u64,
+        expected: &[u8],
+        data: &[u8],
+    ) -> Result<Option<usize>, StoreError> {
+        let _alone = self.step.lock().unwrap();
+        let mut there = vec![0; expected.len()];
+        self.there.read_at(offset, &mut there)?;
+        let same = there.iter().zip(expected).take_while(|(a, b)| a == b).count();
+        if same == expected.len() {
+            self.there.write_at(offset, data)?;
+        }
+        Ok(Some(same))
+    }
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.there.resize(size_bytes)
+    }
+}
+
+const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
+
+fn lun(store: &Arc<Remote>) -> LunConfig {
+    LunConfig::new(0, Arc::clone(store) as Arc<dyn Store>)
+}
+
+#[test]
+fn as_many_operations_are_under_way_as_commands_and_no_thread_waits_for_one() {
+    let store = Arc::new(Remote::new(false));
+    // One thread: what it had to wait for would take 64 journeys.
+    let target = start(vec![lun(&store)], |config| config.limits.disk_threads = 1);
+    let mut client = Client::log_in(target.address(), &Login::default());
+    client.attentions(0);
+    let begun = Instant::now();
+    for tag in 1..=64 {
+        let command = if tag % 2 == 0 {
+            client.command(tag, &READ, 512)
+        } else {
+            let write =
+                client.command(tag, &[0x2a, if tag % 3 == 0 { 8 } else { 0 }, 0, 0, 0, 9, 0, 0, 1, 0], 0);
+            iscsi::pdu::ScsiCommand { read: false, write_data: true, expected_bytes: 512, ..write }
+        };
+        let data = if tag % 2 == 0 { &[][..] } else { &[7; 512][..] };
+        client.issue(&command, data);
+    }
+    for _ in 0..64 {
+        let pdu = client.receive().unwrap();
+        assert_eq!(pdu.bhs.0[3], 0, "GOOD");
+    }
+    assert!(begun.elapsed() < 8 * JOURNEY, "{:?}", begun.elapsed());
+    assert!(store.under_way_most.load(Ordering::Relaxed) >= 32);
+    assert_eq!(client.read(0, &READ, 512).0, [7; 512]);
+}
+
+#[test]
+fn task_management_cancels_what_never_comes_back() {
+    let store = Arc::new(Remote::new(true));
+    let target = start(vec![lun(&store)], |_| ());
+    let mut client = Client::log_in(target.address(), &Login::default());
+    client.attentions(0);
+    for tag in 1..=5 {
+        client.issue(&client.command(tag, &READ, 512), &[]);
+    }
+    let begun = Instant::now();
+    // ABORT TASK of one, of one that is not there, and LOGICAL UNIT RESET.
+    assert_eq!(client.task_management(1, 3), 0);
+    assert_eq!((store.cancelled.load(Ordering::Relaxed), store.journeys.lock().unwrap().len()), (1, 4));
+    assert_eq!(client.task_management(1, 3), 1, "it is no more");
+    assert_eq!(client.task_management(5, 0), 0);
+    assert_eq!((store.cancelled.load(Ordering::Relaxed), store.journeys.lock().unwrap().len()), (5, 0));
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    // Nobody is told how they ended.
+    let (_, _, sense) = client.read(0, &[0; 6], 0);
+    assert_eq!((sense[12], sense[13]), (0x29, 3), "and that it was reset");
+    assert_eq!(client.log_out(0, 0), 0);
+}
+
+#[test]
+fn a_reset_by_one_session_is_answered_when_nothing_of_another_goes_on() {
+    let store = Arc::new(Remote::new(false));
+    let target = start(vec![lun(&store)], |_| ());
+    let [mut one, mut other] =
+        [1, 2].map(|isid| Client::log_in(target.address(), &Login { isid, ..Login::default() }));
+    one.attentions(0);
+    other.attentions(0);
+    let write = iscsi::pdu::ScsiCommand {
+        read: false,
+        write_data: true,
+        expected_bytes: 512,
+        ..other.command(9, &[0x2a, 0, 0, 0, 0, 9, 0, 0, 1, 0], 0)
+    };
+    other.issue(&write, &[7; 512]);
+    while store.journeys.lock().unwrap().is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(one.task_management(5, 0), 0);
+    assert!(store.journeys.lock().unwrap().is_empty(), "the other's write has ended");
+}
+
+#[test]
+fn two_targets_share_a_store_and_its_whole_steps() {
+    let store = Arc::new(Remote::new(false));
+    let targets = [(); 2].map(|()| start(vec![lun(&store)], |_| ()));
+    // Four sessions count in one block, each by comparing and writing.
+    std::thread::scope(|scope| {
+        for n in 0..4_u8 {
+            let address = targets[usize::from(n) % 2].address();
+            scope.spawn(move || {
+                let mut client = Client::log_in(address, &Login { isid: n + 1, ..Login::default() });
+                client.attentions(0);
+                let mut left = 10;
+                while left > 0 {
+                    let before = client.read(0, &READ, 512).0;
+                    let count = u64::from_be_bytes(before[..8].try_into().unwrap());
+                    let mut after = before.clone();
+                    after[..8].copy_from_slice(&(count + 1).to_be_bytes());
+                    let cdb = [0x89, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0];
+                    let swap = iscsi::pdu::ScsiCommand {
+                        read: false,
+                        write_data: true,
+                        expected_bytes: 1024,
+                        ..client.command(client.cmd_sn, &cdb, 0)
+                    };
+                    client.issue(&swap, &[before, after].concat());
+                    let response = client.until(opcode::SCSI_RESPONSE).1;
+                    match response.bhs.0[3] {
+                        0 => left -= 1,
+                        _ => assert_eq!(response.data[4] & 15, 0x0e, "MISCOMPARE"),
+                    }
+                }
+            });
+        }
+    });
+    let mut there = [0; 8];
+    store.there.read_at(9 * 512, &mut there).unwrap();
+    assert_eq!(u64::from_be_bytes(there), 40);
+    // It grows under both: each tells its initiators.
+    for target in &targets {
+        let mut client = Client::log_in(target.address(), &Login::default());
+        client.attentions(0);
+        store.resize(store.size_bytes() + (1 << 20)).unwrap();
+        target.set_luns(&[lun(&store)]).unwrap();
+        client.until(opcode::ASYNC);
+        assert_eq!(client.attentions(0), [(0x2a, 9)], "{IQN}");
+    }
+}
+
+/// A session that goes on asking a disk that never answers, and goes on giving up, holds no more than a stated
+/// amount: then the disk is busy.
+#[test]
+fn what_is_given_up_and_never_ends_is_bounded() {
+    let slow = store::layer::Layered::new(
+        store::layer::Delay(Duration::from_secs(3)),
+        Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>,
+    );
+    let luns = vec![LunConfig::new(0, Arc::new(slow)), common::ram(1, 1)];
+    let target = start(luns, |config| {
+        config.limits.disk_threads = 2;
+        config.limits.abandoned_bytes = 64 << 10;
+    });
+    let mut client = Client::log_in(target.address(), &Login::default());
+    client.attentions(1);
+    let _ = client.read(0, &[0; 6], 0);
+    for tag in 1..=24 {
+        client.issue(&client.command(tag, &READ, 512), &[]);
+    }
+    // The target has them all when this one is answered. Then the session goes, with its commands.
+    assert_eq!(client.read(1, &READ, 512).1, 0);
+    drop(client);
+    assert!(target.wait_until_idle(Duration::from_secs(5)));
+    let mut again = Client::log_in(target.address(), &Login { isid: 2, ..Login::default() });
+    again.attentions(1);
+    let _ = again.read(0, &[0; 6], 0);
+    assert_eq!(again.read(0, &READ, 512).1, 8, "BUSY");
+    assert_eq!(again.read(1, &READ, 512).1, 0, "another disk is not");
+    std::thread::sleep(Duration::from_secs(7));
+    assert_eq!(again.read(0, &READ, 512).1, 0, "and it is well again when it has ended them");
+}
