@@ -116,15 +116,18 @@ fn open(url: &str) -> Session {
 }
 
 /// Two hundred times: four writers at work, the target killed (SIGKILL) at a moment that a seed chooses, started
-/// again, and everything read back. What was acknowledged is there: it is in the kernel's hands.
+/// again, and everything read back. What was acknowledged is there: it is in the kernel's hands, or on the disk. Each
+/// time the file is opened another way: through the page cache or past it, by the ring or by threads.
 #[test]
 fn no_acknowledged_write_is_lost_when_the_target_is_killed() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = format!("0=file:{},size=1M", folder.path().join("disk").display());
+    let file = format!("0=file:{},size=1M", folder.path().join("disk").display());
+    let ways = ["", ",direct", ",engine=threads", ",direct,engine=threads"];
     let mut known = vec![Known::default(); RECORDS];
     let mut random = fastrand::Rng::with_seed(42);
     let mut writes = 0;
     for round in 0..200 {
+        let disk = format!("{file}{}", ways[round as usize % ways.len()]);
         let mut target = Target::start(&["--lun", &disk]);
         let url = target.url(0);
         judge(&mut open(&url), &mut known, |known| known.acknowledged, round);
@@ -207,4 +210,44 @@ fn a_disk_whose_cache_is_off_loses_nothing_with_the_power() {
         });
         assert_eq!(store.lose_power(round).unwrap(), 0);
     }
+}
+
+/// Containers commonly forbid io_uring. Then threads wait for the disk, the log says so, and who insists on the ring
+/// is told why there is none.
+#[test]
+fn a_target_that_may_have_no_ring_has_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = format!("0=file:{},size=1M,direct", folder.path().join("disk").display());
+    // The filter holds for this thread and what it starts.
+    std::thread::spawn(move || {
+        let denied = seccompiler::SeccompAction::Errno(nix::errno::Errno::EPERM as u32);
+        let rules = [(nix::libc::SYS_io_uring_setup, Vec::new())].into_iter().collect();
+        let filter = seccompiler::SeccompFilter::new(
+            rules,
+            seccompiler::SeccompAction::Allow,
+            denied,
+            std::env::consts::ARCH.try_into().unwrap(),
+        )
+        .unwrap();
+        let program: seccompiler::BpfProgram = filter.try_into().unwrap();
+        seccompiler::apply_filter(&program).unwrap();
+        let target = Target::start(&["--lun", &disk]);
+        let mut session = open(&target.url(0));
+        let _ = session.command([0; 16], Direction::None);
+        let mut known = vec![Known::default(); RECORDS];
+        let (mut random, mut left) = (fastrand::Rng::with_seed(1), 50);
+        write_on(&mut session, &mut known, 0..RECORDS, &mut random, || {
+            left -= 1;
+            left > 0
+        });
+        judge(&mut session, &mut known, |known| known.acknowledged, 0);
+        let said = target.stop();
+        assert!(said.contains("io_uring is not to be had") && said.contains("threads wait"), "{said}");
+        let insists = format!("{disk},engine=ring");
+        let output = common::roundtrip().args(["target", "--lun", &insists]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("engine=ring"), "{said}");
+    })
+    .join()
+    .unwrap();
 }

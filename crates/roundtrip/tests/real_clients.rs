@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{IQN, Target, random_file, succeed};
+use common::{IQN, Target, UNMAP_SINGLE, UNMAP_UNTIL_END, random_file, succeed, suite_passes_but};
 
 const LUNS: [&str; 4] = ["--lun", "0=ram:64M", "--lun", "1=zero:1T,bs=4k"];
 
@@ -107,34 +107,10 @@ fn a_read_only_disk_refuses_writes_and_keeps_the_session() {
     succeed("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 0 512", &target.url(0)]);
 }
 
-/// A family of libiscsi's own test suite: all its tests pass but those in `contradict`; how many lines say that
-/// something is not offered.
-#[track_caller]
-fn suite_passes_but(contradict: &[&str], family: &str, urls: &[&str]) -> usize {
-    let arguments = [&["-d", "--allow-sanitize", "-n", "-t", family], urls].concat();
-    let output = common::tool("iscsi-test-cu", &arguments);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let tests = text.lines().find(|line| line.trim_start().starts_with("tests ")).unwrap_or_default();
-    let counts: Vec<u32> = tests.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [_, ran, passed, failed, ..] = counts[..] else { panic!("{family}: no summary in {text}") };
-    assert!(ran > 0 && passed + failed == ran, "{family} {urls:?}: {text}");
-    let failure = |line: &str| {
-        let names = line.strip_prefix("Suite ")?.strip_suffix(" had failures:")?;
-        Some(names.replace(", Test ", "."))
-    };
-    let wrong: Vec<String> = text.lines().filter_map(failure).collect();
-    assert_eq!(wrong, contradict, "{family} {urls:?}: {text}");
-    text.matches("[SKIPPED]").count()
-}
-
 #[track_caller]
 fn suite_passes(family: &str, urls: &[&str]) -> usize {
     suite_passes_but(&[], family, urls)
 }
-
-/// Tests that contradict the standards: docs/compliance.md proves it from both texts.
-const UNMAP_SINGLE: &str = "GetLBAStatus.UnmapSingle";
-const UNMAP_UNTIL_END: &str = "WriteSame10.UnmapUntilEnd";
 
 /// The whole suite, on a disk for each need and over two paths. docs/compliance.md says what is skipped and why.
 #[test]

@@ -148,7 +148,7 @@ impl FileStore {
             (Engine::Threads, _) => None,
             (_, Ok(ring)) => Some(ring),
             (Engine::Auto, Err(error)) => {
-                tracing::info!("{name}: io_uring is not to be had ({error}); threads wait for the disk");
+                tracing::warn!("{name}: io_uring is not to be had ({error}); threads wait for the disk");
                 None
             }
             (Engine::Ring, Err(error)) => {

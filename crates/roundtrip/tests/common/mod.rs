@@ -137,3 +137,27 @@ pub fn random_file(path: &Path, bytes: usize) {
         .collect();
     std::fs::write(path, data).expect("writing");
 }
+
+/// Tests that contradict the standards: docs/compliance.md proves it from both texts.
+pub const UNMAP_SINGLE: &str = "GetLBAStatus.UnmapSingle";
+pub const UNMAP_UNTIL_END: &str = "WriteSame10.UnmapUntilEnd";
+
+/// A family of libiscsi's own test suite: all its tests pass but those in `contradict`; how many lines say that
+/// something is not offered.
+#[track_caller]
+pub fn suite_passes_but(contradict: &[&str], family: &str, urls: &[&str]) -> usize {
+    let arguments = [&["-d", "--allow-sanitize", "-n", "-t", family], urls].concat();
+    let output = tool("iscsi-test-cu", &arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let tests = text.lines().find(|line| line.trim_start().starts_with("tests ")).unwrap_or_default();
+    let counts: Vec<u32> = tests.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [_, ran, passed, failed, ..] = counts[..] else { panic!("{family}: no summary in {text}") };
+    assert!(ran > 0 && passed + failed == ran, "{family} {urls:?}: {text}");
+    let failure = |line: &str| {
+        let names = line.strip_prefix("Suite ")?.strip_suffix(" had failures:")?;
+        Some(names.replace(", Test ", "."))
+    };
+    let wrong: Vec<String> = text.lines().filter_map(failure).collect();
+    assert_eq!(wrong, contradict, "{family} {urls:?}: {text}");
+    text.matches("[SKIPPED]").count()
+}
