@@ -10,11 +10,12 @@ mod write;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use lent::Lent;
+
 use crate::bhs::{BHS_BYTES, Bhs, NO_TAG, padding};
 use crate::digest::digest;
 use crate::fault::{Fault, RejectReason};
 use crate::frame::Frame;
-use crate::lent::Lent;
 use crate::login::SessionType;
 use crate::login::target::LoggedIn;
 use crate::parameters::Parameters;

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
+use lent::{Lent, Source};
+
 use crate::bhs::{Bhs, padding};
 use crate::digest::{Digests, digest};
-use crate::lent::{Lent, Source};
 
 /// A buffer that responses are built in and that a socket empties, without clearing memory per response.
 ///

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use lent::{Lent, Source};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::{major, minor};
@@ -16,11 +17,10 @@ use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
 use crate::direct::Direct;
 use crate::layer::Operation;
-use crate::lent::{FILE_BYTES_MIN, Lent, Source};
 use crate::request::{Done, Ended, Ticket};
 use crate::resident::is_resident;
 use crate::uring::{Flight, Uring};
-use crate::{Buffer, Geometry, Request, Store, StoreError, check_range};
+use crate::{Buffer, Geometry, LENT_FILE_BYTES_MIN, Request, Store, StoreError, check_range};
 
 /// What every file system takes past its page cache, bytes.
 const FILE_ALIGNMENT: u32 = 4096;
@@ -307,7 +307,9 @@ impl Store for FileStore {
 
     fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
         check_range(offset, length, self.size_bytes())?;
-        if length < FILE_BYTES_MIN || self.direct.is_some() || !is_resident(&self.file, offset, length as u64)
+        if length < LENT_FILE_BYTES_MIN
+            || self.direct.is_some()
+            || !is_resident(&self.file, offset, length as u64)
         {
             return Ok(None);
         }

@@ -12,7 +12,9 @@ pub mod throttle;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{Buffer, Done, Ended, Lent, Request, Store, StoreError, Ticket};
+use lent::Lent;
+
+use crate::{Buffer, Done, Ended, Request, Store, StoreError, Ticket};
 
 pub use crash::Crash;
 pub use delay::Delay;

@@ -7,7 +7,6 @@ pub mod buffer;
 mod direct;
 pub mod file;
 pub mod layer;
-pub mod lent;
 pub mod ram;
 pub mod request;
 mod resident;
@@ -15,13 +14,13 @@ pub mod spec;
 mod uring;
 pub mod zero;
 
+use lent::Lent;
 use thiserror::Error;
 
 use crate::layer::{Operation, Passed};
 
 pub use buffer::Buffer;
 pub use file::FileStore;
-pub use lent::Lent;
 pub use ram::Ram;
 pub use request::{Done, Ended, Request, Ticket};
 pub use spec::{SpecError, StoreSpec};
@@ -230,6 +229,12 @@ pub enum Fault {
     /// There is no space.
     NoSpace,
 }
+
+/// Memory that is shorter is better copied than lent: next to the header it is in the processor's cache when the
+/// kernel copies it (docs/durability.md has the figures).
+pub(crate) const LENT_MEMORY_BYTES_MIN: usize = 1 << 20;
+/// A piece of a file that is shorter is better read than lent: that takes fewer calls.
+pub(crate) const LENT_FILE_BYTES_MIN: usize = 32 << 10;
 
 /// Zeros that are written at once where a store knows no better.
 const ZEROS_BYTES: u64 = 64 << 10;

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use crate::lent::{self, Lent, Source};
-use crate::{Store, StoreError, check_range};
+use lent::{Lent, Source};
+
+use crate::{LENT_MEMORY_BYTES_MIN, Store, StoreError, check_range};
 
 /// Bytes of one piece of memory, claimed when something in it is first written.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -122,7 +123,7 @@ impl Store for Ram {
 
     fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
         check_range(offset, length, self.size_bytes())?;
-        if length < lent::MEMORY_BYTES_MIN {
+        if length < LENT_MEMORY_BYTES_MIN {
             return Ok(None);
         }
         let (mut at, mut left, mut lent) = (offset, length, Vec::new());
@@ -282,7 +283,7 @@ mod tests {
         let chunk = CHUNK_BYTES as u64;
         ram.write_at(chunk, &vec![7; CHUNK_BYTES]).unwrap();
         // A hole, a chunk, and a hole again, the last chunk of it in part.
-        let length = lent::MEMORY_BYTES_MIN;
+        let length = LENT_MEMORY_BYTES_MIN;
         let lent = ram.lend(10, length).unwrap().unwrap();
         ram.write_at(0, &vec![9; 2 * length]).unwrap();
         ram.discard(chunk, chunk).unwrap();

@@ -262,7 +262,7 @@ impl Store for ReadOnly {
     fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, StoreError> {
         self.0.read_now(offset, buffer)
     }
-    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<crate::Lent>>, StoreError> {
+    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<lent::Lent>>, StoreError> {
         self.0.lend(offset, length)
     }
     fn statistics(&self) -> Vec<crate::layer::Passed> {

@@ -1,7 +1,8 @@
 //! `zero:`, the disk of the paper's measurements: reads are zeros, writes vanish.
 
-use crate::lent::{self, Lent};
-use crate::{Store, StoreError, check_range};
+use lent::Lent;
+
+use crate::{LENT_MEMORY_BYTES_MIN, Store, StoreError, check_range};
 
 /// A store without data, of any size: what remains is the cost of everything around it.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ impl Store for Zero {
 
     fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
         check_range(offset, length, self.size_bytes)?;
-        if length < lent::MEMORY_BYTES_MIN {
+        if length < LENT_MEMORY_BYTES_MIN {
             return Ok(None);
         }
         let mut lent = Vec::new();

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::target::{ReadFailed, TargetConnection};
-use iscsi::{Lent, Source, TransmitBuffer, status};
+use iscsi::{TransmitBuffer, status};
+use lent::{Lent, Source};
 use parking_lot::RwLock;
 use scsi::cdb::Cdb;
 use scsi::copy::Segment;
@@ -235,7 +236,7 @@ impl Table {
         if !is_kept_out && lends(wanted, connection, out) {
             match store.lend(offset_bytes, wanted) {
                 Ok(Some(lent)) => {
-                    connection.respond_lent(command, length_bytes, lent.into_iter().map(as_lent), out);
+                    connection.respond_lent(command, length_bytes, lent, out);
                     return true;
                 }
                 Ok(None) => {}
@@ -565,15 +566,6 @@ const LENT_BYTES_MIN: usize = 16 << 10;
 #[inline]
 fn lends(bytes: usize, connection: &TargetConnection, out: &TransmitBuffer) -> bool {
     bytes >= LENT_BYTES_MIN && connection.may_lend(out)
-}
-
-/// What a store lends, as a response takes it.
-fn as_lent(lent: store::Lent) -> Lent {
-    let source = match lent.source {
-        store::lent::Source::Memory(memory) => Source::Memory(memory),
-        store::lent::Source::File(file) => Source::File(file),
-    };
-    Lent { source, offset: lent.offset, length: lent.length }
 }
 
 /// Why data is not there.

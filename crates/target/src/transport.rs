@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use iscsi::transmit::Next;
-use iscsi::{ReceiveBuffer, Source, TransmitBuffer};
+use iscsi::{ReceiveBuffer, TransmitBuffer};
+use lent::Source;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use store::file::{Engine, OpenOptions};
 use store::layer::{Crash, Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle};
 use store::request::wait_for;
-use store::{Buffer, Fault, FileStore, Ram, Request};
+use store::{Fault, FileStore, Ram, Request};
 
 use super::*;
 
@@ -91,7 +91,7 @@ impl Store for Begun {
         let mut own = self.0.buffer(data.len());
         own.copy_from_slice(data);
         // Every other one is to be stable.
-        let is_stable = offset % 1024 == 0;
+        let is_stable = offset.is_multiple_of(1024);
         wait_for(&*self.0, Request::Write { offset, data: own, is_stable }).outcome
     }
     fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {
