@@ -121,7 +121,7 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
 
 /// The names of the limits, as in the file and on the command line.
 pub(crate) const LIMITS: &str = "connections, connections_per_address, sessions, accepts_per_second, window, \
-                                 text_bytes, gathered_bytes, job_bytes, disk_threads, replay_bytes, unsent_bytes, login_time, ping_after, ping_answer, segment_bytes, \
+                                 text_bytes, gathered_bytes, job_bytes, disk_threads, abandoned_bytes, replay_bytes, unsent_bytes, login_time, ping_after, ping_answer, segment_bytes, \
                                  burst_bytes, first_burst_bytes, r2ts, session_connections, recovery_level";
 
 /// Sets one limit by its name.
@@ -161,6 +161,7 @@ pub(crate) fn set_limit(config: &mut TargetConfig, name: &str, value: &str) -> a
         "text_bytes" => limits.text_bytes = size()?,
         "gathered_bytes" => limits.gathered_bytes = size()?,
         "job_bytes" => limits.job_bytes = size()?,
+        "abandoned_bytes" => limits.abandoned_bytes = size()?,
         "disk_threads" => limits.disk_threads = count()? as usize,
         "replay_bytes" => limits.replay_bytes = size()?,
         "unsent_bytes" => limits.unsent_bytes = size()?,

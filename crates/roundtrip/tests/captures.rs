@@ -82,6 +82,19 @@ fn tshark_frames(file: &Path, port: u16) -> Vec<TsharkFrame> {
     String::from_utf8(output.stdout).unwrap().lines().map(parse).collect()
 }
 
+/// Frames that tshark thinks were sent again, came out of order or are missing: where two CPUs record what crosses
+/// loopback the order in the file is not always that on the wire, and tshark leaves such frames' operations out.
+fn tshark_doubts(file: &Path) -> usize {
+    let doubts = "tcp.analysis.retransmission || tcp.analysis.spurious_retransmission || tcp.analysis.out_of_order || \
+                  tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment";
+    let output = Command::new("tshark")
+        .args(["-r", file.to_str().unwrap(), "-Y", doubts, "-T", "fields", "-e", "frame.number"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    output.stdout.iter().filter(|&&byte| byte == b'\n').count()
+}
+
 /// Ours, from the operations' records, and how many segments were sent again.
 fn our_times(file: &Path, folder: &Path) -> (HashMap<(u64, u32), f64>, u64) {
     let ops = folder.join("ops.csv");
@@ -139,9 +152,13 @@ fn every_operation_agrees_with_tshark() {
         assert!(found > 3000, "{found}");
         if snap == 0 {
             assert!(ours.len() >= found, "{} of {found}", ours.len());
-            // In a calm capture the two agree to the last one.
-            let calm = unmatched == 0 && repeated == 0;
-            assert!(!calm || ours.len() == found, "{} and {found}", ours.len());
+            // Where tshark doubts nothing the two agree to the last one.
+            if unmatched == 0 && repeated == 0 && ours.len() != found {
+                let doubts = tshark_doubts(&file);
+                assert!(doubts > 0, "{} and {found}, and tshark doubts no frame", ours.len());
+                let more = ours.len() - found;
+                assert!(more <= 4 * doubts, "{more} more than tshark, which doubts {doubts} frames");
+            }
         }
     }
 }
