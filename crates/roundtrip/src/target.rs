@@ -37,9 +37,17 @@ pub(crate) struct TargetArgs {
     /// Portals, disks, access and limits from a TOML file, see docs/target.md; the other options come on top
     #[arg(long, value_name = "FILE.toml")]
     config: Option<std::path::PathBuf>,
-    /// When responses leave: nodelay (one send each) or nagle (Nagle's algorithm, flushed when idle)
-    #[arg(long, default_value = "nodelay")]
-    send: SendPolicy,
+    /// When responses leave: auto (whichever is best, found out by measuring), nodelay (one send each), nagle (Nagle's
+    /// algorithm, flushed when idle), adaptive[:THRESHOLD:MARGIN] (Nagle while a session is busy) or batch (one send for
+    /// all that can be answered); docs/send-policy.md [default: auto]
+    #[arg(long)]
+    send: Option<SendPolicy>,
+    /// Look this long for more before a connection's thread sleeps, such as 50us; costs a core for each connection
+    #[arg(long, value_parser = args::time, value_name = "TIME", default_value = "0s")]
+    busy_poll: Duration,
+    /// Keep the connections' threads on these CPUs, one after the other, such as 0,2
+    #[arg(long, value_delimiter = ',', value_name = "CPU")]
+    cpus: Vec<usize>,
     /// Who may log in (CHAP names and secrets, initiators' names, which disks each sees): a TOML file, see
     /// docs/target.md
     #[arg(long, value_name = "FILE.toml")]
@@ -96,7 +104,9 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     let iqn = iqn.unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
     let mut config = TargetConfig {
         access: file.access,
-        send: args.send,
+        send: args.send.or(file.send).unwrap_or_default(),
+        busy_poll: args.busy_poll,
+        cpus: args.cpus.clone(),
         congestion: args.congestion.clone(),
         state: args.state.clone().or(file.state),
         ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), &iqn, luns)
@@ -157,5 +167,6 @@ fn reload(args: &TargetArgs, target: &RunningTarget, disks: &mut OpenDisks) -> a
     let file = read(args)?;
     target.set_luns(&disks.update(&file.luns)?)?;
     target.set_access(file.access, LOG_OUT_PATIENCE);
+    target.set_send(args.send.or(file.send).unwrap_or_default());
     Ok(())
 }

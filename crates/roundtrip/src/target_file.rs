@@ -33,7 +33,7 @@ use iscsi::login::target::Moved;
 use serde::Deserialize;
 use store::layer::Passed;
 use store::{Store, StoreSpec};
-use target::{Access, LunConfig, Portal, TargetConfig};
+use target::{Access, LunConfig, Portal, SendPolicy, TargetConfig};
 
 use crate::access::AccessFile;
 
@@ -42,6 +42,7 @@ use crate::access::AccessFile;
 struct File {
     iqn: Option<String>,
     state: Option<PathBuf>,
+    send: Option<String>,
     #[serde(default)]
     portal: Vec<PortalEntry>,
     #[serde(default)]
@@ -73,6 +74,7 @@ struct MovedEntry {
 pub(crate) struct TargetFile {
     pub(crate) iqn: Option<String>,
     pub(crate) state: Option<PathBuf>,
+    pub(crate) send: Option<SendPolicy>,
     pub(crate) portals: Vec<Portal>,
     pub(crate) luns: Vec<(u16, StoreSpec)>,
     pub(crate) access: Option<Access>,
@@ -110,6 +112,7 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
     let read = TargetFile {
         iqn: file.iqn,
         state: file.state,
+        send: file.send.as_deref().map(|text| text.parse().map_err(anyhow::Error::msg)).transpose()?,
         portals: portals.collect(),
         luns: luns.collect::<anyhow::Result<_>>()?,
         access: file.access.map(AccessFile::checked).transpose().context("access")?,

@@ -38,7 +38,7 @@ impl Plan {
             name: "quick".to_owned(),
             block_bytes: vec![512, 2048, 4096],
             queue_depths: vec![1, 128],
-            policies: SendPolicy::ALL.to_vec(),
+            policies: vec![SendPolicy::Nodelay, SendPolicy::Nagle],
             runtime: Duration::from_millis(2000),
             ramp: Duration::from_millis(300),
             bits_per_second: 1_000_000_000,

@@ -6,7 +6,6 @@ use insight::predict::{Limit, calibrate_to};
 use insight::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
 use ring::CpuSharing;
 use ring::wire::{ISCSI_HEADER_BYTES, Wire};
-use target::SendPolicy;
 
 use crate::error::StudyError;
 use crate::machine::Machine;
@@ -110,7 +109,7 @@ impl Study {
     /// a run without the rate limit: a thread that sleeps between operations pays for its wake-ups too.
     fn service(&self, place: &Place, group: &[Point], watcher: &dyn Watcher) -> Result<CpuCost, StudyError> {
         let Some(saturated) = group.last() else { return Ok(CpuCost::default()) };
-        let nodelay = saturated.policy != SendPolicy::Nagle;
+        let nodelay = saturated.policy.is_nodelay();
         let wire_limit = 1e6 / self.path_cost(saturated, nodelay).w2_us;
         let wire_bound = place.has_wire() && saturated.iops_bare > WIRE_BOUND_FROM * wire_limit;
         if saturated.cpu_busy.1 >= CPU_BOUND_FROM || !wire_bound {
@@ -123,7 +122,7 @@ impl Study {
 
     fn stanza(&self, place: &Place, point: &Point, group: &[Point], service: CpuCost) -> Stanza {
         let depth_one = group.first().unwrap_or(point);
-        let nodelay = point.policy != SendPolicy::Nagle;
+        let nodelay = point.policy.is_nodelay();
         let path = place.has_wire().then(|| self.path_cost(point, nodelay));
         let one_cpu = CpuSharing::Uniprocessor;
         let breakdown = Breakdown::of(&StanzaInput {

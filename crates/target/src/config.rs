@@ -9,7 +9,7 @@ use iscsi::Wishes;
 use iscsi::login::target::{Authentication, Moved};
 use store::Store;
 
-use crate::policy::SendPolicy;
+use policy::SendPolicy;
 
 /// One disk: its number and where its blocks are.
 #[derive(Clone)]
@@ -108,6 +108,10 @@ pub struct TargetConfig {
     pub luns: Vec<LunConfig>,
     /// When responses leave.
     pub send: SendPolicy,
+    /// How long a connection's thread looks for more before it sleeps; zero sleeps at once. It costs a core.
+    pub busy_poll: Duration,
+    /// The CPUs that connections' threads are kept on, one after the other; the kernel's choice when empty.
+    pub cpus: Vec<usize>,
     /// What to wish for in negotiations.
     pub wishes: Wishes,
     /// TCP congestion control of the connections; nothing keeps the system's default.
@@ -133,6 +137,8 @@ impl TargetConfig {
             iqn: iqn.into(),
             luns,
             send: SendPolicy::default(),
+            busy_poll: Duration::ZERO,
+            cpus: Vec::new(),
             wishes: Wishes::default(),
             congestion: None,
             access: None,

@@ -11,6 +11,7 @@ use iscsi::pdu::{LogoutRequest, ScsiCommand, TaskManagementRequest};
 use iscsi::target::{Incoming, LogoutOutcome, TargetConnection};
 use iscsi::task_management::{Function, Response};
 use iscsi::{Frame, Framer, text};
+use policy::{BusyCount, SendControl};
 use ring::OpKind;
 use scsi::{Lun, UnitAttention};
 use socket::options;
@@ -20,7 +21,6 @@ use crate::error::ConnectionEnd;
 use crate::execute::{Desktop, Gathering};
 use crate::gate::PortalGate;
 use crate::jobs::Jobs;
-use crate::policy::SendPolicy;
 use crate::server::Shared;
 use crate::sessions::{Mailbox, Notice, Session, lock};
 use crate::statistics::ConnectionStatistics;
@@ -44,6 +44,10 @@ pub(crate) struct Connection {
     mailbox: Arc<Mailbox>,
     transport: Transport,
     statistics: ConnectionStatistics,
+    control: SendControl,
+    /// Nagle's algorithm is on at the socket.
+    has_nagle: bool,
+    begun: Instant,
     published: Instant,
 }
 
@@ -60,6 +64,8 @@ struct Serving {
     desktop: Desktop,
     /// Something was answered since the connection was last idle.
     has_answered: bool,
+    /// What waits is to be sent now.
+    is_due: bool,
     session_type: SessionType,
     framer: Framer,
 }
@@ -72,21 +78,40 @@ impl Connection {
         socket: std::net::TcpStream,
         peer: SocketAddr,
     ) -> Self {
+        let cpus = &shared.config.cpus;
+        let cpu = (!cpus.is_empty()).then(|| cpus[id as usize % cpus.len()]);
+        let cpu = cpu.filter(|&cpu| {
+            socket::cpu::pin(cpu).inspect_err(|error| tracing::warn!("CPU {cpu}: {error}")).is_ok()
+        });
+        let send = shared.send();
         let statistics = ConnectionStatistics {
             peer,
             initiator_name: String::new(),
-            send: shared.config.send,
+            send,
             thread: socket::cpu::thread_id(),
+            cpu,
             open: true,
             commands: 0,
             received_bytes: 0,
             sent_bytes: 0,
             sends: 0,
             receives: 0,
-            busy_count: crate::busy::BusyCount::default(),
+            modes: policy::control::Shares::default(),
+            busy_count: BusyCount::default(),
         };
-        let transport = Transport::new(socket);
-        Self { id, portal, shared, mailbox, transport, statistics, published: Instant::now() }
+        let (transport, now) = (Transport::new(socket), Instant::now());
+        Self {
+            id,
+            portal,
+            shared,
+            mailbox,
+            transport,
+            statistics,
+            control: SendControl::new(send),
+            has_nagle: false,
+            begun: now,
+            published: now,
+        }
     }
 
     /// Serves until the end, which is logged.
@@ -216,6 +241,7 @@ impl Connection {
             log_out_by: None,
             desktop: Desktop { scratch: Vec::new(), gathering: Gathering::new(limits.gathered_bytes), jobs },
             has_answered: false,
+            is_due: false,
             session_type: login.session_type,
             framer: Framer {
                 max_data_bytes: login.parameters.max_recv_bytes as usize,
@@ -249,9 +275,20 @@ impl Connection {
         if let Some(operations) = self.shared.config.stamp_operations {
             self.transport.stamp(operations)?;
         }
-        let nodelay = self.shared.config.send != SendPolicy::Nagle;
-        options::set_nodelay(&self.transport.socket, nodelay)?;
+        self.take_manner()?;
         self.publish();
+        Ok(())
+    }
+
+    /// The socket sends as the policy has it now.
+    #[inline]
+    fn take_manner(&mut self) -> Result<(), ConnectionEnd> {
+        let wanted = self.control.manner().nagle;
+        if wanted != self.has_nagle {
+            // Switching it off flushes.
+            options::set_nodelay(&self.transport.socket, !wanted)?;
+            self.has_nagle = wanted;
+        }
         Ok(())
     }
 
@@ -262,6 +299,7 @@ impl Connection {
             let needed = loop {
                 if self.transport.outgoing.waiting_bytes() > limits.unsent_bytes {
                     // The initiator does not read: take nothing more until it does.
+                    self.flush(serving)?;
                     self.wait_for_room(&limits)?;
                 }
                 match self.next_frame(serving)? {
@@ -270,7 +308,14 @@ impl Connection {
                     Err(needed) => break needed,
                 }
             };
-            match self.transport.receive(needed)? {
+            if self.control.chunk_ended() {
+                self.flush(serving)?;
+            }
+            if self.control.wants_time() {
+                self.control.clock(self.begun.elapsed().as_nanos() as u64);
+                self.take_manner()?;
+            }
+            match self.receive(serving, needed)? {
                 Received::Bytes => {
                     pinged = false;
                     // Also a session that is never idle learns what others have to tell.
@@ -297,6 +342,32 @@ impl Connection {
                 return Ok(end);
             }
         }
+    }
+
+    /// Receives what is there. Where nothing is, what waited is sent, and as long as the configuration has it more is
+    /// looked for.
+    #[inline]
+    fn receive(&mut self, serving: &mut Serving, needed: usize) -> Result<Received, ConnectionEnd> {
+        let received = self.transport.receive(needed)?;
+        if received != Received::Nothing {
+            return Ok(received);
+        }
+        self.flush(serving)?;
+        let budget = self.shared.config.busy_poll;
+        if budget.is_zero() {
+            return Ok(received);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < budget && !self.mailbox.has_mail() {
+            // Cheaper than a clock between any two looks.
+            for _ in 0..8 {
+                let received = self.transport.receive(needed)?;
+                if received != Received::Nothing {
+                    return Ok(received);
+                }
+            }
+        }
+        Ok(Received::Nothing)
     }
 
     /// Takes and answers the next PDU; the inner error is how many bytes it still needs, the inner value
@@ -336,8 +407,9 @@ impl Connection {
             let notice = Notice::Changed { lun: lun.0, attention };
             self.shared.sessions.post_to_others(&serving.session, self.id, notice, None);
         }
-        // Both policies send each response by itself: with Nagle the kernel decides when it leaves.
-        self.flush(serving)?;
+        if std::mem::take(&mut serving.is_due) || end.is_some() {
+            self.flush(serving)?;
+        }
         Ok(Ok(end))
     }
 
@@ -363,8 +435,12 @@ impl Connection {
     /// Sends what waits, and notes it where it may have to be sent again.
     #[inline]
     fn flush(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
+        if self.transport.outgoing.is_empty() {
+            return Ok(());
+        }
         self.note(serving);
         self.transport.flush()?;
+        self.control.sent();
         Ok(())
     }
 
@@ -446,7 +522,18 @@ impl Connection {
             let after = self.transport.outgoing.position();
             tape.response(tag, (after - before) as u32, after);
         }
+        if over.is_some() {
+            serving.is_due |= self.served()?;
+        }
         Ok(None)
+    }
+
+    /// A command is over; whether what waits is to be sent now.
+    #[inline]
+    fn served(&mut self) -> Result<bool, ConnectionEnd> {
+        let is_due = self.control.served(self.transport.outgoing.waiting_bytes());
+        self.take_manner()?;
+        Ok(is_due)
     }
 
     /// Closes another connection of the session, or gives it up so that its tasks can go on here.
@@ -460,9 +547,10 @@ impl Connection {
     fn idle(&mut self, has_answered: bool) -> Result<(), ConnectionEnd> {
         let served = has_answered || self.statistics.busy_count.busy > 0;
         self.statistics.busy_count.idle();
-        if self.shared.config.send == SendPolicy::Nagle && served {
+        if served && self.control.idle() && self.has_nagle && self.control.manner().nagle {
             options::flush_nagle(&self.transport.socket)?;
         }
+        self.take_manner()?;
         if self.published.elapsed() >= PUBLISH_EVERY {
             self.publish();
         }
@@ -475,6 +563,8 @@ impl Connection {
         s.received_bytes = self.transport.incoming.position() + self.transport.incoming.unread().len() as u64;
         s.sends = self.transport.sends;
         s.receives = self.transport.receives;
+        s.send = self.control.policy();
+        s.modes = self.control.shares();
         self.shared.board.publish(self.id, s);
         self.published = Instant::now();
     }
@@ -523,6 +613,8 @@ impl Connection {
             let before = self.transport.outgoing.position();
             Table::finish(&running, outcome, &mut serving.protocol, &mut self.transport.outgoing);
             serving.has_answered = true;
+            // They leave together, once all that are done are answered.
+            let _ = self.control.served(0);
             if let Some(tape) = &mut self.transport.tape {
                 let after = self.transport.outgoing.position();
                 tape.response(running.command.tag, (after - before) as u32, after);
@@ -584,6 +676,10 @@ impl Connection {
                 }
             }
             Notice::Turn => return self.answer_held(serving),
+            Notice::Send(policy) => {
+                self.control = SendControl::new(policy);
+                self.take_manner()?;
+            }
             Notice::LogOut(patience) => {
                 let seconds = u16::try_from(patience.as_secs()).unwrap_or(u16::MAX);
                 serving.protocol.ask_to_log_out(seconds, out);

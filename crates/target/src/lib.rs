@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod busy;
 pub mod config;
 mod connection;
 mod disks;
@@ -14,17 +13,15 @@ mod execute;
 mod gate;
 mod jobs;
 pub mod medium;
-mod policy;
 pub mod server;
 mod sessions;
 mod state;
 pub mod statistics;
 mod transport;
 
-pub use busy::BusyCount;
 pub use config::{Access, Initiator, Limits, LunConfig, Portal, TargetConfig};
 pub use error::{ConnectionEnd, TargetError};
-pub use policy::SendPolicy;
+pub use policy::{BusyCount, SendPolicy};
 pub use scsi::ports::AccessState;
 pub use server::RunningTarget;
 pub use statistics::ConnectionStatistics;

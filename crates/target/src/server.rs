@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use iscsi::login::is_iscsi_name;
 use iscsi::target::Parked;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use policy::SendPolicy;
 use ring::Sighting;
 use scsi::ports::AccessState;
 use socket::options::TcpOptions;
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     /// As configured, with the addresses that the system gave.
     pub(crate) portals: Vec<Portal>,
     access: Mutex<Option<Arc<Access>>>,
+    send: Mutex<SendPolicy>,
     pub(crate) disks: Disks,
     pub(crate) sessions: Sessions,
     /// The threads that wait for disks.
@@ -45,6 +47,11 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// How responses are sent now.
+    pub(crate) fn send(&self) -> SendPolicy {
+        *lock(&self.send)
     }
 
     /// Who may log in now.
@@ -125,6 +132,7 @@ impl RunningTarget {
         let pool = Pool::new(config.limits.disk_threads, config.limits.abandoned_bytes);
         let shared = Arc::new(Shared {
             access: Mutex::new(config.access.clone().map(Arc::new)),
+            send: Mutex::new(config.send),
             config,
             portals,
             disks,
@@ -171,6 +179,12 @@ impl RunningTarget {
         self.shared.disks.set(luns)?;
         self.shared.sessions.post_to_all(Notice::Disks);
         Ok(())
+    }
+
+    /// Responses are sent like this from now on, on every connection.
+    pub fn set_send(&self, send: SendPolicy) {
+        *lock(&self.shared.send) = send;
+        self.shared.sessions.post_to_all(Notice::Send(send));
     }
 
     /// This is who may log in from now on, and what each sees. Initiators that may no longer are asked to log

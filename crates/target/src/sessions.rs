@@ -11,6 +11,7 @@ use iscsi::login::target::LoggedIn;
 use iscsi::target::Parked;
 use iscsi::{CommandSequence, Parameters};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use policy::SendPolicy;
 use scsi::{Nexus, UnitAttention};
 
 use crate::config::Limits;
@@ -49,6 +50,8 @@ pub(crate) enum Notice {
     Turn,
     /// The initiator is to be asked to log out within this time; then the connection ends.
     LogOut(Duration),
+    /// Responses are sent like this from now on.
+    Send(SendPolicy),
     /// The connection must end, and its tasks go on with others.
     Park,
     /// The connection must end, because of this.
@@ -104,6 +107,12 @@ impl Mailbox {
         if !self.has_done.swap(true, Ordering::AcqRel) {
             let _ = self.wake.write(1);
         }
+    }
+
+    /// Whether anything is there.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.full.load(Ordering::Acquire) || self.has_done.load(Ordering::Acquire)
     }
 
     /// The jobs that are done since this was last asked.

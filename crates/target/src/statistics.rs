@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use policy::control::Shares;
+use policy::{BusyCount, SendPolicy};
 use serde::{Deserialize, Serialize};
 
-use crate::busy::BusyCount;
-use crate::policy::SendPolicy;
 use crate::sessions::lock;
 
 /// One connection, as last published by its thread (when it goes idle, and when it ends).
@@ -20,6 +20,8 @@ pub struct ConnectionStatistics {
     pub send: SendPolicy,
     /// The thread that serves it, as in /proc/self/task.
     pub thread: i32,
+    /// The CPU that its thread is kept on, where it is.
+    pub cpu: Option<usize>,
     /// Whether the connection is still open.
     pub open: bool,
     /// Commands served.
@@ -32,6 +34,8 @@ pub struct ConnectionStatistics {
     pub sends: u64,
     /// Receive calls that returned data.
     pub receives: u64,
+    /// Responses by the mode they were sent in.
+    pub modes: Shares,
     /// Busy/idle cycles.
     pub busy_count: BusyCount,
 }

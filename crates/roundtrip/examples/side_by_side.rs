@@ -1,0 +1,315 @@
+//! Targets side by side: the raw TCP floor, tgt, any target given as a URL, and Roundtrip with each send policy, under
+//! the same load, interleaved, server and client on a CPU each. Prints medians, ratios and the server's CPU time for
+//! each operation, as a table and as JSON. `make bench` runs it; docs/performance.md holds its results.
+
+#![allow(clippy::unwrap_used, reason = "a program for measurements: what goes wrong ends it")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::{Value, json};
+
+const IQN: &str = "iqn.2026-11.example.roundtrip:bench";
+
+#[derive(Parser)]
+struct Args {
+    /// read, write, randread or randwrite
+    #[arg(long, default_value = "randread")]
+    rw: String,
+    /// Block sizes, bytes
+    #[arg(long, value_delimiter = ',', default_value = "512,4096")]
+    bs: Vec<usize>,
+    /// Queue depths
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32,128")]
+    iodepth: Vec<usize>,
+    /// How the client sends: batch, each or iscsi-perf
+    #[arg(long, default_value = "batch")]
+    client: String,
+    /// Policies of the target
+    #[arg(long, value_delimiter = ',', default_value = "auto,nodelay,nagle,adaptive,batch")]
+    send: Vec<String>,
+    /// Its disk
+    #[arg(long, default_value = "ram:256M")]
+    disk: String,
+    /// Leave out: floor, tgt
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
+    /// Other targets: NAME=URL
+    #[arg(long)]
+    other: Vec<String>,
+    /// Sessions of the client
+    #[arg(long, default_value_t = 1)]
+    sessions: usize,
+    /// Targets and floor look for more before they sleep
+    #[arg(long)]
+    spin: bool,
+    /// Length of a run, ms
+    #[arg(long, default_value_t = 400)]
+    ms: u64,
+    /// Runs of each
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// Where the figures go
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// A server that is measured; ended when dropped.
+struct Server {
+    name: String,
+    child: Option<Child>,
+    /// Its address, or its URL.
+    place: String,
+    is_floor: bool,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A program of this build.
+fn built(name: &str) -> PathBuf {
+    // This is target/release/examples/side_by_side.
+    let examples = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    if name == "roundtrip" { examples.parent().unwrap().join(name) } else { examples.join(name) }
+}
+
+/// A command on one CPU.
+fn on_cpu(cpu: usize, program: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu.to_string()]).arg(program);
+    command
+}
+
+/// The last word of the first line that a server prints is not always its address: `word` says which is.
+fn start(name: &str, mut command: Command, word: usize, is_floor: bool) -> Server {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split_whitespace().nth(word).unwrap_or_else(|| panic!("{name} did not start: {line}"));
+    let place = if is_floor { address.to_owned() } else { format!("iscsi://{address}/{IQN}/0") };
+    Server { name: name.to_owned(), child: Some(child), place, is_floor }
+}
+
+fn tgt(image: &Path) -> Server {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let control = (port % 100 + 7000).to_string();
+    let child = on_cpu(0, Path::new("tgtd"))
+        .args(["-f", "-C", &control, "--iscsi", &format!("portal=127.0.0.1:{port}")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let server = Server {
+        name: "tgt".into(),
+        child: Some(child),
+        place: format!("iscsi://127.0.0.1:{port}/{IQN}/1"),
+        is_floor: false,
+    };
+    let admin = |arguments: &[&str]| {
+        let mut command = Command::new("tgtadm");
+        command.args(["-C", &control, "--lld", "iscsi"]).args(arguments);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    };
+    for _ in 0..100 {
+        if admin(&["--mode", "target", "--op", "new", "--tid", "1", "-T", IQN]) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let image = image.to_str().unwrap();
+    assert!(admin(&["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", image]));
+    assert!(admin(&["--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL"]));
+    server
+}
+
+/// CPU time of a process, us.
+fn cpu_us(pid: u32) -> f64 {
+    // All threads, those that ended among them: the clock of the process, in ticks of 10 ms.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    ticks * 1e4
+}
+
+/// One run: operations a second, p50 and p99 in us where the client says them.
+fn run(server: &Server, args: &Args, block: usize, depth: usize) -> (f64, f64, f64) {
+    let writes = args.rw.contains("write");
+    if server.is_floor {
+        let (request, response) = if writes { (48 + block, 48) } else { (48, 48 + block) };
+        let mut command = on_cpu(1, &built("floor"));
+        command.args(["client", &server.place, "--request", &request.to_string()]);
+        command.args(["--response", &response.to_string(), "--depth", &depth.to_string()]);
+        command.args(["--ms", &args.ms.to_string()]);
+        if args.client == "batch" {
+            command.arg("--batch");
+        }
+        if args.spin {
+            command.arg("--spin");
+        }
+        let output = command.output().unwrap();
+        return (String::from_utf8(output.stdout).unwrap().trim().parse().unwrap(), 0.0, 0.0);
+    }
+    if args.client == "iscsi-perf" {
+        let seconds = (args.ms as f64 / 1e3).max(1.0).ceil();
+        let mut command = on_cpu(1, Path::new("iscsi-perf"));
+        command.args([
+            "-m",
+            &depth.to_string(),
+            "-b",
+            &(block / 512).to_string(),
+            "-t",
+            &seconds.to_string(),
+            "-r",
+        ]);
+        let output = command.arg(&server.place).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // The last of its running averages.
+        let iops = text.rmatches("iops average ").next().and(text.rsplit("iops average ").next());
+        let iops = iops.and_then(|rest| rest.split_whitespace().next()).and_then(|n| n.parse().ok());
+        return (iops.unwrap_or_else(|| panic!("iscsi-perf said {text}")), 0.0, 0.0);
+    }
+    let mut command = on_cpu(1, &built("roundtrip"));
+    command.args(["bench", &server.place, "--rw", &args.rw, "--bs", &block.to_string()]);
+    command.args(["--iodepth", &depth.to_string(), "--sessions", &args.sessions.to_string(), "--json"]);
+    command.args([
+        "--runtime",
+        &format!("{}ms", args.ms),
+        "--ramp",
+        &format!("{}ms", args.ms / 4),
+        "--size",
+        "128M",
+    ]);
+    if args.client == "batch" {
+        command.arg("--batch");
+    }
+    let output = command.output().unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}: {}", server.name, String::from_utf8_lossy(&output.stderr)));
+    let run = &result["runs"][0];
+    assert_eq!(run["errors"], 0, "{}", server.name);
+    let us = |name: &str| run["latency_us"][name].as_f64().unwrap();
+    (run["iops"].as_f64().unwrap(), us("p50"), us("p99"))
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    let args = Args::parse();
+    let folder = tempfile_in_memory();
+    let mut servers = Vec::new();
+    if !args.without.iter().any(|name| name == "floor") {
+        for (name, batches) in [("floor, each", false), ("floor, batch", true)] {
+            let mut command = on_cpu(0, &built("floor"));
+            command.arg("server");
+            if batches {
+                command.arg("--batch");
+            }
+            if args.spin {
+                command.arg("--spin");
+            }
+            servers.push(start(name, command, 0, true));
+        }
+    }
+    if !args.without.iter().any(|name| name == "tgt") {
+        let image = folder.join("disk");
+        std::fs::write(&image, vec![1; 256 << 20]).unwrap();
+        servers.push(tgt(&image));
+    }
+    for policy in &args.send {
+        let mut command = on_cpu(0, &built("roundtrip"));
+        command.args(["target", "--portal", "127.0.0.1:0", "--iqn", IQN, "--send", policy]);
+        command.args(["--lun", &format!("0={}", args.disk)]);
+        if args.spin {
+            command.args(["--busy-poll", "1s"]);
+        }
+        let server = start(policy, command, 1, false);
+        if args.disk.starts_with("ram") {
+            // Memory that was never written is none.
+            let fill =
+                ["--rw", "write", "--bs", "1M", "--iodepth", "4", "--runtime", "700ms", "--size", "128M"];
+            assert!(
+                on_cpu(1, &built("roundtrip"))
+                    .args(["bench", &server.place])
+                    .args(fill)
+                    .output()
+                    .unwrap()
+                    .status
+                    .success()
+            );
+        }
+        servers.push(server);
+    }
+    for other in &args.other {
+        let (name, place) = other.split_once('=').expect("NAME=URL");
+        servers.push(Server { name: name.into(), child: None, place: place.into(), is_floor: false });
+    }
+    let mut points = Vec::new();
+    for &block in &args.bs {
+        for &depth in &args.iodepth {
+            let mut all: Vec<[Vec<f64>; 4]> = servers.iter().map(|_| Default::default()).collect();
+            for _ in 0..args.repeats {
+                for (server, figures) in servers.iter().zip(&mut all) {
+                    let pid = server.child.as_ref().map(Child::id);
+                    let before = pid.map_or(0.0, cpu_us);
+                    let (iops, p50, p99) = run(server, &args, block, depth);
+                    let used = pid.map_or(0.0, cpu_us) - before;
+                    let seconds = if server.is_floor { 1.0 } else { 1.25 } * args.ms as f64 / 1e3;
+                    for (figure, value) in figures.iter_mut().zip([iops, used / (iops * seconds), p50, p99]) {
+                        figure.push(value);
+                    }
+                }
+            }
+            let medians: Vec<[f64; 4]> =
+                all.iter_mut().map(|f| [0, 1, 2, 3].map(|i| median(&mut f[i]))).collect();
+            println!(
+                "{} {block} B, QD {depth}, client {}{}",
+                args.rw,
+                args.client,
+                if args.spin { ", spinning" } else { "" }
+            );
+            let of = |name: &str| servers.iter().position(|s| s.name == name).map(|i| medians[i][0]);
+            for (server, [iops, cpu, p50, p99]) in servers.iter().zip(&medians) {
+                let ratio = |to: Option<f64>| to.map_or("-".into(), |to| format!("{:.2}", iops / to));
+                println!(
+                    "  {:<13} {:>9.0} IOPS {:>7.2} us CPU  p50 {:>7.1}  p99 {:>7.1}  to tgt {:>6}  to floor {:>5}",
+                    server.name,
+                    iops,
+                    cpu,
+                    p50,
+                    p99,
+                    ratio(of("tgt")),
+                    ratio(of("floor, batch"))
+                );
+                points.push(json!({
+                    "rw": args.rw, "block_bytes": block, "queue_depth": depth, "client": args.client, "sessions": args.sessions,
+                    "spins": args.spin, "server": server.name, "iops": iops, "server_cpu_us": cpu, "p50_us": p50, "p99_us": p99,
+                }));
+            }
+        }
+    }
+    if let Some(path) = &args.json {
+        let kernel = nix::sys::utsname::uname().unwrap().release().to_string_lossy().into_owned();
+        let text = json!({ "kernel": kernel, "disk": args.disk, "repeats": args.repeats, "run_ms": args.ms, "points": points });
+        std::fs::write(path, serde_json::to_string_pretty(&text).unwrap()).unwrap();
+    }
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// A folder in memory.
+fn tempfile_in_memory() -> PathBuf {
+    let folder = PathBuf::from(format!("/dev/shm/roundtrip-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
