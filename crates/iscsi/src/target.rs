@@ -320,6 +320,15 @@ impl TargetConnection {
         self.parameters.error_recovery_level == 0 && !out.digests().data
     }
 
+    /// How many responses with status were made that an initiator had not received when it sent `exp_stat_sn`; 0 for a
+    /// number that cannot be.
+    #[must_use]
+    #[inline]
+    pub fn unacknowledged(&self, exp_stat_sn: u32) -> u32 {
+        let count = self.stat_sn.wrapping_sub(exp_stat_sn);
+        if count < 1 << 16 { count } else { 0 }
+    }
+
     /// Answers like [`TargetConnection::respond_read`], with data that stays where it is: as much of `data`, piece
     /// after piece, as the initiator expects.
     pub fn respond_lent(

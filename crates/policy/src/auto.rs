@@ -3,26 +3,28 @@
 //! manner in use is compared with another one now and then, in turns of a few milliseconds, and the better one stays.
 //! docs/send-policy.md has what else was tried.
 
-use crate::manner::{Hold, Manner};
+use crate::manner::Manner;
 
-/// What it chooses among.
-const ARMS: [Manner; 5] = [
-    Manner::CHUNK,
-    Manner::NODELAY,
-    Manner::BATCH,
-    Manner { hold: Hold::Count(4), nagle: false },
-    Manner::NAGLE,
-];
+/// What it chooses among; it begins with the first.
+const ARMS: [Manner; 6] =
+    [Manner::part(4), Manner::NODELAY, Manner::part(2), Manner::BATCH, Manner::part(8), Manner::NAGLE];
 /// Requests after which the time is asked for.
 const ASK_EVERY: u32 = 16;
 /// A turn takes at least this long, ns, and serves at least so many requests.
 const TURN_NS: u64 = 4_000_000;
 const TURN_REQUESTS: u32 = 48;
+/// A challenger that is this much slower after a part of its turn is sent away at once.
+const GLANCE_NS: u64 = 1_000_000;
+const GLANCE_REQUESTS: u32 = 24;
+const GLANCE_WORSE: f64 = 0.75;
 /// Where fewer requests come, there is nothing to win, ns for a turn.
 const LULL_NS: u64 = 100_000_000;
-/// How long a manner is left alone, ns: at first, and at most.
-const REST_NS: u64 = 10_000_000;
-const REST_NS_MAX: u64 = 1_500_000_000;
+/// How long a manner that was not better is left alone, ns: at first, and at most.
+const REST_NS: u64 = 20_000_000;
+const REST_NS_MAX: u64 = 3_000_000_000;
+/// How much longer it is each time: after a close trial, and after a clear one.
+const REST_CLOSE: u64 = 4;
+const REST_CLEAR: u64 = 10;
 /// Pairs of turns of a trial.
 const PAIRS: usize = 3;
 /// A manner is clearly worse below the first, better above the second; above the third it is as good, and better
@@ -36,15 +38,15 @@ const AS_GOOD: f64 = 0.995;
 pub struct Auto {
     /// The manner that is best so far.
     best: usize,
-    /// The next one to be compared with it.
-    next: usize,
+    /// When each manner may be tried again, and how long it then rests, ns.
+    due_ns: [u64; ARMS.len()],
+    rest_ns: [u64; ARMS.len()],
     trial: Option<Trial>,
     turn: Turn,
-    /// When the next trial may begin, ns.
-    rests_until_ns: u64,
-    rest_ns: u64,
+    /// What the best manner did in its last turn.
+    last: Measured,
     unasked: u32,
-    /// Requests between idle moments when the best was chosen.
+    /// Requests between idle moments when the load was last another.
     depth: f64,
 }
 
@@ -57,13 +59,29 @@ struct Turn {
     idles: u32,
 }
 
+impl Turn {
+    fn measured(&self, now_ns: u64) -> Measured {
+        let elapsed_ns = now_ns.saturating_sub(self.began_ns.unwrap_or(now_ns)).max(1);
+        let requests = f64::from(self.requests.max(1));
+        Measured {
+            requests_per_ns: requests / elapsed_ns as f64,
+            sends_per_request: f64::from(self.sends) / requests,
+            requests_per_idle: requests / f64::from(self.idles.max(1)),
+        }
+    }
+}
+
+/// A manner compared with the best one, in turns.
 #[derive(Clone, Debug)]
 struct Trial {
     challenger: usize,
-    /// The challenger's turn, or the best's.
+    /// It is the challenger's turn, or the best's.
     is_challengers: bool,
+    /// What the challenger did in its turn.
     challengers: Measured,
+    /// Its throughput to the best's, pair by pair.
     ratios: Vec<f64>,
+    /// Sends for each request, summed: the challenger's, the best's.
     sends: [f64; 2],
 }
 
@@ -71,17 +89,18 @@ struct Trial {
 struct Measured {
     requests_per_ns: f64,
     sends_per_request: f64,
+    requests_per_idle: f64,
 }
 
 impl Default for Auto {
     fn default() -> Self {
         Self {
             best: 0,
-            next: 1,
+            due_ns: [0; ARMS.len()],
+            rest_ns: [REST_NS; ARMS.len()],
             trial: None,
             turn: Turn::default(),
-            rests_until_ns: 0,
-            rest_ns: REST_NS,
+            last: Measured::default(),
             unasked: 0,
             depth: 0.0,
         }
@@ -127,94 +146,91 @@ impl Auto {
     /// It is `now_ns`.
     pub fn clock(&mut self, now_ns: u64) {
         self.unasked = 0;
-        let Some(began_ns) = self.turn.began_ns else {
-            self.turn = Turn { began_ns: Some(now_ns), ..Turn::default() };
-            return;
-        };
+        let Some(began_ns) = self.turn.began_ns else { return self.begin_turn(now_ns) };
         let elapsed_ns = now_ns.saturating_sub(began_ns);
+        let measured = self.turn.measured(now_ns);
         if elapsed_ns < TURN_NS || self.turn.requests < TURN_REQUESTS {
+            let can_tell = elapsed_ns >= GLANCE_NS && self.turn.requests >= GLANCE_REQUESTS;
+            let is_slow = measured.requests_per_ns < GLANCE_WORSE * self.last.requests_per_ns;
             if elapsed_ns > LULL_NS {
                 // What took so long says nothing about sending.
                 self.trial = None;
-                self.turn = Turn { began_ns: Some(now_ns), ..Turn::default() };
+                self.begin_turn(now_ns);
+            } else if let Some(trial) = self.trial.take_if(|t| t.is_challengers && can_tell && is_slow) {
+                self.send_away(trial.challenger, REST_CLEAR, now_ns);
+                self.begin_turn(now_ns);
             }
             return;
         }
-        let turn = std::mem::replace(&mut self.turn, Turn { began_ns: Some(now_ns), ..Turn::default() });
-        let measured = Measured {
-            requests_per_ns: f64::from(turn.requests) / elapsed_ns as f64,
-            sends_per_request: f64::from(turn.sends) / f64::from(turn.requests),
-        };
-        let depth = f64::from(turn.requests) / f64::from(turn.idles.max(1));
+        self.begin_turn(now_ns);
         match self.trial.take() {
-            Some(trial) => self.go_on(trial, measured, depth, now_ns),
-            None => self.rest(depth, now_ns),
+            Some(trial) if trial.is_challengers => {
+                self.trial = Some(Trial { is_challengers: false, challengers: measured, ..trial });
+            }
+            Some(trial) => {
+                self.last = measured;
+                self.judge(trial, measured, now_ns);
+            }
+            None => {
+                self.last = measured;
+                self.rest(measured.requests_per_idle, now_ns);
+            }
         }
     }
 
-    /// Nothing is on trial.
+    fn begin_turn(&mut self, now_ns: u64) {
+        self.turn = Turn { began_ns: Some(now_ns), ..Turn::default() };
+    }
+
+    /// A manner is left alone for a while, and the next time for longer.
+    fn send_away(&mut self, challenger: usize, longer: u64, now_ns: u64) {
+        let rest_ns = &mut self.rest_ns[challenger];
+        self.due_ns[challenger] = now_ns + *rest_ns;
+        *rest_ns = (*rest_ns * longer).min(REST_NS_MAX);
+    }
+
+    /// A turn without a trial has ended; the next one may be a trial's.
     fn rest(&mut self, depth: f64, now_ns: u64) {
         if depth > 2.0 * self.depth || depth < 0.5 * self.depth {
             // Another load: what was found out may not hold.
             self.depth = depth;
-            self.rest_ns = REST_NS;
-            self.rests_until_ns = self.rests_until_ns.min(now_ns);
+            self.due_ns = [0; ARMS.len()];
+            self.rest_ns = [REST_NS; ARMS.len()];
         }
         // One request at a time is sent at once in every manner.
-        if now_ns < self.rests_until_ns || depth < 1.1 {
+        if depth < 1.1 {
             return;
         }
-        let challenger = self.next;
-        let challengers = Measured::default();
-        self.trial = Some(Trial {
-            challenger,
-            is_challengers: true,
-            challengers,
-            ratios: Vec::with_capacity(PAIRS),
-            sends: [0.0; 2],
-        });
+        let others = (0..ARMS.len()).filter(|&arm| arm != self.best);
+        let Some(challenger) = others.min_by_key(|&arm| self.due_ns[arm]) else { return };
+        if self.due_ns[challenger] <= now_ns {
+            let (challengers, ratios) = (Measured::default(), Vec::with_capacity(PAIRS));
+            self.trial =
+                Some(Trial { challenger, is_challengers: true, challengers, ratios, sends: [0.0; 2] });
+        }
     }
 
-    /// A turn of a trial has ended.
-    fn go_on(&mut self, mut trial: Trial, measured: Measured, depth: f64, now_ns: u64) {
-        if trial.is_challengers {
-            trial.challengers = measured;
-            trial.is_challengers = false;
-            self.trial = Some(trial);
-            return;
-        }
-        trial.ratios.push(trial.challengers.requests_per_ns / measured.requests_per_ns);
+    /// A pair of turns has ended.
+    fn judge(&mut self, mut trial: Trial, bests: Measured, now_ns: u64) {
+        trial.ratios.push(trial.challengers.requests_per_ns / bests.requests_per_ns);
         trial.sends[0] += trial.challengers.sends_per_request;
-        trial.sends[1] += measured.sends_per_request;
-        let ratios = &mut trial.ratios;
-        ratios.sort_by(f64::total_cmp);
-        let (worst, median) = (ratios[0], ratios[ratios.len() / 2]);
-        let is_hopeless = match ratios.len() {
-            1 => worst < 0.9,
-            _ => median < WORSE,
-        };
-        let is_over = ratios.len() == PAIRS;
-        if !is_over && !is_hopeless {
-            trial.is_challengers = true;
-            self.trial = Some(trial);
-            return;
-        }
-        let takes_less = trial.sends[0] < 0.8 * trial.sends[1];
-        let wins = is_over && (median > BETTER || (takes_less && median > AS_GOOD));
-        if wins {
-            self.best = trial.challenger;
-            self.rest_ns = REST_NS;
-            self.depth = depth;
-        }
-        self.next = (trial.challenger + 1) % ARMS.len();
-        if self.next == self.best {
-            self.next = (self.next + 1) % ARMS.len();
-            // All were tried and none was better.
-            if !wins {
-                self.rest_ns = (self.rest_ns * 4).min(REST_NS_MAX);
+        trial.sends[1] += bests.sends_per_request;
+        trial.ratios.sort_by(f64::total_cmp);
+        let (worst, median) = (trial.ratios[0], trial.ratios[trial.ratios.len() / 2]);
+        let is_hopeless = if trial.ratios.len() == 1 { worst < 0.9 } else { median < WORSE };
+        if is_hopeless {
+            self.send_away(trial.challenger, REST_CLEAR, now_ns);
+        } else if trial.ratios.len() < PAIRS {
+            self.trial = Some(Trial { is_challengers: true, ..trial });
+        } else {
+            let takes_less = trial.sends[0] < 0.8 * trial.sends[1];
+            if median > BETTER || (takes_less && median > AS_GOOD) {
+                let loser = std::mem::replace(&mut self.best, trial.challenger);
+                self.send_away(loser, REST_CLOSE, now_ns);
+            } else {
+                self.send_away(trial.challenger, REST_CLOSE, now_ns);
             }
         }
-        self.rests_until_ns = now_ns + self.rest_ns;
     }
 }
 
@@ -224,7 +240,7 @@ mod tests {
 
     /// A server whose throughput depends on the manner alone, with noise; what share of the best possible is got in
     /// two seconds after the first 200 ms.
-    fn share_of_best(thousands_per_s: [f64; 5], noise: f64, seed: u64) -> f64 {
+    fn share_of_best(thousands_per_s: [f64; 6], noise: f64, seed: u64) -> f64 {
         let (mut auto, mut random) = (Auto::default(), fastrand::Rng::with_seed(seed));
         let (mut now_ns, mut served) = (0.0_f64, 0_u64);
         while now_ns < 2.2e9 {
@@ -249,11 +265,11 @@ mod tests {
     fn the_best_manner_is_found_and_kept() {
         for seed in 0..20 {
             for rates in [
-                [100.0, 100.0, 100.0, 100.0, 100.0],
-                [60.0, 40.0, 90.0, 50.0, 70.0],
-                [70.0, 120.0, 40.0, 90.0, 60.0],
-                [170.0, 150.0, 170.0, 160.0, 184.0],
-                [20.0, 16.0, 13.0, 16.0, 15.0],
+                [100.0, 100.0, 100.0, 100.0, 100.0, 100.0],
+                [60.0, 40.0, 80.0, 90.0, 50.0, 70.0],
+                [70.0, 120.0, 50.0, 40.0, 90.0, 60.0],
+                [170.0, 150.0, 170.0, 170.0, 160.0, 184.0],
+                [20.0, 16.0, 13.0, 13.0, 16.0, 15.0],
             ] {
                 let share = share_of_best(rates, 0.2, seed);
                 assert!(share > 0.96, "{rates:?}: {share}");
@@ -265,7 +281,7 @@ mod tests {
     fn another_load_is_noticed() {
         let mut auto = Auto::default();
         let mut now_ns = 0.0;
-        let mut run = |auto: &mut Auto, until_ns: f64, depth: u32, thousands_per_s: [f64; 5]| {
+        let mut run = |auto: &mut Auto, until_ns: f64, depth: u32, thousands_per_s: [f64; 6]| {
             while now_ns < until_ns {
                 let arm = ARMS.iter().position(|&arm| arm == auto.manner()).unwrap();
                 for _ in 0..depth {
@@ -279,10 +295,10 @@ mod tests {
                 }
             }
         };
-        run(&mut auto, 5e9, 32, [50.0, 40.0, 90.0, 50.0, 60.0]);
-        assert_eq!(auto.best, 2);
-        run(&mut auto, 5.5e9, 3, [50.0, 90.0, 30.0, 60.0, 60.0]);
-        assert_eq!(auto.best, 1, "within half a second");
+        run(&mut auto, 5e9, 32, [50.0, 40.0, 60.0, 90.0, 50.0, 60.0]);
+        assert_eq!(ARMS[auto.best], Manner::BATCH);
+        run(&mut auto, 5.5e9, 3, [50.0, 90.0, 40.0, 30.0, 60.0, 60.0]);
+        assert_eq!(ARMS[auto.best], Manner::NODELAY, "within half a second");
     }
 
     #[test]
@@ -293,7 +309,7 @@ mod tests {
             auto.sent();
             auto.idle();
             auto.clock(n * 50_000);
-            assert_eq!(auto.manner(), Manner::CHUNK);
+            assert_eq!(auto.manner(), ARMS[0]);
         }
     }
 }

@@ -18,6 +18,7 @@ pub struct SendControl {
     manner: Manner,
     /// Responses that wait.
     held: u32,
+    depth: Depth,
     shares: Shares,
 }
 
@@ -48,6 +49,34 @@ impl Shares {
     }
 }
 
+/// The most requests that a peer had under way of late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Depth {
+    /// Of the requests before the last [`Depth::SPAN`], and since.
+    before: u32,
+    since: u32,
+    requests: u32,
+}
+
+impl Depth {
+    /// Requests after which what was before is forgotten.
+    const SPAN: u32 = 256;
+
+    #[inline]
+    fn note(&mut self, under_way: u32) {
+        self.since = self.since.max(under_way);
+        self.requests += 1;
+        if self.requests >= Self::SPAN {
+            *self = Self { before: self.since, since: 0, requests: 0 };
+        }
+    }
+
+    #[inline]
+    fn most(self) -> u32 {
+        self.before.max(self.since)
+    }
+}
+
 impl SendControl {
     /// Begins with a policy.
     #[must_use]
@@ -66,7 +95,7 @@ impl SendControl {
                 (State::Auto(Box::new(auto)), manner)
             }
         };
-        Self { policy, state, manner, held: 0, shares: Shares::default() }
+        Self { policy, state, manner, held: 0, depth: Depth::default(), shares: Shares::default() }
     }
 
     /// The policy.
@@ -88,6 +117,12 @@ impl SendControl {
         self.shares
     }
 
+    /// A request came whose peer had `under_way` requests unanswered when it sent it, this one among them.
+    #[inline]
+    pub fn requested(&mut self, under_way: u32) {
+        self.depth.note(under_way);
+    }
+
     /// A request was answered, and `waiting_bytes` of responses wait; whether they are to be sent now.
     #[inline]
     pub fn served(&mut self, waiting_bytes: usize) -> bool {
@@ -107,8 +142,8 @@ impl SendControl {
         }
         match self.manner.hold {
             Hold::None => true,
-            Hold::Count(most) => self.held >= most || waiting_bytes >= FULL_BYTES,
-            Hold::Chunk | Hold::Drain => waiting_bytes >= FULL_BYTES,
+            Hold::Part(of) => self.held >= self.depth.most().div_ceil(of) || waiting_bytes >= FULL_BYTES,
+            Hold::Drain => waiting_bytes >= FULL_BYTES,
         }
     }
 
@@ -203,6 +238,15 @@ mod tests {
         assert_eq!(run(SendPolicy::Adaptive(crate::Adaptive::DEFAULT), cycles), (vec![1; 6], 0));
         let (sends, _) = run(SendPolicy::Batch, &[&[300]]);
         assert_eq!(sends, [118, 118, 64], "a full batch leaves");
+    }
+
+    #[test]
+    fn a_part_is_of_what_the_peer_has_under_way() {
+        let mut depth = Depth::default();
+        (0..600).for_each(|_| depth.note(32));
+        assert_eq!(depth.most(), 32);
+        (0..600).for_each(|_| depth.note(8));
+        assert_eq!(depth.most(), 8, "a load that is gone is forgotten");
     }
 
     #[test]

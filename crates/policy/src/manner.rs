@@ -14,10 +14,9 @@ pub struct Manner {
 pub enum Hold {
     /// Not at all: one send for each response.
     None,
-    /// Until so many are there, or the bytes that one receive brought are used up.
-    Count(u32),
-    /// Until the bytes that one receive brought are used up.
-    Chunk,
+    /// Until there are as many as this part of the requests that the peer has under way (2: half of them), or what one
+    /// receive brought is used up: the peer works on one part while the next is made.
+    Part(u32),
     /// Until nothing more can be received.
     Drain,
 }
@@ -29,6 +28,9 @@ impl Manner {
     pub const NAGLE: Self = Self { hold: Hold::None, nagle: true };
     /// One send for all that can be answered.
     pub const BATCH: Self = Self { hold: Hold::Drain, nagle: false };
-    /// One send for what a receive brought.
-    pub const CHUNK: Self = Self { hold: Hold::Chunk, nagle: false };
+    /// One send for a part of what the peer has under way.
+    #[must_use]
+    pub const fn part(of: u32) -> Self {
+        Self { hold: Hold::Part(of), nagle: false }
+    }
 }

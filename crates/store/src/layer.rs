@@ -8,6 +8,7 @@ pub mod log;
 pub mod spec;
 pub mod stats;
 pub mod throttle;
+pub mod work;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ pub use log::Log;
 pub use spec::LayerSpec;
 pub use stats::{Passed, Stats};
 pub use throttle::Throttle;
+pub use work::Work;
 
 /// What is asked of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

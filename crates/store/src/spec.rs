@@ -84,7 +84,7 @@ pub enum SpecError {
     /// An option that does not exist, or a value that it cannot have.
     #[error(
         "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring or engine=threads, \
-         or a layer: delay=1ms, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], stats, log"
+         or a layer: delay=1ms, work=10us, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], stats, log"
     )]
     Option(String),
     /// An option that was given before.

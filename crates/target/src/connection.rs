@@ -481,6 +481,8 @@ impl Connection {
             Incoming::Command { command, data } => {
                 self.statistics.commands += 1;
                 self.statistics.busy_count.request();
+                // What it had been answered tells how many it has under way.
+                self.control.requested(serving.protocol.unacknowledged(command.exp_stat_sn) + 1);
                 if let Some(tape) = &mut self.transport.tape {
                     let kind = match (command.read, command.write_data) {
                         (true, false) if scsi::cdb::reads_the_medium(&command.cdb) => OpKind::Read,

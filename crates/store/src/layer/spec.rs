@@ -1,4 +1,4 @@
-//! Layers as people write them: `delay=1ms`, `iops=500`, `bandwidth=100M`, `error=read:0.01:0-4095`, `stats`,
+//! Layers as people write them: `delay=1ms`, `work=10us`, `iops=500`, `bandwidth=100M`, `error=read:0.01:0-4095`, `stats`,
 //! `log`.
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ring::units::{parse_size, parse_time_ns};
 
-use super::{Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle};
+use super::{Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle, Work};
 use crate::{Fault, Store};
 
 /// A layer and its settings.
@@ -16,6 +16,8 @@ use crate::{Fault, Store};
 pub enum LayerSpec {
     /// `delay=TIME`.
     Delay(Duration),
+    /// `work=TIME`.
+    Work(Duration),
     /// `iops=N`.
     Iops(u64),
     /// `bandwidth=SIZE`, bytes a second.
@@ -49,6 +51,7 @@ impl FromStr for LayerSpec {
         let count = |value: &str| value.parse().ok().filter(|&n: &u64| n > 0).ok_or(());
         match name {
             "delay" => time(value).map(Self::Delay),
+            "work" => time(value).map(Self::Work),
             "iops" => count(value).map(Self::Iops),
             "bandwidth" => parse_size(value).ok().filter(|&n| n > 0).map(Self::Bandwidth).ok_or(()),
             "error" => error(value),
@@ -94,6 +97,7 @@ impl LayerSpec {
     pub fn over(&self, inner: Arc<dyn Store>, name: &str) -> Arc<dyn Store> {
         match self {
             Self::Delay(time) => Arc::new(Layered::new(Delay(*time), inner)),
+            Self::Work(time) => Arc::new(Layered::new(Work(*time), inner)),
             Self::Iops(count) => Arc::new(Layered::new(Throttle::new(Some(*count), None), inner)),
             Self::Bandwidth(bytes) => Arc::new(Layered::new(Throttle::new(None, Some(*bytes)), inner)),
             Self::Error { operation, rate, bytes, fault } => {
