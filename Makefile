@@ -35,9 +35,16 @@ lint: ## formatting and clippy, warnings as errors
 fmt: ## format the code
 	cargo fmt --all
 
-bench: ## measure how fast captures are analysed, against tshark
+bench: ## measure the target beside the TCP floor and tgt, its instructions, and the analysis of captures beside tshark
 	@scripts/setup.sh bench
-	cargo build --release --locked
+	cargo build --release --locked -p roundtrip --bins --examples
+	mkdir -p out
+	target/release/examples/side_by_side --json out/reads.json
+	target/release/examples/side_by_side --rw randwrite --send auto --json out/writes.json
+	target/release/examples/side_by_side --client iscsi-perf --without floor --send auto --iodepth 8,32,128 --ms 1000 --repeats 3 --json out/iscsi-perf.json
+	target/release/examples/side_by_side --bs 65536,1048576 --iodepth 1,8,32 --send auto --json out/large.json
+	scripts/bench-policies.sh loopback
+	scripts/bench-instructions.sh
 	scripts/bench-analyze.sh
 
 fuzz: ## throw random input at everything that parses, SECONDS_EACH=60 for each target

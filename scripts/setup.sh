@@ -20,7 +20,10 @@ test)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 fuzz) pairs+=(c++:g++) ;;
-bench) pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3) ;;
+bench)
+    pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3 tgtd:tgt tgtadm:tgt iscsi-perf:libiscsi-bin
+        valgrind:valgrind taskset:util-linux ip:iproute2 tc:iproute2 ethtool:ethtool)
+    ;;
 *) say "'$purpose' is no purpose; use build, run, test, test-linux, fuzz or bench" && exit 2 ;;
 esac
 

@@ -10,7 +10,7 @@ use iscsi::login::SessionType;
 use iscsi::login::initiator::{Identity, InitiatorLogin};
 use iscsi::{Framer, ReceiveBuffer, TransmitBuffer, Wishes};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, send};
+use nix::sys::socket::{MsgFlags, recv, send};
 use ring::OpKind;
 use socket::options::TcpOptions;
 use socket::stamps::Stamps;
@@ -33,6 +33,8 @@ pub struct SessionOptions {
     pub patience: Duration,
     /// Keep kernel stamps of up to this many operations.
     pub stamp_operations: Option<usize>,
+    /// How long to look for an answer before sleeping; zero sleeps at once. It costs a core.
+    pub busy_poll: Duration,
     /// Distinguishes the sessions of one initiator.
     pub session_number: u16,
 }
@@ -45,6 +47,7 @@ impl Default for SessionOptions {
             tcp: TcpOptions { nodelay: true, congestion: None },
             patience: Duration::from_secs(30),
             stamp_operations: None,
+            busy_poll: Duration::ZERO,
             session_number: 0,
         }
     }
@@ -74,6 +77,7 @@ pub struct Session {
     incoming: ReceiveBuffer,
     framer: Framer,
     patience: Duration,
+    busy_poll: Duration,
     stamps: Option<Stamps>,
     tape: Option<Tape>,
     /// The logical unit that commands go to.
@@ -226,6 +230,7 @@ impl Session {
             incoming,
             framer,
             patience: options.patience,
+            busy_poll: options.busy_poll,
             stamps,
             tape,
             lun: scsi::Lun(lun).encode(),
@@ -429,6 +434,21 @@ impl Session {
         let room = self.incoming.room(needed);
         if room.is_empty() {
             return Ok(());
+        }
+        if !self.busy_poll.is_zero() {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < self.busy_poll {
+                match recv(self.socket.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
+                    // An end or an error is found again below.
+                    Ok(0) | Err(nix::errno::Errno::EINTR) => break,
+                    Ok(count) => {
+                        self.incoming.came(count);
+                        return Ok(());
+                    }
+                    Err(nix::errno::Errno::EAGAIN) => {}
+                    Err(_) => break,
+                }
+            }
         }
         let mut stream = &self.socket;
         match io::Read::read(&mut stream, room) {

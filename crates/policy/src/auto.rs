@@ -22,6 +22,12 @@ const LULL_NS: u64 = 100_000_000;
 /// How long a manner that was not better is left alone, ns: at first, and at most.
 const REST_NS: u64 = 20_000_000;
 const REST_NS_MAX: u64 = 3_000_000_000;
+/// Requests under way below which nothing is tried unless the server is the bottleneck.
+const FEW: u32 = 8;
+/// How long a load is looked at before anything is tried with it, ns.
+const SETTLE_NS: u64 = 12_000_000;
+/// How much of what the best does undisturbed is kept when a turn shows less.
+const UNDISTURBED_KEEPS: f64 = 0.8;
 /// How much longer it is each time: after a close trial, and after a clear one.
 const REST_CLOSE: u64 = 4;
 const REST_CLEAR: u64 = 10;
@@ -38,13 +44,16 @@ const AS_GOOD: f64 = 0.995;
 pub struct Auto {
     /// The manner that is best so far.
     best: usize,
+    /// Requests are few, and flow one by one.
+    is_flowing: bool,
     /// When each manner may be tried again, and how long it then rests, ns.
     due_ns: [u64; ARMS.len()],
     rest_ns: [u64; ARMS.len()],
     trial: Option<Trial>,
     turn: Turn,
-    /// What the best manner did in its last turn.
-    last: Measured,
+    /// What the best manner does while nothing is tried, requests per ns. A ring can keep the cycle that another
+    /// manner brought it into for a while, so what the best does in a trial may be less than it can.
+    undisturbed: f64,
     unasked: u32,
     /// Requests between idle moments when the load was last another.
     depth: f64,
@@ -96,11 +105,12 @@ impl Default for Auto {
     fn default() -> Self {
         Self {
             best: 0,
+            is_flowing: true,
             due_ns: [0; ARMS.len()],
             rest_ns: [REST_NS; ARMS.len()],
             trial: None,
             turn: Turn::default(),
-            last: Measured::default(),
+            undisturbed: 0.0,
             unasked: 0,
             depth: 0.0,
         }
@@ -113,6 +123,7 @@ impl Auto {
     pub fn manner(&self) -> Manner {
         match &self.trial {
             Some(trial) if trial.is_challengers => ARMS[trial.challenger],
+            _ if self.is_flowing => Manner::NODELAY,
             _ => ARMS[self.best],
         }
     }
@@ -143,15 +154,15 @@ impl Auto {
         self.unasked >= ASK_EVERY
     }
 
-    /// It is `now_ns`.
-    pub fn clock(&mut self, now_ns: u64) {
+    /// It is `now_ns`, and the peer has had `under_way` requests under way of late.
+    pub fn clock(&mut self, now_ns: u64, under_way: u32) {
         self.unasked = 0;
         let Some(began_ns) = self.turn.began_ns else { return self.begin_turn(now_ns) };
         let elapsed_ns = now_ns.saturating_sub(began_ns);
         let measured = self.turn.measured(now_ns);
         if elapsed_ns < TURN_NS || self.turn.requests < TURN_REQUESTS {
             let can_tell = elapsed_ns >= GLANCE_NS && self.turn.requests >= GLANCE_REQUESTS;
-            let is_slow = measured.requests_per_ns < GLANCE_WORSE * self.last.requests_per_ns;
+            let is_slow = measured.requests_per_ns < GLANCE_WORSE * self.undisturbed;
             if elapsed_ns > LULL_NS {
                 // What took so long says nothing about sending.
                 self.trial = None;
@@ -168,12 +179,10 @@ impl Auto {
                 self.trial = Some(Trial { is_challengers: false, challengers: measured, ..trial });
             }
             Some(trial) => {
-                self.last = measured;
                 self.judge(trial, measured, now_ns);
             }
             None => {
-                self.last = measured;
-                self.rest(measured.requests_per_idle, now_ns);
+                self.rest(measured, under_way, now_ns);
             }
         }
     }
@@ -190,15 +199,24 @@ impl Auto {
     }
 
     /// A turn without a trial has ended; the next one may be a trial's.
-    fn rest(&mut self, depth: f64, now_ns: u64) {
+    fn rest(&mut self, measured: Measured, under_way: u32, now_ns: u64) {
+        let depth = measured.requests_per_idle;
+        // Up at once, down slowly.
+        let keeps = UNDISTURBED_KEEPS * self.undisturbed;
+        self.undisturbed =
+            measured.requests_per_ns.max(keeps + (1.0 - UNDISTURBED_KEEPS) * measured.requests_per_ns);
         if depth > 2.0 * self.depth || depth < 0.5 * self.depth {
             // Another load: what was found out may not hold.
             self.depth = depth;
-            self.due_ns = [0; ARMS.len()];
+            self.due_ns = [now_ns + SETTLE_NS; ARMS.len()];
             self.rest_ns = [REST_NS; ARMS.len()];
+            self.undisturbed = measured.requests_per_ns;
         }
-        // One request at a time is sent at once in every manner.
-        if depth < 1.1 {
+        // Few requests flow one by one round a ring that is not full, as long as nobody makes them wait for each other;
+        // then they go round together, and it takes them long to part again. A thread that serves more between idle
+        // moments than there are is the bottleneck, and only then it pays to try.
+        self.is_flowing = under_way < FEW && depth <= f64::from(under_way) * 1.5;
+        if self.is_flowing {
             return;
         }
         let others = (0..ARMS.len()).filter(|&arm| arm != self.best);
@@ -212,7 +230,8 @@ impl Auto {
 
     /// A pair of turns has ended.
     fn judge(&mut self, mut trial: Trial, bests: Measured, now_ns: u64) {
-        trial.ratios.push(trial.challengers.requests_per_ns / bests.requests_per_ns);
+        let bests_per_ns = bests.requests_per_ns.max(self.undisturbed);
+        trial.ratios.push(trial.challengers.requests_per_ns / bests_per_ns);
         trial.sends[0] += trial.challengers.sends_per_request;
         trial.sends[1] += bests.sends_per_request;
         trial.ratios.sort_by(f64::total_cmp);
@@ -226,6 +245,7 @@ impl Auto {
             let takes_less = trial.sends[0] < 0.8 * trial.sends[1];
             if median > BETTER || (takes_less && median > AS_GOOD) {
                 let loser = std::mem::replace(&mut self.best, trial.challenger);
+                self.undisturbed = trial.challengers.requests_per_ns;
                 self.send_away(loser, REST_CLOSE, now_ns);
             } else {
                 self.send_away(trial.challenger, REST_CLOSE, now_ns);
@@ -254,7 +274,7 @@ mod tests {
             auto.sent();
             auto.idle();
             if auto.wants_time() {
-                auto.clock(now_ns as u64);
+                auto.clock(now_ns as u64, 8);
             }
         }
         let best = thousands_per_s.iter().fold(0.0_f64, |a, &b| a.max(b));
@@ -291,7 +311,7 @@ mod tests {
                 auto.sent();
                 auto.idle();
                 if auto.wants_time() {
-                    auto.clock(now_ns as u64);
+                    auto.clock(now_ns as u64, 8);
                 }
             }
         };
@@ -308,8 +328,8 @@ mod tests {
             auto.served();
             auto.sent();
             auto.idle();
-            auto.clock(n * 50_000);
-            assert_eq!(auto.manner(), ARMS[0]);
+            auto.clock(n * 50_000, 1);
+            assert_eq!(auto.manner(), Manner::NODELAY);
         }
     }
 }

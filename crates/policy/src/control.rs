@@ -192,7 +192,7 @@ impl SendControl {
     /// It is `now_ns` on any clock that only goes forward; the manner may change.
     pub fn clock(&mut self, now_ns: u64) {
         if let State::Auto(auto) = &mut self.state {
-            auto.clock(now_ns);
+            auto.clock(now_ns, self.depth.most());
             self.manner = auto.manner();
         }
     }

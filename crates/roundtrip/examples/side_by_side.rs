@@ -191,6 +191,9 @@ fn run(server: &Server, args: &Args, block: usize, depth: usize) -> (f64, f64, f
     if args.client == "batch" {
         command.arg("--batch");
     }
+    if args.spin {
+        command.args(["--busy-poll", "1s"]);
+    }
     let output = command.output().unwrap();
     let result: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}: {}", server.name, String::from_utf8_lossy(&output.stderr)));

@@ -60,6 +60,9 @@ pub(crate) struct BenchArgs {
     /// Run the client on this CPU
     #[arg(long)]
     cpu: Option<usize>,
+    /// Look this long for an answer before sleeping, such as 1s; costs a core for each session
+    #[arg(long, value_parser = args::time, value_name = "TIME", default_value = "0s")]
+    busy_poll: Duration,
     /// Longest wait for an answer
     #[arg(long, value_parser = args::time, default_value = "30s")]
     timeout: Duration,
@@ -76,6 +79,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let options = SessionOptions {
         tcp: TcpOptions { nodelay: !args.nagle, congestion: args.congestion.clone() },
         patience: args.timeout,
+        busy_poll: args.busy_poll,
         ..SessionOptions::default()
     };
     let mut ops = match &args.ops {

@@ -1,0 +1,121 @@
+//! Send policies as an initiator sees them: nothing is ever kept back that could leave, and what leaves together is as
+//! the policy says.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use common::{Client, Login, ram, start};
+use iscsi::opcode::target as opcode;
+use target::{RunningTarget, SendPolicy};
+
+const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
+
+fn serve(send: SendPolicy) -> (RunningTarget, Client) {
+    let target = start(vec![ram(0, 1)], |config| config.send = send);
+    let mut client = Client::log_in(target.address(), &Login::default());
+    client.attentions(0);
+    (target, client)
+}
+
+/// Sends reads in one piece, and takes all their answers.
+fn burst(client: &mut Client, count: u32) {
+    let mut bytes = Vec::new();
+    for tag in 1..=count {
+        let read = iscsi::pdu::ScsiCommand { cmd_sn: client.cmd_sn, ..client.command(tag, &READ, 512) };
+        bytes.extend(client.encode(read.write(), &[]));
+        client.cmd_sn = client.cmd_sn.wrapping_add(1);
+    }
+    client.socket.write_all(&bytes).unwrap();
+    for tag in 1..=count {
+        let pdu = client.until(opcode::DATA_IN).1;
+        assert_eq!((pdu.u32(16), pdu.data.len()), (tag, 512));
+        client.exp_stat_sn = pdu.u32(24).wrapping_add(1);
+    }
+}
+
+#[test]
+fn a_single_answer_is_never_kept_back() {
+    for send in SendPolicy::ALL {
+        let (_target, mut client) = serve(send);
+        // A burst first, so that a policy that learns has learnt something.
+        burst(&mut client, 64);
+        let begun = Instant::now();
+        for _ in 0..100 {
+            assert_eq!(client.read(0, &READ, 512).1, 0);
+        }
+        // One that waited for a delayed acknowledgement alone would take 40 ms.
+        assert!(begun.elapsed() < Duration::from_millis(1500), "{send}: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn what_comes_together_leaves_as_the_policy_has_it() {
+    for (send, fewest, most) in [
+        (SendPolicy::Nodelay, 64 * 50, u64::MAX),
+        (SendPolicy::Nagle, 64 * 50, u64::MAX),
+        (SendPolicy::Batch, 50, 50 * 8),
+        (SendPolicy::Auto, 50, u64::MAX),
+    ] {
+        let (target, mut client) = serve(send);
+        for _ in 0..50 {
+            burst(&mut client, 64);
+        }
+        assert_eq!(client.log_out(0, 0), 0);
+        assert!(target.wait_until_idle(Duration::from_secs(5)));
+        let all = target.statistics();
+        let one = &all[0];
+        assert!((fewest..most).contains(&one.sends), "{send}: {} sends", one.sends);
+        let modes = one.modes;
+        assert_eq!(modes.nodelay + modes.nagle + modes.batch, one.commands, "{send}");
+        match send {
+            SendPolicy::Nodelay => assert_eq!(modes.nodelay, one.commands),
+            SendPolicy::Nagle => assert_eq!(modes.nagle, one.commands),
+            SendPolicy::Batch => assert_eq!(modes.batch, one.commands),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_policy_changes_while_commands_go_on() {
+    let (target, mut client) = serve(SendPolicy::Nodelay);
+    for round in 0..40 {
+        target.set_send(SendPolicy::ALL[round % SendPolicy::ALL.len()]);
+        burst(&mut client, 50);
+        assert_eq!(client.read(0, &READ, 512).1, 0);
+    }
+    target.set_send(SendPolicy::Batch);
+    burst(&mut client, 50);
+    assert_eq!(client.log_out(0, 0), 0);
+    assert!(target.wait_until_idle(Duration::from_secs(5)));
+    assert_eq!(target.statistics()[0].send, SendPolicy::Batch);
+    // Who comes later finds it so.
+    let mut later = Client::log_in(target.address(), &Login { isid: 2, ..Login::default() });
+    later.attentions(0);
+    assert_eq!(later.log_out(0, 0), 0);
+    assert!(target.wait_until_idle(Duration::from_secs(5)));
+    assert_eq!(target.statistics()[1].send, SendPolicy::Batch);
+}
+
+#[test]
+fn a_thread_that_looks_for_more_hears_of_everything_else_too() {
+    let target = start(vec![ram(0, 1)], |config| {
+        config.busy_poll = Duration::from_secs(60);
+        config.cpus = vec![0];
+    });
+    let mut client = Client::log_in(target.address(), &Login::default());
+    client.attentions(0);
+    burst(&mut client, 20);
+    // A notice, and the end.
+    target.set_luns(&[ram(0, 1), ram(1, 1)]).unwrap();
+    client.until(opcode::ASYNC);
+    let begun = Instant::now();
+    let statistics = target.statistics_handle();
+    target.stop();
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert_eq!(statistics.statistics()[0].cpu, Some(0));
+}
