@@ -8,7 +8,7 @@ use crate::manner::{Hold, Manner};
 use crate::send_policy::SendPolicy;
 
 /// Responses leave when so many bytes of them wait, whatever the policy.
-pub const FULL_BYTES: usize = 64 << 10;
+pub const FULL_BYTES: usize = 256 << 10;
 
 /// A policy at work for one connection.
 #[derive(Clone, Debug)]
@@ -236,8 +236,8 @@ mod tests {
         assert_eq!(run(SendPolicy::Nagle, cycles), (vec![1; 6], 2));
         assert_eq!(run(SendPolicy::Batch, cycles), (vec![3, 3], 0));
         assert_eq!(run(SendPolicy::Adaptive(crate::Adaptive::DEFAULT), cycles), (vec![1; 6], 0));
-        let (sends, _) = run(SendPolicy::Batch, &[&[300]]);
-        assert_eq!(sends, [118, 118, 64], "a full batch leaves");
+        let (sends, _) = run(SendPolicy::Batch, &[&[1000]]);
+        assert_eq!(sends, [469, 469, 62], "a full batch leaves");
     }
 
     #[test]
