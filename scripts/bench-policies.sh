@@ -21,6 +21,7 @@ finish() {
   rm -rf "$work"
 }
 trap finish EXIT
+trap 'exit 143' TERM INT HUP
 
 if [[ $where != loopback ]]; then
   server="ip netns exec rtpol-s$$" client="ip netns exec rtpol-c$$" address=192.0.2.2
