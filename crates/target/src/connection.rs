@@ -591,6 +591,7 @@ impl Connection {
     #[inline]
     fn notices(&mut self, serving: &mut Serving) -> Result<Option<ConnectionEnd>, ConnectionEnd> {
         let mut end = None;
+        let before = self.transport.outgoing.position();
         self.finish_jobs(serving);
         for notice in self.mailbox.take() {
             end = self.notice(serving, notice)?;
@@ -601,7 +602,8 @@ impl Connection {
         if serving.log_out_by.is_some_and(|by| Instant::now() >= by) {
             end = end.or(Some(ConnectionEnd::Dropped("did not log out when it was asked to")));
         }
-        if !self.transport.outgoing.is_empty() {
+        // What waits for other responses goes on waiting for them.
+        if self.transport.outgoing.position() != before {
             self.flush(serving)?;
         }
         Ok(end)
