@@ -22,7 +22,7 @@ fn unknown_words_are_named() {
     refused(&["target", "--lun", "0=ram:1M", "--fast"], "--fast");
     refused(
         &["target", "--lun", "0=ram:1M", "--send", "sometimes"],
-        "'sometimes' is no send policy; use nodelay or nagle",
+        "'sometimes' is no send policy; use auto, nodelay, nagle",
     );
     refused(&["bench", "iscsi://h/iqn.x/0", "--rw", "sideways"], "'sideways' is no access pattern");
     refused(&["study", "-o", "x"], "--quick");
