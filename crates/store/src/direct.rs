@@ -44,11 +44,6 @@ impl Direct {
         self.part.try_read_arc()
     }
 
-    /// The same, and waits for it.
-    pub(crate) fn keep_parts_away(&self) -> Whole {
-        self.part.read_arc()
-    }
-
     /// The piece that holds a range: where it begins, and how long it is.
     fn around(&self, offset: u64, length: usize) -> (u64, usize) {
         let begin = offset / self.alignment * self.alignment;

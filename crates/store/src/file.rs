@@ -1,7 +1,7 @@
 //! `file:` and `dev:`, a disk in a file or on a block device.
 
 use std::fs::File;
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::io::{ErrorKind, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -13,13 +13,13 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::{major, minor};
 use nix::unistd::{Whence, lseek};
-use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::direct::Direct;
 use crate::layer::Operation;
 use crate::request::{Done, Ended, Ticket};
 use crate::resident::is_resident;
-use crate::uring::{Flight, Uring};
+use crate::uring::{Flight, Landed, Uring};
 use crate::{Buffer, Geometry, LENT_FILE_BYTES_MIN, Request, Store, StoreError, check_range};
 
 /// What every file system takes past its page cache, bytes.
@@ -60,9 +60,8 @@ impl State {
     /// What was to be stable may not be.
     fn lost(&self, error: &std::io::Error) -> StoreError {
         let error = self.failed(error);
-        // The kernel reports a lost write once: asking again would seem to succeed. A full file system, or who
-        // gave up, is no lost write.
-        if matches!(error, StoreError::Io { .. }) {
+        // The kernel reports a lost write once, for whatever reason it was lost: asking again would seem to succeed.
+        if error != StoreError::Cancelled {
             self.is_broken.store(true, Ordering::Relaxed);
         }
         error
@@ -144,18 +143,16 @@ impl FileStore {
         if how.direct && !size.is_multiple_of(alignment.into()) {
             return Err(wrong(&format!("{size} bytes are no multiple of {alignment}, as 'direct' needs")));
         }
-        let ring = match (how.engine, Uring::shared()) {
-            (Engine::Threads, _) => None,
-            (_, Ok(ring)) => Some(ring),
-            (Engine::Auto, Err(error)) => {
-                tracing::warn!("{name}: io_uring is not to be had ({error}); threads wait for the disk");
-                None
-            }
-            (Engine::Ring, Err(error)) => {
-                return Err(wrong(&format!(
-                    "io_uring is not to be had ({error}); leave 'engine=ring' away, or allow it"
-                )));
-            }
+        let ring = match how.engine {
+            Engine::Threads => None,
+            Engine::Ring => Some(Uring::shared().map_err(|error| {
+                wrong(&format!("io_uring is not to be had ({error}); leave 'engine=ring' away, or allow it"))
+            })?),
+            Engine::Auto => Uring::shared()
+                .inspect_err(|error| {
+                    tracing::warn!("{name}: io_uring is not to be had ({error}); threads wait for the disk");
+                })
+                .ok(),
         };
         Ok(Self {
             file: Arc::new(file),
@@ -216,23 +213,6 @@ impl Store for FileStore {
         self.write(offset, data).map_err(|error| self.failed(&error))
     }
 
-    fn write_stable_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        check_range(offset, data.len(), self.size_bytes())?;
-        self.state.check()?;
-        // In one call where the kernel takes all of it; otherwise as two steps.
-        if self.direct.as_ref().is_none_or(|direct| direct.is_aligned(offset, data)) && !data.is_empty() {
-            let _whole = self.direct.as_ref().map(Direct::keep_parts_away);
-            let flags = ReadWriteFlags::DSYNC;
-            match pwritev2(&*self.file, &[IoSlice::new(data)], offset, flags) {
-                Ok(count) if count == data.len() => return Ok(()),
-                Ok(_) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(self.state.lost(&error.into())),
-            }
-        }
-        self.write(offset, data).map_err(|error| self.failed(&error))?;
-        self.flush()
-    }
-
     fn buffer(&self, length: usize) -> Buffer {
         let registered = self.ring.as_ref().filter(|_| self.direct.is_some());
         registered.and_then(|ring| ring.buffer(length)).unwrap_or_else(|| Buffer::new(length))
@@ -279,14 +259,15 @@ impl Store for FileStore {
             }
         };
         let state = Arc::clone(&self.state);
-        let told = move |outcome: std::io::Result<()>, request: Request| {
+        let told = move |landed: Landed, request: Request| {
             drop(whole);
-            let outcome =
-                outcome.map_err(|error| if is_stable { state.lost(&error) } else { state.failed(&error) });
+            let failed = |error| if landed.was_syncing { state.lost(&error) } else { state.failed(&error) };
+            let outcome = landed.outcome.map_err(failed);
             done(Ended::new(outcome, request));
         };
         let file = Arc::clone(&self.file);
-        let id = ring.submit(Flight { file, request, done_bytes: 0, done: Box::new(told) });
+        let id =
+            ring.submit(Flight { file, request, done_bytes: 0, is_syncing: false, done: Box::new(told) });
         Ticket::new(ring.canceller(id))
     }
 
@@ -408,6 +389,17 @@ mod tests {
         let read_only =
             FileStore::open(&path, OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap();
         assert!(read_only.write_at(0, b"x").is_err());
+    }
+
+    #[test]
+    fn whatever_a_failed_flush_says_nothing_is_certain_after_it() {
+        for (errno, is_lost) in
+            [(libc::EIO, true), (libc::ENOSPC, true), (libc::EDQUOT, true), (libc::ECANCELED, false)]
+        {
+            let state = State { name: "disk".into(), is_broken: AtomicBool::new(false) };
+            let _ = state.lost(&std::io::Error::from_raw_os_error(errno));
+            assert_eq!(state.check().is_err(), is_lost, "{errno}");
+        }
     }
 
     #[test]

@@ -37,8 +37,18 @@ pub(crate) struct Flight {
     pub(crate) request: Request,
     /// Bytes that are done.
     pub(crate) done_bytes: usize,
-    /// Told once how it ended; the request's memory comes with it.
-    pub(crate) done: Box<dyn FnOnce(io::Result<()>, Request) + Send>,
+    /// What is to be stable is written, and is brought to the disk now.
+    pub(crate) is_syncing: bool,
+    /// Told once how it ended, with the request and its memory.
+    pub(crate) done: Box<dyn FnOnce(Landed, Request) + Send>,
+}
+
+/// How an operation has ended.
+#[derive(Debug)]
+pub(crate) struct Landed {
+    pub(crate) outcome: io::Result<()>,
+    /// It ended while data was brought to the disk: what fails then may have lost writes that were taken before.
+    pub(crate) was_syncing: bool,
 }
 
 /// The ring's side that any thread may use. When the last user is gone, the thread ends with what is under way.
@@ -266,8 +276,11 @@ impl Thread {
     fn launch(&mut self, id: u64) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let fd = types::Fd(flight.file.as_raw_fd());
-        let entry = entry(fd, &mut flight.request, flight.done_bytes).user_data(id);
-        self.push(&entry);
+        let entry = match flight.is_syncing {
+            true => sync(fd),
+            false => entry(fd, &mut flight.request, flight.done_bytes),
+        };
+        self.push(&entry.user_data(id));
     }
 
     /// An operation has ended, or a part of it.
@@ -276,6 +289,7 @@ impl Thread {
         let outcome = match (u32::try_from(result), &flight.request) {
             (Err(_), _) if result == -libc::EINTR || result == -libc::EAGAIN => None,
             (Err(_), _) => Some(Err(io::Error::from_raw_os_error(-result))),
+            (Ok(_), _) if flight.is_syncing => Some(Ok(())),
             (Ok(_), Request::Flush | Request::Discard { .. }) => Some(Ok(())),
             (Ok(count), request) => {
                 flight.done_bytes += count as usize;
@@ -291,9 +305,18 @@ impl Thread {
             }
         };
         let Some(outcome) = outcome else { return self.launch(id) };
+        let is_stable = matches!(flight.request, Request::Write { is_stable: true, .. });
+        if outcome.is_ok() && is_stable && !flight.is_syncing {
+            // As a step of its own: a disk that is full refuses the write, and has lost nothing; one that cannot keep
+            // what it took has.
+            flight.is_syncing = true;
+            return self.launch(id);
+        }
         if let Some(flight) = self.flights.remove(&id) {
             // Who panics when told must not take the others' memory with it.
-            let told = std::panic::catch_unwind(AssertUnwindSafe(|| (flight.done)(outcome, flight.request)));
+            let was_syncing = flight.is_syncing || matches!(flight.request, Request::Flush);
+            let landed = Landed { outcome, was_syncing };
+            let told = std::panic::catch_unwind(AssertUnwindSafe(|| (flight.done)(landed, flight.request)));
             if told.is_err() {
                 tracing::error!("who waited for a disk panicked");
             }
@@ -314,23 +337,27 @@ fn entry(fd: types::Fd, request: &mut Request, done: usize) -> squeue::Entry {
                 opcode::Read::new(fd, rest.as_mut_ptr(), count).offset(at).build()
             }
         }
-        Request::Write { offset, data, is_stable } => {
+        Request::Write { offset, data, .. } => {
             let (at, is_registered) = (*offset + done as u64, data.is_registered());
             let rest = &data[done..];
-            let (count, flags) =
-                (rest.len().min(PIECE_BYTES) as u32, if *is_stable { libc::RWF_DSYNC } else { 0 });
+            let count = rest.len().min(PIECE_BYTES) as u32;
             if is_registered {
-                opcode::WriteFixed::new(fd, rest.as_ptr(), count, 0).offset(at).rw_flags(flags).build()
+                opcode::WriteFixed::new(fd, rest.as_ptr(), count, 0).offset(at).build()
             } else {
-                opcode::Write::new(fd, rest.as_ptr(), count).offset(at).rw_flags(flags).build()
+                opcode::Write::new(fd, rest.as_ptr(), count).offset(at).build()
             }
         }
         Request::Discard { offset, length } => {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             opcode::Fallocate::new(fd, *length).offset(*offset).mode(mode).build()
         }
-        Request::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+        Request::Flush => sync(fd),
     }
+}
+
+/// Everything written is brought to the disk.
+fn sync(fd: types::Fd) -> squeue::Entry {
+    opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build()
 }
 
 #[cfg(test)]
@@ -350,8 +377,9 @@ mod tests {
 
     fn begin(ring: &Uring, file: &Arc<File>, request: Request) -> (u64, mpsc::Receiver<Heard>) {
         let (tell, hear) = mpsc::channel();
-        let done = Box::new(move |outcome, request| tell.send((outcome, request)).unwrap());
-        let id = ring.submit(Flight { file: Arc::clone(file), request, done_bytes: 0, done });
+        let done = Box::new(move |landed: Landed, request| tell.send((landed.outcome, request)).unwrap());
+        let id =
+            ring.submit(Flight { file: Arc::clone(file), request, done_bytes: 0, is_syncing: false, done });
         (id, hear)
     }
 
@@ -430,8 +458,14 @@ mod tests {
     fn who_panics_when_told_takes_nobody_along() {
         let Some(ring) = ring() else { return };
         let file = Arc::new(tempfile::tempfile().unwrap());
-        let done = Box::new(|_: io::Result<()>, _| panic!("on purpose"));
-        ring.submit(Flight { file: Arc::clone(&file), request: Request::Flush, done_bytes: 0, done });
+        let done = Box::new(|_: Landed, _| panic!("on purpose"));
+        ring.submit(Flight {
+            file: Arc::clone(&file),
+            request: Request::Flush,
+            done_bytes: 0,
+            is_syncing: false,
+            done,
+        });
         let (_, flush) = begin(&ring, &file, Request::Flush);
         flush.recv_timeout(Duration::from_secs(20)).unwrap().0.unwrap();
     }

@@ -338,6 +338,8 @@ impl Table {
             if waits && gathering.bytes + length <= gathering.limit {
                 let mut whole = store.buffer(length);
                 whole[..data.len()].copy_from_slice(data);
+                // The memory may be that of another session's data before.
+                whole[data.len()..].fill(0);
                 let write = Some(GatheredWrite { offset_bytes, length_bytes, fua });
                 gathering.bytes += length;
                 gathering.taken.insert(command.tag, Taken { cdb: command.cdb, lun, data: whole, write });
