@@ -407,7 +407,8 @@ impl Connection {
             let notice = Notice::Changed { lun: lun.0, attention };
             self.shared.sessions.post_to_others(&serving.session, self.id, notice, None);
         }
-        if std::mem::take(&mut serving.is_due) || end.is_some() {
+        // What is said at an end leaves after it: who reads the answer to a logout finds the session gone.
+        if std::mem::take(&mut serving.is_due) && end.is_none() {
             self.flush(serving)?;
         }
         Ok(Ok(end))
@@ -510,8 +511,7 @@ impl Connection {
             }
             Incoming::LoggedOut { session } => {
                 if session {
-                    let notice = Notice::Drop("the session was logged out");
-                    self.shared.sessions.post_to_own(&serving.session, self.id, notice);
+                    self.shared.sessions.log_out_all(&serving.session, self.id);
                 }
                 return Ok(Some(ConnectionEnd::LoggedOut));
             }

@@ -210,6 +210,14 @@ pub(crate) struct Sessions {
 /// How long a logout waits for another connection to end.
 const LOGOUT_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Waits for what a logout waits for, with patience.
+fn wait_until(is_over: impl Fn() -> bool) {
+    let deadline = Instant::now() + LOGOUT_PATIENCE;
+    while !is_over() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 impl Sessions {
     /// Takes a place for a connection.
     ///
@@ -381,11 +389,16 @@ impl Sessions {
         let (alive, is_lost) = session.has(cid);
         let Some(id) = alive else { return is_lost && recovery };
         self.post(id, if recovery { Notice::Park } else { Notice::Drop("logged out by another connection") });
-        let deadline = Instant::now() + LOGOUT_PATIENCE;
-        while session.has(cid).0 == Some(id) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(|| session.has(cid).0 != Some(id));
         true
+    }
+
+    /// Ends all other connections of a session, for a logout of the session.
+    pub(crate) fn log_out_all(&self, session: &Session, id: u64) {
+        self.post_to_own(session, id, Notice::Drop("the session was logged out"));
+        lock(&session.members).lost.clear();
+        let others = || lock(&session.members).connections.values().any(|&other| other != id);
+        wait_until(|| !others());
     }
 
     /// Posts a notice to every connection of other sessions, and another to the other connections of this one.

@@ -61,6 +61,33 @@ fn commands_of_two_connections_run_in_the_order_of_their_numbers() {
 }
 
 #[test]
+fn a_session_is_gone_when_its_logout_is_answered() {
+    let reserve = [0x16, 0, 0, 0, 0, 0];
+    let target = start(vec![ram(0, 1)], |_| ());
+    let mut other = Client::log_in(target.address(), &Login::default());
+    other.attentions(0);
+    for round in 0..100 {
+        let login = Login {
+            keys: "MaxConnections=4",
+            initiator: "iqn.2026-11.example.roundtrip:holder",
+            ..Login::default()
+        };
+        let mut holder = Client::log_in(target.address(), &login);
+        let second = Client::log_in(target.address(), &Login { cid: 1, tsih: holder.tsih, ..login });
+        holder.attentions(0);
+        assert_eq!(holder.read(0, &reserve, 0).1, 0x00);
+        assert_eq!(other.read(0, &READ_10, 512).1, 0x18, "reserved by the other");
+        assert_eq!(holder.log_out(0, 0), 0);
+        assert_eq!(
+            other.read(0, &READ_10, 512).1,
+            0x00,
+            "round {round}: what the session held outlives its logout"
+        );
+        drop(second);
+    }
+}
+
+#[test]
 fn a_session_takes_no_more_connections_than_agreed_and_no_strangers() {
     let target = start(vec![ram(0, 1)], |_| ());
     let first = Client::log_in(target.address(), &Login { keys: "MaxConnections=2", ..Login::default() });
