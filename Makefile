@@ -38,11 +38,7 @@ fmt: ## format the code
 bench: ## measure the target beside the TCP floor and tgt, its instructions, and the analysis of captures beside tshark
 	@scripts/setup.sh bench
 	cargo build --release --locked -p roundtrip --bins --examples
-	mkdir -p out
-	target/release/examples/side_by_side --json out/reads.json
-	target/release/examples/side_by_side --rw randwrite --send auto --json out/writes.json
-	target/release/examples/side_by_side --client iscsi-perf --without floor --send auto --iodepth 8,32,128 --ms 1000 --repeats 3 --json out/iscsi-perf.json
-	target/release/examples/side_by_side --bs 65536,1048576 --iodepth 1,8,32 --send auto --json out/large.json
+	scripts/bench-side-by-side.sh
 	scripts/bench-policies.sh loopback
 	scripts/bench-instructions.sh
 	scripts/bench-analyze.sh

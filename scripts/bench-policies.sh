@@ -7,47 +7,27 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-where=${1:-loopback} repeats=${2:-3} ms=${3:-600}
+where=${1:-loopback}
+[[ -n ${ADDRESS-} ]] || exec scripts/between.sh "$where" "scripts/${0##*/}" "$@"
+repeats=${2:-3} ms=${3:-600}
 program=$PWD/target/release/roundtrip
 iqn=iqn.2026-11.example.roundtrip:policies
 policies=(auto nodelay nagle adaptive batch)
 depths=${DEPTHS:-1 2 3 4 8 16 32 64 128}
 work=$(mktemp -d)
 pids=()
-server="" client="" address=127.0.0.1
 finish() {
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-  if [[ -n $server ]]; then ip netns del "rtpol-s$$" 2>/dev/null || true; ip netns del "rtpol-c$$" 2>/dev/null || true; fi
   rm -rf "$work"
 }
 trap finish EXIT
 trap 'exit 143' TERM INT HUP
 
-if [[ $where != loopback ]]; then
-  server="ip netns exec rtpol-s$$" client="ip netns exec rtpol-c$$" address=192.0.2.2
-  ip netns add "rtpol-s$$"
-  ip netns add "rtpol-c$$"
-  ip link add c0 netns "rtpol-c$$" type veth peer name s0 netns "rtpol-s$$"
-  for end in "c 1 192.0.2.1 2" "s 0 192.0.2.2 1"; do
-    read -r side _ ip rps <<<"$end"
-    run="ip netns exec rtpol-$side$$"
-    $run ip address add "$ip/30" dev "${side}0"
-    $run ip link set "${side}0" mtu 9000 up
-    $run ethtool -K "${side}0" tso off gso off gro off >/dev/null
-    # The receive work of each side on its own CPU: the server's is 0, the client's is 1.
-    $run sh -c "echo $rps > /sys/class/net/${side}0/queues/rx-0/rps_cpus"
-    if [[ $where == wire ]]; then
-      # A frame and what accrues while the shaper's timer is late.
-      $run tc qdisc replace dev "${side}0" root tbf rate 1gbit burst 16500 limit 4m
-    fi
-  done
-fi
-
 # Keeps one target for each policy; their URLs are in urls.
 serve() {
   urls=()
   for policy in "${policies[@]}"; do
-    $server taskset -c 0 "$program" target --portal "$address:0" --iqn "$iqn" --congestion cubic --lun "0=$1" --send "$policy" >"$work/$policy" 2>/dev/null &
+    $SERVER_RUN taskset -c 0 "$program" target --portal "$ADDRESS:0" --iqn "$iqn" --congestion cubic --lun "0=$1" --send "$policy" >"$work/$policy" 2>/dev/null &
     pids+=($!)
     until grep -q ready "$work/$policy"; do sleep 0.05; done
     urls+=("iscsi://$(cut -d' ' -f2 "$work/$policy")/$iqn/0")
@@ -62,7 +42,7 @@ for disk in zero:1G zero:1G,work=10us; do
     for submit in --batch ""; do
       for depth in $depths; do
         for index in "${!policies[@]}"; do
-          iops=$($client taskset -c 1 "$program" bench "${urls[index]}" --bs 512 --iodepth "$depth" $submit --congestion cubic --runtime "${ms}ms" \
+          iops=$($CLIENT_RUN taskset -c 1 "$program" bench "${urls[index]}" --bs 512 --iodepth "$depth" $submit --congestion cubic --runtime "${ms}ms" \
             --ramp "$((ms / 2))ms" --json | sed -n 's/.*"iops": \([0-9.]*\),.*/\1/p')
           echo "${policies[index]} $iops" >>"$work/iops.$submit.$depth"
         done

@@ -44,6 +44,9 @@ pub struct RunResult {
     pub operations: u64,
     /// Operations per second.
     pub iops: f64,
+    /// Operations per second of the session that had the fewest.
+    #[serde(default)]
+    pub slowest_session_iops: f64,
     /// Application bytes per second.
     pub bytes_per_second: f64,
     /// Operations that ended with another status than GOOD, over the whole run.
@@ -118,7 +121,7 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
     let mut latency = Latency::new();
     let (mut operations, mut errors, mut verified, mut mismatched, mut cpu_ns) = (0, 0, 0, 0, 0);
     let (mut laps, mut sightings, mut laps_over_limit, mut first_error) = (Vec::new(), Vec::new(), 0, None);
-    let (mut iops, mut window_ns, mut threads) = (0.0, (u64::MAX, 0), Vec::new());
+    let (mut iops, mut slowest, mut window_ns, mut threads) = (0.0, f64::INFINITY, (u64::MAX, 0), Vec::new());
     for o in outcomes {
         latency.add(&o.latency);
         operations += o.operations;
@@ -127,7 +130,8 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         mismatched += o.mismatched;
         cpu_ns += o.cpu_ns;
         let seconds = (o.window_ns.1 - o.window_ns.0) as f64 / 1e9;
-        iops += o.operations as f64 / seconds.max(1e-9);
+        let own = o.operations as f64 / seconds.max(1e-9);
+        (iops, slowest) = (iops + own, own.min(slowest));
         window_ns = (window_ns.0.min(o.window_ns.0), window_ns.1.max(o.window_ns.1));
         first_error = first_error.or(o.first_error);
         laps_over_limit += o.laps_over_limit;
@@ -144,6 +148,7 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         seconds: (window_ns.1 - window_ns.0) as f64 / 1e9,
         operations,
         iops,
+        slowest_session_iops: slowest,
         bytes_per_second: iops * spec.block_bytes as f64,
         errors,
         first_error,

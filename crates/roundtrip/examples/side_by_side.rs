@@ -1,6 +1,7 @@
 //! Targets side by side: the raw TCP floor, tgt, any target given as a URL, and Roundtrip with each send policy, under
 //! the same load, interleaved, server and client on a CPU each. Prints medians, ratios and the server's CPU time for
 //! each operation, as a table and as JSON. `make bench` runs it; docs/performance.md holds its results.
+//! scripts/between.sh puts a veth or a shaped wire between the two sides.
 
 #![allow(clippy::unwrap_used, reason = "a program for measurements: what goes wrong ends it")]
 
@@ -40,9 +41,12 @@ struct Args {
     /// Other targets: NAME=URL
     #[arg(long)]
     other: Vec<String>,
+    /// How the floor waits and sends: threads, poll, uring, reactor
+    #[arg(long, value_delimiter = ',', default_value = "threads")]
+    engines: Vec<String>,
     /// Sessions of the client
-    #[arg(long, default_value_t = 1)]
-    sessions: usize,
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    sessions: Vec<usize>,
     /// Targets and floor look for more before they sleep
     #[arg(long)]
     spin: bool,
@@ -82,11 +86,18 @@ fn built(name: &str) -> PathBuf {
     if name == "roundtrip" { examples.parent().unwrap().join(name) } else { examples.join(name) }
 }
 
-/// A command on one CPU.
+/// A command on one CPU: 0 is the server's and 1 the client's, each on its side of a wire where there is one.
 fn on_cpu(cpu: usize, program: &Path) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", &cpu.to_string()]).arg(program);
+    let through = std::env::var(["SERVER_RUN", "CLIENT_RUN"][cpu]).unwrap_or_default();
+    let mut words = through.split_whitespace().chain(["taskset", "-c"]);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).arg(cpu.to_string()).arg(program);
     command
+}
+
+/// Where servers listen.
+fn address() -> String {
+    std::env::var("ADDRESS").unwrap_or_else(|_| "127.0.0.1".into())
 }
 
 /// The last word of the first line that a server prints is not always its address: `word` says which is.
@@ -99,11 +110,13 @@ fn start(name: &str, mut command: Command, word: usize, is_floor: bool) -> Serve
     Server { name: name.to_owned(), child: Some(child), place, is_floor }
 }
 
-fn tgt(image: &Path) -> Server {
+/// tgt with a file, or with its null store of that size.
+fn tgt(image: &Path, is_null: bool) -> Server {
+    let address = address();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let control = (port % 100 + 7000).to_string();
     let child = on_cpu(0, Path::new("tgtd"))
-        .args(["-f", "-C", &control, "--iscsi", &format!("portal=127.0.0.1:{port}")])
+        .args(["-f", "-C", &control, "--iscsi", &format!("portal={address}:{port}")])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -111,7 +124,7 @@ fn tgt(image: &Path) -> Server {
     let server = Server {
         name: "tgt".into(),
         child: Some(child),
-        place: format!("iscsi://127.0.0.1:{port}/{IQN}/1"),
+        place: format!("iscsi://{address}:{port}/{IQN}/1"),
         is_floor: false,
     };
     let admin = |arguments: &[&str]| {
@@ -125,8 +138,10 @@ fn tgt(image: &Path) -> Server {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+    let store = if is_null { "null" } else { "rdwr" };
     let image = image.to_str().unwrap();
-    assert!(admin(&["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", image]));
+    let unit = ["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", image, "-E", store];
+    assert!(admin(&unit));
     assert!(admin(&["--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL"]));
     server
 }
@@ -140,15 +155,31 @@ fn cpu_us(pid: u32) -> f64 {
     ticks * 1e4
 }
 
-/// One run: operations a second, p50 and p99 in us where the client says them.
-fn run(server: &Server, args: &Args, block: usize, depth: usize) -> (f64, f64, f64) {
+/// What one run found.
+struct Run {
+    /// Operations a second.
+    iops: f64,
+    /// Median and 99th percentile, us, where the client says them.
+    p50: f64,
+    p99: f64,
+    /// Operations of the slowest session to those of the mean one.
+    slowest: f64,
+}
+
+impl Run {
+    fn of(iops: f64) -> Self {
+        Self { iops, p50: 0.0, p99: 0.0, slowest: 1.0 }
+    }
+}
+
+fn run(server: &Server, args: &Args, (block, depth, sessions): (usize, usize, usize)) -> Run {
     let writes = args.rw.contains("write");
     if server.is_floor {
         let (request, response) = if writes { (48 + block, 48) } else { (48, 48 + block) };
         let mut command = on_cpu(1, &built("floor"));
         command.args(["client", &server.place, "--request", &request.to_string()]);
         command.args(["--response", &response.to_string(), "--depth", &depth.to_string()]);
-        command.args(["--ms", &args.ms.to_string()]);
+        command.args(["--ms", &args.ms.to_string(), "--connections", &sessions.to_string()]);
         if args.client == "batch" {
             command.arg("--batch");
         }
@@ -156,7 +187,7 @@ fn run(server: &Server, args: &Args, block: usize, depth: usize) -> (f64, f64, f
             command.arg("--spin");
         }
         let output = command.output().unwrap();
-        return (String::from_utf8(output.stdout).unwrap().trim().parse().unwrap(), 0.0, 0.0);
+        return Run::of(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap());
     }
     if args.client == "iscsi-perf" {
         let seconds = (args.ms as f64 / 1e3).max(1.0).ceil();
@@ -175,11 +206,11 @@ fn run(server: &Server, args: &Args, block: usize, depth: usize) -> (f64, f64, f
         // The last of its running averages.
         let iops = text.rmatches("iops average ").next().and(text.rsplit("iops average ").next());
         let iops = iops.and_then(|rest| rest.split_whitespace().next()).and_then(|n| n.parse().ok());
-        return (iops.unwrap_or_else(|| panic!("iscsi-perf said {text}")), 0.0, 0.0);
+        return Run::of(iops.unwrap_or_else(|| panic!("iscsi-perf said {text}")));
     }
     let mut command = on_cpu(1, &built("roundtrip"));
     command.args(["bench", &server.place, "--rw", &args.rw, "--bs", &block.to_string()]);
-    command.args(["--iodepth", &depth.to_string(), "--sessions", &args.sessions.to_string(), "--json"]);
+    command.args(["--iodepth", &depth.to_string(), "--sessions", &sessions.to_string(), "--json"]);
     command.args([
         "--runtime",
         &format!("{}ms", args.ms),
@@ -200,7 +231,9 @@ fn run(server: &Server, args: &Args, block: usize, depth: usize) -> (f64, f64, f
     let run = &result["runs"][0];
     assert_eq!(run["errors"], 0, "{}", server.name);
     let us = |name: &str| run["latency_us"][name].as_f64().unwrap();
-    (run["iops"].as_f64().unwrap(), us("p50"), us("p99"))
+    let iops = run["iops"].as_f64().unwrap();
+    let slowest = run["slowest_session_iops"].as_f64().unwrap() * sessions as f64 / iops;
+    Run { iops, p50: us("p50"), p99: us("p99"), slowest }
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -213,26 +246,34 @@ fn main() {
     let folder = tempfile_in_memory();
     let mut servers = Vec::new();
     if !args.without.iter().any(|name| name == "floor") {
-        for (name, batches) in [("floor, each", false), ("floor, batch", true)] {
-            let mut command = on_cpu(0, &built("floor"));
-            command.arg("server");
-            if batches {
-                command.arg("--batch");
+        for engine in &args.engines {
+            for batches in [false, true] {
+                let mut command = on_cpu(0, &built("floor"));
+                command.args(["server", "--listen", &format!("{}:0", address()), "--engine", engine]);
+                if batches {
+                    command.arg("--batch");
+                }
+                if args.spin {
+                    command.arg("--spin");
+                }
+                let sends = if batches { "batch" } else { "each" };
+                let name = if engine == "threads" {
+                    format!("floor, {sends}")
+                } else {
+                    format!("{engine}, {sends}")
+                };
+                servers.push(start(&name, command, 0, true));
             }
-            if args.spin {
-                command.arg("--spin");
-            }
-            servers.push(start(name, command, 0, true));
         }
     }
     if !args.without.iter().any(|name| name == "tgt") {
         let image = folder.join("disk");
         std::fs::write(&image, vec![1; 256 << 20]).unwrap();
-        servers.push(tgt(&image));
+        servers.push(tgt(&image, !args.disk.starts_with("ram")));
     }
-    for policy in &args.send {
+    for policy in args.send.iter().filter(|policy| !policy.is_empty()) {
         let mut command = on_cpu(0, &built("roundtrip"));
-        command.args(["target", "--portal", "127.0.0.1:0", "--iqn", IQN, "--send", policy]);
+        command.args(["target", "--portal", &format!("{}:0", address()), "--iqn", IQN, "--send", policy]);
         command.args(["--lun", &format!("0={}", args.disk)]);
         if args.spin {
             command.args(["--busy-poll", "1s"]);
@@ -260,44 +301,49 @@ fn main() {
     }
     let mut points = Vec::new();
     for &block in &args.bs {
-        for &depth in &args.iodepth {
-            let mut all: Vec<[Vec<f64>; 4]> = servers.iter().map(|_| Default::default()).collect();
+        for (&depth, &sessions) in
+            args.iodepth.iter().flat_map(|depth| args.sessions.iter().map(move |n| (depth, n)))
+        {
+            let mut all: Vec<[Vec<f64>; 5]> = servers.iter().map(|_| Default::default()).collect();
             for _ in 0..args.repeats {
                 for (server, figures) in servers.iter().zip(&mut all) {
                     let pid = server.child.as_ref().map(Child::id);
                     let before = pid.map_or(0.0, cpu_us);
-                    let (iops, p50, p99) = run(server, &args, block, depth);
+                    let Run { iops, p50, p99, slowest } = run(server, &args, (block, depth, sessions));
                     let used = pid.map_or(0.0, cpu_us) - before;
                     let seconds = if server.is_floor { 1.0 } else { 1.25 } * args.ms as f64 / 1e3;
-                    for (figure, value) in figures.iter_mut().zip([iops, used / (iops * seconds), p50, p99]) {
+                    for (figure, value) in
+                        figures.iter_mut().zip([iops, used / (iops * seconds), p50, p99, slowest])
+                    {
                         figure.push(value);
                     }
                 }
             }
-            let medians: Vec<[f64; 4]> =
-                all.iter_mut().map(|f| [0, 1, 2, 3].map(|i| median(&mut f[i]))).collect();
+            let medians: Vec<[f64; 5]> =
+                all.iter_mut().map(|f| [0, 1, 2, 3, 4].map(|i| median(&mut f[i]))).collect();
             println!(
-                "{} {block} B, QD {depth}, client {}{}",
+                "{} {block} B, QD {depth} x {sessions}, client {}{}",
                 args.rw,
                 args.client,
                 if args.spin { ", spinning" } else { "" }
             );
             let of = |name: &str| servers.iter().position(|s| s.name == name).map(|i| medians[i][0]);
-            for (server, [iops, cpu, p50, p99]) in servers.iter().zip(&medians) {
+            for (server, [iops, cpu, p50, p99, slowest]) in servers.iter().zip(&medians) {
                 let ratio = |to: Option<f64>| to.map_or("-".into(), |to| format!("{:.2}", iops / to));
                 println!(
-                    "  {:<13} {:>9.0} IOPS {:>7.2} us CPU  p50 {:>7.1}  p99 {:>7.1}  to tgt {:>6}  to floor {:>5}",
+                    "  {:<13} {:>9.0} IOPS {:>7.2} us CPU  p50 {:>7.1}  p99 {:>7.1}  slowest {:>4.2}  to tgt {:>6}  to floor {:>5}",
                     server.name,
                     iops,
                     cpu,
                     p50,
                     p99,
+                    slowest,
                     ratio(of("tgt")),
                     ratio(of("floor, batch"))
                 );
                 points.push(json!({
-                    "rw": args.rw, "block_bytes": block, "queue_depth": depth, "client": args.client, "sessions": args.sessions,
-                    "spins": args.spin, "server": server.name, "iops": iops, "server_cpu_us": cpu, "p50_us": p50, "p99_us": p99,
+                    "rw": args.rw, "block_bytes": block, "queue_depth": depth, "client": args.client, "sessions": sessions,
+                    "spins": args.spin, "server": server.name, "iops": iops, "server_cpu_us": cpu, "p50_us": p50, "p99_us": p99, "slowest_session": slowest,
                 }));
             }
         }

@@ -1,0 +1,119 @@
+//! The floor: what TCP alone can do with the bytes of an iSCSI read or write, no protocol and no disk around it.
+//! A server answers every 48 bytes (and the data of a write) with 48 bytes (and the data of a read); a client keeps a
+//! number of requests under way on each of its connections. Each sends one by one, or all that it can in one call;
+//! either may spin.
+
+#![allow(clippy::unwrap_used, reason = "a program for measurements: what goes wrong ends it")]
+
+mod engine;
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use engine::{Engine, receive, send};
+
+#[derive(Parser)]
+enum Floor {
+    /// Prints its address, and serves
+    Server {
+        /// Address to listen on
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: SocketAddr,
+        /// How it waits and sends
+        #[arg(long, default_value = "threads")]
+        engine: Engine,
+        /// All that is due in one send
+        #[arg(long)]
+        batch: bool,
+        /// Never sleep
+        #[arg(long)]
+        spin: bool,
+    },
+    /// Prints the operations a second
+    Client(Client),
+}
+
+#[derive(Parser)]
+struct Client {
+    address: SocketAddr,
+    /// Bytes of a request
+    #[arg(long)]
+    request: usize,
+    /// Bytes of a response
+    #[arg(long)]
+    response: usize,
+    /// Requests under way on each connection
+    #[arg(long)]
+    depth: usize,
+    /// Connections, each with a thread
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// Length of the run, ms
+    #[arg(long)]
+    ms: u64,
+    /// All that is due in one send
+    #[arg(long)]
+    batch: bool,
+    /// Never sleep
+    #[arg(long)]
+    spin: bool,
+}
+
+impl Client {
+    /// Operations a second of one connection.
+    fn run(&self, barrier: &Barrier) -> f64 {
+        let runtime = Duration::from_millis(self.ms);
+        let mut socket = TcpStream::connect(self.address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        let lengths = [(self.request as u64).to_le_bytes(), (self.response as u64).to_le_bytes()].concat();
+        socket.write_all(&lengths).unwrap();
+        socket.set_nonblocking(self.spin).unwrap();
+        let requests = vec![2; self.request * self.depth];
+        let mut buffer = vec![0; (256 << 10).max(self.response)];
+        barrier.wait();
+        send(&mut socket, &requests);
+        let (mut begun, mut warm, mut left, mut done) = (Instant::now(), false, 0, 0_u64);
+        loop {
+            left += receive(&mut socket, &mut buffer, self.spin);
+            let came = left / self.response;
+            left %= self.response;
+            done += came as u64;
+            if !warm && begun.elapsed() > runtime / 5 {
+                (begun, warm, done) = (Instant::now(), true, 0);
+            }
+            if warm && begun.elapsed() > runtime {
+                return done as f64 / begun.elapsed().as_secs_f64();
+            }
+            if self.batch {
+                send(&mut socket, &requests[..came * self.request]);
+            } else {
+                (0..came).for_each(|_| {
+                    send(&mut socket, &requests[..self.request]);
+                });
+            }
+        }
+    }
+}
+
+fn main() {
+    match Floor::parse() {
+        Floor::Server { listen, engine, batch, spin } => {
+            let listener = TcpListener::bind(listen).unwrap();
+            println!("{}", listener.local_addr().unwrap());
+            std::io::stdout().flush().unwrap();
+            engine::serve(&listener, engine, batch, spin);
+        }
+        Floor::Client(client) => {
+            let barrier = Barrier::new(client.connections);
+            let total: f64 = std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    (0..client.connections).map(|_| scope.spawn(|| client.run(&barrier))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            println!("{total:.0}");
+        }
+    }
+}
