@@ -5,7 +5,7 @@
 pub mod bench;
 pub mod commands;
 pub mod error;
-pub mod latency;
+pub use ring::latency;
 pub mod session;
 pub mod url;
 pub mod verify;

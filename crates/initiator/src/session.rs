@@ -20,6 +20,9 @@ use crate::commands;
 use crate::error::InitiatorError;
 use crate::url::IscsiUrl;
 
+/// Memory for requests that is kept between bursts: a deep queue of large writes goes out again and again.
+const KEPT_BYTES: usize = 256 << 20;
+
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -155,7 +158,7 @@ impl Session {
             isid: [0x80 | (p2 & 0x3f), p3, p4, 0, high, low],
         };
         let framer = Framer::new(options.wishes.max_recv_bytes as usize);
-        let (mut outgoing, mut incoming) = (TransmitBuffer::new(), ReceiveBuffer::new());
+        let (mut outgoing, mut incoming) = (TransmitBuffer::keeping(KEPT_BYTES), ReceiveBuffer::new());
         let mut request = Vec::new();
         let mut login = InitiatorLogin::begin(identity, &options.wishes, &mut request);
         let established = loop {

@@ -15,7 +15,7 @@ use crate::digest::{Digests, digest};
 ///
 /// Bytes that lie elsewhere can be lent to it ([`TransmitBuffer::lend`]): they take their place in the stream and
 /// are not copied.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct TransmitBuffer {
     bytes: Vec<u8>,
     start: usize,
@@ -25,6 +25,13 @@ pub struct TransmitBuffer {
     /// What is lent, each with the number of own bytes that leave before it, counted from `start`.
     lent: VecDeque<(usize, Lent)>,
     lent_bytes: usize,
+    kept_bytes: usize,
+}
+
+impl Default for TransmitBuffer {
+    fn default() -> Self {
+        Self::keeping(Self::KEPT_BYTES)
+    }
 }
 
 /// What a socket takes next.
@@ -47,13 +54,28 @@ pub enum Next<'a> {
 pub const SLICES_MAX: usize = 64;
 
 impl TransmitBuffer {
-    /// Memory is given back when the buffer runs empty above this size, bytes.
+    /// Memory is given back when the buffer runs empty above this size, bytes, unless another is asked for.
     const KEPT_BYTES: usize = 1 << 20;
 
     /// An empty buffer.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty buffer that keeps up to so much memory between bursts: for one with large bursts again and again.
+    #[must_use]
+    pub fn keeping(kept_bytes: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            end: 0,
+            sent: 0,
+            digests: Digests::default(),
+            lent: VecDeque::new(),
+            lent_bytes: 0,
+            kept_bytes,
+        }
     }
 
     /// What waits to be sent of its own bytes: all of it, where nothing is lent.
@@ -172,7 +194,7 @@ impl TransmitBuffer {
         if self.is_empty() {
             self.start = 0;
             self.end = 0;
-            if self.bytes.len() > Self::KEPT_BYTES {
+            if self.bytes.len() > self.kept_bytes {
                 self.bytes = Vec::new();
             }
         }

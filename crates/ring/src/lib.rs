@@ -13,6 +13,7 @@ pub mod bound;
 pub mod exchange;
 pub mod known;
 pub mod known_zero;
+pub mod latency;
 pub mod model;
 pub mod op;
 pub mod sighting;

@@ -190,7 +190,7 @@ fn run(server: &Server, args: &Args, (block, depth, sessions): (usize, usize, us
         return Run::of(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap());
     }
     if args.client == "iscsi-perf" {
-        let seconds = (args.ms as f64 / 1e3).max(1.0).ceil();
+        let seconds = seconds(server, args);
         let mut command = on_cpu(1, Path::new("iscsi-perf"));
         command.args([
             "-m",
@@ -234,6 +234,18 @@ fn run(server: &Server, args: &Args, (block, depth, sessions): (usize, usize, us
     let iops = run["iops"].as_f64().unwrap();
     let slowest = run["slowest_session_iops"].as_f64().unwrap() * sessions as f64 / iops;
     Run { iops, p50: us("p50"), p99: us("p99"), slowest }
+}
+
+/// How long a run loads its server.
+fn seconds(server: &Server, args: &Args) -> f64 {
+    let wanted = args.ms as f64 / 1e3;
+    match (server.is_floor, args.client.as_str()) {
+        (true, _) => wanted,
+        // It knows whole seconds only.
+        (false, "iscsi-perf") => wanted.max(1.0).ceil(),
+        // With the time before the measured one.
+        (false, _) => 1.25 * wanted,
+    }
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -311,7 +323,7 @@ fn main() {
                     let before = pid.map_or(0.0, cpu_us);
                     let Run { iops, p50, p99, slowest } = run(server, &args, (block, depth, sessions));
                     let used = pid.map_or(0.0, cpu_us) - before;
-                    let seconds = if server.is_floor { 1.0 } else { 1.25 } * args.ms as f64 / 1e3;
+                    let seconds = seconds(server, &args);
                     for (figure, value) in
                         figures.iter_mut().zip([iops, used / (iops * seconds), p50, p99, slowest])
                     {
