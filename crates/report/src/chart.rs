@@ -163,3 +163,70 @@ mod tests {
         assert_eq!(dots("ms", "us", &[]), None);
     }
 }
+
+/// Lines over a logarithmic axis.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    /// What they show.
+    pub title: String,
+    /// The axes.
+    pub x_label: String,
+    /// See `x_label`.
+    pub y_label: String,
+    /// Their names and points, in the chart's units.
+    pub series: Vec<(String, Line)>,
+}
+
+/// Draws lines with their points over a logarithmic axis. Nothing when there are no points or the drawing fails.
+#[must_use]
+pub fn lines(chart: &Lines) -> Option<String> {
+    const COLOURS: [RGBColor; 6] = [
+        RGBColor(0xc2, 0x41, 0x0c),
+        RGBColor(0x0e, 0x74, 0x90),
+        RGBColor(0x4d, 0x7c, 0x0f),
+        RGBColor(0x6d, 0x28, 0xd9),
+        RGBColor(0xb4, 0x53, 0x09),
+        RGBColor(0x33, 0x41, 0x55),
+    ];
+    let all = || chart.series.iter().flat_map(|(_, line)| line.iter());
+    let first = all().map(|p| p.0).fold(f64::INFINITY, f64::min);
+    let last = all().map(|p| p.0).fold(0.0, f64::max);
+    let high = all().map(|p| p.1).fold(f64::MIN_POSITIVE, f64::max) * 1.08;
+    if !first.is_finite() {
+        return None;
+    }
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (SIZE.0, SIZE.1 + 100)).into_drawing_area();
+        let mut area = ChartBuilder::on(&root)
+            .caption(&chart.title, ("sans-serif", 14))
+            .margin(10)
+            .x_label_area_size(36)
+            .y_label_area_size(64)
+            .build_cartesian_2d((first..last.max(first * 2.0)).log_scale(), 0.0..high)
+            .ok()?;
+        area.configure_mesh()
+            .x_desc(&chart.x_label)
+            .y_desc(&chart.y_label)
+            .x_label_formatter(&|x| format!("{x:.0}"))
+            .label_style(("sans-serif", 12).into_font())
+            .light_line_style(WHITE)
+            .draw()
+            .ok()?;
+        for ((name, line), colour) in chart.series.iter().zip(COLOURS.into_iter().cycle()) {
+            area.draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))
+                .ok()?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+            area.draw_series(line.iter().map(|p| Circle::new(*p, 3, colour.filled()))).ok()?;
+        }
+        area.configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .border_style(BLACK.mix(0.2))
+            .background_style(WHITE.mix(0.8))
+            .draw()
+            .ok()?;
+        root.present().ok()?;
+    }
+    Some(svg)
+}

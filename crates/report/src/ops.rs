@@ -11,7 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use ring::{Exchange, Observed, OpKind, Outcome, Stamp};
+use ring::{Exchange, Observed, Op, OpKind, Outcome, Stamp};
 
 /// Records of a Parquet row group.
 const GROUP: usize = 65_536;
@@ -25,11 +25,12 @@ const SCHEMA: &str = "message operation {
     optional int64 request_began_ns; optional int64 c1_ns; optional int64 s1_ns; optional int64 s2_ns;
     optional int64 c2_ns; optional int64 response_began_ns; optional int64 thought_ns;
     optional int64 request_frame; optional int64 response_frame;
+    optional int64 start_ns; optional int64 finish_ns;
 }";
 
 /// The heading of the same columns.
 const HEADING: &str = "connection,tag,operation,kind,outcome,queue_depth,data_bytes,request_bytes,response_bytes,\
-request_began_ns,c1_ns,s1_ns,s2_ns,c2_ns,response_began_ns,thought_ns,request_frame,response_frame";
+request_began_ns,c1_ns,s1_ns,s2_ns,c2_ns,response_began_ns,thought_ns,request_frame,response_frame,start_ns,finish_ns";
 
 /// One record.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ struct Row {
     queue_depth: u32,
     bytes: [u32; 3],
     /// The optional columns, in their order.
-    stamps: [Option<u64>; 9],
+    stamps: [Option<u64>; 11],
 }
 
 impl Row {
@@ -49,11 +50,6 @@ impl Row {
         let stamp =
             |side: &Option<Exchange>, of: fn(&Exchange) -> Stamp| side.as_ref().and_then(|e| of(e).ns());
         let frame = |frame: u64| (frame > 0).then_some(frame);
-        let kind = match main.kind {
-            OpKind::Read => "read",
-            OpKind::Write => "write",
-            OpKind::Other => "other",
-        };
         let outcome = match main.outcome {
             Outcome::Good => "good",
             Outcome::Failed => "failed",
@@ -61,7 +57,7 @@ impl Row {
         Some(Self {
             connection: observed.connection,
             tag: main.tag,
-            texts: [main.verb.name(), kind.to_owned(), outcome.to_owned()],
+            texts: [main.verb.name(), kind(main.kind).to_owned(), outcome.to_owned()],
             queue_depth: main.queue_depth,
             bytes: [main.data_bytes, main.request_bytes, main.response_bytes],
             stamps: [
@@ -74,8 +70,31 @@ impl Row {
                 main.thought_ns,
                 frame(main.request.last_frame),
                 frame(main.response.last_frame),
+                None,
+                None,
             ],
         })
+    }
+
+    fn of_op(op: &Op, queue_depth: u32) -> Self {
+        let (start, finish) = (op.start.ns(), op.finish.ns());
+        let (c1, s1, s2, c2) = (op.c1.ns(), op.s1.ns(), op.s2.ns(), op.c2.ns());
+        Self {
+            connection: op.connection,
+            tag: op.tag,
+            texts: [kind(op.kind), kind(op.kind), "good"].map(str::to_owned),
+            queue_depth,
+            bytes: [op.data_bytes, op.request_bytes, op.response_bytes],
+            stamps: [None, c1, s1, s2, c2, None, None, None, None, start, finish],
+        }
+    }
+}
+
+fn kind(kind: OpKind) -> &'static str {
+    match kind {
+        OpKind::Read => "read",
+        OpKind::Write => "write",
+        OpKind::Other => "other",
     }
 }
 
@@ -119,12 +138,23 @@ impl OpsWriter {
         }
     }
 
+    /// Adds an operation of a ring of that depth whose six points are known.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_op(&mut self, op: &Op, queue_depth: u32) -> io::Result<()> {
+        self.write_row(Row::of_op(op, queue_depth))
+    }
+
     /// Adds an exchange.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&mut self, observed: &Observed) -> io::Result<()> {
-        let Some(row) = Row::of(observed) else { return Ok(()) };
+        Row::of(observed).map_or(Ok(()), |row| self.write_row(row))
+    }
+
+    fn write_row(&mut self, row: Row) -> io::Result<()> {
         match &mut self.0 {
             Format::Csv(out) => {
                 let Row { connection, tag, texts: [operation, kind, outcome], queue_depth, bytes, stamps } =
@@ -189,7 +219,7 @@ fn group(writer: &mut SerializedFileWriter<File>, rows: &mut Vec<Row>) -> Result
     for which in 0..3 {
         column::<Int64Type>(&mut group, &longs(&|r| r.bytes[which]), None)?;
     }
-    for which in 0..9 {
+    for which in 0..11 {
         let values: Vec<i64> = rows.iter().filter_map(|r| r.stamps[which].map(u64::cast_signed)).collect();
         let levels: Vec<i16> = rows.iter().map(|r| i16::from(r.stamps[which].is_some())).collect();
         column::<Int64Type>(&mut group, &values, Some(&levels))?;
@@ -240,7 +270,7 @@ mod tests {
         }
         let csv = std::fs::read_to_string(folder.path().join("a.csv")).unwrap();
         assert_eq!(csv.lines().count() as u64, count + 1);
-        assert_eq!(csv.lines().nth(2), Some("3,1,turn,other,good,0,512,0,0,0,101,0,0,201,0,0,0,1"));
+        assert_eq!(csv.lines().nth(2), Some("3,1,turn,other,good,0,512,0,0,0,101,0,0,201,0,0,0,1,0,0"));
         let file = File::open(folder.path().join("a.parquet")).unwrap();
         let reader = SerializedFileReader::new(file).unwrap();
         assert_eq!(reader.metadata().file_metadata().num_rows() as u64, count);

@@ -16,6 +16,7 @@ use report::ops::OpsWriter;
 use ring::wire::Wire;
 use ring::{Observed, Side};
 
+use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -129,7 +130,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     }
     if args.json {
         let text = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
-        println!("{text}");
+        say(text);
     } else {
         print!("{}", report::analysis_text::analysis(&result));
     }

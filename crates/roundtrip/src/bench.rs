@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow};
 use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, SessionOptions, Submit};
 use socket::options::TcpOptions;
 
+use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -132,9 +133,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
             serde_json::to_string_pretty(&serde_json::json!({ "url": args.url.to_string(), "runs": runs }))
                 .context("writing JSON")
                 .map_err(Failure::Work)?;
-        println!("{text}");
+        say(text);
     } else {
-        println!("{}", report::terminal::runs(&runs));
+        say(report::terminal::runs(&runs));
     }
     for run in runs.iter().filter(|r| r.first_error.is_some()) {
         let first = run.first_error.as_deref().unwrap_or_default();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use capture::record_to_file::{RecordSpec, record};
 
+use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         if to_stdout {
             eprintln!("{text}");
         } else {
-            println!("{text}");
+            say(text);
         }
     } else {
         eprint!("{}", report::analysis_text::recorded(&recorded));

@@ -11,6 +11,8 @@ mod args;
 mod bench;
 mod capture;
 mod model;
+mod say;
+mod simulate;
 mod stop;
 mod study;
 mod target;
@@ -34,6 +36,7 @@ enum Verb {
     Bench(bench::BenchArgs),
     Study(study::StudyArgs),
     Model(model::ModelArgs),
+    Simulate(simulate::SimulateArgs),
     Capture(capture::CaptureArgs),
     Analyze(analyze::AnalyzeArgs),
 }
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(&args),
         Verb::Study(args) => study::run(&args),
         Verb::Model(args) => model::run(&args),
+        Verb::Simulate(args) => simulate::run(&args),
         Verb::Capture(args) => capture::run(&args),
         Verb::Analyze(args) => analyze::run(&args),
     };

@@ -10,6 +10,7 @@ use ring::model::setup::Setup;
 use ring::model::{Model, ModelError, preset};
 use serde_json::{Value, json};
 
+use crate::say::say;
 use crate::{Failure, args};
 
 /// Bounds, knee and throughput curve of a ring of stages, and predictions of what another setting would change
@@ -109,9 +110,9 @@ fn ring(mut setup: Setup, args: &ModelArgs) -> Result<ExitCode, Failure> {
 fn print(args: &ModelArgs, text: &str, json: impl Fn() -> Value) -> Result<ExitCode, Failure> {
     if args.json {
         let text = serde_json::to_string_pretty(&json()).context("writing JSON").map_err(Failure::Work)?;
-        println!("{text}");
+        say(text);
     } else {
-        println!("{text}");
+        say(text);
     }
     Ok(ExitCode::SUCCESS)
 }

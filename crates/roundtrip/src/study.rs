@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow};
 use report::progress::Progress;
 use study::{Plan, Study, StudyError, Watcher};
 
+use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -100,9 +101,9 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     write(&args.output.join("study.json"), &json)?;
     write(&args.output.join("report.html"), &report::html::study(&result))?;
     if args.json {
-        println!("{json}");
+        say(json);
     } else {
-        println!("{}", report::study_text::study(&result));
+        say(report::study_text::study(&result));
     }
     eprintln!("{:.0} s; wrote {}", result.seconds, args.output.join("report.html").display());
     if !result.closes() {

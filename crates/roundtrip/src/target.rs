@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use target::{Portal, RunningTarget, SendPolicy, TargetConfig};
 
+use crate::say::say;
 use crate::stop::Stop;
 use crate::target_file::{self, OpenDisks, TargetFile};
 use crate::{Failure, args};
@@ -119,7 +120,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     }
     let target = RunningTarget::start(config).map_err(|e| Failure::Usage(e.into()))?;
     for address in target.addresses() {
-        println!("ready {address} {iqn}");
+        say(format_args!("ready {address} {iqn}"));
     }
     std::io::stdout().flush().context("writing to stdout").map_err(Failure::Work)?;
     let mut next = args.stats.map(|every| std::time::Instant::now() + every);
@@ -146,7 +147,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     if args.json {
         let text =
             serde_json::to_string_pretty(&statistics).context("writing JSON").map_err(Failure::Work)?;
-        println!("{text}");
+        say(text);
     } else if !statistics.is_empty() {
         eprintln!("{}", report::terminal::connections(&statistics));
     }

@@ -1,0 +1,340 @@
+//! Simulated traffic as a capture that any analyzer reads: the segments at both capture points, with the iSCSI PDUs or
+//! HTTP messages that the simulation counts only the bytes of.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io::{self, Write};
+
+use capture::file::{InterfaceDescription, PcapngWriter};
+use iscsi::pdu::{DataIn, ScsiCommand, ScsiResponse};
+use iscsi::{Bhs, NO_TAG};
+use ring::{OpKind, Side};
+use tcpsim::{EPOCH_NS, Frame, Message, Observer, Point, Setup, SimOp};
+
+/// LINKTYPE_ETHERNET.
+const ETHERNET: u32 = 1;
+/// The window field counts these.
+const WINDOW_SHIFT: u8 = 7;
+/// Messages that stay known after they were acknowledged: a late repetition may still come.
+const KEPT_MESSAGES: usize = 4096;
+const FIN_NOT: u8 = 0x10;
+
+/// What stands in the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Application {
+    Iscsi,
+    Http,
+}
+
+/// A frame that waits: its time, its number, its interface, whether it leaves there, and its bytes.
+type Waiting = (u64, u64, u32, bool, Vec<u8>);
+
+/// Writes frames as they come.
+struct Writer<W: Write> {
+    out: PcapngWriter<W>,
+    /// Frames that wait for earlier ones, by time and order.
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    order: u64,
+}
+
+/// Writes every frame of a simulation as pcapng, an interface for each side.
+pub struct Packets<'a, W: Write> {
+    setup: &'a Setup,
+    application: Application,
+    writer: Writer<W>,
+    /// The messages of each session's two directions.
+    streams: Vec<[VecDeque<Message>; 2]>,
+    failure: Option<io::Error>,
+    /// Is told of every operation.
+    ops: Option<&'a mut dyn FnMut(&SimOp)>,
+    is_stopped: &'a dyn Fn() -> bool,
+}
+
+impl<W: Write> std::fmt::Debug for Packets<'_, W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packets").field("application", &self.application).finish_non_exhaustive()
+    }
+}
+
+impl<'a, W: Write> Packets<'a, W> {
+    /// Begins a capture: each connection's handshake is in it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn new(
+        out: W,
+        setup: &'a Setup,
+        ops: Option<&'a mut dyn FnMut(&SimOp)>,
+        is_stopped: &'a dyn Fn() -> bool,
+    ) -> io::Result<Self> {
+        let mut out = PcapngWriter::new(out, "roundtrip simulate")?;
+        for (name, description) in [("client", "the client's capture point"), ("server", "the server's")] {
+            out.interface(&InterfaceDescription {
+                name: name.into(),
+                description: Some(description.into()),
+                link: ETHERNET,
+                snap_bytes: 0,
+                bits_per_second: (setup.wire.bandwidth > 0).then_some(setup.wire.bandwidth),
+            })?;
+        }
+        let is_iscsi = [setup.request, setup.response]
+            .iter()
+            .all(|message| message.header == ring::wire::ISCSI_HEADER_BYTES && message.data % 4 == 0);
+        let mut packets = Self {
+            setup,
+            application: if is_iscsi { Application::Iscsi } else { Application::Http },
+            writer: Writer { out, waiting: BinaryHeap::new(), order: 0 },
+            streams: (0..setup.sessions).map(|_| Default::default()).collect(),
+            failure: None,
+            ops,
+            is_stopped,
+        };
+        (0..setup.sessions).for_each(|session| packets.shake_hands(session));
+        Ok(packets)
+    }
+
+    /// Ends the capture.
+    ///
+    /// # Errors
+    /// What went wrong while it was written.
+    pub fn finish(mut self) -> io::Result<W> {
+        match self.failure.take() {
+            Some(error) => Err(error),
+            None => self.writer.out.finish(),
+        }
+    }
+
+    fn shake_hands(&mut self, session: u32) {
+        let buffers = [self.setup.client.receive_buffer, self.setup.server.receive_buffer];
+        for (before_ns, sender, flags) in
+            [(3_000, Side::Client, 0x02_u8), (2_000, Side::Server, 0x12), (1_000, Side::Client, FIN_NOT)]
+        {
+            let is_syn = flags & 0x02 != 0;
+            let mss = self.setup.wire.mtu.saturating_sub(40) as u16;
+            let options: &[u8] = &[2, 4, (mss >> 8) as u8, mss as u8, 1, 3, 3, WINDOW_SHIFT];
+            let (seq, ack) = match flags {
+                0x02 => (0, 0),
+                0x12 => (0, 1),
+                _ => (1, 1),
+            };
+            let window = if is_syn { u64::from(u16::MAX) } else { buffers[sender as usize] >> WINDOW_SHIFT };
+            let window = window.min(u16::MAX.into()) as u16;
+            let bytes = self.header(
+                (session, sender),
+                (seq, ack, flags, window),
+                EPOCH_NS - before_ns,
+                if is_syn { options } else { &[] },
+                0,
+            );
+            for point in [Point::Client, Point::Server] {
+                self.keep(EPOCH_NS - before_ns, point, sender, bytes.clone());
+            }
+        }
+    }
+
+    fn keep(&mut self, time_ns: u64, point: Point, sender: Side, bytes: Vec<u8>) {
+        let is_outgoing = (point == Point::Client) == (sender == Side::Client);
+        self.writer.order += 1;
+        let key = (time_ns, self.writer.order, point as u32, is_outgoing, bytes);
+        self.writer.waiting.push(Reverse(key));
+    }
+
+    /// Ethernet, IPv4 and TCP headers with timestamps, with room for `payload` bytes behind them.
+    fn header(
+        &self,
+        (session, sender): (u32, Side),
+        (seq, ack, flags, window): (u32, u32, u8, u16),
+        time_ns: u64,
+        options: &[u8],
+        payload: usize,
+    ) -> Vec<u8> {
+        let (client, server) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+        let (from, to) = if sender == Side::Client { (client, server) } else { (server, client) };
+        let service = if self.application == Application::Iscsi { 3260_u16 } else { 80 };
+        let own = 40_000 + session as u16;
+        let (source, destination) = if sender == Side::Client { (own, service) } else { (service, own) };
+        let tcp_bytes = 20 + options.len() + 12;
+        let mut bytes = Vec::with_capacity(14 + 20 + tcp_bytes + payload);
+        bytes.extend_from_slice(&[2, 0, 0, 0, 0, to[3], 2, 0, 0, 0, 0, from[3], 8, 0]);
+        let total = (20 + tcp_bytes + payload) as u16;
+        let mut ip =
+            [0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0x40, 0, 64, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        ip[12..16].copy_from_slice(&from);
+        ip[16..20].copy_from_slice(&to);
+        let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        bytes.extend_from_slice(&ip);
+        bytes.extend_from_slice(&source.to_be_bytes());
+        bytes.extend_from_slice(&destination.to_be_bytes());
+        bytes.extend_from_slice(&seq.to_be_bytes());
+        bytes.extend_from_slice(&ack.to_be_bytes());
+        bytes.extend_from_slice(&[((tcp_bytes / 4) as u8) << 4, flags]);
+        bytes.extend_from_slice(&window.to_be_bytes());
+        // No checksum, as of a device that fills it in; no urgent data.
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(options);
+        bytes.extend_from_slice(&[1, 1, 8, 10]);
+        bytes.extend_from_slice(&((time_ns / 1_000_000) as u32).to_be_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes
+    }
+
+    /// The header of a message.
+    fn message_header(&self, message: &Message) -> Vec<u8> {
+        let size = if message.sender == Side::Client { self.setup.request } else { self.setup.response };
+        match self.application {
+            Application::Iscsi => self.pdu(message, size.data).0.to_vec(),
+            Application::Http => {
+                let first = match (message.sender, self.setup.kind()) {
+                    (Side::Client, OpKind::Write) => "POST / HTTP/1.1\r\n",
+                    (Side::Client, _) => "GET / HTTP/1.1\r\n",
+                    (Side::Server, _) => "HTTP/1.1 200 OK\r\n",
+                };
+                let mut text = format!("{first}Content-Length: {}\r\n", size.data);
+                // As long as the simulation has it, where that is possible.
+                let missing = (size.header as usize).saturating_sub(text.len() + 2);
+                if missing >= 5 {
+                    text.push_str(&format!("X: {}\r\n", "x".repeat(missing - 5)));
+                }
+                text.push_str("\r\n");
+                let mut bytes = text.into_bytes();
+                bytes.resize(size.header as usize, b'\n');
+                bytes
+            }
+        }
+    }
+
+    fn pdu(&self, message: &Message, data: u64) -> Bhs {
+        let blocks = (self.setup.request.data.max(self.setup.response.data) / 512) as u16;
+        let number = (message.end / self.message_bytes(message.sender)) as u32;
+        let mut bhs = match message.sender {
+            Side::Client => {
+                let mut cdb = [0; 16];
+                cdb[0] = match self.setup.kind() {
+                    OpKind::Read => 0x28,
+                    OpKind::Write => 0x2a,
+                    OpKind::Other => 0,
+                };
+                cdb[2..6].copy_from_slice(&(message.tag % 1_000_000).to_be_bytes());
+                cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+                let command = ScsiCommand {
+                    is_final: true,
+                    read: self.setup.kind() == OpKind::Read,
+                    write_data: self.setup.kind() == OpKind::Write,
+                    tag: message.tag,
+                    expected_bytes: u32::from(blocks) * 512,
+                    cmd_sn: number,
+                    exp_stat_sn: message.count as u32 + 1,
+                    attribute_1: true,
+                    cdb,
+                    ..ScsiCommand::default()
+                };
+                command.write()
+            }
+            Side::Server => {
+                let (exp_cmd_sn, max_cmd_sn) = (number + 1, number + self.setup.queue_depth.max(128));
+                if data > 0 {
+                    let answer = DataIn {
+                        is_final: true,
+                        has_status: true,
+                        tag: message.tag,
+                        transfer_tag: NO_TAG,
+                        stat_sn: number,
+                        exp_cmd_sn,
+                        max_cmd_sn,
+                        ..DataIn::default()
+                    };
+                    answer.write()
+                } else {
+                    let answer = ScsiResponse {
+                        tag: message.tag,
+                        stat_sn: number,
+                        exp_cmd_sn,
+                        max_cmd_sn,
+                        ..ScsiResponse::default()
+                    };
+                    answer.write()
+                }
+            }
+        };
+        bhs.0[5..8].copy_from_slice(&(data as u32).to_be_bytes()[1..]);
+        bhs
+    }
+
+    fn message_bytes(&self, sender: Side) -> u64 {
+        if sender == Side::Client { self.setup.request.bytes() } else { self.setup.response.bytes() }
+    }
+
+    /// The bytes of a segment, behind its headers.
+    fn append(&self, bytes: &mut Vec<u8>, frame: &Frame) {
+        let length = self.message_bytes(frame.sender);
+        let stream = &self.streams[frame.session as usize][frame.sender as usize];
+        let (mut at, until) = (frame.segment.seq, frame.segment.end());
+        let mut place = stream.partition_point(|message| message.end <= at);
+        while at < until {
+            let message = stream.get(place);
+            let begin = message.map_or(at, |message| message.end - length);
+            let end = message.map_or(until, |message| message.end).min(until);
+            if let Some(message) = message.filter(|_| at < begin + length) {
+                let header = self.message_header(message);
+                let from = ((at - begin) as usize).min(header.len());
+                let to = ((end - begin) as usize).min(header.len());
+                bytes.extend_from_slice(&header[from..to]);
+                let rest = (end - at) as usize - (to - from);
+                bytes.resize(bytes.len() + rest, 0);
+            } else {
+                bytes.resize(bytes.len() + (end - at) as usize, 0);
+            }
+            at = end;
+            place += 1;
+        }
+    }
+}
+
+impl<W: Write> Observer for Packets<'_, W> {
+    const FRAMES: bool = true;
+
+    fn op(&mut self, op: &SimOp) {
+        if let Some(ops) = &mut self.ops {
+            ops(op);
+        }
+    }
+
+    fn message(&mut self, message: &Message) {
+        let stream = &mut self.streams[message.session as usize][message.sender as usize];
+        stream.push_back(*message);
+    }
+
+    fn frame(&mut self, frame: &Frame) {
+        let segment = frame.segment;
+        let push = if segment.push && segment.bytes > 0 { 0x08 } else { 0 };
+        let window = ((segment.edge - segment.ack) >> WINDOW_SHIFT).min(u16::MAX.into()) as u16;
+        let fields = ((segment.seq + 1) as u32, (segment.ack + 1) as u32, FIN_NOT | push, window);
+        let time_ns = EPOCH_NS + frame.at;
+        let mut bytes =
+            self.header((frame.session, frame.sender), fields, time_ns, &[], segment.bytes as usize);
+        self.append(&mut bytes, frame);
+        self.keep(time_ns, frame.point, frame.sender, bytes);
+        // What its sender knows to have arrived is not sent again.
+        let other = &mut self.streams[frame.session as usize][frame.sender.peer() as usize];
+        while other.len() > KEPT_MESSAGES && other.front().is_some_and(|message| message.end <= segment.ack) {
+            other.pop_front();
+        }
+    }
+
+    fn tick(&mut self, now: u64) -> bool {
+        let until = EPOCH_NS.saturating_add(now);
+        while let Some(Reverse((at, ..))) = self.writer.waiting.peek()
+            && *at <= until
+            && let Some(Reverse((at, _, point, is_outgoing, bytes))) = self.writer.waiting.pop()
+        {
+            let length = bytes.len() as u32;
+            if let Err(error) = self.writer.out.frame(point, at, Some(is_outgoing), &bytes, length, None) {
+                self.failure.get_or_insert(error);
+                return false;
+            }
+        }
+        self.failure.is_none() && !(self.is_stopped)()
+    }
+}

@@ -1,0 +1,110 @@
+//! Simulated runs as tables and a chart.
+
+use policy::SendPolicy;
+use tcpsim::RunResult;
+
+use crate::chart::{Lines, lines};
+use crate::terminal::{number, table, thousands, us};
+
+/// Most classes of busy cycles that are shown for themselves.
+const CLASSES: u32 = 5;
+
+/// The runs, one a line: what came out, and what was waited for.
+#[must_use]
+pub fn runs(runs: &[RunResult]) -> String {
+    let mut out = table(&[
+        "policy",
+        "block",
+        "MTU",
+        "QD",
+        "sessions",
+        "IOPS",
+        "RTT us",
+        "p50",
+        "p99",
+        "segments",
+        "acks",
+        "server CPU us",
+        "holds us",
+    ]);
+    for run in runs {
+        let holds: Vec<String> =
+            run.stalls_us.iter().map(|(name, time)| format!("{name} {}", us(*time))).collect();
+        out.add_row(vec![
+            number(run.policy.to_string()),
+            number(ring::units::format_size(run.block_size_bytes)),
+            number(run.mtu_bytes.to_string()),
+            number(run.queue_depth.to_string()),
+            number(run.sessions.to_string()),
+            number(thousands(run.iops)),
+            number(us(run.rtt_us.mean)),
+            number(us(run.rtt_us.p50)),
+            number(us(run.rtt_us.p99)),
+            number(format!("{:.2}", run.client.segments + run.server.segments)),
+            number(format!("{:.2}", run.client.acks + run.server.acks)),
+            number(format!("{:.2}", run.server.thread_us + run.server.softirq_us + run.server.transmit_us)),
+            comfy_table::Cell::new(if holds.is_empty() { "-".to_owned() } else { holds.join(", ") }),
+        ]);
+    }
+    let mut text = out.to_string();
+    if runs.iter().any(|run| !run.is_complete) {
+        text.push_str("\n\nNot all operations were done in the time that was simulated.");
+    }
+    text
+}
+
+/// Shares of the busy cycles that served so many requests, percent.
+#[must_use]
+pub fn busy_counts(runs: &[RunResult]) -> String {
+    let mut out = table(&["policy", "QD", "1", "2", "3", "4", "5", "more", "mean"]);
+    for run in runs {
+        let share = |count: u32| run.busy_count_share.get(&count).copied().unwrap_or(0.0);
+        let shown: f64 = (1..=CLASSES).map(share).sum();
+        let mut row = vec![number(run.policy.to_string()), number(run.queue_depth.to_string())];
+        row.extend((1..=CLASSES).map(|count| number(format!("{:.0}", share(count) * 100.0))));
+        row.push(number(format!("{:.0}", (1.0 - shown).max(0.0) * 100.0)));
+        row.push(number(format!("{:.1}", run.avg_busy)));
+        out.add_row(row);
+    }
+    out.to_string()
+}
+
+/// Where the time of one run's operations went, part by part.
+#[must_use]
+pub fn parts(run: &RunResult) -> String {
+    let mut out = table(&["part", "request us", "response us"]);
+    for part in tcpsim::Part::ALL {
+        let of =
+            |times: &std::collections::BTreeMap<&str, f64>| times.get(part.name()).copied().unwrap_or(0.0);
+        let (request, response) = (of(&run.request_us), of(&run.response_us));
+        if request + response > 0.0 {
+            out.add_row(vec![comfy_table::Cell::new(part.name()), number(us(request)), number(us(response))]);
+        }
+    }
+    let sum: f64 = run.request_us.values().chain(run.response_us.values()).sum();
+    format!("{out}\nsum {} us, RTT {} us", us(sum), us(run.rtt_us.mean))
+}
+
+/// IOPS over the queue depth, a line for each policy.
+#[must_use]
+pub fn chart(runs: &[RunResult]) -> Option<String> {
+    let mut policies: Vec<SendPolicy> = Vec::new();
+    for run in runs {
+        if !policies.contains(&run.policy) {
+            policies.push(run.policy);
+        }
+    }
+    let series = policies
+        .iter()
+        .map(|policy| {
+            let own = runs.iter().filter(|run| run.policy == *policy);
+            (policy.to_string(), own.map(|run| (f64::from(run.queue_depth), run.iops)).collect())
+        })
+        .collect();
+    lines(&Lines {
+        title: "Simulated throughput".into(),
+        x_label: "queue depth".into(),
+        y_label: "IOPS".into(),
+        series,
+    })
+}

@@ -1,0 +1,255 @@
+//! `roundtrip simulate`: the ring, packet by packet.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use policy::SendPolicy;
+use report::ladder::Ladder;
+use report::ops::OpsWriter;
+use report::progress::Progress;
+use report::simulated::Packets;
+use report::simulation_text as text;
+use ring::OpKind;
+use serde_json::json;
+use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
+
+use crate::say::say;
+use crate::stop::Stop;
+use crate::{Failure, args};
+
+/// Simulate the ring packet by packet, with the rules of a real TCP
+///
+/// Both ends have threads, softirqs, interrupts and a TCP each (Nagle in two forms, delayed and quick ACKs, MSG_MORE,
+/// TCP_CORK, autocorking, windows, loss); the wire has a rate and a length. The same setup and seed give the same run to
+/// the bit.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  roundtrip simulate --preset seed-512 --iodepth 1,2,3,4,5 --policy nodelay,nagle\n  \
+                        roundtrip simulate ring.toml --iodepth 1,8,64 --set server.service=10us --chart curve.svg\n  \
+                        roundtrip simulate --preset two-sends --pcapng two-sends.pcapng && roundtrip analyze two-sends.pcapng\n  \
+                        roundtrip simulate --preset post --ladder post.svg --ladder-ops 20..22\n\n\
+                        docs/simulate.md has all keys of the file, and where each rule comes from."
+)]
+pub(crate) struct SimulateArgs {
+    /// A setup as TOML; without one and without --preset, the defaults
+    #[arg(conflicts_with = "preset")]
+    file: Option<PathBuf>,
+    /// A setup with a name; --list shows them
+    #[arg(long)]
+    preset: Option<String>,
+    /// Show the presets
+    #[arg(long)]
+    list: bool,
+    /// Print the setup as TOML and end
+    #[arg(long)]
+    print: bool,
+    /// Other values: server.service=5us, wire.delay=100us, client.tcp=windows; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Queue depths
+    #[arg(long, value_delimiter = ',')]
+    iodepth: Vec<u32>,
+    /// Send policies of the server
+    #[arg(long, value_delimiter = ',')]
+    policy: Vec<SendPolicy>,
+    /// Data of an operation
+    #[arg(long, value_delimiter = ',', value_parser = args::size)]
+    bs: Vec<u64>,
+    /// Largest IP packets
+    #[arg(long, value_delimiter = ',')]
+    mtu: Vec<u32>,
+    /// Operations that are measured, of each run
+    #[arg(long)]
+    operations: Option<u64>,
+    /// What varies follows from this number
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Write every packet at both capture points (of one run)
+    #[arg(long, value_name = "FILE.pcapng")]
+    pcapng: Option<PathBuf>,
+    /// Write every operation (of one run), as Parquet or CSV by the name's ending
+    #[arg(long, value_name = "FILE")]
+    ops: Option<PathBuf>,
+    /// Draw some operations of one run as a ladder diagram
+    #[arg(long, value_name = "FILE.svg")]
+    ladder: Option<PathBuf>,
+    /// Which ones, as FIRST..LAST in the order of their ends
+    #[arg(long, value_name = "FIRST..LAST", default_value = "0..9", value_parser = range)]
+    ladder_ops: (u64, u64),
+    /// Draw IOPS over queue depth
+    #[arg(long, value_name = "FILE.svg")]
+    chart: Option<PathBuf>,
+    /// Print the result as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+fn range(text: &str) -> Result<(u64, u64), String> {
+    let wrong = || format!("'{text}' is no range; write FIRST..LAST, such as 0..9");
+    let (first, last) = text.split_once("..").ok_or_else(wrong)?;
+    let (first, last) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
+    if first > last { Err(wrong()) } else { Ok((first, last)) }
+}
+
+pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
+    if args.list {
+        for (name, what, _) in preset::PRESETS {
+            say(format_args!("{name:<16} {what}"));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let source = source(args)?;
+    if args.print {
+        say(source.trim());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let setups = setups(args, &source)?;
+    let is_one = setups.len() == 1;
+    if !is_one && (args.pcapng.is_some() || args.ops.is_some() || args.ladder.is_some()) {
+        return Err(Failure::Usage(anyhow!(
+            "--pcapng, --ops and --ladder are of one run, and these are {}; choose one queue depth, policy, block size and MTU",
+            setups.len()
+        )));
+    }
+    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let runs = match &setups[..] {
+        [setup] if args.pcapng.is_some() || args.ops.is_some() => vec![recorded(args, setup, &stop)?],
+        _ => swept(args, &setups, &stop),
+    };
+    if let (Some(path), [setup]) = (&args.ladder, &setups[..]) {
+        let mut ladder = Ladder::new(args.ladder_ops.0, args.ladder_ops.1);
+        simulate(setup, &mut ladder);
+        let svg =
+            ladder.draw().ok_or_else(|| Failure::Usage(anyhow!("there are no such operations to draw")))?;
+        write(path, &svg)?;
+    }
+    if let Some(path) = &args.chart {
+        let svg = text::chart(&runs).ok_or_else(|| Failure::Work(anyhow!("the chart could not be drawn")))?;
+        write(path, &svg)?;
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&json!({ "runs": runs })).context("writing JSON");
+        say(text.map_err(Failure::Work)?);
+    } else {
+        say(text::runs(&runs));
+        say(format_args!(
+            "\nBusy cycles of the server by the requests served, %\n{}",
+            text::busy_counts(&runs)
+        ));
+        if let [run] = &runs[..] {
+            say(format_args!("\nWhere the time of an operation goes\n{}", text::parts(run)));
+        }
+    }
+    if stop.is_raised() {
+        return Err(Failure::Work(anyhow!("interrupted")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The setup as text.
+fn source(args: &SimulateArgs) -> Result<String, Failure> {
+    match (&args.file, &args.preset) {
+        (Some(path), _) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))
+            .map_err(Failure::Usage),
+        (None, Some(name)) => preset::named(name).map(str::to_owned).ok_or_else(|| {
+            let names: Vec<&str> = preset::PRESETS.iter().map(|(name, ..)| *name).collect();
+            Failure::Usage(anyhow!("'{name}' is no preset; use {}", names.join(", ")))
+        }),
+        (None, None) => Ok(String::new()),
+    }
+}
+
+/// The setups of all combinations.
+fn setups(args: &SimulateArgs, source: &str) -> Result<Vec<Setup>, Failure> {
+    let name =
+        args.file.as_deref().map_or_else(|| "the setup".into(), |path: &Path| path.display().to_string());
+    let mut base =
+        Setup::read_with(source, &args.set).with_context(|| name.clone()).map_err(Failure::Usage)?;
+    base.operations = args.operations.unwrap_or(base.operations);
+    base.seed = args.seed.unwrap_or(base.seed);
+    fn or<T: Copy>(given: &[T], own: T) -> Vec<T> {
+        if given.is_empty() { vec![own] } else { given.to_vec() }
+    }
+    let mut setups = Vec::new();
+    for bs in or(&args.bs, base.request.data.max(base.response.data)) {
+        for mtu in or(&args.mtu, base.wire.mtu) {
+            for policy in or(&args.policy, base.policy) {
+                for queue_depth in or(&args.iodepth, base.queue_depth) {
+                    let mut setup = Setup { policy, queue_depth, ..base.clone() };
+                    setup.wire.mtu = mtu;
+                    if base.kind() == OpKind::Write {
+                        setup.request.data = bs;
+                    } else {
+                        setup.response.data = bs;
+                    }
+                    setup.check().with_context(|| name.clone()).map_err(Failure::Usage)?;
+                    setups.push(setup);
+                }
+            }
+        }
+    }
+    Ok(setups)
+}
+
+fn swept(args: &SimulateArgs, setups: &[Setup], stop: &Stop) -> Vec<RunResult> {
+    let progress = Progress::new(setups.len() as u64, !args.json);
+    let begins = |index: usize| {
+        let setup: &Setup = &setups[index];
+        progress.step(&format!("{}, queue depth {}", setup.policy, setup.queue_depth));
+    };
+    let runs = tcpsim::sweep::sweep(setups, &begins, &|| stop.is_raised());
+    progress.finish();
+    runs.into_iter().flatten().collect()
+}
+
+/// One run whose operations or packets are kept.
+fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult, Failure> {
+    let create = |path: &PathBuf| format!("cannot write {}", path.display());
+    let mut writer = match &args.ops {
+        Some(path) => Some(OpsWriter::create(path).with_context(|| create(path)).map_err(Failure::Usage)?),
+        None => None,
+    };
+    let mut failure = None;
+    let mut keep = |op: &SimOp| {
+        if let Some(writer) = &mut writer
+            && failure.is_none()
+        {
+            failure = writer.write_op(&op.op, setup.queue_depth).err();
+        }
+    };
+    let is_stopped = || stop.is_raised();
+    let result = match &args.pcapng {
+        Some(path) => {
+            let file = File::create(path).with_context(|| create(path)).map_err(Failure::Usage)?;
+            let packets = Packets::new(BufWriter::new(file), setup, Some(&mut keep), &is_stopped);
+            let mut packets = packets.with_context(|| create(path)).map_err(Failure::Work)?;
+            let result = simulate(setup, &mut packets);
+            let file = packets.finish().with_context(|| create(path)).map_err(Failure::Work)?;
+            file.into_inner().map_err(|e| Failure::Work(anyhow!("{}: {e}", create(path))))?;
+            result
+        }
+        None => {
+            let mut packets = Packets::new(std::io::sink(), setup, Some(&mut keep), &is_stopped)
+                .context("keeping operations")
+                .map_err(Failure::Work)?;
+            simulate(setup, &mut packets)
+        }
+    };
+    if let Some(error) = failure {
+        return Err(Failure::Work(anyhow!("writing --ops: {error}")));
+    }
+    if let Some(writer) = writer {
+        writer.finish().context("writing --ops").map_err(Failure::Work)?;
+    }
+    Ok(result)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .with_context(|| format!("cannot write {}", path.display()))
+        .map_err(Failure::Usage)
+}

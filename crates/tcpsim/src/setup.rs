@@ -1,0 +1,444 @@
+//! What is simulated.
+
+use policy::SendPolicy;
+use ring::units::{parse_bit_rate, parse_size, parse_time_ns};
+use serde::{Deserialize, Deserializer};
+use thiserror::Error;
+
+use crate::Ns;
+use crate::profile::Profile;
+use crate::tcp::Options;
+
+/// A setup that cannot be simulated.
+#[derive(Debug, Error)]
+pub enum SetupError {
+    /// The file is not what it should be.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// A value is out of its range.
+    #[error("{key}: {why}")]
+    Value {
+        /// Where.
+        key: &'static str,
+        /// What is wrong, and what may be.
+        why: String,
+    },
+}
+
+/// How a message is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// Header and data in one send; several messages in one where they leave together.
+    #[default]
+    One,
+    /// Header and data in a send each.
+    Apart,
+    /// The same, the header with MSG_MORE.
+    More,
+    /// And the data with MSG_MORE as well: a promise that is not kept.
+    MoreUnfinished,
+    /// Between setting TCP_CORK and lifting it.
+    Cork,
+    /// TCP_CORK, never lifted.
+    CorkUnfinished,
+}
+
+/// What a side does, and what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Host {
+    /// The thread's work for one operation (SP, CP), without its calls.
+    #[serde(deserialize_with = "time")]
+    pub service: Ns,
+    /// The same for each KiB of data.
+    #[serde(deserialize_with = "time")]
+    pub service_per_kib: Ns,
+    /// One send call, without the segments it transmits.
+    #[serde(deserialize_with = "time")]
+    pub send: Ns,
+    /// One receive call.
+    #[serde(deserialize_with = "time")]
+    pub receive: Ns,
+    /// From data for a thread that sleeps until it runs (SL, CL).
+    #[serde(deserialize_with = "time")]
+    pub start: Ns,
+    /// The softirq's work for a segment with data (SI, CI).
+    #[serde(deserialize_with = "time")]
+    pub softirq: Ns,
+    /// The same for one without.
+    #[serde(deserialize_with = "time")]
+    pub softirq_ack: Ns,
+    /// Transmitting a segment (SK, CK).
+    #[serde(deserialize_with = "time")]
+    pub transmit: Ns,
+    /// From the interrupt until the softirq runs (SR, CR).
+    #[serde(deserialize_with = "time")]
+    pub interrupt: Ns,
+    /// Interrupts are at least so far apart (interrupt moderation).
+    #[serde(deserialize_with = "time")]
+    pub interrupt_gap: Ns,
+    /// An interrupt comes so long after the first segment (rx-usecs) ...
+    #[serde(deserialize_with = "time")]
+    pub interrupt_delay: Ns,
+    /// ... or when so many are there (rx-frames); 0: time alone counts.
+    pub interrupt_frames: u32,
+    /// From handing a segment to an idle device until the wire has it (CT, ST).
+    #[serde(deserialize_with = "time")]
+    pub wire_start: Ns,
+    /// Transmit work has a processor of its own instead of the sender's.
+    pub transmits_apart: bool,
+    /// Threads run on this CPU; with several sessions on so many from here on.
+    pub thread_cpu: usize,
+    /// Softirqs run on this CPU.
+    pub softirq_cpu: usize,
+    /// CPUs that threads are spread over.
+    pub thread_cpus: usize,
+    /// Most bytes that one receive takes.
+    #[serde(deserialize_with = "size")]
+    pub receive_bytes: u64,
+    /// How messages are written.
+    pub pattern: Pattern,
+    /// Its TCP.
+    #[serde(deserialize_with = "profile")]
+    pub tcp: Profile,
+    /// SO_SNDBUF.
+    #[serde(deserialize_with = "size")]
+    pub send_buffer: u64,
+    /// SO_RCVBUF.
+    #[serde(deserialize_with = "size")]
+    pub receive_buffer: u64,
+    /// Segments that the device cuts by itself (TSO); 1: none.
+    pub offload_segments: u32,
+    /// First congestion window.
+    pub initial_window: u32,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        let options = Options::default();
+        Self {
+            service: 1_000,
+            service_per_kib: 0,
+            send: 0,
+            receive: 0,
+            start: 20_000,
+            softirq: 1_000,
+            softirq_ack: 500,
+            transmit: 1_000,
+            interrupt: 5_000,
+            interrupt_gap: 0,
+            interrupt_delay: 0,
+            interrupt_frames: 0,
+            wire_start: 0,
+            transmits_apart: false,
+            thread_cpu: 0,
+            softirq_cpu: 1,
+            thread_cpus: 1,
+            receive_bytes: 256 << 10,
+            pattern: Pattern::One,
+            tcp: Profile::LINUX,
+            send_buffer: options.send_buffer_bytes,
+            receive_buffer: options.receive_buffer_bytes,
+            offload_segments: 1,
+            initial_window: 10,
+        }
+    }
+}
+
+/// The client, and how it loads the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Load {
+    /// Successors of what one receive brought leave together.
+    pub batch: bool,
+    /// Nagle's algorithm on the client's side.
+    pub nagle: bool,
+    /// The first operations of a session begin so far apart: which limit cycle a ring settles in may depend on it.
+    #[serde(deserialize_with = "time")]
+    pub stagger: Ns,
+}
+
+/// What a message consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Message {
+    /// Header, bytes.
+    pub header: u32,
+    /// Data, bytes.
+    #[serde(deserialize_with = "size")]
+    pub data: u64,
+}
+
+impl Default for Message {
+    fn default() -> Self {
+        Self { header: ring::wire::ISCSI_HEADER_BYTES, data: 0 }
+    }
+}
+
+impl Message {
+    /// Header and data, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.header) + self.data
+    }
+}
+
+/// The cable, the same both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Cable {
+    /// Bits a second; 0: no limit.
+    #[serde(deserialize_with = "rate")]
+    pub bandwidth: u64,
+    /// Largest IP packet, bytes.
+    pub mtu: u32,
+    /// Time from one end to the other, besides the bits' own.
+    #[serde(deserialize_with = "time")]
+    pub delay: Ns,
+    /// Share of the segments that are lost, 0 to 1.
+    pub loss: f64,
+    /// Share of the segments that are overtaken, 0 to 1.
+    pub reorder: f64,
+    /// They are late by this at most.
+    #[serde(deserialize_with = "time")]
+    pub reorder_delay: Ns,
+    /// A queue that holds no more than this drops what comes; 0: no limit.
+    #[serde(deserialize_with = "size")]
+    pub queue: u64,
+}
+
+impl Default for Cable {
+    fn default() -> Self {
+        Self {
+            bandwidth: 1_000_000_000,
+            mtu: 9000,
+            delay: 0,
+            loss: 0.0,
+            reorder: 0.0,
+            reorder_delay: 50_000,
+            queue: 0,
+        }
+    }
+}
+
+/// Everything that decides a run.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Setup {
+    /// Operations under way in each session.
+    pub queue_depth: u32,
+    /// Connections.
+    pub sessions: u32,
+    /// Requests.
+    pub request: Message,
+    /// Responses.
+    pub response: Message,
+    /// When the server sends.
+    pub policy: SendPolicy,
+    /// With Nagle's algorithm on, what it holds is flushed when the server's thread goes idle.
+    pub flush: bool,
+    /// The initiator.
+    pub client: Host,
+    /// The target.
+    pub server: Host,
+    /// How the client loads it.
+    pub load: Load,
+    /// The wire.
+    pub wire: Cable,
+    /// Service times and latencies vary by up to this share, both ways.
+    pub jitter: f64,
+    /// Share of the operations at whose taking the thread is held up by something else, 0 to 1: a ring that is
+    /// disturbed now and then visits all its limit cycles.
+    pub disturbed: f64,
+    /// For so long at most.
+    #[serde(deserialize_with = "time")]
+    pub disturbance: Ns,
+    /// What varies follows from this.
+    pub seed: u64,
+    /// Operations that are measured, of all sessions together.
+    pub operations: u64,
+    /// Operations before that.
+    pub warm_up: u64,
+    /// Ends a run that is slow, simulated time.
+    #[serde(deserialize_with = "time")]
+    pub time_limit: Ns,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            queue_depth: 1,
+            sessions: 1,
+            request: Message::default(),
+            response: Message { data: 512, ..Message::default() },
+            policy: SendPolicy::Nodelay,
+            flush: true,
+            client: Host::default(),
+            server: Host::default(),
+            load: Load::default(),
+            wire: Cable::default(),
+            jitter: 0.0,
+            disturbed: 0.0,
+            disturbance: 200_000,
+            seed: 1,
+            operations: 100_000,
+            warm_up: 2_000,
+            time_limit: 600_000_000_000,
+        }
+    }
+}
+
+/// The deepest queue, the most sessions, and the largest message that are simulated.
+const QUEUE_DEPTH_MAX: u32 = 4096;
+const SESSIONS_MAX: u32 = 1024;
+const MESSAGE_MAX: u64 = 16 << 20;
+const CPUS_MAX: usize = 256;
+
+impl Setup {
+    /// Reads a setup as people write it; what it does not say is as by default.
+    ///
+    /// # Errors
+    /// What is not understood, with its line, and what is out of its range.
+    pub fn read(text: &str) -> Result<Self, SetupError> {
+        let setup: Self = toml::from_str(text)?;
+        setup.check()?;
+        Ok(setup)
+    }
+
+    /// As [`Setup::read`], with other values for some keys: `server.service=5us`.
+    ///
+    /// # Errors
+    /// As there; and a key without a value.
+    pub fn read_with(text: &str, others: &[String]) -> Result<Self, SetupError> {
+        let mut table: toml::Table = toml::from_str(text)?;
+        for other in others {
+            let wrong = |why: &str| SetupError::Value { key: "KEY=VALUE", why: format!("{other}: {why}") };
+            let (key, value) = other.split_once('=').ok_or_else(|| wrong("write KEY=VALUE"))?;
+            // A number or a truth value is one; all else is text.
+            let value =
+                value.parse::<toml::Value>().ok().filter(|value| !value.is_str() && !value.is_datetime());
+            let text = || toml::Value::String(other[key.len() + 1..].to_owned());
+            let mut names: Vec<&str> = key.split('.').collect();
+            let last = names.pop().unwrap_or_default();
+            let mut at = &mut table;
+            for name in names {
+                let inner = at.entry(name).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+                at = inner.as_table_mut().ok_or_else(|| wrong("is no group of keys"))?;
+            }
+            at.insert(last.to_owned(), value.unwrap_or_else(text));
+        }
+        let setup: Self = table.try_into()?;
+        setup.check()?;
+        Ok(setup)
+    }
+
+    /// # Errors
+    /// The first value that is out of its range.
+    pub fn check(&self) -> Result<(), SetupError> {
+        let within = |key, is_right: bool, why: String| {
+            if is_right { Ok(()) } else { Err(SetupError::Value { key, why }) }
+        };
+        let share = |key, value: f64| {
+            within(key, (0.0..=0.9).contains(&value), format!("{value} is not between 0 and 0.9"))
+        };
+        within(
+            "queue-depth",
+            (1..=QUEUE_DEPTH_MAX).contains(&self.queue_depth),
+            format!("{} is not between 1 and {QUEUE_DEPTH_MAX}", self.queue_depth),
+        )?;
+        within(
+            "sessions",
+            (1..=SESSIONS_MAX).contains(&self.sessions),
+            format!("{} is not between 1 and {SESSIONS_MAX}", self.sessions),
+        )?;
+        for (key, message) in [("request", self.request), ("response", self.response)] {
+            within(
+                key,
+                message.header > 0 && message.bytes() <= MESSAGE_MAX,
+                format!("a message has a header and at most {MESSAGE_MAX} bytes"),
+            )?;
+        }
+        within(
+            "wire.mtu",
+            (576..=65_535).contains(&self.wire.mtu),
+            format!("{} is not between 576 and 65535", self.wire.mtu),
+        )?;
+        share("wire.loss", self.wire.loss)?;
+        share("wire.reorder", self.wire.reorder)?;
+        share("jitter", self.jitter)?;
+        share("disturbed", self.disturbed)?;
+        for (key, host) in [("client", self.client), ("server", self.server)] {
+            let cpus = host.thread_cpu.saturating_add(host.thread_cpus).max(host.softirq_cpu);
+            within(key, host.thread_cpus > 0 && cpus < CPUS_MAX, format!("CPUs are 0 to {}", CPUS_MAX - 1))?;
+            within(
+                key,
+                host.send_buffer >= 4096 && host.receive_buffer >= 4096,
+                "send-buffer and receive-buffer are 4k at the least".into(),
+            )?;
+            within(
+                key,
+                (1..=64).contains(&host.offload_segments)
+                    && host.initial_window > 0
+                    && host.receive_bytes > 0,
+                "offload-segments is 1 to 64, initial-window and receive-bytes are not 0".into(),
+            )?;
+        }
+        within("operations", self.operations > 0, "0 are none".into())
+    }
+
+    /// Which way the data goes.
+    #[must_use]
+    pub fn kind(&self) -> ring::OpKind {
+        match (self.request.data, self.response.data) {
+            (0, 0) => ring::OpKind::Other,
+            (0, _) => ring::OpKind::Read,
+            _ => ring::OpKind::Write,
+        }
+    }
+
+    /// TCP's largest payload of a segment: with timestamps.
+    #[must_use]
+    pub fn mss_bytes(&self) -> u32 {
+        ring::Wire::ethernet(self.wire.bandwidth.max(1), self.wire.mtu).payload_bytes()
+    }
+
+    /// TCP's settings of a side.
+    #[must_use]
+    pub fn options(&self, host: &Host) -> Options {
+        Options {
+            mss_bytes: self.mss_bytes(),
+            // A segment has no more bytes than IP can count.
+            offload_segments: host.offload_segments.min(65_483 / self.mss_bytes()).max(1),
+            send_buffer_bytes: host.send_buffer,
+            receive_buffer_bytes: host.receive_buffer,
+            initial_window: host.initial_window,
+            ..Options::default()
+        }
+    }
+}
+
+fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
+    from: D,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<T, D::Error> {
+    let text = String::deserialize(from)?;
+    parse(&text).map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
+}
+
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Ns, D::Error> {
+    with(from, parse_time_ns)
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    with(from, parse_size)
+}
+
+fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    with(from, |text| if text == "none" { Ok(0) } else { parse_bit_rate(text) })
+}
+
+fn profile<'de, D: Deserializer<'de>>(from: D) -> Result<Profile, D::Error> {
+    let names = || Profile::ALL.map(|profile| profile.name).join(", ");
+    with(from, |name| Profile::named(name).ok_or_else(|| format!("no such TCP; there are {}", names())))
+}

@@ -1,0 +1,57 @@
+//! What keeps written bytes from leaving, and for how long it did.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Ns;
+
+/// Why the first unsent byte does not leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// A small segment waits for the acknowledgement of an earlier one.
+    Nagle,
+    /// More was promised: MSG_MORE, TCP_CORK.
+    Cork,
+    /// The congestion window is full.
+    Congestion,
+    /// The receiver's window is full.
+    Window,
+    /// Earlier segments are still in the device (autocorking, TCP small queues).
+    Device,
+}
+
+/// How many there are.
+pub const HOLDS: usize = 5;
+
+/// Time in each hold, ns, since the connection began.
+pub type Held = [Ns; HOLDS];
+
+/// Which hold there is now, and how long each was so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clock {
+    held: Held,
+    now: Option<(Hold, Ns)>,
+}
+
+impl Clock {
+    /// From now on there is this one, or none.
+    #[inline]
+    pub(super) fn set(&mut self, now: Ns, hold: Option<Hold>) {
+        self.held = self.at(now);
+        self.now = hold.map(|hold| (hold, now));
+    }
+
+    /// Time in each, the present one among them.
+    #[inline]
+    pub(super) fn at(&self, now: Ns) -> Held {
+        let mut held = self.held;
+        if let Some((hold, since)) = self.now {
+            held[hold as usize] += now - since;
+        }
+        held
+    }
+
+    pub(super) fn present(&self) -> Option<Hold> {
+        self.now.map(|(hold, _)| hold)
+    }
+}

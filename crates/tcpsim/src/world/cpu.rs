@@ -1,0 +1,195 @@
+//! Processors: softirqs before threads, and threads until they sleep.
+
+use std::collections::VecDeque;
+
+use ring::Side;
+
+use super::events::Event;
+use super::{Frame, Observer, Point, World};
+use crate::Ns;
+
+/// What a CPU does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Work {
+    #[default]
+    Nothing,
+    Softirq(u32),
+    Thread(u32),
+}
+
+/// One processor.
+#[derive(Debug, Default)]
+pub(super) struct Cpu {
+    work: Work,
+    ends_at: Ns,
+    /// Which end of work is meant: others are void.
+    number: u32,
+    /// A thread that a softirq interrupted, and what it had left to do.
+    suspended: Option<(u32, Ns)>,
+    ready: VecDeque<u32>,
+    /// It is busy with what the last effect brought up to then.
+    free_at: Ns,
+    /// Packets that the device has for it.
+    backlog: VecDeque<u32>,
+    /// Interrupts are off: one is due, or the softirq runs.
+    is_polled: bool,
+    interrupt_at: Ns,
+    interrupt_number: u32,
+    last_interrupt: Option<Ns>,
+}
+
+impl<O: Observer> World<'_, O> {
+    fn cpu(&mut self, side: Side, cpu: u16) -> &mut Cpu {
+        &mut self.cpus[side as usize][usize::from(cpu)]
+    }
+
+    /// A packet came out of the wire.
+    #[inline]
+    pub(super) fn arrive(&mut self, number: u32) {
+        let packet = *self.packets.get(number);
+        let side = packet.receiver;
+        let host = self.host(side);
+        let (now, index) = (self.now, host.softirq_cpu as u16);
+        let cpu = self.cpu(side, index);
+        cpu.backlog.push_back(number);
+        let is_enough = host.interrupt_frames > 0 && cpu.backlog.len() >= host.interrupt_frames as usize;
+        let earliest = cpu.last_interrupt.map_or(0, |last| last + host.interrupt_gap);
+        let due = (if is_enough { now } else { now + host.interrupt_delay }).max(earliest);
+        let is_sooner = cpu.is_polled && is_enough && cpu.interrupt_at > due;
+        if !cpu.is_polled || is_sooner {
+            cpu.is_polled = true;
+            cpu.interrupt_at = due;
+            cpu.interrupt_number = cpu.interrupt_number.wrapping_add(1);
+            let number = cpu.interrupt_number;
+            let latency = self.vary(host.interrupt);
+            self.events.plan(due + latency, Event::Interrupt { side, cpu: index, number });
+        }
+    }
+
+    /// The softirq begins, before any thread.
+    pub(super) fn interrupt(&mut self, side: Side, index: u16, number: u32) {
+        let now = self.now;
+        let cpu = self.cpu(side, index);
+        if cpu.interrupt_number != number {
+            return;
+        }
+        cpu.last_interrupt = Some(cpu.interrupt_at);
+        cpu.interrupt_at = 0;
+        if let Work::Thread(session) = cpu.work {
+            cpu.suspended = Some((session, cpu.ends_at - now));
+        }
+        self.next_packet(side, index);
+    }
+
+    /// The softirq takes the next packet, or gives the CPU back.
+    fn next_packet(&mut self, side: Side, index: u16) {
+        let (host, now) = (self.host(side), self.now);
+        let cpu = self.cpu(side, index);
+        let begins = now.max(cpu.free_at);
+        let Some(number) = cpu.backlog.pop_front() else {
+            cpu.is_polled = false;
+            cpu.work = Work::Nothing;
+            return self.next_thread(side, index);
+        };
+        let packet = self.packets.get(number);
+        packet.seen = begins;
+        let (session, segment) = (packet.session, packet.segment);
+        let cost = self.vary(if segment.bytes > 0 { host.softirq } else { host.softirq_ack });
+        self.tally.softirq(side, cost);
+        if O::FRAMES {
+            let (point, sender) = match side {
+                Side::Client => (Point::Client, Side::Server),
+                Side::Server => (Point::Server, Side::Client),
+            };
+            self.observer.frame(&Frame { at: begins, point, session, sender, segment });
+        }
+        self.work_until(side, index, Work::Softirq(number), begins + cost);
+    }
+
+    fn work_until(&mut self, side: Side, index: u16, work: Work, until: Ns) {
+        let cpu = self.cpu(side, index);
+        cpu.work = work;
+        cpu.ends_at = until;
+        cpu.number = cpu.number.wrapping_add(1);
+        let number = cpu.number;
+        self.events.plan(until, Event::End { side, cpu: index, number });
+    }
+
+    /// A CPU has done what it did: its effect comes, and what is next.
+    #[inline]
+    pub(super) fn end_of_work(&mut self, side: Side, index: u16, number: u32) {
+        let cpu = self.cpu(side, index);
+        if cpu.number != number {
+            return;
+        }
+        match cpu.work {
+            Work::Nothing => {}
+            Work::Softirq(packet) => {
+                self.deliver(side, packet);
+                self.pay(side, index);
+                self.next_packet(side, index);
+            }
+            Work::Thread(session) => {
+                self.step_ends(side, session);
+                self.pay(side, index);
+                self.run(side, index, session);
+            }
+        }
+    }
+
+    /// The CPU is busy with what the effect brought.
+    #[inline]
+    pub(super) fn pay(&mut self, side: Side, index: u16) {
+        let debt = std::mem::take(&mut self.debt);
+        let now = self.now;
+        self.cpu(side, index).free_at = now + debt;
+    }
+
+    /// A thread is ready.
+    pub(super) fn ready(&mut self, side: Side, session: u32) {
+        let index = self.end(side, session).thread.cpu;
+        let cpu = self.cpu(side, index);
+        cpu.ready.push_back(session);
+        if cpu.work == Work::Nothing {
+            self.next_thread(side, index);
+        }
+    }
+
+    /// The CPU goes on with the thread that was interrupted, or takes the next one that is ready.
+    fn next_thread(&mut self, side: Side, index: u16) {
+        let now = self.now;
+        let cpu = self.cpu(side, index);
+        if let Some((session, left)) = cpu.suspended.take() {
+            let begins = now.max(cpu.free_at);
+            return self.work_until(side, index, Work::Thread(session), begins + left);
+        }
+        if let Some(session) = cpu.ready.pop_front() {
+            let begins = now.max(cpu.free_at);
+            let thread = &mut self.end(side, session).thread;
+            thread.ran_at = begins;
+            thread.ends_block(begins);
+            self.run(side, index, session);
+        }
+    }
+
+    /// A thread does its next step; one that sleeps leaves the CPU to others.
+    fn run(&mut self, side: Side, index: u16, session: u32) {
+        loop {
+            let begins = self.now.max(self.cpu(side, index).free_at);
+            match self.step_begins(side, session, begins) {
+                Some(0) if begins == self.now => {
+                    self.step_ends(side, session);
+                    self.pay(side, index);
+                }
+                Some(cost) => {
+                    self.tally.thread(side, cost);
+                    return self.work_until(side, index, Work::Thread(session), begins + cost);
+                }
+                None => {
+                    self.cpu(side, index).work = Work::Nothing;
+                    return self.next_thread(side, index);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What holds in every run, whatever the setup: nothing is created or lost, every nanosecond is accounted for, and the
+//! same seed gives the same run.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashMap;
+
+use policy::SendPolicy;
+use proptest::prelude::*;
+use ring::Side;
+use tcpsim::setup::{Host, Message, Pattern};
+use tcpsim::{Frame, Observer, Point, Profile, Setup, SimOp, simulate};
+
+/// Checks everything that passes.
+#[derive(Default)]
+struct Witness {
+    queue_depth: u32,
+    ops: Vec<SimOp>,
+    /// Made and not over, by session.
+    open: HashMap<u32, i64>,
+    /// Tags in the order of their requests, of each session.
+    order: HashMap<u32, Vec<u32>>,
+    ended: HashMap<u32, usize>,
+    /// What each sender sent for the first time, and acknowledged.
+    sent: HashMap<(u32, Side), u64>,
+    acked: HashMap<(u32, Side), u64>,
+}
+
+impl Observer for Witness {
+    const FRAMES: bool = true;
+
+    fn op(&mut self, op: &SimOp) {
+        let session = op.op.connection;
+        let open = self.open.get_mut(&session).unwrap();
+        *open -= 1;
+        assert!(*open < i64::from(self.queue_depth));
+        let ended = self.ended.entry(session).or_default();
+        assert_eq!(self.order[&session][*ended], op.op.tag, "first in, first out");
+        *ended += 1;
+        let rtt = op.op.finish.since(op.op.start).unwrap();
+        assert_eq!(op.sum_ns() as i64, rtt, "{op:?}");
+        let stamps = [op.op.start, op.op.c1, op.op.s1, op.op.s2, op.op.c2, op.op.finish];
+        assert!(stamps.windows(2).all(|pair| pair[0] <= pair[1]), "{:?}", op.op);
+        self.ops.push(*op);
+    }
+
+    fn message(&mut self, message: &tcpsim::Message) {
+        if message.sender == Side::Client {
+            let open = self.open.entry(message.session).or_default();
+            *open += 1;
+            assert!(*open <= i64::from(self.queue_depth), "no more than the depth");
+            self.order.entry(message.session).or_default().push(message.tag);
+        }
+    }
+
+    fn frame(&mut self, frame: &Frame) {
+        let own = if frame.sender == Side::Client { Point::Client } else { Point::Server };
+        if frame.point != own {
+            return;
+        }
+        let (key, segment) = ((frame.session, frame.sender), frame.segment);
+        let sent = self.sent.entry(key).or_default();
+        if segment.again {
+            assert!(segment.end() <= *sent, "again what was never sent: {frame:?}");
+        } else if segment.bytes > 0 {
+            assert_eq!(segment.seq, *sent, "new bytes follow the ones before");
+            *sent = segment.end();
+        }
+        let acked = self.acked.entry(key).or_default();
+        assert!(segment.ack >= *acked, "acknowledgements only grow");
+        *acked = segment.ack;
+        let other = self.sent.get(&(frame.session, frame.sender.peer())).copied().unwrap_or(0);
+        assert!(segment.ack <= other, "nothing is acknowledged that was not sent");
+    }
+}
+
+fn pattern() -> impl Strategy<Value = Pattern> {
+    prop_oneof![
+        3 => Just(Pattern::One),
+        1 => Just(Pattern::Apart),
+        1 => Just(Pattern::More),
+        1 => Just(Pattern::MoreUnfinished),
+        1 => Just(Pattern::Cork),
+        1 => Just(Pattern::CorkUnfinished),
+    ]
+}
+
+prop_compose! {
+    fn host()(
+        (service, send, receive, start) in (0_u64..20_000, 0_u64..3_000, 0_u64..3_000, 0_u64..60_000),
+        (softirq, transmit, interrupt) in (0_u64..4_000, 0_u64..6_000, 0_u64..90_000),
+        moderation in (0_u64..150_000, 0_u64..60_000, 0_u32..5),
+        (wire_start, transmits_apart) in (0_u64..20_000, any::<bool>()),
+        (softirq_cpu, thread_cpus) in (0_usize..2, 1_usize..3),
+        pattern in pattern(),
+        profile in 0_usize..4,
+        buffers in (12_u32..20, 12_u32..20),
+        (offload_segments, initial_window) in (1_u32..20, 1_u32..20),
+        receive_bytes in prop_oneof![Just(262_144_u64), 100_u64..5_000],
+    ) -> Host {
+        let (interrupt_gap, interrupt_delay, interrupt_frames) = moderation;
+        Host {
+            service, send, receive, start, softirq, transmit, interrupt, interrupt_gap, interrupt_delay,
+            interrupt_frames, wire_start, transmits_apart, softirq_cpu, thread_cpus, pattern,
+            tcp: Profile::ALL[profile],
+            send_buffer: 1 << buffers.0,
+            receive_buffer: 1 << buffers.1,
+            offload_segments, initial_window, receive_bytes,
+            ..Host::default()
+        }
+    }
+}
+
+prop_compose! {
+    fn setup()(
+        (queue_depth, sessions) in (1_u32..40, 1_u32..4),
+        request in (1_u32..200, prop_oneof![3 => Just(0_u64), 1 => 0_u64..20_000]),
+        response in (1_u32..200, prop_oneof![Just(0_u64), 0_u64..40_000]),
+        policy in 0_usize..5,
+        flush in any::<bool>(),
+        (client, server) in (host(), host()),
+        load in (any::<bool>(), any::<bool>(), 0_u64..100_000),
+        wire in (prop_oneof![Just(0_u64), Just(1_000_000_000), Just(100_000_000)], 576_u32..9_001, 0_u64..200_000),
+        trouble in prop_oneof![3 => Just((0.0, 0.0)), 1 => (0.0..0.05, 0.0..0.2)],
+        queue in prop_oneof![Just(0_u64), Just(30_000_u64)],
+        (jitter, disturbed) in (0.0..0.5, prop_oneof![Just(0.0), Just(0.05)]),
+        seed in any::<u64>(),
+    ) -> Setup {
+        let mut setup = Setup {
+            queue_depth, sessions,
+            request: Message { header: request.0, data: request.1 },
+            response: Message { header: response.0, data: response.1 },
+            policy: SendPolicy::ALL[policy],
+            flush, client, server, jitter, disturbed, seed,
+            operations: 400, warm_up: 20, time_limit: 100_000_000_000_000,
+            ..Setup::default()
+        };
+        (setup.load.batch, setup.load.nagle, setup.load.stagger) = load;
+        (setup.wire.bandwidth, setup.wire.mtu, setup.wire.delay) = wire;
+        (setup.wire.loss, setup.wire.reorder, setup.wire.queue) = (trouble.0, trouble.1, queue);
+        setup
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_created_or_lost(setup in setup()) {
+        setup.check().unwrap();
+        let mut witness = Witness { queue_depth: setup.queue_depth, ..Witness::default() };
+        let result = simulate(&setup, &mut witness);
+        // Whatever happens on the wire, the ring goes on until all is done.
+        prop_assert!(result.is_complete, "{result:?}");
+        prop_assert_eq!(result.operations, setup.operations);
+        let mut again = Witness { queue_depth: setup.queue_depth, ..Witness::default() };
+        prop_assert_eq!(simulate(&setup, &mut again), result);
+        prop_assert!(witness.ops.iter().zip(&again.ops).all(|(a, b)| a.op == b.op && a.request == b.request));
+    }
+}
+
+#[test]
+fn the_ring_closes_exactly_where_it_is_in_a_steady_state() {
+    for policy in SendPolicy::ALL {
+        for queue_depth in [1, 7, 32] {
+            let setup = Setup { policy, queue_depth, operations: 20_000, ..Setup::default() };
+            let result = simulate(&setup, &mut ());
+            let closure = result.iops * result.rtt_us.mean / 1e6 / f64::from(queue_depth);
+            assert!((closure - 1.0).abs() < 0.01, "{policy} {queue_depth}: {closure}");
+        }
+    }
+}
