@@ -97,6 +97,8 @@ struct End {
     thread: Thread,
     /// When its timer event comes.
     timer_at: Ns,
+    /// Its last segment was handed to the device.
+    handed: Ns,
     /// The messages that it makes.
     flow: Flow,
 }
@@ -164,7 +166,7 @@ impl<'a, O: Observer> World<'a, O> {
             tcp.set_peer_buffer(peer.receive_buffer);
             tcp.set_nodelay(0, nodelay, &mut Vec::new());
             let cpu = host.thread_cpu + number as usize % host.thread_cpus;
-            End { tcp, thread: Thread::new(cpu as u16), timer_at: Ns::MAX, flow: Flow::default() }
+            End { tcp, thread: Thread::new(cpu as u16), timer_at: Ns::MAX, handed: 0, flow: Flow::default() }
         };
         let session = |number| {
             let control = SendControl::new(setup.policy);
@@ -284,6 +286,10 @@ impl<'a, O: Observer> World<'a, O> {
                 self.debt += work;
                 now + self.debt
             };
+            // A connection's segments leave one after another, whichever CPU sends them.
+            let last = &mut self.sessions[session as usize].ends[side as usize].handed;
+            *last = handed.max(*last);
+            let handed = *last;
             self.tally.transmitted(side, &segment, work);
             let random = &mut self.random;
             let direction = &mut self.directions[side as usize];

@@ -1,0 +1,279 @@
+//! The simulator through the command line: its captures are what it says, for our analyzer and for Wireshark, and what it
+//! says of the kernel's pathologies is what the kernel does.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Instant;
+
+use common::{roundtrip, succeed};
+use nix::sys::socket::{MsgFlags, send};
+use serde_json::Value;
+
+fn simulate(arguments: &[&str]) -> Value {
+    let output = roundtrip().arg("simulate").args(arguments).arg("--json").output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The six stamps of every operation, by its tag.
+fn operations(file: &Path) -> HashMap<String, [u64; 4]> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut lines = text.lines();
+    let heading: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let column = |name: &str| heading.iter().position(|h| *h == name).unwrap();
+    let (tag, columns) = (column("tag"), ["c1_ns", "s1_ns", "s2_ns", "c2_ns"].map(column));
+    let of = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        (fields[tag].to_owned(), columns.map(|c| fields[c].parse().unwrap()))
+    };
+    lines.map(of).collect()
+}
+
+/// What the analyzer finds in a simulated capture is what was simulated: every operation, each stamp to the nanosecond,
+/// and the pathology that was put in.
+#[test]
+fn the_analyzer_finds_what_was_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    for (preset, more, verdict) in [
+        ("seed-512", &[][..], None),
+        ("seed-512", &["--iodepth", "16"], None),
+        ("seed-512", &["--policy", "batch", "--iodepth", "32", "--bs", "4k", "--mtu", "1500"], None),
+        ("post-together", &[], None),
+        ("two-sends", &[], Some("header_body_apart")),
+        ("post", &[], Some("header_body_apart")),
+        ("more-broken", &[], Some("unfinished_cork")),
+        ("cork-broken", &[], Some("unfinished_cork")),
+        ("lossy", &["--operations", "4000"], Some("retransmission")),
+    ] {
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (packets, ops, found) = (path("packets.pcapng"), path("ops.csv"), path("found.csv"));
+        // Loads that never end have nothing that disturbs them here: a thread that is held up is a slow side.
+        let fixed = [
+            "--preset",
+            preset,
+            "--operations",
+            "300",
+            "--set",
+            "disturbed=0.0",
+            "--pcapng",
+            &packets,
+            "--ops",
+            &ops,
+        ];
+        let fixed: Vec<&str> =
+            if more.contains(&"--operations") { [&fixed[..2], &fixed[4..]].concat() } else { fixed.to_vec() };
+        simulate(&[&fixed[..], more].concat());
+        // It ends with 1 where it finds something.
+        let output = roundtrip().args(["analyze", &packets, "--ops", &found, "--json"]).output().unwrap();
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let kinds: Vec<&str> =
+            result["verdicts"].as_array().unwrap().iter().map(|v| v["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds.first().copied(), verdict, "{preset} {more:?}: {kinds:?}");
+        if preset == "lossy" {
+            // What was sent again shares its numbers with what was lost: which one counts is the analyzer's choice.
+            continue;
+        }
+        assert_eq!(kinds.len(), usize::from(verdict.is_some()), "{preset}: {kinds:?}");
+        let (simulated, found) = (operations(Path::new(&ops)), operations(Path::new(&found)));
+        assert!(
+            simulated.len() >= 300 && found.len() >= simulated.len(),
+            "{preset}: {} and {}",
+            simulated.len(),
+            found.len()
+        );
+        for (tag, stamps) in &simulated {
+            if result["streams"]["protocols"].as_object().is_some_and(|p| p.contains_key("http"))
+                || preset.starts_with("post")
+            {
+                // HTTP has no tags: the order is theirs.
+                continue;
+            }
+            assert_eq!(found.get(tag), Some(stamps), "{preset} {more:?}: operation {tag}");
+        }
+        if preset.starts_with("post") {
+            let ordered = |all: &HashMap<String, [u64; 4]>| {
+                let mut all: Vec<[u64; 4]> = all.values().copied().collect();
+                all.sort_unstable();
+                all
+            };
+            assert_eq!(ordered(&simulated)[..300], ordered(&found)[..300], "{preset}");
+        }
+    }
+}
+
+/// Wireshark reads the same PDUs out of it, and finds nothing malformed.
+#[test]
+fn wireshark_reads_what_was_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    let packets = folder.path().join("packets.pcapng").display().to_string();
+    for (block, depth) in [("512", "16"), ("64k", "4")] {
+        simulate(&[
+            "--preset",
+            "seed-512",
+            "--bs",
+            block,
+            "--iodepth",
+            depth,
+            "--operations",
+            "500",
+            "--pcapng",
+            &packets,
+        ]);
+        // One side's packets: Wireshark takes the other's copies for repetitions.
+        let side = folder.path().join("client.pcapng").display().to_string();
+        succeed("tshark", &["-r", &packets, "-Y", "frame.interface_name == \"client\"", "-w", &side]);
+        let text = succeed("tshark", &["-r", &side, "-T", "fields", "-e", "iscsi.opcode"]);
+        let answers = text.split(['\n', ',']).filter(|opcode| opcode.trim() == "0x25").count();
+        assert!(answers >= 500 + 2000, "{block}: {answers} Data-In PDUs at the client");
+        let filter = ["-Y", "_ws.malformed || tcp.analysis.flags", "-T", "fields", "-e", "frame.number"];
+        let odd = succeed("tshark", &[&["-r", &side][..], &filter].concat());
+        assert!(odd.lines().all(|line| line.parse::<u64>().is_err()), "{odd}");
+    }
+}
+
+/// How a side writes a message.
+#[derive(Clone, Copy)]
+enum Writes {
+    Apart,
+    MoreUnfinished,
+    CorkUnfinished,
+    Together,
+}
+
+/// Writes header and data of a message.
+fn write(stream: &mut TcpStream, parts: [usize; 2], writes: Writes) {
+    let bytes = vec![7; parts[0] + parts[1]];
+    let (head, body) = bytes.split_at(parts[0]);
+    match writes {
+        Writes::Together => stream.write_all(&bytes).unwrap(),
+        Writes::Apart => [head, body].iter().for_each(|part| stream.write_all(part).unwrap()),
+        Writes::MoreUnfinished => [head, body].iter().for_each(|part| {
+            // MSG_MORE, which nix does not name.
+            send(stream.as_raw_fd(), part, MsgFlags::from_bits_retain(0x8000)).unwrap();
+        }),
+        Writes::CorkUnfinished => {
+            rustix::net::sockopt::set_tcp_cork(&*stream, true).unwrap();
+            [head, body].iter().for_each(|part| stream.write_all(part).unwrap());
+        }
+    }
+}
+
+/// Seconds of each of so many exchanges on the live kernel, over loopback.
+fn live(count: usize, request: ([usize; 2], Writes, bool), response: ([usize; 2], Writes, bool)) -> Vec<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_nodelay(!response.2).unwrap();
+        let mut message = vec![0; request.0[0] + request.0[1]];
+        while stream.read_exact(&mut message).is_ok() {
+            write(&mut stream, response.0, response.1);
+        }
+    });
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(!request.2).unwrap();
+    let mut answer = vec![0; response.0[0] + response.0[1]];
+    let times = (0..count)
+        .map(|_| {
+            let begun = Instant::now();
+            write(&mut stream, request.0, request.1);
+            stream.read_exact(&mut answer).unwrap();
+            begun.elapsed().as_secs_f64()
+        })
+        .collect();
+    drop(stream);
+    server.join().unwrap();
+    times
+}
+
+/// The kernel's pathologies, simulated and measured in the same test run.
+#[test]
+fn the_kernel_does_what_is_simulated() {
+    let plain = ([48, 0], Writes::Together, false);
+    for (preset, request, response, count) in [
+        ("two-sends", plain, ([48, 512], Writes::Apart, true), 20),
+        ("more-broken", plain, ([48, 512], Writes::MoreUnfinished, false), 6),
+        ("cork-broken", plain, ([48, 512], Writes::CorkUnfinished, false), 6),
+        ("post", ([160, 480], Writes::Apart, true), ([120, 0], Writes::Together, false), 20),
+    ] {
+        let mut times = live(count, request, response);
+        // How many are quick before it begins: the first acknowledgements are not delayed.
+        let quick = times.iter().take_while(|seconds| **seconds < 0.02).count();
+        let folder = tempfile::tempdir().unwrap();
+        let ops = folder.path().join("ops.csv").display().to_string();
+        let loopback = ["wire.mtu=65535", "wire.bandwidth=none", "warm-up=1"];
+        let sets: Vec<&str> = loopback.iter().flat_map(|set| ["--set", set]).collect();
+        simulate(&[&["--preset", preset, "--operations", "40", "--ops", &ops], &sets[..]].concat());
+        let mut simulated: Vec<(u64, f64)> = Vec::new();
+        for line in std::fs::read_to_string(&ops).unwrap().lines().skip(1) {
+            let fields: Vec<u64> = line.split(',').filter_map(|field| field.parse().ok()).collect();
+            let [.., start, finish] = fields[..] else { panic!("{line}") };
+            simulated.push((start, (finish - start) as f64 / 1e9));
+        }
+        simulated.sort_by_key(|(start, _)| *start);
+        let simulated_quick = simulated.iter().take_while(|(_, seconds)| *seconds < 0.02).count();
+        assert_eq!(quick, simulated_quick, "{preset}: {times:.4?}");
+        let slow = &mut times[quick..];
+        slow.sort_by(f64::total_cmp);
+        let measured = slow[slow.len() / 2];
+        let theirs = simulated[simulated.len() / 2].1;
+        assert!(
+            (theirs / measured - 1.0).abs() < 0.1,
+            "{preset}: {theirs:.4} s simulated, {measured:.4} s measured"
+        );
+    }
+    // Nothing is held where header and body leave together.
+    let times = live(20, ([160, 480], Writes::Together, true), ([120, 0], Writes::Together, false));
+    assert!(times.iter().filter(|seconds| **seconds < 0.02).count() > 15, "{times:?}");
+}
+
+#[test]
+fn wrong_setups_are_said_before_anything_starts() {
+    for (arguments, said) in [
+        (&["--preset", "nothing"][..], "'nothing' is no preset"),
+        (&["/nowhere/ring.toml"], "cannot read /nowhere/ring.toml"),
+        (&["--set", "server.service"], "write KEY=VALUE"),
+        (&["--set", "server.sevrice=5us"], "unknown field `sevrice`"),
+        (&["--set", "server.service=5 parsec"], "5 parsec"),
+        (&["--set", "wire.loss=2.0"], "wire.loss: 2 is not between 0 and 0.9"),
+        (&["--set", "client.tcp=plan9"], "there are linux, windows, freebsd, macos"),
+        (&["--iodepth", "0"], "queue-depth: 0 is not between 1 and 4096"),
+        (&["--iodepth", "1,2", "--pcapng", "/tmp/never.pcapng"], "are of one run"),
+        (&["--ladder-ops", "9..2"], "is no range"),
+    ] {
+        let output = roundtrip().arg("simulate").args(arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(said), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn a_ladder_and_a_chart_are_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (ladder, chart) = (path("ladder.svg"), path("chart.svg"));
+    simulate(&["--preset", "two-sends", "--ladder", &ladder, "--ladder-ops", "20..21"]);
+    let svg = std::fs::read_to_string(&ladder).unwrap();
+    assert!(svg.contains("client") && svg.contains("48 B") && svg.contains("ACK"), "{svg}");
+    simulate(&[
+        "--preset",
+        "seed-512",
+        "--iodepth",
+        "1,4,16",
+        "--policy",
+        "nodelay,nagle",
+        "--operations",
+        "2000",
+        "--chart",
+        &chart,
+    ]);
+    let svg = std::fs::read_to_string(&chart).unwrap();
+    assert!(svg.contains("nodelay") && svg.contains("nagle"));
+}
