@@ -42,6 +42,7 @@ bench: ## measure the target beside the TCP floor and tgt, its instructions, and
 	scripts/bench-policies.sh loopback
 	scripts/bench-instructions.sh
 	scripts/bench-analyze.sh
+	cargo run --release --locked -p tcpsim --example speed
 
 fuzz: ## throw random input at everything that parses, SECONDS_EACH=60 for each target
 	@scripts/setup.sh fuzz

@@ -2,6 +2,7 @@
 
 use policy::SendPolicy;
 use tcpsim::RunResult;
+use tcpsim::fit::Measured;
 
 use crate::chart::{Lines, lines};
 use crate::terminal::{number, table, thousands, us};
@@ -83,6 +84,36 @@ pub fn parts(run: &RunResult) -> String {
     }
     let sum: f64 = run.request_us.values().chain(run.response_us.values()).sum();
     format!("{out}\nsum {} us, RTT {} us", us(sum), us(run.rtt_us.mean))
+}
+
+/// What was measured beside what is simulated; `is_shown` tells the points that the simulation was made from.
+#[must_use]
+pub fn fitted(points: &[Measured], runs: &[RunResult], is_shown: &dyn Fn(&Measured) -> bool) -> String {
+    let mut out = table(&["policy", "QD", "measured IOPS", "simulated", "error", ""]);
+    let mut errors = Vec::new();
+    for (point, run) in points.iter().zip(runs) {
+        let (error, shown) = (run.iops / point.iops - 1.0, is_shown(point));
+        if !shown {
+            errors.push(error.abs());
+        }
+        out.add_row(vec![
+            number(point.policy.to_string()),
+            number(point.queue_depth.to_string()),
+            number(thousands(point.iops)),
+            number(thousands(run.iops)),
+            number(format!("{:+.1} %", error * 100.0)),
+            comfy_table::Cell::new(if shown { "shown" } else { "" }),
+        ]);
+    }
+    errors.sort_by(f64::total_cmp);
+    match errors.last() {
+        None => out.to_string(),
+        Some(worst) => format!(
+            "{out}\nOf the points that were not shown: median error {:.1} %, worst {:.1} %",
+            errors[errors.len() / 2] * 100.0,
+            worst * 100.0
+        ),
+    }
 }
 
 /// IOPS over the queue depth, a line for each policy.

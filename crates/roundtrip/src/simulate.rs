@@ -14,6 +14,7 @@ use report::simulated::Packets;
 use report::simulation_text as text;
 use ring::OpKind;
 use serde_json::json;
+use tcpsim::fit::{self, Measured};
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
 
 use crate::say::say;
@@ -49,6 +50,10 @@ pub(crate) struct SimulateArgs {
     /// Other values: server.service=5us, wire.delay=100us, client.tcp=windows; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Find the costs with which the simulation does what a study measured: from its queue depths 1, a middle one and
+    /// the deepest, for each send policy; the others are what it is judged by
+    #[arg(long, value_name = "STUDY.json", conflicts_with_all = ["file", "preset", "set", "policy", "iodepth", "pcapng", "ops", "ladder", "chart"])]
+    fit: Option<PathBuf>,
     /// Queue depths
     #[arg(long, value_delimiter = ',')]
     iodepth: Vec<u32>,
@@ -100,6 +105,9 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
             say(format_args!("{name:<16} {what}"));
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(path) = &args.fit {
+        return fitted(args, path);
     }
     let source = source(args)?;
     if args.print {
@@ -194,6 +202,84 @@ fn setups(args: &SimulateArgs, source: &str) -> Result<Vec<Setup>, Failure> {
     }
     Ok(setups)
 }
+
+/// Rounds of the search: about a minute on two cores.
+const FIT_ROUNDS: u32 = 80;
+
+/// Finds the costs of a study's ring, and says how well they do at the depths that were not shown.
+fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
+    let usage = |error: anyhow::Error| Failure::Usage(error.context(path.display().to_string()));
+    let text = std::fs::read_to_string(path).context("cannot read it").map_err(usage)?;
+    let study: study::StudyResult =
+        serde_json::from_str(&text).context("this is no study.json").map_err(usage)?;
+    let block = args.bs.first().copied().or(study.plan.block_bytes.first().copied()).unwrap_or(512);
+    let points: Vec<Measured> = study
+        .stanzas
+        .iter()
+        .filter(|s| s.block_size_bytes == block)
+        .filter_map(|s| {
+            let cpu_us = [
+                s.cpu.client_thread_us,
+                s.cpu.client_softirq_us,
+                s.cpu.server_thread_us,
+                s.cpu.server_softirq_us,
+            ];
+            // What sleeping costs counts as work at low depth: the deepest tells the work.
+            let cpu_us = (Some(&s.queue_depth) == study.plan.queue_depths.last()).then_some(cpu_us);
+            Some(Measured {
+                policy: s.policy.parse().ok()?,
+                queue_depth: s.queue_depth,
+                iops: s.iops,
+                cpu_us,
+            })
+        })
+        .collect();
+    let depths = &study.plan.queue_depths;
+    let shown = [depths.first(), depths.get(depths.len() / 4), depths.last()];
+    let is_shown = |point: &&Measured| shown.contains(&Some(&point.queue_depth));
+    let shown: Vec<Measured> = points.iter().filter(is_shown).copied().collect();
+    if shown.is_empty() {
+        return Err(usage(anyhow!("it has no points of {block} B; choose another block size with --bs")));
+    }
+    let mut base = Setup { jitter: FIT_JITTER, ..Setup::default() };
+    base.response.data = block;
+    base.wire.bandwidth = if study.wire { study.plan.bits_per_second } else { 0 };
+    base.wire.mtu = study.plan.mtu_bytes;
+    base.wire.burst = u64::from(study.plan.mtu_bytes) + 1000;
+    // A study keeps each side on one CPU.
+    (base.server.softirq_cpu, base.client.softirq_cpu) = (0, 0);
+    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let progress = Progress::new(FIT_ROUNDS.into(), !args.json);
+    let tell = |round| progress.step(&format!("search, round {round}"));
+    let fitted = fit::fit(&base, &shown, FIT_ROUNDS, &tell, &|| stop.is_raised());
+    progress.finish();
+    let setups: Vec<Setup> = points.iter().map(|point| fit::at(&fitted.setup, point)).collect();
+    let runs: Vec<RunResult> =
+        tcpsim::sweep::sweep(&setups, &|_| (), &|| stop.is_raised()).into_iter().flatten().collect();
+    if stop.is_raised() || runs.len() < points.len() {
+        return Err(Failure::Work(anyhow!("interrupted")));
+    }
+    if args.json {
+        let rows: Vec<_> = points
+            .iter()
+            .zip(&runs)
+            .map(|(point, run)| {
+                json!({ "policy": point.policy, "queue_depth": point.queue_depth, "shown": is_shown(&point),
+                    "measured_iops": point.iops, "simulated_iops": run.iops })
+            })
+            .collect();
+        let costs: std::collections::BTreeMap<_, _> = fitted.costs_us.iter().copied().collect();
+        let json = json!({ "costs_us": costs, "deviation": fitted.deviation, "points": rows, "setup": fitted.text() });
+        say(serde_json::to_string_pretty(&json).context("writing JSON").map_err(Failure::Work)?);
+    } else {
+        say(format_args!("# from {}\n{}", path.display(), fitted.text()));
+        say(text::fitted(&points, &runs, &|point| is_shown(&point)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Service times and latencies vary by this share where a study does not say it.
+const FIT_JITTER: f64 = 0.3;
 
 fn swept(args: &SimulateArgs, setups: &[Setup], stop: &Stop) -> Vec<RunResult> {
     let progress = Progress::new(setups.len() as u64, !args.json);

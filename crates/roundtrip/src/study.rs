@@ -10,6 +10,7 @@ use study::{Plan, Study, StudyError, Watcher};
 use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args};
+use policy::SendPolicy;
 
 /// CPU time is known to 10 ms: shorter runs would say nothing.
 const SHORTEST_RUNTIME: std::time::Duration = std::time::Duration::from_millis(100);
@@ -33,6 +34,9 @@ pub(crate) struct StudyArgs {
     /// Read sizes
     #[arg(long, value_delimiter = ',', value_parser = args::size, default_value = "512,2k,4k")]
     bs: Vec<u64>,
+    /// Send policies of the target
+    #[arg(long, value_delimiter = ',', default_value = "nodelay,nagle")]
+    send: Vec<SendPolicy>,
     /// Measured time of each run; a point has two or three
     #[arg(long, value_parser = args::time, default_value = "2s")]
     runtime: std::time::Duration,
@@ -76,7 +80,13 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
             "--bs {bytes}: multiples of {block} B up to {size_max} B are possible"
         )));
     }
-    let plan = Plan { runtime: args.runtime, queue_depths, block_bytes: args.bs.clone(), ..Plan::quick() };
+    let plan = Plan {
+        runtime: args.runtime,
+        queue_depths,
+        block_bytes: args.bs.clone(),
+        policies: args.send.clone(),
+        ..Plan::quick()
+    };
     if args.runtime < SHORTEST_RUNTIME {
         return Err(Failure::Usage(anyhow!(
             "--runtime {:?}: at least {SHORTEST_RUNTIME:?} is needed",

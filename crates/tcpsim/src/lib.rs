@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod fit;
 pub mod op;
 pub mod preset;
 pub mod profile;

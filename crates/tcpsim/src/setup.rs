@@ -75,6 +75,12 @@ pub struct Host {
     /// From the interrupt until the softirq runs (SR, CR).
     #[serde(deserialize_with = "time")]
     pub interrupt: Ns,
+    /// More of that where the CPU slept: it has to wake up (C-states; a virtual CPU that was taken away).
+    #[serde(deserialize_with = "time")]
+    pub idle_exit: Ns,
+    /// Work of the CPU for each interrupt, before its first segment.
+    #[serde(deserialize_with = "time")]
+    pub interrupt_work: Ns,
     /// Interrupts are at least so far apart (interrupt moderation).
     #[serde(deserialize_with = "time")]
     pub interrupt_gap: Ns,
@@ -127,6 +133,8 @@ impl Default for Host {
             softirq_ack: 500,
             transmit: 1_000,
             interrupt: 5_000,
+            idle_exit: 0,
+            interrupt_work: 0,
             interrupt_gap: 0,
             interrupt_delay: 0,
             interrupt_frames: 0,
@@ -193,6 +201,9 @@ pub struct Cable {
     pub bandwidth: u64,
     /// Largest IP packet, bytes.
     pub mtu: u32,
+    /// The rate is a token bucket's of this size: up to so much leaves at once (Linux TBF); 0: a cable's.
+    #[serde(deserialize_with = "size")]
+    pub burst: u64,
     /// Time from one end to the other, besides the bits' own.
     #[serde(deserialize_with = "time")]
     pub delay: Ns,
@@ -213,6 +224,7 @@ impl Default for Cable {
         Self {
             bandwidth: 1_000_000_000,
             mtu: 9000,
+            burst: 0,
             delay: 0,
             loss: 0.0,
             reorder: 0.0,
@@ -418,11 +430,23 @@ impl Setup {
     }
 }
 
+/// A value with a unit, or without.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Words(String),
+    Number(i64),
+}
+
 fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
     from: D,
     parse: impl Fn(&str) -> Result<T, E>,
 ) -> Result<T, D::Error> {
-    let text = String::deserialize(from)?;
+    let text = match Text::deserialize(from)? {
+        Text::Words(text) => text,
+        // As it would be written between quotes: a size needs no unit, a time does.
+        Text::Number(number) => number.to_string(),
+    };
     parse(&text).map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
 }
 

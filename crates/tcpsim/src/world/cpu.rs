@@ -61,14 +61,15 @@ impl<O: Observer> World<'_, O> {
             cpu.interrupt_at = due;
             cpu.interrupt_number = cpu.interrupt_number.wrapping_add(1);
             let number = cpu.interrupt_number;
-            let latency = self.vary(host.interrupt);
+            let sleeps = cpu.work == Work::Nothing && cpu.free_at <= now;
+            let latency = self.vary(host.interrupt + if sleeps { host.idle_exit } else { 0 });
             self.events.plan(due + latency, Event::Interrupt { side, cpu: index, number });
         }
     }
 
     /// The softirq begins, before any thread.
     pub(super) fn interrupt(&mut self, side: Side, index: u16, number: u32) {
-        let now = self.now;
+        let (host, now) = (self.host(side), self.now);
         let cpu = self.cpu(side, index);
         if cpu.interrupt_number != number {
             return;
@@ -78,6 +79,8 @@ impl<O: Observer> World<'_, O> {
         if let Work::Thread(session) = cpu.work {
             cpu.suspended = Some((session, cpu.ends_at - now));
         }
+        cpu.free_at = cpu.free_at.max(now) + host.interrupt_work;
+        self.tally.softirq(side, host.interrupt_work);
         self.next_packet(side, index);
     }
 

@@ -62,9 +62,12 @@ impl Direction {
         (receiver, session, segment): (Side, u32, Segment),
         handed: Ns,
         start: Ns,
-        mut chance: impl FnMut() -> f64,
+        chance: impl FnMut() -> f64,
     ) -> Sent {
         let bits = self.bits_ns(segment.bytes);
+        if self.cable.burst > 0 && self.cable.bandwidth > 0 {
+            return self.send_by_bucket((receiver, session, segment), handed + start, bits, chance);
+        }
         let ready = if self.free_at <= handed { handed + start } else { handed };
         let began = ready.max(self.free_at);
         let queued_bytes = (began - handed) as u128 * u128::from(self.cable.bandwidth) / 8_000_000_000;
@@ -73,6 +76,31 @@ impl Direction {
         }
         let ended = began + bits;
         self.free_at = ended;
+        self.cross((receiver, session, segment), [ready, began, ended], chance)
+    }
+
+    /// Through a token bucket: at once as long as there are tokens, then one after another.
+    fn send_by_bucket(
+        &mut self,
+        what: (Side, u32, Segment),
+        ready: Ns,
+        bits: Ns,
+        chance: impl FnMut() -> f64,
+    ) -> Sent {
+        let burst = self.cable.burst * 8_000_000_000 / self.cable.bandwidth;
+        // When the bucket would be full again (a virtual clock).
+        self.free_at = self.free_at.max(ready) + bits;
+        let began = ready.max(self.free_at.saturating_sub(burst.max(bits)));
+        self.cross(what, [ready, began, began], chance)
+    }
+
+    /// Over the cable, where it may be lost or overtaken.
+    fn cross(
+        &self,
+        (receiver, session, segment): (Side, u32, Segment),
+        [ready, began, ended]: [Ns; 3],
+        mut chance: impl FnMut() -> f64,
+    ) -> Sent {
         if self.cable.loss > 0.0 && chance() < self.cable.loss {
             return Sent { done: ended, packet: None };
         }
