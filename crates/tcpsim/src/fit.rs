@@ -197,7 +197,7 @@ mod tests {
         };
         let policies = [SendPolicy::Nodelay, SendPolicy::Nagle];
         let shown: Vec<Measured> = policies.iter().flat_map(|p| [1, 4, 64].map(|q| measure(*p, q))).collect();
-        let fitted = fit(&base, &shown, 40, &|_| (), &|| false);
+        let fitted = fit(&base, &shown, 24, &|_| (), &|| false);
         assert!(fitted.deviation < 0.1, "{fitted:?}");
         let mut errors: Vec<f64> = policies
             .iter()

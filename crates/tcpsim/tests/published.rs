@@ -46,6 +46,26 @@ fn busy_cycles_with_nagle() {
     );
 }
 
+/// `auto` is as good as the best of the others at every depth, without being told it.
+#[test]
+fn auto_is_as_good_as_the_best() {
+    use policy::SendPolicy;
+    let base = Setup::read(preset::named("seed-512").unwrap()).unwrap();
+    for depth in [1, 2, 4, 16, 64] {
+        for batch in [false, true] {
+            let iops = |policy| {
+                let mut setup = Setup { policy, queue_depth: depth, operations: 100_000, ..base.clone() };
+                setup.load.batch = batch;
+                simulate(&setup, &mut ()).iops
+            };
+            let others = SendPolicy::ALL.into_iter().filter(|policy| *policy != SendPolicy::Auto);
+            let best = others.map(iops).fold(0.0, f64::max);
+            let share = iops(SendPolicy::Auto) / best;
+            assert!(share >= 0.97, "depth {depth}, client collects: {batch}: {share:.3} of the best");
+        }
+    }
+}
+
 #[test]
 fn nagle_costs_half_at_low_depth_crosses_over_and_peaks_higher() {
     let iops = |name: &str| [1, 4, 8, 64, 128].map(|depth| run(name, depth, 60_000).iops);
