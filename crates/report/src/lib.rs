@@ -5,6 +5,7 @@
 pub mod analysis_text;
 pub mod chart;
 pub mod csv;
+pub mod experiment_text;
 pub mod html;
 pub mod ladder;
 pub mod model_text;

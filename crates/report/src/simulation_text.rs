@@ -10,10 +10,10 @@ use crate::terminal::{number, table, thousands, us};
 /// Most classes of busy cycles that are shown for themselves.
 const CLASSES: u32 = 5;
 
-/// The runs, one a line: what came out, and what was waited for.
+/// The runs, one a line: what came out, and what was waited for; `labels` say what was swept in each.
 #[must_use]
-pub fn runs(runs: &[RunResult]) -> String {
-    let mut out = table(&[
+pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
+    let mut heading = vec![
         "policy",
         "block",
         "MTU",
@@ -27,11 +27,16 @@ pub fn runs(runs: &[RunResult]) -> String {
         "acks",
         "server CPU us",
         "holds us",
-    ]);
-    for run in runs {
+    ];
+    let is_swept = labels.iter().any(|label| !label.is_empty());
+    if is_swept {
+        heading.insert(0, "swept");
+    }
+    let mut out = table(&heading);
+    for (run, label) in runs.iter().zip(labels) {
         let holds: Vec<String> =
             run.stalls_us.iter().map(|(name, time)| format!("{name} {}", us(*time))).collect();
-        out.add_row(vec![
+        let mut row = vec![
             number(run.policy.to_string()),
             number(ring::units::format_size(run.block_size_bytes)),
             number(run.mtu_bytes.to_string()),
@@ -45,7 +50,11 @@ pub fn runs(runs: &[RunResult]) -> String {
             number(format!("{:.2}", run.client.acks + run.server.acks)),
             number(format!("{:.2}", run.server.thread_us + run.server.softirq_us + run.server.transmit_us)),
             comfy_table::Cell::new(if holds.is_empty() { "-".to_owned() } else { holds.join(", ") }),
-        ]);
+        ];
+        if is_swept {
+            row.insert(0, comfy_table::Cell::new(label));
+        }
+        out.add_row(row);
     }
     let mut text = out.to_string();
     if runs.iter().any(|run| !run.is_complete) {

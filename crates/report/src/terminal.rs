@@ -136,6 +136,43 @@ pub fn connections(all: &[ConnectionStatistics]) -> String {
     t.to_string()
 }
 
+/// Wires that are up: how their ends are set, and whether packets cross.
+#[must_use]
+pub fn wires(all: &[(wire::WireRecord, [wire::EndState; 2], wire::Crossing)]) -> String {
+    let mut out =
+        table(&["wire", "side", "interface", "address", "MTU", "queue", "offloads on", "sent", "received"]);
+    let mut proofs = String::new();
+    for (record, ends, crossing) in all {
+        for end in ends {
+            let offloads =
+                if end.offloads_on.is_empty() { "none".into() } else { end.offloads_on.join(", ") };
+            out.add_row(vec![
+                Cell::new(&record.name),
+                Cell::new(end.side),
+                Cell::new(&end.interface),
+                Cell::new(&end.address),
+                number(end.mtu_bytes.to_string()),
+                Cell::new(&end.queue),
+                Cell::new(offloads),
+                number(thousands(end.packets[0] as f64)),
+                number(thousands(end.packets[1] as f64)),
+            ]);
+        }
+        let [client, server] = [crossing.client, crossing.server];
+        proofs.push_str(&format!(
+            "\n{}: {} exchanges {}: the client's end sent {} packets and the server's received {}; back {} and {}",
+            record.name,
+            crossing.exchanges,
+            if crossing.holds() { "cross it" } else { "DO NOT ALL CROSS IT" },
+            client[0],
+            server[1],
+            server[0],
+            client[1]
+        ));
+    }
+    format!("{out}\n{proofs}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

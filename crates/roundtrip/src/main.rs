@@ -17,6 +17,7 @@ mod stop;
 mod study;
 mod target;
 mod target_file;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ enum Verb {
     Simulate(simulate::SimulateArgs),
     Capture(capture::CaptureArgs),
     Analyze(analyze::AnalyzeArgs),
+    Wire(wire::WireArgs),
 }
 
 /// Why a verb did not do what was asked, by whose fault.
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Verb::Simulate(args) => simulate::run(&args),
         Verb::Capture(args) => capture::run(&args),
         Verb::Analyze(args) => analyze::run(&args),
+        Verb::Wire(args) => wire::run(&args),
     };
     match outcome {
         Ok(code) => code,

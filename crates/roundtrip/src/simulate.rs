@@ -52,8 +52,11 @@ pub(crate) struct SimulateArgs {
     set: Vec<String>,
     /// Find the costs with which the simulation does what a study measured: from its queue depths 1, a middle one and
     /// the deepest, for each send policy; the others are what it is judged by
-    #[arg(long, value_name = "STUDY.json", conflicts_with_all = ["file", "preset", "set", "policy", "iodepth", "pcapng", "ops", "ladder", "chart"])]
+    #[arg(long, value_name = "STUDY.json", conflicts_with_all = ["file", "preset", "set", "sweep", "policy", "iodepth", "pcapng", "ops", "ladder", "chart"])]
     fit: Option<PathBuf>,
+    /// A key and several values, each of which is simulated: wire.delay=0us,50us,100us; repeatable
+    #[arg(long, value_name = "KEY=V1,V2,...", value_parser = values)]
+    sweep: Vec<Sweep>,
     /// Queue depths
     #[arg(long, value_delimiter = ',')]
     iodepth: Vec<u32>,
@@ -99,6 +102,24 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     if first > last { Err(wrong()) } else { Ok((first, last)) }
 }
 
+/// A key and its values, as settings.
+#[derive(Clone, Debug)]
+struct Sweep(Vec<String>);
+
+fn values(text: &str) -> Result<Sweep, String> {
+    let (key, values) = text.split_once('=').ok_or_else(|| format!("'{text}': write KEY=V1,V2,..."))?;
+    Ok(Sweep(values.split(',').map(|value| format!("{key}={value}")).collect()))
+}
+
+/// Every combination of one value of each sweep.
+fn combinations(sweeps: &[Sweep]) -> Vec<Vec<String>> {
+    sweeps.iter().fold(vec![Vec::new()], |all, Sweep(values)| {
+        all.iter()
+            .flat_map(|chosen| values.iter().map(|value| [&chosen[..], std::slice::from_ref(value)].concat()))
+            .collect()
+    })
+}
+
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if args.list {
         for (name, what, _) in preset::PRESETS {
@@ -114,7 +135,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         say(source.trim());
         return Ok(ExitCode::SUCCESS);
     }
-    let setups = setups(args, &source)?;
+    let (setups, labels) = setups(args, &source)?;
     let is_one = setups.len() == 1;
     if !is_one && (args.pcapng.is_some() || args.ops.is_some() || args.ladder.is_some()) {
         return Err(Failure::Usage(anyhow!(
@@ -125,7 +146,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
     let runs = match &setups[..] {
         [setup] if args.pcapng.is_some() || args.ops.is_some() => vec![recorded(args, setup, &stop)?],
-        _ => swept(args, &setups, &stop),
+        _ => swept(args, &setups, &labels, &stop),
     };
     if let (Some(path), [setup]) = (&args.ladder, &setups[..]) {
         let mut ladder = Ladder::new(args.ladder_ops.0, args.ladder_ops.1);
@@ -139,10 +160,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         write(path, &svg)?;
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&json!({ "runs": runs })).context("writing JSON");
+        let text =
+            serde_json::to_string_pretty(&json!({ "runs": runs, "swept": labels })).context("writing JSON");
         say(text.map_err(Failure::Work)?);
     } else {
-        say(text::runs(&runs));
+        say(text::runs(&runs, &labels));
         say(format_args!(
             "\nBusy cycles of the server by the requests served, %\n{}",
             text::busy_counts(&runs)
@@ -172,11 +194,23 @@ fn source(args: &SimulateArgs) -> Result<String, Failure> {
 }
 
 /// The setups of all combinations.
-fn setups(args: &SimulateArgs, source: &str) -> Result<Vec<Setup>, Failure> {
+fn setups(args: &SimulateArgs, source: &str) -> Result<(Vec<Setup>, Vec<String>), Failure> {
+    let (mut all, mut labels) = (Vec::new(), Vec::new());
+    for chosen in combinations(&args.sweep) {
+        let setups = setups_of(args, source, &chosen)?;
+        labels.extend(setups.iter().map(|_| chosen.join(" ")));
+        all.extend(setups);
+    }
+    Ok((all, labels))
+}
+
+/// Those with the swept values chosen.
+fn setups_of(args: &SimulateArgs, source: &str, chosen: &[String]) -> Result<Vec<Setup>, Failure> {
     let name =
         args.file.as_deref().map_or_else(|| "the setup".into(), |path: &Path| path.display().to_string());
-    let mut base =
-        Setup::read_with(source, &args.set).with_context(|| name.clone()).map_err(Failure::Usage)?;
+    let mut base = Setup::read_with(source, &[&args.set[..], chosen].concat())
+        .with_context(|| name.clone())
+        .map_err(Failure::Usage)?;
     base.operations = args.operations.unwrap_or(base.operations);
     base.seed = args.seed.unwrap_or(base.seed);
     fn or<T: Copy>(given: &[T], own: T) -> Vec<T> {
@@ -281,11 +315,11 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
 /// Service times and latencies vary by this share where a study does not say it.
 const FIT_JITTER: f64 = 0.3;
 
-fn swept(args: &SimulateArgs, setups: &[Setup], stop: &Stop) -> Vec<RunResult> {
+fn swept(args: &SimulateArgs, setups: &[Setup], labels: &[String], stop: &Stop) -> Vec<RunResult> {
     let progress = Progress::new(setups.len() as u64, !args.json);
     let begins = |index: usize| {
         let setup: &Setup = &setups[index];
-        progress.step(&format!("{}, queue depth {}", setup.policy, setup.queue_depth));
+        progress.step(&format!("{}, queue depth {} {}", setup.policy, setup.queue_depth, labels[index]));
     };
     let runs = tcpsim::sweep::sweep(setups, &begins, &|| stop.is_raised());
     progress.finish();

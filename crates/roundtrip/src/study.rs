@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use report::progress::Progress;
-use study::{Plan, Study, StudyError, Watcher};
+use study::experiment::PLANS;
+use study::{Experiment, Plan, Study, StudyError, Watcher};
 
 use crate::say::say;
 use crate::stop::Stop;
@@ -20,14 +21,26 @@ const SHORTEST_RUNTIME: std::time::Duration = std::time::Duration::from_millis(1
 /// As root: a target and a client in two network namespaces on a shaped wire, packets captured on both ends. Otherwise:
 /// loopback, and the report says what that costs in truth. Whatever it makes is gone when it ends.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  roundtrip study --quick -o out/study")]
+#[command(
+    after_help = "Examples:\n  roundtrip study --quick -o out/study\n  roundtrip study --plan post -o out/post\n  \
+                        roundtrip study --plan copy --print > mine.toml; roundtrip study --plan mine.toml -o out/mine"
+)]
 pub(crate) struct StudyArgs {
     /// 512, 2048 and 4096 B random reads at queue depth 1 and saturated, NODELAY and Nagle
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "plan", conflicts_with = "plan")]
     quick: bool,
-    /// Directory for report.html and study.json; made when missing
-    #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
+    /// An experiment: post, pathology, nagle-write, copy, or a plan as TOML (docs/experiments.md)
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    plan: Option<String>,
+    /// Print the plan and end
+    #[arg(long, requires = "plan")]
+    print: bool,
+    /// Runs of each case, instead of the plan's
+    #[arg(long, requires = "plan")]
+    repeats: Option<u32>,
+    /// Directory for report.html and study.json, or experiment.json; made when missing
+    #[arg(short, long, value_name = "DIR", required_unless_present = "print")]
+    output: Option<PathBuf>,
     /// Queue depths; 1 is always measured, the last should saturate
     #[arg(long, value_delimiter = ',', default_value = "1,128")]
     iodepth: Vec<u32>,
@@ -64,7 +77,10 @@ impl Watcher for OnTerminal {
 }
 
 pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
-    debug_assert!(args.quick);
+    if let Some(plan) = &args.plan {
+        return experiment(args, plan);
+    }
+    let output = args.output.clone().unwrap_or_default();
     let mut queue_depths = args.iodepth.clone();
     queue_depths.push(1);
     queue_depths.sort_unstable();
@@ -94,9 +110,9 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
         )));
     }
     // Before anything starts: a study whose result cannot be written is wasted.
-    std::fs::create_dir_all(&args.output)
-        .and_then(|()| probe(&args.output))
-        .with_context(|| format!("cannot write to {}", args.output.display()))
+    std::fs::create_dir_all(&output)
+        .and_then(|()| probe(&output))
+        .with_context(|| format!("cannot write to {}", output.display()))
         .map_err(Failure::Usage)?;
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
     let watcher = OnTerminal { progress: Progress::new(plan.points() as u64, true), stop };
@@ -108,17 +124,59 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
         other => Failure::Work(anyhow::Error::from(other).context("the study could not be done")),
     })?;
     let json = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
-    write(&args.output.join("study.json"), &json)?;
-    write(&args.output.join("report.html"), &report::html::study(&result))?;
+    write(&output.join("study.json"), &json)?;
+    write(&output.join("report.html"), &report::html::study(&result))?;
     if args.json {
         say(json);
     } else {
         say(report::study_text::study(&result));
     }
-    eprintln!("{:.0} s; wrote {}", result.seconds, args.output.join("report.html").display());
+    eprintln!("{:.0} s; wrote {}", result.seconds, output.join("report.html").display());
     if !result.closes() {
         eprintln!("roundtrip: the sums of at least one stanza do not come out: see the warnings");
         return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a plan of cases.
+fn experiment(args: &StudyArgs, plan: &str) -> Result<ExitCode, Failure> {
+    let built_in = PLANS.iter().find(|(name, _)| *name == plan).map(|(_, text)| (*text).to_owned());
+    let text = match built_in {
+        Some(text) => text,
+        None => std::fs::read_to_string(plan)
+            .with_context(|| {
+                let names: Vec<&str> = PLANS.iter().map(|(name, _)| *name).collect();
+                format!(
+                    "'{plan}' is neither a built-in plan ({}) nor a file that can be read",
+                    names.join(", ")
+                )
+            })
+            .map_err(Failure::Usage)?,
+    };
+    if args.print {
+        say(text.trim());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut experiment = Experiment::read(&text).map_err(|why| Failure::Usage(anyhow!("{plan}: {why}")))?;
+    experiment.repeats = args.repeats.unwrap_or(experiment.repeats).clamp(1, 1000);
+    let output = args.output.clone().unwrap_or_default();
+    std::fs::create_dir_all(&output)
+        .and_then(|()| probe(&output))
+        .with_context(|| format!("cannot write to {}", output.display()))
+        .map_err(Failure::Usage)?;
+    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let steps = u64::from(experiment.repeats) * experiment.cases.len() as u64;
+    let watcher = OnTerminal { progress: Progress::new(steps, true), stop };
+    let outcome = experiment.run(args.loopback, &watcher);
+    watcher.progress.finish();
+    let result = outcome.map_err(|error| Failure::Work(error.into()))?;
+    let json = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
+    write(&output.join("experiment.json"), &json)?;
+    if args.json {
+        say(json);
+    } else {
+        say(report::experiment_text::experiment(&result));
     }
     Ok(ExitCode::SUCCESS)
 }

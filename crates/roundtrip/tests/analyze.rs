@@ -290,7 +290,7 @@ fn a_path_with_a_smaller_mtu_that_says_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("capture.pcapng");
     let enter = || client_end.namespace.enter();
-    captured(client_end.interface, port, &file, enter, || {
+    captured(&client_end.interface, port, &file, enter, || {
         let mut client = cable
             .client
             .namespace
@@ -303,12 +303,12 @@ fn a_path_with_a_smaller_mtu_that_says_nothing() {
             read_message(&mut client).unwrap();
         }
         // Somewhere on the way the MTU is smaller now.
-        let interface = cable.server.interface;
+        let interface = cable.server.interface.clone();
         cable
             .server
             .namespace
             .run(|| {
-                succeed("ip", &["link", "set", interface, "mtu", "1500"]);
+                succeed("ip", &["link", "set", &interface, "mtu", "1500"]);
                 Ok(())
             })
             .unwrap();

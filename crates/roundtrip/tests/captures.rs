@@ -209,13 +209,13 @@ fn both_sides_of_a_wire_are_joined_without_their_clocks() {
     *url.lock().unwrap() = Some(format!("iscsi://{portal}/{IQN}/0"));
     let (client, server) = (cable.client.clone(), cable.server.clone());
     captured(
-        client.interface,
+        &client.interface,
         3260,
         &client_file,
         || client.namespace.enter(),
         || {
             captured(
-                server.interface,
+                &server.interface,
                 3260,
                 &server_file,
                 || server.namespace.enter(),
@@ -446,7 +446,7 @@ fn a_lossy_path_is_named() {
         })
         .unwrap();
     captured(
-        client.interface,
+        &client.interface,
         port,
         &file,
         || client.namespace.enter(),

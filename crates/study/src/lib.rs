@@ -4,6 +4,7 @@
 
 pub mod accounts;
 pub mod error;
+pub mod experiment;
 pub mod machine;
 mod place;
 pub mod plan;
@@ -12,6 +13,7 @@ pub mod result;
 pub mod runner;
 
 pub use error::StudyError;
+pub use experiment::{Experiment, ExperimentResult};
 pub use plan::Plan;
 pub use result::{Observation, Series, StudyResult};
 pub use runner::{Study, Watcher};

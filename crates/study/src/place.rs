@@ -180,8 +180,8 @@ impl Place {
         };
         Ok(match &self.cable {
             Some(cable) => vec![
-                start(cable.client.interface, &[Role::Client], Some(cable.client.namespace.clone()))?,
-                start(cable.server.interface, &[Role::Server], Some(cable.server.namespace.clone()))?,
+                start(&cable.client.interface, &[Role::Client], Some(cable.client.namespace.clone()))?,
+                start(&cable.server.interface, &[Role::Server], Some(cable.server.namespace.clone()))?,
             ],
             None => vec![start("lo", &[Role::Client, Role::Server], None)?],
         })

@@ -23,13 +23,25 @@ pub struct CableConfig {
     pub server_cpu: Option<usize>,
 }
 
+impl CableConfig {
+    /// # Errors
+    /// What is impossible.
+    pub(crate) fn check(&self) -> Result<(), WireError> {
+        if !(576..=65_535).contains(&self.mtu_bytes) {
+            let given = self.mtu_bytes.to_string();
+            return Err(WireError::Config { key: "mtu", given, allowed: "576 to 65535 bytes are possible" });
+        }
+        Ok(())
+    }
+}
+
 /// One end of the cable.
 #[derive(Clone, Debug)]
 pub struct End {
     /// Its namespace.
     pub namespace: Namespace,
     /// Its interface.
-    pub interface: &'static str,
+    pub interface: String,
     /// Its address.
     pub address: IpAddr,
 }
@@ -56,26 +68,49 @@ impl Cable {
     /// # Errors
     /// When the process may not, a program is missing, or the configuration is impossible.
     pub fn up(config: &CableConfig) -> Result<Self, WireError> {
-        if !(576..=65_535).contains(&config.mtu_bytes) {
-            let given = config.mtu_bytes.to_string();
-            return Err(WireError::Config { key: "mtu", given, allowed: "576 to 65535 bytes are possible" });
-        }
-        let end = |interface, last| -> Result<End, WireError> {
+        config.check()?;
+        Self::join(Namespace::new()?, Namespace::new()?, config)
+    }
+
+    /// The interfaces of a veth pair: client's and server's.
+    pub(crate) const INTERFACES: [&'static str; 2] = ["client0", "server0"];
+
+    /// The cable whose ends these are.
+    pub(crate) fn of(namespaces: [Namespace; 2], interfaces: [String; 2], config: &CableConfig) -> Self {
+        let end = |namespace, interface, last| {
             let address = IpAddr::V4(Ipv4Addr::new(10, 99, 0, last));
-            Ok(End { namespace: Namespace::new()?, interface, address })
+            End { namespace, interface, address }
         };
-        let (client, server) = (end("client0", 1)?, end("server0", 2)?);
-        let cable = Self { client, server, mtu_bytes: config.mtu_bytes };
+        let ([client, server], [client_interface, server_interface]) = (namespaces, interfaces);
+        Self {
+            client: end(client, client_interface, 1),
+            server: end(server, server_interface, 2),
+            mtu_bytes: config.mtu_bytes,
+        }
+    }
+
+    /// Joins two namespaces by a veth pair.
+    pub(crate) fn join(
+        client: Namespace,
+        server: Namespace,
+        config: &CableConfig,
+    ) -> Result<Self, WireError> {
+        let cable = Self::of([client, server], Self::INTERFACES.map(str::to_owned), config);
         let server_path = cable.server.namespace.path();
         cable.client.namespace.run(|| {
             run("ip", &["link", "add", "client0", "type", "veth", "peer", "name", "server0"])?;
             run("ip", &["link", "set", "server0", "netns", &server_path]).map(drop)
         })?;
-        for (end, cpu) in [(&cable.client, config.client_cpu), (&cable.server, config.server_cpu)] {
+        cable.set_up(config)?;
+        Ok(cable)
+    }
+
+    /// Addresses, MTU, offloads, CPUs and rate of both ends.
+    pub(crate) fn set_up(&self, config: &CableConfig) -> Result<(), WireError> {
+        for (end, cpu) in [(&self.client, config.client_cpu), (&self.server, config.server_cpu)] {
             end.namespace.run(|| set_up(end, cpu, config))?;
         }
-        cable.shape(config.bits_per_second)?;
-        Ok(cable)
+        self.shape(config.bits_per_second)
     }
 
     /// Sets the rate of both directions, bits per second, or lifts it.
@@ -84,7 +119,7 @@ impl Cable {
     /// When `tc` fails.
     pub fn shape(&self, bits_per_second: Option<u64>) -> Result<(), WireError> {
         for end in [&self.client, &self.server] {
-            end.namespace.run(|| shape(end.interface, self.mtu_bytes, bits_per_second))?;
+            end.namespace.run(|| shape(&end.interface, self.mtu_bytes, bits_per_second))?;
         }
         Ok(())
     }
@@ -94,14 +129,14 @@ impl Cable {
     /// # Errors
     /// When `tc` fails.
     pub fn counters(&self) -> Result<[String; 2], WireError> {
-        let of = |end: &End| end.namespace.run(|| run("tc", &["-s", "qdisc", "show", "dev", end.interface]));
+        let of = |end: &End| end.namespace.run(|| run("tc", &["-s", "qdisc", "show", "dev", &end.interface]));
         Ok([of(&self.client)?, of(&self.server)?])
     }
 }
 
 /// Sets up one end, from inside its namespace.
 fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), WireError> {
-    let (interface, mtu) = (end.interface, config.mtu_bytes.to_string());
+    let (interface, mtu) = (&*end.interface, config.mtu_bytes.to_string());
     // No router solicitations or neighbour discovery between the packets that are measured.
     write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").or_else(|error| match error {
         WireError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -34,6 +34,20 @@ pub enum WireError {
         /// Its reason.
         source: io::Error,
     },
+    /// There is no wire of that name.
+    #[error("there is no wire '{name}'; `roundtrip wire show` lists those that are up")]
+    NoWire {
+        /// Which.
+        name: String,
+    },
+    /// A card must not be moved.
+    #[error("{interface}: {why}")]
+    Nic {
+        /// Which.
+        interface: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// The configuration is impossible.
     #[error("{key} = {given}: {allowed}")]
     Config {

@@ -1,15 +1,22 @@
 //! The wire: two network namespaces joined by a shaped cable.
 //!
-//! The namespaces have no name: they live as long as this program holds them, so that nothing is left behind
-//! however it ends, also by SIGKILL. Nothing of the host is touched.
+//! A study's namespaces have no name: they live as long as this program holds them, so that nothing is left behind
+//! however it ends, also by SIGKILL. Those of a [`NamedWire`] stay until they are taken down. Nothing of the host is
+//! touched but the cards that somebody names.
 
 #![forbid(unsafe_code)]
 
 mod cable;
 mod error;
+mod named;
 mod namespace;
+mod nat;
+mod nic;
 mod tools;
 
 pub use cable::{Cable, CableConfig, End};
 pub use error::WireError;
+pub use named::{Crossing, EndState, NamedWire, STATE_FOLDER, WireRecord};
 pub use namespace::Namespace;
+pub use nat::{NatPlan, nat_plan};
+pub use nic::Nic;

@@ -1,4 +1,4 @@
-//! A network namespace without a name.
+//! Network namespaces, without a name or with one.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::error::WireError;
 
-/// A network namespace that ends with its last holder: this handle, its clones, and the threads inside.
+/// A network namespace. Without a name it ends with its last holder: this handle, its clones, and the threads inside.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     handle: Arc<OwnedFd>,
@@ -34,6 +34,16 @@ impl Namespace {
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => Err(WireError::NotPermitted),
             Err(source) => Err(WireError::Io { what: "making a network namespace".to_owned(), source }),
         }
+    }
+
+    /// The one that `ip netns` knows by that name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn named(name: &str) -> Result<Self, WireError> {
+        let file = File::open(std::path::Path::new("/run/netns").join(name))
+            .map_err(|source| WireError::Io { what: format!("opening the namespace {name}"), source })?;
+        Ok(Self { handle: Arc::new(file.into()) })
     }
 
     /// Moves the calling thread, and the threads and processes that it will start, into the namespace.

@@ -1,0 +1,80 @@
+//! A bulk copy over plain TCP: from one side's memory to the other's.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::side::Side;
+
+/// What is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopySpec {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Bytes of one write.
+    pub block_bytes: usize,
+}
+
+/// What came of it, on the receiver's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CopyResult {
+    /// Bytes that came.
+    pub bytes: u64,
+    /// From the first to the last.
+    pub seconds: f64,
+    /// Millions of bytes each second.
+    pub megabytes_per_second: f64,
+}
+
+/// Receives one copy.
+///
+/// # Errors
+/// When the connection fails.
+pub fn receive(listener: &TcpListener, side: &Side) -> io::Result<CopyResult> {
+    // What an accepted socket has it has from its listener: windows are agreed on before it is there.
+    side.buffers(listener)?;
+    let (mut stream, _) = listener.accept()?;
+    side.apply(&stream)?;
+    let mut buffer = vec![0; 1 << 20];
+    let (mut bytes, mut begun) = (0, None);
+    loop {
+        let count = stream.read(&mut buffer)?;
+        side.received(&stream)?;
+        if count == 0 {
+            break;
+        }
+        bytes += count as u64;
+        begun.get_or_insert_with(Instant::now);
+    }
+    let seconds = begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+    let megabytes_per_second = if seconds > 0.0 { bytes as f64 / seconds / 1e6 } else { 0.0 };
+    // The receiver reads its last word before the sender goes.
+    stream.write_all(&[1])?;
+    Ok(CopyResult { bytes, seconds, megabytes_per_second })
+}
+
+/// Sends one copy, and waits until it has come.
+///
+/// # Errors
+/// When the connection cannot be made or is lost.
+pub fn send(server: SocketAddr, spec: &CopySpec, side: &Side) -> io::Result<()> {
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None)?;
+    side.buffers(&socket)?;
+    rustix::net::connect(&socket, &server)?;
+    let mut stream = std::net::TcpStream::from(socket);
+    side.apply(&stream)?;
+    let block = vec![5; spec.block_bytes.max(1)];
+    let mut left = spec.bytes;
+    while left > 0 {
+        let count = left.min(block.len() as u64) as usize;
+        stream.write_all(&block[..count])?;
+        left -= count as u64;
+    }
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut last = [0];
+    let _ = stream.read(&mut last)?;
+    Ok(())
+}

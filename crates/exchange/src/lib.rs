@@ -1,0 +1,16 @@
+//! Requests and responses that are not iSCSI, both ends of each: HTTP, plain messages of two parts, and bulk copies. Each
+//! side's socket and way of writing can be chosen, which is what the experiments are about.
+
+#![forbid(unsafe_code)]
+
+pub mod copy;
+pub mod http;
+pub mod ring_of_messages;
+mod side;
+mod writes;
+
+pub use copy::{CopyResult, CopySpec};
+pub use http::HttpServer;
+pub use ring_of_messages::{Exchanges, Load};
+pub use side::Side;
+pub use writes::Writes;

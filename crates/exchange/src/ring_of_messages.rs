@@ -1,0 +1,95 @@
+//! A ring of messages on one connection: requests and responses of a header and a body each, so many under way.
+
+use std::io::{self, Read as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use ring::latency::{Latency, LatencyFigures};
+use serde::{Deserialize, Serialize};
+
+use crate::side::Side;
+
+/// Sizes of header and body of a request and of a response, and how many requests are under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// The request's header and body, bytes.
+    pub request: (usize, usize),
+    /// The response's.
+    pub response: (usize, usize),
+    /// Requests under way.
+    pub queue_depth: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Exchanges {
+    /// Exchanges in the measured time.
+    pub count: u64,
+    /// Of them each second.
+    pub per_second: f64,
+    /// Their times, us.
+    pub latency_us: LatencyFigures,
+}
+
+/// Exchanges before the measured ones: a connection's first acknowledgements are not delayed.
+const WARM_UP: u32 = 4;
+
+/// Answers one connection until it ends.
+///
+/// # Errors
+/// When the connection fails otherwise than by its end.
+pub fn answer(listener: &TcpListener, load: &Load, side: &Side) -> io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    side.apply(&stream)?;
+    let mut request = vec![0; load.request.0 + load.request.1];
+    let (header, body) = (vec![1; load.response.0], vec![2; load.response.1]);
+    while stream.read_exact(&mut request).is_ok() {
+        side.received(&stream)?;
+        // A client that has seen enough closes while answers are under way.
+        if side.writes.write(&mut stream, &header, &body).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Asks for so long, and at least until ten are measured.
+///
+/// # Errors
+/// When the connection cannot be made or is lost.
+pub fn ask(server: SocketAddr, load: &Load, side: &Side, runtime: Duration) -> io::Result<Exchanges> {
+    let mut stream = TcpStream::connect(server)?;
+    side.apply(&stream)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let (header, body) = (vec![3; load.request.0], vec![4; load.request.1]);
+    let mut response = vec![0; load.response.0 + load.response.1];
+    let mut under_way = std::collections::VecDeque::new();
+    let ask = |stream: &mut TcpStream, under_way: &mut std::collections::VecDeque<Instant>| {
+        under_way.push_back(Instant::now());
+        side.writes.write(stream, &header, &body)
+    };
+    for _ in 0..load.queue_depth {
+        ask(&mut stream, &mut under_way)?;
+    }
+    let mut latency = Latency::new();
+    let (mut seen, mut begun, mut count) = (0, Instant::now(), 0_u64);
+    loop {
+        stream.read_exact(&mut response)?;
+        side.received(&stream)?;
+        let now = Instant::now();
+        let asked = under_way.pop_front().unwrap_or(now);
+        if seen < WARM_UP * load.queue_depth {
+            seen += 1;
+            begun = now;
+        } else {
+            latency.record(now.duration_since(asked).as_nanos() as u64);
+            count += 1;
+            if count >= 10 && begun.elapsed() >= runtime {
+                break;
+            }
+        }
+        ask(&mut stream, &mut under_way)?;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    Ok(Exchanges { count, per_second: count as f64 / seconds, latency_us: latency.figures() })
+}

@@ -1,0 +1,199 @@
+//! `roundtrip wire`: two namespaces and a cable that stay until they are taken down.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::anyhow;
+use clap::Subcommand;
+use serde_json::json;
+use wire::{NamedWire, Nic, STATE_FOLDER, WireError, WireRecord, nat_plan};
+
+use crate::say::say;
+use crate::{Failure, args};
+
+/// A cable between two network namespaces: a shaped veth pair, or two network cards and the cable between them
+///
+/// Everything that uses it shares one clock, and all traffic crosses it. Interfaces that carry a default route or your
+/// login are never touched. It stays until it is taken down.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  roundtrip wire up --rate 1gbit --mtu 9000\n  \
+                        roundtrip wire exec server -- roundtrip target --portal 10.99.0.2:3260 --lun 0=ram:1G\n  \
+                        roundtrip wire exec client -- roundtrip bench iscsi://10.99.0.2:3260/iqn.2026-11.example.roundtrip:target/0\n  \
+                        roundtrip wire show\n  roundtrip wire down\n  \
+                        roundtrip wire up --nic eth4,eth5\n  roundtrip wire plan --nat eth4 eth5")]
+pub(crate) struct WireArgs {
+    /// Where wires are written down
+    #[arg(long, value_name = "DIR", default_value = STATE_FOLDER, global = true)]
+    state: PathBuf,
+    #[command(subcommand)]
+    verb: WireVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum WireVerb {
+    /// Make a wire
+    Up(UpArgs),
+    /// Take a wire down: cards go back where they were, as they were
+    Down {
+        /// Which
+        #[arg(long, default_value = "wire", conflicts_with = "all")]
+        name: String,
+        /// All that are written down, also after a crash
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show the wires, how their ends are set, and prove that packets cross
+    Show {
+        /// Print as JSON on stdout
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a command on one side
+    Exec {
+        /// client or server
+        #[arg(value_parser = ["client", "server"])]
+        side: String,
+        /// Of which wire
+        #[arg(long, default_value = "wire")]
+        name: String,
+        /// The command, after --
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Print what would do the same without namespaces, and its undo; runs nothing
+    Plan {
+        /// Two cards of this host, joined by a cable: addresses that do not exist, translated, force traffic over it
+        #[arg(long, num_args = 2, value_names = ["CLIENT", "SERVER"], required = true)]
+        nat: Vec<String>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct UpArgs {
+    /// Its name
+    #[arg(long, default_value = "wire")]
+    name: String,
+    /// Rate of each direction, such as 1gbit; without it as fast as it goes
+    #[arg(long, value_parser = args::rate)]
+    rate: Option<u64>,
+    /// MTU of both ends
+    #[arg(long, default_value_t = 9000)]
+    mtu: u32,
+    /// Two network cards joined by a cable, the client's and the server's, instead of a veth pair
+    #[arg(long, value_delimiter = ',', num_args = 1, value_name = "CLIENT,SERVER")]
+    nic: Vec<String>,
+    /// The CPU that receives for the client
+    #[arg(long)]
+    client_cpu: Option<usize>,
+    /// The CPU that receives for the server
+    #[arg(long)]
+    server_cpu: Option<usize>,
+}
+
+/// Whose fault an error is.
+fn classify(error: WireError) -> Failure {
+    match error {
+        WireError::Config { .. } | WireError::NoWire { .. } | WireError::Nic { .. } => {
+            Failure::Usage(error.into())
+        }
+        _ => Failure::Work(error.into()),
+    }
+}
+
+pub(crate) fn run(args: &WireArgs) -> Result<ExitCode, Failure> {
+    match &args.verb {
+        WireVerb::Up(up) => make(args, up),
+        WireVerb::Down { name, all } => down(args, name, *all),
+        WireVerb::Show { json } => show(args, *json),
+        WireVerb::Exec { side, name, command } => exec(args, side, name, command),
+        WireVerb::Plan { nat } => {
+            let plan = nat_plan(&nat[0], &nat[1]);
+            say(format_args!(
+                "# as root; a client then connects to {}\n{}",
+                plan.connect_to,
+                plan.commands.join("\n")
+            ));
+            say(format_args!("\n# undo\n{}", plan.undo.join("\n")));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn make(args: &WireArgs, up: &UpArgs) -> Result<ExitCode, Failure> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if let Some(cpu) = [up.client_cpu, up.server_cpu].into_iter().flatten().find(|cpu| *cpu >= cpus) {
+        return Err(Failure::Usage(anyhow!("CPU {cpu}: this machine has 0 to {}", cpus - 1)));
+    }
+    let nics = match &up.nic[..] {
+        [] => None,
+        [client, server] if client != server => {
+            Some([Nic::look(client).map_err(classify)?, Nic::look(server).map_err(classify)?])
+        }
+        _ => return Err(Failure::Usage(anyhow!("--nic takes two different cards: --nic eth4,eth5"))),
+    };
+    let record = WireRecord {
+        name: up.name.clone(),
+        bits_per_second: up.rate,
+        mtu_bytes: up.mtu,
+        cpus: [up.client_cpu, up.server_cpu],
+        nics,
+    };
+    let wire = NamedWire::up(&args.state, record).map_err(classify)?;
+    let cable = wire.cable().map_err(classify)?;
+    let [client, server] = wire.namespaces();
+    say(format_args!(
+        "{}: client {} in {client}, server {} in {server}",
+        wire.record.name, cable.client.address, cable.server.address
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn down(args: &WireArgs, name: &str, all: bool) -> Result<ExitCode, Failure> {
+    let names = if all { NamedWire::all(&args.state) } else { vec![name.to_owned()] };
+    let mut failure = None;
+    for name in names {
+        let done = NamedWire::find(&args.state, &name).and_then(|wire| wire.down());
+        match done {
+            Ok(()) => say(format_args!("{name} is down")),
+            Err(error) => {
+                eprintln!("roundtrip: {name}: {error}");
+                failure = failure.or(Some(classify(error)));
+            }
+        }
+    }
+    failure.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+fn show(args: &WireArgs, as_json: bool) -> Result<ExitCode, Failure> {
+    let (mut all, mut holds) = (Vec::new(), true);
+    for name in NamedWire::all(&args.state) {
+        let wire = NamedWire::find(&args.state, &name).map_err(classify)?;
+        let crossing = wire.prove().map_err(classify)?;
+        let ends = wire.state().map_err(classify)?;
+        holds &= crossing.holds();
+        all.push((wire.record, ends, crossing));
+    }
+    if as_json {
+        let wires: Vec<_> = all
+            .iter()
+            .map(|(record, ends, crossing)| json!({ "wire": record, "ends": ends, "crossing": crossing, "crosses": crossing.holds() }))
+            .collect();
+        let text = serde_json::to_string_pretty(&json!({ "wires": wires }));
+        say(text.map_err(|error| Failure::Work(error.into()))?);
+    } else if all.is_empty() {
+        say("no wire is up");
+    } else {
+        say(report::terminal::wires(&all));
+    }
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn exec(args: &WireArgs, side: &str, name: &str, command: &[String]) -> Result<ExitCode, Failure> {
+    let wire = NamedWire::find(&args.state, name).map_err(classify)?;
+    let [client, server] = wire.namespaces();
+    let namespace = if side == "client" { client } else { server };
+    // iproute2 does it with everything that belongs to it: /sys of the namespace, and its /etc.
+    let error = Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec();
+    Err(Failure::Work(anyhow!("running ip netns exec {namespace}: {error}")))
+}

@@ -1,0 +1,293 @@
+//! Wires that stay: what they carry, what they refuse, and that nothing is left of them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::roundtrip;
+use serde_json::Value;
+use socket::options::TcpOptions;
+
+/// A name that no other run has.
+fn name(of: &str) -> String {
+    format!("{of}-{}", std::process::id())
+}
+
+fn wire(state: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output =
+        roundtrip().args(["wire", "--state", state.to_str().unwrap()]).args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn is_root() -> bool {
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root {
+        eprintln!("not run: namespaces need root");
+    }
+    is_root
+}
+
+fn namespaces(name: &str) -> usize {
+    ["client", "server"]
+        .iter()
+        .filter(|side| Path::new(&format!("/run/netns/roundtrip-{name}-{side}")).exists())
+        .count()
+}
+
+#[test]
+fn a_wire_carries_what_runs_on_it_and_goes_when_it_is_told() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (state, name) = (folder.path(), name("up"));
+    let (code, out, error) =
+        wire(state, &["up", "--name", &name, "--rate", "1gbit", "--mtu", "9000", "--server-cpu", "0"]);
+    assert_eq!(code, Some(0), "{out}{error}");
+    // Twice is refused, and leaves the first as it is.
+    let (code, _, error) = wire(state, &["up", "--name", &name]);
+    assert!(code == Some(2) && error.contains("there is a wire of that name"), "{error}");
+    let (code, out, _) = wire(state, &["show", "--json"]);
+    assert_eq!(code, Some(0));
+    let shown: Value = serde_json::from_str(&out).unwrap();
+    let end = &shown["wires"][0]["ends"][1];
+    assert!(end["queue"].as_str().unwrap().starts_with("tbf"), "{end:#}");
+    assert_eq!(
+        (&end["mtu_bytes"], &end["offloads_on"]),
+        (&Value::from(9000), &Value::from(Vec::<Value>::new())),
+        "{end:#}"
+    );
+    assert_eq!(shown["wires"][0]["crosses"], true, "{shown:#}");
+    // What runs on one side sees that side's interface, and nothing else.
+    let (code, out, _) = wire(state, &["exec", "client", "--name", &name, "--", "ip", "-o", "link"]);
+    assert!(code == Some(0) && out.contains("client0") && out.lines().count() == 2, "{out}");
+    let (code, _, _) = wire(state, &["exec", "server", "--name", &name, "--", "sh", "-c", "exit 7"]);
+    assert_eq!(code, Some(7), "the command's own end");
+    let (_, out, _) = wire(state, &["show"]);
+    assert!(out.contains("100 exchanges cross it"), "{out}");
+    assert_eq!(wire(state, &["down", "--name", &name]).0, Some(0));
+    assert_eq!(namespaces(&name), 0);
+    let (code, _, error) = wire(state, &["down", "--name", &name]);
+    assert!(code == Some(2) && error.contains("there is no wire"), "{error}");
+}
+
+/// The share of what the frames' own bytes leave of 1 Gb/s that a bulk stream gets.
+fn bulk_share(mtu_bytes: u32) -> f64 {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+    let config = wire::CableConfig {
+        bits_per_second: Some(1_000_000_000),
+        mtu_bytes,
+        client_cpu: None,
+        server_cpu: None,
+    };
+    let cable = wire::Cable::up(&config).unwrap();
+    let address = cable.server.address;
+    let fail = |source| wire::WireError::Io { what: "bulk".into(), source };
+    let listener = cable.server.namespace.run(|| TcpListener::bind((address, 0)).map_err(fail)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let sink = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        // The first part opens windows.
+        let (mut total, mut begun) = (0_u64, None);
+        loop {
+            let count = stream.read(&mut buffer).unwrap();
+            if count == 0 {
+                let (from, at): (u64, Instant) = begun.unwrap();
+                return (total - from) as f64 * 8.0 / at.elapsed().as_secs_f64();
+            }
+            total += count as u64;
+            if begun.is_none() && total > 20_000_000 {
+                begun = Some((total, Instant::now()));
+            }
+        }
+    });
+    cable
+        .client
+        .namespace
+        .run(|| {
+            let mut stream = TcpStream::connect((address, port)).map_err(fail)?;
+            // One that does not pace by itself.
+            TcpOptions { nodelay: true, congestion: Some("cubic".into()) }.apply(&stream).map_err(fail)?;
+            let (begun, block) = (Instant::now(), vec![1; 256 << 10]);
+            while begun.elapsed() < Duration::from_millis(1200) {
+                stream.write_all(&block).map_err(fail)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    sink.join().unwrap() / 1e9 / ring::Wire::ethernet(1_000_000_000, mtu_bytes).efficiency()
+}
+
+/// It is never faster than its rate, and a stream gets 94 to 100 % of what the frames leave of it; a machine that is busy
+/// with something else can take that from a stream, but not from every one.
+#[test]
+fn a_wire_keeps_its_rate() {
+    if !is_root() {
+        return;
+    }
+    for mtu_bytes in [1500, 9000] {
+        let mut shares = Vec::new();
+        while shares.len() < 5 && !shares.iter().any(|share| *share >= 0.94) {
+            shares.push(bulk_share(mtu_bytes));
+        }
+        assert!(shares.iter().all(|share| *share <= 1.005), "MTU {mtu_bytes}: {shares:.3?}");
+        assert!(shares.iter().any(|share| *share >= 0.94), "MTU {mtu_bytes}: {shares:.3?}");
+    }
+}
+
+/// Two cards (here: a veth pair that stands for them) go into their namespaces and come back as they were.
+#[test]
+fn cards_come_back_as_they_were() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (state, name) = (folder.path().to_str().unwrap().to_owned(), name("nic"));
+    // In a namespace of its own: the host has no card to spare, and is not touched.
+    let place = wire::Namespace::new().unwrap();
+    let inside = |command: &str| {
+        place
+            .run(|| {
+                let output = Command::new("sh").args(["-c", command]).output();
+                output.map_err(|source| wire::WireError::Io { what: command.into(), source })
+            })
+            .unwrap()
+    };
+    let program = env!("CARGO_BIN_EXE_roundtrip");
+    let text = |output: &std::process::Output| {
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    let made = inside(
+        "ip link set lo up && ip link add ca type veth peer name cb && ip link set ca mtu 2000 && ip link set cb mtu 2000 &&
+         ip address add 192.0.2.1/24 dev ca && ip link set ca up && ip link set cb up &&
+         ip link add cc type veth peer name cd && ip address add 198.51.100.1/24 dev cc && ip link set cc up && ip link set cd up &&
+         ip route add default via 198.51.100.2 dev cc",
+    );
+    assert!(made.status.success(), "{}", text(&made));
+    let refused = inside(&format!("{program} wire --state {state} up --name {name} --nic cc,cd"));
+    assert!(
+        refused.status.code() == Some(2) && text(&refused).contains("cc: a default route goes over it"),
+        "{}",
+        text(&refused)
+    );
+    let refused = inside(&format!(
+        "SSH_CONNECTION='192.0.2.9 1 192.0.2.1 22' {program} wire --state {state} up --name {name} --nic ca,cb"
+    ));
+    assert!(
+        refused.status.code() == Some(2) && text(&refused).contains("your login goes over it"),
+        "{}",
+        text(&refused)
+    );
+    let refused = inside(&format!("{program} wire --state {state} up --name {name} --nic ca,nowhere"));
+    assert!(
+        refused.status.code() == Some(2) && text(&refused).contains("no such interface"),
+        "{}",
+        text(&refused)
+    );
+    assert_eq!(namespaces(&name), 0);
+    let up = inside(&format!("{program} wire --state {state} up --name {name} --nic ca,cb --mtu 3000"));
+    assert!(up.status.success(), "{}", text(&up));
+    assert!(!inside("ip link show dev ca").status.success(), "it is in its namespace");
+    let shown = inside(&format!("{program} wire --state {state} show"));
+    assert!(shown.status.success() && text(&shown).contains("cross it"), "{}", text(&shown));
+    // As after a crash: nobody is there but what was written down.
+    let down = inside(&format!("{program} wire --state {state} down --all"));
+    assert!(down.status.success(), "{}", text(&down));
+    let back = text(&inside("ip address show dev ca; ip route show default"));
+    for as_it_was in ["mtu 2000", "192.0.2.1/24", "UP", "default via 198.51.100.2"] {
+        assert!(back.contains(as_it_was), "{as_it_was}: {back}");
+    }
+    assert!(!back.contains("10.99.0"), "{back}");
+    assert_eq!(namespaces(&name), 0);
+}
+
+/// The plan for those who cannot move a card: its own commands, run in a namespace, force packets over the cable.
+#[test]
+fn the_nat_plan_forces_packets_over_the_cable() {
+    if !is_root() {
+        return;
+    }
+    let place = wire::Namespace::new().unwrap();
+    let inside = |command: &str| {
+        place
+            .run(|| {
+                let output = Command::new("sh").args(["-c", command]).output();
+                output.map_err(|source| wire::WireError::Io { what: command.into(), source })
+            })
+            .unwrap()
+    };
+    assert!(inside("ip link set lo up && ip link add na type veth peer name nb").status.success());
+    let plan = wire::nat_plan("na", "nb");
+    for command in &plan.commands {
+        let done = inside(command);
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    let crossed = place
+        .run(|| {
+            use std::io::{Read, Write};
+            let fail = |source| wire::WireError::Io { what: "nat".into(), source };
+            let listener = std::net::TcpListener::bind("10.98.2.1:7000").map_err(fail)?;
+            let answers = std::thread::spawn(move || {
+                let (mut stream, peer) = listener.accept().unwrap();
+                let mut bytes = [0; 4];
+                stream.read_exact(&mut bytes).unwrap();
+                stream.write_all(&bytes).unwrap();
+                peer
+            });
+            let socket = socket_from("10.98.1.1", plan.connect_to, 7000).map_err(fail)?;
+            let mut stream = socket;
+            stream.write_all(b"ping").map_err(fail)?;
+            let mut bytes = [0; 4];
+            stream.read_exact(&mut bytes).map_err(fail)?;
+            Ok((bytes, answers.join().unwrap()))
+        })
+        .unwrap();
+    assert_eq!((&crossed.0, crossed.1.ip().to_string().as_str()), (b"ping", "10.98.1.100"));
+    let counted = String::from_utf8(inside("cat /proc/net/dev").stdout).unwrap();
+    let line = counted.lines().find(|line| line.trim_start().starts_with("nb:")).unwrap().to_owned();
+    let packets: u64 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+    assert!(packets >= 4, "they came over the cable: {line}");
+    for command in &plan.undo {
+        assert!(inside(command).status.success(), "{command}");
+    }
+    let left = String::from_utf8(inside("ip address; ip route; nft list ruleset").stdout).unwrap();
+    assert!(!left.contains("10.98."), "{left}");
+}
+
+/// A connection from an address of this host.
+fn socket_from(own: &str, to: &str, port: u16) -> std::io::Result<std::net::TcpStream> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+    use std::os::fd::AsRawFd;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let address = |ip: &str, port| SockaddrIn::from(std::net::SocketAddrV4::new(ip.parse().unwrap(), port));
+    bind(socket.as_raw_fd(), &address(own, 0))?;
+    connect(socket.as_raw_fd(), &address(to, port))?;
+    Ok(socket.into())
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, said) in [
+        (&["up", "--name", "Not Good"][..], "1 to 20 small letters"),
+        (&["up", "--mtu", "100"], "576 to 65535"),
+        (&["up", "--nic", "eth0"], "two different cards"),
+        (&["up", "--server-cpu", "9999"], "CPU 9999: this machine has 0 to"),
+        (&["exec", "client", "--name", "nothing", "--", "true"], "there is no wire 'nothing'"),
+        (&["exec", "middle", "--", "true"], "client, server"),
+    ] {
+        let (code, _, error) = wire(folder.path(), arguments);
+        assert!(code == Some(2) && error.contains(said), "{arguments:?}: {error}");
+    }
+    let (code, out, _) = wire(folder.path(), &["plan", "--nat", "eth4", "eth5"]);
+    assert!(code == Some(0) && out.contains("dev eth4") && out.contains("# undo"), "{out}");
+    let (code, out, _) = wire(folder.path(), &["show"]);
+    assert!(code == Some(0) && out.contains("no wire is up"), "{out}");
+}

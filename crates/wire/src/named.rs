@@ -1,0 +1,252 @@
+//! Wires that stay: two namespaces with names, joined by a veth pair or by two real network cards and the cable between
+//! them, until they are taken down. What was done is written down first, so that it can be undone after anything.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cable::{Cable, CableConfig};
+use crate::error::WireError;
+use crate::namespace::Namespace;
+use crate::nic::{self, Nic};
+use crate::tools::run;
+
+/// Where wires are written down.
+pub const STATE_FOLDER: &str = "/run/roundtrip/wires";
+
+/// What a wire that stays is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireRecord {
+    /// Its name.
+    pub name: String,
+    /// Rate of each direction, bits per second; nothing: as fast as it goes.
+    pub bits_per_second: Option<u64>,
+    /// MTU of both ends, bytes.
+    pub mtu_bytes: u32,
+    /// CPUs that receive, client's and server's.
+    pub cpus: [Option<usize>; 2],
+    /// The network cards that were moved, as they were: the client's and the server's.
+    pub nics: Option<[Nic; 2]>,
+}
+
+/// What crosses a wire, and how its ends are set.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndState {
+    /// `client` or `server`.
+    pub side: &'static str,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its interface.
+    pub interface: String,
+    /// Its address.
+    pub address: String,
+    /// MTU, bytes.
+    pub mtu_bytes: u64,
+    /// Its queueing discipline, as `tc` names it.
+    pub queue: String,
+    /// Offloads that are on, of those that hide packets.
+    pub offloads_on: Vec<String>,
+    /// Packets that it sent and received so far.
+    pub packets: [u64; 2],
+}
+
+/// Proof that packets cross the cable: what each end counted while an exchange was made over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Crossing {
+    /// Exchanges of 64 B each way.
+    pub exchanges: u64,
+    /// Packets that the client's end sent and received meanwhile.
+    pub client: [u64; 2],
+    /// Packets that the server's end sent and received.
+    pub server: [u64; 2],
+}
+
+impl Crossing {
+    /// Every exchange crossed, and what one end sent the other received.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let ([client_out, client_in], [server_out, server_in]) = (self.client, self.server);
+        client_out >= self.exchanges
+            && server_out >= self.exchanges
+            && client_out == server_in
+            && server_out == client_in
+    }
+}
+
+/// A wire that stays.
+#[derive(Clone, Debug)]
+pub struct NamedWire {
+    /// What it is.
+    pub record: WireRecord,
+    file: PathBuf,
+}
+
+/// How many exchanges prove it.
+const EXCHANGES: u64 = 100;
+
+impl NamedWire {
+    /// Makes one. Nothing is left of it when that fails.
+    ///
+    /// # Errors
+    /// When there is one of that name, the configuration is impossible, a card must not be moved, or the process may not.
+    pub fn up(state: &Path, record: WireRecord) -> Result<Self, WireError> {
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if record.name.is_empty() || record.name.len() > 20 || !record.name.chars().all(is_name) {
+            let allowed = "1 to 20 small letters, digits and hyphens";
+            return Err(WireError::Config { key: "name", given: record.name, allowed });
+        }
+        record.config().check()?;
+        let file = state.join(format!("{}.json", record.name));
+        if file.exists() {
+            let allowed = "there is a wire of that name; take it down first, or choose another";
+            return Err(WireError::Config { key: "name", given: record.name, allowed });
+        }
+        if !nix::unistd::geteuid().is_root() {
+            return Err(WireError::NotPermitted);
+        }
+        let io = |what: &str| {
+            let what = what.to_owned();
+            move |source| WireError::Io { what, source }
+        };
+        std::fs::create_dir_all(state).map_err(io("making the folder where wires are written down"))?;
+        let text =
+            serde_json::to_string_pretty(&record).map_err(|e| io("writing the wire down")(e.into()))?;
+        std::fs::write(&file, text).map_err(io("writing the wire down"))?;
+        let wire = Self { record, file };
+        match wire.make() {
+            Ok(()) => Ok(wire),
+            Err(error) => {
+                // What went wrong is said; what is left of it is not worth another word.
+                let _ = wire.down();
+                Err(error)
+            }
+        }
+    }
+
+    fn make(&self) -> Result<(), WireError> {
+        let names = self.namespaces();
+        for name in &names {
+            run("ip", &["netns", "add", name])?;
+        }
+        let [client, server] = [Namespace::named(&names[0])?, Namespace::named(&names[1])?];
+        match &self.record.nics {
+            None => Cable::join(client, server, &self.record.config()).map(drop),
+            Some(nics) => {
+                for (nic, name) in nics.iter().zip(&names) {
+                    run("ip", &["link", "set", &nic.interface, "netns", name])?;
+                }
+                let cable = Cable::of(
+                    [client, server],
+                    nics.each_ref().map(|nic| nic.interface.clone()),
+                    &self.record.config(),
+                );
+                cable.set_up(&self.record.config())
+            }
+        }
+    }
+
+    /// The wire of that name.
+    ///
+    /// # Errors
+    /// When there is none, or what is written down of it cannot be read.
+    pub fn find(state: &Path, name: &str) -> Result<Self, WireError> {
+        let file = state.join(format!("{name}.json"));
+        let text = std::fs::read_to_string(&file).map_err(|_| WireError::NoWire { name: name.to_owned() })?;
+        let record = serde_json::from_str(&text).map_err(|error| WireError::Io {
+            what: format!("reading {}", file.display()),
+            source: error.into(),
+        })?;
+        Ok(Self { record, file })
+    }
+
+    /// The names of all wires.
+    #[must_use]
+    pub fn all(state: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(state).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".json")?.to_owned()))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The namespaces of client and server.
+    #[must_use]
+    pub fn namespaces(&self) -> [String; 2] {
+        ["client", "server"].map(|side| format!("roundtrip-{}-{side}", self.record.name))
+    }
+
+    /// The ends as a cable.
+    ///
+    /// # Errors
+    /// When a namespace is gone.
+    pub fn cable(&self) -> Result<Cable, WireError> {
+        let [client, server] = self.namespaces();
+        let ends = [Namespace::named(&client)?, Namespace::named(&server)?];
+        let interfaces = match &self.record.nics {
+            None => Cable::INTERFACES.map(str::to_owned),
+            Some(nics) => nics.each_ref().map(|nic| nic.interface.clone()),
+        };
+        Ok(Cable::of(ends, interfaces, &self.record.config()))
+    }
+
+    /// How both ends are set, and what crossed them.
+    ///
+    /// # Errors
+    /// When a namespace is gone, or a program fails.
+    pub fn state(&self) -> Result<[EndState; 2], WireError> {
+        let (cable, names) = (self.cable()?, self.namespaces());
+        let [client, server] = names;
+        Ok([
+            nic::end_state("client", client, &cable.client)?,
+            nic::end_state("server", server, &cable.server)?,
+        ])
+    }
+
+    /// Makes exchanges over the wire, and counts what its ends see.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn prove(&self) -> Result<Crossing, WireError> {
+        let cable = self.cable()?;
+        let before = [nic::packets(&cable.client)?, nic::packets(&cable.server)?];
+        nic::exchange(&cable, EXCHANGES)?;
+        let after = [nic::packets(&cable.client)?, nic::packets(&cable.server)?];
+        let of = |end: usize| [0, 1].map(|way| after[end][way] - before[end][way]);
+        Ok(Crossing { exchanges: EXCHANGES, client: of(0), server: of(1) })
+    }
+
+    /// Takes it down: cards go back to where they were, as they were. Also of a wire that was never whole.
+    ///
+    /// # Errors
+    /// When something could not be undone; the wire is then still written down, and can be tried again.
+    pub fn down(&self) -> Result<(), WireError> {
+        let names = self.namespaces();
+        let mut failure = None;
+        for (nic, name) in self.record.nics.iter().flatten().zip(&names) {
+            failure = failure.or(nic.give_back(name).err());
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        for name in &names {
+            if Path::new("/run/netns").join(name).exists() {
+                run("ip", &["netns", "del", name])?;
+            }
+        }
+        std::fs::remove_file(&self.file)
+            .map_err(|source| WireError::Io { what: format!("removing {}", self.file.display()), source })
+    }
+}
+
+impl WireRecord {
+    fn config(&self) -> CableConfig {
+        let [client_cpu, server_cpu] = self.cpus;
+        CableConfig {
+            bits_per_second: self.bits_per_second,
+            mtu_bytes: self.mtu_bytes,
+            client_cpu,
+            server_cpu,
+        }
+    }
+}
