@@ -47,6 +47,9 @@ pub struct RunResult {
     /// Operations per second of the session that had the fewest.
     #[serde(default)]
     pub slowest_session_iops: f64,
+    /// Of an open loop: operations that should have begun by its end and had not. Above a few, the rate was not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<u64>,
     /// Application bytes per second.
     pub bytes_per_second: f64,
     /// Operations that ended with another status than GOOD, over the whole run.
@@ -121,6 +124,7 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
     let mut latency = Latency::new();
     let (mut operations, mut errors, mut verified, mut mismatched, mut cpu_ns) = (0, 0, 0, 0, 0);
     let (mut laps, mut sightings, mut laps_over_limit, mut first_error) = (Vec::new(), Vec::new(), 0, None);
+    let mut behind = 0;
     let (mut iops, mut slowest, mut window_ns, mut threads) = (0.0, f64::INFINITY, (u64::MAX, 0), Vec::new());
     for o in outcomes {
         latency.add(&o.latency);
@@ -135,6 +139,7 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         window_ns = (window_ns.0.min(o.window_ns.0), window_ns.1.max(o.window_ns.1));
         first_error = first_error.or(o.first_error);
         laps_over_limit += o.laps_over_limit;
+        behind += o.behind;
         laps.extend(o.laps);
         sightings.extend(o.sightings);
         threads.push(o.thread);
@@ -149,6 +154,7 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         operations,
         iops,
         slowest_session_iops: slowest,
+        behind: spec.rate.map(|_| behind),
         bytes_per_second: iops * spec.block_bytes as f64,
         errors,
         first_error,

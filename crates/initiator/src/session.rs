@@ -422,6 +422,25 @@ impl Session {
         Ok(())
     }
 
+    /// Waits for something to come, or for the socket to take what waits, but no longer than `time`; whether it came.
+    pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, InitiatorError> {
+        if !self.incoming.unread().is_empty() && self.whole_frame()?.is_some() {
+            return Ok(false);
+        }
+        let mut wanted = PollFlags::POLLIN;
+        if !self.outgoing.is_empty() {
+            wanted |= PollFlags::POLLOUT;
+        }
+        let mut fds = [PollFd::new(self.socket.as_fd(), wanted)];
+        // Microseconds matter here: an operation is to begin.
+        let time = nix::sys::time::TimeSpec::from_duration(time.min(self.patience));
+        match nix::poll::ppoll(&mut fds, Some(time), None) {
+            Ok(count) => Ok(count > 0),
+            Err(nix::errno::Errno::EINTR) => Ok(false),
+            Err(error) => Err(self.socket_error("waiting", error.into())),
+        }
+    }
+
     /// Waits until something comes (or, while bytes wait to be sent, until the socket takes more), and takes
     /// it.
     #[inline]

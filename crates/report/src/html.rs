@@ -7,7 +7,7 @@ use insight::stanza::TermSource;
 use ring::Term;
 use study::{Series, StudyResult};
 
-use crate::chart::{Dots, dots};
+use crate::chart::{Dots, Lines, dots, lines};
 use crate::study_text::{COLUMNS, closure, column, heading};
 use crate::terminal::{thousands, us};
 
@@ -48,6 +48,7 @@ pub fn study(result: &StudyResult) -> String {
         let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(line));
     }
     summary(result, &mut page);
+    curves(result, &mut page);
     bars(result, &mut page);
     breakdown(result, &mut page);
     predictions(result, &mut page);
@@ -260,6 +261,34 @@ fn busy_counts(result: &StudyResult, page: &mut String) {
 }
 
 /// Intervals of single operations over time, in the paper's colours.
+/// Throughput over queue depth, a chart for each block size, where there is something to draw.
+fn curves(result: &StudyResult, page: &mut String) {
+    if result.plan.queue_depths.len() < 3 {
+        return;
+    }
+    page.push_str("<h2>Throughput over queue depth</h2>");
+    for &bytes in &result.plan.block_bytes {
+        let series = result
+            .plan
+            .policies
+            .iter()
+            .map(|policy| {
+                let name = policy.to_string();
+                let own = result.stanzas.iter().filter(|s| s.block_size_bytes == bytes && s.policy == name);
+                let points = own.map(|s| (f64::from(s.queue_depth), s.iops)).collect();
+                (name, points)
+            })
+            .collect();
+        let chart = Lines {
+            title: format!("{bytes} B"),
+            x_label: "queue depth".into(),
+            y_label: "operations a second".into(),
+            series,
+        };
+        page.push_str(&lines(&chart).unwrap_or_default());
+    }
+}
+
 fn charts(result: &StudyResult, page: &mut String) {
     page.push_str("<h2>Intervals of single operations over time</h2><p class=\"key\">");
     let keys = [

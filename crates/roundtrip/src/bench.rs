@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use exchange::Writes;
 use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, SessionOptions, Submit};
 use socket::options::TcpOptions;
 
@@ -20,26 +21,31 @@ use crate::{Failure, args};
                         --rw randread --bs 512,4k --iodepth 1,8,32 --runtime 2s"
 )]
 pub(crate) struct BenchArgs {
-    /// iscsi://host[:port]/iqn/lun
-    url: IscsiUrl,
+    /// iscsi://host[:port]/iqn/lun, or http://host[:port]/path: GETs for reads and POSTs for writes, a connection for
+    /// each operation under way
+    url: Url,
     /// Access pattern: read, write, randread, randwrite or randrw
     #[arg(long, default_value = "randread")]
-    rw: Pattern,
+    pub(crate) rw: Pattern,
     /// Block sizes, such as 512,4k,64k
     #[arg(long, value_delimiter = ',', value_parser = args::size, default_value = "4k")]
-    bs: Vec<u64>,
+    pub(crate) bs: Vec<u64>,
     /// Queue depths of each session, such as 1,8,32
     #[arg(long, value_delimiter = ',', default_value = "1")]
-    iodepth: Vec<u32>,
+    pub(crate) iodepth: Vec<u32>,
     /// How long to measure each combination
     #[arg(long, value_parser = args::time, default_value = "5s")]
-    runtime: Duration,
+    pub(crate) runtime: Duration,
     /// How long to run before the measured time begins
     #[arg(long, value_parser = args::time, default_value = "200ms")]
     ramp: Duration,
+    /// An open loop: so many operations begin each second whatever has ended, at most the queue depth at once; latencies
+    /// count from the moment at which each was to begin
+    #[arg(long, value_name = "OPERATIONS PER SECOND")]
+    pub(crate) rate: Option<f64>,
     /// Sessions, each on a connection and a thread of its own
     #[arg(long, default_value_t = 1)]
-    sessions: u32,
+    pub(crate) sessions: u32,
     /// Send all successors that one receive made possible in one send, instead of each by itself
     #[arg(long)]
     batch: bool,
@@ -52,12 +58,15 @@ pub(crate) struct BenchArgs {
     /// Seed of the random patterns
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// How a POST's header and body leave: one, apart, more, more-unfinished, cork or cork-unfinished
+    #[arg(long, value_parser = writes, default_value = "one")]
+    pub(crate) writes: Writes,
     /// Leave Nagle's algorithm on for requests
     #[arg(long)]
-    nagle: bool,
+    pub(crate) nagle: bool,
     /// TCP congestion control, such as cubic; the system's default otherwise
     #[arg(long)]
-    congestion: Option<String>,
+    pub(crate) congestion: Option<String>,
     /// Run the client on this CPU
     #[arg(long)]
     cpu: Option<usize>,
@@ -72,10 +81,41 @@ pub(crate) struct BenchArgs {
     ops: Option<std::path::PathBuf>,
     /// Print the result as JSON on stdout
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
+}
+
+/// What is driven.
+#[derive(Clone, Debug)]
+pub(crate) enum Url {
+    Iscsi(IscsiUrl),
+    Http(crate::bench_http::HttpUrl),
+}
+
+impl std::str::FromStr for Url {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        if url.starts_with("http://") {
+            return Ok(Self::Http(url.parse()?));
+        }
+        url.parse().map(Self::Iscsi).map_err(|error: InitiatorError| error.to_string())
+    }
+}
+
+/// A way to write, by its name.
+pub(crate) fn writes(name: &str) -> Result<Writes, String> {
+    let names = || Writes::ALL.map(Writes::name).join(", ");
+    Writes::ALL
+        .into_iter()
+        .find(|w| w.name() == name)
+        .ok_or_else(|| format!("'{name}': there are {}", names()))
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    let url = match &args.url {
+        Url::Iscsi(url) => url,
+        Url::Http(url) => return crate::bench_http::run(args, url),
+    };
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
     let options = SessionOptions {
         tcp: TcpOptions { nodelay: !args.nagle, congestion: args.congestion.clone() },
@@ -112,10 +152,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
             size_bytes: args.size,
             seed: args.seed,
             record_laps: if ops.is_some() { report::csv::LAPS_PER_SESSION_MAX } else { 0 },
+            rate: args.rate,
             cpu: args.cpu,
         };
-        let bench =
-            Bench::run(&args.url, &options, &spec, &|_| (), &|| stop.is_raised()).map_err(classify)?;
+        let bench = Bench::run(url, &options, &spec, &|_| (), &|| stop.is_raised()).map_err(classify)?;
         if let Some(ops) = &mut ops {
             ops.write(block_bytes, queue_depth, &bench.laps)
                 .context("writing --ops")
@@ -129,10 +169,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     }
     let bad = runs.iter().any(|r| r.errors > 0 || r.mismatched_blocks.unwrap_or(0) > 0);
     if args.json {
-        let text =
-            serde_json::to_string_pretty(&serde_json::json!({ "url": args.url.to_string(), "runs": runs }))
-                .context("writing JSON")
-                .map_err(Failure::Work)?;
+        let text = serde_json::to_string_pretty(&serde_json::json!({ "url": url.to_string(), "runs": runs }))
+            .context("writing JSON")
+            .map_err(Failure::Work)?;
         say(text);
     } else {
         say(report::terminal::runs(&runs));
@@ -142,6 +181,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         eprintln!(
             "{} errors at {} B, queue depth {}; the first: {first}",
             run.errors, run.block_size_bytes, run.queue_depth
+        );
+    }
+    for run in runs.iter().filter(|run| run.behind.is_some_and(|behind| behind > run.operations / 100)) {
+        eprintln!(
+            "queue depth {}: {} operations had not begun when they should have: the rate was not kept, and latencies are those of a queue that grew",
+            run.queue_depth,
+            run.behind.unwrap_or(0)
         );
     }
     if stop.is_raised() {

@@ -9,9 +9,11 @@ mod access;
 mod analyze;
 mod args;
 mod bench;
+mod bench_http;
 mod capture;
 mod model;
 mod say;
+mod serve;
 mod simulate;
 mod stop;
 mod study;
@@ -38,6 +40,7 @@ enum Verb {
     Study(study::StudyArgs),
     Model(model::ModelArgs),
     Simulate(simulate::SimulateArgs),
+    Serve(serve::ServeArgs),
     Capture(capture::CaptureArgs),
     Analyze(analyze::AnalyzeArgs),
     Wire(wire::WireArgs),
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Verb::Study(args) => study::run(&args),
         Verb::Model(args) => model::run(&args),
         Verb::Simulate(args) => simulate::run(&args),
+        Verb::Serve(args) => serve::run(&args),
         Verb::Capture(args) => capture::run(&args),
         Verb::Analyze(args) => analyze::run(&args),
         Verb::Wire(args) => wire::run(&args),

@@ -27,8 +27,12 @@ const SHORTEST_RUNTIME: std::time::Duration = std::time::Duration::from_millis(1
 )]
 pub(crate) struct StudyArgs {
     /// 512, 2048 and 4096 B random reads at queue depth 1 and saturated, NODELAY and Nagle
-    #[arg(long, required_unless_present = "plan", conflicts_with = "plan")]
+    #[arg(long, required_unless_present_any = ["plan", "paper"], conflicts_with = "plan")]
     quick: bool,
+    /// The paper's figures for this machine: 512, 2048 and 4096 B under every send policy, queue depth 1 to 128; about
+    /// a quarter of an hour
+    #[arg(long, conflicts_with_all = ["plan", "quick"])]
+    paper: bool,
     /// An experiment: post, pathology, nagle-write, copy, or a plan as TOML (docs/experiments.md)
     #[arg(long, value_name = "NAME|FILE.toml")]
     plan: Option<String>,
@@ -42,13 +46,23 @@ pub(crate) struct StudyArgs {
     #[arg(short, long, value_name = "DIR", required_unless_present = "print")]
     output: Option<PathBuf>,
     /// Queue depths; 1 is always measured, the last should saturate
-    #[arg(long, value_delimiter = ',', default_value = "1,128")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,128",
+        default_value_if("paper", "true", "1,2,3,4,5,8,16,32,64,128")
+    )]
     iodepth: Vec<u32>,
     /// Read sizes
     #[arg(long, value_delimiter = ',', value_parser = args::size, default_value = "512,2k,4k")]
     bs: Vec<u64>,
     /// Send policies of the target
-    #[arg(long, value_delimiter = ',', default_value = "nodelay,nagle")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "nodelay,nagle",
+        default_value_if("paper", "true", "nodelay,nagle,adaptive,batch,auto")
+    )]
     send: Vec<SendPolicy>,
     /// Measured time of each run; a point has two or three
     #[arg(long, value_parser = args::time, default_value = "2s")]

@@ -119,3 +119,55 @@ fn every_operation_can_be_written_to_a_file() {
         assert!(finish > start && finish - start < 10_000_000_000, "{line}");
     }
 }
+
+/// Latencies of an open loop count from the moment at which an operation was to begin: a disk that is too slow shows a queue
+/// that grows, where a closed loop would ask less and call it fast.
+#[test]
+fn an_open_loop_keeps_its_rate_and_does_not_hide_a_queue() {
+    let target = Target::start(&["--lun", "0=ram:16M,iops=1000", "--lun", "1=ram:16M"]);
+    let fixed = ["--bs", "512", "--iodepth", "16", "--runtime", "1s", "--ramp", "200ms"];
+    let run = |lun: u16, rate: &str| {
+        let result = bench(&target.url(lun), &[&fixed[..], &["--rate", rate]].concat());
+        result["runs"][0].clone()
+    };
+    let kept = run(1, "500");
+    let iops = kept["iops"].as_f64().unwrap();
+    assert!((475.0..525.0).contains(&iops) && kept["behind"] == 0, "{kept:#}");
+    let overrun = run(0, "3000");
+    assert!(overrun["iops"].as_f64().unwrap() < 1200.0, "{overrun:#}");
+    assert!(overrun["behind"].as_u64().unwrap() > 1000, "{overrun:#}");
+    // A thousand a second are served of three: who begins last waits for most of a second.
+    assert!(overrun["latency_us"]["p99"].as_f64().unwrap() > 300_000.0, "{overrun:#}");
+}
+
+#[test]
+fn http_is_driven_too() {
+    use std::io::{BufRead as _, BufReader};
+    let mut server = roundtrip()
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let url = format!("http://{}/", line.trim().strip_prefix("ready ").unwrap());
+    for (arguments, least) in [
+        (&["--rw", "read", "--bs", "512,64k", "--iodepth", "1,4"][..], 1000.0),
+        (&["--rw", "write", "--bs", "480"], 1000.0),
+        (&["--rw", "write", "--bs", "480", "--writes", "apart", "--nagle"], 20.0),
+    ] {
+        let result = bench(&url, &[arguments, &["--runtime", "100ms"]].concat());
+        for run in result["runs"].as_array().unwrap() {
+            let iops = run["iops"].as_f64().unwrap();
+            assert!(iops > least && (least > 100.0 || iops < 30.0), "{arguments:?}: {run:#}");
+        }
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    for (url, said) in
+        [("http://", "host or path is missing"), ("http://127.0.0.1:x/", "the port is no number")]
+    {
+        let output = roundtrip().args(["bench", url]).output().unwrap();
+        assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains(said));
+    }
+}

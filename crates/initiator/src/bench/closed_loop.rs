@@ -36,6 +36,7 @@ pub(super) struct Outcome {
     pub(super) cpu_ns: u64,
     pub(super) laps: Vec<Lap>,
     pub(super) laps_over_limit: u64,
+    pub(super) behind: u64,
     pub(super) sightings: Vec<Sighting>,
     pub(super) thread: i32,
 }
@@ -48,6 +49,15 @@ struct Slot {
     generation: u32,
     write: bool,
     damaged: bool,
+}
+
+/// What follows on an operation's end.
+enum Next<'a> {
+    /// Its successor begins at once: the closed loop.
+    Successors,
+    /// Its place is free: the open loop.
+    Free(&'a mut Vec<u32>),
+    Nothing,
 }
 
 /// The state of one session's closed loop.
@@ -75,6 +85,8 @@ pub(super) struct Loop<'a> {
     cpu_ns: (u64, u64),
     laps: Vec<Lap>,
     laps_over_limit: u64,
+    /// Operations of an open loop that had not begun at its end.
+    behind: u64,
 }
 
 impl<'a> Loop<'a> {
@@ -133,6 +145,7 @@ impl<'a> Loop<'a> {
             cpu_ns: (0, 0),
             laps: Vec::new(),
             laps_over_limit: 0,
+            behind: 0,
         })
     }
 
@@ -142,6 +155,9 @@ impl<'a> Loop<'a> {
         observe: Option<&(dyn Fn(Phase) + Sync)>,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<(), InitiatorError> {
+        if let Some(rate) = self.spec.rate {
+            return self.run_open(session, observe, stop, rate / f64::from(self.spec.sessions));
+        }
         let begin_at = (self.now)() + self.spec.ramp.as_nanos() as u64;
         let mut end_at = begin_at + self.spec.runtime.as_nanos() as u64;
         let mut begun = false;
@@ -165,7 +181,7 @@ impl<'a> Loop<'a> {
                 break;
             }
             session.receive()?;
-            self.drain(session, true, begun)?;
+            self.drain(session, Next::Successors, begun)?;
         }
         self.window_ns.1 = (self.now)();
         self.cpu_ns.1 = clock::thread_cpu_ns();
@@ -174,7 +190,64 @@ impl<'a> Loop<'a> {
         }
         while session.connection.in_flight() > 0 {
             session.receive()?;
-            self.drain(session, false, false)?;
+            self.drain(session, Next::Nothing, false)?;
+        }
+        Ok(())
+    }
+
+    /// An open loop of `rate` operations a second: what could not begin at its time, because so many are under way,
+    /// begins later and counts from its time.
+    fn run_open(
+        &mut self,
+        session: &mut Session,
+        observe: Option<&(dyn Fn(Phase) + Sync)>,
+        stop: &(dyn Fn() -> bool + Sync),
+        rate: f64,
+    ) -> Result<(), InitiatorError> {
+        let start = (self.now)();
+        let begin_at = start + self.spec.ramp.as_nanos() as u64;
+        let end_at = begin_at + self.spec.runtime.as_nanos() as u64;
+        let due = |number: u64| start + (number as f64 * 1e9 / rate) as u64;
+        let mut free: Vec<u32> = (0..self.spec.queue_depth).rev().collect();
+        let (mut next, mut begun) = (0_u64, false);
+        loop {
+            let now = (self.now)();
+            if !begun && now >= begin_at {
+                begun = true;
+                if let Some(observe) = observe {
+                    observe(Phase::Begin);
+                }
+                (self.window_ns.0, self.cpu_ns.0) = ((self.now)(), clock::thread_cpu_ns());
+            }
+            if begun && (now >= end_at || stop()) {
+                break;
+            }
+            while due(next) <= now
+                && let Some(slot) = free.pop()
+            {
+                self.issue(slot, due(next), session)?;
+                next += 1;
+                if self.spec.submit == Submit::Each {
+                    session.flush()?;
+                }
+            }
+            session.flush()?;
+            let until = if free.is_empty() { end_at.max(begin_at) } else { due(next) };
+            if session.wait(std::time::Duration::from_nanos(until.saturating_sub((self.now)())))? {
+                session.receive()?;
+            }
+            self.drain(session, Next::Free(&mut free), begun)?;
+        }
+        (self.window_ns.1, self.cpu_ns.1) = ((self.now)(), clock::thread_cpu_ns());
+        if let Some(observe) = observe {
+            observe(Phase::End);
+        }
+        // What should have begun by now and has not.
+        let should = ((self.window_ns.1 - start) as f64 * rate / 1e9) as u64;
+        self.behind = should.saturating_sub(next);
+        while session.connection.in_flight() > 0 {
+            session.receive()?;
+            self.drain(session, Next::Nothing, false)?;
         }
         Ok(())
     }
@@ -188,8 +261,13 @@ impl<'a> Loop<'a> {
         u128::from(now.saturating_sub(oldest)) <= 2 * mean + CALM_MARGIN_NS
     }
 
-    /// Takes all events that have come; with `go_on` each completion issues its successor.
-    fn drain(&mut self, session: &mut Session, go_on: bool, counted: bool) -> Result<(), InitiatorError> {
+    /// Takes all events that have come.
+    fn drain(
+        &mut self,
+        session: &mut Session,
+        mut next: Next<'_>,
+        counted: bool,
+    ) -> Result<(), InitiatorError> {
         loop {
             let step = session.next_event(|event, connection, outgoing| {
                 self.event(&event, connection, outgoing, counted)
@@ -197,13 +275,17 @@ impl<'a> Loop<'a> {
             match step {
                 None => break,
                 Some(Step::Rejected(reason)) => return Err(session.rejected(reason)),
-                Some(Step::Finished { slot, at_ns }) if go_on => {
-                    self.issue(slot, at_ns, session)?;
-                    if self.spec.submit == Submit::Each {
-                        session.flush()?;
+                Some(Step::Finished { slot, at_ns }) => match &mut next {
+                    Next::Nothing => {}
+                    Next::Free(free) => free.push(slot),
+                    Next::Successors => {
+                        self.issue(slot, at_ns, session)?;
+                        if self.spec.submit == Submit::Each {
+                            session.flush()?;
+                        }
                     }
-                }
-                Some(Step::Nothing | Step::Finished { .. }) => {}
+                },
+                Some(Step::Nothing) => {}
             }
         }
         session.flush()
@@ -370,6 +452,7 @@ impl<'a> Loop<'a> {
             cpu_ns: self.cpu_ns.1.saturating_sub(self.cpu_ns.0),
             laps: self.laps,
             laps_over_limit: self.laps_over_limit,
+            behind: self.behind,
             sightings,
             thread: socket::cpu::thread_id(),
         }

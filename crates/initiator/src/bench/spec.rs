@@ -49,6 +49,10 @@ pub struct BenchSpec {
     pub seed: u64,
     /// Keep a record of every operation, at most this many per session.
     pub record_laps: usize,
+    /// An open loop: so many operations begin each second, all sessions together, whatever has ended; no more than the
+    /// queue depth are under way, and round trips count from the moment at which an operation was to begin. Nothing: a
+    /// closed loop.
+    pub rate: Option<f64>,
     /// Keep both sides of the session on this CPU.
     pub cpu: Option<usize>,
 }
@@ -67,6 +71,7 @@ impl Default for BenchSpec {
             size_bytes: None,
             seed: 1,
             record_laps: 0,
+            rate: None,
             cpu: None,
         }
     }
@@ -83,6 +88,9 @@ pub(super) fn check(spec: &BenchSpec) -> Result<(), InitiatorError> {
     }
     if spec.block_bytes == 0 || spec.block_bytes > BLOCK_BYTES_MAX {
         return wrong(format!("block size {} B: 1 logical block to 16M are possible", spec.block_bytes));
+    }
+    if spec.rate.is_some_and(|rate| !(0.01..=1e9).contains(&rate)) {
+        return wrong("a rate is 0.01 to 1000000000 operations a second".to_owned());
     }
     if spec.runtime.is_zero() {
         return wrong("a run needs a runtime above zero, such as 5s".to_owned());
