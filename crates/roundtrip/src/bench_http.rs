@@ -93,7 +93,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
             let path = if is_post || url.path != "/" { url.path.clone() } else { format!("/{bytes}") };
             let request = Request { is_post, path, host: url.host.clone(), body_bytes: bytes as usize };
             let asked = ask(server, &request, &side, args, depth).with_context(|| url.to_string());
-            runs.push(summed(asked.map_err(Failure::Work)?, args, bytes, depth));
+            runs.push(summed(&asked.map_err(Failure::Work)?, args, bytes, depth));
         }
     }
     if args.json {
@@ -122,7 +122,7 @@ fn ask(
     })
 }
 
-fn summed(parts: Vec<(Exchanges, Latency)>, args: &BenchArgs, bytes: u64, depth: u32) -> RunResult {
+fn summed(parts: &[(Exchanges, Latency)], args: &BenchArgs, bytes: u64, depth: u32) -> RunResult {
     let mut latency = Latency::new();
     parts.iter().for_each(|(_, own)| latency.add(own));
     let iops: f64 = parts.iter().map(|(own, _)| own.per_second).sum();
