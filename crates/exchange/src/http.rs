@@ -11,6 +11,7 @@ use ring::latency::Latency;
 
 use crate::ring_of_messages::Exchanges;
 use crate::side::Side;
+use crate::writes::write;
 
 /// Longest head of a message, bytes, and most of its lines.
 const HEAD_MAX: usize = 16 << 10;
@@ -184,7 +185,7 @@ fn serve(mut stream: TcpStream, side: &Side, body_bytes: usize) -> io::Result<()
         if bytes == 0 {
             std::io::Write::write_all(&mut stream, answer.as_bytes())?;
         } else {
-            side.writes.write(&mut stream, answer.as_bytes(), &body)?;
+            write(side.writes, &mut stream, answer.as_bytes(), &body)?;
         }
     }
     Ok(())
@@ -233,7 +234,7 @@ pub fn ask(
         if body.is_empty() {
             std::io::Write::write_all(&mut stream, head.as_bytes())?;
         } else {
-            side.writes.write(&mut stream, head.as_bytes(), &body)?;
+            write(side.writes, &mut stream, head.as_bytes(), &body)?;
         }
         let answer =
             received.head(&mut stream, side, false)?.ok_or_else(|| wrong("the end before an answer"))?;
@@ -260,7 +261,7 @@ pub fn ask(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writes::Writes;
+    use ring::Writes;
 
     fn server(side: Side) -> HttpServer {
         HttpServer::start(TcpListener::bind("127.0.0.1:0").unwrap(), side, 100).unwrap()

@@ -13,4 +13,4 @@ pub use copy::{CopyResult, CopySpec};
 pub use http::HttpServer;
 pub use ring_of_messages::{Exchanges, Load};
 pub use side::Side;
-pub use writes::Writes;
+pub use writes::write;

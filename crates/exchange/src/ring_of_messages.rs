@@ -8,6 +8,7 @@ use ring::latency::{Latency, LatencyFigures};
 use serde::{Deserialize, Serialize};
 
 use crate::side::Side;
+use crate::writes::write;
 
 /// Sizes of header and body of a request and of a response, and how many requests are under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +47,7 @@ pub fn answer(listener: &TcpListener, load: &Load, side: &Side) -> io::Result<()
     while stream.read_exact(&mut request).is_ok() {
         side.received(&stream)?;
         // A client that has seen enough closes while answers are under way.
-        if side.writes.write(&mut stream, &header, &body).is_err() {
+        if write(side.writes, &mut stream, &header, &body).is_err() {
             break;
         }
     }
@@ -66,7 +67,7 @@ pub fn ask(server: SocketAddr, load: &Load, side: &Side, runtime: Duration) -> i
     let mut under_way = std::collections::VecDeque::new();
     let ask = |stream: &mut TcpStream, under_way: &mut std::collections::VecDeque<Instant>| {
         under_way.push_back(Instant::now());
-        side.writes.write(stream, &header, &body)
+        write(side.writes, stream, &header, &body)
     };
     for _ in 0..load.queue_depth {
         ask(&mut stream, &mut under_way)?;

@@ -3,10 +3,9 @@
 use std::io;
 use std::net::TcpStream;
 
+use ring::Writes;
 use serde::{Deserialize, Serialize};
 use socket::options::TcpOptions;
-
-use crate::writes::Writes;
 
 /// A side of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

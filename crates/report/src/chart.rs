@@ -186,7 +186,7 @@ pub fn lines(chart: &Lines) -> Option<String> {
         RGBColor(0x0e, 0x74, 0x90),
         RGBColor(0x4d, 0x7c, 0x0f),
         RGBColor(0x6d, 0x28, 0xd9),
-        RGBColor(0xb4, 0x53, 0x09),
+        RGBColor(0xdb, 0x27, 0x77),
         RGBColor(0x33, 0x41, 0x55),
     ];
     let all = || chart.series.iter().flat_map(|(_, line)| line.iter());

@@ -22,6 +22,7 @@ pub mod stage;
 pub mod stall;
 pub mod units;
 pub mod wire;
+pub mod writes;
 
 pub use bound::Bound;
 pub use exchange::{Exchange, Observed, Outcome, Passage, Side, Verb};
@@ -32,3 +33,4 @@ pub use split::{Split, StartLatencies};
 pub use stage::{CpuSharing, ServiceTimes, Term};
 pub use stall::{Conduct, ConnectionFacts, Stall, StallKind, StallSet};
 pub use wire::Wire;
+pub use writes::Writes;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use exchange::Writes;
 use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, SessionOptions, Submit};
+use ring::Writes;
 use socket::options::TcpOptions;
 
 use crate::say::say;

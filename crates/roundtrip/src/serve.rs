@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use exchange::{HttpServer, Side, Writes};
+use exchange::{HttpServer, Side};
+use ring::Writes;
 
 use crate::say::say;
 use crate::stop::Stop;

@@ -1,11 +1,13 @@
 //! `roundtrip study`: the main job, from a wire to a report.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
+use initiator::IscsiUrl;
 use report::progress::Progress;
-use study::experiment::PLANS;
+use study::experiment::{Case, KeptRun, PLANS, Work};
 use study::{Experiment, Plan, Study, StudyError, Watcher};
 
 use crate::say::say;
@@ -27,7 +29,7 @@ const SHORTEST_RUNTIME: std::time::Duration = std::time::Duration::from_millis(1
 )]
 pub(crate) struct StudyArgs {
     /// 512, 2048 and 4096 B random reads at queue depth 1 and saturated, NODELAY and Nagle
-    #[arg(long, required_unless_present_any = ["plan", "paper"], conflicts_with = "plan")]
+    #[arg(long, required_unless_present_any = ["plan", "paper", "compare"], conflicts_with = "plan")]
     quick: bool,
     /// The paper's figures for this machine: 512, 2048 and 4096 B under every send policy, queue depth 1 to 128; about
     /// a quarter of an hour
@@ -36,6 +38,12 @@ pub(crate) struct StudyArgs {
     /// An experiment: post, pathology, nagle-write, copy, or a plan as TOML (docs/experiments.md)
     #[arg(long, value_name = "NAME|FILE.toml")]
     plan: Option<String>,
+    /// Other targets beside ours, by their URLs: random reads of every --bs and --iodepth; nothing is written there
+    #[arg(long, value_name = "URL", num_args = 1.., conflicts_with_all = ["plan", "quick", "paper"])]
+    compare: Vec<IscsiUrl>,
+    /// Go on with an experiment that was interrupted: runs that are in DIR are not made again
+    #[arg(long, conflicts_with_all = ["quick", "paper"])]
+    resume: bool,
     /// Print the plan and end
     #[arg(long, requires = "plan")]
     print: bool,
@@ -93,6 +101,9 @@ impl Watcher for OnTerminal {
 pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     if let Some(plan) = &args.plan {
         return experiment(args, plan);
+    }
+    if !args.compare.is_empty() {
+        return compared(args);
     }
     let output = args.output.clone().unwrap_or_default();
     let mut queue_depths = args.iodepth.clone();
@@ -174,17 +185,100 @@ fn experiment(args: &StudyArgs, plan: &str) -> Result<ExitCode, Failure> {
     }
     let mut experiment = Experiment::read(&text).map_err(|why| Failure::Usage(anyhow!("{plan}: {why}")))?;
     experiment.repeats = args.repeats.unwrap_or(experiment.repeats).clamp(1, 1000);
+    run_experiment(args, &experiment, args.loopback)
+}
+
+/// Other targets beside ours, under the same load.
+fn compared(args: &StudyArgs) -> Result<ExitCode, Failure> {
+    let names = std::iter::once(None).chain(args.compare.iter().map(Some));
+    let mut cases = Vec::new();
+    for &block in &args.bs {
+        for &depth in &args.iodepth {
+            let ours = format!("ours, {block} B, QD {depth}");
+            for url in names.clone() {
+                let rw = initiator::Pattern::RandRead;
+                cases.push(Case {
+                    label: url.map_or(ours.clone(), |url| {
+                        format!("{}:{}, {block} B, QD {depth}", url.host, url.port)
+                    }),
+                    mtu: 9000,
+                    work: match url {
+                        None => Work::Iscsi { rw, block, depth },
+                        Some(url) => Work::Url { url: url.to_string(), rw, block, depth },
+                    },
+                    client: exchange::Side::default(),
+                    server: exchange::Side::default(),
+                    against: url.map(|_| ours.clone()),
+                    published: None,
+                });
+            }
+        }
+    }
+    let experiment = Experiment {
+        name: "compare".into(),
+        about:
+            "other targets beside ours, which is on this host's loopback with a disk in memory; random reads"
+                .into(),
+        rate: 1_000_000_000,
+        runtime: args.runtime,
+        repeats: args.repeats.unwrap_or(3).clamp(1, 1000),
+        cases,
+    };
+    run_experiment(args, &experiment, true)
+}
+
+/// Runs of an experiment, one JSON text a line.
+const RUNS: &str = "runs.jsonl";
+
+/// What an earlier experiment of the same plan has made in `output`.
+fn earlier(output: &Path, plan: &str) -> Result<Vec<KeptRun>, Failure> {
+    let (kept, runs) = (output.join("plan.json"), output.join(RUNS));
+    let usage = |why: anyhow::Error| Failure::Usage(why);
+    let was = std::fs::read_to_string(&kept)
+        .with_context(|| format!("nothing to go on with: cannot read {}", kept.display()))
+        .map_err(usage)?;
+    if was != plan {
+        return Err(usage(anyhow!(
+            "{} is of another plan: choose another directory, or leave --resume out",
+            kept.display()
+        )));
+    }
+    let text = std::fs::read_to_string(&runs).unwrap_or_default();
+    // The last line may have been cut off.
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+fn run_experiment(args: &StudyArgs, experiment: &Experiment, loopback: bool) -> Result<ExitCode, Failure> {
     let output = args.output.clone().unwrap_or_default();
     std::fs::create_dir_all(&output)
         .and_then(|()| probe(&output))
         .with_context(|| format!("cannot write to {}", output.display()))
         .map_err(Failure::Usage)?;
+    let plan = serde_json::to_string_pretty(experiment).context("writing JSON").map_err(Failure::Work)?;
+    let known = if args.resume { earlier(&output, &plan)? } else { Vec::new() };
+    write(&output.join("plan.json"), &plan)?;
+    let mut runs = std::fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .append(args.resume)
+        .truncate(!args.resume)
+        .open(output.join(RUNS))
+        .with_context(|| format!("cannot write to {}", output.display()))
+        .map_err(Failure::Usage)?;
+    let mut keep = |run: &KeptRun| writeln!(runs, "{}", serde_json::to_string(run)?);
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
     let steps = u64::from(experiment.repeats) * experiment.cases.len() as u64;
     let watcher = OnTerminal { progress: Progress::new(steps, true), stop };
-    let outcome = experiment.run(args.loopback, &watcher);
+    let outcome = experiment.run(loopback, &watcher, &known, &mut keep);
     watcher.progress.finish();
-    let result = outcome.map_err(|error| Failure::Work(error.into()))?;
+    let result = outcome.map_err(|error| {
+        Failure::Work(match error {
+            StudyError::Interrupted => {
+                anyhow!("interrupted; --resume goes on with what is in {}", output.display())
+            }
+            other => other.into(),
+        })
+    })?;
     let json = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
     write(&output.join("experiment.json"), &json)?;
     if args.json {

@@ -100,3 +100,76 @@ fn wrong_plans_are_said_before_anything_starts() {
     let (code, out, _) = study(&["--plan", "post", "--print"]);
     assert!(code == Some(0) && out.contains("[[case]]"), "{out}");
 }
+
+/// Interrupted, it keeps what it has; resumed, it makes only what is missing; of another plan it makes nothing.
+#[test]
+fn an_experiment_goes_on_where_it_was_interrupted() {
+    use nix::sys::signal::{Signal, kill};
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let plan = |gets: usize| {
+        let head =
+            "name = \"x\"\nabout = \"y\"\nrate = \"1gbit\"\nruntime = \"200ms\"\nrepeats = 3\n".to_owned();
+        head + &(0..gets)
+            .map(|n| format!("[[case]]\nlabel = \"{n}\"\nwork = {{ get = {n} }}\n"))
+            .collect::<String>()
+    };
+    std::fs::write(path("plan.toml"), plan(6)).unwrap();
+    let (plan_file, out) = (path("plan.toml"), path("out"));
+    let arguments = ["--plan", &plan_file, "--loopback", "-o", &out];
+    let mut child =
+        roundtrip().arg("study").args(arguments).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let kept = || std::fs::read_to_string(path("out/runs.jsonl")).unwrap_or_default().lines().count();
+    while kept() < 4 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let before = kept();
+    assert!((4..18).contains(&before), "{before}");
+    let first = std::fs::read_to_string(path("out/runs.jsonl")).unwrap();
+    let (code, text, error) = study(&[&arguments[..], &["--resume", "--json"]].concat());
+    assert_eq!(code, Some(0), "{error}");
+    let all = std::fs::read_to_string(path("out/runs.jsonl")).unwrap();
+    assert!(
+        all.starts_with(&first) && all.lines().count() == 18,
+        "{before} were kept, and each other was made once"
+    );
+    let result: Value = serde_json::from_str(&text).unwrap();
+    assert!(
+        result["cases"].as_array().unwrap().iter().all(|case| case["runs"].as_array().unwrap().len() == 3)
+    );
+    std::fs::write(path("plan.toml"), plan(5)).unwrap();
+    let (code, _, error) = study(&[&arguments[..], &["--resume"]].concat());
+    assert!(code == Some(2) && error.contains("is of another plan"), "{error}");
+}
+
+#[test]
+fn other_targets_are_measured_beside_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = common::Target::start(&["--lun", "0=ram:16M"]);
+    let out = folder.path().display().to_string();
+    let (code, text, error) = study(&[
+        "--compare",
+        &target.url(0),
+        "--bs",
+        "512,4k",
+        "--iodepth",
+        "4",
+        "--runtime",
+        "100ms",
+        "--repeats",
+        "1",
+        "-o",
+        &out,
+        "--json",
+    ]);
+    assert_eq!(code, Some(0), "{error}");
+    let result: Value = serde_json::from_str(&text).unwrap();
+    let cases = result["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 4, "{result:#}");
+    assert!(
+        cases[1]["ratio"].as_f64().unwrap() > 0.1 && cases[1]["case"]["against"] == "ours, 512 B, QD 4",
+        "{result:#}"
+    );
+}

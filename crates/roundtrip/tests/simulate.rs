@@ -6,14 +6,13 @@
 mod common;
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Instant;
 
 use common::{roundtrip, succeed};
-use nix::sys::socket::{MsgFlags, send};
+use ring::Writes;
 use serde_json::Value;
 
 fn simulate(arguments: &[&str]) -> Value {
@@ -138,31 +137,11 @@ fn wireshark_reads_what_was_simulated() {
     }
 }
 
-/// How a side writes a message.
-#[derive(Clone, Copy)]
-enum Writes {
-    Apart,
-    MoreUnfinished,
-    CorkUnfinished,
-    Together,
-}
-
 /// Writes header and data of a message.
 fn write(stream: &mut TcpStream, parts: [usize; 2], writes: Writes) {
     let bytes = vec![7; parts[0] + parts[1]];
     let (head, body) = bytes.split_at(parts[0]);
-    match writes {
-        Writes::Together => stream.write_all(&bytes).unwrap(),
-        Writes::Apart => [head, body].iter().for_each(|part| stream.write_all(part).unwrap()),
-        Writes::MoreUnfinished => [head, body].iter().for_each(|part| {
-            // MSG_MORE, which nix does not name.
-            send(stream.as_raw_fd(), part, MsgFlags::from_bits_retain(0x8000)).unwrap();
-        }),
-        Writes::CorkUnfinished => {
-            rustix::net::sockopt::set_tcp_cork(&*stream, true).unwrap();
-            [head, body].iter().for_each(|part| stream.write_all(part).unwrap());
-        }
-    }
+    exchange::write(writes, stream, head, body).unwrap();
 }
 
 /// Seconds of each of so many exchanges on the live kernel, over loopback.
@@ -196,12 +175,12 @@ fn live(count: usize, request: ([usize; 2], Writes, bool), response: ([usize; 2]
 /// The kernel's pathologies, simulated and measured in the same test run.
 #[test]
 fn the_kernel_does_what_is_simulated() {
-    let plain = ([48, 0], Writes::Together, false);
+    let plain = ([48, 0], Writes::One, false);
     for (preset, request, response, count) in [
         ("two-sends", plain, ([48, 512], Writes::Apart, true), 20),
         ("more-broken", plain, ([48, 512], Writes::MoreUnfinished, false), 6),
         ("cork-broken", plain, ([48, 512], Writes::CorkUnfinished, false), 6),
-        ("post", ([160, 480], Writes::Apart, true), ([120, 0], Writes::Together, false), 20),
+        ("post", ([160, 480], Writes::Apart, true), ([120, 0], Writes::One, false), 20),
     ] {
         let mut times = live(count, request, response);
         // How many are quick before it begins: the first acknowledgements are not delayed.
@@ -230,7 +209,7 @@ fn the_kernel_does_what_is_simulated() {
         );
     }
     // Nothing is held where header and body leave together.
-    let times = live(20, ([160, 480], Writes::Together, true), ([120, 0], Writes::Together, false));
+    let times = live(20, ([160, 480], Writes::One, true), ([120, 0], Writes::One, false));
     assert!(times.iter().filter(|seconds| **seconds < 0.02).count() > 15, "{times:?}");
 }
 

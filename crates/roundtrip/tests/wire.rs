@@ -23,6 +23,16 @@ fn wire(state: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
+/// Runs a command line in a namespace.
+fn sh(place: &wire::Namespace, command: &str) -> std::process::Output {
+    place
+        .run(|| {
+            let output = Command::new("sh").args(["-c", command]).output();
+            output.map_err(|source| wire::WireError::Io { what: command.into(), source })
+        })
+        .unwrap()
+}
+
 fn is_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {
@@ -152,14 +162,7 @@ fn cards_come_back_as_they_were() {
     let (state, name) = (folder.path().to_str().unwrap().to_owned(), name("nic"));
     // In a namespace of its own: the host has no card to spare, and is not touched.
     let place = wire::Namespace::new().unwrap();
-    let inside = |command: &str| {
-        place
-            .run(|| {
-                let output = Command::new("sh").args(["-c", command]).output();
-                output.map_err(|source| wire::WireError::Io { what: command.into(), source })
-            })
-            .unwrap()
-    };
+    let inside = |command: &str| sh(&place, command);
     let program = env!("CARGO_BIN_EXE_roundtrip");
     let text = |output: &std::process::Output| {
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
@@ -215,14 +218,7 @@ fn the_nat_plan_forces_packets_over_the_cable() {
         return;
     }
     let place = wire::Namespace::new().unwrap();
-    let inside = |command: &str| {
-        place
-            .run(|| {
-                let output = Command::new("sh").args(["-c", command]).output();
-                output.map_err(|source| wire::WireError::Io { what: command.into(), source })
-            })
-            .unwrap()
-    };
+    let inside = |command: &str| sh(&place, command);
     assert!(inside("ip link set lo up && ip link add na type veth peer name nb").status.success());
     let plan = wire::nat_plan("na", "nb");
     for command in &plan.commands {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use socket::options::TcpOptions;
 use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
+use crate::accounts::Snapshot;
 use crate::error::StudyError;
 use crate::machine::Machine;
 use crate::place::Place;
@@ -94,6 +95,18 @@ pub enum Work {
         #[serde(deserialize_with = "size")]
         block: u64,
     },
+    /// iSCSI against anybody's target, from this host: what it writes is lost there.
+    Url {
+        /// `iscsi://host[:port]/iqn/lun`.
+        url: String,
+        /// Access pattern.
+        rw: Pattern,
+        /// Bytes of an operation.
+        #[serde(deserialize_with = "size")]
+        block: u64,
+        /// Operations under way.
+        depth: u32,
+    },
     /// iSCSI against a disk in memory; Nagle on the server's side is its send policy `nagle`.
     Iscsi {
         /// Access pattern.
@@ -112,18 +125,31 @@ impl Work {
     pub fn unit(&self) -> &'static str {
         match self {
             Self::Post(_) | Self::Get(_) | Self::Messages(_) => "1/s",
-            Self::Copy { .. } | Self::Iscsi { .. } => "MB/s",
+            Self::Copy { .. } | Self::Iscsi { .. } | Self::Url { .. } => "MB/s",
         }
     }
 }
 
 /// What one run found.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// In the work's unit.
     pub figure: f64,
     /// The median time of an exchange, us, where there are exchanges.
     pub p50_us: Option<f64>,
+}
+
+/// A run that is over: what is kept, so that an experiment that was interrupted can go on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptRun {
+    /// Its case's label.
+    pub case: String,
+    /// Which of the case's runs, from 0.
+    pub round: u32,
+    /// What it found.
+    pub found: Found,
+    /// CPU time of the machine's CPUs that others took meanwhile, percent of the time: other guests, other programs.
+    pub disturbed_percent: (f64, f64),
 }
 
 /// What came of a case.
@@ -203,7 +229,10 @@ impl Experiment {
                         && largest.is_some_and(|bytes| bytes <= http::BODY_MAX)
                 }
                 Work::Copy { bytes, block } => *bytes > 0 && (1..=64 << 20).contains(block),
-                Work::Iscsi { block, depth, .. } => {
+                Work::Url { url, .. } if url.parse::<IscsiUrl>().is_err() => {
+                    return of(format!("url = '{url}': write iscsi://host[:port]/iqn/lun"));
+                }
+                Work::Iscsi { block, depth, .. } | Work::Url { block, depth, .. } => {
                     *block > 0
                         && block.is_multiple_of(512)
                         && *block <= 16 << 20
@@ -220,11 +249,17 @@ impl Experiment {
         Ok(plan)
     }
 
-    /// Runs it: every case once, then every case again.
+    /// Runs it: every case once, then every case again, but for what `earlier` has already; `keep` is told of each run.
     ///
     /// # Errors
-    /// When a run fails, or the watcher stops it.
-    pub fn run(&self, loopback: bool, watcher: &dyn Watcher) -> Result<ExperimentResult, StudyError> {
+    /// When a run fails or cannot be kept, or the watcher stops it.
+    pub fn run(
+        &self,
+        loopback: bool,
+        watcher: &dyn Watcher,
+        earlier: &[KeptRun],
+        keep: &mut dyn FnMut(&KeptRun) -> std::io::Result<()>,
+    ) -> Result<ExperimentResult, StudyError> {
         let machine = Machine::here();
         let mut warnings = Vec::new();
         let mut places: Vec<(u32, Place)> = Vec::new();
@@ -238,6 +273,7 @@ impl Experiment {
             }
         }
         let mut runs: Vec<Vec<Found>> = vec![Vec::new(); self.cases.len()];
+        let mut disturbed = (0.0_f64, 0.0_f64);
         for round in 0..self.repeats {
             for (case, found) in self.cases.iter().zip(&mut runs) {
                 if watcher.stop() {
@@ -245,7 +281,26 @@ impl Experiment {
                 }
                 watcher.point(&format!("{}, run {}", case.label, round + 1));
                 let Some((_, place)) = places.iter().find(|(mtu, _)| *mtu == case.mtu) else { continue };
-                found.push(run_case(case, place, self.runtime)?);
+                let known = earlier.iter().find(|run| run.case == case.label && run.round == round);
+                let run = match known {
+                    Some(run) => run.clone(),
+                    None => {
+                        let run = watched(case, place, self.runtime, round)?;
+                        keep(&run).map_err(network("keeping a run"))?;
+                        run
+                    }
+                };
+                let (steal, others) = run.disturbed_percent;
+                disturbed = (disturbed.0.max(steal), disturbed.1.max(others));
+                found.push(run.found);
+            }
+        }
+        for (percent, who) in [(disturbed.0, "other guests of this machine"), (disturbed.1, "other programs")]
+        {
+            if percent > DISTURBED_PERCENT {
+                warnings.push(format!(
+                    "{who} took up to {percent:.0} % of the CPUs during a run: look at the spread"
+                ));
             }
         }
         let has_wire = places.iter().all(|(_, place)| place.has_wire());
@@ -285,6 +340,27 @@ fn network(what: &'static str) -> impl Fn(std::io::Error) -> StudyError {
 /// A side, with the congestion control of the study where the plan names none.
 fn side(own: &Side, place: &Place) -> Side {
     Side { congestion: own.congestion.clone().or_else(|| place.congestion.clone()), ..own.clone() }
+}
+
+/// More of the CPUs than this in other hands is worth a word.
+const DISTURBED_PERCENT: f64 = 5.0;
+
+/// Runs a case, with an eye on who else uses the CPUs.
+fn watched(case: &Case, place: &Place, runtime: Duration, round: u32) -> Result<KeptRun, StudyError> {
+    let cpus = [place.client_cpu, place.server_cpu];
+    let before = Snapshot::take(&[]).map_err(network("reading CPU times"))?;
+    let found = run_case(case, place, runtime)?;
+    let after = Snapshot::take(&[]).map_err(network("reading CPU times"))?;
+    let seconds = after.seconds_since(&before).max(1e-6);
+    let steal = cpus.iter().map(|cpu| after.cpu_since(&before, *cpu).steal).fold(0.0, f64::max);
+    let others = after.others_since(&before, &cpus).max(0.0);
+    let percent = |time: f64| time / seconds * 100.0;
+    Ok(KeptRun {
+        case: case.label.clone(),
+        round,
+        found,
+        disturbed_percent: (percent(steal), percent(others)),
+    })
 }
 
 fn run_case(case: &Case, place: &Place, runtime: Duration) -> Result<Found, StudyError> {
@@ -337,6 +413,20 @@ fn run_case(case: &Case, place: &Place, runtime: Duration) -> Result<Found, Stud
             Ok(Found { figure: received.megabytes_per_second, p50_us: None })
         }
         Work::Iscsi { rw, block, depth } => iscsi(case, place, runtime, (*rw, *block, *depth)),
+        Work::Url { url, rw, block, depth } => {
+            let url: IscsiUrl = url.parse()?;
+            let cpu = place.client_cpu;
+            let load = std::thread::scope(|scope| {
+                scope
+                    .spawn(|| {
+                        // From this host's own namespace: the target is somewhere else.
+                        socket::cpu::pin(cpu).map_err(network("choosing a CPU"))?;
+                        load(&url, case, place, runtime, (*rw, *block, *depth))
+                    })
+                    .join()
+            });
+            load.unwrap_or_else(|_| Err(network("a load")(std::io::Error::other("the thread panicked"))))
+        }
     }
 }
 
@@ -355,6 +445,17 @@ fn iscsi(
     let target = place.on_server(|| RunningTarget::start(config))??;
     let port = target.address().port();
     let url = IscsiUrl { host: target.address().ip().to_string(), port, iqn: IQN.to_owned(), lun: 0 };
+    place.on_client(|| load(&url, case, place, runtime, (pattern, block_bytes, queue_depth)))?
+}
+
+/// Drives a target.
+fn load(
+    url: &IscsiUrl,
+    case: &Case,
+    place: &Place,
+    runtime: Duration,
+    (pattern, block_bytes, queue_depth): (Pattern, u64, u32),
+) -> Result<Found, StudyError> {
     let options = SessionOptions {
         tcp: TcpOptions { nodelay: !case.client.nagle, congestion: place.congestion.clone() },
         ..SessionOptions::default()
@@ -367,7 +468,7 @@ fn iscsi(
         ramp: Duration::from_millis(200),
         ..BenchSpec::default()
     };
-    let bench = place.on_client(|| Bench::run(&url, &options, &spec, &|_| (), &|| false))??;
+    let bench = Bench::run(url, &options, &spec, &|_| (), &|| false)?;
     Ok(Found { figure: bench.result.bytes_per_second / 1e6, p50_us: Some(bench.result.latency_us.p50) })
 }
 

@@ -1,6 +1,7 @@
 //! What is simulated.
 
 use policy::SendPolicy;
+use ring::Writes;
 use ring::units::{parse_bit_rate, parse_size, parse_time_ns};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
@@ -23,25 +24,6 @@ pub enum SetupError {
         /// What is wrong, and what may be.
         why: String,
     },
-}
-
-/// How a message is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pattern {
-    /// Header and data in one send; several messages in one where they leave together.
-    #[default]
-    One,
-    /// Header and data in a send each.
-    Apart,
-    /// The same, the header with MSG_MORE.
-    More,
-    /// And the data with MSG_MORE as well: a promise that is not kept.
-    MoreUnfinished,
-    /// Between setting TCP_CORK and lifting it.
-    Cork,
-    /// TCP_CORK, never lifted.
-    CorkUnfinished,
 }
 
 /// What a side does, and what it costs.
@@ -104,7 +86,7 @@ pub struct Host {
     #[serde(deserialize_with = "size")]
     pub receive_bytes: u64,
     /// How messages are written.
-    pub pattern: Pattern,
+    pub pattern: Writes,
     /// Its TCP.
     #[serde(deserialize_with = "profile")]
     pub tcp: Profile,
@@ -144,7 +126,7 @@ impl Default for Host {
             softirq_cpu: 1,
             thread_cpus: 1,
             receive_bytes: 256 << 10,
-            pattern: Pattern::One,
+            pattern: Writes::One,
             tcp: Profile::LINUX,
             send_buffer: options.send_buffer_bytes,
             receive_buffer: options.receive_buffer_bytes,

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use policy::SendPolicy;
 use proptest::prelude::*;
-use ring::Side;
-use tcpsim::setup::{Host, Message, Pattern};
+use ring::{Side, Writes};
+use tcpsim::setup::{Host, Message};
 use tcpsim::{Frame, Observer, Point, Profile, Setup, SimOp, simulate};
 
 /// Checks everything that passes.
@@ -74,14 +74,14 @@ impl Observer for Witness {
     }
 }
 
-fn pattern() -> impl Strategy<Value = Pattern> {
+fn pattern() -> impl Strategy<Value = Writes> {
     prop_oneof![
-        3 => Just(Pattern::One),
-        1 => Just(Pattern::Apart),
-        1 => Just(Pattern::More),
-        1 => Just(Pattern::MoreUnfinished),
-        1 => Just(Pattern::Cork),
-        1 => Just(Pattern::CorkUnfinished),
+        3 => Just(Writes::One),
+        1 => Just(Writes::Apart),
+        1 => Just(Writes::More),
+        1 => Just(Writes::MoreUnfinished),
+        1 => Just(Writes::Cork),
+        1 => Just(Writes::CorkUnfinished),
     ]
 }
 

@@ -3,13 +3,12 @@
 
 use std::collections::VecDeque;
 
-use ring::Side;
+use ring::{Side, Writes};
 
 use super::flow::{Letter, stamp};
 use super::{Message, Observer, World};
 use crate::Ns;
 use crate::op::{Part, Parts, SimOp};
-use crate::setup::Pattern;
 
 /// What a thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,24 +333,24 @@ impl<O: Observer> World<'_, O> {
         let header = u64::from(message.header);
         let writes = &mut thread.writes;
         let data = |bytes, more| Write::Data { bytes, more };
-        if pattern == Pattern::One {
+        if pattern == Writes::One {
             writes.push_back(data(bytes, false));
         }
         for _ in 0..count {
             match pattern {
-                Pattern::One => break,
-                Pattern::Apart => writes.push_back(data(header, false)),
-                Pattern::More | Pattern::MoreUnfinished => {
-                    writes.push_back(data(header, message.data > 0 || pattern == Pattern::MoreUnfinished));
+                Writes::One => break,
+                Writes::Apart => writes.push_back(data(header, false)),
+                Writes::More | Writes::MoreUnfinished => {
+                    writes.push_back(data(header, message.data > 0 || pattern == Writes::MoreUnfinished));
                 }
-                Pattern::Cork | Pattern::CorkUnfinished => {
+                Writes::Cork | Writes::CorkUnfinished => {
                     writes.extend([Write::Cork(true), data(header, false)]);
                 }
             }
             if message.data > 0 {
-                writes.push_back(data(message.data, pattern == Pattern::MoreUnfinished));
+                writes.push_back(data(message.data, pattern == Writes::MoreUnfinished));
             }
-            if pattern == Pattern::Cork {
+            if pattern == Writes::Cork {
                 writes.push_back(Write::Cork(false));
             }
         }
