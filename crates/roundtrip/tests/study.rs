@@ -70,7 +70,16 @@ fn is_sound(result: &StudyResult) {
         let segments = &s.segments;
         assert!(segments.server.mean_us > 0.0 && segments.network.mean_us > 0.0, "{segments:?} {name}");
         if s.queue_depth == 1 {
-            assert!(s.busy_count_share[0] > 0.95, "one operation at a time: {:?} {name}", s.busy_count_share);
+            // A thread whose CPU another guest took is late to find nothing more, and meets the next request first: the
+            // study says when that happened.
+            let point = format!("{} B, {}, queue depth 1: other guests", s.block_size_bytes, s.policy);
+            let is_disturbed = result.warnings.iter().any(|warning| warning.starts_with(&point));
+            let least = if is_disturbed { 0.75 } else { 0.95 };
+            assert!(
+                s.busy_count_share[0] > least,
+                "one operation at a time: {:?} {name}",
+                s.busy_count_share
+            );
         }
     }
 }
