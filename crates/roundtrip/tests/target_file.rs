@@ -14,8 +14,10 @@ use iscsi::initiator::Direction;
 fn luns(target: &Target, count: usize) -> String {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
-        let text = succeed("iscsi-ls", &["-s", &format!("iscsi://{}", target.address)]);
-        if text.matches("Lun:").count() == count {
+        // It gives up where a disk changes while it looks: the unit attention that tells of it is no failure.
+        let output = common::tool("iscsi-ls", &["-s", &format!("iscsi://{}", target.address)]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() && text.matches("Lun:").count() == count {
             return text;
         }
         assert!(Instant::now() < deadline, "{count} are to be there: {text}");
