@@ -132,8 +132,7 @@ fn an_open_loop_keeps_its_rate_and_does_not_hide_a_queue() {
     };
     let kept = run(1, "500");
     let iops = kept["iops"].as_f64().unwrap();
-    // A machine that others use may be late by a few as it ends.
-    assert!((450.0..550.0).contains(&iops) && kept["behind"].as_u64().unwrap() < 25, "{kept:#}");
+    assert!((475.0..525.0).contains(&iops) && kept["behind"] == 0, "{kept:#}");
     let overrun = run(0, "3000");
     assert!(overrun["iops"].as_f64().unwrap() < 1200.0, "{overrun:#}");
     assert!(overrun["behind"].as_u64().unwrap() > 1000, "{overrun:#}");
@@ -155,7 +154,7 @@ fn http_is_driven_too() {
     for (arguments, least) in [
         (&["--rw", "read", "--bs", "512,64k", "--iodepth", "1,4"][..], 1000.0),
         (&["--rw", "write", "--bs", "480"], 1000.0),
-        (&["--rw", "write", "--bs", "480", "--writes", "apart", "--nagle"], 10.0),
+        (&["--rw", "write", "--bs", "480", "--writes", "apart", "--nagle"], 20.0),
     ] {
         let result = bench(&url, &[arguments, &["--runtime", "100ms"]].concat());
         for run in result["runs"].as_array().unwrap() {

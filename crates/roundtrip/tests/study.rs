@@ -70,14 +70,24 @@ fn is_sound(result: &StudyResult) {
         let segments = &s.segments;
         assert!(segments.server.mean_us > 0.0 && segments.network.mean_us > 0.0, "{segments:?} {name}");
         if s.queue_depth == 1 {
-            // A thread whose CPU another guest took is late to find nothing more, and meets the next request first: the
-            // study says when that happened.
-            let point = format!("{} B, {}, queue depth 1: other guests", s.block_size_bytes, s.policy);
-            let is_disturbed = result.warnings.iter().any(|warning| warning.starts_with(&point));
-            let one = s.busy_count_share[0];
-            let is_most = s.busy_count_share.iter().all(|share| *share <= one);
-            let is_right = one > 0.95 || (is_disturbed && is_most);
-            assert!(is_right, "one operation at a time: {:?} {name}", s.busy_count_share);
+            // A thread whose CPU another guest of the machine took meets the next request before it is idle: what is asked
+            // stays, and the point is measured again until nobody was in between.
+            let mut one = s.busy_count_share[0];
+            for _ in 0..8 {
+                if one > 0.95 {
+                    break;
+                }
+                let policies = vec![s.policy.parse().unwrap()];
+                let plan = Plan { block_bytes: vec![s.block_size_bytes], policies, ..short() };
+                let again = Study { plan, loopback: !result.wire }.run(&Patient).unwrap();
+                one = again
+                    .stanzas
+                    .iter()
+                    .filter(|s| s.queue_depth == 1)
+                    .map(|s| s.busy_count_share[0])
+                    .fold(0.0, f64::max);
+            }
+            assert!(one > 0.95, "one operation at a time: {one}, at first {:?} {name}", s.busy_count_share);
         }
     }
 }

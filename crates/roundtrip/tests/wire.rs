@@ -85,17 +85,24 @@ fn a_wire_carries_what_runs_on_it_and_goes_when_it_is_told() {
     assert!(code == Some(2) && error.contains("there is no wire"), "{error}");
 }
 
-/// The share of what the frames' own bytes leave of 1 Gb/s that a bulk stream gets.
+/// Bytes on the wire, with all that belongs to a frame, that the client's shaper has let pass.
+fn passed(cable: &wire::Cable) -> f64 {
+    let [client, _] = cable.counters().unwrap();
+    let words: Vec<&str> = client.split_whitespace().collect();
+    let place = words.iter().position(|word| *word == "Sent").unwrap();
+    let number = |at: usize| words[at].parse::<f64>().unwrap();
+    // "Sent BYTES bytes PACKETS pkt": preamble, CRC and gap are not counted.
+    number(place + 1) + 24.0 * number(place + 3)
+}
+
+/// The share of 1 Gb/s that a bulk stream gets over a second at the least, from the shaper's own counters: how late this program
+/// reads them only makes it less.
 fn bulk_share(mtu_bytes: u32) -> f64 {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
-    let config = wire::CableConfig {
-        bits_per_second: Some(1_000_000_000),
-        mtu_bytes,
-        client_cpu: None,
-        server_cpu: None,
-    };
+    let rate = Some(1_000_000_000);
+    let config = wire::CableConfig { bits_per_second: rate, mtu_bytes, client_cpu: None, server_cpu: None };
     let cable = wire::Cable::up(&config).unwrap();
     let address = cable.server.address;
     let fail = |source| wire::WireError::Io { what: "bulk".into(), source };
@@ -104,50 +111,47 @@ fn bulk_share(mtu_bytes: u32) -> f64 {
     let sink = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut buffer = vec![0; 1 << 20];
-        // The first part opens windows.
-        let (mut total, mut begun) = (0_u64, None);
-        loop {
-            let count = stream.read(&mut buffer).unwrap();
-            if count == 0 {
-                let (from, at): (u64, Instant) = begun.unwrap();
-                return (total - from) as f64 * 8.0 / at.elapsed().as_secs_f64();
-            }
-            total += count as u64;
-            if begun.is_none() && total > 20_000_000 {
-                begun = Some((total, Instant::now()));
-            }
-        }
+        while stream.read(&mut buffer).unwrap() > 0 {}
     });
-    cable
-        .client
-        .namespace
-        .run(|| {
+    let source = cable.client.namespace.clone();
+    let sends = std::thread::spawn(move || {
+        source.run(|| {
             let mut stream = TcpStream::connect((address, port)).map_err(fail)?;
             // One that does not pace by itself.
             TcpOptions { nodelay: true, congestion: Some("cubic".into()) }.apply(&stream).map_err(fail)?;
             let (begun, block) = (Instant::now(), vec![1; 256 << 10]);
-            while begun.elapsed() < Duration::from_millis(1200) {
+            while begun.elapsed() < Duration::from_millis(1800) {
                 stream.write_all(&block).map_err(fail)?;
             }
             Ok(())
         })
-        .unwrap();
-    sink.join().unwrap() / 1e9 / ring::Wire::ethernet(1_000_000_000, mtu_bytes).efficiency()
+    });
+    // The first part opens windows.
+    std::thread::sleep(Duration::from_millis(300));
+    let before_first = Instant::now();
+    let first = passed(&cable);
+    std::thread::sleep(Duration::from_secs(1));
+    let last = passed(&cable);
+    let after_last = Instant::now();
+    sends.join().unwrap().unwrap();
+    sink.join().unwrap();
+    (last - first) * 8.0 / 1e9 / after_last.duration_since(before_first).as_secs_f64()
 }
 
-/// A stream gets about its rate, and not more. How near is a measurement (docs/experiments.md): a machine that others use
-/// takes from it, and a receiver that was held up finds more at once.
+/// It is never faster than its rate, and a stream gets 94 to 100 % of it; a machine that is busy with something else can
+/// take that from a stream, but not from every one.
 #[test]
 fn a_wire_keeps_its_rate() {
     if !is_root() {
         return;
     }
     for mtu_bytes in [1500, 9000] {
-        let share = bulk_share(mtu_bytes);
-        assert!(
-            (0.3..1.25).contains(&share),
-            "MTU {mtu_bytes}: {share:.3} of 1 Gb/s; without a limit it is five times"
-        );
+        let mut shares = Vec::new();
+        while shares.len() < 8 && !shares.iter().any(|share| *share >= 0.94) {
+            shares.push(bulk_share(mtu_bytes));
+        }
+        assert!(shares.iter().all(|share| *share <= 1.005), "MTU {mtu_bytes}: {shares:.3?}");
+        assert!(shares.iter().any(|share| *share >= 0.94), "MTU {mtu_bytes}: {shares:.3?}");
     }
 }
 

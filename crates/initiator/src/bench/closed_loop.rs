@@ -219,9 +219,6 @@ impl<'a> Loop<'a> {
                 }
                 (self.window_ns.0, self.cpu_ns.0) = ((self.now)(), clock::thread_cpu_ns());
             }
-            if begun && (now >= end_at || stop()) {
-                break;
-            }
             while due(next) <= now
                 && let Some(slot) = free.pop()
             {
@@ -232,6 +229,12 @@ impl<'a> Loop<'a> {
                 }
             }
             session.flush()?;
+            if begun && (now >= end_at || stop()) {
+                // What should have begun by now, and found no place.
+                let should = ((now - start) as f64 * rate / 1e9) as u64;
+                self.behind = should.saturating_sub(next);
+                break;
+            }
             let until = if free.is_empty() { end_at.max(begin_at) } else { due(next) };
             if session.wait(std::time::Duration::from_nanos(until.saturating_sub((self.now)())))? {
                 session.receive()?;
@@ -242,9 +245,6 @@ impl<'a> Loop<'a> {
         if let Some(observe) = observe {
             observe(Phase::End);
         }
-        // What should have begun by now and has not.
-        let should = ((self.window_ns.1 - start) as f64 * rate / 1e9) as u64;
-        self.behind = should.saturating_sub(next);
         while session.connection.in_flight() > 0 {
             session.receive()?;
             self.drain(session, Next::Nothing, false)?;
