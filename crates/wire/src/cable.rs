@@ -164,8 +164,8 @@ fn shape(interface: &str, mtu_bytes: u32, bits_per_second: Option<u64>) -> Resul
     // The bucket holds one frame and what accrues while the shaper's timer is late; a larger one would send
     // trains.
     let frame = mtu_bytes + 14 + UNCOUNTED_BYTES;
-    let late = u32::try_from(rate / 8 / 1_000_000 * SHAPER_LATENESS_US).unwrap_or(u32::MAX);
-    let burst = frame.saturating_add(late).to_string();
+    let accrued = |us: u64| u32::try_from(rate / 8 / 1_000_000 * us).unwrap_or(u32::MAX);
+    let burst = frame.saturating_add(accrued(SHAPER_LATENESS_US)).max(accrued(BUCKET_US)).to_string();
     let (rate, limit, overhead) =
         (format!("{rate}bit"), QUEUE_BYTES.to_string(), UNCOUNTED_BYTES.to_string());
     let shaper = ["tbf", "rate", &rate, "burst", &burst, "limit", &limit, "overhead", &overhead];
@@ -176,6 +176,10 @@ fn shape(interface: &str, mtu_bytes: u32, bits_per_second: Option<u64>) -> Resul
 
 /// How late the shaper's timer may be without losing rate, microseconds.
 const SHAPER_LATENESS_US: u64 = 60;
+
+/// What the bucket holds at the least, microseconds of the rate: with small frames a bucket of one and the lateness is
+/// empty too often (MTU 1500 at 1 Gb/s: 79 to 95 % of the rate with 72 us).
+const BUCKET_US: u64 = 130;
 
 /// Moves the receive softirq of an interface to one CPU: veth would run it on the sender's.
 fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
