@@ -34,9 +34,8 @@ pub struct CopyResult {
 /// When the connection fails.
 pub fn receive(listener: &TcpListener, side: &Side) -> io::Result<CopyResult> {
     // What an accepted socket has it has from its listener: windows are agreed on before it is there.
-    side.buffers(listener)?;
+    side.tcp().apply(listener)?;
     let (mut stream, _) = listener.accept()?;
-    side.apply(&stream)?;
     let mut buffer = vec![0; 1 << 20];
     let (mut bytes, mut begun) = (0, None);
     loop {
@@ -60,12 +59,7 @@ pub fn receive(listener: &TcpListener, side: &Side) -> io::Result<CopyResult> {
 /// # Errors
 /// When the connection cannot be made or is lost.
 pub fn send(server: SocketAddr, spec: &CopySpec, side: &Side) -> io::Result<()> {
-    let socket =
-        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None)?;
-    side.buffers(&socket)?;
-    rustix::net::connect(&socket, &server)?;
-    let mut stream = std::net::TcpStream::from(socket);
-    side.apply(&stream)?;
+    let mut stream = side.connect(&server)?;
     let block = vec![5; spec.block_bytes.max(1)];
     let mut left = spec.bytes;
     while left > 0 {

@@ -37,6 +37,8 @@ impl HttpServer {
     /// # Errors
     /// When the listener has no address.
     pub fn start(listener: TcpListener, side: Side, body_bytes: usize) -> io::Result<Self> {
+        // What an accepted socket has it has from its listener.
+        side.tcp().apply(&listener)?;
         let (address, is_over) = (listener.local_addr()?, Arc::new(AtomicBool::new(false)));
         let (over, connections) = (Arc::clone(&is_over), Arc::new(AtomicUsize::new(0)));
         std::thread::spawn(move || {
@@ -167,7 +169,6 @@ fn parse(bytes: &[u8], is_request: bool) -> io::Result<Option<Head>> {
 }
 
 fn serve(mut stream: TcpStream, side: &Side, body_bytes: usize) -> io::Result<()> {
-    side.apply(&stream)?;
     stream.set_read_timeout(Some(SILENCE))?;
     let mut received = Received::default();
     let mut body = Vec::new();
@@ -214,8 +215,7 @@ pub fn ask(
     side: &Side,
     runtime: Duration,
 ) -> io::Result<(Exchanges, Latency)> {
-    let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(10))?;
-    side.apply(&stream)?;
+    let mut stream = side.connect(&server)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let (path, host, bytes) = (&request.path, &request.host, request.body_bytes);
     let (head, body) = if request.is_post {

@@ -40,8 +40,8 @@ const WARM_UP: u32 = 4;
 /// # Errors
 /// When the connection fails otherwise than by its end.
 pub fn answer(listener: &TcpListener, load: &Load, side: &Side) -> io::Result<()> {
+    side.tcp().apply(listener)?;
     let (mut stream, _) = listener.accept()?;
-    side.apply(&stream)?;
     let mut request = vec![0; load.request.0 + load.request.1];
     let (header, body) = (vec![1; load.response.0], vec![2; load.response.1]);
     while stream.read_exact(&mut request).is_ok() {
@@ -59,8 +59,7 @@ pub fn answer(listener: &TcpListener, load: &Load, side: &Side) -> io::Result<()
 /// # Errors
 /// When the connection cannot be made or is lost.
 pub fn ask(server: SocketAddr, load: &Load, side: &Side, runtime: Duration) -> io::Result<Exchanges> {
-    let mut stream = TcpStream::connect(server)?;
-    side.apply(&stream)?;
+    let mut stream = side.connect(&server)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let (header, body) = (vec![3; load.request.0], vec![4; load.request.1]);
     let mut response = vec![0; load.response.0 + load.response.1];

@@ -1,11 +1,15 @@
 //! How a side's socket is set.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use ring::Writes;
 use serde::{Deserialize, Serialize};
-use socket::options::TcpOptions;
+use socket::options::{TcpOptions, acknowledge_at_once};
+
+/// Longest wait for a connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A side of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,27 +30,32 @@ pub struct Side {
 }
 
 impl Side {
-    /// Sets a connected socket so. Buffers should be set before: see [`Side::buffers`].
-    pub(crate) fn apply(&self, stream: &TcpStream) -> io::Result<()> {
-        TcpOptions { nodelay: !self.nagle, congestion: self.congestion.clone() }.apply(stream)
+    /// A side whose messages leave so, over such a socket.
+    #[must_use]
+    pub fn new(writes: Writes, tcp: TcpOptions) -> Self {
+        let TcpOptions { nodelay, congestion, send_buffer, receive_buffer, quick_ack } = tcp;
+        Self { nagle: !nodelay, writes, send_buffer, receive_buffer, congestion, quick_ack }
     }
 
-    /// Sets the buffers of a socket, connected or not.
-    pub(crate) fn buffers(&self, socket: &impl std::os::fd::AsFd) -> io::Result<()> {
-        if let Some(bytes) = self.send_buffer {
-            rustix::net::sockopt::set_socket_send_buffer_size(socket, bytes)?;
+    /// As socket options.
+    #[must_use]
+    pub fn tcp(&self) -> TcpOptions {
+        TcpOptions {
+            nodelay: !self.nagle,
+            congestion: self.congestion.clone(),
+            send_buffer: self.send_buffer,
+            receive_buffer: self.receive_buffer,
+            quick_ack: self.quick_ack,
         }
-        if let Some(bytes) = self.receive_buffer {
-            rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes)?;
-        }
-        Ok(())
+    }
+
+    /// A connection set so.
+    pub(crate) fn connect(&self, to: &SocketAddr) -> io::Result<TcpStream> {
+        self.tcp().connect(to, CONNECT_PATIENCE)
     }
 
     /// After a receive.
     pub(crate) fn received(&self, stream: &TcpStream) -> io::Result<()> {
-        if self.quick_ack {
-            rustix::net::sockopt::set_tcp_quickack(stream, true)?;
-        }
-        Ok(())
+        if self.quick_ack { acknowledge_at_once(stream) } else { Ok(()) }
     }
 }

@@ -12,7 +12,7 @@ use iscsi::{Framer, ReceiveBuffer, TransmitBuffer, Wishes};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 use ring::OpKind;
-use socket::options::TcpOptions;
+use socket::options::{TcpOptions, acknowledge_at_once};
 use socket::stamps::Stamps;
 use socket::tape::{Side, Tape};
 
@@ -47,7 +47,7 @@ impl Default for SessionOptions {
         Self {
             initiator_name: "iqn.2026-11.example.roundtrip:bench".to_owned(),
             wishes: Wishes::default(),
-            tcp: TcpOptions { nodelay: true, congestion: None },
+            tcp: TcpOptions { nodelay: true, ..TcpOptions::default() },
             patience: Duration::from_secs(30),
             stamp_operations: None,
             busy_poll: Duration::ZERO,
@@ -81,6 +81,7 @@ pub struct Session {
     framer: Framer,
     patience: Duration,
     busy_poll: Duration,
+    quick_ack: bool,
     stamps: Option<Stamps>,
     tape: Option<Tape>,
     /// The logical unit that commands go to.
@@ -234,6 +235,7 @@ impl Session {
             framer,
             patience: options.patience,
             busy_poll: options.busy_poll,
+            quick_ack: options.tcp.quick_ack,
             stamps,
             tape,
             lun: scsi::Lun(lun).encode(),
@@ -465,7 +467,7 @@ impl Session {
                     Ok(0) | Err(nix::errno::Errno::EINTR) => break,
                     Ok(count) => {
                         self.incoming.came(count);
-                        return Ok(());
+                        return self.received();
                     }
                     Err(nix::errno::Errno::EAGAIN) => {}
                     Err(_) => break,
@@ -477,12 +479,22 @@ impl Session {
             Ok(0) => Err(self.closed()),
             Ok(count) => {
                 self.incoming.came(count);
-                Ok(())
+                self.received()
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(self.stalled()),
             Err(error) => Err(self.socket_error("receiving", error)),
         }
+    }
+
+    /// After a receive: acknowledges at once, where that was asked for.
+    #[inline]
+    fn received(&self) -> Result<(), InitiatorError> {
+        if self.quick_ack {
+            acknowledge_at_once(&self.socket)
+                .map_err(|error| self.socket_error("acknowledging at once", error))?;
+        }
+        Ok(())
     }
 
     /// Receives with an eye on the other direction: unsent bytes, and the stamps of sent ones.
@@ -516,6 +528,7 @@ impl Session {
             Err(error) => return Err(self.socket_error("receiving", error)),
         };
         self.incoming.came(received.bytes);
+        self.received()?;
         if let (Some(tape), Some(ns)) = (&mut self.tape, received.ns) {
             tape.received(self.incoming.position() + self.incoming.unread().len() as u64, ns);
         }
@@ -619,14 +632,12 @@ fn connect(
     options: &SessionOptions,
 ) -> Result<TcpStream, InitiatorError> {
     let failed = |source| InitiatorError::Connect { address: address.to_owned(), source };
+    // Small requests during the login must not wait for each other either.
+    let login = TcpOptions { nodelay: true, ..options.tcp.clone() };
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for candidate in (host, port).to_socket_addrs().map_err(failed)? {
-        match TcpStream::connect_timeout(&candidate, options.patience) {
-            Ok(socket) => {
-                // Small requests during the login must not wait for each other either.
-                socket.set_nodelay(true).map_err(failed)?;
-                return Ok(socket);
-            }
+        match login.connect(&candidate, options.patience) {
+            Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ring::units::{parse_bit_rate, parse_size, parse_time_ns};
+use socket::options::TcpOptions;
 
 /// A size: 512, 4k, 1M.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
@@ -40,4 +41,35 @@ pub(crate) fn lun(text: &str) -> Result<(u16, store::StoreSpec), String> {
         return Err(format!("LUN {number}: use 0 to 255"));
     }
     Ok((number, spec.parse().map_err(|e: store::SpecError| e.to_string())?))
+}
+
+/// Socket options of one's own side.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Socket options")]
+pub(crate) struct TcpArgs {
+    /// TCP congestion control, such as cubic; the system's default otherwise
+    #[arg(long)]
+    pub(crate) congestion: Option<String>,
+    /// SO_SNDBUF, such as 512k; the kernel's choice otherwise
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) send_buffer: Option<u64>,
+    /// SO_RCVBUF
+    #[arg(long, value_parser = size, value_name = "SIZE")]
+    pub(crate) receive_buffer: Option<u64>,
+    /// Acknowledge what comes at once (TCP_QUICKACK after each receive)
+    #[arg(long)]
+    pub(crate) quick_ack: bool,
+}
+
+impl TcpArgs {
+    pub(crate) fn options(&self, nodelay: bool) -> TcpOptions {
+        let bytes = |size: Option<u64>| size.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        TcpOptions {
+            nodelay,
+            congestion: self.congestion.clone(),
+            send_buffer: bytes(self.send_buffer),
+            receive_buffer: bytes(self.receive_buffer),
+            quick_ack: self.quick_ack,
+        }
+    }
 }

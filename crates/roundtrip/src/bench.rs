@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, SessionOptions, Submit};
 use ring::Writes;
-use socket::options::TcpOptions;
 
 use crate::say::say;
 use crate::stop::Stop;
@@ -64,9 +63,6 @@ pub(crate) struct BenchArgs {
     /// Leave Nagle's algorithm on for requests
     #[arg(long)]
     pub(crate) nagle: bool,
-    /// TCP congestion control, such as cubic; the system's default otherwise
-    #[arg(long)]
-    pub(crate) congestion: Option<String>,
     /// Run the client on this CPU
     #[arg(long)]
     cpu: Option<usize>,
@@ -82,6 +78,8 @@ pub(crate) struct BenchArgs {
     /// Print the result as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) tcp: args::TcpArgs,
 }
 
 /// What is driven.
@@ -118,7 +116,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     };
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
     let options = SessionOptions {
-        tcp: TcpOptions { nodelay: !args.nagle, congestion: args.congestion.clone() },
+        tcp: args.tcp.options(!args.nagle),
         patience: args.timeout,
         busy_poll: args.busy_poll,
         ..SessionOptions::default()

@@ -80,12 +80,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         .ok()
         .and_then(|mut all| all.next())
         .ok_or_else(|| usage(format!("{url}: there is no host of that name")))?;
-    let side = Side {
-        nagle: args.nagle,
-        writes: args.writes,
-        congestion: args.congestion.clone(),
-        ..Side::default()
-    };
+    let side = Side::new(args.writes, args.tcp.options(!args.nagle));
     let mut runs = Vec::new();
     for &bytes in &args.bs {
         for &depth in &args.iodepth {

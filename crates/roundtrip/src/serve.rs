@@ -31,9 +31,8 @@ pub(crate) struct ServeArgs {
     /// Leave Nagle's algorithm on for answers
     #[arg(long)]
     nagle: bool,
-    /// Acknowledge what comes at once
-    #[arg(long)]
-    quick_ack: bool,
+    #[command(flatten)]
+    tcp: args::TcpArgs,
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))
         .map_err(Failure::Usage)?;
-    let side = Side { nagle: args.nagle, writes: args.writes, quick_ack: args.quick_ack, ..Side::default() };
+    let side = Side::new(args.writes, args.tcp.options(!args.nagle));
     let server = HttpServer::start(listener, side, args.body as usize)
         .context("starting the server")
         .map_err(Failure::Work)?;

@@ -60,15 +60,14 @@ pub(crate) struct TargetArgs {
     /// repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     limits: Vec<String>,
-    /// TCP congestion control, such as cubic; the system's default otherwise
-    #[arg(long)]
-    congestion: Option<String>,
     /// Print statistics on stderr this often, such as 1s
     #[arg(long, value_parser = args::time, value_name = "TIME")]
     stats: Option<Duration>,
     /// Print the final statistics as JSON on stdout
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    tcp: args::TcpArgs,
 }
 
 /// How long initiators that may no longer log in have to log out.
@@ -108,7 +107,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         send: args.send.or(file.send).unwrap_or_default(),
         busy_poll: args.busy_poll,
         cpus: args.cpus.clone(),
-        congestion: args.congestion.clone(),
+        tcp: args.tcp.options(true),
         state: args.state.clone().or(file.state),
         ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), &iqn, luns)
     };

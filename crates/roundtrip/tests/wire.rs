@@ -118,7 +118,10 @@ fn bulk_share(mtu_bytes: u32) -> f64 {
         source.run(|| {
             let mut stream = TcpStream::connect((address, port)).map_err(fail)?;
             // One that does not pace by itself.
-            TcpOptions { nodelay: true, congestion: Some("cubic".into()) }.apply(&stream).map_err(fail)?;
+            let cubic = Some("cubic".into());
+            TcpOptions { nodelay: true, congestion: cubic, ..TcpOptions::default() }
+                .apply(&stream)
+                .map_err(fail)?;
             let (begun, block) = (Instant::now(), vec![1; 256 << 10]);
             while begun.elapsed() < Duration::from_millis(1800) {
                 stream.write_all(&block).map_err(fail)?;
@@ -138,6 +141,9 @@ fn bulk_share(mtu_bytes: u32) -> f64 {
     (last - first) * 8.0 / 1e9 / after_last.duration_since(before_first).as_secs_f64()
 }
 
+/// A minute of them: what else runs on a machine may take longer than some.
+const TRIES: usize = 32;
+
 /// It is never faster than its rate, and a stream gets 94 to 100 % of it; a machine that is busy with something else can
 /// take that from a stream, but not from every one.
 #[test]
@@ -147,7 +153,7 @@ fn a_wire_keeps_its_rate() {
     }
     for mtu_bytes in [1500, 9000] {
         let mut shares = Vec::new();
-        while shares.len() < 8 && !shares.iter().any(|share| *share >= 0.94) {
+        while shares.len() < TRIES && !shares.iter().any(|share| *share >= 0.94) {
             shares.push(bulk_share(mtu_bytes));
         }
         assert!(shares.iter().all(|share| *share <= 1.005), "MTU {mtu_bytes}: {shares:.3?}");

@@ -2,22 +2,33 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::time::Duration;
 
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
+};
+use serde::{Deserialize, Serialize};
 
 /// Options that a study or a user sets on both ends of a connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpOptions {
     /// TCP_NODELAY: off means Nagle.
     pub nodelay: bool,
     /// TCP_CONGESTION; nothing keeps the system's default.
     pub congestion: Option<String>,
+    /// SO_SNDBUF, bytes; nothing: the kernel chooses, and again as it goes.
+    pub send_buffer: Option<usize>,
+    /// SO_RCVBUF, bytes.
+    pub receive_buffer: Option<usize>,
+    /// TCP_QUICKACK again after each receive ([`acknowledge_at_once`]): acknowledgements are not delayed.
+    pub quick_ack: bool,
 }
 
 impl TcpOptions {
-    /// Applies the options to a connected or listening socket.
+    /// Applies the options to a socket: best before it connects or listens, as windows are agreed on there. What an
+    /// accepted socket has it has from its listener.
     ///
     /// # Errors
     /// When the kernel refuses one, with its name.
@@ -30,8 +41,53 @@ impl TcpOptions {
                 )
             })?;
         }
+        if let Some(bytes) = self.send_buffer {
+            setsockopt(socket, sockopt::SndBuf, &bytes)?;
+        }
+        if let Some(bytes) = self.receive_buffer {
+            setsockopt(socket, sockopt::RcvBuf, &bytes)?;
+        }
         set_nodelay(socket, self.nodelay)
     }
+
+    /// Connects a socket that has the options from its first segment on.
+    ///
+    /// # Errors
+    /// When an option is refused, or nobody answers in time.
+    pub fn connect(&self, to: &SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+        let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let stream = TcpStream::from(socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?);
+        self.apply(&stream)?;
+        // connect(2) waits as long as a send may (socket(7), SO_SNDTIMEO), and says EINPROGRESS then.
+        stream.set_write_timeout(Some(patience))?;
+        match connect(stream.as_raw_fd(), &SockaddrStorage::from(*to)) {
+            Ok(()) => {}
+            Err(nix::errno::Errno::EINPROGRESS) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody answers"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        stream.set_write_timeout(None)?;
+        Ok(stream)
+    }
+
+    /// After a receive: acknowledges at once, where that was asked for.
+    ///
+    /// # Errors
+    /// When the socket is gone.
+    #[inline]
+    pub fn received(&self, socket: &impl AsFd) -> io::Result<()> {
+        if self.quick_ack { acknowledge_at_once(socket) } else { Ok(()) }
+    }
+}
+
+/// Sends an acknowledgement that is due, and delays none until the kernel thinks again (tcp(7), TCP_QUICKACK).
+///
+/// # Errors
+/// When the socket is gone.
+pub fn acknowledge_at_once(socket: &impl AsFd) -> io::Result<()> {
+    // nix does not name this option.
+    Ok(rustix::net::sockopt::set_tcp_quickack(socket, true)?)
 }
 
 /// Switches Nagle's algorithm off (true; this also sends what it held back) or on.
@@ -49,4 +105,33 @@ pub fn set_nodelay(socket: &impl AsFd, nodelay: bool) -> io::Result<()> {
 pub fn flush_nagle(socket: &TcpStream) -> io::Result<()> {
     set_nodelay(socket, true)?;
     set_nodelay(socket, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::getsockopt;
+
+    #[test]
+    fn a_connection_has_its_options_and_its_listeners() {
+        let of = |bytes| TcpOptions {
+            send_buffer: Some(bytes),
+            receive_buffer: Some(2 * bytes),
+            ..TcpOptions::default()
+        };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        of(20_000).apply(&listener).unwrap();
+        let to = listener.local_addr().unwrap();
+        let client = of(40_000).connect(&to, Duration::from_secs(5)).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        // The kernel doubles them, for its own book-keeping (socket(7)).
+        for (socket, bytes) in [(&client, 80_000), (&server, 40_000)] {
+            assert_eq!(getsockopt(socket, sockopt::SndBuf), Ok(bytes));
+            assert_eq!(getsockopt(socket, sockopt::RcvBuf), Ok(2 * bytes));
+        }
+        assert!(!client.nodelay().unwrap());
+        drop((client, server, listener));
+        let refused = TcpOptions::default().connect(&to, Duration::from_secs(5));
+        assert_eq!(refused.map(drop).map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionRefused));
+    }
 }

@@ -7,7 +7,6 @@ use exchange::{CopySpec, HttpServer, Load, Side, copy, http, ring_of_messages};
 use initiator::{Bench, BenchSpec, IscsiUrl, Pattern, SessionOptions};
 use ring::units::{parse_bit_rate, parse_size, parse_time_ns};
 use serde::{Deserialize, Deserializer, Serialize};
-use socket::options::TcpOptions;
 use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::accounts::Snapshot;
@@ -439,7 +438,7 @@ fn iscsi(
     let disk = std::sync::Arc::new(store::Ram::new(DISK_BYTES));
     let config = TargetConfig {
         send: if case.server.nagle { SendPolicy::Nagle } else { SendPolicy::Nodelay },
-        congestion: place.congestion.clone(),
+        tcp: side(&case.server, place).tcp(),
         ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![LunConfig::new(0, disk)])
     };
     let target = place.on_server(|| RunningTarget::start(config))??;
@@ -456,10 +455,7 @@ fn load(
     runtime: Duration,
     (pattern, block_bytes, queue_depth): (Pattern, u64, u32),
 ) -> Result<Found, StudyError> {
-    let options = SessionOptions {
-        tcp: TcpOptions { nodelay: !case.client.nagle, congestion: place.congestion.clone() },
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions { tcp: side(&case.client, place).tcp(), ..SessionOptions::default() };
     let spec = BenchSpec {
         pattern,
         block_bytes,

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use capture::{CaptureError, LiveCapture, LiveConfig, Role, Watch, WatchReport};
+use socket::options::TcpOptions;
 use wire::{Cable, CableConfig, Namespace, WireError};
 
 use crate::error::StudyError;
@@ -96,6 +97,11 @@ impl Place {
             );
         }
         Ok(place)
+    }
+
+    /// Socket options of both sides of a study.
+    pub(crate) fn tcp(&self) -> TcpOptions {
+        TcpOptions { nodelay: true, congestion: self.congestion.clone(), ..TcpOptions::default() }
     }
 
     /// Whether there is a wire.

@@ -7,7 +7,6 @@ use capture::{Counters, Role};
 use initiator::{Bench, BenchSpec, IscsiUrl, Pattern, Phase, SessionOptions};
 use insight::{CpuCost, Segments};
 use ring::{Op, OpKind, Sighting, sighting};
-use socket::options::TcpOptions;
 use target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::accounts::{CpuUse, Snapshot, per_operation};
@@ -150,7 +149,7 @@ fn run(
     let lun = LunConfig { block_bytes: block, physical_bytes: block, ..LunConfig::new(0, store) };
     let config = TargetConfig {
         send: policy,
-        congestion: place.congestion.clone(),
+        tcp: place.tcp(),
         stamp_operations: stamped.then_some(OPERATIONS_MAX),
         ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![lun])
     };
@@ -159,7 +158,7 @@ fn run(
     let watches = if observed { place.watch(port)? } else { Vec::new() };
     let url = IscsiUrl { host: target.address().ip().to_string(), port, iqn: IQN.to_owned(), lun: 0 };
     let options = SessionOptions {
-        tcp: TcpOptions { nodelay: true, congestion: place.congestion.clone() },
+        tcp: place.tcp(),
         stamp_operations: stamped.then_some(OPERATIONS_MAX),
         ..SessionOptions::default()
     };

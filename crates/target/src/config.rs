@@ -10,6 +10,7 @@ use iscsi::login::target::{Authentication, Moved};
 use store::Store;
 
 use policy::SendPolicy;
+use socket::options::TcpOptions;
 
 /// One disk: its number and where its blocks are.
 #[derive(Clone)]
@@ -114,8 +115,8 @@ pub struct TargetConfig {
     pub cpus: Vec<usize>,
     /// What to wish for in negotiations.
     pub wishes: Wishes,
-    /// TCP congestion control of the connections; nothing keeps the system's default.
-    pub congestion: Option<String>,
+    /// Socket options of the connections; whether Nagle's algorithm holds responses is the send policy's.
+    pub tcp: TcpOptions,
     /// Who may log in; everybody when nothing is said.
     pub access: Option<Access>,
     /// The bounds.
@@ -140,7 +141,7 @@ impl TargetConfig {
             busy_poll: Duration::ZERO,
             cpus: Vec::new(),
             wishes: Wishes::default(),
-            congestion: None,
+            tcp: TcpOptions { nodelay: true, ..TcpOptions::default() },
             access: None,
             limits: Limits::default(),
             state: None,

@@ -99,7 +99,7 @@ impl Connection {
             modes: policy::control::Shares::default(),
             busy_count: BusyCount::default(),
         };
-        let (transport, now) = (Transport::new(socket), Instant::now());
+        let (transport, now) = (Transport::new(socket, shared.config.tcp.quick_ack), Instant::now());
         Self {
             id,
             portal,

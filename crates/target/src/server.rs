@@ -122,7 +122,7 @@ impl RunningTarget {
         let disks = Disks::new(&config.luns, &config.iqn, groups, state)?;
         let (mut listeners, mut portals) = (Vec::new(), config.portals.clone());
         for portal in &mut portals {
-            let listener = listen(portal.listen, config.congestion.clone())?;
+            let listener = listen(portal.listen, &config.tcp)?;
             let failed = |source| TargetError::Listen { portal: portal.listen, source };
             portal.listen = listener.local_addr().map_err(failed)?;
             listeners.push(listener);
@@ -279,12 +279,11 @@ impl Drop for RunningTarget {
 }
 
 /// Listens at one place.
-fn listen(portal: SocketAddr, congestion: Option<String>) -> Result<TcpListener, TargetError> {
+fn listen(portal: SocketAddr, tcp: &TcpOptions) -> Result<TcpListener, TargetError> {
     let failed = |source| TargetError::Listen { portal, source };
     let listener = TcpListener::bind(portal).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    // Accepted sockets inherit the congestion control.
-    let tcp = TcpOptions { nodelay: true, congestion };
+    // Accepted sockets inherit them.
     tcp.apply(&listener)
         .map_err(|source| TargetError::Io { what: "socket options of the portal", source })?;
     Ok(listener)

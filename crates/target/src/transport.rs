@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::sendfile::sendfile;
 use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
+use socket::options::acknowledge_at_once;
 use socket::stamps::Stamps;
 use socket::tape::{Side, Tape};
 
@@ -46,10 +47,12 @@ pub(crate) struct Transport {
     pub(crate) tape: Option<Tape>,
     pub(crate) sends: u64,
     pub(crate) receives: u64,
+    /// Acknowledge what comes at once.
+    quick_ack: bool,
 }
 
 impl Transport {
-    pub(crate) fn new(socket: TcpStream) -> Self {
+    pub(crate) fn new(socket: TcpStream, quick_ack: bool) -> Self {
         Self {
             socket,
             incoming: ReceiveBuffer::new(),
@@ -58,6 +61,7 @@ impl Transport {
             tape: None,
             sends: 0,
             receives: 0,
+            quick_ack,
         }
     }
 
@@ -135,6 +139,9 @@ impl Transport {
         }
         self.receives += 1;
         self.incoming.came(bytes);
+        if self.quick_ack {
+            acknowledge_at_once(&self.socket)?;
+        }
         if let (Some(tape), Some(ns)) = (&mut self.tape, ns) {
             tape.received(self.incoming.position() + self.incoming.unread().len() as u64, ns);
         }
