@@ -26,6 +26,8 @@ pub struct RecordSpec {
     pub ring_bytes: usize,
     /// When to stop by itself.
     pub duration: Option<Duration>,
+    /// How large the file becomes at most, about: packets that come later are counted and not kept.
+    pub bytes_max: Option<u64>,
     /// How long to count packets before and after.
     pub baseline: Duration,
     /// Who writes the file.
@@ -80,13 +82,15 @@ impl RecordError {
     }
 }
 
-/// Captures until `stop` says so or the time is over; returns what was captured when all is written.
+/// Captures until `stop` says so or the time is over; returns what was captured when all is written. `ready` is called when
+/// every interface is being captured on.
 ///
 /// # Errors
 /// When an interface cannot be captured on, or the file not be written.
 pub fn record(
     spec: &RecordSpec,
     out: impl Write + Send,
+    ready: &dyn Fn(),
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Recorded, RecordError> {
     let mut captures = Vec::new();
@@ -115,7 +119,9 @@ pub fn record(
         }
         captures.push((capture, points));
     }
+    ready();
     let (writer, failed) = (Mutex::new(writer), AtomicBool::new(false));
+    let bytes_max = spec.bytes_max.unwrap_or(u64::MAX);
     let started = Instant::now();
     let counted = counters(spec);
     let is_over =
@@ -127,7 +133,7 @@ pub fn record(
             .map(|(capture, points)| {
                 let (writer, failed, newest_ns, is_over) = (&writer, &failed, &newest_ns, &is_over);
                 scope.spawn(move || {
-                    let ended = drain(capture, &points, spec.port, writer, newest_ns, is_over);
+                    let ended = drain(capture, &points, spec.port, (writer, bytes_max), newest_ns, is_over);
                     failed.fetch_or(ended.is_err(), Ordering::Relaxed);
                     ended
                 })
@@ -176,7 +182,7 @@ fn drain<W: Write>(
     mut capture: LiveCapture,
     points: &[u32],
     port: u16,
-    writer: &Mutex<PcapngWriter<W>>,
+    (writer, bytes_max): (&Mutex<PcapngWriter<W>>, u64),
     newest_ns: &AtomicU64,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Ended, RecordError> {
@@ -188,6 +194,9 @@ fn drain<W: Write>(
         };
         let outgoing = Some(packet.outgoing);
         newest_ns.fetch_max(packet.time_ns, Ordering::Relaxed);
+        if writer.bytes > bytes_max {
+            return Ok(());
+        }
         writer.frame(point, packet.time_ns, outgoing, packet.data, packet.wire_bytes, None)
     };
     let mut over_since: Option<Instant> = None;

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ring::latency::Latency;
+use serde::{Deserialize, Serialize};
 
-use crate::ring_of_messages::Exchanges;
+use crate::ring_of_messages::{Exchanges, Tally};
 use crate::side::Side;
 use crate::writes::write;
 
@@ -193,7 +194,7 @@ fn serve(mut stream: TcpStream, side: &Side, body_bytes: usize) -> io::Result<()
 }
 
 /// What a client asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// POST, or GET.
     pub is_post: bool,
@@ -227,8 +228,7 @@ pub fn ask(
         (format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"), Vec::new())
     };
     let mut received = Received::default();
-    let mut latency = Latency::new();
-    let (mut begun, mut count, mut seen) = (Instant::now(), 0_u64, 0);
+    let (mut seen, mut tally) = (0, Tally::new(Instant::now()));
     loop {
         let asked = Instant::now();
         if body.is_empty() {
@@ -245,17 +245,14 @@ pub fn ask(
         // The first acknowledgements of a connection are not delayed.
         if seen < 4 {
             seen += 1;
-            begun = Instant::now();
+            tally = Tally::new(Instant::now());
             continue;
         }
-        latency.record(asked.elapsed().as_nanos() as u64);
-        count += 1;
-        if count >= 10 && begun.elapsed() >= runtime {
+        if tally.add(asked, Instant::now(), runtime) {
             break;
         }
     }
-    let per_second = count as f64 / begun.elapsed().as_secs_f64();
-    Ok((Exchanges { count, per_second, latency_us: latency.figures() }, latency))
+    Ok(tally.finish())
 }
 
 #[cfg(test)]

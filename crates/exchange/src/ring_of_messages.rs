@@ -22,7 +22,7 @@ pub struct Load {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exchanges {
     /// Exchanges in the measured time.
     pub count: u64,
@@ -30,6 +30,47 @@ pub struct Exchanges {
     pub per_second: f64,
     /// Their times, us.
     pub latency_us: LatencyFigures,
+    /// The first of them: when each began, ms since the first, and its time, us.
+    #[serde(default)]
+    pub samples: Vec<(f64, f64)>,
+}
+
+/// Exchanges whose times are kept one by one.
+const SAMPLES: usize = 400;
+
+/// Collects what becomes of exchanges.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    begun: Instant,
+    latency: Latency,
+    count: u64,
+    samples: Vec<(f64, f64)>,
+}
+
+impl Tally {
+    /// From now on.
+    pub(crate) fn new(begun: Instant) -> Self {
+        Self { begun, latency: Latency::new(), count: 0, samples: Vec::new() }
+    }
+
+    /// An exchange that was asked for at one moment and answered at another. True when that is enough.
+    pub(crate) fn add(&mut self, asked: Instant, answered: Instant, runtime: Duration) -> bool {
+        let time = answered.duration_since(asked);
+        self.latency.record(time.as_nanos() as u64);
+        if self.samples.len() < SAMPLES {
+            let at_ms = asked.saturating_duration_since(self.begun).as_secs_f64() * 1e3;
+            self.samples.push((at_ms, time.as_secs_f64() * 1e6));
+        }
+        self.count += 1;
+        self.count >= 10 && self.begun.elapsed() >= runtime
+    }
+
+    /// What came of it.
+    pub(crate) fn finish(self) -> (Exchanges, Latency) {
+        let per_second = self.count as f64 / self.begun.elapsed().as_secs_f64();
+        let latency_us = self.latency.figures();
+        (Exchanges { count: self.count, per_second, latency_us, samples: self.samples }, self.latency)
+    }
 }
 
 /// Exchanges before the measured ones: a connection's first acknowledgements are not delayed.
@@ -71,8 +112,7 @@ pub fn ask(server: SocketAddr, load: &Load, side: &Side, runtime: Duration) -> i
     for _ in 0..load.queue_depth {
         ask(&mut stream, &mut under_way)?;
     }
-    let mut latency = Latency::new();
-    let (mut seen, mut begun, mut count) = (0, Instant::now(), 0_u64);
+    let (mut seen, mut tally) = (0, Tally::new(Instant::now()));
     loop {
         stream.read_exact(&mut response)?;
         side.received(&stream)?;
@@ -80,16 +120,11 @@ pub fn ask(server: SocketAddr, load: &Load, side: &Side, runtime: Duration) -> i
         let asked = under_way.pop_front().unwrap_or(now);
         if seen < WARM_UP * load.queue_depth {
             seen += 1;
-            begun = now;
-        } else {
-            latency.record(now.duration_since(asked).as_nanos() as u64);
-            count += 1;
-            if count >= 10 && begun.elapsed() >= runtime {
-                break;
-            }
+            tally = Tally::new(now);
+        } else if tally.add(asked, now, runtime) {
+            break;
         }
         ask(&mut stream, &mut under_way)?;
     }
-    let seconds = begun.elapsed().as_secs_f64();
-    Ok(Exchanges { count, per_second: count as f64 / seconds, latency_us: latency.figures() })
+    Ok(tally.finish().0)
 }

@@ -17,7 +17,7 @@ use crate::url::IscsiUrl;
 use crate::workload::Pattern;
 
 /// The moments of a run that an observer may want to know; called on the first session's thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// The measured time begins.
     Begin,
@@ -70,7 +70,7 @@ pub struct RunResult {
 }
 
 /// A run with its records.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bench {
     /// The figures.
     pub result: RunResult,

@@ -218,6 +218,9 @@ pub struct Stanza {
     pub busy_count_share: Vec<f64>,
     /// Mean requests per busy cycle.
     pub avg_busy: f64,
+    /// Every run's operations per second without and with a capture; the figures above are those of the run in the middle.
+    #[serde(default)]
+    pub runs: Vec<(f64, f64)>,
 }
 
 impl Breakdown {
@@ -336,10 +339,20 @@ fn limit(input: &StanzaInput<'_>, path: PathCost) -> Limit {
 }
 
 impl Stanza {
-    /// What the capture cost, as a share of the throughput without it.
+    /// The least and the greatest throughput of its runs.
+    #[must_use]
+    pub fn spread(&self) -> (f64, f64) {
+        let all = || self.runs.iter().map(|(bare, _)| *bare).chain([self.iops]);
+        (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max))
+    }
+
+    /// What the capture costs: the share of the throughput that is lost while packets are captured, in the median of its
+    /// runs, each beside one without.
     #[must_use]
     pub fn observer_cost(&self) -> f64 {
-        1.0 - self.iops_observed / self.iops
+        let mut costs: Vec<f64> = self.runs.iter().map(|(bare, observed)| 1.0 - observed / bare).collect();
+        costs.sort_by(f64::total_cmp);
+        costs.get(costs.len() / 2).copied().unwrap_or(1.0 - self.iops_observed / self.iops)
     }
 
     /// TPT of a rate, microseconds.

@@ -5,6 +5,26 @@ use study::ExperimentResult;
 
 use crate::terminal::{number, table, us};
 
+/// A figure of a case.
+pub(crate) fn figure(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
+}
+
+/// Where it was made.
+pub(crate) fn place(result: &ExperimentResult) -> String {
+    let rate = ring::units::format_bit_rate(result.bits_per_second);
+    let (client, server) = result.cpus;
+    match (&result.client_machine, result.wire) {
+        (Some(client), _) => {
+            format!("client on another host ({}, {}), wire taken for {rate}", client.cpu, client.kernel)
+        }
+        (None, true) => {
+            format!("two namespaces, a wire of {rate}; client on CPU {client}, server on CPU {server}")
+        }
+        (None, false) => format!("loopback; client on CPU {client}, server on CPU {server}"),
+    }
+}
+
 /// Everything for a terminal.
 #[must_use]
 pub fn experiment(result: &ExperimentResult) -> String {
@@ -19,9 +39,9 @@ pub fn experiment(result: &ExperimentResult) -> String {
         "to",
         "times",
         "of the limit",
+        "observer",
         "published",
     ]);
-    let figure = |value: f64| if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") };
     for case in &result.cases {
         let or_nothing = |text: Option<String>| text.unwrap_or_else(|| "-".into());
         out.add_row(vec![
@@ -35,18 +55,15 @@ pub fn experiment(result: &ExperimentResult) -> String {
             Cell::new(case.case.against.as_deref().unwrap_or("-")),
             number(or_nothing(case.ratio.map(|ratio| format!("{ratio:.2}")))),
             number(or_nothing(case.limit.map(|limit| format!("{:.0} %", case.median / limit * 100.0)))),
+            number(or_nothing(case.observer_cost.map(|cost| format!("{:+.1} %", -cost * 100.0)))),
             Cell::new(case.case.published.as_deref().unwrap_or("-")),
         ]);
     }
-    let place = if result.wire {
-        format!("two namespaces, a wire of {}", ring::units::format_bit_rate(result.plan.rate))
-    } else {
-        "loopback".into()
-    };
     let mut text = format!(
-        "{}: {}\n{place}; {} of {:?} each, interleaved; medians\n{} CPUs, Linux {}\n\n{out}",
+        "{}: {}\n{}; {} of {:?} each, interleaved; medians\n{} CPUs, Linux {}\n\n{out}",
         result.plan.name,
         result.plan.about,
+        place(result),
         result.plan.repeats,
         result.plan.runtime,
         result.machine.cpus,

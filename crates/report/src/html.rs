@@ -1,6 +1,6 @@
 //! A study as one self-contained HTML file.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 
 use insight::Stanza;
 use insight::stanza::TermSource;
@@ -8,38 +8,14 @@ use ring::Term;
 use study::{Series, StudyResult};
 
 use crate::chart::{Dots, Lines, dots, lines};
-use crate::study_text::{COLUMNS, closure, column, heading};
+use crate::page::{begin, end, escape, machines, notes, table_head};
+use crate::study_text::{COLUMNS, PUBLISHED_COLUMNS, closure, column, heading, published_rows, spread};
 use crate::terminal::{thousands, us};
-
-const STYLE: &str = "
-:root{color-scheme:light}
-body{font:15px/1.45 system-ui,sans-serif;max-width:1340px;margin:2rem auto;padding:0 1rem;color:#1c2430}
-h1{font-size:1.6rem;margin-bottom:.2rem} h2{font-size:1.15rem;margin-top:2.2rem}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.86rem;width:100%}
-th,td{padding:.28rem .5rem;text-align:right;border-bottom:1px solid #e3e7ed;white-space:nowrap}
-th{background:#f3f5f8;position:sticky;top:0;font-weight:600} td.t,th.t{text-align:left}
-tr.first td{border-top:2px solid #9aa5b5} td.bottleneck{background:#ffe9c7;font-weight:600}
-td small{color:#68758a} .no{color:#b00020;font-weight:600} .key i{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin:0 .3em 0 1em}
-ul.notes li{margin:.35rem 0} .scroll{overflow-x:auto} p.where{color:#4a5566;margin:.15rem 0}
-.bar{display:flex;height:1.5rem;border-radius:3px;overflow:hidden;font-size:.7rem;color:#fff;margin:.15rem 0 .6rem}
-.bar span{overflow:hidden;text-align:center;line-height:1.5rem;white-space:nowrap}
-.barname{font-size:.85rem;color:#4a5566} dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem .9rem;font-size:.88rem} dt{font-weight:600}dd{margin:0}
-";
-
-/// Text made safe for HTML.
-fn escape(text: impl Display) -> String {
-    text.to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
 
 /// The whole page.
 #[must_use]
 pub fn study(result: &StudyResult) -> String {
-    let mut page = String::new();
-    let _ = write!(
-        page,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>Roundtrip study</title><style>{STYLE}</style></head><body><h1>Where the round trip goes</h1>"
-    );
+    let mut page = begin("Roundtrip study", "Where the round trip goes");
     for line in heading(result) {
         let _ = write!(page, "<p class=\"where\">{}</p>", escape(line));
     }
@@ -48,30 +24,17 @@ pub fn study(result: &StudyResult) -> String {
         let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(line));
     }
     summary(result, &mut page);
+    published(result, &mut page);
     curves(result, &mut page);
     bars(result, &mut page);
     breakdown(result, &mut page);
     predictions(result, &mut page);
     busy_counts(result, &mut page);
     charts(result, &mut page);
-    if !result.warnings.is_empty() {
-        page.push_str("<h2>What to know about these figures</h2><ul class=\"notes\">");
-        for warning in &result.warnings {
-            let _ = write!(page, "<li>{}</li>", escape(warning));
-        }
-        page.push_str("</ul>");
-    }
+    notes(&result.warnings, &mut page);
+    machines(&result.machine, result.client_machine.as_ref(), &mut page);
     terms(&mut page);
-    page.push_str("</body></html>\n");
-    page
-}
-
-fn table_head(titles: &[(&str, bool)], page: &mut String) {
-    page.push_str("<div class=\"scroll\"><table><thead><tr>");
-    for (title, text) in titles {
-        let _ = write!(page, "<th{}>{}</th>", if *text { " class=\"t\"" } else { "" }, escape(title));
-    }
-    page.push_str("</tr></thead><tbody>");
+    end(page)
 }
 
 fn summary(result: &StudyResult, page: &mut String) {
@@ -110,7 +73,7 @@ fn summary(result: &StudyResult, page: &mut String) {
             ring::units::format_size(s.block_size_bytes),
             escape(&s.policy),
             s.queue_depth,
-            thousands(s.iops),
+            escape(spread(s)),
             -s.observer_cost() * 100.0,
             us(s.tpt_us),
             us(s.rtt_us),
@@ -123,6 +86,25 @@ fn summary(result: &StudyResult, page: &mut String) {
         );
     }
     page.push_str("</tbody></table></div>");
+}
+
+/// What somebody else found, beside what was found here.
+fn published(result: &StudyResult, page: &mut String) {
+    if result.plan.published.is_empty() {
+        return;
+    }
+    page.push_str("<h2>What was published, and what came out here</h2>");
+    let mut titles = vec![("block", false), ("send", true), ("QD", false)];
+    titles.extend(PUBLISHED_COLUMNS.map(|name| (name, false)));
+    table_head(&titles, page);
+    for (stanza, cells) in published_rows(result) {
+        row_start(stanza, page);
+        for cell in cells {
+            let _ = write!(page, "<td>{}</td>", escape(cell));
+        }
+        page.push_str("</tr>");
+    }
+    page.push_str("</tbody></table></div><p class=\"where\">Each cell: published, then measured.</p>");
 }
 
 /// Colours of the columns: client warm, wire grey, server cool.
@@ -338,14 +320,4 @@ fn terms(page: &mut String) {
          <dt>QD needed</dt><dd>queue depth from which the ring stays at its limit: (sum of the service times + the other stages' start \
          latencies) / TPTmin</dd></dl>",
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_cannot_become_markup() {
-        assert_eq!(escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
-    }
 }

@@ -5,11 +5,13 @@
 pub mod analysis_text;
 pub mod chart;
 pub mod csv;
+pub mod experiment_html;
 pub mod experiment_text;
 pub mod html;
 pub mod ladder;
 pub mod model_text;
 pub mod ops;
+mod page;
 pub mod progress;
 pub mod simulated;
 pub mod simulation_text;

@@ -33,7 +33,16 @@ pub(crate) fn column<'a>(stanza: &'a Stanza, names: &[&str]) -> Option<&'a TermV
 #[must_use]
 pub fn heading(result: &StudyResult) -> Vec<String> {
     let plan = &result.plan;
-    let place = if result.wire {
+    let place = if let Some(client) = &result.client_machine {
+        format!(
+            "client on another host ({}, {} CPUs, {}), wire taken for {}, MTU {}",
+            client.cpu,
+            client.cpus,
+            client.kernel,
+            ring::units::format_bit_rate(plan.bits_per_second),
+            plan.mtu_bytes
+        )
+    } else if result.wire {
         format!(
             "two namespaces, {} wire, MTU {}, offloads off",
             ring::units::format_bit_rate(plan.bits_per_second),
@@ -54,7 +63,12 @@ pub fn heading(result: &StudyResult) -> Vec<String> {
             result.cpus.1,
             result.congestion.as_deref().unwrap_or(&result.machine.default_congestion)
         ),
-        format!("observed: {seen}; {} s per run; one zero disk, random reads", plan.runtime.as_secs_f64()),
+        format!(
+            "observed: {seen}; {} of {} s each{}; one zero disk, random reads",
+            plan.repeats,
+            plan.runtime.as_secs_f64(),
+            if plan.repeats > 1 { ", interleaved; the run in the middle" } else { "" }
+        ),
         format!("{}, {} CPUs, {}, clock {}", m.cpu, m.cpus, m.kernel, m.clock_source),
     ]
 }
@@ -63,8 +77,10 @@ pub fn heading(result: &StudyResult) -> Vec<String> {
 #[must_use]
 pub fn study(result: &StudyResult) -> String {
     let mut text = heading(result).join("\n");
+    let published = ("What was published, and what came out here", published(result));
     for (title, table) in [
         ("Throughput and limits", summary(&result.stanzas)),
+        published,
         (
             "Breakdown of the round trip, microseconds (means; in brackets: how far apart the wire keeps frames)",
             breakdown(&result.stanzas),
@@ -75,7 +91,9 @@ pub fn study(result: &StudyResult) -> String {
         ),
         ("Busy cycles that ended having served n requests", busy_counts(&result.stanzas)),
     ] {
-        text.push_str(&format!("\n\n{title}\n{table}"));
+        if !table.is_empty() {
+            text.push_str(&format!("\n\n{title}\n{table}"));
+        }
     }
     text.push_str("\n\n");
     text.push_str(&closure(result));
@@ -109,6 +127,67 @@ fn name_cells(s: &Stanza) -> Vec<Cell> {
         Cell::new(&s.policy),
         number(s.queue_depth.to_string()),
     ]
+}
+
+/// Throughput, with the least and the greatest of several runs.
+pub(crate) fn spread(s: &Stanza) -> String {
+    let (least, greatest) = s.spread();
+    if s.runs.len() > 1 {
+        format!("{} ({} to {})", thousands(s.iops), thousands(least), thousands(greatest))
+    } else {
+        thousands(s.iops)
+    }
+}
+
+/// What is compared with what was published.
+pub(crate) const PUBLISHED_COLUMNS: [&str; 5] =
+    ["IOPS", "RTT us", "outside the client us", "in the server us", "busy cycles of 1, 2, ... %"];
+
+/// The points of which something was published, and each cell: published, measured.
+pub(crate) fn published_rows(result: &StudyResult) -> Vec<(&Stanza, Vec<String>)> {
+    let pair = |published: Option<f64>, measured: String, of: fn(f64) -> String| {
+        published.map_or("-".to_owned(), |published| format!("{}, {measured}", of(published)))
+    };
+    let row = |s| -> Option<(&Stanza, Vec<String>)> {
+        let stanza: &Stanza = s;
+        let known = result.plan.published(stanza.block_size_bytes, &stanza.policy, stanza.queue_depth)?;
+        let segments = &stanza.segments;
+        let outside = segments.rtt.mean_us - segments.client.mean_us;
+        let busy = |shares: &mut dyn Iterator<Item = f64>| {
+            shares.map(|share| format!("{share:.0}")).collect::<Vec<_>>().join(" ")
+        };
+        let cycles = if known.busy_percent.is_empty() {
+            "-".to_owned()
+        } else {
+            let own = stanza.busy_count_share.iter().take(known.busy_percent.len().max(2));
+            format!(
+                "{}, {}",
+                busy(&mut known.busy_percent.iter().copied()),
+                busy(&mut own.map(|share| share * 100.0))
+            )
+        };
+        let cells = vec![
+            pair(known.iops, thousands(stanza.iops), thousands),
+            pair(known.rtt_us, us(stanza.rtt_us), us),
+            pair(known.outside_client_us, us(outside), us),
+            pair(known.server_us, us(segments.server.mean_us), us),
+            cycles,
+        ];
+        Some((stanza, cells))
+    };
+    result.stanzas.iter().filter_map(row).collect()
+}
+
+fn published(result: &StudyResult) -> String {
+    let rows = published_rows(result);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut t = table(&[&["block", "send", "QD"][..], &PUBLISHED_COLUMNS].concat());
+    for (stanza, cells) in rows {
+        t.add_row([name_cells(stanza), cells.into_iter().map(number).collect()].concat());
+    }
+    t.to_string()
 }
 
 fn summary(stanzas: &[Stanza]) -> String {

@@ -139,8 +139,18 @@ pub fn connections(all: &[ConnectionStatistics]) -> String {
 /// Wires that are up: how their ends are set, and whether packets cross.
 #[must_use]
 pub fn wires(all: &[(wire::WireRecord, [wire::EndState; 2], wire::Crossing)]) -> String {
-    let mut out =
-        table(&["wire", "side", "interface", "address", "MTU", "queue", "offloads on", "sent", "received"]);
+    let mut out = table(&[
+        "wire",
+        "side",
+        "interface",
+        "address",
+        "MTU",
+        "link",
+        "queue",
+        "offloads on",
+        "sent",
+        "received",
+    ]);
     let mut proofs = String::new();
     for (record, ends, crossing) in all {
         for end in ends {
@@ -152,6 +162,7 @@ pub fn wires(all: &[(wire::WireRecord, [wire::EndState; 2], wire::Crossing)]) ->
                 Cell::new(&end.interface),
                 Cell::new(&end.address),
                 number(end.mtu_bytes.to_string()),
+                Cell::new(&end.link),
                 Cell::new(&end.queue),
                 Cell::new(offloads),
                 number(thousands(end.packets[0] as f64)),

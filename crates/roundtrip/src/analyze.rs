@@ -173,6 +173,7 @@ fn live(
         snap_bytes: LIVE_SNAP_BYTES,
         ring_bytes: LIVE_RING_BYTES,
         duration: args.duration,
+        bytes_max: None,
         baseline: Duration::ZERO,
         application: "roundtrip".to_owned(),
     };
@@ -181,7 +182,7 @@ fn live(
         eprintln!("capturing port {} on {name}; Ctrl-C ends it and prints the result", spec.port);
     }
     std::thread::scope(|scope| {
-        let capturing = scope.spawn(|| record(&spec, writer, &|| stop.is_raised()));
+        let capturing = scope.spawn(|| record(&spec, writer, &|| (), &|| stop.is_raised()));
         let opened = CaptureFile::read(&name, Box::new(reader));
         // Ctrl-C ends the capture; what it holds is analysed to its end.
         let result = opened

@@ -38,6 +38,9 @@ pub(crate) struct CaptureArgs {
     /// Stop after this time
     #[arg(long, value_parser = args::time)]
     duration: Option<Duration>,
+    /// Keep no more packets when the file is so large; they are still counted
+    #[arg(long, value_parser = args::size, value_name = "SIZE")]
+    limit: Option<u64>,
     /// How long to count the interface's packets before and after, to see what the capture costs
     #[arg(long, value_parser = args::time, default_value = "500ms")]
     baseline: Duration,
@@ -66,6 +69,7 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         snap_bytes: u32::try_from(args.snap).unwrap_or(u32::MAX).clamp(64, 262_144),
         ring_bytes: usize::try_from(args.ring).unwrap_or(usize::MAX).clamp(2 << 20, 4 << 30),
         duration: args.duration,
+        bytes_max: args.limit,
         baseline: args.baseline,
         application: concat!("roundtrip ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
@@ -75,10 +79,12 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         args.interface.join(", "),
         if args.duration.is_some() { "" } else { "; Ctrl-C ends it" }
     );
-    let recorded =
-        record(&spec, BufWriter::with_capacity(1 << 20, out), &|| stop.is_raised()).map_err(|error| {
-            if error.is_usage() { Failure::Usage(error.into()) } else { Failure::Work(error.into()) }
-        })?;
+    let recorded = record(&spec, BufWriter::with_capacity(1 << 20, out), &|| (), &|| stop.is_raised())
+        .map_err(
+            |error| {
+                if error.is_usage() { Failure::Usage(error.into()) } else { Failure::Work(error.into()) }
+            },
+        )?;
     if args.json {
         let text = serde_json::to_string_pretty(&recorded).context("writing JSON").map_err(Failure::Work)?;
         if to_stdout {

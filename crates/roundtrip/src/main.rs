@@ -17,6 +17,7 @@ mod serve;
 mod simulate;
 mod stop;
 mod study;
+mod study_client;
 mod target;
 mod target_file;
 mod wire;
@@ -38,6 +39,8 @@ enum Verb {
     Target(target::TargetArgs),
     Bench(bench::BenchArgs),
     Study(study::StudyArgs),
+    #[command(hide = true)]
+    StudyClient(study_client::StudyClientArgs),
     Model(model::ModelArgs),
     Simulate(simulate::SimulateArgs),
     Serve(serve::ServeArgs),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Verb::Target(args) => target::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Study(args) => study::run(&args),
+        Verb::StudyClient(args) => study_client::run(&args),
         Verb::Model(args) => model::run(&args),
         Verb::Simulate(args) => simulate::run(&args),
         Verb::Serve(args) => serve::run(&args),

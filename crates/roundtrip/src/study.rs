@@ -1,92 +1,157 @@
 //! `roundtrip study`: the main job, from a wire to a report.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use initiator::IscsiUrl;
+use policy::SendPolicy;
 use report::progress::Progress;
-use study::experiment::{Case, KeptRun, PLANS, Work};
-use study::{Experiment, Plan, Study, StudyError, Watcher};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use study::experiment::{Case, Keep, Work};
+use study::plan::PLANS;
+use study::runner::KeepParts;
+use study::{AnyPlan, Experiment, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
 
 use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args};
-use policy::SendPolicy;
 
-/// CPU time is known to 10 ms: shorter runs would say nothing.
-const SHORTEST_RUNTIME: std::time::Duration = std::time::Duration::from_millis(100);
-
-/// Measure a real ring and show where the time goes
+/// Measure a real ring and show where the time goes; or compare what differs in one thing
 ///
 /// As root: a target and a client in two network namespaces on a shaped wire, packets captured on both ends. Otherwise:
-/// loopback, and the report says what that costs in truth. Whatever it makes is gone when it ends.
+/// loopback, and the report says what that costs in truth. Or the client on another host (--client). Whatever it makes is
+/// gone when it ends.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  roundtrip study --quick -o out/study\n  roundtrip study --plan post -o out/post\n  \
-                        roundtrip study --plan copy --print > mine.toml; roundtrip study --plan mine.toml -o out/mine"
+                        roundtrip study --plan copy --print > mine.toml; roundtrip study --plan mine.toml -o out/mine\n  \
+                        roundtrip study --plan paper --client ssh:user@host -o out/paper"
 )]
 pub(crate) struct StudyArgs {
-    /// 512, 2048 and 4096 B random reads at queue depth 1 and saturated, NODELAY and Nagle
-    #[arg(long, required_unless_present_any = ["plan", "paper", "compare"], conflicts_with = "plan")]
+    #[command(flatten)]
+    what: What,
+    /// Go on with a study that was interrupted: what is in DIR is not measured again
+    #[arg(long)]
+    resume: bool,
+    /// Print the plan and end
+    #[arg(long, conflicts_with = "compare")]
+    print: bool,
+    /// Runs of each point or case, instead of the plan's
+    #[arg(long)]
+    repeats: Option<u32>,
+    /// Directory for report.html, study.json or experiment.json, and raw data; made when missing
+    #[arg(short, long, value_name = "DIR", required_unless_present = "print")]
+    output: Option<PathBuf>,
+    /// Queue depths, instead of the plan's; 1 is always measured, the last should saturate
+    #[arg(long, value_delimiter = ',')]
+    iodepth: Vec<u32>,
+    /// Read sizes, instead of the plan's
+    #[arg(long, value_delimiter = ',', value_parser = args::size)]
+    bs: Vec<u64>,
+    /// Send policies of the target, instead of the plan's
+    #[arg(long, value_delimiter = ',')]
+    send: Vec<SendPolicy>,
+    /// Measured time of each run, instead of the plan's; a point has two or three
+    #[arg(long, value_parser = args::time)]
+    runtime: Option<Duration>,
+    /// Rate of the wire, instead of the plan's or of what network cards say
+    #[arg(long, value_parser = args::rate)]
+    rate: Option<u64>,
+    /// Do not run each case again with its packets kept
+    #[arg(long)]
+    no_traces: bool,
+    /// Use loopback even where namespaces could be made
+    #[arg(long, conflicts_with = "client")]
+    loopback: bool,
+    /// Print study.json, or experiment.json, on stdout as well
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    placement: PlacementArgs,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// What is studied.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// 512, 2048 and 4096 B random reads at queue depth 1 and saturated, NODELAY and Nagle (--plan quick)
+    #[arg(long)]
     quick: bool,
-    /// The paper's figures for this machine: 512, 2048 and 4096 B under every send policy, queue depth 1 to 128; about
-    /// a quarter of an hour
-    #[arg(long, conflicts_with_all = ["plan", "quick"])]
+    /// The paper's figures for this machine (--plan paper)
+    #[arg(long)]
     paper: bool,
-    /// An experiment: post, pathology, nagle-write, copy, or a plan as TOML (docs/experiments.md)
+    /// quick, paper, post, pathology, nagle-write, copy, or a plan as TOML (docs/experiments.md)
     #[arg(long, value_name = "NAME|FILE.toml")]
     plan: Option<String>,
     /// Other targets beside ours, by their URLs: random reads of every --bs and --iodepth; nothing is written there
-    #[arg(long, value_name = "URL", num_args = 1.., conflicts_with_all = ["plan", "quick", "paper"])]
+    #[arg(long, value_name = "URL", num_args = 1..)]
     compare: Vec<IscsiUrl>,
-    /// Go on with an experiment that was interrupted: runs that are in DIR are not made again
-    #[arg(long, conflicts_with_all = ["quick", "paper"])]
-    resume: bool,
-    /// Print the plan and end
-    #[arg(long, requires = "plan")]
-    print: bool,
-    /// Runs of each case, instead of the plan's
-    #[arg(long, requires = "plan")]
-    repeats: Option<u32>,
-    /// Directory for report.html and study.json, or experiment.json; made when missing
-    #[arg(short, long, value_name = "DIR", required_unless_present = "print")]
-    output: Option<PathBuf>,
-    /// Queue depths; 1 is always measured, the last should saturate
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "1,128",
-        default_value_if("paper", "true", "1,2,3,4,5,8,16,32,64,128")
-    )]
-    iodepth: Vec<u32>,
-    /// Read sizes
-    #[arg(long, value_delimiter = ',', value_parser = args::size, default_value = "512,2k,4k")]
-    bs: Vec<u64>,
-    /// Send policies of the target
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "nodelay,nagle",
-        default_value_if("paper", "true", "nodelay,nagle,adaptive,batch,auto")
-    )]
-    send: Vec<SendPolicy>,
-    /// Measured time of each run; a point has two or three
-    #[arg(long, value_parser = args::time, default_value = "2s")]
-    runtime: std::time::Duration,
-    /// Use loopback even where namespaces could be made
-    #[arg(long)]
-    loopback: bool,
-    /// Print study.json on stdout as well
-    #[arg(long)]
-    json: bool,
+}
+
+/// Which CPU does what.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "CPUs")]
+struct PlacementArgs {
+    /// The client's thread
+    #[arg(long, value_name = "CPU")]
+    client_cpu: Option<usize>,
+    /// The server's thread
+    #[arg(long, value_name = "CPU")]
+    server_cpu: Option<usize>,
+    /// What receives for the client: its softirq; the client's CPU otherwise
+    #[arg(long, value_name = "CPU")]
+    client_softirq: Option<usize>,
+    /// What receives for the server
+    #[arg(long, value_name = "CPU")]
+    server_softirq: Option<usize>,
+}
+
+/// A client on another host.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Two hosts")]
+struct RemoteArgs {
+    /// Run the client's side there: this program is copied, started, and gone afterwards
+    #[arg(long, value_name = "ssh:[USER@]HOST", value_parser = ssh_host)]
+    client: Option<String>,
+    /// The command that reaches it
+    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    ssh: String,
+    /// Our address as the client reaches it; the one that ssh comes from otherwise
+    #[arg(long, value_name = "IP")]
+    address: Option<std::net::IpAddr>,
+    /// The program that is copied there, such as the one of `make static`; this one otherwise
+    #[arg(long, value_name = "FILE")]
+    client_program: Option<PathBuf>,
+}
+
+fn ssh_host(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("ssh:").unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "@.:-_[]%".contains(c);
+    if host.is_empty() || host.starts_with('-') || !host.chars().all(is_plain) {
+        return Err("write ssh:host or ssh:user@host".into());
+    }
+    Ok(host.to_owned())
 }
 
 /// Shows progress and hears Ctrl-C.
 struct OnTerminal {
     progress: Progress,
     stop: Stop,
+}
+
+impl OnTerminal {
+    fn new(steps: u64) -> Result<Self, Failure> {
+        let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+        Ok(Self { progress: Progress::new(steps, true), stop })
+    }
 }
 
 impl Watcher for OnTerminal {
@@ -99,64 +164,71 @@ impl Watcher for OnTerminal {
 }
 
 pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
-    if let Some(plan) = &args.plan {
-        return experiment(args, plan);
-    }
-    if !args.compare.is_empty() {
-        return compared(args);
-    }
-    let output = args.output.clone().unwrap_or_default();
-    let mut queue_depths = args.iodepth.clone();
-    queue_depths.push(1);
-    queue_depths.sort_unstable();
-    queue_depths.dedup();
-    let depth_max = initiator::bench::QUEUE_DEPTH_MAX;
-    if queue_depths.iter().any(|&depth| depth == 0 || depth > depth_max) {
-        return Err(Failure::Usage(anyhow!("--iodepth: 1 to {depth_max} is possible")));
-    }
-    let block = u64::from(store::spec::BLOCK_BYTES_DEFAULT);
-    let size_max = initiator::bench::BLOCK_BYTES_MAX;
-    if let Some(bytes) = args.bs.iter().find(|&&b| b == 0 || !b.is_multiple_of(block) || b > size_max) {
-        return Err(Failure::Usage(anyhow!(
-            "--bs {bytes}: multiples of {block} B up to {size_max} B are possible"
-        )));
-    }
-    let plan = Plan {
-        runtime: args.runtime,
-        queue_depths,
-        block_bytes: args.bs.clone(),
-        policies: args.send.clone(),
-        ..Plan::quick()
+    let plan = if args.what.compare.is_empty() {
+        let name = match &args.what.plan {
+            Some(name) => name,
+            None if args.what.paper => "paper",
+            None => "quick",
+        };
+        let text = text_of(name)?;
+        if args.print {
+            say(text.trim());
+            return Ok(ExitCode::SUCCESS);
+        }
+        AnyPlan::read(&text).map_err(|why| Failure::Usage(anyhow!("{name}: {why}")))?
+    } else {
+        AnyPlan::Cases(compared(args)?)
     };
-    if args.runtime < SHORTEST_RUNTIME {
-        return Err(Failure::Usage(anyhow!(
-            "--runtime {:?}: at least {SHORTEST_RUNTIME:?} is needed",
-            args.runtime
-        )));
+    match plan {
+        AnyPlan::Ring(plan) => ring(args, plan),
+        AnyPlan::Cases(experiment) => cases(args, experiment),
     }
-    // Before anything starts: a study whose result cannot be written is wasted.
-    std::fs::create_dir_all(&output)
-        .and_then(|()| probe(&output))
-        .with_context(|| format!("cannot write to {}", output.display()))
-        .map_err(Failure::Usage)?;
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
-    let watcher = OnTerminal { progress: Progress::new(plan.points() as u64, true), stop };
-    let study = Study { plan, loopback: args.loopback };
-    let outcome = study.run(&watcher);
+}
+
+/// The text of a plan: a built-in one, or a file.
+fn text_of(name: &str) -> Result<String, Failure> {
+    if let Some((_, text)) = PLANS.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).to_owned());
+    }
+    std::fs::read_to_string(name)
+        .with_context(|| {
+            let names: Vec<&str> = PLANS.iter().map(|(name, _)| *name).collect();
+            format!("'{name}' is neither a built-in plan ({}) nor a file that can be read", names.join(", "))
+        })
+        .map_err(Failure::Usage)
+}
+
+/// Takes a ring apart.
+fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
+    let or = |given: &[u32], own: Vec<u32>| if given.is_empty() { own } else { given.to_vec() };
+    let plan = Plan {
+        queue_depths: or(&args.iodepth, plan.queue_depths),
+        block_bytes: if args.bs.is_empty() { plan.block_bytes } else { args.bs.clone() },
+        policies: if args.send.is_empty() { plan.policies } else { args.send.clone() },
+        runtime: args.runtime.unwrap_or(plan.runtime),
+        repeats: args.repeats.unwrap_or(plan.repeats),
+        bits_per_second: args.rate.unwrap_or(plan.bits_per_second),
+        ..plan
+    };
+    let plan = plan.complete().map_err(|why| Failure::Usage(anyhow!("{why}")))?;
+    let at = place(args, args.loopback)?;
+    let mut kept = Kept::open(args, &json!({ "plan": plan, "at": named(args) }))?;
+    let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats))?;
+    let study = Study { plan, at };
+    let outcome = study.run(
+        &watcher,
+        &mut KeepParts { earlier: &kept.earlier, keep: &mut |part| append(&mut kept.runs, part) },
+    );
     watcher.progress.finish();
-    let result = outcome.map_err(|error| match error {
-        StudyError::Interrupted => Failure::Work(anyhow!(error)),
-        other => Failure::Work(anyhow::Error::from(other).context("the study could not be done")),
-    })?;
-    let json = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
-    write(&output.join("study.json"), &json)?;
-    write(&output.join("report.html"), &report::html::study(&result))?;
+    let result = outcome.map_err(|error| failure(error, &kept.output))?;
+    kept.write("study.json", &as_json(&result)?)?;
+    kept.write("report.html", &report::html::study(&result))?;
     if args.json {
-        say(json);
+        say(as_json(&result)?);
     } else {
         say(report::study_text::study(&result));
     }
-    eprintln!("{:.0} s; wrote {}", result.seconds, output.join("report.html").display());
+    eprintln!("{:.0} s; wrote {}", result.seconds, kept.output.join("report.html").display());
     if !result.closes() {
         eprintln!("roundtrip: the sums of at least one stanza do not come out: see the warnings");
         return Ok(ExitCode::FAILURE);
@@ -164,43 +236,65 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a plan of cases.
-fn experiment(args: &StudyArgs, plan: &str) -> Result<ExitCode, Failure> {
-    let built_in = PLANS.iter().find(|(name, _)| *name == plan).map(|(_, text)| (*text).to_owned());
-    let text = match built_in {
-        Some(text) => text,
-        None => std::fs::read_to_string(plan)
-            .with_context(|| {
-                let names: Vec<&str> = PLANS.iter().map(|(name, _)| *name).collect();
-                format!(
-                    "'{plan}' is neither a built-in plan ({}) nor a file that can be read",
-                    names.join(", ")
-                )
-            })
-            .map_err(Failure::Usage)?,
-    };
-    if args.print {
-        say(text.trim());
-        return Ok(ExitCode::SUCCESS);
+/// Compares cases.
+fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> {
+    let is_compare = !args.what.compare.is_empty();
+    if !is_compare && !(args.bs.is_empty() && args.iodepth.is_empty() && args.send.is_empty()) {
+        return Err(Failure::Usage(anyhow!(
+            "--bs, --iodepth and --send are for rings (quick, paper): this plan's cases have their own; --print shows them"
+        )));
     }
-    let mut experiment = Experiment::read(&text).map_err(|why| Failure::Usage(anyhow!("{plan}: {why}")))?;
-    experiment.repeats = args.repeats.unwrap_or(experiment.repeats).clamp(1, 1000);
-    run_experiment(args, &experiment, args.loopback)
+    let experiment = Experiment {
+        repeats: args.repeats.unwrap_or(experiment.repeats).clamp(1, 1000),
+        runtime: args.runtime.unwrap_or(experiment.runtime),
+        rate: args.rate.unwrap_or(experiment.rate),
+        traces: experiment.traces && !args.no_traces,
+        ..experiment
+    };
+    // Others' targets are reached from this host's own namespace, and ours on its loopback beside them.
+    let at = place(args, args.loopback || is_compare)?;
+    let mut kept = Kept::open(args, &json!({ "plan": experiment, "at": named(args) }))?;
+    let watcher = OnTerminal::new(u64::from(experiment.repeats) * experiment.cases.len() as u64)?;
+    let mut keep = Keep {
+        earlier: &kept.earlier,
+        keep: &mut |run| append(&mut kept.runs, run),
+        directory: &kept.output,
+    };
+    let outcome = experiment.run(&at, &watcher, &mut keep);
+    watcher.progress.finish();
+    let result = outcome.map_err(|error| failure(error, &kept.output))?;
+    kept.write("experiment.json", &as_json(&result)?)?;
+    kept.write("report.html", &report::experiment_html::experiment(&result))?;
+    if args.json {
+        say(as_json(&result)?);
+    } else {
+        say(report::experiment_text::experiment(&result));
+    }
+    eprintln!("wrote {}", kept.output.join("report.html").display());
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Other targets beside ours, under the same load.
-fn compared(args: &StudyArgs) -> Result<ExitCode, Failure> {
-    let names = std::iter::once(None).chain(args.compare.iter().map(Some));
+fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
+    if args.remote.client.is_some() {
+        return Err(Failure::Usage(anyhow!(
+            "--compare drives targets from this host: run it on the client's host instead"
+        )));
+    }
+    let (sizes, depths) = (
+        if args.bs.is_empty() { vec![512, 2048, 4096] } else { args.bs.clone() },
+        if args.iodepth.is_empty() { vec![1, 128] } else { args.iodepth.clone() },
+    );
     let mut cases = Vec::new();
-    for &block in &args.bs {
-        for &depth in &args.iodepth {
+    for &block in &sizes {
+        for &depth in &depths {
             let ours = format!("ours, {block} B, QD {depth}");
-            for url in names.clone() {
+            for (number, url) in std::iter::once(None).chain(args.what.compare.iter().map(Some)).enumerate() {
                 let rw = initiator::Pattern::RandRead;
+                let of =
+                    |url: &IscsiUrl| format!("{number}: {}:{}, {block} B, QD {depth}", url.host, url.port);
                 cases.push(Case {
-                    label: url.map_or(ours.clone(), |url| {
-                        format!("{}:{}, {block} B, QD {depth}", url.host, url.port)
-                    }),
+                    label: url.map_or(ours.clone(), of),
                     mtu: 9000,
                     work: match url {
                         None => Work::Iscsi { rw, block, depth },
@@ -214,85 +308,130 @@ fn compared(args: &StudyArgs) -> Result<ExitCode, Failure> {
             }
         }
     }
-    let experiment = Experiment {
+    Ok(Experiment {
         name: "compare".into(),
         about:
             "other targets beside ours, which is on this host's loopback with a disk in memory; random reads"
                 .into(),
         rate: 1_000_000_000,
-        runtime: args.runtime,
-        repeats: args.repeats.unwrap_or(3).clamp(1, 1000),
+        runtime: Duration::from_secs(2),
+        repeats: 3,
+        traces: false,
+        placement: Placement::default(),
         cases,
-    };
-    run_experiment(args, &experiment, true)
+    })
 }
 
-/// Runs of an experiment, one JSON text a line.
-const RUNS: &str = "runs.jsonl";
+/// Where it is done.
+fn place(args: &StudyArgs, loopback: bool) -> Result<Where, Failure> {
+    let given = &args.placement;
+    let placement = Placement {
+        client: given.client_cpu,
+        server: given.server_cpu,
+        client_softirq: given.client_softirq,
+        server_softirq: given.server_softirq,
+    };
+    let own = || std::env::current_exe().context("looking for this program").map_err(Failure::Work);
+    let client = match &args.remote.client {
+        None => None,
+        Some(host) => Some(RemoteSpec {
+            host: host.clone(),
+            shell: args.remote.ssh.split_whitespace().map(str::to_owned).collect(),
+            program: args.remote.client_program.clone().map_or_else(own, Ok)?,
+            address: args.remote.address,
+        }),
+    };
+    Ok(Where { loopback, client, placement, rate_is_known: args.rate.is_some() })
+}
 
-/// What an earlier experiment of the same plan has made in `output`.
-fn earlier(output: &Path, plan: &str) -> Result<Vec<KeptRun>, Failure> {
-    let (kept, runs) = (output.join("plan.json"), output.join(RUNS));
-    let usage = |why: anyhow::Error| Failure::Usage(why);
+/// The place in words: parts of a study belong together only when they were made at one.
+fn named(args: &StudyArgs) -> String {
+    match &args.remote.client {
+        Some(host) => format!("client on {host}"),
+        None if args.loopback => "loopback".into(),
+        None => format!("here, {:?}", args.placement),
+    }
+}
+
+fn failure(error: StudyError, output: &Path) -> Failure {
+    match error {
+        StudyError::Interrupted => {
+            Failure::Work(anyhow!("interrupted; --resume goes on with what is in {}", output.display()))
+        }
+        error @ StudyError::Placement { .. } => Failure::Usage(error.into()),
+        other => Failure::Work(anyhow::Error::from(other).context("the study could not be done")),
+    }
+}
+
+/// Parts that are over, one JSON text a line.
+const RUNS: &str = "runs.jsonl";
+/// What they are parts of.
+const PLAN: &str = "plan.json";
+
+/// A directory of a study: what it is about, and what is over of it.
+struct Kept<T> {
+    output: PathBuf,
+    earlier: Vec<T>,
+    runs: File,
+}
+
+impl<T: DeserializeOwned> Kept<T> {
+    /// Opens it before anything starts: a study whose result cannot be written is wasted.
+    fn open(args: &StudyArgs, plan: &serde_json::Value) -> Result<Self, Failure> {
+        let output = args.output.clone().unwrap_or_default();
+        std::fs::create_dir_all(&output)
+            .and_then(|()| probe(&output))
+            .with_context(|| format!("cannot write to {}", output.display()))
+            .map_err(Failure::Usage)?;
+        let plan = as_json(plan)?;
+        let earlier = if args.resume { earlier(&output, &plan)? } else { Vec::new() };
+        std::fs::write(output.join(PLAN), plan)
+            .and_then(|()| {
+                let mut options = std::fs::OpenOptions::new();
+                options.create(true).write(true).append(args.resume).truncate(!args.resume);
+                options.open(output.join(RUNS))
+            })
+            .with_context(|| format!("cannot write to {}", output.display()))
+            .map_err(Failure::Usage)
+            .map(|runs| Self { output, earlier, runs })
+    }
+}
+
+impl<T> Kept<T> {
+    fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let path = self.output.join(name);
+        std::fs::write(&path, text)
+            .with_context(|| format!("cannot write {}", path.display()))
+            .map_err(Failure::Work)
+    }
+}
+
+/// What an earlier study of the same plan has made in `output`.
+fn earlier<T: DeserializeOwned>(output: &Path, plan: &str) -> Result<Vec<T>, Failure> {
+    let kept = output.join(PLAN);
     let was = std::fs::read_to_string(&kept)
         .with_context(|| format!("nothing to go on with: cannot read {}", kept.display()))
-        .map_err(usage)?;
+        .map_err(Failure::Usage)?;
     if was != plan {
-        return Err(usage(anyhow!(
-            "{} is of another plan: choose another directory, or leave --resume out",
+        return Err(Failure::Usage(anyhow!(
+            "{} is of another plan or place: choose another directory, or leave --resume out",
             kept.display()
         )));
     }
-    let text = std::fs::read_to_string(&runs).unwrap_or_default();
+    let Ok(runs) = File::open(output.join(RUNS)) else { return Ok(Vec::new()) };
+    let lines = BufReader::new(runs).lines().map_while(Result::ok);
     // The last line may have been cut off.
-    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()).collect())
 }
 
-fn run_experiment(args: &StudyArgs, experiment: &Experiment, loopback: bool) -> Result<ExitCode, Failure> {
-    let output = args.output.clone().unwrap_or_default();
-    std::fs::create_dir_all(&output)
-        .and_then(|()| probe(&output))
-        .with_context(|| format!("cannot write to {}", output.display()))
-        .map_err(Failure::Usage)?;
-    let plan = serde_json::to_string_pretty(experiment).context("writing JSON").map_err(Failure::Work)?;
-    let known = if args.resume { earlier(&output, &plan)? } else { Vec::new() };
-    write(&output.join("plan.json"), &plan)?;
-    let mut runs = std::fs::OpenOptions::new()
-        .create(true)
-        .write(true)
-        .append(args.resume)
-        .truncate(!args.resume)
-        .open(output.join(RUNS))
-        .with_context(|| format!("cannot write to {}", output.display()))
-        .map_err(Failure::Usage)?;
-    let mut keep = |run: &KeptRun| writeln!(runs, "{}", serde_json::to_string(run)?);
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
-    let steps = u64::from(experiment.repeats) * experiment.cases.len() as u64;
-    let watcher = OnTerminal { progress: Progress::new(steps, true), stop };
-    let outcome = experiment.run(loopback, &watcher, &known, &mut keep);
-    watcher.progress.finish();
-    let result = outcome.map_err(|error| {
-        Failure::Work(match error {
-            StudyError::Interrupted => {
-                anyhow!("interrupted; --resume goes on with what is in {}", output.display())
-            }
-            other => other.into(),
-        })
-    })?;
-    let json = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
-    write(&output.join("experiment.json"), &json)?;
-    if args.json {
-        say(json);
-    } else {
-        say(report::experiment_text::experiment(&result));
-    }
-    Ok(ExitCode::SUCCESS)
+fn append(runs: &mut File, part: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(part)?;
+    line.push(b'\n');
+    runs.write_all(&line)
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
-        .with_context(|| format!("cannot write {}", path.display()))
-        .map_err(Failure::Work)
+fn as_json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).context("writing JSON").map_err(Failure::Work)
 }
 
 /// Whether files can be made in a directory.

@@ -89,6 +89,15 @@ struct UpArgs {
     /// The CPU that receives for the server
     #[arg(long)]
     server_cpu: Option<usize>,
+    /// How much may wait for the wire, each direction; what comes then is lost
+    #[arg(long, value_parser = args::size, value_name = "SIZE", default_value = "16M")]
+    queue: u64,
+    /// Congestion control of connections in both namespaces, such as cubic; the system's default otherwise
+    #[arg(long)]
+    congestion: Option<String>,
+    /// Leave offloads on: faster, but captures show segments larger than the MTU
+    #[arg(long)]
+    offloads: bool,
 }
 
 /// Whose fault an error is.
@@ -137,6 +146,9 @@ fn make(args: &WireArgs, up: &UpArgs) -> Result<ExitCode, Failure> {
         bits_per_second: up.rate,
         mtu_bytes: up.mtu,
         cpus: [up.client_cpu, up.server_cpu],
+        queue_bytes: u32::try_from(up.queue).unwrap_or(u32::MAX),
+        congestion: up.congestion.clone(),
+        offloads: up.offloads,
         nics,
     };
     let wire = NamedWire::up(&args.state, record).map_err(classify)?;

@@ -270,7 +270,7 @@ fn whose_time_it_is() {
 }
 
 fn cable(mtu_bytes: u32) -> Cable {
-    Cable::up(&CableConfig { bits_per_second: None, mtu_bytes, client_cpu: None, server_cpu: None }).unwrap()
+    Cable::up(&CableConfig::new(mtu_bytes)).unwrap()
 }
 
 /// "After raising the MTU on one host some transfers hung: small answers came, larger ones never did."

@@ -185,7 +185,7 @@ fn part(stanza: &Value, name: &str) -> Option<f64> {
 fn both_sides_of_a_wire_are_joined_without_their_clocks() {
     let Some(_alone) = may_capture() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let config = CableConfig { bits_per_second: None, mtu_bytes: 9000, client_cpu: None, server_cpu: None };
+    let config = CableConfig::new(9000);
     let cable = Cable::up(&config).unwrap();
     let (client_file, server_file) = (folder.path().join("c.pcapng"), folder.path().join("s.pcapng"));
     let url = std::sync::Mutex::new(None);
@@ -423,7 +423,7 @@ fn a_lossy_path_is_named() {
     let Some(_alone) = may_capture() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("loss.pcapng");
-    let config = CableConfig { bits_per_second: None, mtu_bytes: 1500, client_cpu: None, server_cpu: None };
+    let config = CableConfig::new(1500);
     let cable = Cable::up(&config).unwrap();
     let (client, server) = (cable.client.clone(), cable.server.clone());
     let listener = server.namespace.run(|| Ok(TcpListener::bind((server.address, 0)).unwrap())).unwrap();

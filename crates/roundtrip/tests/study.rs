@@ -11,7 +11,8 @@ use std::time::Duration;
 use common::{roundtrip, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
-use study::{Observation, Plan, Study, StudyError, StudyResult, Watcher};
+use study::runner::KeepParts;
+use study::{Observation, Plan, Study, StudyError, StudyResult, Watcher, Where};
 use target::SendPolicy;
 
 /// Studies measure: one at a time.
@@ -38,6 +39,12 @@ fn short() -> Plan {
         ramp: Duration::from_millis(100),
         ..Plan::quick()
     }
+}
+
+/// A study of which nothing is kept.
+fn studied(plan: Plan, loopback: bool, watcher: &dyn Watcher) -> Result<StudyResult, StudyError> {
+    let at = Where { loopback, ..Where::default() };
+    Study { plan, at }.run(watcher, &mut KeepParts { earlier: &[], keep: &mut |_| Ok(()) })
 }
 
 /// Interfaces of the host: a study must leave them as they were.
@@ -79,7 +86,7 @@ fn is_sound(result: &StudyResult) {
                 }
                 let policies = vec![s.policy.parse().unwrap()];
                 let plan = Plan { block_bytes: vec![s.block_size_bytes], policies, ..short() };
-                let again = Study { plan, loopback: !result.wire }.run(&Patient).unwrap();
+                let again = studied(plan, !result.wire, &Patient).unwrap();
                 one = again
                     .stanzas
                     .iter()
@@ -100,7 +107,7 @@ fn a_study_on_a_wire_closes_and_leaves_nothing_behind() {
         return;
     }
     let before = interfaces();
-    let result = Study { plan: short(), loopback: false }.run(&Patient).unwrap();
+    let result = studied(short(), false, &Patient).unwrap();
     assert!(result.wire);
     assert_eq!(result.observation, Observation::Packets);
     is_sound(&result);
@@ -114,7 +121,7 @@ fn a_study_on_a_wire_closes_and_leaves_nothing_behind() {
 #[test]
 fn a_study_on_loopback_closes_with_packets_or_with_socket_stamps() {
     let _alone = alone();
-    let result = Study { plan: short(), loopback: true }.run(&Patient).unwrap();
+    let result = studied(short(), true, &Patient).unwrap();
     assert!(!result.wire);
     is_sound(&result);
     assert!(result.warnings.iter().any(|w| w.contains("loopback")), "it says what that costs in truth");
@@ -192,6 +199,6 @@ fn a_stopped_study_says_so() {
             true
         }
     }
-    let outcome = Study { plan: short(), loopback: true }.run(&Impatient);
+    let outcome = studied(short(), true, &Impatient);
     assert!(matches!(outcome, Err(StudyError::Interrupted)));
 }

@@ -102,7 +102,7 @@ fn bulk_share(mtu_bytes: u32) -> f64 {
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
     let rate = Some(1_000_000_000);
-    let config = wire::CableConfig { bits_per_second: rate, mtu_bytes, client_cpu: None, server_cpu: None };
+    let config = wire::CableConfig { bits_per_second: rate, ..wire::CableConfig::new(mtu_bytes) };
     let cable = wire::Cable::up(&config).unwrap();
     let address = cable.server.address;
     let fail = |source| wire::WireError::Io { what: "bulk".into(), source };

@@ -10,6 +10,7 @@ use std::io;
 use insight::CpuCost;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
+use serde::{Deserialize, Serialize};
 
 /// Ticks of one CPU since boot, from /proc/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,10 +31,12 @@ pub struct Snapshot {
     /// CPU time of this whole process, nanoseconds.
     process: u64,
     ticks_per_second: f64,
+    /// The CPUs' clock, MHz, where the kernel knows it.
+    megahertz: Option<f64>,
 }
 
 /// What one CPU did between two snapshots, seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
     /// Not idle.
     pub busy: f64,
@@ -57,6 +60,7 @@ impl Snapshot {
             threads: threads.iter().map(|&tid| thread_ns(tid)).collect(),
             process: socket::clock::process_cpu_ns(),
             ticks_per_second,
+            megahertz: megahertz(),
         })
     }
 
@@ -78,6 +82,15 @@ impl Snapshot {
         // The samples say how the busy time divides.
         let share = if thread + softirq > 0.0 { softirq / (thread + softirq) } else { 0.0 };
         CpuUse { busy, softirq: busy * share, steal: seconds(now.steal, then.steal) }
+    }
+
+    /// By how much the CPUs' clock changed since `earlier`, as a share of the faster.
+    #[must_use]
+    pub fn frequency_change(&self, earlier: &Snapshot) -> f64 {
+        match (self.megahertz, earlier.megahertz) {
+            (Some(a), Some(b)) if a.max(b) > 0.0 => (a - b).abs() / a.max(b),
+            _ => 0.0,
+        }
     }
 
     /// Share of these CPUs that other programs used since `earlier`, at the least: busy time that is neither
@@ -107,6 +120,17 @@ pub fn per_operation(client: CpuUse, server: CpuUse, operations: u64) -> CpuCost
         server_thread_us: us(server.busy - server.softirq),
         server_softirq_us: us(server.softirq),
     }
+}
+
+/// The mean clock of the CPUs that the kernel scales by itself (cpufreq), MHz; a machine without has one clock.
+fn megahertz() -> Option<f64> {
+    let entries = std::fs::read_dir("/sys/devices/system/cpu/cpufreq").ok()?;
+    let clocks: Vec<f64> = entries
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.path().join("scaling_cur_freq")).ok())
+        .filter_map(|text| text.trim().parse::<f64>().ok())
+        .collect();
+    (!clocks.is_empty()).then(|| clocks.iter().sum::<f64>() / clocks.len() as f64 / 1000.0)
 }
 
 /// CPU time of a thread of this process: the clock that clock_getcpuclockid(3) would name.

@@ -25,7 +25,29 @@ pub enum StudyError {
         /// The kernel's reason.
         source: std::io::Error,
     },
+    /// A CPU that is not there.
+    #[error("CPU {cpu}: this process may use {may}")]
+    Placement {
+        /// Its number.
+        cpu: usize,
+        /// Those that there are.
+        may: String,
+    },
+    /// The client's host.
+    #[error("the client on {host}: {message}")]
+    Remote {
+        /// Which.
+        host: String,
+        /// What it said, or what became of it.
+        message: String,
+    },
     /// Somebody asked it to stop.
     #[error("interrupted; the wire and everything on it is gone")]
     Interrupted,
+}
+
+impl StudyError {
+    pub(crate) fn machine(what: &'static str, source: std::io::Error) -> Self {
+        Self::Machine { what, source }
+    }
 }

@@ -3,17 +3,24 @@
 #![forbid(unsafe_code)]
 
 pub mod accounts;
+pub mod client;
 pub mod error;
 pub mod experiment;
 pub mod machine;
 mod place;
+mod placement;
 pub mod plan;
 mod point;
+pub mod remote;
 pub mod result;
 pub mod runner;
+pub mod trace;
 
 pub use error::StudyError;
 pub use experiment::{Experiment, ExperimentResult};
-pub use plan::Plan;
+pub use place::{Disturbance, Where};
+pub use placement::Placement;
+pub use plan::{AnyPlan, Plan};
+pub use remote::RemoteSpec;
 pub use result::{Observation, Series, StudyResult};
 pub use runner::{Study, Watcher};

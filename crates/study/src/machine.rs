@@ -1,5 +1,7 @@
 //! What the figures were measured on.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The machine, as far as figures depend on it.
@@ -19,7 +21,28 @@ pub struct Machine {
     pub default_congestion: String,
     /// This program.
     pub version: String,
+    /// Settings of the kernel that figures depend on, by their names; those that it has.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
 }
+
+/// Settings that figures depend on: their names, and where the kernel has them.
+const SETTINGS: [(&str, &str); 14] = [
+    ("CPU governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+    ("CPU boost", "/sys/devices/system/cpu/cpufreq/boost"),
+    ("CPU no_turbo", "/sys/devices/system/cpu/intel_pstate/no_turbo"),
+    ("simultaneous threads", "/sys/devices/system/cpu/smt/control"),
+    ("isolated CPUs", "/sys/devices/system/cpu/isolated"),
+    ("tickless CPUs", "/sys/devices/system/cpu/nohz_full"),
+    ("net.core.default_qdisc", "/proc/sys/net/core/default_qdisc"),
+    ("net.core.busy_poll", "/proc/sys/net/core/busy_poll"),
+    ("net.core.netdev_budget", "/proc/sys/net/core/netdev_budget"),
+    ("net.ipv4.tcp_rmem", "/proc/sys/net/ipv4/tcp_rmem"),
+    ("net.ipv4.tcp_wmem", "/proc/sys/net/ipv4/tcp_wmem"),
+    ("net.ipv4.tcp_autocorking", "/proc/sys/net/ipv4/tcp_autocorking"),
+    ("net.ipv4.tcp_limit_output_bytes", "/proc/sys/net/ipv4/tcp_limit_output_bytes"),
+    ("net.ipv4.tcp_slow_start_after_idle", "/proc/sys/net/ipv4/tcp_slow_start_after_idle"),
+];
 
 impl Machine {
     /// The machine this runs on; what the kernel does not say is empty.
@@ -43,6 +66,11 @@ impl Machine {
             clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             default_congestion: read("/proc/sys/net/ipv4/tcp_congestion_control"),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: SETTINGS
+                .iter()
+                .map(|(name, path)| ((*name).to_owned(), read(path).replace('\t', " ")))
+                .filter(|(_, value)| !value.is_empty())
+                .collect(),
         }
     }
 }

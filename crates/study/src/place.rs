@@ -1,102 +1,228 @@
-//! Where a study runs: on a wire between namespaces, or on loopback.
+//! Where a study runs: on a wire between namespaces, on loopback, or with its client on another host.
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 use capture::{CaptureError, LiveCapture, LiveConfig, Role, Watch, WatchReport};
+use initiator::Phase;
 use socket::options::TcpOptions;
 use wire::{Cable, CableConfig, Namespace, WireError};
 
+use crate::accounts::Snapshot;
+use crate::client::{Interface, Job, capture_of, perform};
 use crate::error::StudyError;
-use crate::plan::Plan;
+use crate::machine::Machine;
+use crate::placement::Placement;
+use crate::remote::{Account, Remote, RemoteSpec, Reply};
 use crate::result::Observation;
 
 /// Memory of one capture's ring, bytes: half a second of a saturated gigabit.
-const RING_BYTES: usize = 48 << 20;
+pub(crate) const RING_BYTES: usize = 48 << 20;
 
 /// Operations kept per run; bounds the memory of a study.
 pub(crate) const OPERATIONS_MAX: usize = 1_000_000;
 
+/// Of them, those whose records are fetched from another host.
+pub(crate) const REMOTE_OPERATIONS_MAX: usize = 400_000;
+
 /// MTU of the loopback interface, bytes.
 const LOOPBACK_MTU: u32 = 65_536;
 
-/// The place, and how it is observed.
-pub(crate) struct Place {
-    cable: Option<Cable>,
-    pub(crate) observation: Observation,
-    pub(crate) client_cpu: usize,
-    pub(crate) server_cpu: usize,
-    mtu_bytes: u32,
-    /// Congestion control of both sides; nothing keeps the system's default.
-    pub(crate) congestion: Option<String>,
+/// Which place is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Where {
+    /// Loopback even where a wire could be made.
+    pub loopback: bool,
+    /// The client is on another host.
+    pub client: Option<RemoteSpec>,
+    /// Which CPU does what.
+    pub placement: Placement,
+    /// The rate is known, and not what a network card's driver says of it.
+    pub rate_is_known: bool,
 }
 
-/// The congestion control asked for, or another that does not pace, where an ordinary user may not choose.
-fn congestion(plan: &Plan, warnings: &mut Vec<String>) -> Option<String> {
-    let allowed =
-        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
-    let may = |name: &str| nix::unistd::geteuid().is_root() || allowed.split_whitespace().any(|a| a == name);
-    let chosen = [plan.congestion.as_str(), "cubic", "reno"].into_iter().find(|name| may(name));
-    if chosen != Some(plan.congestion.as_str()) {
+/// What a place is to be like.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Rate of the wire, bits per second.
+    pub(crate) bits_per_second: u64,
+    /// Its MTU, bytes.
+    pub(crate) mtu_bytes: u32,
+    /// Congestion control of both sides.
+    pub(crate) congestion: &'a str,
+}
+
+/// The two ends.
+#[derive(Debug)]
+enum Ends {
+    /// A veth pair between two namespaces.
+    Wire(Cable),
+    /// This host's loopback.
+    Loopback,
+    /// The server here, the client on another host.
+    Hosts {
+        remote: Mutex<Remote>,
+        /// Ours, towards it.
+        interface: Interface,
+        /// Ours, as it reaches us.
+        address: IpAddr,
+    },
+}
+
+/// The place, and how it is observed.
+#[derive(Debug)]
+pub(crate) struct Place {
+    ends: Ends,
+    pub(crate) observation: Observation,
+    pub(crate) placement: Placement,
+    pub(crate) client_cpu: usize,
+    pub(crate) server_cpu: usize,
+    /// MTU of what there is, bytes.
+    pub(crate) mtu_bytes: u32,
+    /// Its rate, bits per second.
+    pub(crate) bits_per_second: u64,
+    /// Congestion control of both sides; nothing keeps the system's default.
+    pub(crate) congestion: Option<String>,
+    /// The client's machine, where it is another.
+    pub(crate) client_machine: Option<Machine>,
+}
+
+/// What became of a job of the client's side.
+pub(crate) struct Performed {
+    pub(crate) reply: Reply,
+    /// It was on another host, and `reply.account` says what became of its CPU.
+    pub(crate) is_remote: bool,
+}
+
+/// The congestion controls that this process may choose.
+pub(crate) fn congestion_choices() -> Vec<String> {
+    let kind = if nix::unistd::geteuid().is_root() { "available" } else { "allowed" };
+    let path = format!("/proc/sys/net/ipv4/tcp_{kind}_congestion_control");
+    std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+/// The congestion control asked for, or another that does not pace, where it may not be chosen.
+fn congestion(wanted: &str, choices: &[Vec<String>], warnings: &mut Vec<String>) -> Option<String> {
+    let may = |name: &str| choices.iter().all(|side| side.iter().any(|choice| choice == name));
+    let chosen = [wanted, "cubic", "reno"].into_iter().find(|name| may(name));
+    if chosen != Some(wanted) {
         let instead = chosen.unwrap_or("the system's default");
-        warnings.push(format!("an ordinary user may not choose {} here: {instead} is used", plan.congestion));
+        warnings.push(format!("{wanted} may not be chosen as congestion control: {instead} is used"));
     }
     chosen.map(str::to_owned)
 }
 
+const NO_CAPTURE: &str = "this process may not capture packets (no CAP_NET_RAW): the four points are the kernel's stamps of both \
+                          sides' own sockets; where one receive returns several packets, all carry the last one's stamp";
+const ON_LOOPBACK: &str = "on loopback there is no wire: no rate limit (W1 = W2 = 0), packets of up to 64 KiB, and the receiver's \
+                           softirq runs on the sender's CPU, so SI is charged to the client and CI to the server; run as root \
+                           for a shaped wire between two namespaces";
+
 impl Place {
     /// Chooses the best place that this process may use; says in `warnings` what a lesser one costs.
     pub(crate) fn choose(
-        plan: &Plan,
-        loopback: bool,
+        wanted: &Wanted<'_>,
+        at: &Where,
         warnings: &mut Vec<String>,
+        stop: &dyn Fn() -> bool,
     ) -> Result<Self, StudyError> {
-        let cpus = socket::cpu::allowed()
-            .map_err(|source| StudyError::Machine { what: "asking for CPUs", source })?;
-        let client_cpu = cpus.first().copied().unwrap_or(0);
-        let server_cpu = cpus.get(1).copied().unwrap_or(client_cpu);
-        if client_cpu == server_cpu {
-            warnings.push(
-                "there is one CPU: client and server take turns on it, which no two machines do".to_owned(),
-            );
+        let failed = |source| StudyError::machine("asking for CPUs", source);
+        let cpus = socket::cpu::allowed().map_err(failed)?;
+        let placement = at.placement.complete(&cpus, at.client.is_some(), warnings)?;
+        if let Some(spec) = &at.client {
+            return Self::with_client(spec, wanted, at, placement, warnings, stop);
         }
         let config = CableConfig {
-            bits_per_second: Some(plan.bits_per_second),
-            mtu_bytes: plan.mtu_bytes,
-            client_cpu: Some(client_cpu),
-            server_cpu: Some(server_cpu),
+            bits_per_second: Some(wanted.bits_per_second),
+            client_cpu: placement.client_softirq,
+            server_cpu: placement.server_softirq,
+            ..CableConfig::new(wanted.mtu_bytes)
         };
-        let cable = if loopback { Err(WireError::NotPermitted) } else { Cable::up(&config) };
-        let cable = match cable {
-            Ok(cable) => Some(cable),
+        let cable = if at.loopback { Err(WireError::NotPermitted) } else { Cable::up(&config) };
+        let (ends, mtu_bytes) = match cable {
+            Ok(cable) => (Ends::Wire(cable), wanted.mtu_bytes),
             Err(WireError::NotPermitted) => {
-                warnings.push(
-                    "on loopback there is no wire: no rate limit (W1 = W2 = 0), packets of up to 64 KiB, and the receiver's \
-                     softirq runs on the sender's CPU, so SI is charged to the client and CI to the server; run as root \
-                     for a shaped wire between two namespaces"
-                        .to_owned(),
-                );
-                None
+                warnings.push(ON_LOOPBACK.to_owned());
+                (Ends::Loopback, LOOPBACK_MTU)
             }
             Err(error) => return Err(error.into()),
         };
         let mut place = Self {
-            mtu_bytes: if cable.is_some() { plan.mtu_bytes } else { LOOPBACK_MTU },
-            cable,
+            ends,
             observation: Observation::Packets,
-            congestion: congestion(plan, warnings),
-            client_cpu,
-            server_cpu,
+            congestion: congestion(wanted.congestion, &[congestion_choices()], warnings),
+            client_cpu: placement.client.unwrap_or(0),
+            server_cpu: placement.server.unwrap_or(0),
+            placement,
+            mtu_bytes,
+            bits_per_second: wanted.bits_per_second,
+            client_machine: None,
         };
         if let Err(CaptureError::NotPermitted { .. }) = place.try_capture() {
             place.observation = Observation::SocketStamps;
-            warnings.push(
-                "this process may not capture packets (no CAP_NET_RAW): the four points are the kernel's stamps of both \
-                 sides' own sockets; where one receive returns several packets, all carry the last one's stamp"
-                    .to_owned(),
-            );
+            warnings.push(NO_CAPTURE.to_owned());
         }
         Ok(place)
+    }
+
+    /// A place whose client is on another host.
+    fn with_client(
+        spec: &RemoteSpec,
+        wanted: &Wanted<'_>,
+        at: &Where,
+        placement: Placement,
+        warnings: &mut Vec<String>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Self, StudyError> {
+        let mut remote = Remote::start(spec, stop)?;
+        let hello = remote.hello(stop)?;
+        let address = spec.address.or(hello.caller).ok_or_else(|| StudyError::Remote {
+            host: spec.host.clone(),
+            message:
+                "it does not know where it was called from: give our address as it reaches us (--address)"
+                    .into(),
+        })?;
+        let there = remote.interface(address, stop)?;
+        let failed = |source| StudyError::machine("looking for our own interface towards the client", source);
+        let interface = Interface::with(address).map_err(failed)?;
+        let mtu_bytes = there.mtu_bytes.min(interface.mtu_bytes);
+        if mtu_bytes != wanted.mtu_bytes {
+            warnings.push(format!(
+                "the MTU between the two hosts is {mtu_bytes}, and not {}: a study changes nothing of real interfaces",
+                wanted.mtu_bytes
+            ));
+        }
+        let speed = [there.bits_per_second, interface.bits_per_second].into_iter().flatten().min();
+        let bits_per_second = match speed {
+            Some(speed) if !at.rate_is_known => speed,
+            _ => wanted.bits_per_second,
+        };
+        warnings.push(format!(
+            "client on {}, server here ({address} on {}): the wire is taken for one of {}{}; clocks of two hosts are not \
+             compared, so the network is known both ways together, and not each way",
+            spec.host,
+            interface.name,
+            ring::units::format_bit_rate(bits_per_second),
+            if speed.is_none() || at.rate_is_known { "" } else { ", as the network cards say" },
+        ));
+        let observation = if interface.may_capture && there.may_capture {
+            Observation::Packets
+        } else {
+            warnings.push(NO_CAPTURE.to_owned());
+            Observation::SocketStamps
+        };
+        Ok(Self {
+            observation,
+            congestion: congestion(wanted.congestion, &[congestion_choices(), hello.congestion], warnings),
+            client_cpu: hello.cpus.first().copied().unwrap_or(0),
+            server_cpu: placement.server.unwrap_or(0),
+            placement,
+            mtu_bytes,
+            bits_per_second,
+            client_machine: Some(hello.machine),
+            ends: Ends::Hosts { remote: Mutex::new(remote), interface, address },
+        })
     }
 
     /// Socket options of both sides of a study.
@@ -106,95 +232,210 @@ impl Place {
 
     /// Whether there is a wire.
     pub(crate) fn has_wire(&self) -> bool {
-        self.cable.is_some()
+        !matches!(self.ends, Ends::Loopback)
     }
 
-    /// Lifts the wire's rate limit while `work` runs, so that CPUs are what limits the ring.
-    pub(crate) fn unlimited<T>(
-        &self,
-        bits_per_second: u64,
-        work: impl FnOnce() -> Result<T, StudyError>,
-    ) -> Result<T, StudyError> {
-        let Some(cable) = &self.cable else { return work() };
+    /// Whether a token bucket keeps its rate, and not a network card.
+    pub(crate) fn is_shaped(&self) -> bool {
+        matches!(self.ends, Ends::Wire(_))
+    }
+
+    /// Whether client and server are on one clock.
+    pub(crate) fn has_one_clock(&self) -> bool {
+        !self.is_remote()
+    }
+
+    /// Whether the client is on another host.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.ends, Ends::Hosts { .. })
+    }
+
+    /// Whether packets may be captured here.
+    pub(crate) fn may_trace(&self) -> bool {
+        self.observation == Observation::Packets
+    }
+
+    /// Operations that are kept of a run.
+    pub(crate) fn operations_max(&self) -> usize {
+        if self.is_remote() { REMOTE_OPERATIONS_MAX } else { OPERATIONS_MAX }
+    }
+
+    /// Lifts the wire's rate limit while `work` runs, so that CPUs are what limits the ring. What is not ours to lift
+    /// stays.
+    pub(crate) fn unlimited<T>(&self, work: impl FnOnce() -> Result<T, StudyError>) -> Result<T, StudyError> {
+        let Ends::Wire(cable) = &self.ends else { return work() };
         cable.shape(None)?;
         let outcome = work();
-        cable.shape(Some(bits_per_second))?;
+        cable.shape(Some(self.bits_per_second))?;
         outcome
     }
 
     /// The server's address.
     pub(crate) fn server_address(&self) -> IpAddr {
-        self.cable.as_ref().map_or(IpAddr::from([127, 0, 0, 1]), |cable| cable.server.address)
+        match &self.ends {
+            Ends::Wire(cable) => cable.server.address,
+            Ends::Loopback => IpAddr::from([127, 0, 0, 1]),
+            Ends::Hosts { address, .. } => *address,
+        }
     }
 
     /// Runs something on the server's side, on its CPU.
     pub(crate) fn on_server<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, StudyError> {
-        self.on_side(self.cable.as_ref().map(|c| &c.server.namespace), self.server_cpu, work)
-    }
-
-    /// Runs something on the client's side, on its CPU.
-    pub(crate) fn on_client<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, StudyError> {
-        self.on_side(self.cable.as_ref().map(|c| &c.client.namespace), self.client_cpu, work)
-    }
-
-    fn on_side<T: Send>(
-        &self,
-        namespace: Option<&Namespace>,
-        cpu: usize,
-        work: impl FnOnce() -> T + Send,
-    ) -> Result<T, StudyError> {
-        let inside = move || -> io::Result<T> {
-            if let Some(namespace) = namespace {
-                namespace.enter()?;
-            }
-            socket::cpu::pin(cpu)?;
-            Ok(work())
+        let namespace = match &self.ends {
+            Ends::Wire(cable) => Some(&cable.server.namespace),
+            _ => None,
         };
-        let ended = std::thread::scope(|scope| scope.spawn(inside).join());
-        ended
-            .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
-            .map_err(|source| StudyError::Machine { what: "moving to a side of the wire", source })
+        on_side(namespace, self.server_cpu, work)
+    }
+
+    /// Has the client's side do a job, wherever it is; `observe` is told of its moments.
+    pub(crate) fn perform(
+        &self,
+        job: &Job,
+        observe: &(dyn Fn(Phase) + Sync),
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Performed, StudyError> {
+        let namespace = match &self.ends {
+            Ends::Hosts { remote, .. } => {
+                let mut remote = remote.lock().unwrap_or_else(PoisonError::into_inner);
+                return Ok(Performed { reply: remote.perform(job, observe, stop)?, is_remote: true });
+            }
+            Ends::Wire(cable) => Some(&cable.client.namespace),
+            Ends::Loopback => None,
+        };
+        let done = on_side(namespace, self.client_cpu, || perform(job, observe, stop))??;
+        Ok(Performed { reply: Reply { done, account: Account::default() }, is_remote: false })
+    }
+
+    /// As [`Place::perform`], from this host's own namespace: the target is somewhere else.
+    pub(crate) fn perform_from_here(
+        &self,
+        job: &Job,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Performed, StudyError> {
+        if self.is_remote() {
+            return self.perform(job, &|_| (), stop);
+        }
+        let done = on_side(None, self.client_cpu, || perform(job, &|_| (), stop))??;
+        Ok(Performed { reply: Reply { done, account: Account::default() }, is_remote: false })
+    }
+
+    /// Does something with an eye on who else uses the CPUs: shares of the time, taken by other guests of the machine and by
+    /// other programs.
+    pub(crate) fn watched<T>(
+        &self,
+        work: impl FnOnce() -> Result<(T, Option<Account>), StudyError>,
+    ) -> Result<(T, Disturbance), StudyError> {
+        let failed = |source| StudyError::machine("reading CPU times", source);
+        let mut cpus = vec![self.server_cpu];
+        if !self.is_remote() {
+            cpus.push(self.client_cpu);
+            cpus.dedup();
+        }
+        let before = Snapshot::take(&[]).map_err(failed)?;
+        let (value, there) = work()?;
+        let after = Snapshot::take(&[]).map_err(failed)?;
+        let seconds = after.seconds_since(&before).max(1e-6);
+        let mut found = Disturbance {
+            steal: cpus.iter().map(|cpu| after.cpu_since(&before, *cpu).steal / seconds).fold(0.0, f64::max),
+            others: after.others_since(&before, &cpus).max(0.0),
+            clock: after.frequency_change(&before),
+        };
+        if let Some(there) = there {
+            found.steal = found.steal.max(there.cpu.steal / there.seconds.max(1e-6));
+            found.others = found.others.max(there.others);
+        }
+        Ok((value, found))
     }
 
     fn try_capture(&self) -> Result<(), CaptureError> {
-        let config = |interface: &str| LiveConfig {
-            interface: interface.to_owned(),
-            port: 1,
-            ring_bytes: 0,
-            snap_bytes: 0,
-        };
-        match &self.cable {
-            Some(_) => Ok(()),
-            None => LiveCapture::open(&config("lo")).map(drop),
+        let config = LiveConfig { interface: "lo".to_owned(), port: 1, ring_bytes: 0, snap_bytes: 0 };
+        match &self.ends {
+            Ends::Loopback => LiveCapture::open(&config).map(drop),
+            _ => Ok(()),
         }
     }
 
-    /// Starts capturing both sides, where packets are what is observed.
+    /// Starts capturing the sides that are here, where packets are what is observed.
     pub(crate) fn watch(&self, port: u16) -> Result<Vec<Watch>, StudyError> {
         if self.observation == Observation::SocketStamps {
             return Ok(Vec::new());
         }
-        let config = |interface: &str| LiveConfig {
-            interface: interface.to_owned(),
-            port,
-            ring_bytes: RING_BYTES,
-            snap_bytes: LiveConfig::SNAP_NOTHING,
-        };
         let start = |interface: &str, roles: &[Role], namespace: Option<Namespace>| {
             let enter = move || namespace.map_or(Ok(()), |n| n.enter());
-            Watch::start(config(interface), roles, self.mtu_bytes, OPERATIONS_MAX, enter)
+            Watch::start(capture_of(interface, port), roles, self.mtu_bytes, OPERATIONS_MAX, enter)
         };
-        Ok(match &self.cable {
-            Some(cable) => vec![
+        Ok(match &self.ends {
+            Ends::Wire(cable) => vec![
                 start(&cable.client.interface, &[Role::Client], Some(cable.client.namespace.clone()))?,
                 start(&cable.server.interface, &[Role::Server], Some(cable.server.namespace.clone()))?,
             ],
-            None => vec![start("lo", &[Role::Client, Role::Server], None)?],
+            Ends::Loopback => vec![start("lo", &[Role::Client, Role::Server], None)?],
+            Ends::Hosts { interface, .. } => vec![start(&interface.name, &[Role::Server], None)?],
         })
+    }
+
+    /// Runs something while all packets of a port are kept, from the client's end of the wire (the server's, where the
+    /// client is on another host).
+    pub(crate) fn traced<T: Send>(
+        &self,
+        port: u16,
+        file: &std::path::Path,
+        work: impl FnOnce() -> Result<T, StudyError>,
+    ) -> Result<T, StudyError> {
+        let (interface, namespace) = match &self.ends {
+            Ends::Wire(cable) => (cable.client.interface.clone(), Some(cable.client.namespace.clone())),
+            Ends::Loopback => ("lo".to_owned(), None),
+            Ends::Hosts { interface, .. } => (interface.name.clone(), None),
+        };
+        let enter = move || namespace.map_or(Ok(()), |n| n.enter());
+        crate::trace::traced(&interface, port, file, enter, work)
     }
 
     /// Stops the captures.
     pub(crate) fn stop_watching(watches: Vec<Watch>) -> Result<Vec<WatchReport>, StudyError> {
         watches.into_iter().map(|w| w.stop().map_err(StudyError::from)).collect()
     }
+}
+
+/// Who else used the CPUs while something ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Disturbance {
+    /// Share of the time that other guests of the machine took.
+    pub steal: f64,
+    /// Share of the time that other programs took.
+    pub others: f64,
+    /// By how much the CPUs' clock changed, as a share of the faster.
+    #[serde(default)]
+    pub clock: f64,
+}
+
+impl Disturbance {
+    /// The greater of both, one by one.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            steal: self.steal.max(other.steal),
+            others: self.others.max(other.others),
+            clock: self.clock.max(other.clock),
+        }
+    }
+}
+
+fn on_side<T: Send>(
+    namespace: Option<&Namespace>,
+    cpu: usize,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, StudyError> {
+    let inside = move || -> io::Result<T> {
+        if let Some(namespace) = namespace {
+            namespace.enter()?;
+        }
+        socket::cpu::pin(cpu)?;
+        Ok(work())
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(inside).join());
+    ended
+        .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+        .map_err(|source| StudyError::machine("moving to a side of the wire", source))
 }

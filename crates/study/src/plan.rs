@@ -1,22 +1,60 @@
-//! What a study measures.
+//! Plans: what a study measures, as TOML.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use ring::units::{parse_bit_rate, parse_size, parse_time_ns};
+use serde::{Deserialize, Deserializer, Serialize};
 use target::SendPolicy;
+
+use crate::experiment::Experiment;
+use crate::placement::Placement;
+
+/// The plans that are built in: their names and texts.
+pub const PLANS: [(&str, &str); 6] = [
+    ("quick", include_str!("plans/quick.toml")),
+    ("paper", include_str!("plans/paper.toml")),
+    ("post", include_str!("plans/post.toml")),
+    ("pathology", include_str!("plans/pathology.toml")),
+    ("nagle-write", include_str!("plans/nagle-write.toml")),
+    ("copy", include_str!("plans/copy.toml")),
+];
+
+/// A pacing congestion control would hold responses back on its own account.
+pub(crate) const CONGESTION: &str = "cubic";
+
+/// Deepest queue of a plan.
+const DEPTH_MAX: u32 = initiator::bench::QUEUE_DEPTH_MAX;
+
+/// CPU time is known to 10 ms: shorter runs would say nothing.
+pub const SHORTEST_RUNTIME: Duration = Duration::from_millis(100);
+
+/// A plan of either kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AnyPlan {
+    /// A ring, taken apart: the breakdown of round trips at sizes, send policies and depths.
+    Ring(Plan),
+    /// Cases that differ in one thing.
+    Cases(Experiment),
+}
 
 /// A study's points and how each is run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Its name.
     pub name: String,
+    /// What it is about.
+    #[serde(default)]
+    pub about: String,
     /// Read sizes, bytes.
     pub block_bytes: Vec<u64>,
     /// Depths; the first must be 1, the last saturates.
     pub queue_depths: Vec<u32>,
     /// Send policies of the target.
     pub policies: Vec<SendPolicy>,
-    /// Measured time of each run (a point has two: one bare, one observed).
+    /// How often each point is measured.
+    #[serde(default = "once")]
+    pub repeats: u32,
+    /// Measured time of each run (a point has two each time: one bare, one observed).
     pub runtime: Duration,
     /// Time before it.
     pub ramp: Duration,
@@ -28,6 +66,103 @@ pub struct Plan {
     pub congestion: String,
     /// Size of the zero disk, bytes.
     pub disk_bytes: u64,
+    /// Which CPU does what.
+    #[serde(default)]
+    pub placement: Placement,
+    /// What somebody else found.
+    #[serde(default)]
+    pub published: Vec<Published>,
+}
+
+fn once() -> u32 {
+    1
+}
+
+/// A point that somebody published.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Published {
+    /// Read size.
+    #[serde(deserialize_with = "size")]
+    pub block: u64,
+    /// Send policy.
+    pub send: SendPolicy,
+    /// Queue depth.
+    pub depth: u32,
+    /// Operations per second.
+    pub iops: Option<f64>,
+    /// Mean round trip, us.
+    pub rtt_us: Option<f64>,
+    /// C2 - C1, us.
+    pub outside_client_us: Option<f64>,
+    /// S2 - S1, us.
+    pub server_us: Option<f64>,
+    /// Busy cycles that served 1, 2, ... requests, percent.
+    #[serde(default)]
+    pub busy_percent: Vec<f64>,
+}
+
+/// How a plan of a ring is written.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RingText {
+    name: String,
+    about: String,
+    #[serde(deserialize_with = "rate")]
+    rate: u64,
+    #[serde(deserialize_with = "time")]
+    runtime: Duration,
+    #[serde(default = "once")]
+    repeats: u32,
+    ring: RingTable,
+    #[serde(default)]
+    placement: Placement,
+    #[serde(default)]
+    published: Vec<Published>,
+}
+
+/// The points.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RingTable {
+    mtu: u32,
+    block: Vec<String>,
+    send: Vec<SendPolicy>,
+    depth: Vec<u32>,
+}
+
+impl AnyPlan {
+    /// Reads a plan: one with a `[ring]` is taken apart, one with `[[case]]` compared.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        if table.contains_key("ring") {
+            let text: RingText = toml::from_str(text).map_err(|error| error.to_string())?;
+            let blocks = text
+                .ring
+                .block
+                .iter()
+                .map(|size| parse_size(size).map_err(|error| format!("block '{size}': {error}")));
+            let plan = Plan {
+                name: text.name,
+                about: text.about,
+                block_bytes: blocks.collect::<Result<_, _>>()?,
+                queue_depths: text.ring.depth,
+                policies: text.ring.send,
+                repeats: text.repeats,
+                runtime: text.runtime,
+                bits_per_second: text.rate,
+                mtu_bytes: text.ring.mtu,
+                placement: text.placement,
+                published: text.published,
+                ..Plan::quick()
+            };
+            return plan.complete().map(Self::Ring);
+        }
+        Experiment::read(text).map(Self::Cases)
+    }
 }
 
 impl Plan {
@@ -36,22 +171,136 @@ impl Plan {
     pub fn quick() -> Self {
         Self {
             name: "quick".to_owned(),
+            about: String::new(),
             block_bytes: vec![512, 2048, 4096],
             queue_depths: vec![1, 128],
             policies: vec![SendPolicy::Nodelay, SendPolicy::Nagle],
+            repeats: 1,
             runtime: Duration::from_millis(2000),
             ramp: Duration::from_millis(300),
             bits_per_second: 1_000_000_000,
             mtu_bytes: 9000,
-            // A pacing congestion control would hold responses back on its own account.
-            congestion: "cubic".to_owned(),
+            congestion: CONGESTION.to_owned(),
             disk_bytes: 1 << 40,
+            placement: Placement::default(),
+            published: Vec::new(),
         }
+    }
+
+    /// Depths in order, with 1 among them; or what is impossible.
+    ///
+    /// # Errors
+    /// What is impossible, and what is possible.
+    pub fn complete(mut self) -> Result<Self, String> {
+        self.queue_depths.push(1);
+        self.queue_depths.sort_unstable();
+        self.queue_depths.dedup();
+        if let Some(depth) = self.queue_depths.iter().find(|depth| !(1..=DEPTH_MAX).contains(*depth)) {
+            return Err(format!("depth {depth}: 1 to {DEPTH_MAX} are possible"));
+        }
+        let (block, most) = (u64::from(store::spec::BLOCK_BYTES_DEFAULT), initiator::bench::BLOCK_BYTES_MAX);
+        let is_block = |bytes: u64| bytes > 0 && bytes.is_multiple_of(block) && bytes <= most;
+        if let Some(bytes) = self.block_bytes.iter().find(|bytes| !is_block(**bytes)) {
+            return Err(format!("block {bytes}: multiples of {block} B up to {most} B are possible"));
+        }
+        if self.block_bytes.is_empty() || self.policies.is_empty() {
+            return Err("a ring has at least one block and one send".into());
+        }
+        if self.runtime < SHORTEST_RUNTIME {
+            return Err(format!("runtime {:?}: at least {SHORTEST_RUNTIME:?} is needed", self.runtime));
+        }
+        check_common(self.repeats, self.mtu_bytes)?;
+        Ok(self)
     }
 
     /// How many points.
     #[must_use]
     pub fn points(&self) -> usize {
         self.block_bytes.len() * self.queue_depths.len() * self.policies.len()
+    }
+
+    /// What was published of a point.
+    #[must_use]
+    pub fn published(&self, block_bytes: u64, policy: &str, queue_depth: u32) -> Option<&Published> {
+        self.published.iter().find(|known| {
+            known.block == block_bytes && known.send.to_string() == policy && known.depth == queue_depth
+        })
+    }
+}
+
+/// What plans of both kinds must hold.
+pub(crate) fn check_common(repeats: u32, mtu_bytes: u32) -> Result<(), String> {
+    if !(1..=1000).contains(&repeats) {
+        return Err(format!("repeats = {repeats}: 1 to 1000 are possible"));
+    }
+    if !(576..=65_535).contains(&mtu_bytes) {
+        return Err(format!("mtu = {mtu_bytes}: 576 to 65535 bytes are possible"));
+    }
+    Ok(())
+}
+
+pub(crate) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    with(from, parse_bit_rate)
+}
+
+pub(crate) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    with(from, parse_size)
+}
+
+pub(crate) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    with(from, |text| parse_time_ns(text).map(Duration::from_nanos))
+}
+
+fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
+    from: D,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<T, D::Error> {
+    /// As in a plan, or as this program writes it down.
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Text(String),
+        Number(u64),
+    }
+    let text = match Written::deserialize(from)? {
+        Written::Text(text) => text,
+        Written::Number(number) => number.to_string(),
+    };
+    parse(&text).map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plan_is_one() {
+        for (name, text) in PLANS {
+            let read = match AnyPlan::read(text) {
+                Ok(AnyPlan::Ring(plan)) => plan.name,
+                Ok(AnyPlan::Cases(plan)) => plan.name,
+                Err(why) => panic!("{name}: {why}"),
+            };
+            assert_eq!(read, name);
+        }
+    }
+
+    #[test]
+    fn what_a_ring_cannot_be_is_said() {
+        let text =
+            |ring: &str| format!("name = 'n'\nabout = 'a'\nrate = '1gbit'\nruntime = '1s'\n[ring]\n{ring}");
+        let whole = "mtu = 9000\nblock = ['4k']\nsend = ['nodelay']\ndepth = [8]";
+        let AnyPlan::Ring(plan) = AnyPlan::read(&text(whole)).unwrap() else { panic!("a ring") };
+        assert_eq!((plan.queue_depths, plan.block_bytes, plan.repeats), (vec![1, 8], vec![4096], 1));
+        for (from, to, why) in [
+            ("depth = [8]", "depth = [0]", "depth 0"),
+            ("'4k'", "'100'", "multiples of 512"),
+            ("'nodelay'", "'sometimes'", "sometimes"),
+            ("mtu = 9000", "mtu = 9", "mtu = 9"),
+            ("depth = [8]", "depth = [8]\ncolour = 1", "colour"),
+        ] {
+            let said = AnyPlan::read(&text(&whole.replace(from, to))).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
     }
 }

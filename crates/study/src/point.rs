@@ -4,15 +4,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use capture::{Counters, Role};
-use initiator::{Bench, BenchSpec, IscsiUrl, Pattern, Phase, SessionOptions};
+use initiator::{Bench, BenchSpec, Pattern, Phase};
 use insight::{CpuCost, Segments};
 use ring::{Op, OpKind, Sighting, sighting};
+use serde::{Deserialize, Serialize};
 use target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::accounts::{CpuUse, Snapshot, per_operation};
+use crate::client::{IscsiJob, Job};
 use crate::error::StudyError;
-use crate::place::{OPERATIONS_MAX, Place};
+use crate::place::{Disturbance, Place};
 use crate::plan::Plan;
+use crate::remote::Account;
 use crate::result::{Observation, Sample, Series};
 
 /// The name of the study's target.
@@ -25,7 +28,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(3);
 const SAMPLES: usize = 1500;
 
 /// What one point measured.
-pub(crate) struct Point {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
     pub(crate) block_bytes: u64,
     pub(crate) policy: SendPolicy,
     pub(crate) queue_depth: u32,
@@ -34,8 +38,7 @@ pub(crate) struct Point {
     pub(crate) rtt_us: f64,
     pub(crate) cpu: CpuCost,
     pub(crate) cpu_busy: (f64, f64),
-    pub(crate) steal: f64,
-    pub(crate) others: f64,
+    pub(crate) disturbance: Disturbance,
     pub(crate) segments: Segments,
     pub(crate) completed: u64,
     pub(crate) followed: u64,
@@ -73,7 +76,6 @@ impl Point {
         let inside = |op: &&Op| op.finish >= begin && op.finish <= end;
         let measured: Vec<Op> = joined.ops.iter().filter(inside).copied().collect();
         let first = measured.first().copied().unwrap_or_default();
-        let seconds = bare.seconds.max(1e-9);
         let result = &observed.bench.result;
         let title = format!("{block_bytes} B reads, {policy}, queue depth {queue_depth}");
         let mut holes = joined.holes;
@@ -86,11 +88,10 @@ impl Point {
             iops_bare: bare.bench.result.iops,
             iops: result.iops,
             rtt_us: result.latency_us.mean,
-            cpu: per_operation(bare.client_cpu, bare.server_cpu, bare.bench.result.operations),
-            cpu_busy: (bare.client_cpu.busy / seconds, bare.server_cpu.busy / seconds),
-            steal: (bare.client_cpu.steal + bare.server_cpu.steal) / (2.0 * seconds),
-            others: bare.others,
-            segments: Segments::of(&measured, true),
+            cpu: bare.cpu,
+            cpu_busy: bare.cpu_busy,
+            disturbance: bare.disturbance,
+            segments: Segments::of(&measured, place.has_one_clock()),
             completed: observed.bench.laps.len() as u64 + observed.bench.laps_over_limit,
             followed: joined.ops.len() as u64,
             holes,
@@ -100,7 +101,7 @@ impl Point {
             drops: observed.drops,
             counters: observed.counters,
             errors: [&bare.bench.result, result].iter().find_map(|r| r.first_error.clone()),
-            series: series(title, &measured),
+            series: series(title, &measured, place.has_one_clock()),
         })
     }
 }
@@ -114,21 +115,19 @@ pub(crate) fn calibrate(
     point: (u64, SendPolicy, u32),
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<CpuCost, StudyError> {
-    let run = place.unlimited(plan.bits_per_second, || run(place, plan, point, false, stop))?;
+    let run = place.unlimited(|| run(place, plan, point, false, stop))?;
     if stop() {
         return Err(StudyError::Interrupted);
     }
-    Ok(per_operation(run.client_cpu, run.server_cpu, run.bench.result.operations))
+    Ok(run.cpu)
 }
 
 /// One run's raw results.
 struct Run {
     bench: Bench,
-    client_cpu: CpuUse,
-    server_cpu: CpuUse,
-    seconds: f64,
-    /// Share of the CPUs that other programs used.
-    others: f64,
+    cpu: CpuCost,
+    cpu_busy: (f64, f64),
+    disturbance: Disturbance,
     client: Vec<Sighting>,
     server: Vec<Sighting>,
     busy_count: BusyCount,
@@ -143,41 +142,43 @@ fn run(
     observed: bool,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Run, StudyError> {
-    let stamped = observed && place.observation == Observation::SocketStamps;
+    let stamped =
+        (observed && place.observation == Observation::SocketStamps).then(|| place.operations_max());
     let store = std::sync::Arc::new(store::Zero::new(plan.disk_bytes));
     let block = store::spec::BLOCK_BYTES_DEFAULT;
     let lun = LunConfig { block_bytes: block, physical_bytes: block, ..LunConfig::new(0, store) };
     let config = TargetConfig {
         send: policy,
         tcp: place.tcp(),
-        stamp_operations: stamped.then_some(OPERATIONS_MAX),
+        stamp_operations: stamped,
         ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![lun])
     };
     let target = place.on_server(|| RunningTarget::start(config))??;
-    let port = target.address().port();
-    let watches = if observed { place.watch(port)? } else { Vec::new() };
-    let url = IscsiUrl { host: target.address().ip().to_string(), port, iqn: IQN.to_owned(), lun: 0 };
-    let options = SessionOptions {
-        tcp: place.tcp(),
-        stamp_operations: stamped.then_some(OPERATIONS_MAX),
-        ..SessionOptions::default()
-    };
+    let watches = if observed { place.watch(target.address().port())? } else { Vec::new() };
     let spec = BenchSpec {
         pattern: Pattern::RandRead,
         block_bytes,
         queue_depth,
         runtime: plan.runtime,
         ramp: plan.ramp,
-        record_laps: if observed { OPERATIONS_MAX } else { 0 },
-        cpu: Some(place.client_cpu),
+        record_laps: if observed { place.operations_max() } else { 0 },
         ..BenchSpec::default()
     };
+    let job = Job::Iscsi(Box::new(IscsiJob {
+        url: format!("iscsi://{}/{IQN}/0", target.address()),
+        tcp: place.tcp(),
+        spec,
+        stamp_operations: stamped,
+        watch: observed && place.is_remote() && place.may_trace(),
+    }));
     let snapshots = Mutex::new(Vec::new());
     let observe = |_: Phase| {
         let snapshot = Snapshot::take(&[]);
         snapshots.lock().unwrap_or_else(PoisonError::into_inner).push(snapshot);
     };
-    let bench = place.on_client(|| Bench::run(&url, &options, &spec, &observe, stop))??;
+    let performed = place.perform(&job, &observe, stop)?;
+    let account = performed.is_remote.then_some(performed.reply.account);
+    let (bench, watched) = performed.reply.done.bench()?;
     // The session's last statistics and stamps are published when its thread ends.
     if !target.wait_until_idle(CLOSE_PATIENCE) {
         tracing::warn!("a session did not end in time; its statistics may be missing");
@@ -197,6 +198,11 @@ fn run(
             }
         }
     }
+    if let Some(watched) = watched {
+        drops += watched.drops;
+        counters.push(watched.counters);
+        client.extend(watched.sightings);
+    }
     // Commands of the set-up are not the client's laps.
     client.retain(|s| s.kind != OpKind::Other);
     server.retain(|s| s.kind != OpKind::Other);
@@ -205,23 +211,62 @@ fn run(
         .unwrap_or_else(PoisonError::into_inner)
         .into_iter()
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|source| StudyError::Machine { what: "reading /proc/stat", source })?;
+        .map_err(|source| StudyError::machine("reading /proc/stat", source))?;
+    let (cpu, cpu_busy, disturbance) = match snapshots.as_slice() {
+        [first, .., last] => accounts(place, (first, last), account, bench.result.operations),
+        _ => (CpuCost::default(), (0.0, 0.0), Disturbance::default()),
+    };
+    Ok(Run { bench, cpu, cpu_busy, disturbance, client, server, busy_count, drops, counters })
+}
+
+/// What the CPUs did between two moments: work per operation, how busy the threads' CPUs were, and who else used them.
+fn accounts(
+    place: &Place,
+    (first, last): (&Snapshot, &Snapshot),
+    client: Option<Account>,
+    operations: u64,
+) -> (CpuCost, (f64, f64), Disturbance) {
+    let seconds = last.seconds_since(first).max(1e-9);
+    let placement = place.placement;
+    let of = |cpu: Option<usize>| cpu.map_or(CpuUse::default(), |cpu| last.cpu_since(first, cpu));
+    let server = apart(of(placement.server), of(placement.server_softirq));
+    let mut disturbance = Disturbance { clock: last.frequency_change(first), ..Disturbance::default() };
+    if let Some(there) = client {
+        let there_seconds = there.seconds.max(1e-9);
+        disturbance.steal = (there.cpu.steal / there_seconds).max(server.steal / seconds);
+        disturbance.others = last.others_since(first, &[place.server_cpu]).max(there.others);
+        let busy = (there.cpu.busy / there_seconds, server.busy / seconds);
+        return (per_operation(there.cpu, server, operations), busy, disturbance);
+    }
+    let mut client = apart(of(placement.client), of(placement.client_softirq));
+    let mut server = server;
+    if placement.client_softirq == placement.server_softirq && placement.client != placement.server {
+        // Which of both a softirq works for is not accounted for.
+        for side in [&mut client, &mut server] {
+            side.busy -= side.softirq / 2.0;
+            side.softirq /= 2.0;
+        }
+    }
     let mut cpus = vec![place.client_cpu, place.server_cpu];
     cpus.dedup();
-    let (client_cpu, server_cpu, seconds, others) = match snapshots.as_slice() {
-        [first, .., last] => (
-            last.cpu_since(first, place.client_cpu),
-            last.cpu_since(first, place.server_cpu),
-            last.seconds_since(first),
-            last.others_since(first, &cpus),
-        ),
-        _ => (CpuUse::default(), CpuUse::default(), 0.0, 0.0),
-    };
-    Ok(Run { bench, client_cpu, server_cpu, seconds, others, client, server, busy_count, drops, counters })
+    disturbance.steal = (client.steal + server.steal) / (2.0 * seconds);
+    disturbance.others = last.others_since(first, &cpus);
+    let busy = |cpu: usize| last.cpu_since(first, cpu).busy / seconds;
+    let cost = per_operation(client, server, operations);
+    (cost, (busy(place.client_cpu), busy(place.server_cpu)), disturbance)
+}
+
+/// A side whose thread and softirq have these CPUs: what its thread did, and what its softirq did.
+fn apart(thread: CpuUse, softirq: CpuUse) -> CpuUse {
+    CpuUse {
+        busy: thread.busy - thread.softirq + softirq.softirq,
+        softirq: softirq.softirq,
+        steal: thread.steal,
+    }
 }
 
 /// The intervals of consecutive operations from the middle of a run.
-fn series(title: String, ops: &[Op]) -> Series {
+fn series(title: String, ops: &[Op], one_clock: bool) -> Series {
     let from = ops.len().saturating_sub(SAMPLES) / 2;
     let some = &ops[from..(from + SAMPLES).min(ops.len())];
     let us = |ns: i64| ns as f64 / 1000.0;
@@ -229,7 +274,7 @@ fn series(title: String, ops: &[Op]) -> Series {
     let samples = some
         .iter()
         .filter_map(|op| {
-            let split = ring::Split::of(op, true)?;
+            let split = ring::Split::of(op, one_clock)?;
             Some(Sample {
                 at_ms: us(op.start.since(first)?) / 1000.0,
                 outside_client_us: us(split.rtt_ns - split.client_ns),

@@ -29,8 +29,11 @@ pub struct StudyResult {
     pub began_unix_seconds: u64,
     /// How long it took, seconds.
     pub seconds: f64,
-    /// Where.
+    /// Where; the server's host where there are two.
     pub machine: Machine,
+    /// The client's, where it is another.
+    #[serde(default)]
+    pub client_machine: Option<Machine>,
     /// What was asked for.
     pub plan: Plan,
     /// Whether there was a wire between two namespaces, or loopback.
@@ -51,7 +54,7 @@ pub struct StudyResult {
 }
 
 /// Intervals of consecutive operations of one point.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series {
     /// `512 B nodelay QD 1`.
     pub title: String,
@@ -60,7 +63,7 @@ pub struct Series {
 }
 
 /// One operation's intervals, microseconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sample {
     /// Start, since the first sample's, milliseconds.
     pub at_ms: f64,

@@ -4,14 +4,16 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use insight::predict::{Limit, calibrate_to};
 use insight::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
-use ring::CpuSharing;
 use ring::wire::{ISCSI_HEADER_BYTES, Wire};
+use serde::{Deserialize, Serialize};
+use target::SendPolicy;
 
 use crate::error::StudyError;
 use crate::machine::Machine;
-use crate::place::Place;
+use crate::place::{Place, Wanted, Where};
 use crate::plan::Plan;
-use crate::point::{Point, calibrate};
+pub use crate::point::Point;
+use crate::point::calibrate;
 use crate::result::StudyResult;
 
 /// Who looks on while a study runs.
@@ -27,8 +29,31 @@ pub trait Watcher: Sync {
 pub struct Study {
     /// What to measure.
     pub plan: Plan,
-    /// Use loopback even where a wire could be made.
-    pub loopback: bool,
+    /// Where.
+    pub at: Where,
+}
+
+/// A part of a study that is over: what is kept, so that one that was interrupted can go on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum KeptPart {
+    /// A point, in the round of that number, from 0.
+    Point(u32, Box<Point>),
+    /// CPU work per operation of a size and policy with the CPUs as the bottleneck.
+    Service(u64, SendPolicy, CpuCost),
+}
+
+/// What is known already, and where what is found goes.
+pub struct KeepParts<'a> {
+    /// Parts of a study that was interrupted: they are not made again.
+    pub earlier: &'a [KeptPart],
+    /// Told of each part as soon as it is over.
+    pub keep: &'a mut dyn FnMut(&KeptPart) -> std::io::Result<()>,
+}
+
+impl KeepParts<'_> {
+    fn keep(&mut self, part: &KeptPart) -> Result<(), StudyError> {
+        (self.keep)(part).map_err(|source| StudyError::machine("keeping a part of the study", source))
+    }
 }
 
 /// A server CPU busier than this is the bottleneck.
@@ -43,31 +68,70 @@ const OTHERS_MAX: f64 = 0.08;
 /// Steal time above which a run counts as disturbed.
 const STEAL_MAX: f64 = 0.02;
 
+/// A change of the CPUs' clock above which it does.
+const CLOCK_MAX: f64 = 0.05;
+
+/// All rounds of a point.
+struct Rounds {
+    points: Vec<Point>,
+}
+
+impl Rounds {
+    /// The round whose throughput is in the middle.
+    fn median(&self) -> Option<&Point> {
+        let mut order: Vec<&Point> = self.points.iter().collect();
+        order.sort_by(|a, b| a.iops_bare.total_cmp(&b.iops_bare));
+        order.get(order.len() / 2).copied()
+    }
+}
+
 impl Study {
-    /// Runs it.
+    /// Runs it: every point once, then every point again, but for what was made earlier.
     ///
     /// # Errors
     /// When the place cannot be made, a run fails, or the watcher stops it. Whatever was made is gone then.
-    pub fn run(&self, watcher: &dyn Watcher) -> Result<StudyResult, StudyError> {
+    pub fn run(&self, watcher: &dyn Watcher, keep: &mut KeepParts<'_>) -> Result<StudyResult, StudyError> {
         let started = Instant::now();
         let began_unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let mut warnings = Vec::new();
-        let place = Place::choose(&self.plan, self.loopback, &mut warnings)?;
+        let plan = &self.plan;
+        let at = Where { placement: self.at.placement.or(plan.placement), ..self.at.clone() };
+        let wanted = Wanted {
+            bits_per_second: plan.bits_per_second,
+            mtu_bytes: plan.mtu_bytes,
+            congestion: &plan.congestion,
+        };
+        let place = Place::choose(&wanted, &at, &mut warnings, &|| watcher.stop())?;
+        let groups: Vec<(SendPolicy, u64)> = plan
+            .policies
+            .iter()
+            .flat_map(|policy| plan.block_bytes.iter().map(|size| (*policy, *size)))
+            .collect();
+        let mut rounds: Vec<Vec<Rounds>> = groups
+            .iter()
+            .map(|_| plan.queue_depths.iter().map(|_| Rounds { points: Vec::new() }).collect())
+            .collect();
+        for round in 0..plan.repeats {
+            for (&(policy, block_bytes), depths) in groups.iter().zip(&mut rounds) {
+                for (&queue_depth, rounds) in plan.queue_depths.iter().zip(depths) {
+                    let again = if plan.repeats > 1 { format!(", run {}", round + 1) } else { String::new() };
+                    watcher.point(&format!("{block_bytes} B, {policy}, queue depth {queue_depth}{again}"));
+                    let id = (block_bytes, policy, queue_depth);
+                    rounds.points.push(self.point(&place, id, round, watcher, keep)?);
+                }
+            }
+        }
         let (mut stanzas, mut series) = (Vec::new(), Vec::new());
-        for &policy in &self.plan.policies {
-            for &block_bytes in &self.plan.block_bytes {
-                let mut points = Vec::new();
-                for &queue_depth in &self.plan.queue_depths {
-                    watcher.point(&format!("{block_bytes} B, {policy}, queue depth {queue_depth}"));
-                    let stop = || watcher.stop();
-                    points.push(Point::measure(&place, &self.plan, block_bytes, policy, queue_depth, &stop)?);
-                }
-                let service = self.service(&place, &points, watcher)?;
-                for point in &points {
-                    warn(point, &mut warnings);
-                    stanzas.push(self.stanza(&place, point, &points, service));
-                }
-                series.extend(points.into_iter().map(|p| p.series));
+        for (&(policy, block_bytes), depths) in groups.iter().zip(&rounds) {
+            let points: Vec<&Point> = depths.iter().filter_map(Rounds::median).collect();
+            let service = self.service(&place, (policy, block_bytes), &points, watcher, keep)?;
+            for (point, rounds) in points.iter().zip(depths) {
+                warn(point, &mut warnings);
+                let mut stanza = self.stanza(&place, point, &points, service);
+                stanza.runs = rounds.points.iter().map(|p| (p.iops_bare, p.iops)).collect();
+                stanzas.push(stanza);
+                series
+                    .extend(rounds.points.iter().map(|p| &p.series).find(|s| !s.samples.is_empty()).cloned());
             }
         }
         for s in stanzas.iter().filter(|s| !s.breakdown.closure.holds) {
@@ -81,7 +145,7 @@ impl Study {
                 c.queue_depth_error * 100.0
             ));
         }
-        if place.has_wire() {
+        if place.is_shaped() {
             warnings.push(
                 "the wire's rate is kept by a token bucket in front of S2 and C1: frames wait there for their turn and then cross at \
                  once, so W1 and W2 are the spacing of frames (in TPTmin) but no part of an operation's way; at depth that \
@@ -94,7 +158,12 @@ impl Study {
             began_unix_seconds,
             seconds: started.elapsed().as_secs_f64(),
             machine: Machine::here(),
-            plan: self.plan.clone(),
+            client_machine: place.client_machine.clone(),
+            plan: Plan {
+                bits_per_second: place.bits_per_second,
+                mtu_bytes: if place.has_wire() { place.mtu_bytes } else { self.plan.mtu_bytes },
+                ..self.plan.clone()
+            },
             wire: place.has_wire(),
             observation: place.observation,
             congestion: place.congestion.clone(),
@@ -105,26 +174,78 @@ impl Study {
         })
     }
 
+    /// A point of a round, where it is not known already.
+    fn point(
+        &self,
+        place: &Place,
+        (block_bytes, policy, queue_depth): (u64, SendPolicy, u32),
+        round: u32,
+        watcher: &dyn Watcher,
+        keep: &mut KeepParts<'_>,
+    ) -> Result<Point, StudyError> {
+        let is_it = |part: &&KeptPart| match part {
+            KeptPart::Point(of, point) => {
+                *of == round
+                    && (point.block_bytes, point.policy, point.queue_depth)
+                        == (block_bytes, policy, queue_depth)
+            }
+            KeptPart::Service(..) => false,
+        };
+        if let Some(KeptPart::Point(_, point)) = keep.earlier.iter().find(is_it) {
+            return Ok((**point).clone());
+        }
+        let stop = || watcher.stop();
+        let mut point = Point::measure(place, &self.plan, block_bytes, policy, queue_depth, &stop)?;
+        if round > 0 {
+            // One chart of a point is enough.
+            point.series.samples.clear();
+        }
+        let part = KeptPart::Point(round, Box::new(point));
+        keep.keep(&part)?;
+        match part {
+            KeptPart::Point(_, point) => Ok(*point),
+            KeptPart::Service(..) => Err(StudyError::Interrupted),
+        }
+    }
+
     /// CPU work per operation of one size and policy: of the saturated run, or where the wire limited that, of
     /// a run without the rate limit: a thread that sleeps between operations pays for its wake-ups too.
-    fn service(&self, place: &Place, group: &[Point], watcher: &dyn Watcher) -> Result<CpuCost, StudyError> {
+    fn service(
+        &self,
+        place: &Place,
+        (policy, block_bytes): (SendPolicy, u64),
+        group: &[&Point],
+        watcher: &dyn Watcher,
+        keep: &mut KeepParts<'_>,
+    ) -> Result<CpuCost, StudyError> {
         let Some(saturated) = group.last() else { return Ok(CpuCost::default()) };
         let nodelay = saturated.policy.is_nodelay();
-        let wire_limit = 1e6 / self.path_cost(saturated, nodelay).w2_us;
+        let wire_limit = 1e6 / self.path_cost(place, saturated, nodelay).w2_us;
         let wire_bound = place.has_wire() && saturated.iops_bare > WIRE_BOUND_FROM * wire_limit;
         if saturated.cpu_busy.1 >= CPU_BOUND_FROM || !wire_bound {
             return Ok(saturated.cpu);
         }
-        let stop = || watcher.stop();
-        let point = (saturated.block_bytes, saturated.policy, saturated.queue_depth);
-        Ok(calibrate(place, &self.plan, point, &stop)?.at_most(1e6 / saturated.iops_bare))
+        let known = keep.earlier.iter().find_map(|part| match part {
+            KeptPart::Service(size, of, cost) if (*size, *of) == (block_bytes, policy) => Some(*cost),
+            _ => None,
+        });
+        let cost = match known {
+            Some(cost) => cost,
+            None => {
+                let stop = || watcher.stop();
+                let point = (block_bytes, policy, saturated.queue_depth);
+                let cost = calibrate(place, &self.plan, point, &stop)?;
+                keep.keep(&KeptPart::Service(block_bytes, policy, cost))?;
+                cost
+            }
+        };
+        Ok(cost.at_most(1e6 / saturated.iops_bare))
     }
 
-    fn stanza(&self, place: &Place, point: &Point, group: &[Point], service: CpuCost) -> Stanza {
-        let depth_one = group.first().unwrap_or(point);
+    fn stanza(&self, place: &Place, point: &Point, group: &[&Point], service: CpuCost) -> Stanza {
+        let depth_one = group.first().copied().unwrap_or(point);
         let nodelay = point.policy.is_nodelay();
-        let path = place.has_wire().then(|| self.path_cost(point, nodelay));
-        let one_cpu = CpuSharing::Uniprocessor;
+        let path = place.has_wire().then(|| self.path_cost(place, point, nodelay));
         let breakdown = Breakdown::of(&StanzaInput {
             block_bytes: point.block_bytes,
             nodelay,
@@ -134,13 +255,14 @@ impl Study {
             segments: point.segments,
             cpu: service,
             path,
-            sharing: (one_cpu, one_cpu),
+            sharing: place.placement.sharing(),
             depth_one: &depth_one.segments,
         });
         // Calibrated once for the size and policy, at the wire's cost with a full queue.
-        let at_depth = place.has_wire().then(|| self.path_cost(group.last().unwrap_or(point), nodelay));
+        let at_depth =
+            place.has_wire().then(|| self.path_cost(place, group.last().copied().unwrap_or(point), nodelay));
         let repeat = (depth_one.iops / depth_one.iops_bare - 1.0).abs();
-        let last = group.last().unwrap_or(point);
+        let last = group.last().copied().unwrap_or(point);
         let limit = Limit { queue_depth: last.queue_depth, iops: last.iops_bare };
         let predicted = calibrate_to(&depth_one.segments, &service, at_depth.as_ref(), repeat, limit)
             .and_then(|c| Prediction::of(&c.ring, point.queue_depth, point.iops_bare))
@@ -166,11 +288,12 @@ impl Study {
             holes: point.holes.clone(),
             busy_count_share: (1..=8).map(|n| point.busy_count.share(n)).collect(),
             avg_busy: point.busy_count.avg_busy(),
+            runs: Vec::new(),
         }
     }
 
-    fn path_cost(&self, point: &Point, nodelay: bool) -> PathCost {
-        let wire = Wire::ethernet(self.plan.bits_per_second, self.plan.mtu_bytes);
+    fn path_cost(&self, place: &Place, point: &Point, nodelay: bool) -> PathCost {
+        let wire = Wire::ethernet(place.bits_per_second, place.mtu_bytes);
         let request = if point.request_bytes > 0 { point.request_bytes } else { ISCSI_HEADER_BYTES.into() };
         let response = point.response_bytes.max(u64::from(ISCSI_HEADER_BYTES));
         // Without Nagle each response has packets of its own; with it, responses share full ones at depth.
@@ -178,7 +301,7 @@ impl Study {
         PathCost {
             w1_us: wire.own_packets_us(request),
             w2_us: if shared { wire.packed_us(response) } else { wire.own_packets_us(response) },
-            token_bucket: true,
+            token_bucket: place.is_shaped(),
         }
     }
 }
@@ -217,16 +340,20 @@ fn warn(point: &Point, warnings: &mut Vec<String>) {
     for hole in &point.holes {
         warnings.push(format!("{name}: {} operations {}", hole.operations, hole.reason.text()));
     }
-    if point.others > OTHERS_MAX {
+    let found = point.disturbance;
+    if found.others > OTHERS_MAX {
         warnings.push(format!(
             "{name}: other programs used {:.0} % of the CPUs; CPU work per operation is too high by that",
-            point.others * 100.0
+            found.others * 100.0
         ));
     }
-    if point.steal > STEAL_MAX {
+    if found.steal > STEAL_MAX {
         warnings.push(format!(
             "{name}: other guests of the machine took {:.1} % of the CPUs",
-            point.steal * 100.0
+            found.steal * 100.0
         ));
+    }
+    if found.clock > CLOCK_MAX {
+        warnings.push(format!("{name}: the CPUs' clock changed by {:.0} %", found.clock * 100.0));
     }
 }

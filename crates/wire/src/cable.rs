@@ -21,15 +21,46 @@ pub struct CableConfig {
     pub client_cpu: Option<usize>,
     /// The CPU that receives for the server.
     pub server_cpu: Option<usize>,
+    /// Bytes that may wait for the wire, each direction.
+    pub queue_bytes: u32,
+    /// The congestion control that connections of both namespaces have by default; nothing keeps the system's.
+    pub congestion: Option<String>,
+    /// Leave offloads on: segments larger than the MTU cross then, and captures show packets that no wire carries.
+    pub offloads: bool,
 }
 
 impl CableConfig {
+    /// Without a rate, and with the usual queue.
+    #[must_use]
+    pub fn new(mtu_bytes: u32) -> Self {
+        Self {
+            bits_per_second: None,
+            mtu_bytes,
+            client_cpu: None,
+            server_cpu: None,
+            queue_bytes: QUEUE_BYTES,
+            congestion: None,
+            offloads: false,
+        }
+    }
+
     /// # Errors
     /// What is impossible.
     pub(crate) fn check(&self) -> Result<(), WireError> {
         if !(576..=65_535).contains(&self.mtu_bytes) {
             let given = self.mtu_bytes.to_string();
             return Err(WireError::Config { key: "mtu", given, allowed: "576 to 65535 bytes are possible" });
+        }
+        if self.queue_bytes < self.mtu_bytes + ETHERNET_BYTES {
+            let given = self.queue_bytes.to_string();
+            return Err(WireError::Config { key: "queue", given, allowed: "at least one frame must fit" });
+        }
+        if let Some(name) = &self.congestion {
+            let choices = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+            if !choices.unwrap_or_default().split_whitespace().any(|choice| choice == name) {
+                let allowed = "see net.ipv4.tcp_available_congestion_control";
+                return Err(WireError::Config { key: "congestion", given: name.clone(), allowed });
+            }
         }
         Ok(())
     }
@@ -54,12 +85,13 @@ pub struct Cable {
     /// The server's end.
     pub server: End,
     mtu_bytes: u32,
+    queue_bytes: u32,
 }
 
 /// Bytes of a frame that a queueing discipline does not count: all of the wire's own but the header.
 const UNCOUNTED_BYTES: u32 = ETHERNET_BYTES - 14;
 
-/// Bytes that may wait for the wire, per direction. Far more than TCP puts there, so that nothing is lost.
+/// Bytes that may wait for the wire where nothing else is said, per direction. Far more than TCP puts there, so that nothing is lost.
 const QUEUE_BYTES: u32 = 16 << 20;
 
 impl Cable {
@@ -86,6 +118,7 @@ impl Cable {
             client: end(client, client_interface, 1),
             server: end(server, server_interface, 2),
             mtu_bytes: config.mtu_bytes,
+            queue_bytes: config.queue_bytes,
         }
     }
 
@@ -119,7 +152,7 @@ impl Cable {
     /// When `tc` fails.
     pub fn shape(&self, bits_per_second: Option<u64>) -> Result<(), WireError> {
         for end in [&self.client, &self.server] {
-            end.namespace.run(|| shape(&end.interface, self.mtu_bytes, bits_per_second))?;
+            end.namespace.run(|| shape(&end.interface, self, bits_per_second))?;
         }
         Ok(())
     }
@@ -146,9 +179,12 @@ fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), Wir
     run("ip", &["link", "set", interface, "mtu", &mtu])?;
     run("ip", &["address", "add", &format!("{}/30", end.address), "dev", interface])?;
     // Packets as a wire would carry them: no segments larger than the MTU, no merging on arrival.
-    let off = ["tso", "gso", "gro", "tx", "rx", "sg"].iter().flat_map(|f| [*f, "off"]);
-    let arguments: Vec<&str> = ["-K", interface].into_iter().chain(off).collect();
-    run("ethtool", &arguments)?;
+    if !config.offloads {
+        switch_offloads(interface, &OFFLOADS, "off")?;
+    }
+    if let Some(name) = &config.congestion {
+        write("/proc/sys/net/ipv4/tcp_congestion_control", name)?;
+    }
     run("ip", &["link", "set", interface, "up"])?;
     if let Some(cpu) = cpu {
         steer(interface, cpu)?;
@@ -156,18 +192,28 @@ fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), Wir
     Ok(())
 }
 
+/// Offloads that hide packets, as ethtool sets them.
+pub(crate) const OFFLOADS: [&str; 6] = ["tso", "gso", "gro", "tx", "rx", "sg"];
+
+pub(crate) fn switch_offloads(interface: &str, names: &[&str], to: &str) -> Result<(), WireError> {
+    let switches = names.iter().flat_map(|name| [*name, to]);
+    let arguments: Vec<&str> = ["-K", interface].into_iter().chain(switches).collect();
+    run("ethtool", &arguments).map(drop)
+}
+
 /// Keeps an interface's sending rate, or lifts the limit.
-fn shape(interface: &str, mtu_bytes: u32, bits_per_second: Option<u64>) -> Result<(), WireError> {
+fn shape(interface: &str, cable: &Cable, bits_per_second: Option<u64>) -> Result<(), WireError> {
+    let limit = cable.queue_bytes.to_string();
     let Some(rate) = bits_per_second else {
-        return run("tc", &["qdisc", "replace", "dev", interface, "root", "pfifo"]).map(drop);
+        let queue = ["qdisc", "replace", "dev", interface, "root", "bfifo", "limit", &limit];
+        return run("tc", &queue).map(drop);
     };
     // The bucket holds one frame and what accrues while the shaper's timer is late; a larger one would send
     // trains.
-    let frame = mtu_bytes + 14 + UNCOUNTED_BYTES;
+    let frame = cable.mtu_bytes + 14 + UNCOUNTED_BYTES;
     let accrued = |us: u64| u32::try_from(rate / 8 / 1_000_000 * us).unwrap_or(u32::MAX);
     let burst = frame.saturating_add(accrued(SHAPER_LATENESS_US)).max(accrued(BUCKET_US)).to_string();
-    let (rate, limit, overhead) =
-        (format!("{rate}bit"), QUEUE_BYTES.to_string(), UNCOUNTED_BYTES.to_string());
+    let (rate, overhead) = (format!("{rate}bit"), UNCOUNTED_BYTES.to_string());
     let shaper = ["tbf", "rate", &rate, "burst", &burst, "limit", &limit, "overhead", &overhead];
     let arguments =
         ["qdisc", "replace", "dev", interface, "root"].into_iter().chain(shaper).collect::<Vec<_>>();
@@ -181,7 +227,8 @@ const SHAPER_LATENESS_US: u64 = 60;
 /// empty too often (MTU 1500 at 1 Gb/s: 79 to 95 % of the rate with 72 us).
 const BUCKET_US: u64 = 130;
 
-/// Moves the receive softirq of an interface to one CPU: veth would run it on the sender's.
+/// Moves the receive softirq of an interface to one CPU (RPS): veth would run it on the sender's. And that CPU's packets to
+/// queues of their own (XPS), where there are several.
 fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
     let io = |what: &str, source: nix::Error| WireError::Io { what: what.to_owned(), source: source.into() };
     // sysfs shows the namespace of who mounted it, so this thread mounts its own, where nobody else sees it.
@@ -195,7 +242,33 @@ fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
     // A mask of 32-bit words, the highest first.
     let words = cpu / 32;
     let mask = format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(words));
-    write(&format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus"), &mask)
+    for (file, _) in queue_cpus(interface) {
+        let written = write(&format!("/sys/class/net/{interface}/queues/{file}"), &mask);
+        if file.ends_with(RPS) {
+            written?;
+        }
+    }
+    Ok(())
+}
+
+/// The files of a queue that name CPUs.
+const RPS: &str = "rps_cpus";
+const XPS: &str = "xps_cpus";
+
+/// The queues of an interface, as the files below it that name CPUs, and what they say.
+pub(crate) fn queue_cpus(interface: &str) -> Vec<(String, String)> {
+    let queues =
+        std::fs::read_dir(format!("/sys/class/net/{interface}/queues")).into_iter().flatten().flatten();
+    let mut all: Vec<(String, String)> = queues
+        .filter_map(|queue| {
+            let name = queue.file_name().into_string().ok()?;
+            let file = if name.starts_with("rx-") { RPS } else { XPS };
+            let cpus = std::fs::read_to_string(queue.path().join(file)).unwrap_or_default();
+            Some((format!("{name}/{file}"), cpus.trim().to_owned()))
+        })
+        .collect();
+    all.sort();
+    all
 }
 
 fn write(path: &str, value: &str) -> Result<(), WireError> {
@@ -209,19 +282,21 @@ mod tests {
 
     #[test]
     fn an_impossible_mtu_is_refused_before_anything_is_made() {
-        let config =
-            CableConfig { bits_per_second: None, mtu_bytes: 100, client_cpu: None, server_cpu: None };
-        let error = Cable::up(&config).unwrap_err().to_string();
+        let error = Cable::up(&CableConfig::new(100)).unwrap_err().to_string();
         assert!(error.contains("mtu = 100"), "{error}");
+        let small = CableConfig { queue_bytes: 1000, ..CableConfig::new(1500) };
+        assert!(Cable::up(&small).unwrap_err().to_string().contains("queue = 1000"));
+        let unknown = CableConfig { congestion: Some("psychic".into()), ..CableConfig::new(1500) };
+        assert!(Cable::up(&unknown).unwrap_err().to_string().contains("psychic"));
     }
 
     #[test]
     fn a_cable_carries_packets_between_its_ends_and_leaves_nothing_behind() {
         let config = CableConfig {
             bits_per_second: Some(1_000_000_000),
-            mtu_bytes: 9000,
             client_cpu: Some(0),
             server_cpu: Some(0),
+            ..CableConfig::new(9000)
         };
         let cable = match Cable::up(&config) {
             Ok(cable) => cable,

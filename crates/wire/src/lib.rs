@@ -8,6 +8,7 @@
 
 mod cable;
 mod error;
+mod interrupts;
 mod named;
 mod namespace;
 mod nat;
@@ -16,6 +17,7 @@ mod tools;
 
 pub use cable::{Cable, CableConfig, End};
 pub use error::WireError;
+pub use interrupts::Interrupt;
 pub use named::{Crossing, EndState, NamedWire, STATE_FOLDER, WireRecord};
 pub use namespace::Namespace;
 pub use nat::{NatPlan, nat_plan};

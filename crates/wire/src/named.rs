@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cable::{Cable, CableConfig};
 use crate::error::WireError;
+use crate::interrupts;
 use crate::namespace::Namespace;
 use crate::nic::{self, Nic};
 use crate::tools::run;
@@ -25,6 +26,12 @@ pub struct WireRecord {
     pub mtu_bytes: u32,
     /// CPUs that receive, client's and server's.
     pub cpus: [Option<usize>; 2],
+    /// Bytes that may wait, each direction.
+    pub queue_bytes: u32,
+    /// Default congestion control; nothing: the system's.
+    pub congestion: Option<String>,
+    /// Offloads are left on.
+    pub offloads: bool,
     /// The network cards that were moved, as they were: the client's and the server's.
     pub nics: Option<[Nic; 2]>,
 }
@@ -46,6 +53,8 @@ pub struct EndState {
     pub queue: String,
     /// Offloads that are on, of those that hide packets.
     pub offloads_on: Vec<String>,
+    /// Speed and duplex, as the card says.
+    pub link: String,
     /// Packets that it sent and received so far.
     pub packets: [u64; 2],
 }
@@ -140,7 +149,13 @@ impl NamedWire {
                     nics.each_ref().map(|nic| nic.interface.clone()),
                     &self.record.config(),
                 );
-                cable.set_up(&self.record.config())
+                cable.set_up(&self.record.config())?;
+                for (nic, cpu) in nics.iter().zip(self.record.cpus) {
+                    if let Some(cpu) = cpu {
+                        interrupts::steer(&nic.interrupts, cpu);
+                    }
+                }
+                Ok(())
             }
         }
     }
@@ -247,6 +262,9 @@ impl WireRecord {
             mtu_bytes: self.mtu_bytes,
             client_cpu,
             server_cpu,
+            queue_bytes: self.queue_bytes,
+            congestion: self.congestion.clone(),
+            offloads: self.offloads,
         }
     }
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cable::{Cable, End};
+use crate::cable::{Cable, End, OFFLOADS, queue_cpus, switch_offloads};
 use crate::error::WireError;
+use crate::interrupts::{self, Interrupt};
 use crate::named::EndState;
 use crate::tools::run;
 
@@ -23,6 +24,12 @@ pub struct Nic {
     pub is_up: bool,
     /// Its addresses with their prefixes, but for those that the kernel makes itself.
     pub addresses: Vec<String>,
+    /// Offloads that hide packets and were on, as ethtool sets them.
+    pub offloads_on: Vec<String>,
+    /// The CPUs that its queues receive on and send from, as sysfs has them.
+    pub queue_cpus: Vec<(String, String)>,
+    /// Its interrupts, and the CPUs that each may go to.
+    pub interrupts: Vec<Interrupt>,
 }
 
 /// What `ip` says as JSON.
@@ -91,6 +98,9 @@ impl Nic {
                 .filter(|(_, _, is_kernels)| !is_kernels)
                 .map(|(address, prefix, _)| format!("{address}/{prefix}"))
                 .collect(),
+            offloads_on: offloads_on(interface)?.map(|(set, _)| set.to_owned()).collect(),
+            queue_cpus: queue_cpus(interface),
+            interrupts: interrupts::of(interface),
         })
     }
 
@@ -112,10 +122,15 @@ impl Nic {
             return Ok(());
         }
         run("ip", &["link", "set", interface, "mtu", &self.mtu_bytes.to_string()])?;
-        let offloads = OFFLOADS.iter().flat_map(|name| [*name, "on"]);
-        let arguments: Vec<&str> = ["-K", interface].into_iter().chain(offloads).collect();
-        // A card that cannot do one of them says so, and has then what it had.
-        let _ = run("ethtool", &arguments);
+        // One by one: a card that cannot be told one of them keeps the others.
+        for name in &self.offloads_on {
+            let _ = switch_offloads(interface, &[name], "on");
+        }
+        for (file, cpus) in &self.queue_cpus {
+            // A card of one queue has files that cannot be written.
+            let _ = std::fs::write(format!("/sys/class/net/{interface}/queues/{file}"), cpus);
+        }
+        interrupts::give_back(&self.interrupts);
         if self.is_up {
             run("ip", &["link", "set", interface, "up"])?;
         }
@@ -126,8 +141,7 @@ impl Nic {
     }
 }
 
-/// Offloads that hide packets, as ethtool sets and names them.
-const OFFLOADS: [&str; 6] = ["tso", "gso", "gro", "tx", "rx", "sg"];
+/// Offloads that hide packets, as ethtool names those that [`OFFLOADS`] sets.
 const OFFLOAD_NAMES: [&str; 6] = [
     "tcp-segmentation-offload",
     "generic-segmentation-offload",
@@ -136,6 +150,25 @@ const OFFLOAD_NAMES: [&str; 6] = [
     "rx-checksumming",
     "scatter-gather",
 ];
+
+/// Those that are on, as ethtool sets and as it names them.
+fn offloads_on(interface: &str) -> Result<impl Iterator<Item = (&'static str, &'static str)>, WireError> {
+    let features = run("ethtool", &["-k", interface])?;
+    Ok(OFFLOADS.into_iter().zip(OFFLOAD_NAMES).filter(move |(_, name)| {
+        features.lines().any(|line| line.trim().starts_with(&format!("{name}: on")))
+    }))
+}
+
+/// Speed and duplex, as ethtool prints them.
+fn link_of(interface: &str) -> Result<String, WireError> {
+    let all = run("ethtool", &[interface])?;
+    let of = |key: &str| {
+        all.lines()
+            .find_map(|line| Some(line.trim().strip_prefix(key)?.trim().to_owned()))
+            .unwrap_or_default()
+    };
+    Ok(format!("{} {}", of("Speed:"), of("Duplex:").to_lowercase()))
+}
 
 /// Packets that an end sent and received so far.
 pub(crate) fn packets(end: &End) -> Result<[u64; 2], WireError> {
@@ -152,9 +185,6 @@ pub(crate) fn end_state(side: &'static str, namespace: String, end: &End) -> Res
     end.namespace.run(|| {
         let link = ip_json(&["address", "show", "dev", &end.interface])?;
         let queue = run("tc", &["qdisc", "show", "dev", &end.interface])?;
-        let features = run("ethtool", &["-k", &end.interface])?;
-        let is_on =
-            |name: &&&str| features.lines().any(|line| line.trim().starts_with(&format!("{name}: on")));
         Ok(EndState {
             side,
             namespace,
@@ -162,7 +192,8 @@ pub(crate) fn end_state(side: &'static str, namespace: String, end: &End) -> Res
             address: end.address.to_string(),
             mtu_bytes: link[0]["mtu"].as_u64().unwrap_or(0),
             queue: queue.lines().next().unwrap_or_default().trim_start_matches("qdisc ").trim().to_owned(),
-            offloads_on: OFFLOAD_NAMES.iter().filter(is_on).map(|name| (*name).to_owned()).collect(),
+            offloads_on: offloads_on(&end.interface)?.map(|(_, name)| name.to_owned()).collect(),
+            link: link_of(&end.interface)?,
             packets,
         })
     })

@@ -25,7 +25,7 @@ pub enum Submit {
 }
 
 /// One run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchSpec {
     /// Access pattern.
     pub pattern: Pattern,

@@ -37,6 +37,7 @@ pub fn captured<T>(
         snap_bytes: 262_144,
         ring_bytes: 256 << 20,
         duration: None,
+        bytes_max: None,
         baseline: Duration::ZERO,
         application: "test".to_owned(),
     };
@@ -48,7 +49,7 @@ pub fn captured<T>(
                 ready.store(true, Ordering::Relaxed);
                 over.load(Ordering::Relaxed)
             };
-            record(&spec, out, &stop)
+            record(&spec, out, &|| (), &stop)
         });
         // The first question whether to stop comes when the interface is open.
         while !ready.load(Ordering::Relaxed) && !recording.is_finished() {

@@ -1,0 +1,199 @@
+//! An experiment as one self-contained HTML file.
+
+use std::fmt::Write as _;
+
+use study::ExperimentResult;
+use study::experiment::CaseResult;
+use study::trace::TraceFrame;
+
+use crate::chart::{Dots, dots};
+use crate::experiment_text::{figure, place};
+use crate::page::{begin, end, escape, machines, notes, table_head};
+use crate::terminal::us;
+
+/// A span of figures above which bars of one scale would only show the greatest.
+const LOGARITHMIC_FROM: f64 = 30.0;
+
+/// A wait between two frames that is worth a word, us: shorter ones are work.
+const WAIT_US: f64 = 10_000.0;
+
+/// The whole page.
+#[must_use]
+pub fn experiment(result: &ExperimentResult) -> String {
+    let plan = &result.plan;
+    let mut page = begin(&format!("Roundtrip: {}", plan.name), &plan.about);
+    let _ = write!(
+        page,
+        "<p class=\"where\">{}; {} runs of {:?} for each case, interleaved; medians, least and greatest</p>",
+        escape(place(result)),
+        plan.repeats,
+        plan.runtime
+    );
+    table(result, &mut page);
+    bars(result, &mut page);
+    series(result, &mut page);
+    traces(result, &mut page);
+    notes(&result.warnings, &mut page);
+    machines(&result.machine, result.client_machine.as_ref(), &mut page);
+    end(page)
+}
+
+fn table(result: &ExperimentResult, page: &mut String) {
+    page.push_str("<h2>What came out</h2>");
+    table_head(
+        &[
+            ("case", true),
+            ("MTU", false),
+            ("figure", false),
+            ("", true),
+            ("least", false),
+            ("greatest", false),
+            ("p50 µs", false),
+            ("compared with", true),
+            ("times", false),
+            ("of the wire's limit", false),
+            ("observer", false),
+            ("published", true),
+        ],
+        page,
+    );
+    for case in &result.cases {
+        let or_nothing = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+        let _ = write!(
+            page,
+            "<tr><td class=\"t\">{}</td><td>{}</td><td><b>{}</b></td><td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"t\">{}</td></tr>",
+            escape(&case.case.label),
+            case.case.mtu,
+            figure(case.median),
+            case.unit,
+            figure(case.least),
+            figure(case.greatest),
+            or_nothing(case.p50_us.map(us)),
+            escape(case.case.against.as_deref().unwrap_or("-")),
+            or_nothing(case.ratio.map(|ratio| format!("{ratio:.2}"))),
+            or_nothing(case.limit.map(|limit| format!("{:.0} %", case.median / limit * 100.0))),
+            or_nothing(case.observer_cost.map(|cost| format!("{:+.1} %", -cost * 100.0))),
+            escape(case.case.published.as_deref().unwrap_or("-")),
+        );
+    }
+    page.push_str(
+        "</tbody></table></div><p class=\"where\">Observer: what keeping the packets at one end of the wire does to the figure, each \
+         run beside one without.</p>",
+    );
+}
+
+/// Each figure as a bar, with the spread of its runs.
+fn bars(result: &ExperimentResult, page: &mut String) {
+    for unit in ["1/s", "MB/s"] {
+        let cases: Vec<&CaseResult> = result.cases.iter().filter(|case| case.unit == unit).collect();
+        let greatest = cases.iter().map(|case| case.greatest).fold(0.0, f64::max);
+        let least = cases.iter().map(|case| case.median).fold(f64::INFINITY, f64::min);
+        if cases.is_empty() || greatest <= 0.0 {
+            continue;
+        }
+        let is_logarithmic = least > 0.0 && greatest / least > LOGARITHMIC_FROM;
+        // The least has a tenth of the width, where the scale is one of powers.
+        let share = |value: f64| {
+            let linear = value / greatest;
+            let power = 0.1 + 0.9 * (value.max(least) / least).ln() / (greatest / least).ln();
+            (if is_logarithmic { power } else { linear }).clamp(0.0, 1.0) * 100.0
+        };
+        let scale = if is_logarithmic { ", on a scale of powers" } else { "" };
+        let _ = write!(page, "<h2>{unit}{scale}</h2><div class=\"figures\">");
+        for case in cases {
+            let (width, from, to) = (share(case.median), share(case.least), share(case.greatest));
+            let _ = write!(
+                page,
+                "<div class=\"name\">{}</div><div class=\"track\"><i style=\"width:{width:.2}%\"></i>\
+                 <u style=\"left:{from:.2}%;width:{:.2}%\"></u><b style=\"left:{:.2}%\">{}</b></div>",
+                escape(&case.case.label),
+                (to - from).max(0.1),
+                to.max(width),
+                figure(case.median),
+            );
+        }
+        page.push_str("</div>");
+    }
+}
+
+/// The times of single exchanges, one after another.
+fn series(result: &ExperimentResult, page: &mut String) {
+    let with: Vec<&CaseResult> = result.cases.iter().filter(|case| case.samples().len() > 1).collect();
+    if with.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h2>Exchanges one after another: when each began, and how long it took</h2><div class=\"pair\">",
+    );
+    for case in with {
+        let points = case.samples().iter().map(|(at_ms, took_us)| (*at_ms, took_us / 1e3)).collect();
+        let one = [Dots { label: case.case.label.clone(), colour: "#0e7490", points }];
+        if let Some(svg) = dots("began, ms", "took, ms", &one) {
+            let _ =
+                write!(page, "<figure><figcaption>{}</figcaption>{svg}</figure>", escape(&case.case.label));
+        }
+    }
+    page.push_str("</div>");
+}
+
+/// Two exchanges of each case, frame by frame.
+fn traces(result: &ExperimentResult, page: &mut String) {
+    if result.cases.iter().all(|case| case.frames.is_empty()) {
+        return;
+    }
+    let end = if result.client_machine.is_some() { "server" } else { "client" };
+    let _ = write!(page, "<h2>Two exchanges frame by frame, as the {end}'s end of the wire saw them</h2>");
+    for case in result.cases.iter().filter(|case| !case.frames.is_empty()) {
+        let file = case
+            .trace
+            .as_ref()
+            .map_or(String::new(), |file| format!(" <a href=\"{0}\">{0}</a>", escape(file)));
+        let _ = write!(
+            page,
+            "<details{}><summary>{}</summary><p class=\"where\">All packets:{file}</p>",
+            if has_wait(&case.frames) { " open" } else { "" },
+            escape(&case.case.label)
+        );
+        table_head(
+            &[("µs", false), ("after", false), ("", true), ("bytes", false), ("what", true), ("", true)],
+            page,
+        );
+        let mut before = None;
+        for frame in &case.frames {
+            let after = before.map(|earlier: &TraceFrame| frame.at_us - earlier.at_us);
+            let waited = after.is_some_and(|after| after >= WAIT_US);
+            let _ = write!(
+                page,
+                "<tr{}><td>{}</td><td>{}</td><td class=\"t\">{}</td><td>{}</td><td class=\"t\">{}</td><td class=\"t\">{}</td></tr>",
+                if waited { " class=\"waited\"" } else { "" },
+                us(frame.at_us),
+                after.map_or("-".into(), us),
+                if frame.is_clients { "client → server" } else { "client ← server" },
+                frame.bytes,
+                escape(&frame.what),
+                if waited { remark(frame) } else { "" },
+            );
+            before = Some(frame);
+        }
+        page.push_str("</tbody></table></div></details>");
+    }
+}
+
+fn has_wait(frames: &[TraceFrame]) -> bool {
+    frames.windows(2).any(|pair| pair[1].at_us - pair[0].at_us >= WAIT_US)
+}
+
+/// What a frame that came late has waited for.
+fn remark(frame: &TraceFrame) -> &'static str {
+    match (frame.bytes, frame.is_clients) {
+        (0, true) => {
+            "the client's acknowledgement was delayed: what it acknowledges had no answer to ride on"
+        }
+        (0, false) => {
+            "the server's acknowledgement was delayed: it waited for the rest of the request, which waited for it"
+        }
+        (_, true) => "the client held this back",
+        (_, false) => "the server held this back",
+    }
+}

@@ -1,0 +1,250 @@
+//! What the client's side of a study does: jobs that a thread here runs, or a process on another host.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use capture::{Counters, LiveCapture, LiveConfig, Role, Watch};
+use exchange::{CopySpec, Exchanges, Load, Side, copy, http, ring_of_messages};
+use initiator::{Bench, BenchSpec, IscsiUrl, Phase, SessionOptions};
+use ring::Sighting;
+use serde::{Deserialize, Serialize};
+use socket::options::TcpOptions;
+
+use crate::error::StudyError;
+use crate::place::{OPERATIONS_MAX, RING_BYTES};
+
+/// A job of the client's side.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Job {
+    /// Posts or gets, one after another on one connection.
+    Http {
+        /// Whom to ask.
+        server: SocketAddr,
+        /// What.
+        request: http::Request,
+        /// Over which socket, and how it leaves.
+        side: Side,
+        /// How long.
+        runtime: std::time::Duration,
+    },
+    /// A ring of messages.
+    Messages {
+        /// Whom to ask.
+        server: SocketAddr,
+        /// What.
+        load: Load,
+        /// Over which socket, and how it leaves.
+        side: Side,
+        /// How long.
+        runtime: std::time::Duration,
+    },
+    /// A copy to the server.
+    Copy {
+        /// Where to.
+        server: SocketAddr,
+        /// What.
+        spec: CopySpec,
+        /// Over which socket.
+        side: Side,
+    },
+    /// iSCSI.
+    Iscsi(Box<IscsiJob>),
+}
+
+/// iSCSI against a target.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IscsiJob {
+    /// `iscsi://host[:port]/iqn/lun`.
+    pub url: String,
+    /// The session's socket.
+    pub tcp: TcpOptions,
+    /// The load.
+    pub spec: BenchSpec,
+    /// Keep the kernel's stamps of up to so many operations.
+    pub stamp_operations: Option<usize>,
+    /// Watch the packets of the interface towards the target.
+    pub watch: bool,
+}
+
+/// What came of a job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Done {
+    /// Of exchanges.
+    Exchanges(Exchanges),
+    /// A copy has arrived.
+    Copied,
+    /// Of iSCSI, and of the watch where there was one.
+    Bench(Box<(Bench, Option<Watched>)>),
+}
+
+impl Done {
+    /// The exchanges.
+    pub(crate) fn exchanges(self) -> Result<Exchanges, StudyError> {
+        match self {
+            Self::Exchanges(exchanges) => Ok(exchanges),
+            _ => Err(StudyError::machine("a client", std::io::Error::other("it did something else"))),
+        }
+    }
+
+    /// The run of iSCSI.
+    pub(crate) fn bench(self) -> Result<(Bench, Option<Watched>), StudyError> {
+        match self {
+            Self::Bench(bench) => Ok(*bench),
+            _ => Err(StudyError::machine("a client", std::io::Error::other("it did something else"))),
+        }
+    }
+}
+
+/// What the client's capture point saw.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Watched {
+    /// The operations.
+    pub sightings: Vec<Sighting>,
+    /// What was counted.
+    pub counters: Counters,
+    /// Packets that found the ring full.
+    pub drops: u64,
+}
+
+/// Does a job, on the thread that it is called from and where that is.
+///
+/// # Errors
+/// When the server cannot be reached, or the connection is lost.
+pub fn perform(
+    job: &Job,
+    observe: &(dyn Fn(Phase) + Sync),
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Done, StudyError> {
+    let failed = |what| move |source| StudyError::machine(what, source);
+    match job {
+        Job::Http { server, request, side, runtime } => {
+            let asked = http::ask(*server, request, side, *runtime).map_err(failed("HTTP over the wire"))?;
+            Ok(Done::Exchanges(asked.0))
+        }
+        Job::Messages { server, load, side, runtime } => {
+            let asked = ring_of_messages::ask(*server, load, side, *runtime);
+            asked.map(Done::Exchanges).map_err(failed("messages over the wire"))
+        }
+        Job::Copy { server, spec, side } => {
+            copy::send(*server, spec, side).map_err(failed("sending a copy"))?;
+            Ok(Done::Copied)
+        }
+        Job::Iscsi(job) => iscsi(job, observe, stop),
+    }
+}
+
+fn iscsi(
+    job: &IscsiJob,
+    observe: &(dyn Fn(Phase) + Sync),
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Done, StudyError> {
+    let url: IscsiUrl = job.url.parse()?;
+    let watch = if job.watch {
+        let failed = |source| StudyError::machine("looking for the interface towards the target", source);
+        let server = url.host.parse().map_err(|_| failed(std::io::Error::other("the host is no address")))?;
+        let interface = Interface::towards(server).map_err(failed)?;
+        let (mtu_bytes, config) = (interface.mtu_bytes, capture_of(&interface.name, url.port));
+        Some(Watch::start(config, &[Role::Client], mtu_bytes, OPERATIONS_MAX, || Ok(()))?)
+    } else {
+        None
+    };
+    let options = SessionOptions {
+        tcp: job.tcp.clone(),
+        stamp_operations: job.stamp_operations,
+        ..SessionOptions::default()
+    };
+    let bench = Bench::run(&url, &options, &job.spec, observe, stop)?;
+    let watched = match watch {
+        None => None,
+        Some(watch) => {
+            let report = watch.stop()?;
+            let role = report.roles.into_iter().next();
+            role.map(|role| Watched {
+                sightings: role.sightings,
+                counters: role.counters,
+                drops: report.drops,
+            })
+        }
+    };
+    Ok(Done::Bench(Box::new((bench, watched))))
+}
+
+/// How a study captures.
+pub(crate) fn capture_of(interface: &str, port: u16) -> LiveConfig {
+    LiveConfig {
+        interface: interface.to_owned(),
+        port,
+        ring_bytes: RING_BYTES,
+        snap_bytes: LiveConfig::SNAP_NOTHING,
+    }
+}
+
+/// An interface of this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its MTU, bytes.
+    pub mtu_bytes: u32,
+    /// Its speed as its driver has it, bits per second.
+    pub bits_per_second: Option<u64>,
+    /// This process may capture on it.
+    pub may_capture: bool,
+}
+
+impl Interface {
+    /// The one that packets to an address leave by; none is sent.
+    ///
+    /// # Errors
+    /// When there is no way there.
+    pub fn towards(address: IpAddr) -> std::io::Result<Self> {
+        let any: IpAddr = if address.is_ipv4() {
+            std::net::Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            std::net::Ipv6Addr::UNSPECIFIED.into()
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        // Connecting a datagram socket only chooses its own address.
+        socket.connect((address, 9))?;
+        Self::with(socket.local_addr()?.ip())
+    }
+
+    /// The one that has an address.
+    ///
+    /// # Errors
+    /// When none has it.
+    pub fn with(address: IpAddr) -> std::io::Result<Self> {
+        let found = nix::ifaddrs::getifaddrs()?
+            .find(|known| {
+                known.address.and_then(|of| of.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip())))
+                    == Some(address)
+                    || known.address.and_then(|of| of.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
+                        == Some(address)
+            })
+            .ok_or_else(|| std::io::Error::other(format!("no interface of this host has {address}")))?;
+        let name = found.interface_name;
+        let read =
+            |what: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{what}")).unwrap_or_default();
+        let mtu_bytes = read("mtu").trim().parse().unwrap_or(1500);
+        // -1 where the driver knows none.
+        let megabits: Option<i64> = read("speed").trim().parse().ok();
+        let probe = LiveConfig { interface: name.clone(), port: 1, ring_bytes: 0, snap_bytes: 0 };
+        Ok(Self {
+            mtu_bytes,
+            bits_per_second: megabits.and_then(|of| u64::try_from(of).ok()).map(|of| of * 1_000_000),
+            may_capture: LiveCapture::open(&probe).is_ok(),
+            name,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interface_towards_this_host_is_loopback() {
+        let found = Interface::towards([127, 0, 0, 1].into()).unwrap();
+        assert_eq!((&*found.name, found.mtu_bytes), ("lo", 65_536));
+        assert!(Interface::with([192, 0, 2, 77].into()).is_err());
+    }
+}

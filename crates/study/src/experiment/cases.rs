@@ -1,0 +1,172 @@
+//! One run of one case.
+
+use std::io;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+use exchange::{CopySpec, HttpServer, Side, copy, http, ring_of_messages};
+use initiator::{BenchSpec, Pattern};
+use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
+
+use super::{Case, Found, Work};
+use crate::client::{IscsiJob, Job};
+use crate::error::StudyError;
+use crate::place::{Performed, Place};
+use crate::remote::Account;
+
+/// The name of the experiments' target.
+const IQN: &str = "iqn.2026-11.example.roundtrip:experiment";
+
+/// The disk that is read and written.
+const DISK_BYTES: u64 = 256 << 20;
+
+/// Where and how long.
+pub(super) struct Run<'a> {
+    pub(super) place: &'a Place,
+    pub(super) runtime: Duration,
+    /// Keep the packets here.
+    pub(super) trace: Option<&'a Path>,
+    pub(super) stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What a run found, and what became of the client's CPU where that is another host's.
+type Outcome = Result<(Found, Option<Account>), StudyError>;
+
+/// A side, with the congestion control of the study where the plan names none.
+fn side(own: &Side, place: &Place) -> Side {
+    Side { congestion: own.congestion.clone().or_else(|| place.congestion.clone()), ..own.clone() }
+}
+
+impl Run<'_> {
+    pub(super) fn make(&self, case: &Case) -> Outcome {
+        let (place, runtime) = (self.place, self.runtime);
+        let (client, server) = (side(&case.client, place), side(&case.server, place));
+        let listen = || TcpListener::bind((place.server_address(), 0));
+        let failed = |what| move |source| StudyError::machine(what, source);
+        match &case.work {
+            Work::Post(bytes) | Work::Get(bytes) => {
+                let bytes = *bytes;
+                let server = place
+                    .on_server(|| HttpServer::start(listen()?, server, bytes))?
+                    .map_err(failed("an HTTP server"))?;
+                let request = http::Request {
+                    is_post: matches!(case.work, Work::Post(_)),
+                    path: "/".into(),
+                    host: place.server_address().to_string(),
+                    body_bytes: bytes,
+                };
+                let job = Job::Http { server: server.address(), request, side: client, runtime };
+                exchanges(self.perform(&job, server.address().port())?)
+            }
+            Work::Messages(load) => {
+                let listener = place.on_server(listen)?.map_err(failed("listening"))?;
+                let to = listener.local_addr().map_err(failed("listening"))?;
+                let job = Job::Messages { server: to, load: *load, side: client, runtime };
+                let (performed, _) = self
+                    .served(&listener, &job, |listener| ring_of_messages::answer(listener, load, &server))?;
+                exchanges(performed)
+            }
+            Work::Copy { bytes, block } => {
+                let spec = CopySpec { bytes: *bytes, block_bytes: *block as usize };
+                let listener = place.on_server(listen)?.map_err(failed("listening"))?;
+                let to = listener.local_addr().map_err(failed("listening"))?;
+                let job = Job::Copy { server: to, spec, side: client };
+                let (performed, received) =
+                    self.served(&listener, &job, |listener| copy::receive(listener, &server))?;
+                let received = received.map_err(failed("receiving a copy"))?;
+                let found =
+                    Found { figure: received.megabytes_per_second, p50_us: None, samples: Vec::new() };
+                Ok((found, account(&performed)))
+            }
+            Work::Iscsi { rw, block, depth } => self.iscsi(case, (*rw, *block, *depth)),
+            Work::Url { url, rw, block, depth } => {
+                let job = self.load(url.clone(), &client, (*rw, *block, *depth));
+                bench(place.perform_from_here(&job, self.stop)?)
+            }
+        }
+    }
+
+    /// The client's part, with its packets kept where that is wanted.
+    fn perform(&self, job: &Job, port: u16) -> Result<Performed, StudyError> {
+        let perform = || self.place.perform(job, &|_| (), self.stop);
+        match self.trace {
+            Some(file) => self.place.traced(port, file, perform),
+            None => perform(),
+        }
+    }
+
+    /// The client's part, beside a server of one connection.
+    fn served<T: Send>(
+        &self,
+        listener: &TcpListener,
+        job: &Job,
+        serve: impl FnOnce(&TcpListener) -> io::Result<T> + Send,
+    ) -> Result<(Performed, io::Result<T>), StudyError> {
+        let port = listener.local_addr().map_err(|source| StudyError::machine("listening", source))?.port();
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| self.place.on_server(|| serve(listener)));
+            let performed = self.perform(job, port);
+            if performed.is_err() {
+                // Nobody may have come; the server would wait for ever.
+                let _ = nix::sys::socket::shutdown(
+                    std::os::fd::AsRawFd::as_raw_fd(listener),
+                    nix::sys::socket::Shutdown::Both,
+                );
+            }
+            let lost = |_| StudyError::machine("a server", io::Error::other("the thread panicked"));
+            let served = served.join().map_err(lost)?;
+            Ok((performed?, served?))
+        })
+    }
+
+    fn iscsi(&self, case: &Case, load: (Pattern, u64, u32)) -> Outcome {
+        let place = self.place;
+        let disk = std::sync::Arc::new(store::Ram::new(DISK_BYTES));
+        let config = TargetConfig {
+            send: if case.server.nagle { SendPolicy::Nagle } else { SendPolicy::Nodelay },
+            tcp: side(&case.server, place).tcp(),
+            ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![LunConfig::new(0, disk)])
+        };
+        let target = place.on_server(|| RunningTarget::start(config))??;
+        let job =
+            self.load(format!("iscsi://{}/{IQN}/0", target.address()), &side(&case.client, place), load);
+        bench(self.perform(&job, target.address().port())?)
+    }
+
+    /// iSCSI as the client drives it.
+    fn load(
+        &self,
+        url: String,
+        side: &Side,
+        (pattern, block_bytes, queue_depth): (Pattern, u64, u32),
+    ) -> Job {
+        let spec = BenchSpec {
+            pattern,
+            block_bytes,
+            queue_depth,
+            runtime: self.runtime,
+            ramp: Duration::from_millis(200),
+            ..BenchSpec::default()
+        };
+        Job::Iscsi(Box::new(IscsiJob { url, tcp: side.tcp(), spec, stamp_operations: None, watch: false }))
+    }
+}
+
+fn account(performed: &Performed) -> Option<Account> {
+    performed.is_remote.then_some(performed.reply.account)
+}
+
+fn exchanges(performed: Performed) -> Outcome {
+    let account = account(&performed);
+    let found = performed.reply.done.exchanges()?;
+    let p50_us = Some(found.latency_us.p50);
+    Ok((Found { figure: found.per_second, p50_us, samples: found.samples }, account))
+}
+
+fn bench(performed: Performed) -> Outcome {
+    let account = account(&performed);
+    let (bench, _) = performed.reply.done.bench()?;
+    let (figure, p50_us) = (bench.result.bytes_per_second / 1e6, Some(bench.result.latency_us.p50));
+    Ok((Found { figure, p50_us, samples: Vec::new() }, account))
+}

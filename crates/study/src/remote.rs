@@ -1,0 +1,223 @@
+//! A client on another host: a copy of this program, started there over ssh, that does what the study asks for. Its clock
+//! is never compared with ours.
+
+mod messages;
+mod there;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use initiator::Phase;
+
+pub(crate) use self::messages::{Account, Hello, Reply};
+use self::messages::{Answer, Request};
+pub use self::there::serve;
+use crate::client::{Interface, Job};
+use crate::error::StudyError;
+
+/// Where the client is, and how it is reached.
+#[derive(Clone, Debug)]
+pub struct RemoteSpec {
+    /// A host as ssh names it: `host` or `user@host`.
+    pub host: String,
+    /// The command that reaches it, with its options: `ssh`.
+    pub shell: Vec<String>,
+    /// The program that is copied there: static, or made for the same C library.
+    pub program: PathBuf,
+    /// Our address as the client reaches it; nothing: the one that ssh came from.
+    pub address: Option<IpAddr>,
+}
+
+/// The argument by which the program there knows what it is.
+pub const CLIENT_VERB: &str = "study-client";
+
+/// Longest line that is taken: the records of [`crate::place::REMOTE_OPERATIONS_MAX`] operations are half of it.
+const LINE_MAX: u64 = 256 << 20;
+/// How long the other host may take to be reached, and for a copy of the program.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a job may take.
+const JOB_PATIENCE: Duration = Duration::from_secs(600);
+/// How much of what ssh complains about is kept, bytes.
+const COMPLAINT_MAX: usize = 4 << 10;
+
+/// A client on another host.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    host: String,
+    child: Child,
+    ask: ChildStdin,
+    answers: Receiver<Option<Answer>>,
+    complaint: Arc<Mutex<String>>,
+}
+
+impl Remote {
+    /// Copies the program there and starts it.
+    pub(crate) fn start(spec: &RemoteSpec, stop: &dyn Fn() -> bool) -> Result<Self, StudyError> {
+        let path = copy(spec)?;
+        // It removes its own file: nothing is left there, however it ends.
+        let command = format!("exec '{path}' {CLIENT_VERB} --remove");
+        let failed = |source| StudyError::machine("starting ssh", source);
+        let mut child = shell(spec, &command).stderr(Stdio::piped()).spawn().map_err(failed)?;
+        let missing = || failed(std::io::Error::other("it has no pipe"));
+        let ask = child.stdin.take().ok_or_else(missing)?;
+        let (out, error) =
+            (child.stdout.take().ok_or_else(missing)?, child.stderr.take().ok_or_else(missing)?);
+        let (sender, answers) = mpsc::sync_channel(4);
+        std::thread::spawn(move || {
+            let mut out = BufReader::with_capacity(1 << 20, out);
+            loop {
+                let mut line = String::new();
+                let read = out.by_ref().take(LINE_MAX).read_line(&mut line);
+                let answer = match read {
+                    Ok(1..) => serde_json::from_str(&line).ok(),
+                    _ => None,
+                };
+                let is_over = answer.is_none();
+                if sender.send(answer).is_err() || is_over {
+                    break;
+                }
+            }
+        });
+        let complaint = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&complaint);
+        std::thread::spawn(move || {
+            for line in BufReader::new(error).lines().map_while(Result::ok) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                if kept.len() + line.len() < COMPLAINT_MAX {
+                    kept.push_str(line.trim());
+                    kept.push_str("; ");
+                }
+            }
+        });
+        let mut remote = Self { host: spec.host.clone(), child, ask, answers, complaint };
+        // That it runs there at all.
+        remote.hello(stop)?;
+        Ok(remote)
+    }
+
+    /// Who it is.
+    pub(crate) fn hello(&mut self, stop: &dyn Fn() -> bool) -> Result<Hello, StudyError> {
+        match self.exchange(&Request::Hello, &|_| (), stop, PATIENCE)? {
+            Answer::Hello(hello) => Ok(*hello),
+            _ => Err(self.fault("it answered something else".into())),
+        }
+    }
+
+    /// Its interface towards an address.
+    pub(crate) fn interface(
+        &mut self,
+        towards: IpAddr,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Interface, StudyError> {
+        match self.exchange(&Request::Look(towards), &|_| (), stop, PATIENCE)? {
+            Answer::Look(interface) => Ok(interface),
+            _ => Err(self.fault("it answered something else".into())),
+        }
+    }
+
+    /// Has a job done; `observe` is told of its moments when their words arrive.
+    pub(crate) fn perform(
+        &mut self,
+        job: &Job,
+        observe: &dyn Fn(Phase),
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Reply, StudyError> {
+        match self.exchange(&Request::Do(Box::new(job.clone())), observe, stop, JOB_PATIENCE)? {
+            Answer::Done(reply) => Ok(*reply),
+            _ => Err(self.fault("it answered something else".into())),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        request: &Request,
+        observe: &dyn Fn(Phase),
+        stop: &dyn Fn() -> bool,
+        patience: Duration,
+    ) -> Result<Answer, StudyError> {
+        let mut line = serde_json::to_vec(request).map_err(|error| self.fault(error.to_string()))?;
+        line.push(b'\n');
+        // Whether it is gone is seen in what it answers.
+        let _ = self.ask.write_all(&line).and_then(|()| self.ask.flush());
+        let begun = Instant::now();
+        loop {
+            match self.answers.recv_timeout(Duration::from_millis(50)) {
+                Ok(Some(Answer::Phase(phase))) => observe(phase),
+                Ok(Some(Answer::Failed(message))) => return Err(self.fault(message)),
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => {
+                    // What it complained about may still be under way.
+                    std::thread::sleep(Duration::from_millis(100));
+                    let said = self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let hint = if said.contains("GLIBC") || said.contains("No such file") {
+                        "; this program needs a C library that is not there: `make static` makes one that needs none (--client-program)"
+                    } else {
+                        ""
+                    };
+                    let said = said.trim_end_matches("; ");
+                    return Err(self
+                        .fault(format!("it ended{}{said}{hint}", if said.is_empty() { "" } else { ": " })));
+                }
+                Err(RecvTimeoutError::Timeout) if stop() => return Err(StudyError::Interrupted),
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() > patience => {
+                    return Err(self.fault(format!("no answer within {patience:?}")));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn fault(&self, message: String) -> StudyError {
+        StudyError::Remote { host: self.host.clone(), message }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // The end of its input ends the process there, whatever it is at.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// ssh, with the host and a command for the shell there.
+fn shell(spec: &RemoteSpec, command: &str) -> Command {
+    let (program, options) =
+        spec.shell.split_first().map_or(("ssh", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let mut shell = Command::new(program);
+    shell.args(options).arg("--").arg(&spec.host).arg(command);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    shell
+}
+
+/// Copies the program to a folder of its own there, and says where.
+fn copy(spec: &RemoteSpec) -> Result<String, StudyError> {
+    let fault = |message: String| StudyError::Remote { host: spec.host.clone(), message };
+    let program = std::fs::read(&spec.program)
+        .map_err(|error| fault(format!("cannot read {}: {error}", spec.program.display())))?;
+    let take = "umask 077 && d=$(mktemp -d) && cat > \"$d/roundtrip\" && chmod 700 \"$d/roundtrip\" && echo \"$d/roundtrip\"";
+    let mut child = shell(spec, take)
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| fault(format!("cannot run {}: {error}", spec.shell.join(" "))))?;
+    let written = match child.stdin.take() {
+        Some(mut stdin) => stdin.write_all(&program),
+        None => Ok(()),
+    };
+    let output = child.wait_with_output().map_err(|error| fault(error.to_string()))?;
+    let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let is_path = Path::new(&path).is_absolute() && !path.contains(['\'', '\n']);
+    if !output.status.success() || written.is_err() || !is_path {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(fault(format!(
+            "copying this program there failed: {}; keys and known hosts are ssh's own business, see ssh(1)",
+            said.trim().lines().last().unwrap_or("ssh said nothing")
+        )));
+    }
+    Ok(path)
+}

@@ -1,0 +1,103 @@
+//! The client's process on its own host.
+
+use std::io::{BufRead as _, Write};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, PoisonError};
+
+use initiator::Phase;
+
+use super::messages::{Account, Answer, Hello, Reply, Request};
+use crate::accounts::Snapshot;
+use crate::client::{Interface, Job, perform};
+use crate::error::StudyError;
+use crate::machine::Machine;
+use crate::place;
+
+/// Serves a study that is on the other end of standard input and output, until it goes. When it goes in the middle of a
+/// job, the process ends there.
+///
+/// # Errors
+/// When nothing can be written to it.
+pub fn serve() -> Result<(), StudyError> {
+    let failed = |what| move |source| StudyError::machine(what, source);
+    let cpus = socket::cpu::allowed().map_err(failed("asking for CPUs"))?;
+    let cpu = cpus.first().copied().unwrap_or(0);
+    // Threads inherit it: all of the client is on one CPU, as it is at home.
+    socket::cpu::pin(cpu).map_err(failed("choosing a CPU"))?;
+    let requests = requests();
+    let out = Mutex::new(std::io::stdout());
+    while let Ok(request) = requests.recv() {
+        let answer = match request {
+            Request::Hello => Answer::Hello(Box::new(Hello {
+                machine: Machine::here(),
+                cpus: cpus.clone(),
+                caller: std::env::var("SSH_CONNECTION")
+                    .ok()
+                    .and_then(|text| text.split_whitespace().next()?.parse().ok()),
+                congestion: place::congestion_choices(),
+            })),
+            Request::Look(address) => match Interface::towards(address) {
+                Ok(interface) => Answer::Look(interface),
+                Err(error) => Answer::Failed(format!("no way to {address}: {error}")),
+            },
+            Request::Do(job) => match accounted(&job, cpu, &|phase| {
+                let _ = say(&out, &Answer::Phase(phase));
+            }) {
+                Ok(reply) => Answer::Done(Box::new(reply)),
+                Err(error) => Answer::Failed(error.to_string()),
+            },
+        };
+        say(&out, &answer).map_err(failed("answering the study"))?;
+    }
+    Ok(())
+}
+
+fn say(out: &Mutex<std::io::Stdout>, answer: &Answer) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+    out.write_all(&line)?;
+    out.flush()
+}
+
+/// Reads requests on a thread of its own: it is what notices that the study has gone.
+fn requests() -> Receiver<Request> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let request = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+            if request.is_none_or(|request| sender.send(request).is_err()) {
+                break;
+            }
+        }
+        std::process::exit(0);
+    });
+    receiver
+}
+
+/// Does a job with an eye on the CPU.
+fn accounted(job: &Job, cpu: usize, tell: &(dyn Fn(Phase) + Sync)) -> Result<Reply, StudyError> {
+    let snapshots = Mutex::new(Vec::new());
+    let snap = || snapshots.lock().unwrap_or_else(PoisonError::into_inner).extend(Snapshot::take(&[]));
+    snap();
+    let done = perform(
+        job,
+        &|phase| {
+            snap();
+            tell(phase);
+        },
+        &|| false,
+    )?;
+    snap();
+    let snapshots = snapshots.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let account = match &snapshots[..] {
+        // Before, at the beginning and at the end of the measured time, after.
+        [_, first, .., last, _] | [first, last] => Account {
+            cpu: last.cpu_since(first, cpu),
+            seconds: last.seconds_since(first),
+            others: last.others_since(first, &[cpu]),
+        },
+        _ => Account::default(),
+    };
+    Ok(Reply { done, account })
+}
