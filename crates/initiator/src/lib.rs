@@ -6,6 +6,7 @@ pub mod bench;
 pub mod commands;
 pub mod error;
 pub use ring::latency;
+mod parts;
 pub mod session;
 pub mod url;
 pub mod verify;

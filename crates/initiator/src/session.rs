@@ -12,13 +12,18 @@ use iscsi::{Framer, ReceiveBuffer, TransmitBuffer, Wishes};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 use ring::OpKind;
+use ring::Writes;
 use socket::options::{TcpOptions, acknowledge_at_once};
 use socket::stamps::Stamps;
 use socket::tape::{Side, Tape};
 
 use crate::commands;
 use crate::error::InitiatorError;
+use crate::parts::Parts;
 use crate::url::IscsiUrl;
+
+/// MSG_MORE (send(2)), which nix does not name.
+const MSG_MORE: MsgFlags = MsgFlags::from_bits_retain(0x8000);
 
 /// Memory for requests that is kept between bursts: a deep queue of large writes goes out again and again.
 const KEPT_BYTES: usize = 256 << 20;
@@ -32,6 +37,9 @@ pub struct SessionOptions {
     pub wishes: Wishes,
     /// Socket options.
     pub tcp: TcpOptions,
+    /// How a PDU's header and data leave after the login: together with all that waits ([`Writes::One`]), or each in a send
+    /// of its own ([`Writes::Apart`], [`Writes::More`]; no other).
+    pub writes: Writes,
     /// Longest wait for a connection or an answer.
     pub patience: Duration,
     /// Keep kernel stamps of up to this many operations.
@@ -48,6 +56,7 @@ impl Default for SessionOptions {
             initiator_name: "iqn.2026-11.example.roundtrip:bench".to_owned(),
             wishes: Wishes::default(),
             tcp: TcpOptions { nodelay: true, ..TcpOptions::default() },
+            writes: Writes::One,
             patience: Duration::from_secs(30),
             stamp_operations: None,
             busy_poll: Duration::ZERO,
@@ -82,6 +91,8 @@ pub struct Session {
     patience: Duration,
     busy_poll: Duration,
     quick_ack: bool,
+    writes: Writes,
+    parts: Parts,
     stamps: Option<Stamps>,
     tape: Option<Tape>,
     /// The logical unit that commands go to.
@@ -96,6 +107,12 @@ impl Session {
     /// # Errors
     /// When nobody answers, or the login fails.
     pub fn open(url: &IscsiUrl, options: &SessionOptions) -> Result<Self, InitiatorError> {
+        if !matches!(options.writes, Writes::One | Writes::Apart | Writes::More) {
+            return Err(InitiatorError::Spec(format!(
+                "writes = {}: a session has one, apart or more",
+                options.writes.name()
+            )));
+        }
         Self::log_in(&url.host, url.port, SessionType::Normal, &url.iqn, url.lun, options)
     }
 
@@ -236,6 +253,8 @@ impl Session {
             patience: options.patience,
             busy_poll: options.busy_poll,
             quick_ack: options.tcp.quick_ack,
+            writes: options.writes,
+            parts: Parts::default(),
             stamps,
             tape,
             lun: scsi::Lun(lun).encode(),
@@ -413,9 +432,20 @@ impl Session {
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), InitiatorError> {
         while !self.outgoing.is_empty() {
-            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            match send(self.socket.as_raw_fd(), self.outgoing.pending(), flags) {
-                Ok(count) => self.outgoing.sent(count),
+            let mut flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+            let mut pending = self.outgoing.pending();
+            if self.writes != Writes::One {
+                let part = self.parts.next(pending, self.outgoing.digests());
+                pending = &pending[..part.bytes];
+                if part.is_header && self.writes == Writes::More {
+                    flags |= MSG_MORE;
+                }
+            }
+            match send(self.socket.as_raw_fd(), pending, flags) {
+                Ok(count) => {
+                    self.outgoing.sent(count);
+                    self.parts.sent(count);
+                }
                 Err(nix::errno::Errno::EAGAIN) => break,
                 Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(self.socket_error("sending", error.into())),

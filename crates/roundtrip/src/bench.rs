@@ -57,7 +57,8 @@ pub(crate) struct BenchArgs {
     /// Seed of the random patterns
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How a POST's header and body leave: one, apart, more, more-unfinished, cork or cork-unfinished
+    /// How a POST's header and body leave: one, apart, more, more-unfinished, cork or cork-unfinished; an iSCSI PDU's header and
+    /// data: one (with all that waits), apart or more
     #[arg(long, value_parser = writes, default_value = "one")]
     pub(crate) writes: Writes,
     /// Leave Nagle's algorithm on for requests
@@ -117,6 +118,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
     let options = SessionOptions {
         tcp: args.tcp.options(!args.nagle),
+        writes: args.writes,
         patience: args.timeout,
         busy_poll: args.busy_poll,
         ..SessionOptions::default()

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use capture::{Counters, LiveCapture, LiveConfig, Role, Watch};
 use exchange::{CopySpec, Exchanges, Load, Side, copy, http, ring_of_messages};
 use initiator::{Bench, BenchSpec, IscsiUrl, Phase, SessionOptions};
-use ring::Sighting;
+use ring::{Sighting, Writes};
 use serde::{Deserialize, Serialize};
 use socket::options::TcpOptions;
 
@@ -57,6 +57,8 @@ pub struct IscsiJob {
     pub url: String,
     /// The session's socket.
     pub tcp: TcpOptions,
+    /// How a PDU's header and data leave.
+    pub writes: Writes,
     /// The load.
     pub spec: BenchSpec,
     /// Keep the kernel's stamps of up to so many operations.
@@ -149,6 +151,7 @@ fn iscsi(
     };
     let options = SessionOptions {
         tcp: job.tcp.clone(),
+        writes: job.writes,
         stamp_operations: job.stamp_operations,
         ..SessionOptions::default()
     };

@@ -194,13 +194,17 @@ impl Case {
         let (client, server) = (&self.client, &self.server);
         let one = Writes::One;
         match &self.work {
-            Work::Iscsi { .. } if client.writes != one || server.writes != one => {
-                Some("writes is for post and messages: iSCSI has send policies (nagle, or not)")
+            Work::Iscsi { .. } if server.writes != one => {
+                Some("writes of the server: iSCSI's responses leave by a send policy (nagle, or not)")
+            }
+            Work::Iscsi { .. } | Work::Url { .. }
+                if !matches!(client.writes, Writes::One | Writes::Apart | Writes::More) =>
+            {
+                Some("writes of the client: iSCSI has one, apart and more")
             }
             Work::Url { .. } if *server != Side::default() => {
                 Some("server: another's target is set on its own host")
             }
-            Work::Url { .. } if client.writes != one => Some("writes is for post and messages"),
             Work::Copy { .. } if client.writes != one || server.writes != one => {
                 Some("writes is for post and messages: a copy is written block by block")
             }
@@ -232,7 +236,7 @@ mod tests {
         plan("work = { post = 480 }\nclient = { writes = 'apart' }");
         for (case, why) in [
             (
-                "work = { iscsi = { rw = 'read', block = '4k', depth = 1 } }\nclient = { writes = 'apart' }",
+                "work = { iscsi = { rw = 'read', block = '4k', depth = 1 } }\nclient = { writes = 'cork' }",
                 "writes",
             ),
             ("work = { get = 5 }\nclient = { writes = 'cork' }", "no body"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use capture::{Counters, Role};
 use initiator::{Bench, BenchSpec, Pattern, Phase};
 use insight::{CpuCost, Segments};
-use ring::{Op, OpKind, Sighting, sighting};
+use ring::{Op, OpKind, Sighting, Writes, sighting};
 use serde::{Deserialize, Serialize};
 use target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
@@ -167,6 +167,7 @@ fn run(
     let job = Job::Iscsi(Box::new(IscsiJob {
         url: format!("iscsi://{}/{IQN}/0", target.address()),
         tcp: place.tcp(),
+        writes: Writes::One,
         spec,
         stamp_operations: stamped,
         watch: observed && place.is_remote() && place.may_trace(),

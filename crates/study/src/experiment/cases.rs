@@ -149,7 +149,14 @@ impl Run<'_> {
             ramp: Duration::from_millis(200),
             ..BenchSpec::default()
         };
-        Job::Iscsi(Box::new(IscsiJob { url, tcp: side.tcp(), spec, stamp_operations: None, watch: false }))
+        Job::Iscsi(Box::new(IscsiJob {
+            url,
+            tcp: side.tcp(),
+            writes: side.writes,
+            spec,
+            stamp_operations: None,
+            watch: false,
+        }))
     }
 }
 

@@ -1,0 +1,85 @@
+//! PDUs whose header and data leave in sends of their own, as simple initiators have it.
+
+use iscsi::Digests;
+
+/// Bytes of a basic header segment (RFC 7143 11.2.1).
+const BHS_BYTES: usize = 48;
+
+/// Where in a stream of PDUs the next part ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Parts {
+    /// Bytes of the part that is being sent.
+    left: usize,
+    /// Bytes of the data that follow it.
+    data: usize,
+}
+
+/// A part that may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Its bytes.
+    pub(crate) bytes: usize,
+    /// It is a header whose data follow.
+    pub(crate) is_header: bool,
+}
+
+impl Parts {
+    /// The part that `pending` begins with: what was not sent of the last one, or the next.
+    pub(crate) fn next(&mut self, pending: &[u8], digests: Digests) -> Part {
+        if self.left == 0 && self.data > 0 {
+            (self.left, self.data) = (self.data, 0);
+        } else if self.left == 0 {
+            (self.left, self.data) = match pending.first_chunk::<BHS_BYTES>() {
+                None => (pending.len(), 0),
+                Some(header) => {
+                    let digest = |is_on: bool| if is_on { 4 } else { 0 };
+                    let data = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
+                    let padded = data.next_multiple_of(4);
+                    let head = BHS_BYTES + usize::from(header[4]) * 4 + digest(digests.header);
+                    (head, if data == 0 { 0 } else { padded + digest(digests.data) })
+                }
+            };
+        }
+        Part { bytes: self.left.min(pending.len()), is_header: self.data > 0 }
+    }
+
+    /// So many of its bytes were sent.
+    pub(crate) fn sent(&mut self, count: usize) {
+        self.left -= count.min(self.left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_end_where_headers_and_data_do_however_little_is_taken() {
+        let pdu = |data: u8, ahs: u8| {
+            let mut bytes = vec![0; BHS_BYTES];
+            (bytes[4], bytes[7]) = (ahs, data);
+            bytes.resize(BHS_BYTES + usize::from(ahs) * 4 + usize::from(data).next_multiple_of(4), 7);
+            bytes
+        };
+        let stream = [pdu(0, 0), pdu(5, 2), pdu(0, 0), pdu(200, 0)].concat();
+        let (mut parts, mut rest, mut seen) = (Parts::default(), &stream[..], Vec::new());
+        let mut take = 0;
+        while !rest.is_empty() {
+            let part = parts.next(rest, Digests::default());
+            // Sockets take what they like.
+            take = take % 50 + 13;
+            let count = take.min(part.bytes);
+            parts.sent(count);
+            rest = &rest[count..];
+            match seen.last_mut() {
+                Some((bytes, is_header, left)) if *left > 0 => {
+                    let _: &mut bool = is_header;
+                    (*bytes, *left) = (*bytes + count, *left - count);
+                }
+                _ => seen.push((count, part.is_header, part.bytes - count)),
+            }
+        }
+        let whole: Vec<(usize, bool)> = seen.into_iter().map(|(bytes, header, _)| (bytes, header)).collect();
+        assert_eq!(whole, [(48, false), (56, true), (8, false), (48, false), (48, true), (200, false)]);
+    }
+}
