@@ -185,12 +185,12 @@ impl Drop for Remote {
     }
 }
 
-/// ssh, with the host and a command for the shell there.
+/// ssh, with the host (which begins with no hyphen) and a command for the shell there.
 fn shell(spec: &RemoteSpec, command: &str) -> Command {
     let (program, options) =
         spec.shell.split_first().map_or(("ssh", &[][..]), |(first, rest)| (first.as_str(), rest));
     let mut shell = Command::new(program);
-    shell.args(options).arg("--").arg(&spec.host).arg(command);
+    shell.args(options).arg(&spec.host).arg(command);
     shell.stdin(Stdio::piped()).stdout(Stdio::piped());
     shell
 }

@@ -22,14 +22,13 @@ pub fn serve() -> Result<(), StudyError> {
     let failed = |what| move |source| StudyError::machine(what, source);
     let cpus = socket::cpu::allowed().map_err(failed("asking for CPUs"))?;
     let cpu = cpus.first().copied().unwrap_or(0);
-    // Threads inherit it: all of the client is on one CPU, as it is at home.
-    socket::cpu::pin(cpu).map_err(failed("choosing a CPU"))?;
+    let machine = Machine::here();
     let requests = requests();
     let out = Mutex::new(std::io::stdout());
     while let Ok(request) = requests.recv() {
         let answer = match request {
             Request::Hello => Answer::Hello(Box::new(Hello {
-                machine: Machine::here(),
+                machine: machine.clone(),
                 cpus: cpus.clone(),
                 caller: std::env::var("SSH_CONNECTION")
                     .ok()
@@ -40,7 +39,7 @@ pub fn serve() -> Result<(), StudyError> {
                 Ok(interface) => Answer::Look(interface),
                 Err(error) => Answer::Failed(format!("no way to {address}: {error}")),
             },
-            Request::Do(job) => match accounted(&job, cpu, &|phase| {
+            Request::Do(job) => match accounted(*job, cpu, &|phase| {
                 let _ = say(&out, &Answer::Phase(phase));
             }) {
                 Ok(reply) => Answer::Done(Box::new(reply)),
@@ -76,18 +75,28 @@ fn requests() -> Receiver<Request> {
 }
 
 /// Does a job with an eye on the CPU.
-fn accounted(job: &Job, cpu: usize, tell: &(dyn Fn(Phase) + Sync)) -> Result<Reply, StudyError> {
+fn accounted(mut job: Job, cpu: usize, tell: &(dyn Fn(Phase) + Sync)) -> Result<Reply, StudyError> {
+    if let Job::Iscsi(job) = &mut job {
+        // Its sessions are kept on one CPU; what captures is not.
+        job.spec.cpu = Some(cpu);
+    }
+    let is_pinned = !matches!(job, Job::Iscsi(_));
     let snapshots = Mutex::new(Vec::new());
     let snap = || snapshots.lock().unwrap_or_else(PoisonError::into_inner).extend(Snapshot::take(&[]));
     snap();
-    let done = perform(
-        job,
-        &|phase| {
-            snap();
-            tell(phase);
-        },
-        &|| false,
-    )?;
+    let observe = |phase| {
+        snap();
+        tell(phase);
+    };
+    let inside = || {
+        if is_pinned {
+            socket::cpu::pin(cpu).map_err(|source| StudyError::machine("choosing a CPU", source))?;
+        }
+        perform(&job, &observe, &|| false)
+    };
+    let done = std::thread::scope(|scope| scope.spawn(inside).join());
+    let lost = |_| Err(StudyError::machine("a job", std::io::Error::other("the thread panicked")));
+    let done = done.unwrap_or_else(lost)?;
     snap();
     let snapshots = snapshots.into_inner().unwrap_or_else(PoisonError::into_inner);
     let account = match &snapshots[..] {
