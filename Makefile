@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 OUT ?= out/study
 SECONDS_EACH ?= 60
 
-.PHONY: help run build test test-linux lint fmt bench fuzz docs setup clean
+.PHONY: help run build static test test-linux lint fmt bench fuzz docs setup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -17,6 +17,12 @@ run: ## install what is missing, build, and measure a real ring (OUT=out/study)
 build: ## build the program: target/release/roundtrip
 	@scripts/setup.sh build
 	cargo build --release --locked
+
+static: ## build one that needs no C library, for `study --client`: target/static/roundtrip
+	@scripts/setup.sh build
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p roundtrip --bin roundtrip \
+		--config profile.release.strip=true --target $(shell uname -m)-unknown-linux-gnu --target-dir target/static
+	cp target/static/$(shell uname -m)-unknown-linux-gnu/release/roundtrip target/static/roundtrip
 
 test: ## install what the tests need and run them all
 	@scripts/setup.sh test

@@ -1,8 +1,10 @@
 //! A bulk copy over plain TCP: from one side's memory to the other's.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
-use std::time::Instant;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +30,36 @@ pub struct CopyResult {
     pub megabytes_per_second: f64,
 }
 
+/// Most copies that come at once.
+const COPIES_MAX: usize = 256;
+/// A copy that says nothing for so long is over.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Takes the copies that come, each on a thread of its own, until the process ends.
+///
+/// # Errors
+/// When the listener cannot be set so.
+pub fn take_all(listener: TcpListener, side: Side) -> io::Result<()> {
+    side.tcp().apply(&listener)?;
+    let under_way = Arc::new(AtomicUsize::new(0));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let under_way = Arc::clone(&under_way);
+            if under_way.fetch_add(1, Ordering::Relaxed) >= COPIES_MAX {
+                under_way.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let side = side.clone();
+            std::thread::spawn(move || {
+                // One that fails is closed; others go on.
+                let _ = stream.set_read_timeout(Some(SILENCE)).and_then(|()| take(stream, &side));
+                under_way.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    });
+    Ok(())
+}
+
 /// Receives one copy.
 ///
 /// # Errors
@@ -35,7 +67,10 @@ pub struct CopyResult {
 pub fn receive(listener: &TcpListener, side: &Side) -> io::Result<CopyResult> {
     // What an accepted socket has it has from its listener: windows are agreed on before it is there.
     side.tcp().apply(listener)?;
-    let (mut stream, _) = listener.accept()?;
+    take(listener.accept()?.0, side)
+}
+
+fn take(mut stream: TcpStream, side: &Side) -> io::Result<CopyResult> {
     let mut buffer = vec![0; 1 << 20];
     let (mut bytes, mut begun) = (0, None);
     loop {
@@ -68,7 +103,12 @@ pub fn send(server: SocketAddr, spec: &CopySpec, side: &Side) -> io::Result<()> 
         left -= count as u64;
     }
     stream.shutdown(std::net::Shutdown::Write)?;
-    let mut last = [0];
-    let _ = stream.read(&mut last)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    if stream.read(&mut [0])? == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the receiver went before it had everything",
+        ));
+    }
     Ok(())
 }

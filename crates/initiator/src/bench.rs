@@ -47,6 +47,9 @@ pub struct RunResult {
     /// Operations per second of the session that had the fewest.
     #[serde(default)]
     pub slowest_session_iops: f64,
+    /// Of an open loop: operations that were to begin each second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
     /// Of an open loop: operations that should have begun by its end and had not. Above a few, the rate was not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
@@ -154,6 +157,7 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         operations,
         iops,
         slowest_session_iops: slowest,
+        rate: spec.rate,
         behind: spec.rate.map(|_| behind),
         bytes_per_second: iops * spec.block_bytes as f64,
         errors,

@@ -18,6 +18,9 @@ pub struct Dots {
     pub points: Vec<(f64, f64)>,
 }
 
+/// Dots that are few.
+const FEW: usize = 120;
+
 /// Size of a chart, pixels.
 const SIZE: (u32, u32) = (960, 300);
 
@@ -60,9 +63,11 @@ pub fn dots(x_label: &str, y_label: &str, series: &[Dots]) -> Option<String> {
                 let _ = write!(path, "M{px} {py}h0");
             }
             let colour = s.colour;
+            // A few dots are looked for, many are looked at.
+            let width = if s.points.len() < FEW { 6.0 } else { 2.5 };
             let _ = writeln!(
                 paths,
-                r#"<path d="{path}" stroke="{colour}" stroke-width="2.5" stroke-linecap="round" fill="none"/>"#
+                r#"<path d="{path}" stroke="{colour}" stroke-width="{width}" stroke-linecap="round" fill="none"/>"#
             );
         }
         root.present().ok()?;

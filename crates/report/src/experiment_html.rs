@@ -127,9 +127,11 @@ fn series(result: &ExperimentResult, page: &mut String) {
         "<h2>Exchanges one after another: when each began, and how long it took</h2><div class=\"pair\">",
     );
     for case in with {
-        let points = case.samples().iter().map(|(at_ms, took_us)| (*at_ms, took_us / 1e3)).collect();
+        let slow = case.samples().iter().map(|(_, took_us)| *took_us).fold(0.0, f64::max) > 5000.0;
+        let (unit, label) = if slow { (1e3, "took, ms") } else { (1.0, "took, µs") };
+        let points = case.samples().iter().map(|(at_ms, took_us)| (*at_ms, took_us / unit)).collect();
         let one = [Dots { label: case.case.label.clone(), colour: "#0e7490", points }];
-        if let Some(svg) = dots("began, ms", "took, ms", &one) {
+        if let Some(svg) = dots("began, ms", label, &one) {
             let _ =
                 write!(page, "<figure><figcaption>{}</figcaption>{svg}</figure>", escape(&case.case.label));
         }

@@ -45,9 +45,12 @@ pub fn us(value: f64) -> String {
 /// The runs of `bench`.
 #[must_use]
 pub fn runs(runs: &[RunResult]) -> String {
-    let mut t = table(&[
-        "rw", "block", "QD", "IOPS", "MB/s", "mean us", "p50", "p90", "p99", "p99.9", "max", "errors",
-    ]);
+    // What an open loop was asked for, and what had not begun by its end.
+    let is_open = runs.iter().any(|run| run.rate.is_some());
+    let open: &[&str] = if is_open { &["asked/s", "behind"] } else { &[] };
+    let columns =
+        ["rw", "block", "QD", "IOPS", "MB/s", "mean us", "p50", "p90", "p99", "p99.9", "max", "errors"];
+    let mut t = table(&[&columns[..], open].concat());
     for r in runs {
         let l = &r.latency_us;
         let mut row = vec![
@@ -59,6 +62,10 @@ pub fn runs(runs: &[RunResult]) -> String {
         ];
         row.extend([l.mean, l.p50, l.p90, l.p99, l.p999, l.max].map(|v| number(us(v))));
         row.push(number(r.errors.to_string()));
+        if is_open {
+            row.push(number(r.rate.map_or("-".into(), thousands)));
+            row.push(number(r.behind.map_or("-".into(), |behind| thousands(behind as f64))));
+        }
         t.add_row(row);
     }
     t.to_string()
@@ -182,6 +189,22 @@ pub fn wires(all: &[(wire::WireRecord, [wire::EndState; 2], wire::Crossing)]) ->
         ));
     }
     format!("{out}\n{proofs}")
+}
+
+/// Copies over plain TCP: block, how many at once, seconds, bytes a second of all.
+#[must_use]
+pub fn copies(bytes_each: u64, runs: &[(u64, u32, f64, f64)]) -> String {
+    let mut t = table(&["block", "at once", "each", "seconds", "MB/s"]);
+    for &(block, copies, seconds, rate) in runs {
+        t.add_row(vec![
+            number(ring::units::format_size(block)),
+            number(copies.to_string()),
+            number(ring::units::format_size(bytes_each)),
+            number(format!("{seconds:.2}")),
+            number(format!("{:.1}", rate / 1e6)),
+        ]);
+    }
+    t.to_string()
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use crate::{Failure, args};
                         --rw randread --bs 512,4k --iodepth 1,8,32 --runtime 2s"
 )]
 pub(crate) struct BenchArgs {
-    /// iscsi://host[:port]/iqn/lun, or http://host[:port]/path: GETs for reads and POSTs for writes, a connection for
-    /// each operation under way
+    /// iscsi://host[:port]/iqn/lun; http://host[:port]/path: GETs for reads and POSTs for writes, a connection for each
+    /// operation under way; or tcp://host:port: a copy of --size in blocks of --bs, on --iodepth connections at once
     url: Url,
     /// Access pattern: read, write, randread, randwrite or randrw
     #[arg(long, default_value = "randread")]
@@ -39,18 +39,19 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_parser = args::time, default_value = "200ms")]
     ramp: Duration,
     /// An open loop: so many operations begin each second whatever has ended, at most the queue depth at once; latencies
-    /// count from the moment at which each was to begin
-    #[arg(long, value_name = "OPERATIONS PER SECOND")]
-    pub(crate) rate: Option<f64>,
+    /// count from the moment at which each was to begin. Several rates, such as 1000,2000,4000, or a ramp, such as
+    /// 1000..16000/6 (six rates, each so many times the one before), are run one after the other
+    #[arg(long, value_name = "OPERATIONS PER SECOND", value_parser = args::rates)]
+    pub(crate) rate: Option<args::Rates>,
     /// Sessions, each on a connection and a thread of its own
     #[arg(long, default_value_t = 1)]
     pub(crate) sessions: u32,
     /// Send all successors that one receive made possible in one send, instead of each by itself
     #[arg(long)]
     batch: bool,
-    /// Use only this much of the disk
+    /// Use only this much of the disk; of a copy: its size, on each connection
     #[arg(long, value_parser = args::size)]
-    size: Option<u64>,
+    pub(crate) size: Option<u64>,
     /// Check what is read, and read back what was written
     #[arg(long)]
     verify: bool,
@@ -88,6 +89,7 @@ pub(crate) struct BenchArgs {
 pub(crate) enum Url {
     Iscsi(IscsiUrl),
     Http(crate::bench_http::HttpUrl),
+    Copy(crate::bench_copy::CopyUrl),
 }
 
 impl std::str::FromStr for Url {
@@ -96,6 +98,9 @@ impl std::str::FromStr for Url {
     fn from_str(url: &str) -> Result<Self, String> {
         if url.starts_with("http://") {
             return Ok(Self::Http(url.parse()?));
+        }
+        if url.starts_with("tcp://") {
+            return Ok(Self::Copy(url.parse()?));
         }
         url.parse().map(Self::Iscsi).map_err(|error: InitiatorError| error.to_string())
     }
@@ -114,6 +119,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let url = match &args.url {
         Url::Iscsi(url) => url,
         Url::Http(url) => return crate::bench_http::run(args, url),
+        Url::Copy(url) => return crate::bench_copy::run(args, url),
     };
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
     let options = SessionOptions {
@@ -131,15 +137,21 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         ),
         None => None,
     };
-    let combinations: Vec<(u64, u32)> =
-        args.bs.iter().flat_map(|&bs| args.iodepth.iter().map(move |&qd| (bs, qd))).collect();
+    let rates = args.rate.as_ref().map_or(vec![None], |rates| rates.0.iter().copied().map(Some).collect());
+    let combinations: Vec<(u64, u32, Option<f64>)> = args
+        .bs
+        .iter()
+        .flat_map(|&bs| args.iodepth.iter().map(move |&qd| (bs, qd)))
+        .flat_map(|(bs, qd)| rates.iter().map(move |&rate| (bs, qd, rate)))
+        .collect();
     let progress = report::progress::Progress::new(combinations.len() as u64, !args.json);
     let mut runs = Vec::new();
-    for (block_bytes, queue_depth) in combinations {
+    for (block_bytes, queue_depth, rate) in combinations {
         if stop.is_raised() {
             break;
         }
-        progress.step(&format!("{} {} B, queue depth {queue_depth}", args.rw.name(), block_bytes));
+        let at = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));
+        progress.step(&format!("{} {} B, queue depth {queue_depth}{at}", args.rw.name(), block_bytes));
         let spec = BenchSpec {
             pattern: args.rw,
             block_bytes,
@@ -152,7 +164,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
             size_bytes: args.size,
             seed: args.seed,
             record_laps: if ops.is_some() { report::csv::LAPS_PER_SESSION_MAX } else { 0 },
-            rate: args.rate,
+            rate,
             cpu: args.cpu,
         };
         let bench = Bench::run(url, &options, &spec, &|_| (), &|| stop.is_raised()).map_err(classify)?;

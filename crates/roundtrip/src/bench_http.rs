@@ -131,6 +131,7 @@ fn summed(parts: &[(Exchanges, Latency)], args: &BenchArgs, bytes: u64, depth: u
         operations: parts.iter().map(|(own, _)| own.count).sum(),
         iops,
         slowest_session_iops: parts.iter().map(|(own, _)| own.per_second).fold(f64::INFINITY, f64::min),
+        rate: None,
         behind: None,
         bytes_per_second: iops * bytes as f64,
         errors: 0,

@@ -9,6 +9,7 @@ mod access;
 mod analyze;
 mod args;
 mod bench;
+mod bench_copy;
 mod bench_http;
 mod capture;
 mod model;

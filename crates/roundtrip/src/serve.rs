@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use exchange::{HttpServer, Side};
+use exchange::{HttpServer, Side, copy};
 use ring::Writes;
 
 use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args, bench};
 
-/// Serve HTTP, to be measured: POSTs are taken, a GET of /N is answered with N bytes
+/// Serve HTTP, to be measured: POSTs are taken, a GET of /N is answered with N bytes; or take copies
 ///
 /// Prints one line `ready ADDRESS` on stdout when it listens, and serves until SIGTERM or Ctrl-C.
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,9 @@ pub(crate) struct ServeArgs {
     /// Address and port; port 0: any free one
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// Take copies over plain TCP (bench tcp://...), instead of HTTP
+    #[arg(long, conflicts_with_all = ["body", "writes"])]
+    copies: bool,
     /// Bytes of an answer whose path says no number
     #[arg(long, value_parser = args::size, default_value = "512")]
     body: u64,
@@ -41,10 +44,17 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         .with_context(|| format!("cannot listen on {}", args.listen))
         .map_err(Failure::Usage)?;
     let side = Side::new(args.writes, args.tcp.options(!args.nagle));
-    let server = HttpServer::start(listener, side, args.body as usize)
-        .context("starting the server")
-        .map_err(Failure::Work)?;
-    say(format_args!("ready {}", server.address()));
+    let failed = |what: &'static str| move |error| Failure::Work(anyhow::Error::from(error).context(what));
+    let address = listener.local_addr().map_err(failed("listening"))?;
+    // It serves until it is dropped.
+    let _server = if args.copies {
+        copy::take_all(listener, side).map_err(failed("starting to take copies"))?;
+        None
+    } else {
+        let server = HttpServer::start(listener, side, args.body as usize);
+        Some(server.map_err(failed("starting the server"))?)
+    };
+    say(format_args!("ready {address}"));
     while !stop.is_raised() {
         std::thread::sleep(Duration::from_millis(50));
     }

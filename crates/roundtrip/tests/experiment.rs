@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::live::may_capture;
 use common::roundtrip;
 use serde_json::Value;
 
@@ -96,7 +97,7 @@ fn wrong_plans_are_said_before_anything_starts() {
         assert!(code == Some(2) && error.contains(said), "{plan}: {error}");
     }
     let (code, _, error) = study(&["--plan", "nothing", "-o", &path("out")]);
-    assert!(code == Some(2) && error.contains("post, pathology, nagle-write, copy"), "{error}");
+    assert!(code == Some(2) && error.contains("quick, paper, post, pathology, nagle-write, copy"), "{error}");
     let (code, out, _) = study(&["--plan", "post", "--print"]);
     assert!(code == Some(0) && out.contains("[[case]]"), "{out}");
 }
@@ -142,6 +143,95 @@ fn an_experiment_goes_on_where_it_was_interrupted() {
     std::fs::write(path("plan.toml"), plan(5)).unwrap();
     let (code, _, error) = study(&[&arguments[..], &["--resume"]].concat());
     assert!(code == Some(2) && error.contains("is of another plan"), "{error}");
+}
+
+/// A ring, too: points are measured again for each run, and those that are there are not.
+#[test]
+fn a_ring_goes_on_where_it_was_interrupted() {
+    use nix::sys::signal::{Signal, kill};
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out").display().to_string();
+    let arguments = ["--quick", "--loopback", "--bs", "512", "--iodepth", "4", "--send", "nodelay"];
+    let arguments = [&arguments[..], &["--runtime", "200ms", "--repeats", "3", "-o", &out]].concat();
+    let mut child =
+        roundtrip().arg("study").args(&arguments).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let kept = || std::fs::read_to_string(folder.path().join("out/runs.jsonl")).unwrap_or_default();
+    while kept().lines().count() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let first = kept();
+    let (code, text, error) = study(&[&arguments[..], &["--resume", "--json"]].concat());
+    assert_eq!(code, Some(0), "{error}");
+    let all = kept();
+    let points = all.lines().filter(|line| line.contains("\"Point\"")).count();
+    assert!(all.starts_with(&first) && points == 6, "{points} points: two depths, three times");
+    let result: Value = serde_json::from_str(&text).unwrap();
+    for stanza in result["stanzas"].as_array().unwrap() {
+        let runs: Vec<f64> =
+            stanza["runs"].as_array().unwrap().iter().map(|run| run[0].as_f64().unwrap()).collect();
+        let mut sorted = runs.clone();
+        sorted.sort_by(f64::total_cmp);
+        assert_eq!(stanza["iops"].as_f64().unwrap(), sorted[1], "the run in the middle: {runs:?}");
+    }
+    let other = [&arguments[..8], &["--runtime", "300ms", "-o", &out, "--resume"]].concat();
+    let (code, _, error) = study(&other);
+    assert!(code == Some(2) && error.contains("of another plan"), "{error}");
+}
+
+/// What a page and a text show of an experiment: two exchanges frame by frame, and what keeping them costs.
+#[test]
+fn exchanges_are_kept_frame_by_frame() {
+    let Some(_alone) = may_capture() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let plan = "name = 'x'\nabout = 'y'\nrate = '1gbit'\nruntime = '100ms'\nrepeats = 1\n[[case]]\nlabel = 'apart, <Nagle>'\n\
+                work = { post = 480 }\nclient = { nagle = true, writes = 'apart' }\n";
+    std::fs::write(path("plan.toml"), plan).unwrap();
+    let (code, text, error) = study(&["--plan", &path("plan.toml"), "-o", &path("out"), "--json"]);
+    assert_eq!(code, Some(0), "{error}");
+    let result: Value = serde_json::from_str(&text).unwrap();
+    let case = &result["cases"][0];
+    let frames = case["frames"].as_array().unwrap();
+    let at = |frame: &Value| frame["at_us"].as_f64().unwrap();
+    let header = frames.iter().position(|f| f["is_clients"] == true && f["bytes"] != 0).unwrap();
+    let body = frames.iter().position(|f| f["is_clients"] == true && f["bytes"] == 480).unwrap();
+    // The body waits for the acknowledgement of the header, which is delayed.
+    assert!(at(&frames[body]) - at(&frames[header]) > 30_000.0, "{frames:#?}");
+    let acknowledgement = &frames[body - 1];
+    assert!(acknowledgement["is_clients"] == false && acknowledgement["bytes"] == 0, "{frames:#?}");
+    assert!(case["observer_cost"].is_number());
+    let trace = folder.path().join("out").join(case["trace"].as_str().unwrap());
+    assert!(trace.metadata().unwrap().len() > 1000);
+    let page = std::fs::read_to_string(path("out/report.html")).unwrap();
+    assert!(page.contains("apart, &lt;Nagle&gt;") && page.contains("acknowledgement was delayed"));
+}
+
+/// CPUs are chosen, and one that is not there is said.
+#[test]
+fn threads_and_softirqs_go_where_they_are_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().display().to_string();
+    let (code, _, error) = study(&["--quick", "--server-cpu", "4000", "-o", &out]);
+    assert!(code == Some(2) && error.contains("CPU 4000: this process may use 0"), "{error}");
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("not run: one CPU");
+        return;
+    }
+    let arguments = ["--quick", "--bs", "512", "--iodepth", "2", "--send", "nodelay", "--runtime", "200ms"];
+    let placed = ["--client-cpu", "1", "--server-cpu", "0", "--server-softirq", "1", "-o", &out, "--json"];
+    let (code, text, error) = study(&[&arguments[..], &placed].concat());
+    assert_eq!(code, Some(0), "{error}");
+    let result: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(result["cpus"], serde_json::json!([1, 0]));
+    let warnings = result["warnings"].to_string();
+    assert!(warnings.contains("together with the other side's thread"), "{warnings}");
+    // The server's stages are on CPUs of their own: none of them is named together with its softirq.
+    for stanza in result["stanzas"].as_array().unwrap() {
+        let bottleneck = stanza["breakdown"]["limit"]["bottleneck"].as_str().unwrap();
+        assert!(!bottleneck.contains("SI+SP"), "{bottleneck}");
+    }
 }
 
 #[test]

@@ -140,17 +140,70 @@ fn an_open_loop_keeps_its_rate_and_does_not_hide_a_queue() {
     assert!(overrun["latency_us"]["p99"].as_f64().unwrap() > 300_000.0, "{overrun:#}");
 }
 
+/// A ramp is one run after the other, and each says what it was asked for.
+#[test]
+fn a_ramp_of_rates_shows_where_a_disk_is_too_slow() {
+    let target = Target::start(&["--lun", "0=ram:16M,iops=1000"]);
+    let fixed = ["--bs", "512", "--iodepth", "16", "--runtime", "600ms", "--rate", "250..4000/3"];
+    let result = bench(&target.url(0), &fixed);
+    let runs = result["runs"].as_array().unwrap();
+    let asked: Vec<f64> = runs.iter().map(|run| run["rate"].as_f64().unwrap().round()).collect();
+    assert_eq!(asked, [250.0, 1000.0, 4000.0]);
+    assert!(runs[2]["behind"].as_u64().unwrap() > 500, "{result:#}");
+    assert!(runs[2]["iops"].as_f64().unwrap() < 1300.0, "{result:#}");
+}
+
+#[test]
+fn copies_are_made_over_plain_tcp() {
+    let server = Served::start(&["--copies"]);
+    let url = format!("tcp://{}", server.address);
+    let result = bench(&url, &["--bs", "64k", "--iodepth", "1,3", "--size", "3M", "--send-buffer", "64k"]);
+    let runs = result["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2, "{result:#}");
+    for (run, copies) in runs.iter().zip([1.0, 3.0]) {
+        let all = run["seconds"].as_f64().unwrap() * run["bytes_per_second"].as_f64().unwrap();
+        assert!((all - copies * 3_145_728.0).abs() < 1.0, "{run:#}");
+    }
+    drop(server);
+    let gone = roundtrip().args(["bench", &url]).output().unwrap();
+    assert_eq!(gone.status.code(), Some(1), "nobody is there");
+    let wrong = roundtrip().args(["bench", "tcp://127.0.0.1"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("tcp://host:port"));
+}
+
+/// `roundtrip serve`, until it is dropped.
+struct Served {
+    child: std::process::Child,
+    address: String,
+}
+
+impl Served {
+    fn start(arguments: &[&str]) -> Self {
+        use std::io::{BufRead as _, BufReader};
+        let mut child = roundtrip()
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("ready ").unwrap().to_owned();
+        Self { child, address }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[test]
 fn http_is_driven_too() {
-    use std::io::{BufRead as _, BufReader};
-    let mut server = roundtrip()
-        .args(["serve", "--listen", "127.0.0.1:0"])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let url = format!("http://{}/", line.trim().strip_prefix("ready ").unwrap());
+    let server = Served::start(&[]);
+    let url = format!("http://{}/", server.address);
     for (arguments, least) in [
         (&["--rw", "read", "--bs", "512,64k", "--iodepth", "1,4"][..], 1000.0),
         (&["--rw", "write", "--bs", "480"], 1000.0),
@@ -162,8 +215,7 @@ fn http_is_driven_too() {
             assert!(iops > least && (least > 100.0 || iops < 30.0), "{arguments:?}: {run:#}");
         }
     }
-    server.kill().unwrap();
-    server.wait().unwrap();
+    drop(server);
     for (url, said) in
         [("http://", "host or path is missing"), ("http://127.0.0.1:x/", "the port is no number")]
     {
