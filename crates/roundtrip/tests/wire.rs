@@ -161,6 +161,79 @@ fn a_wire_keeps_its_rate() {
     }
 }
 
+/// Small packets are paced, too: a burst of them arrives no faster than the rate lets it, but for what the bucket holds. A
+/// machine that is busy can only make it slower.
+#[test]
+fn small_packets_are_paced() {
+    use nix::sys::socket::{setsockopt, sockopt};
+    use std::net::UdpSocket;
+    if !is_root() {
+        return;
+    }
+    const RATE: u64 = 100_000_000;
+    const COUNT: usize = 1000;
+    const PAYLOAD: usize = 58;
+    // UDP, IPv4 and all of Ethernet's own: preamble, header, CRC and gap.
+    const ON_THE_WIRE: usize = PAYLOAD + 8 + 20 + 38;
+    let config = wire::CableConfig { bits_per_second: Some(RATE), ..wire::CableConfig::new(1500) };
+    let cable = wire::Cable::up(&config).unwrap();
+    let fail = |source| wire::WireError::Io { what: "a burst".into(), source };
+    let to = (cable.server.address, 7777);
+    let receiver = cable.server.namespace.run(|| UdpSocket::bind(to).map_err(fail)).unwrap();
+    setsockopt(&receiver, sockopt::RcvBufForce, &(8 << 20)).unwrap();
+    receiver.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    let receives = std::thread::spawn(move || {
+        let mut bytes = [0; 100];
+        for number in 0..COUNT {
+            receiver.recv(&mut bytes).unwrap_or_else(|error| panic!("{number}: {error}"));
+        }
+        std::time::Instant::now()
+    });
+    let begun = std::time::Instant::now();
+    cable
+        .client
+        .namespace
+        .run(|| {
+            let socket = UdpSocket::bind((cable.client.address, 0)).map_err(fail)?;
+            (0..COUNT).try_for_each(|_| socket.send_to(&[7; PAYLOAD], to).map(drop).map_err(fail))
+        })
+        .unwrap();
+    let took = receives.join().unwrap().duration_since(begun).as_secs_f64();
+    let arithmetic = (COUNT * ON_THE_WIRE * 8) as f64 / RATE as f64;
+    // What is in the bucket goes at once: 130 us of the rate.
+    assert!(took > 0.97 * arithmetic, "{took} s for {arithmetic} s of frames");
+}
+
+#[test]
+fn queue_congestion_control_and_offloads_are_as_they_were_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (state, name) = (folder.path(), name("opt"));
+    let asked = ["--queue", "100k", "--congestion", "reno", "--offloads", "--rate", "1gbit", "--mtu", "1500"];
+    let (code, _, error) = wire(state, &[&["up", "--name", &name][..], &asked].concat());
+    assert_eq!(code, Some(0), "{error}");
+    let (_, out, _) = wire(state, &["show", "--json"]);
+    let shown: Value = serde_json::from_str(&out).unwrap();
+    let exec =
+        |command: &[&str]| wire(state, &[&["exec", "server", "--name", &name, "--"][..], command].concat()).1;
+    let queue = exec(&["tc", "-s", "qdisc", "show", "dev", "server0"]);
+    let congestion = exec(&["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]);
+    assert_eq!(wire(state, &["down", "--name", &name]).0, Some(0));
+    assert!(!shown["wires"][0]["ends"][0]["offloads_on"].as_array().unwrap().is_empty(), "{shown:#}");
+    assert!(shown["wires"][0]["ends"][0]["link"].as_str().unwrap().contains("full"), "{shown:#}");
+    assert_eq!(congestion.trim(), "reno");
+    // tc prints a queue in time: 100 KiB and the bucket are about a millisecond.
+    let latency = queue.split("lat ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    assert!(latency.is_some_and(|time| time.ends_with("us") || time.ends_with("ms")), "{queue}");
+    assert!(!queue.contains("lat 134"), "the usual queue: {queue}");
+    let (code, _, error) = wire(state, &["up", "--name", &name, "--congestion", "psychic"]);
+    assert!(code == Some(2) && error.contains("psychic"), "{error}");
+    let (code, _, error) = wire(state, &["up", "--name", &name, "--queue", "100"]);
+    assert!(code == Some(2) && error.contains("at least one frame"), "{error}");
+}
+
 /// Two cards (here: a veth pair that stands for them) go into their namespaces and come back as they were.
 #[test]
 fn cards_come_back_as_they_were() {
