@@ -116,7 +116,7 @@ const COLOURS: [&str; 10] = [
 /// Each round trip as a bar.
 fn bars(result: &StudyResult, page: &mut String) {
     page.push_str("<h2>The round trip, to scale</h2>");
-    for s in &result.stanzas {
+    for s in result.stanzas.iter().filter(|s| result.is_end(s.queue_depth)) {
         let _ = write!(
             page,
             "<div class=\"barname\">{} B, {}, QD {}: {} µs</div><div class=\"bar\">",
@@ -148,7 +148,7 @@ fn breakdown(result: &StudyResult, page: &mut String) {
     titles.extend(COLUMNS.iter().map(|(name, _)| (*name, false)));
     titles.extend([("sum", false), ("RTT", false)]);
     table_head(&titles, page);
-    for s in &result.stanzas {
+    for s in result.stanzas.iter().filter(|s| result.is_end(s.queue_depth)) {
         row_start(s, page);
         for (title, names) in COLUMNS {
             let Some(value) = column(s, names) else {
@@ -242,7 +242,6 @@ fn busy_counts(result: &StudyResult, page: &mut String) {
     page.push_str("</tbody></table></div>");
 }
 
-/// Intervals of single operations over time, in the paper's colours.
 /// Throughput over queue depth, a chart for each block size, where there is something to draw.
 fn curves(result: &StudyResult, page: &mut String) {
     if result.plan.queue_depths.len() < 3 {
@@ -271,6 +270,7 @@ fn curves(result: &StudyResult, page: &mut String) {
     }
 }
 
+/// Intervals of single operations over time, in the paper's colours.
 fn charts(result: &StudyResult, page: &mut String) {
     page.push_str("<h2>Intervals of single operations over time</h2><p class=\"key\">");
     let keys = [
@@ -285,7 +285,11 @@ fn charts(result: &StudyResult, page: &mut String) {
         let _ = write!(page, "<i style=\"background:{colour}\"></i>{label}");
     }
     page.push_str("</p>");
-    for series in &result.series {
+    // A saturated ring's are clouds; where there are many charts, those of one operation at a time are what shows a pattern.
+    let is_shown = |series: &&Series| {
+        result.is_end(series.queue_depth) && (result.series.len() <= 12 || series.queue_depth == 1)
+    };
+    for series in result.series.iter().filter(is_shown) {
         let lines = series_dots(series);
         if let Some(svg) = dots("start of the operation, ms", "microseconds", &lines) {
             let _ = write!(page, "<h3>{}</h3>{svg}", escape(&series.title));

@@ -83,7 +83,7 @@ pub fn study(result: &StudyResult) -> String {
         published,
         (
             "Breakdown of the round trip, microseconds (means; in brackets: how far apart the wire keeps frames)",
-            breakdown(&result.stanzas),
+            breakdown(result.stanzas.iter().filter(|s| result.is_end(s.queue_depth))),
         ),
         (
             "Throughput as the model predicts it from the queue depth 1 run and the CPU-bound run alone",
@@ -226,7 +226,7 @@ fn summary(stanzas: &[Stanza]) -> String {
     t.to_string()
 }
 
-fn breakdown(stanzas: &[Stanza]) -> String {
+fn breakdown<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> String {
     let mut heading = vec!["block", "send", "QD"];
     heading.extend(COLUMNS.iter().map(|(name, _)| *name));
     heading.extend(["sum", "RTT"]);

@@ -67,8 +67,14 @@ pub(crate) struct StudyArgs {
     #[arg(long)]
     no_traces: bool,
     /// Use loopback even where namespaces could be made
-    #[arg(long, conflicts_with = "client")]
+    #[arg(long, conflicts_with_all = ["client", "wire"])]
     loopback: bool,
+    /// Use a wire that is up (roundtrip wire up), such as one of two network cards and a cable, instead of a veth pair
+    #[arg(long, value_name = "NAME", conflicts_with = "client")]
+    wire: Option<String>,
+    /// Where wires are written down
+    #[arg(long, value_name = "DIR", default_value = wire::STATE_FOLDER)]
+    wires: PathBuf,
     /// Print study.json, or experiment.json, on stdout as well
     #[arg(long)]
     json: bool,
@@ -341,7 +347,9 @@ fn place(args: &StudyArgs, loopback: bool) -> Result<Where, Failure> {
             address: args.remote.address,
         }),
     };
-    Ok(Where { loopback, client, placement, rate_is_known: args.rate.is_some() })
+    let wire = args.wire.as_ref().map(|name| wire::NamedWire::find(&args.wires, name)).transpose();
+    let wire = wire.map_err(|error| Failure::Usage(error.into()))?;
+    Ok(Where { loopback, client, wire, placement, rate_is_known: args.rate.is_some() })
 }
 
 /// The place in words: parts of a study belong together only when they were made at one.
@@ -349,6 +357,7 @@ fn named(args: &StudyArgs) -> String {
     match &args.remote.client {
         Some(host) => format!("client on {host}"),
         None if args.loopback => "loopback".into(),
+        None if args.wire.is_some() => format!("wire {:?}", args.wire),
         None => format!("here, {:?}", args.placement),
     }
 }

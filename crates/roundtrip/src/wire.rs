@@ -20,7 +20,7 @@ use crate::{Failure, args};
 #[command(after_help = "Examples:\n  roundtrip wire up --rate 1gbit --mtu 9000\n  \
                         roundtrip wire exec server -- roundtrip target --portal 10.99.0.2:3260 --lun 0=ram:1G\n  \
                         roundtrip wire exec client -- roundtrip bench iscsi://10.99.0.2:3260/iqn.2026-11.example.roundtrip:target/0\n  \
-                        roundtrip wire show\n  roundtrip wire down\n  \
+                        roundtrip wire show\n  roundtrip study --plan copy --wire wire -o out/copy\n    roundtrip wire down\n  \
                         roundtrip wire up --nic eth4,eth5\n  roundtrip wire plan --nat eth4 eth5")]
 pub(crate) struct WireArgs {
     /// Where wires are written down
@@ -83,7 +83,7 @@ struct UpArgs {
     /// Two network cards joined by a cable, the client's and the server's, instead of a veth pair
     #[arg(long, value_delimiter = ',', num_args = 1, value_name = "CLIENT,SERVER")]
     nic: Vec<String>,
-    /// The CPU that receives for the client
+    /// The CPU that receives for the client: RPS, XPS and, of a card, its interrupts
     #[arg(long)]
     client_cpu: Option<usize>,
     /// The CPU that receives for the server

@@ -350,6 +350,63 @@ fn socket_from(own: &str, to: &str, port: u16) -> std::io::Result<std::net::TcpS
     Ok(socket.into())
 }
 
+/// A study on a wire that is up: it leaves it up, and as it was.
+#[test]
+fn a_study_uses_a_wire_that_stays() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (state, name) = (folder.path(), name("use"));
+    let up = [
+        "up",
+        "--name",
+        &name,
+        "--rate",
+        "500mbit",
+        "--mtu",
+        "1500",
+        "--client-cpu",
+        "0",
+        "--server-cpu",
+        "0",
+    ];
+    assert_eq!(wire(state, &up).0, Some(0));
+    let plan = "name = 'x'\nabout = 'y'\nrate = '1gbit'\nruntime = '100ms'\nrepeats = 1\n[[case]]\nlabel = 'copy'\nmtu = 1500\n\
+                work = { copy = { bytes = '4M', block = '64k' } }\n";
+    let path = |file: &str| folder.path().join(file).display().to_string();
+    std::fs::write(path("plan.toml"), plan).unwrap();
+    let wires = folder.path().display().to_string();
+    let study = |name: &str| {
+        roundtrip()
+            .args([
+                "study",
+                "--plan",
+                &path("plan.toml"),
+                "--wire",
+                name,
+                "--wires",
+                &wires,
+                "-o",
+                &path("out"),
+                "--json",
+            ])
+            .output()
+            .unwrap()
+    };
+    let done = study(&name);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let result: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(result["bits_per_second"], 500_000_000, "the wire's rate, and not the plan's");
+    assert!(result["cases"][0]["median"].as_f64().unwrap() < 63.0, "{result:#}");
+    let (code, shown, _) = wire(state, &["show"]);
+    assert!(code == Some(0) && shown.contains("cross it"), "{shown}");
+    assert_eq!(wire(state, &["down", "--name", &name]).0, Some(0));
+    let gone = study(&name);
+    let said = String::from_utf8_lossy(&gone.stderr).into_owned();
+    assert!(gone.status.code() == Some(2) && said.contains("there is no wire"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_is_said_before_anything_is_made() {
     let folder = tempfile::tempdir().unwrap();

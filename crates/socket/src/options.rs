@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
 };
@@ -62,9 +64,9 @@ impl TcpOptions {
         stream.set_write_timeout(Some(patience))?;
         match connect(stream.as_raw_fd(), &SockaddrStorage::from(*to)) {
             Ok(()) => {}
-            Err(nix::errno::Errno::EINPROGRESS) => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody answers"));
-            }
+            Err(Errno::EINPROGRESS) => return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody answers")),
+            // A signal: the connection is still being made (connect(2)).
+            Err(Errno::EINTR) => wait_until_connected(&stream, patience)?,
             Err(error) => return Err(error.into()),
         }
         stream.set_write_timeout(None)?;
@@ -78,6 +80,22 @@ impl TcpOptions {
     #[inline]
     pub fn received(&self, socket: &impl AsFd) -> io::Result<()> {
         if self.quick_ack { acknowledge_at_once(socket) } else { Ok(()) }
+    }
+}
+
+/// Waits for a connection that is being made.
+fn wait_until_connected(stream: &TcpStream, patience: Duration) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let left =
+            PollTimeout::try_from(patience.saturating_sub(begun.elapsed())).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut fds, left) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody answers")),
+            Ok(_) => return stream.take_error()?.map_or(Ok(()), Err),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

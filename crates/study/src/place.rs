@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use capture::{CaptureError, LiveCapture, LiveConfig, Role, Watch, WatchReport};
 use initiator::Phase;
 use socket::options::TcpOptions;
-use wire::{Cable, CableConfig, Namespace, WireError};
+use wire::{Cable, CableConfig, NamedWire, Namespace, WireError};
 
 use crate::accounts::Snapshot;
 use crate::client::{Interface, Job, capture_of, perform};
@@ -36,6 +36,8 @@ pub struct Where {
     pub loopback: bool,
     /// The client is on another host.
     pub client: Option<RemoteSpec>,
+    /// A wire that stays: its namespaces, with whatever joins them.
+    pub wire: Option<NamedWire>,
     /// Which CPU does what.
     pub placement: Placement,
     /// The rate is known, and not what a network card's driver says of it.
@@ -56,8 +58,14 @@ pub(crate) struct Wanted<'a> {
 /// The two ends.
 #[derive(Debug)]
 enum Ends {
-    /// A veth pair between two namespaces.
-    Wire(Cable),
+    /// Two namespaces, and what joins them.
+    Wire {
+        cable: Cable,
+        /// It is ours alone, and its rate ours to lift.
+        is_own: bool,
+        /// A token bucket keeps its rate.
+        is_shaped: bool,
+    },
     /// This host's loopback.
     Loopback,
     /// The server here, the client on another host.
@@ -133,6 +141,9 @@ impl Place {
         if let Some(spec) = &at.client {
             return Self::with_client(spec, wanted, at, placement, warnings, stop);
         }
+        if let Some(wire) = &at.wire {
+            return Self::on_wire(wire, wanted, at, placement, warnings);
+        }
         let config = CableConfig {
             bits_per_second: Some(wanted.bits_per_second),
             client_cpu: placement.client_softirq,
@@ -141,7 +152,7 @@ impl Place {
         };
         let cable = if at.loopback { Err(WireError::NotPermitted) } else { Cable::up(&config) };
         let (ends, mtu_bytes) = match cable {
-            Ok(cable) => (Ends::Wire(cable), wanted.mtu_bytes),
+            Ok(cable) => (Ends::Wire { cable, is_own: true, is_shaped: true }, wanted.mtu_bytes),
             Err(WireError::NotPermitted) => {
                 warnings.push(ON_LOOPBACK.to_owned());
                 (Ends::Loopback, LOOPBACK_MTU)
@@ -164,6 +175,49 @@ impl Place {
             warnings.push(NO_CAPTURE.to_owned());
         }
         Ok(place)
+    }
+
+    /// A place on a wire that somebody put up: a veth pair, or two network cards and the cable between them.
+    fn on_wire(
+        wire: &NamedWire,
+        wanted: &Wanted<'_>,
+        at: &Where,
+        placement: Placement,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, StudyError> {
+        let (cable, record) = (wire.cable()?, &wire.record);
+        let server = cable.server.address;
+        let speed = cable.server.namespace.run(|| {
+            Interface::with(server)
+                .map_err(|source| WireError::Io { what: "looking at the wire".into(), source })
+        })?;
+        let known = if at.rate_is_known { Some(wanted.bits_per_second) } else { None };
+        let bits_per_second =
+            known.or(record.bits_per_second).or(speed.bits_per_second).unwrap_or(wanted.bits_per_second);
+        if record.mtu_bytes != wanted.mtu_bytes {
+            warnings.push(format!(
+                "the wire '{}' has an MTU of {}, and not of {}: it stays as it was put up",
+                record.name, record.mtu_bytes, wanted.mtu_bytes
+            ));
+        }
+        if record.cpus != [placement.client_softirq, placement.server_softirq] {
+            warnings.push(format!(
+                "the wire '{}' was put up to receive on CPUs {:?}: put it up with --client-cpu and --server-cpu where the model is \
+                 to know which stages share a CPU",
+                record.name, record.cpus
+            ));
+        }
+        Ok(Self {
+            observation: Observation::Packets,
+            congestion: congestion(wanted.congestion, &[congestion_choices()], warnings),
+            client_cpu: placement.client.unwrap_or(0),
+            server_cpu: placement.server.unwrap_or(0),
+            placement,
+            mtu_bytes: record.mtu_bytes,
+            bits_per_second,
+            client_machine: None,
+            ends: Ends::Wire { cable, is_own: false, is_shaped: record.bits_per_second.is_some() },
+        })
     }
 
     /// A place whose client is on another host.
@@ -237,12 +291,17 @@ impl Place {
 
     /// Whether a token bucket keeps its rate, and not a network card.
     pub(crate) fn is_shaped(&self) -> bool {
-        matches!(self.ends, Ends::Wire(_))
+        matches!(self.ends, Ends::Wire { is_shaped: true, .. })
     }
 
     /// Whether client and server are on one clock.
     pub(crate) fn has_one_clock(&self) -> bool {
         !self.is_remote()
+    }
+
+    /// Whether it is as it is: its MTU is not ours to choose.
+    pub(crate) fn is_given(&self) -> bool {
+        !matches!(self.ends, Ends::Wire { is_own: true, .. } | Ends::Loopback)
     }
 
     /// Whether the client is on another host.
@@ -263,7 +322,7 @@ impl Place {
     /// Lifts the wire's rate limit while `work` runs, so that CPUs are what limits the ring. What is not ours to lift
     /// stays.
     pub(crate) fn unlimited<T>(&self, work: impl FnOnce() -> Result<T, StudyError>) -> Result<T, StudyError> {
-        let Ends::Wire(cable) = &self.ends else { return work() };
+        let Ends::Wire { cable, is_own: true, .. } = &self.ends else { return work() };
         cable.shape(None)?;
         let outcome = work();
         cable.shape(Some(self.bits_per_second))?;
@@ -273,7 +332,7 @@ impl Place {
     /// The server's address.
     pub(crate) fn server_address(&self) -> IpAddr {
         match &self.ends {
-            Ends::Wire(cable) => cable.server.address,
+            Ends::Wire { cable, .. } => cable.server.address,
             Ends::Loopback => IpAddr::from([127, 0, 0, 1]),
             Ends::Hosts { address, .. } => *address,
         }
@@ -282,7 +341,7 @@ impl Place {
     /// Runs something on the server's side, on its CPU.
     pub(crate) fn on_server<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, StudyError> {
         let namespace = match &self.ends {
-            Ends::Wire(cable) => Some(&cable.server.namespace),
+            Ends::Wire { cable, .. } => Some(&cable.server.namespace),
             _ => None,
         };
         on_side(namespace, self.server_cpu, work)
@@ -300,7 +359,7 @@ impl Place {
                 let mut remote = remote.lock().unwrap_or_else(PoisonError::into_inner);
                 return Ok(Performed { reply: remote.perform(job, observe, stop)?, is_remote: true });
             }
-            Ends::Wire(cable) => Some(&cable.client.namespace),
+            Ends::Wire { cable, .. } => Some(&cable.client.namespace),
             Ends::Loopback => None,
         };
         let done = on_side(namespace, self.client_cpu, || perform(job, observe, stop))??;
@@ -366,7 +425,7 @@ impl Place {
             Watch::start(capture_of(interface, port), roles, self.mtu_bytes, OPERATIONS_MAX, enter)
         };
         Ok(match &self.ends {
-            Ends::Wire(cable) => vec![
+            Ends::Wire { cable, .. } => vec![
                 start(&cable.client.interface, &[Role::Client], Some(cable.client.namespace.clone()))?,
                 start(&cable.server.interface, &[Role::Server], Some(cable.server.namespace.clone()))?,
             ],
@@ -384,7 +443,9 @@ impl Place {
         work: impl FnOnce() -> Result<T, StudyError>,
     ) -> Result<T, StudyError> {
         let (interface, namespace) = match &self.ends {
-            Ends::Wire(cable) => (cable.client.interface.clone(), Some(cable.client.namespace.clone())),
+            Ends::Wire { cable, .. } => {
+                (cable.client.interface.clone(), Some(cable.client.namespace.clone()))
+            }
             Ends::Loopback => ("lo".to_owned(), None),
             Ends::Hosts { interface, .. } => (interface.name.clone(), None),
         };

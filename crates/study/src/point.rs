@@ -101,7 +101,7 @@ impl Point {
             drops: observed.drops,
             counters: observed.counters,
             errors: [&bare.bench.result, result].iter().find_map(|r| r.first_error.clone()),
-            series: series(title, &measured, place.has_one_clock()),
+            series: series((title, queue_depth), &measured, place.has_one_clock()),
         })
     }
 }
@@ -267,7 +267,7 @@ fn apart(thread: CpuUse, softirq: CpuUse) -> CpuUse {
 }
 
 /// The intervals of consecutive operations from the middle of a run.
-fn series(title: String, ops: &[Op], one_clock: bool) -> Series {
+fn series((title, queue_depth): (String, u32), ops: &[Op], one_clock: bool) -> Series {
     let from = ops.len().saturating_sub(SAMPLES) / 2;
     let some = &ops[from..(from + SAMPLES).min(ops.len())];
     let us = |ns: i64| ns as f64 / 1000.0;
@@ -287,5 +287,5 @@ fn series(title: String, ops: &[Op], one_clock: bool) -> Series {
             })
         })
         .collect();
-    Series { title, samples }
+    Series { title, queue_depth, samples }
 }

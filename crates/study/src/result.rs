@@ -56,8 +56,10 @@ pub struct StudyResult {
 /// Intervals of consecutive operations of one point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// `512 B nodelay QD 1`.
+    /// `512 B reads, nodelay, queue depth 1`.
     pub title: String,
+    /// Operations in flight.
+    pub queue_depth: u32,
     /// One entry per operation.
     pub samples: Vec<Sample>,
 }
@@ -104,6 +106,13 @@ impl StudyResult {
         let mut setup = Setup::new(from_stanzas(group)?.ring, link, Messages::read(first.block_size_bytes));
         setup.nagle = (first.policy == "nagle").then(Nagle::default);
         Ok(setup)
+    }
+
+    /// Whether a depth is the first or the last of the study: those whose round trips are taken apart where there are many.
+    #[must_use]
+    pub fn is_end(&self, queue_depth: u32) -> bool {
+        let depths = &self.plan.queue_depths;
+        depths.len() <= 3 || depths.first() == Some(&queue_depth) || depths.last() == Some(&queue_depth)
     }
 
     /// Whether every point's sums came out.

@@ -98,7 +98,7 @@ impl Experiment {
         })
     }
 
-    /// A place for each MTU; between two hosts there is one, as it is.
+    /// A place for each MTU; between two hosts, and on a wire that stays, there is one, as it is.
     fn places(
         &self,
         at: &Where,
@@ -108,7 +108,7 @@ impl Experiment {
         let at = Where { placement: at.placement.or(self.placement), ..at.clone() };
         let mut places: Vec<(u32, Place)> = Vec::new();
         for case in &self.cases {
-            if places.iter().any(|(mtu, place)| *mtu == case.mtu || place.is_remote()) {
+            if places.iter().any(|(mtu, place)| *mtu == case.mtu || place.is_given()) {
                 continue;
             }
             let wanted = Wanted { bits_per_second: self.rate, mtu_bytes: case.mtu, congestion: CONGESTION };
@@ -119,7 +119,7 @@ impl Experiment {
             warnings.append(&mut said);
         }
         if let Some((mtu, place)) = places.first()
-            && place.is_remote()
+            && place.is_given()
             && self.cases.iter().any(|case| case.mtu != *mtu)
         {
             warnings.push(format!(
