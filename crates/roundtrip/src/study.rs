@@ -245,7 +245,8 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
 /// Compares cases.
 fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> {
     let is_compare = !args.what.compare.is_empty();
-    if !is_compare && !(args.bs.is_empty() && args.iodepth.is_empty() && args.send.is_empty()) {
+    let is_plain = args.bs.is_empty() && args.iodepth.is_empty() && args.send.is_empty();
+    if !is_compare && !is_plain {
         return Err(Failure::Usage(anyhow!(
             "--bs, --iodepth and --send are for rings (quick, paper): this plan's cases have their own; --print shows them"
         )));
