@@ -80,12 +80,54 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(Failure::Usage(error)) => {
-            eprintln!("roundtrip: {error:#}");
+            eprintln!("roundtrip: {}", told(&error));
             ExitCode::from(2)
         }
         Err(Failure::Work(error)) => {
-            eprintln!("roundtrip: {error:#}");
+            eprintln!("roundtrip: {}", told(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// An error with its causes on one line, each said once: many name their cause themselves.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.contains(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        #[derive(Debug)]
+        struct Named(std::io::Error);
+        impl std::fmt::Display for Named {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "reading x: {}", self.0)
+            }
+        }
+        impl std::error::Error for Named {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let cause = || std::io::Error::other("no disk");
+        let named = anyhow::Error::from(Named(cause())).context("the work could not be done");
+        assert_eq!(told(&named), "the work could not be done: reading x: no disk");
+        let plain = Err::<(), _>(cause()).context("reading x").unwrap_err();
+        assert_eq!(told(&plain), "reading x: no disk");
     }
 }

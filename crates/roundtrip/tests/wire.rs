@@ -350,6 +350,28 @@ fn socket_from(own: &str, to: &str, port: u16) -> std::io::Result<std::net::TcpS
     Ok(socket.into())
 }
 
+/// A program that is not there is said, once, with the package that has it, before anything starts.
+#[test]
+fn a_missing_tool_is_one_clear_line() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // In a mount namespace of its own, where nothing is in /usr/sbin.
+    let script = format!(
+        "mount --make-rprivate /; mount -t tmpfs none /usr/sbin; exec {} study --plan post -o {}",
+        env!("CARGO_BIN_EXE_roundtrip"),
+        folder.path().display()
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let line =
+        said.lines().find(|line| line.contains("is not installed")).unwrap_or_else(|| panic!("{said}"));
+    assert_eq!(line.matches("is not installed").count(), 1, "{line}");
+    assert!(line.contains("apt-get install") && !folder.path().join("experiment.json").exists(), "{line}");
+}
+
 /// A study on a wire that is up: it leaves it up, and as it was.
 #[test]
 fn a_study_uses_a_wire_that_stays() {
