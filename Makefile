@@ -37,6 +37,7 @@ lint: ## formatting and clippy, warnings as errors
 	@scripts/setup.sh build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@cd fuzz && cargo metadata --locked --format-version 1 >/dev/null || { echo "fuzz/Cargo.lock is behind: run cargo metadata in fuzz/" >&2; exit 1; }
 
 fmt: ## format the code
 	cargo fmt --all
