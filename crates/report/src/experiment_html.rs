@@ -64,7 +64,7 @@ fn table(result: &ExperimentResult, page: &mut String) {
             "<tr><td class=\"t\">{}</td><td>{}</td><td><b>{}</b></td><td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{}</td>\
              <td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"t\">{}</td></tr>",
             escape(&case.case.label),
-            case.case.mtu,
+            case.mtu_bytes,
             figure(case.median),
             case.unit,
             figure(case.least),

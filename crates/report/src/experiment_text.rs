@@ -46,7 +46,7 @@ pub fn experiment(result: &ExperimentResult) -> String {
         let or_nothing = |text: Option<String>| text.unwrap_or_else(|| "-".into());
         out.add_row(vec![
             Cell::new(&case.case.label),
-            number(case.case.mtu.to_string()),
+            number(case.mtu_bytes.to_string()),
             number(figure(case.median)),
             Cell::new(case.unit),
             number(figure(case.least)),

@@ -9,13 +9,15 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use initiator::IscsiUrl;
 use policy::SendPolicy;
+use report::ops::OpsWriter;
 use report::progress::Progress;
+use ring::Op;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use study::experiment::{Case, Keep, Work};
 use study::plan::PLANS;
-use study::runner::KeepParts;
+use study::runner::{KeepParts, Point};
 use study::{AnyPlan, Experiment, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
 
 use crate::say::say;
@@ -66,6 +68,9 @@ pub(crate) struct StudyArgs {
     /// Do not run each case again with its packets kept
     #[arg(long)]
     no_traces: bool,
+    /// Of rings: write every operation of the observed runs to DIR/ops, as Parquet or CSV
+    #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv"])]
+    ops: Option<String>,
     /// Use loopback even where namespaces could be made
     #[arg(long, conflicts_with_all = ["client", "wire"])]
     loopback: bool,
@@ -221,9 +226,28 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let mut kept = Kept::open(args, &json!({ "plan": plan, "at": named(args) }))?;
     let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats))?;
     let study = Study { plan, at };
+    let folder = kept.output.join("ops");
+    let mut take = |point: &Point, round: u32, ops: &[Op]| {
+        let format = args.ops.as_deref().unwrap_or_default();
+        let name = format!(
+            "{}-{}-qd{}-{}.{format}",
+            point.block_bytes,
+            point.policy.to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
+            point.queue_depth,
+            round + 1
+        );
+        std::fs::create_dir_all(&folder)?;
+        let mut writer = OpsWriter::create(&folder.join(name))?;
+        ops.iter().try_for_each(|op| writer.write_op(op, point.queue_depth))?;
+        writer.finish()
+    };
     let outcome = study.run(
         &watcher,
-        &mut KeepParts { earlier: &kept.earlier, keep: &mut |part| append(&mut kept.runs, part) },
+        &mut KeepParts {
+            earlier: &kept.earlier,
+            keep: &mut |part| append(&mut kept.runs, part),
+            ops: if args.ops.is_some() { Some(&mut take) } else { None },
+        },
     );
     watcher.progress.finish();
     let result = outcome.map_err(|error| failure(error, &kept.output))?;
@@ -246,6 +270,9 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
 fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> {
     let is_compare = !args.what.compare.is_empty();
     let is_plain = args.bs.is_empty() && args.iodepth.is_empty() && args.send.is_empty();
+    if args.ops.is_some() {
+        return Err(Failure::Usage(anyhow!("--ops is for rings (quick, paper)")));
+    }
     if !is_compare && !is_plain {
         return Err(Failure::Usage(anyhow!(
             "--bs, --iodepth and --send are for rings (quick, paper): this plan's cases have their own; --print shows them"

@@ -220,11 +220,19 @@ fn threads_and_softirqs_go_where_they_are_sent() {
         return;
     }
     let arguments = ["--quick", "--bs", "512", "--iodepth", "2", "--send", "nodelay", "--runtime", "200ms"];
+    let arguments = [&arguments[..], &["--ops", "csv"]].concat();
     let placed = ["--client-cpu", "1", "--server-cpu", "0", "--server-softirq", "1", "-o", &out, "--json"];
     let (code, text, error) = study(&[&arguments[..], &placed].concat());
     assert_eq!(code, Some(0), "{error}");
     let result: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(result["cpus"], serde_json::json!([1, 0]));
+    // Every operation of both depths, with all its stamps.
+    for depth in [1, 2] {
+        let all =
+            std::fs::read_to_string(folder.path().join(format!("ops/512-nodelay-qd{depth}-1.csv"))).unwrap();
+        let stamps = |line: &str| line.split(',').filter(|word| word.len() == 19).count();
+        assert!(all.lines().count() > 100 && all.lines().skip(1).all(|line| stamps(line) >= 6), "{depth}");
+    }
     let warnings = result["warnings"].to_string();
     assert!(warnings.contains("together with the other side's thread"), "{warnings}");
     // The server's stages are on CPUs of their own: none of them is named together with its softirq.

@@ -44,7 +44,7 @@ fn short() -> Plan {
 /// A study of which nothing is kept.
 fn studied(plan: Plan, loopback: bool, watcher: &dyn Watcher) -> Result<StudyResult, StudyError> {
     let at = Where { loopback, ..Where::default() };
-    Study { plan, at }.run(watcher, &mut KeepParts { earlier: &[], keep: &mut |_| Ok(()) })
+    Study { plan, at }.run(watcher, &mut KeepParts { earlier: &[], keep: &mut |_| Ok(()), ops: None })
 }
 
 /// Interfaces of the host: a study must leave them as they were.

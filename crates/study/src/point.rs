@@ -30,9 +30,12 @@ const SAMPLES: usize = 1500;
 /// What one point measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    pub(crate) block_bytes: u64,
-    pub(crate) policy: SendPolicy,
-    pub(crate) queue_depth: u32,
+    /// Bytes of a read.
+    pub block_bytes: u64,
+    /// The target's send policy.
+    pub policy: SendPolicy,
+    /// Operations in flight.
+    pub queue_depth: u32,
     pub(crate) iops_bare: f64,
     pub(crate) iops: f64,
     pub(crate) rtt_us: f64,
@@ -53,7 +56,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// Measures one point.
+    /// Measures one point; and its operations, of the measured time of the observed run.
     pub(crate) fn measure(
         place: &Place,
         plan: &Plan,
@@ -61,7 +64,7 @@ impl Point {
         policy: SendPolicy,
         queue_depth: u32,
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Self, StudyError> {
+    ) -> Result<(Self, Vec<Op>), StudyError> {
         let bare = run(place, plan, (block_bytes, policy, queue_depth), false, stop)?;
         if stop() {
             return Err(StudyError::Interrupted);
@@ -81,7 +84,7 @@ impl Point {
         let mut holes = joined.holes;
         // Operations that the client had not finished when the capture ended are no loss.
         holes.retain(|h| h.operations > 0);
-        Ok(Self {
+        let point = Self {
             block_bytes,
             policy,
             queue_depth,
@@ -102,7 +105,8 @@ impl Point {
             counters: observed.counters,
             errors: [&bare.bench.result, result].iter().find_map(|r| r.first_error.clone()),
             series: series((title, queue_depth), &measured, place.has_one_clock()),
-        })
+        };
+        Ok((point, measured))
     }
 }
 

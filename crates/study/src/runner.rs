@@ -4,6 +4,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use insight::predict::{Limit, calibrate_to};
 use insight::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
+use ring::Op;
 use ring::wire::{ISCSI_HEADER_BYTES, Wire};
 use serde::{Deserialize, Serialize};
 use target::SendPolicy;
@@ -48,7 +49,12 @@ pub struct KeepParts<'a> {
     pub earlier: &'a [KeptPart],
     /// Told of each part as soon as it is over.
     pub keep: &'a mut dyn FnMut(&KeptPart) -> std::io::Result<()>,
+    /// Told of every operation of a point's observed run, where somebody wants them.
+    pub ops: Option<&'a mut TakeOps<'a>>,
 }
+
+/// Takes the operations of a point, in the round of that number.
+pub type TakeOps<'a> = dyn FnMut(&Point, u32, &[Op]) -> std::io::Result<()> + 'a;
 
 impl KeepParts<'_> {
     fn keep(&mut self, part: &KeptPart) -> Result<(), StudyError> {
@@ -195,7 +201,10 @@ impl Study {
             return Ok((**point).clone());
         }
         let stop = || watcher.stop();
-        let mut point = Point::measure(place, &self.plan, block_bytes, policy, queue_depth, &stop)?;
+        let (mut point, ops) = Point::measure(place, &self.plan, block_bytes, policy, queue_depth, &stop)?;
+        if let Some(take) = &mut keep.ops {
+            take(&point, round, &ops).map_err(|source| StudyError::machine("keeping operations", source))?;
+        }
         if round > 0 {
             // One chart of a point is enough.
             point.series.samples.clear();

@@ -39,6 +39,8 @@ pub struct KeptRun {
 pub struct CaseResult {
     /// It.
     pub case: Case,
+    /// MTU of what it ran over, bytes.
+    pub mtu_bytes: u32,
     /// `1/s` or `MB/s`.
     pub unit: &'static str,
     /// Every run, in the order in which they were made.
@@ -92,10 +94,11 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
 
 impl CaseResult {
     /// From its runs; ratios are made when all are known.
-    pub(super) fn of(case: &Case, runs: Vec<KeptRun>, limit: Option<f64>) -> Self {
+    pub(super) fn of(case: &Case, mtu_bytes: u32, runs: Vec<KeptRun>, limit: Option<f64>) -> Self {
         let figures = || runs.iter().map(|run| run.found.figure);
         let costs = runs.iter().filter_map(|run| Some(1.0 - run.traced? / run.found.figure)).collect();
         Self {
+            mtu_bytes,
             unit: case.work.unit(),
             median: median(figures().collect()).unwrap_or(0.0),
             least: figures().fold(f64::INFINITY, f64::min),

@@ -73,7 +73,7 @@ impl Experiment {
             let wire = ring::Wire::ethernet(place.bits_per_second.max(1), place.mtu_bytes);
             let limit = (place.has_wire() && case.work.unit() == "MB/s")
                 .then(|| place.bits_per_second as f64 / 8e6 * wire.efficiency());
-            let mut result = CaseResult::of(case, runs, limit);
+            let mut result = CaseResult::of(case, place.mtu_bytes, runs, limit);
             let name = trace_name(number, case);
             if self.traces && traces.join(&name).exists() {
                 result.frames = trace::exchanges(&traces.join(&name));
@@ -141,9 +141,14 @@ impl Experiment {
     ) -> Result<KeptRun, StudyError> {
         let stop = || watcher.stop();
         let mut run = Run { place, runtime: self.runtime, trace: None, stop: &stop };
-        let (found, disturbance) = place.watched(|| run.make(case))?;
+        let (found, mut disturbance) = place.watched(|| run.make(case))?;
+        let is_others = matches!(case.work, super::Work::Url { .. });
+        if is_others {
+            // The target may be on these CPUs: what it uses is no disturbance.
+            disturbance.others = 0.0;
+        }
         let mut traced = None;
-        if self.traces && place.may_trace() && !matches!(case.work, super::Work::Url { .. }) {
+        if self.traces && place.may_trace() && !is_others {
             run.trace = Some(file);
             traced = Some(run.make(case)?.0.figure);
         }
