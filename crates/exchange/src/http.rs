@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use ring::latency::Latency;
 use serde::{Deserialize, Serialize};
 
-use crate::ring_of_messages::{Exchanges, Tally};
+use crate::pace::Pace;
+use crate::ring_of_messages::{Exchanges, Tally, WARM_UP};
 use crate::side::Side;
 use crate::writes::write;
 
@@ -91,7 +92,7 @@ fn wrong(what: &'static str) -> io::Error {
 }
 
 /// What is read of a message: its head and what came with it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Received {
     buffer: Vec<u8>,
 }
@@ -206,53 +207,84 @@ pub struct Request {
     pub body_bytes: usize,
 }
 
-/// Asks again and again on one connection, for so long and at least ten times.
-///
-/// # Errors
-/// When the connection cannot be made, is lost, or the server says that it failed.
-pub fn ask(
-    server: SocketAddr,
-    request: &Request,
-    side: &Side,
-    runtime: Duration,
-) -> io::Result<(Exchanges, Latency)> {
-    let mut stream = side.connect(&server)?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let (path, host, bytes) = (&request.path, &request.host, request.body_bytes);
-    let (head, body) = if request.is_post {
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/octet-stream\r\nContent-Length: {bytes}\r\n\r\n"
-        );
-        (head, vec![b'x'; bytes])
-    } else {
-        (format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"), Vec::new())
-    };
-    let mut received = Received::default();
-    let (mut seen, mut tally) = (0, Tally::new(Instant::now()));
-    loop {
-        let asked = Instant::now();
-        if body.is_empty() {
-            std::io::Write::write_all(&mut stream, head.as_bytes())?;
+/// A connection on which the same is asked again and again.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    side: Side,
+    head: String,
+    body: Vec<u8>,
+    received: Received,
+}
+
+impl Client {
+    /// Connects, and asks a few times: the first acknowledgements of a connection are not delayed.
+    ///
+    /// # Errors
+    /// When the connection cannot be made, is lost, or the server says that it failed.
+    pub fn connect(server: SocketAddr, request: &Request, side: &Side) -> io::Result<Self> {
+        let stream = side.connect(&server)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let (path, host, bytes) = (&request.path, &request.host, request.body_bytes);
+        let (head, body) = if request.is_post {
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/octet-stream\r\nContent-Length: {bytes}\r\n\r\n"
+            );
+            (head, vec![b'x'; bytes])
         } else {
-            write(side.writes, &mut stream, head.as_bytes(), &body)?;
+            (format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"), Vec::new())
+        };
+        let mut client = Self { stream, side: side.clone(), head, body, received: Received::default() };
+        for _ in 0..WARM_UP {
+            client.exchange()?;
         }
-        let answer =
-            received.head(&mut stream, side, false)?.ok_or_else(|| wrong("the end before an answer"))?;
-        received.body(&mut stream, side, answer.content_bytes)?;
-        if !answer.method.starts_with('2') {
-            return Err(io::Error::other(format!("the server answered {}", answer.method)));
+        Ok(client)
+    }
+
+    /// Asks once and takes the answer.
+    fn exchange(&mut self) -> io::Result<()> {
+        let Self { stream, side, head, body, received } = self;
+        if body.is_empty() {
+            std::io::Write::write_all(stream, head.as_bytes())?;
+        } else {
+            write(side.writes, stream, head.as_bytes(), body)?;
         }
-        // The first acknowledgements of a connection are not delayed.
-        if seen < 4 {
-            seen += 1;
-            tally = Tally::new(Instant::now());
-            continue;
-        }
-        if tally.add(asked, Instant::now(), runtime) {
-            break;
+        let answer = received.head(stream, side, false)?.ok_or_else(|| wrong("the end before an answer"))?;
+        received.body(stream, side, answer.content_bytes)?;
+        if answer.method.starts_with('2') {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("the server answered {}", answer.method)))
         }
     }
-    Ok(tally.finish())
+
+    /// A closed loop: asks again as soon as it has an answer, for so long and at least ten times.
+    ///
+    /// # Errors
+    /// When the connection is lost, or the server says that it failed.
+    pub fn ask(&mut self, runtime: Duration) -> io::Result<(Exchanges, Latency)> {
+        let mut tally = Tally::new(Instant::now());
+        loop {
+            let asked = Instant::now();
+            self.exchange()?;
+            if tally.add(asked, Instant::now(), runtime) {
+                return Ok(tally.finish());
+            }
+        }
+    }
+
+    /// An open loop: asks when it is time, and counts from the moment at which it was.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn keep_pace(&mut self, pace: &Pace) -> io::Result<(Exchanges, Latency)> {
+        let mut tally = Tally::new(pace.start());
+        while let Some(due) = pace.wait() {
+            self.exchange()?;
+            tally.add(due, Instant::now(), Duration::ZERO);
+        }
+        Ok(tally.finish())
+    }
 }
 
 #[cfg(test)]
@@ -278,9 +310,9 @@ mod tests {
                 if is_slow && bytes != 100 {
                     continue;
                 }
-                let (found, _) =
-                    ask(server.address(), &request(is_post, path, bytes), &side, Duration::from_millis(1))
-                        .unwrap();
+                let mut client =
+                    Client::connect(server.address(), &request(is_post, path, bytes), &side).unwrap();
+                let (found, _) = client.ask(Duration::from_millis(1)).unwrap();
                 assert!(found.count >= 10, "{writes:?}");
                 assert_eq!(found.latency_us.p50 > 150_000.0, is_slow, "{writes:?} {found:?}");
             }
@@ -304,7 +336,7 @@ mod tests {
             // The end, or a reset where bytes were left unread.
             assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
         }
-        let found = ask(server.address(), &request(false, "/", 100), &Side::default(), Duration::ZERO);
-        assert!(found.is_ok(), "{found:?}");
+        let client = Client::connect(server.address(), &request(false, "/", 100), &Side::default());
+        assert!(client.is_ok(), "{client:?}");
     }
 }

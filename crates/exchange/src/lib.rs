@@ -5,12 +5,14 @@
 
 pub mod copy;
 pub mod http;
+mod pace;
 pub mod ring_of_messages;
 mod side;
 mod writes;
 
 pub use copy::{CopyResult, CopySpec};
 pub use http::HttpServer;
+pub use pace::Pace;
 pub use ring_of_messages::{Exchanges, Load};
 pub use side::Side;
 pub use writes::write;

@@ -1,6 +1,7 @@
 //! A ring of messages on one connection: requests and responses of a header and a body each, so many under way.
 
-use std::io::{self, Read as _};
+use std::collections::VecDeque;
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use crate::writes::write;
 
 /// Sizes of header and body of a request and of a response, and how many requests are under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Load {
     /// The request's header and body, bytes.
     pub request: (usize, usize),
@@ -19,7 +21,13 @@ pub struct Load {
     pub response: (usize, usize),
     /// Requests under way.
     pub queue_depth: u32,
+    /// The client sends all successors that one receive made possible in one send, instead of each by itself.
+    #[serde(default)]
+    pub batch: bool,
 }
+
+/// Most bytes that a batch is read or written in.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,7 +82,7 @@ impl Tally {
 }
 
 /// Exchanges before the measured ones: a connection's first acknowledgements are not delayed.
-const WARM_UP: u32 = 4;
+pub(crate) const WARM_UP: u32 = 4;
 
 /// Answers one connection until it ends.
 ///
@@ -103,28 +111,85 @@ pub fn ask(server: SocketAddr, load: &Load, side: &Side, runtime: Duration) -> i
     let mut stream = side.connect(&server)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let (header, body) = (vec![3; load.request.0], vec![4; load.request.1]);
-    let mut response = vec![0; load.response.0 + load.response.1];
-    let mut under_way = std::collections::VecDeque::new();
-    let ask = |stream: &mut TcpStream, under_way: &mut std::collections::VecDeque<Instant>| {
-        under_way.push_back(Instant::now());
-        write(side.writes, stream, &header, &body)
+    let (request_bytes, response_bytes) = (header.len() + body.len(), load.response.0 + load.response.1);
+    let depth = load.queue_depth as usize;
+    let together =
+        if load.batch { (BATCH_BYTES / response_bytes.max(request_bytes)).clamp(1, depth) } else { 1 };
+    let batch = [&header[..], &body].concat().repeat(together);
+    let mut under_way = VecDeque::new();
+    let ask = |stream: &mut TcpStream, under_way: &mut VecDeque<Instant>, count: usize| {
+        under_way.extend(std::iter::repeat_n(Instant::now(), count));
+        match count {
+            1 => write(side.writes, stream, &header, &body),
+            _ => stream.write_all(&batch[..count * request_bytes]),
+        }
     };
-    for _ in 0..load.queue_depth {
-        ask(&mut stream, &mut under_way)?;
+    while under_way.len() < depth {
+        let count = together.min(depth - under_way.len());
+        ask(&mut stream, &mut under_way, count)?;
     }
     let (mut seen, mut tally) = (0, Tally::new(Instant::now()));
+    // Room for no more than leaves together: alone, each response is read alone.
+    let (mut incoming, mut filled) = (vec![0; together * response_bytes], 0);
     loop {
-        stream.read_exact(&mut response)?;
-        side.received(&stream)?;
-        let now = Instant::now();
-        let asked = under_way.pop_front().unwrap_or(now);
-        if seen < WARM_UP * load.queue_depth {
-            seen += 1;
-            tally = Tally::new(now);
-        } else if tally.add(asked, now, runtime) {
-            break;
+        let count = stream.read(&mut incoming[filled..])?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        ask(&mut stream, &mut under_way)?;
+        side.received(&stream)?;
+        filled += count;
+        let (now, ended) = (Instant::now(), filled / response_bytes);
+        incoming.copy_within(ended * response_bytes..filled, 0);
+        filled %= response_bytes;
+        for _ in 0..ended {
+            let asked = under_way.pop_front().unwrap_or(now);
+            if seen < WARM_UP * load.queue_depth {
+                seen += 1;
+                tally = Tally::new(now);
+            } else if tally.add(asked, now, runtime) {
+                return Ok(tally.finish().0);
+            }
+        }
+        if ended > 0 {
+            ask(&mut stream, &mut under_way, ended)?;
+        }
     }
-    Ok(tally.finish().0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::Writes;
+
+    /// A load on loopback against a server that sends header and body apart.
+    fn asked(load: Load, nagle: bool, runtime: Duration) -> Exchanges {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let server = Side { nagle, writes: Writes::Apart, ..Side::default() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| answer(&listener, &load, &server));
+            ask(to, &load, &Side::default(), runtime).unwrap()
+        })
+    }
+
+    #[test]
+    fn every_exchange_of_a_ring_ends_whatever_leaves_together() {
+        for batch in [false, true] {
+            for (response, queue_depth) in [((1, 0), 1), ((48, 512), 7), ((48, 300_000), 9)] {
+                let load = Load { request: (48, 3), response, queue_depth, batch };
+                let found = asked(load, false, Duration::from_millis(20));
+                assert!(found.count >= 10 && found.latency_us.p50 > 0.0, "{load:?}: {found:?}");
+            }
+        }
+    }
+
+    /// With all requests in one segment nothing carries an acknowledgement while the server waits for one: the delay is met
+    /// again and again, whatever disturbs the ring.
+    #[test]
+    fn requests_that_leave_together_wait_for_the_delayed_acknowledgement() {
+        let load = Load { request: (48, 0), response: (48, 512), queue_depth: 4, batch: true };
+        let found = asked(load, true, Duration::from_millis(600));
+        let (_, last_us) = found.samples.last().copied().unwrap();
+        assert!(last_us > 35_000.0, "{found:?}");
+    }
 }

@@ -60,7 +60,7 @@ pub fn experiment(result: &ExperimentResult) -> String {
         ]);
     }
     let mut text = format!(
-        "{}: {}\n{}; {} of {:?} each, interleaved; medians\n{} CPUs, Linux {}\n\n{out}",
+        "{}: {}\n{}; {} of {:?} each, interleaved; medians\n{} CPUs, {}\n\n{out}",
         result.plan.name,
         result.plan.about,
         place(result),

@@ -1,10 +1,11 @@
 //! `roundtrip bench`: drive an iSCSI target.
 
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, SessionOptions, Submit};
+use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, RunResult, SessionOptions, Submit};
 use ring::Writes;
 
 use crate::say::say;
@@ -38,7 +39,7 @@ pub(crate) struct BenchArgs {
     /// How long to run before the measured time begins
     #[arg(long, value_parser = args::time, default_value = "200ms")]
     ramp: Duration,
-    /// An open loop: so many operations begin each second whatever has ended, at most the queue depth at once; latencies
+    /// An open loop (not of copies): so many operations begin each second whatever has ended, at most the queue depth at once; latencies
     /// count from the moment at which each was to begin. Several rates, such as 1000,2000,4000, or a ramp, such as
     /// 1000..16000/6 (six rates, each so many times the one before), are run one after the other
     #[arg(long, value_name = "OPERATIONS PER SECOND", value_parser = args::rates)]
@@ -82,6 +83,50 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) tcp: args::TcpArgs,
+}
+
+/// One of the runs that are asked for.
+pub(crate) struct Combination {
+    pub(crate) block_bytes: u64,
+    pub(crate) queue_depth: u32,
+    pub(crate) rate: Option<f64>,
+}
+
+impl fmt::Display for Combination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B, queue depth {}", self.block_bytes, self.queue_depth)?;
+        self.rate.map_or(Ok(()), |rate| write!(f, ", {rate:.0} a second"))
+    }
+}
+
+impl BenchArgs {
+    /// Every block size with every queue depth with every rate.
+    pub(crate) fn combinations(&self) -> Vec<Combination> {
+        let rates =
+            self.rate.as_ref().map_or(vec![None], |rates| rates.0.iter().copied().map(Some).collect());
+        let each = |block_bytes, queue_depth| {
+            rates.iter().map(move |&rate| Combination { block_bytes, queue_depth, rate })
+        };
+        let depths = |bytes| self.iodepth.iter().flat_map(move |&depth| each(bytes, depth));
+        self.bs.iter().flat_map(|&bytes| depths(bytes)).collect()
+    }
+
+    /// Runs the client's threads that follow on the CPU that was asked for, and refuses what only iSCSI heeds, and `others`.
+    pub(crate) fn without_iscsi(&self, others: &[(&str, bool)]) -> Result<(), Failure> {
+        let iscsi = [
+            ("--sessions", self.sessions != 1),
+            ("--batch", self.batch),
+            ("--verify", self.verify),
+            ("--ops", self.ops.is_some()),
+            ("--busy-poll", !self.busy_poll.is_zero()),
+        ];
+        if let Some((name, _)) = iscsi.iter().chain(others).find(|(_, is_given)| *is_given) {
+            return Err(Failure::Usage(anyhow!("{name} means nothing here: see roundtrip bench --help")));
+        }
+        self.cpu.map_or(Ok(()), |cpu| {
+            socket::cpu::pin(cpu).with_context(|| format!("CPU {cpu}")).map_err(Failure::Usage)
+        })
+    }
 }
 
 /// What is driven.
@@ -137,21 +182,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         ),
         None => None,
     };
-    let rates = args.rate.as_ref().map_or(vec![None], |rates| rates.0.iter().copied().map(Some).collect());
-    let combinations: Vec<(u64, u32, Option<f64>)> = args
-        .bs
-        .iter()
-        .flat_map(|&bs| args.iodepth.iter().map(move |&qd| (bs, qd)))
-        .flat_map(|(bs, qd)| rates.iter().map(move |&rate| (bs, qd, rate)))
-        .collect();
+    let combinations = args.combinations();
     let progress = report::progress::Progress::new(combinations.len() as u64, !args.json);
     let mut runs = Vec::new();
-    for (block_bytes, queue_depth, rate) in combinations {
+    for combination in combinations {
         if stop.is_raised() {
             break;
         }
-        let at = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));
-        progress.step(&format!("{} {} B, queue depth {queue_depth}{at}", args.rw.name(), block_bytes));
+        progress.step(&combination.to_string());
+        let Combination { block_bytes, queue_depth, rate } = combination;
         let spec = BenchSpec {
             pattern: args.rw,
             block_bytes,
@@ -180,13 +219,22 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
     }
     let bad = runs.iter().any(|r| r.errors > 0 || r.mismatched_blocks.unwrap_or(0) > 0);
-    if args.json {
+    tell(url, &runs, args.json)?;
+    if stop.is_raised() {
+        return Err(Failure::Work(anyhow!("interrupted")));
+    }
+    Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Says what came of all runs, and what is wrong with them.
+pub(crate) fn tell(url: &dyn fmt::Display, runs: &[RunResult], json: bool) -> Result<(), Failure> {
+    if json {
         let text = serde_json::to_string_pretty(&serde_json::json!({ "url": url.to_string(), "runs": runs }))
             .context("writing JSON")
             .map_err(Failure::Work)?;
         say(text);
     } else {
-        say(report::terminal::runs(&runs));
+        say(report::terminal::runs(runs));
     }
     for run in runs.iter().filter(|r| r.first_error.is_some()) {
         let first = run.first_error.as_deref().unwrap_or_default();
@@ -202,10 +250,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
             run.behind.unwrap_or(0)
         );
     }
-    if stop.is_raised() {
-        return Err(Failure::Work(anyhow!("interrupted")));
-    }
-    Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(())
 }
 
 /// Whose fault an initiator's failure is.

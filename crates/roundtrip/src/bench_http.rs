@@ -4,17 +4,19 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::{Barrier, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use exchange::http::{self, BODY_MAX, Request};
-use exchange::{Exchanges, Side};
+use exchange::http::{BODY_MAX, Client, Request};
+use exchange::{Exchanges, Pace, Side};
 use initiator::{Pattern, RunResult, Submit};
+use report::progress::Progress;
 use ring::latency::Latency;
-use serde_json::json;
+use socket::clock;
 
 use crate::Failure;
-use crate::bench::BenchArgs;
-use crate::say::say;
+use crate::bench::{BenchArgs, Combination, tell};
 
 /// Most connections of a run.
 const CONNECTIONS_MAX: u32 = 1024;
@@ -64,11 +66,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
             return Err(usage("HTTP is read (GET) or written (POST): choose --rw read or write".into()));
         }
     };
-    if args.rate.is_some() || args.sessions != 1 {
-        return Err(usage(
-            "--rate and --sessions are for iSCSI; --iodepth says how many connections there are".into(),
-        ));
-    }
+    args.without_iscsi(&[("--size", args.size.is_some())])?;
     if let Some(bytes) = args.bs.iter().find(|bytes| **bytes > BODY_MAX as u64) {
         return Err(usage(format!("--bs {bytes}: at most {BODY_MAX} B are possible")));
     }
@@ -81,46 +79,70 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         .and_then(|mut all| all.next())
         .ok_or_else(|| usage(format!("{url}: there is no host of that name")))?;
     let side = Side::new(args.writes, args.tcp.options(!args.nagle));
+    let combinations = args.combinations();
+    let progress = Progress::new(combinations.len() as u64, !args.json);
     let mut runs = Vec::new();
-    for &bytes in &args.bs {
-        for &depth in &args.iodepth {
-            // A server of ours gives as many bytes as the path says.
-            let path = if is_post || url.path != "/" { url.path.clone() } else { format!("/{bytes}") };
-            let request = Request { is_post, path, host: url.host.clone(), body_bytes: bytes as usize };
-            let asked = ask(server, &request, &side, args, depth).with_context(|| url.to_string());
-            runs.push(summed(&asked.map_err(Failure::Work)?, args, bytes, depth));
-        }
+    for combination in combinations {
+        progress.step(&combination.to_string());
+        let bytes = combination.block_bytes;
+        // A server of ours gives as many bytes as the path says.
+        let path = if is_post || url.path != "/" { url.path.clone() } else { format!("/{bytes}") };
+        let request = Request { is_post, path, host: url.host.clone(), body_bytes: bytes as usize };
+        let asked = ask(server, &request, &side, args.runtime, &combination).with_context(|| url.to_string());
+        runs.push(summed(&asked.map_err(Failure::Work)?, args, &combination));
     }
-    if args.json {
-        let text = serde_json::to_string_pretty(&json!({ "url": url.to_string(), "runs": runs }));
-        say(text.map_err(|error| Failure::Work(error.into()))?);
-    } else {
-        say(report::terminal::runs(&runs));
-    }
+    progress.finish();
+    tell(url, &runs, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every connection's part.
+/// One connection's part of a run.
+struct Part {
+    exchanges: Exchanges,
+    latency: Latency,
+    cpu_ns: u64,
+}
+
+/// Every connection's part, and how many exchanges of an open loop had not begun by its end.
 fn ask(
     server: SocketAddr,
     request: &Request,
     side: &Side,
-    args: &BenchArgs,
-    connections: u32,
-) -> std::io::Result<Vec<(Exchanges, Latency)>> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..connections)
-            .map(|_| scope.spawn(|| http::ask(server, request, side, args.runtime)))
-            .collect();
-        let lost = || std::io::Error::other("the thread panicked");
+    runtime: Duration,
+    combination: &Combination,
+) -> std::io::Result<(Vec<Part>, Option<u64>)> {
+    let (ready, pace) = (Barrier::new(combination.queue_depth as usize), OnceLock::new());
+    let one = || {
+        let client = Client::connect(server, request, side);
+        // Every connection comes here, also one that failed, or the others would wait for ever.
+        ready.wait();
+        let mut client = client?;
+        let before_ns = clock::thread_cpu_ns();
+        let (exchanges, latency) = match combination.rate {
+            None => client.ask(runtime)?,
+            Some(rate) => client.keep_pace(pace.get_or_init(|| Pace::new(rate, Instant::now(), runtime)))?,
+        };
+        Ok(Part { exchanges, latency, cpu_ns: clock::thread_cpu_ns() - before_ns })
+    };
+    let lost = || std::io::Error::other("the thread panicked");
+    let parts: std::io::Result<Vec<Part>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..combination.queue_depth).map(|_| scope.spawn(one)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
-    })
+    });
+    Ok((parts?, pace.get().map(Pace::behind)))
 }
 
-fn summed(parts: &[(Exchanges, Latency)], args: &BenchArgs, bytes: u64, depth: u32) -> RunResult {
+fn summed(
+    (parts, behind): &(Vec<Part>, Option<u64>),
+    args: &BenchArgs,
+    combination: &Combination,
+) -> RunResult {
     let mut latency = Latency::new();
-    parts.iter().for_each(|(_, own)| latency.add(own));
-    let iops: f64 = parts.iter().map(|(own, _)| own.per_second).sum();
+    parts.iter().for_each(|part| latency.add(&part.latency));
+    let rates = || parts.iter().map(|part| part.exchanges.per_second);
+    let operations: u64 = parts.iter().map(|part| part.exchanges.count).sum();
+    let cpu_ns: u64 = parts.iter().map(|part| part.cpu_ns).sum();
+    let (iops, bytes, depth) = (rates().sum::<f64>(), combination.block_bytes, combination.queue_depth);
     RunResult {
         rw: args.rw,
         block_size_bytes: bytes,
@@ -128,17 +150,17 @@ fn summed(parts: &[(Exchanges, Latency)], args: &BenchArgs, bytes: u64, depth: u
         sessions: depth,
         submit: Submit::Each,
         seconds: args.runtime.as_secs_f64(),
-        operations: parts.iter().map(|(own, _)| own.count).sum(),
+        operations,
         iops,
-        slowest_session_iops: parts.iter().map(|(own, _)| own.per_second).fold(f64::INFINITY, f64::min),
-        rate: None,
-        behind: None,
+        slowest_session_iops: rates().fold(f64::INFINITY, f64::min),
+        rate: combination.rate,
+        behind: *behind,
         bytes_per_second: iops * bytes as f64,
         errors: 0,
         first_error: None,
         verified_blocks: None,
         mismatched_blocks: None,
-        client_cpu_us: 0.0,
+        client_cpu_us: cpu_ns as f64 / 1000.0 / operations.max(1) as f64,
         latency_us: latency.figures(),
     }
 }

@@ -216,10 +216,36 @@ fn http_is_driven_too() {
         }
     }
     drop(server);
+    for (wrong, said) in
+        [("--verify", "--verify means nothing"), ("--sessions=2", "--sessions means nothing")]
+    {
+        let output = roundtrip().args(["bench", &url, wrong]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains(said), "{error}");
+    }
     for (url, said) in
         [("http://", "host or path is missing"), ("http://127.0.0.1:x/", "the port is no number")]
     {
         let output = roundtrip().args(["bench", url]).output().unwrap();
         assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains(said));
     }
+}
+
+/// What waits for a free connection counts from its time, as a request of somebody who does not know that others wait.
+#[test]
+fn an_open_loop_of_http_does_not_hide_a_queue_either() {
+    let server = Served::start(&[]);
+    let url = format!("http://{}/", server.address);
+    let run = |arguments: &[&str]| {
+        let result = bench(&url, &[arguments, &["--runtime", "1s", "--bs", "480"]].concat());
+        result["runs"][0].clone()
+    };
+    let kept = run(&["--rw", "read", "--iodepth", "8", "--rate", "400"]);
+    let iops = kept["iops"].as_f64().unwrap();
+    assert!((380.0..420.0).contains(&iops) && kept["behind"].as_u64().unwrap() < 8, "{kept:#}");
+    // Each of two connections does 22.7 of these a second: the peer's acknowledgement is delayed by 40 ms.
+    let overrun = run(&["--rw", "write", "--iodepth", "2", "--rate", "100", "--writes", "apart", "--nagle"]);
+    assert!((30.0..50.0).contains(&overrun["iops"].as_f64().unwrap()), "{overrun:#}");
+    assert!((45..70).contains(&overrun["behind"].as_u64().unwrap()), "{overrun:#}");
+    assert!(overrun["latency_us"]["p99"].as_f64().unwrap() > 400_000.0, "{overrun:#}");
 }

@@ -119,8 +119,8 @@ pub fn perform(
     let failed = |what| move |source| StudyError::machine(what, source);
     match job {
         Job::Http { server, request, side, runtime } => {
-            let asked = http::ask(*server, request, side, *runtime).map_err(failed("HTTP over the wire"))?;
-            Ok(Done::Exchanges(asked.0))
+            let asked = http::Client::connect(*server, request, side).and_then(|mut c| c.ask(*runtime));
+            Ok(Done::Exchanges(asked.map_err(failed("HTTP over the wire"))?.0))
         }
         Job::Messages { server, load, side, runtime } => {
             let asked = ring_of_messages::ask(*server, load, side, *runtime);

@@ -208,6 +208,9 @@ impl Case {
             Work::Copy { .. } if client.writes != one || server.writes != one => {
                 Some("writes is for post and messages: a copy is written block by block")
             }
+            Work::Messages(load) if load.batch && client.writes != one => {
+                Some("writes of the client: a batch leaves in one send")
+            }
             Work::Post(_) if server.writes != one => {
                 Some("writes of the server: a POST's answer has no body")
             }
@@ -242,6 +245,14 @@ mod tests {
             ),
             ("work = { copy = { bytes = '1M', block = '4k' } }\nserver = { writes = 'apart' }", "writes"),
             ("work = { post = 480 }\ncolour = 'blue'", "unknown field"),
+            (
+                "work = { messages = { request = [9, 0], response = [9, 0], queue_depth = 2, colour = 1 } }",
+                "unknown field",
+            ),
+            (
+                "work = { messages = { request = [9, 1], response = [9, 0], queue_depth = 2, batch = true } }\nclient = { writes = 'apart' }",
+                "batch",
+            ),
         ] {
             let text = plan(case).unwrap_err();
             assert!(text.contains(why), "{case}: {text}");
