@@ -141,14 +141,18 @@ pub fn ask(server: SocketAddr, load: &Load, side: &Side, runtime: Duration) -> i
         let (now, ended) = (Instant::now(), filled / response_bytes);
         incoming.copy_within(ended * response_bytes..filled, 0);
         filled %= response_bytes;
+        let mut is_enough = false;
         for _ in 0..ended {
             let asked = under_way.pop_front().unwrap_or(now);
             if seen < WARM_UP * load.queue_depth {
                 seen += 1;
                 tally = Tally::new(now);
-            } else if tally.add(asked, now, runtime) {
-                return Ok(tally.finish().0);
+            } else {
+                is_enough |= tally.add(asked, now, runtime);
             }
+        }
+        if is_enough {
+            return Ok(tally.finish().0);
         }
         if ended > 0 {
             ask(&mut stream, &mut under_way, ended)?;
