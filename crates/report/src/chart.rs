@@ -228,7 +228,7 @@ pub fn lines(chart: &Lines) -> Option<String> {
             area.draw_series(line.iter().map(|p| Circle::new(*p, 3, colour.filled()))).ok()?;
         }
         area.configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
+            .position(SeriesLabelPosition::LowerRight)
             .border_style(BLACK.mix(0.2))
             .background_style(WHITE.mix(0.8))
             .draw()

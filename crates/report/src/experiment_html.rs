@@ -7,7 +7,7 @@ use study::experiment::CaseResult;
 use study::trace::TraceFrame;
 
 use crate::chart::{Dots, dots};
-use crate::experiment_text::{figure, place};
+use crate::experiment_text::{columns, figure, place};
 use crate::page::{begin, end, escape, machines, notes, table_head};
 use crate::terminal::us;
 
@@ -40,42 +40,15 @@ pub fn experiment(result: &ExperimentResult) -> String {
 
 fn table(result: &ExperimentResult, page: &mut String) {
     page.push_str("<h2>What came out</h2>");
-    table_head(
-        &[
-            ("case", true),
-            ("MTU", false),
-            ("figure", false),
-            ("", true),
-            ("least", false),
-            ("greatest", false),
-            ("p50 µs", false),
-            ("compared with", true),
-            ("times", false),
-            ("of the wire's limit", false),
-            ("observer", false),
-            ("published", true),
-        ],
-        page,
-    );
-    for case in &result.cases {
-        let or_nothing = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-        let _ = write!(
-            page,
-            "<tr><td class=\"t\">{}</td><td>{}</td><td><b>{}</b></td><td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"t\">{}</td></tr>",
-            escape(&case.case.label),
-            case.mtu_bytes,
-            figure(case.median),
-            case.unit,
-            figure(case.least),
-            figure(case.greatest),
-            or_nothing(case.p50_us.map(us)),
-            escape(case.case.against.as_deref().unwrap_or("-")),
-            or_nothing(case.ratio.map(|ratio| format!("{ratio:.2}"))),
-            or_nothing(case.limit.map(|limit| format!("{:.0} %", case.median / limit * 100.0))),
-            or_nothing(case.observer_cost.map(|cost| format!("{:+.1} %", -cost * 100.0))),
-            escape(case.case.published.as_deref().unwrap_or("-")),
-        );
+    let columns = columns(result);
+    table_head(&columns.iter().map(|column| (column.title, column.is_text)).collect::<Vec<_>>(), page);
+    for row in 0..result.cases.len() {
+        page.push_str("<tr>");
+        for column in &columns {
+            let class = if column.is_text { " class=\"t\"" } else { "" };
+            let _ = write!(page, "<td{class}>{}</td>", escape(&column.cells[row]));
+        }
+        page.push_str("</tr>");
     }
     page.push_str(
         "</tbody></table></div><p class=\"where\">Observer: what keeping the packets at one end of the wire does to the figure, each \

@@ -2,6 +2,7 @@
 
 use comfy_table::Cell;
 use study::ExperimentResult;
+use study::experiment::CaseResult;
 
 use crate::terminal::{number, table, us};
 
@@ -25,39 +26,55 @@ pub(crate) fn place(result: &ExperimentResult) -> String {
     }
 }
 
+/// A column of the table.
+pub(crate) struct Column {
+    pub(crate) title: &'static str,
+    pub(crate) is_text: bool,
+    /// One for each case.
+    pub(crate) cells: Vec<String>,
+}
+
+/// The table's columns, without those that have nothing to say.
+pub(crate) fn columns(result: &ExperimentResult) -> Vec<Column> {
+    type Tell = fn(&CaseResult) -> Option<String>;
+    let all: [(&str, bool, Tell); 12] = [
+        ("case", true, |case| Some(case.case.label.clone())),
+        ("MTU", false, |case| Some(case.mtu_bytes.to_string())),
+        ("figure", false, |case| Some(figure(case.median))),
+        ("", true, |case| Some(case.unit.to_owned())),
+        ("least", false, |case| Some(figure(case.least))),
+        ("greatest", false, |case| Some(figure(case.greatest))),
+        ("p50 us", false, |case| case.p50_us.map(us)),
+        ("compared with", true, |case| case.case.against.clone()),
+        ("times", false, |case| case.ratio.map(|ratio| format!("{ratio:.2}"))),
+        ("of the limit", false, |case| {
+            case.limit.map(|limit| format!("{:.0} %", case.median / limit * 100.0))
+        }),
+        ("observer", false, |case| case.observer_cost.map(|cost| format!("{:+.1} %", -cost * 100.0))),
+        ("published", true, |case| case.case.published.clone()),
+    ];
+    let told = |tell: Tell| result.cases.iter().map(tell).collect::<Vec<_>>();
+    all.into_iter()
+        .map(|(title, is_text, tell)| (title, is_text, told(tell)))
+        .filter(|(_, _, cells)| cells.iter().any(Option::is_some))
+        .map(|(title, is_text, cells)| {
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".into())).collect();
+            Column { title, is_text, cells }
+        })
+        .collect()
+}
+
 /// Everything for a terminal.
 #[must_use]
 pub fn experiment(result: &ExperimentResult) -> String {
-    let mut out = table(&[
-        "case",
-        "MTU",
-        "figure",
-        "",
-        "least",
-        "greatest",
-        "p50 us",
-        "to",
-        "times",
-        "of the limit",
-        "observer",
-        "published",
-    ]);
-    for case in &result.cases {
-        let or_nothing = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-        out.add_row(vec![
-            Cell::new(&case.case.label),
-            number(case.mtu_bytes.to_string()),
-            number(figure(case.median)),
-            Cell::new(case.unit),
-            number(figure(case.least)),
-            number(figure(case.greatest)),
-            number(or_nothing(case.p50_us.map(us))),
-            Cell::new(case.case.against.as_deref().unwrap_or("-")),
-            number(or_nothing(case.ratio.map(|ratio| format!("{ratio:.2}")))),
-            number(or_nothing(case.limit.map(|limit| format!("{:.0} %", case.median / limit * 100.0)))),
-            number(or_nothing(case.observer_cost.map(|cost| format!("{:+.1} %", -cost * 100.0)))),
-            Cell::new(case.case.published.as_deref().unwrap_or("-")),
-        ]);
+    let columns = columns(result);
+    let mut out = table(&columns.iter().map(|column| column.title).collect::<Vec<_>>());
+    for row in 0..result.cases.len() {
+        let cell = |column: &Column| {
+            let text = column.cells[row].clone();
+            if column.is_text { Cell::new(text) } else { number(text) }
+        };
+        out.add_row(columns.iter().map(cell).collect::<Vec<_>>());
     }
     let mut text = format!(
         "{}: {}\n{}; {} of {:?} each, interleaved; medians\n{} CPUs, {}\n\n{out}",

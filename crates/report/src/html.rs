@@ -8,7 +8,7 @@ use ring::Term;
 use study::{Series, StudyResult};
 
 use crate::chart::{Dots, Lines, dots, lines};
-use crate::page::{begin, end, escape, machines, notes, table_head};
+use crate::page::{begin, end, escape, folded, machines, notes, table_head};
 use crate::study_text::{COLUMNS, PUBLISHED_COLUMNS, closure, column, heading, published_rows, spread};
 use crate::terminal::{thousands, us};
 
@@ -23,13 +23,16 @@ pub fn study(result: &StudyResult) -> String {
         let class = if result.closes() { "where" } else { "where no" };
         let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(line));
     }
-    summary(result, &mut page);
-    published(result, &mut page);
     curves(result, &mut page);
+    folded("Throughput and limits", result.stanzas.len(), &mut page, |page| summary(result, page));
+    published(result, &mut page);
     bars(result, &mut page);
     breakdown(result, &mut page);
-    predictions(result, &mut page);
-    busy_counts(result, &mut page);
+    let title = "Throughput as the model predicts it from the queue depth 1 run and the CPU-bound run alone";
+    folded(title, result.stanzas.len(), &mut page, |page| predictions(result, page));
+    let _ = write!(page, "<p>{}</p>", escape(crate::study_text::prediction_errors(&result.stanzas)));
+    let title = "Busy cycles of the server thread that ended having served n requests";
+    folded(title, result.stanzas.len(), &mut page, |page| busy_counts(result, page));
     charts(result, &mut page);
     notes(&result.warnings, &mut page);
     machines(&result.machine, result.client_machine.as_ref(), &mut page);
@@ -38,7 +41,6 @@ pub fn study(result: &StudyResult) -> String {
 }
 
 fn summary(result: &StudyResult, page: &mut String) {
-    page.push_str("<h2>Throughput and limits</h2>");
     table_head(
         &[
             ("block", false),
@@ -202,9 +204,6 @@ fn row_start(s: &Stanza, page: &mut String) {
 }
 
 fn predictions(result: &StudyResult, page: &mut String) {
-    page.push_str(
-        "<h2>Throughput as the model predicts it from the queue depth 1 run and the CPU-bound run alone</h2>",
-    );
     let names = ["QD", "measured", "predicted", "least phase", "greatest phase", "band from", "to", "error"];
     let mut titles = vec![("block", false), ("send", true)];
     titles.extend(names.map(|name| (name, false)));
@@ -221,11 +220,9 @@ fn predictions(result: &StudyResult, page: &mut String) {
         );
     }
     page.push_str("</tbody></table></div>");
-    let _ = write!(page, "<p>{}</p>", escape(crate::study_text::prediction_errors(&result.stanzas)));
 }
 
 fn busy_counts(result: &StudyResult, page: &mut String) {
-    page.push_str("<h2>Busy cycles of the server thread that ended having served n requests</h2>");
     let mut titles = vec![("block", false), ("send", true)];
     titles
         .extend(["QD", "mean", "n = 1", "2", "3", "4", "5", "6", "7", "8", "more"].map(|name| (name, false)));

@@ -25,7 +25,7 @@ ul.notes li{margin:.35rem 0} .scroll{overflow-x:auto} p.where{color:#4a5566;marg
 .track b{position:absolute;padding-left:.45rem;line-height:1.25rem;font-weight:600}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(560px,1fr));gap:.6rem}
 figure{margin:0} figcaption{font-size:.86rem;color:#4a5566;padding-left:3.6rem}
-details{margin:.35rem 0} summary{cursor:pointer;font-weight:600} details table{width:auto} tr.waited td{background:#ffe9c7}
+details{margin:.35rem 0} summary{cursor:pointer;font-weight:600} details table{width:auto} details.rows table{width:100%} tr.waited td{background:#ffe9c7}
 ";
 
 /// Text made safe for HTML.
@@ -56,6 +56,21 @@ pub(crate) fn table_head(titles: &[(&str, bool)], page: &mut String) {
         let _ = write!(page, "<th{}>{}</th>", if *text { " class=\"t\"" } else { "" }, escape(title));
     }
     page.push_str("</tr></thead><tbody>");
+}
+
+/// Rows of a table that is shown at once.
+const ROWS_OPEN: usize = 24;
+
+/// A titled table of so many rows, which opens by a click where they are many.
+pub(crate) fn folded(title: &str, rows: usize, page: &mut String, table: impl FnOnce(&mut String)) {
+    let _ = write!(page, "<h2>{}</h2>", escape(title));
+    if rows <= ROWS_OPEN {
+        table(page);
+        return;
+    }
+    let _ = write!(page, "<details class=\"rows\"><summary>{rows} rows</summary>");
+    table(page);
+    page.push_str("</details>");
 }
 
 /// What the reader must know.
