@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
+use insight::verdict::name;
 use study::ExperimentResult;
 use study::experiment::CaseResult;
 use study::trace::TraceFrame;
 
 use crate::chart::{Dots, dots};
-use crate::experiment_text::{columns, figure, place};
+use crate::experiment_text::{columns, figure, place, verdicts};
 use crate::page::{begin, end, escape, machines, notes, table_head};
 use crate::terminal::us;
 
@@ -32,6 +33,7 @@ pub fn experiment(result: &ExperimentResult) -> String {
     table(result, &mut page);
     bars(result, &mut page);
     series(result, &mut page);
+    judged(result, &mut page);
     traces(result, &mut page);
     notes(&result.warnings, &mut page);
     machines(&result.machine, result.client_machine.as_ref(), &mut page);
@@ -113,6 +115,28 @@ fn series(result: &ExperimentResult, page: &mut String) {
 }
 
 /// Two exchanges of each case, frame by frame.
+/// What the analysis of each case's packets found.
+fn judged(result: &ExperimentResult, page: &mut String) {
+    if result.cases.iter().all(|case| case.trace.is_none()) {
+        return;
+    }
+    page.push_str("<h2>What the packets say</h2>");
+    if verdicts(result).next().is_some() {
+        let titles = ["case", "verdict", "what happened", "what there is to gain"];
+        table_head(&titles.map(|title| (title, true)), page);
+        for (case, verdict) in verdicts(result) {
+            let gain = verdict.gain.as_ref().map_or("-", |gain| &gain.text);
+            let _ = write!(page, "<tr class=\"said\"><td class=\"t\">{}</td>", escape(case));
+            for text in [name(verdict.kind), &verdict.text, gain] {
+                let _ = write!(page, "<td class=\"t\">{}</td>", escape(text));
+            }
+            page.push_str("</tr>");
+        }
+        page.push_str("</tbody></table></div>");
+    }
+    page.push_str("<p class=\"where\">Nothing that made operations slow was found in the packets of the other cases.</p>");
+}
+
 fn traces(result: &ExperimentResult, page: &mut String) {
     if result.cases.iter().all(|case| case.frames.is_empty()) {
         return;

@@ -1,6 +1,7 @@
 //! An experiment as a table: what was measured beside what was published.
 
 use comfy_table::Cell;
+use insight::verdict::{Verdict, name};
 use study::ExperimentResult;
 use study::experiment::CaseResult;
 
@@ -64,6 +65,11 @@ pub(crate) fn columns(result: &ExperimentResult) -> Vec<Column> {
         .collect()
 }
 
+/// What the packets of each case say, where they say something.
+pub(crate) fn verdicts(result: &ExperimentResult) -> impl Iterator<Item = (&str, &Verdict)> {
+    result.cases.iter().flat_map(|case| case.verdicts.iter().map(|verdict| (&*case.case.label, verdict)))
+}
+
 /// Everything for a terminal.
 #[must_use]
 pub fn experiment(result: &ExperimentResult) -> String {
@@ -86,6 +92,10 @@ pub fn experiment(result: &ExperimentResult) -> String {
         result.machine.cpus,
         result.machine.kernel
     );
+    for (case, verdict) in verdicts(result) {
+        let gain = verdict.gain.as_ref().map_or(String::new(), |gain| format!("; gain: {}", gain.text));
+        text.push_str(&format!("\n{case}: {}: {}{gain}", name(verdict.kind), verdict.text));
+    }
     for warning in &result.warnings {
         text.push_str(&format!("\n- {warning}"));
     }

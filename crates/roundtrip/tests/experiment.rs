@@ -180,7 +180,7 @@ fn a_ring_goes_on_where_it_was_interrupted() {
     assert!(code == Some(2) && error.contains("of another plan"), "{error}");
 }
 
-/// What a page and a text show of an experiment: two exchanges frame by frame, and what keeping them costs.
+/// What a page and a text show of an experiment: two exchanges frame by frame, what keeping them costs, and what made them slow.
 #[test]
 fn exchanges_are_kept_frame_by_frame() {
     let Some(_alone) = may_capture() else { return };
@@ -202,10 +202,15 @@ fn exchanges_are_kept_frame_by_frame() {
     let acknowledgement = &frames[body - 1];
     assert!(acknowledgement["is_clients"] == false && acknowledgement["bytes"] == 0, "{frames:#?}");
     assert!(case["observer_cost"].is_number());
+    // The analysis of the packets finds what was put in, and that it is worth something.
+    let verdict = &case["verdicts"][0];
+    assert_eq!(verdict["kind"], "header_body_apart", "{verdict:#}");
+    assert!(verdict["gain"]["throughput_factor"].as_f64().unwrap() > 6.0, "{verdict:#}");
     let trace = folder.path().join("out").join(case["trace"].as_str().unwrap());
     assert!(trace.metadata().unwrap().len() > 1000);
     let page = std::fs::read_to_string(path("out/report.html")).unwrap();
     assert!(page.contains("apart, &lt;Nagle&gt;") && page.contains("acknowledgement was delayed"));
+    assert!(page.contains("What the packets say") && page.contains("header and body sent apart"));
 }
 
 /// CPUs are chosen, and one that is not there is said.

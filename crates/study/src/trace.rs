@@ -5,17 +5,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
+use analysis::{Analysis, Input, Options};
 use capture::file::CaptureFile;
 use capture::packet::{Segment, decode};
 use capture::record_to_file::{RecordError, RecordSpec, record};
+use insight::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StudyError;
 
 /// Most bytes of a file: later packets are taken, so that what the capture costs is what it costs, and not written.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Bytes kept of a packet: its headers and a few of the message.
-const SNAP_BYTES: u32 = 160;
+/// Bytes kept of a packet: its headers, and those of a message.
+const SNAP_BYTES: u32 = 320;
 /// Size of the ring, bytes.
 const RING_BYTES: usize = 16 << 20;
 
@@ -77,6 +79,14 @@ pub struct TraceFrame {
     pub from_byte: u32,
     /// What it acknowledges, counted alike.
     pub acknowledges: u32,
+}
+
+/// What made the operations of a client's trace slow, as the analysis of captures finds it; nothing where it finds nothing.
+pub(crate) fn verdicts(file: &Path) -> Vec<Verdict> {
+    let Ok(file) = CaptureFile::open(file) else { return Vec::new() };
+    let inputs = vec![Input { file, place: None }];
+    let analysed = Analysis::run(inputs, Options::default(), None, &mut |_| (), &|| false);
+    analysed.map(|found| found.verdicts).unwrap_or_default()
 }
 
 /// Exchanges that are passed over: a connection's first acknowledgements are not delayed.

@@ -1,5 +1,6 @@
 //! What came of an experiment.
 
+use insight::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::{Case, Experiment};
@@ -59,6 +60,8 @@ pub struct CaseResult {
     pub limit: Option<f64>,
     /// What keeping packets costs: the median, over the runs, of the share that is lost while they are kept.
     pub observer_cost: Option<f64>,
+    /// What its packets say made it slow.
+    pub verdicts: Vec<Verdict>,
     /// Two exchanges frame by frame, as the client's end of the wire saw them.
     pub frames: Vec<TraceFrame>,
     /// The file that they are from, below the directory of the experiment.
@@ -107,6 +110,7 @@ impl CaseResult {
             ratio: None,
             limit,
             observer_cost: median(costs),
+            verdicts: Vec::new(),
             frames: Vec::new(),
             trace: None,
             case: case.clone(),
