@@ -10,6 +10,7 @@ use capture::file::CaptureFile;
 use capture::packet::{Segment, decode};
 use capture::record_to_file::{RecordError, RecordSpec, record};
 use insight::verdict::Verdict;
+use ring::Wire;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StudyError;
@@ -82,10 +83,11 @@ pub struct TraceFrame {
 }
 
 /// What made the operations of a client's trace slow, as the analysis of captures finds it; nothing where it finds nothing.
-pub(crate) fn verdicts(file: &Path) -> Vec<Verdict> {
+pub(crate) fn verdicts(file: &Path, wire: Option<Wire>) -> Vec<Verdict> {
     let Ok(file) = CaptureFile::open(file) else { return Vec::new() };
     let inputs = vec![Input { file, place: None }];
-    let analysed = Analysis::run(inputs, Options::default(), None, &mut |_| (), &|| false);
+    let options = Options { wire, ..Options::default() };
+    let analysed = Analysis::run(inputs, options, None, &mut |_| (), &|| false);
     analysed.map(|found| found.verdicts).unwrap_or_default()
 }
 

@@ -77,7 +77,7 @@ impl Experiment {
             let name = trace_name(number, case);
             if self.traces && traces.join(&name).exists() {
                 result.frames = trace::exchanges(&traces.join(&name));
-                result.verdicts = trace::verdicts(&traces.join(&name));
+                result.verdicts = trace::verdicts(&traces.join(&name), place.has_wire().then_some(wire));
                 result.trace = Some(format!("{TRACES}/{name}"));
             }
             cases.push(result);
