@@ -163,6 +163,11 @@ fn a_link_is_full_or_could_take_more() {
     let mut world = World::of(&ring_of(0, 4, 4000, 2200, 40, 65_536));
     world.link = gigabit;
     world.only(VerdictKind::LinkFull);
+    // A client that fills it by itself waits for it, which is no fault of the client; without the rate it looks like one.
+    let mut world = World::of(&ring_of(0, 4, 4000, 240, 2000, 65_536));
+    world.only(VerdictKind::SlowInitiator);
+    world.link = gigabit;
+    world.only(VerdictKind::LinkFull);
     // The same link at queue depth 1 with a long way: 64 KiB in 2 ms.
     let mut world = World::of(&ring_of(0, 1, 1000, 1990, 10, 65_536));
     world.link = gigabit;

@@ -10,14 +10,20 @@ pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     // What TCP kept back looks like a slow peer, and has been named.
     let explained_us: f64 = verdicts.iter().map(|v: &Verdict| v.cost_us).sum();
     let all_us: f64 = case.stanzas.iter().map(total_us).sum();
+    let mut of_the_link = Vec::new();
+    link(case, &mut of_the_link);
+    let is_full = of_the_link.iter().any(|v| v.kind == VerdictKind::LinkFull);
     if explained_us < 0.5 * all_us {
         slow_target(case, verdicts);
-        slow_initiator(case, verdicts);
+        // Who fills a link waits for it, and where that is before the capture point it looks like a pause.
+        if !is_full {
+            slow_initiator(case, verdicts);
+        }
     }
-    link(case, verdicts);
+    verdicts.append(&mut of_the_link);
     if case.cpu_busy.is_some() {
         cpu(case, verdicts);
-    } else if !verdicts.iter().any(|v| v.kind == VerdictKind::LinkFull) {
+    } else if !is_full {
         saturation(case, verdicts);
     }
 }
