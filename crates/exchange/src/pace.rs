@@ -33,7 +33,7 @@ impl Pace {
     #[must_use]
     pub fn wait(&self) -> Option<Instant> {
         let due = self.taken.fetch_add(1, Ordering::Relaxed) as f64 / self.per_second;
-        // A time of a run without an end would be no time at all.
+        // What is later than can be said is after the end, too.
         let due = Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX).min(self.runtime);
         std::thread::sleep(due.saturating_sub(self.start.elapsed()));
         if self.start.elapsed() >= self.runtime {

@@ -134,7 +134,9 @@ fn judged(result: &ExperimentResult, page: &mut String) {
         }
         page.push_str("</tbody></table></div>");
     }
-    page.push_str("<p class=\"where\">Nothing that made operations slow was found in the packets of the other cases.</p>");
+    page.push_str(
+        "<p class=\"where\">In the packets of a case that is not named here nothing was found that made operations slow.</p>",
+    );
 }
 
 fn traces(result: &ExperimentResult, page: &mut String) {

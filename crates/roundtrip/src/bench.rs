@@ -111,18 +111,8 @@ impl BenchArgs {
         self.bs.iter().flat_map(|&bytes| depths(bytes)).collect()
     }
 
-    /// Runs the client's threads that follow on the CPU that was asked for, and refuses what only iSCSI heeds, and `others`.
-    pub(crate) fn without_iscsi(&self, others: &[(&str, bool)]) -> Result<(), Failure> {
-        let iscsi = [
-            ("--sessions", self.sessions != 1),
-            ("--batch", self.batch),
-            ("--verify", self.verify),
-            ("--ops", self.ops.is_some()),
-            ("--busy-poll", !self.busy_poll.is_zero()),
-        ];
-        if let Some((name, _)) = iscsi.iter().chain(others).find(|(_, is_given)| *is_given) {
-            return Err(Failure::Usage(anyhow!("{name} means nothing here: see roundtrip bench --help")));
-        }
+    /// Runs the threads that follow on the CPU that was asked for.
+    fn pin(&self) -> Result<(), Failure> {
         self.cpu.map_or(Ok(()), |cpu| {
             socket::cpu::pin(cpu).with_context(|| format!("CPU {cpu}")).map_err(Failure::Usage)
         })
@@ -135,6 +125,32 @@ pub(crate) enum Url {
     Iscsi(IscsiUrl),
     Http(crate::bench_http::HttpUrl),
     Copy(crate::bench_copy::CopyUrl),
+}
+
+impl Url {
+    /// The options that this kind of load would not heed.
+    fn unheeded(&self) -> &'static [&'static str] {
+        match self {
+            Self::Iscsi(_) => &[],
+            Self::Http(_) => {
+                &["sessions", "batch", "verify", "ops", "busy_poll", "size", "ramp", "seed", "timeout"]
+            }
+            Self::Copy(_) => &[
+                "sessions",
+                "batch",
+                "verify",
+                "ops",
+                "busy_poll",
+                "rw",
+                "rate",
+                "runtime",
+                "ramp",
+                "seed",
+                "timeout",
+                "writes",
+            ],
+        }
+    }
 }
 
 impl std::str::FromStr for Url {
@@ -160,11 +176,16 @@ pub(crate) fn writes(name: &str) -> Result<Writes, String> {
         .ok_or_else(|| format!("'{name}': there are {}", names()))
 }
 
-pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+/// Drives what the URL names; `is_given` knows what stands on the command line.
+pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<ExitCode, Failure> {
+    if let Some(name) = args.url.unheeded().iter().find(|name| is_given(name)) {
+        let name = name.replace('_', "-");
+        return Err(Failure::Usage(anyhow!("--{name} means nothing here: see roundtrip bench --help")));
+    }
     let url = match &args.url {
         Url::Iscsi(url) => url,
-        Url::Http(url) => return crate::bench_http::run(args, url),
-        Url::Copy(url) => return crate::bench_copy::run(args, url),
+        Url::Http(url) => return args.pin().and_then(|()| crate::bench_http::run(args, url)),
+        Url::Copy(url) => return args.pin().and_then(|()| crate::bench_copy::run(args, url)),
     };
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
     let options = SessionOptions {

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
 use exchange::{CopySpec, Side, copy};
-use ring::Writes;
 use serde_json::json;
 
 use crate::Failure;
@@ -48,7 +47,6 @@ impl FromStr for CopyUrl {
 
 pub(crate) fn run(args: &BenchArgs, url: &CopyUrl) -> Result<ExitCode, Failure> {
     let usage = |why: String| Failure::Usage(anyhow!(why));
-    args.without_iscsi(&[("--rate", args.rate.is_some()), ("--writes", args.writes != Writes::One)])?;
     let to = url.0.to_socket_addrs().ok().and_then(|mut all| all.next());
     let to = to.ok_or_else(|| usage(format!("{url}: there is no host of that name")))?;
     if let Some(block) = args.bs.iter().find(|block| !(1..=BLOCK_MAX).contains(*block)) {
@@ -57,7 +55,7 @@ pub(crate) fn run(args: &BenchArgs, url: &CopyUrl) -> Result<ExitCode, Failure> 
     if let Some(copies) = args.iodepth.iter().find(|copies| !(1..=COPIES_MAX).contains(*copies)) {
         return Err(usage(format!("--iodepth {copies}: 1 to {COPIES_MAX} copies at once are possible")));
     }
-    let side = Side::new(Writes::One, args.tcp.options(!args.nagle));
+    let side = Side::new(ring::Writes::One, args.tcp.options(!args.nagle));
     let bytes = args.size.unwrap_or(SIZE).max(1);
     let mut runs = Vec::new();
     for &block in &args.bs {

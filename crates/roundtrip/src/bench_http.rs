@@ -66,7 +66,6 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
             return Err(usage("HTTP is read (GET) or written (POST): choose --rw read or write".into()));
         }
     };
-    args.without_iscsi(&[("--size", args.size.is_some())])?;
     if let Some(bytes) = args.bs.iter().find(|bytes| **bytes > BODY_MAX as u64) {
         return Err(usage(format!("--bs {bytes}: at most {BODY_MAX} B are possible")));
     }

@@ -25,7 +25,8 @@ mod wire;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// A user-space iSCSI target and the laboratory that shows where every microsecond of a round trip goes.
 #[derive(Debug, Parser)]
@@ -65,9 +66,11 @@ fn main() -> ExitCode {
         )
         .with_writer(std::io::stderr)
         .init();
-    let outcome = match Cli::parse().verb {
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match cli.verb {
         Verb::Target(args) => target::run(&args),
-        Verb::Bench(args) => bench::run(&args),
+        Verb::Bench(args) => bench::run(&args, &|name| is_given(&matches, name)),
         Verb::Study(args) => study::run(&args),
         Verb::StudyClient(args) => study_client::run(&args),
         Verb::Model(args) => model::run(&args),
@@ -88,6 +91,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether an option of the verb stands on the command line, and is no default.
+fn is_given(matches: &ArgMatches, name: &str) -> bool {
+    matches.subcommand().is_some_and(|(_, own)| own.value_source(name) == Some(ValueSource::CommandLine))
 }
 
 /// An error with its causes on one line, each said once: many name their cause themselves.

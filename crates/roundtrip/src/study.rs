@@ -226,6 +226,11 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let mut kept = Kept::open(args, &json!({ "plan": plan, "at": named(args) }))?;
     let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats))?;
     let study = Study { plan, at };
+    if args.ops.is_some() && !kept.earlier.is_empty() {
+        eprintln!(
+            "of the points that were measured before, operations are kept only if --ops was given then"
+        );
+    }
     let folder = kept.output.join("ops");
     let mut take = |point: &Point, round: u32, ops: &[Op]| {
         let format = args.ops.as_deref().unwrap_or_default();

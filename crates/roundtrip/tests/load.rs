@@ -164,6 +164,8 @@ fn copies_are_made_over_plain_tcp() {
         let all = run["seconds"].as_f64().unwrap() * run["bytes_per_second"].as_f64().unwrap();
         assert!((all - copies * 3_145_728.0).abs() < 1.0, "{run:#}");
     }
+    let idle = roundtrip().args(["bench", &url, "--rw", "randread"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&idle.stderr).contains("--rw means nothing"));
     drop(server);
     let gone = roundtrip().args(["bench", &url]).output().unwrap();
     assert_eq!(gone.status.code(), Some(1), "nobody is there");
@@ -217,7 +219,7 @@ fn http_is_driven_too() {
     }
     drop(server);
     for (wrong, said) in
-        [("--verify", "--verify means nothing"), ("--sessions=2", "--sessions means nothing")]
+        [("--verify", "--verify means nothing"), ("--timeout=30s", "--timeout means nothing")]
     {
         let output = roundtrip().args(["bench", &url, wrong]).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();

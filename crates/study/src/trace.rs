@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use analysis::{Analysis, Input, Options};
+use analysis::{Analysis, AnalysisError, Input, Options};
 use capture::file::CaptureFile;
 use capture::packet::{Segment, decode};
 use capture::record_to_file::{RecordError, RecordSpec, record};
@@ -82,13 +82,14 @@ pub struct TraceFrame {
     pub acknowledges: u32,
 }
 
-/// What made the operations of a client's trace slow, as the analysis of captures finds it; nothing where it finds nothing.
-pub(crate) fn verdicts(file: &Path, wire: Option<Wire>) -> Vec<Verdict> {
-    let Ok(file) = CaptureFile::open(file) else { return Vec::new() };
-    let inputs = vec![Input { file, place: None }];
+/// What made the operations of a client's trace slow, as the analysis of captures finds it.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn verdicts(file: &Path, wire: Option<Wire>) -> Result<Vec<Verdict>, AnalysisError> {
+    let inputs = vec![Input { file: CaptureFile::open(file)?, place: None }];
     let options = Options { wire, ..Options::default() };
-    let analysed = Analysis::run(inputs, options, None, &mut |_| (), &|| false);
-    analysed.map(|found| found.verdicts).unwrap_or_default()
+    Ok(Analysis::run(inputs, options, None, &mut |_| (), &|| false)?.verdicts)
 }
 
 /// Exchanges that are passed over: a connection's first acknowledgements are not delayed.

@@ -77,7 +77,12 @@ impl Experiment {
             let name = trace_name(number, case);
             if self.traces && traces.join(&name).exists() {
                 result.frames = trace::exchanges(&traces.join(&name));
-                result.verdicts = trace::verdicts(&traces.join(&name), place.has_wire().then_some(wire));
+                match trace::verdicts(&traces.join(&name), place.has_wire().then_some(wire)) {
+                    Ok(verdicts) => result.verdicts = verdicts,
+                    Err(why) => {
+                        warnings.push(format!("{}: its packets were not analysed: {why}", case.label))
+                    }
+                }
                 result.trace = Some(format!("{TRACES}/{name}"));
             }
             cases.push(result);
