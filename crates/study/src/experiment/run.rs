@@ -80,7 +80,7 @@ impl Experiment {
                 match trace::verdicts(&traces.join(&name), place.has_wire().then_some(wire)) {
                     Ok(verdicts) => result.verdicts = verdicts,
                     Err(why) => {
-                        warnings.push(format!("{}: its packets were not analysed: {why}", case.label))
+                        warnings.push(format!("{}: its packets were not analysed: {why}", case.label));
                     }
                 }
                 result.trace = Some(format!("{TRACES}/{name}"));
