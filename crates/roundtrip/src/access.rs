@@ -15,6 +15,7 @@
 //! secret = "another 12 characters"
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
@@ -117,6 +118,7 @@ fn checked(file: AccessFile) -> anyhow::Result<Access> {
             initiators: file.chap.into_iter().map(credentials).collect(),
             own: file.mutual.map(credentials),
         },
+        users: BTreeMap::new(),
         discovery: file.discovery,
         initiators,
     })

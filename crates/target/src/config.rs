@@ -1,5 +1,6 @@
 //! What a target is told to be.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,10 +41,27 @@ impl LunConfig {
 pub struct Access {
     /// Names and secrets for CHAP.
     pub authentication: Authentication,
+    /// For which initiators each CHAP user may log in. A user without an entry may log in for none.
+    pub users: BTreeMap<String, ActsFor>,
     /// Discovery sessions must authenticate too.
     pub discovery: bool,
     /// The initiators that may use the target, and what each sees; all that can authenticate when empty.
     pub initiators: Vec<Initiator>,
+}
+
+/// The InitiatorNames that a CHAP user may log in with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ActsFor {
+    /// Any name that no other user is bound to.
+    Any,
+    /// These names only.
+    Names(Vec<String>),
+}
+
+impl ActsFor {
+    fn names(&self, name: &str) -> bool {
+        matches!(self, Self::Names(names) if names.iter().any(|n| n.eq_ignore_ascii_case(name)))
+    }
 }
 
 /// An initiator that may use the target.
@@ -63,16 +81,38 @@ impl Access {
         self.initiators.iter().find(|initiator| initiator.name.eq_ignore_ascii_case(name))
     }
 
-    /// Whether an initiator may use the target.
+    /// Whether an initiator may use the target. `user` is the CHAP user that the initiator proved to be; a session
+    /// that proved none uses the target only where no secrets are configured.
     #[must_use]
-    pub fn admits(&self, name: &str) -> bool {
+    pub fn admits(&self, name: &str, user: Option<&str>) -> bool {
+        self.lists(name)
+            && (self.authentication.initiators.is_empty()
+                || user.is_some_and(|user| self.may_act_for(user, name)))
+    }
+
+    /// Whether the list of initiators, where there is one, has this name.
+    #[must_use]
+    pub fn lists(&self, name: &str) -> bool {
         self.initiators.is_empty() || self.of(name).is_some()
     }
 
-    /// Whether an initiator sees the disk of this number.
+    /// Whether a CHAP user may log in with this InitiatorName. A name that is bound to users belongs to them alone.
+    #[must_use]
+    pub fn may_act_for(&self, user: &str, name: &str) -> bool {
+        match self.users.get(user) {
+            Some(ActsFor::Any) => !self.users.values().any(|other| other.names(name)),
+            Some(bound) => bound.names(name),
+            None => false,
+        }
+    }
+
+    /// Whether an initiator sees the disk of this number. One that a list leaves out sees none.
     #[must_use]
     pub fn shows(&self, name: &str, number: u16) -> bool {
-        self.of(name).and_then(|i| i.luns.as_ref()).is_none_or(|luns| luns.contains(&number))
+        match self.of(name) {
+            Some(initiator) => initiator.luns.as_ref().is_none_or(|luns| luns.contains(&number)),
+            None => self.initiators.is_empty(),
+        }
     }
 }
 
@@ -206,5 +246,43 @@ impl Default for Limits {
             ping_answer: Duration::from_secs(30),
             unsent_bytes: 4 << 20,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(users: &[(&str, ActsFor)], initiators: &[&str]) -> Access {
+        let credentials =
+            |name: &str| iscsi::login::chap::Credentials { name: name.into(), secret: vec![1; 12] };
+        Access {
+            authentication: Authentication {
+                initiators: users.iter().map(|(user, _)| credentials(user)).collect(),
+                own: None,
+            },
+            users: users.iter().map(|(user, acts)| ((*user).to_owned(), acts.clone())).collect(),
+            discovery: true,
+            initiators: initiators.iter().map(|n| Initiator { name: (*n).into(), luns: None }).collect(),
+        }
+    }
+
+    #[test]
+    fn a_user_acts_for_its_own_names_and_any_means_names_that_nobody_owns() {
+        let bound = ActsFor::Names(vec!["iqn.a:alice".into()]);
+        let access = access(&[("alice", bound), ("ops", ActsFor::Any)], &[]);
+        assert!(access.admits("IQN.A:alice", Some("alice")));
+        assert!(!access.admits("iqn.b:bob", Some("alice")), "another name");
+        assert!(access.admits("iqn.b:bob", Some("ops")));
+        assert!(!access.admits("iqn.a:alice", Some("ops")), "a name that alice owns");
+        assert!(!access.admits("iqn.a:alice", None), "no proof");
+        assert!(!access.admits("iqn.a:alice", Some("mallory")), "no such user");
+    }
+
+    #[test]
+    fn an_initiator_that_the_list_leaves_out_sees_no_disk() {
+        let access = access(&[], &["iqn.a:alice"]);
+        assert!(access.admits("iqn.a:alice", None) && access.shows("iqn.a:alice", 3));
+        assert!(!access.admits("iqn.b:bob", None) && !access.shows("iqn.b:bob", 3));
     }
 }

@@ -822,7 +822,7 @@ impl Shared {
     ) -> Result<Vec<u8>, ConnectionEnd> {
         let mut answer = Vec::new();
         // Who may not use the target need not know of it.
-        let is_hidden = self.access().is_some_and(|access| !access.admits(initiator));
+        let is_hidden = self.access().is_some_and(|access| !access.lists(initiator));
         for (key, value) in text::parse(keys).map_err(iscsi::Fault::from)? {
             match (key, value) {
                 // "All" is for discovery; a normal session may ask about its own target (RFC 7143 C).

@@ -43,7 +43,7 @@ impl Gate for PortalGate<'_> {
         if !target_name.eq_ignore_ascii_case(self.iqn) {
             return Err(Status::NOT_FOUND);
         }
-        let is_allowed = self.access.as_ref().is_none_or(|access| access.admits(initiator_name));
+        let is_allowed = self.access.as_ref().is_none_or(|access| access.lists(initiator_name));
         if is_allowed { Ok(()) } else { Err(Status::AUTHORIZATION_FAILURE) }
     }
 

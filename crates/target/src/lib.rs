@@ -19,9 +19,9 @@ mod state;
 pub mod statistics;
 mod transport;
 
-pub use config::{Access, Initiator, Limits, LunConfig, Portal, TargetConfig};
+pub use config::{Access, ActsFor, Initiator, Limits, LunConfig, Portal, TargetConfig};
 pub use error::{ConnectionEnd, TargetError};
 pub use policy::{BusyCount, SendPolicy};
 pub use scsi::ports::AccessState;
-pub use server::RunningTarget;
+pub use server::{BoundTarget, RunningTarget};
 pub use statistics::ConnectionStatistics;

@@ -96,19 +96,19 @@ impl StatisticsHandle {
     }
 }
 
-/// A target that listens. Dropping it stops it.
-pub struct RunningTarget {
+/// A target whose portals are bound and whose disks are open, and that runs no thread of its own yet: the place to
+/// give up privileges, which the threads of [`BoundTarget::start`] then lack too.
+pub struct BoundTarget {
+    listeners: Vec<TcpListener>,
     shared: Arc<Shared>,
-    wake: Arc<Mailbox>,
-    listener: Option<JoinHandle<()>>,
 }
 
-impl RunningTarget {
-    /// Starts to listen, in the network namespace and with the CPU affinity of the calling thread.
+impl BoundTarget {
+    /// Binds the portals, in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// When the configuration is impossible or the portal is not to be had.
-    pub fn start(config: TargetConfig) -> Result<Self, TargetError> {
+    /// When the configuration is impossible or a portal cannot be bound.
+    pub fn bind(config: TargetConfig) -> Result<Self, TargetError> {
         if !is_iscsi_name(&config.iqn) {
             return Err(TargetError::Name(config.iqn));
         }
@@ -127,8 +127,6 @@ impl RunningTarget {
             portal.listen = listener.local_addr().map_err(failed)?;
             listeners.push(listener);
         }
-        let io = |what| move |source| TargetError::Io { what, source };
-        let wake = Arc::new(Mailbox::new().map_err(io("a wake-up for the portal"))?);
         let pool = Pool::new(config.limits.disk_threads, config.limits.abandoned_bytes);
         let shared = Arc::new(Shared {
             access: Mutex::new(config.access.clone().map(Arc::new)),
@@ -142,6 +140,23 @@ impl RunningTarget {
             stopping: AtomicBool::new(false),
             sightings: Mutex::default(),
         });
+        Ok(Self { listeners, shared })
+    }
+
+    /// Where its portals listen, as configured.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.shared.portals.iter().map(|portal| portal.listen).collect()
+    }
+
+    /// Starts to accept connections, with the CPU affinity and the privileges of the calling thread.
+    ///
+    /// # Errors
+    /// When the portal's thread cannot be started.
+    pub fn start(self) -> Result<RunningTarget, TargetError> {
+        let io = |what| move |source| TargetError::Io { what, source };
+        let wake = Arc::new(Mailbox::new().map_err(io("a wake-up for the portal"))?);
+        let Self { listeners, shared } = self;
         let thread = {
             let (shared, wake) = (Arc::clone(&shared), Arc::clone(&wake));
             std::thread::Builder::new()
@@ -149,7 +164,25 @@ impl RunningTarget {
                 .spawn(move || accept(&listeners, &shared, &wake))
                 .map_err(io("a thread for the portal"))?
         };
-        Ok(Self { shared, wake, listener: Some(thread) })
+        Ok(RunningTarget { shared, wake, listener: Some(thread) })
+    }
+}
+
+/// A target that listens. Dropping it stops it.
+pub struct RunningTarget {
+    shared: Arc<Shared>,
+    wake: Arc<Mailbox>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl RunningTarget {
+    /// Binds the portals and starts to accept, in the network namespace and with the CPU affinity of the calling
+    /// thread.
+    ///
+    /// # Errors
+    /// As [`BoundTarget::bind`] and [`BoundTarget::start`].
+    pub fn start(config: TargetConfig) -> Result<Self, TargetError> {
+        BoundTarget::bind(config)?.start()
     }
 
     /// Where its first portal listens.
@@ -194,7 +227,7 @@ impl RunningTarget {
         lock(&self.shared.access).clone_from(&access);
         self.shared.sessions.post_to_all(Notice::Disks);
         if let Some(access) = access {
-            self.shared.sessions.post_to_initiators(|name| !access.admits(name), Notice::LogOut(patience));
+            self.shared.sessions.post_to_initiators(|name| !access.lists(name), Notice::LogOut(patience));
         }
     }
 
