@@ -33,17 +33,18 @@ pub(crate) fn none() -> CapabilitySet {
     CapabilitySet::empty()
 }
 
+/// Empties the bounding set but for these. `no_new_privs` keeps a program from gaining any of it already; emptying it
+/// needs CAP_SETPCAP, which an ordinary user lacks.
+pub(crate) fn limit_bounding(keep: CapabilitySet) {
+    let bits = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
+    for one in bits.filter(|&one| !keep.contains(one)) {
+        let _ = rustix::thread::remove_capability_from_bounding_set(one);
+    }
+}
+
 /// Gives up all capabilities but these, for good.
 pub(crate) fn limit(keep: CapabilitySet) -> Result<(), SandboxError> {
     let io = |error: rustix::io::Errno| failed("capabilities", error.into());
-    // `no_new_privs` keeps a program from gaining any of the bounding set; dropping it needs CAP_SETPCAP, which an
-    // ordinary user lacks.
-    for bit in 0..u64::BITS {
-        let one = CapabilitySet::from_bits_retain(1 << bit);
-        if !keep.contains(one) {
-            let _ = rustix::thread::remove_capability_from_bounding_set(one);
-        }
-    }
     let _ = rustix::thread::clear_ambient_capability_set();
     let now = rustix::thread::capabilities(None).map_err(io)?;
     let permitted = now.permitted & keep;

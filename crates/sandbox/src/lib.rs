@@ -161,6 +161,7 @@ impl Plan {
             low_port: self.ports.iter().any(|port| (1..1024).contains(port)),
             tune_network: self.tunes_network,
         };
+        capabilities::limit_bounding(needs.for_start());
         capabilities::limit(needs.for_start())?;
         let files = files::confine(&self)?;
         Ok(Prepared { files, plan: self })
