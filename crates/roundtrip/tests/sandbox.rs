@@ -191,8 +191,10 @@ fn changes_the_user_of_every_thread_without_capabilities() {
 #[test]
 fn refuses_users_that_do_not_exist_root_and_changes_without_root() {
     for (user, word) in [("no-such-user", "no user 'no-such-user'"), ("root", "root keeps all privileges")] {
-        let output =
-            common::roundtrip().args(["target", "--lun", "0=ram:1M", "--user", user]).output().unwrap();
+        let output = common::roundtrip()
+            .args(["target", "--portal", "127.0.0.1:0", "--lun", "0=ram:1M", "--user", user])
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && said.contains(word), "{said}");
     }
@@ -293,10 +295,12 @@ fn reports_what_the_kernel_does_not_offer_and_stops_where_it_is_required() {
         let log = target.stop();
         assert!(log.contains("WARN") && log.contains("Landlock is not available"), "{log}");
         assert!(in_force(&log).contains("no Landlock"), "{log}");
-        let arguments = ["target", "--lun", "0=ram:1M", "--sandbox", "require"];
-        let output = common::roundtrip().args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains("Landlock is not available"), "{said}");
+        let arguments = ["target", "--portal", "127.0.0.1:0", "--lun", "0=ram:1M", "--sandbox", "require"];
+        let mut child = common::roundtrip().args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let status = common::wait(&mut child, Duration::from_secs(10));
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(!status.success() && said.contains("Landlock is not available"), "{said}");
     })
     .join()
     .unwrap();
