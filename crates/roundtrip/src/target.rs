@@ -1,5 +1,7 @@
 //! `roundtrip target`: serve disks over iSCSI.
 
+mod confine;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use target::{Portal, RunningTarget, SendPolicy, TargetConfig};
+use sandbox::Sandbox;
+use target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::say::say;
 use crate::stop::Stop;
@@ -68,6 +71,8 @@ pub(crate) struct TargetArgs {
     json: bool,
     #[command(flatten)]
     tcp: args::TcpArgs,
+    #[command(flatten)]
+    privileges: confine::SandboxArgs,
 }
 
 /// How long initiators that may no longer log in have to log out.
@@ -99,7 +104,6 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         signals().context("watching for signals").map_err(Failure::Work)?;
     let file = read(args).map_err(Failure::Usage)?;
     let mut disks = OpenDisks::default();
-    let luns = disks.update(&file.luns).map_err(Failure::Usage)?;
     let iqn = args.iqn.clone().or(file.iqn);
     let iqn = iqn.unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
     let mut config = TargetConfig {
@@ -109,7 +113,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         cpus: args.cpus.clone(),
         tcp: args.tcp.options(true),
         state: args.state.clone().or(file.state),
-        ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), &iqn, luns)
+        ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), &iqn, Vec::new())
     };
     if !file.portals.is_empty() {
         config.portals = file.portals;
@@ -117,7 +121,16 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     for (name, value) in &file.limits {
         target_file::set_limit(&mut config, name, value).map_err(Failure::Usage)?;
     }
-    let target = RunningTarget::start(config).map_err(|e| Failure::Usage(e.into()))?;
+    let usage = |error: anyhow::Error| Failure::Usage(error);
+    // Files and devices are opened and ports bound between the two halves of the sandbox.
+    let reread = args.config.iter().flat_map(|config| [Some(config), args.access.as_ref()]);
+    let plan = args.privileges.plan(&config, &file.luns, reread.flatten().cloned().collect());
+    let prepared = plan.prepare().map_err(|e| usage(e.into()))?;
+    config.luns = disks.update(&file.luns).map_err(usage)?;
+    let bound = BoundTarget::bind(config).map_err(|e| usage(e.into()))?;
+    let sandbox = prepared.lock().map_err(|e| usage(e.into()))?;
+    tracing::info!("sandbox: {sandbox}");
+    let target = bound.start().map_err(|e| usage(e.into()))?;
     for address in target.addresses() {
         say(format_args!("ready {address} {iqn}"));
     }
@@ -127,7 +140,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         std::thread::sleep(Duration::from_millis(50));
         if hangup.swap(false, Ordering::Relaxed) {
             // A file that is wrong changes nothing, and ends nothing.
-            match reload(args, &target, &mut disks) {
+            match reload(args, &target, &mut disks, &sandbox) {
                 Ok(()) => tracing::info!("disks and access are as the file says now"),
                 Err(error) => tracing::error!("the file was not taken: {error:#}"),
             }
@@ -163,9 +176,16 @@ fn tell_disks(disks: &OpenDisks) {
 }
 
 /// Disks and access as the file says now.
-fn reload(args: &TargetArgs, target: &RunningTarget, disks: &mut OpenDisks) -> anyhow::Result<()> {
-    let file = read(args)?;
-    target.set_luns(&disks.update(&file.luns)?)?;
+fn reload(
+    args: &TargetArgs,
+    target: &RunningTarget,
+    disks: &mut OpenDisks,
+    sandbox: &Sandbox,
+) -> anyhow::Result<()> {
+    let explain = |error| confine::explain(sandbox, error);
+    let file = read(args).map_err(explain)?;
+    confine::check(sandbox, &file.luns)?;
+    target.set_luns(&disks.update(&file.luns).map_err(explain)?)?;
     target.set_access(file.access, LOG_OUT_PATIENCE);
     target.set_send(args.send.or(file.send).unwrap_or_default());
     Ok(())
