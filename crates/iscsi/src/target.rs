@@ -210,7 +210,12 @@ impl TargetConnection {
                 }
                 Ok(Incoming::Command { command, data: frame.data })
             }
-            opcode::initiator::DATA_OUT => Ok(self.data_out(&DataOut::read(bhs), frame.data, out)),
+            opcode::initiator::DATA_OUT => {
+                if !self.held.is_empty() && self.hold_data(frame)? {
+                    return Ok(Incoming::Nothing);
+                }
+                Ok(self.data_out(&DataOut::read(bhs), frame.data, out))
+            }
             opcode::initiator::NOP_OUT => {
                 let nop = NopOut::read(bhs);
                 match self.turn(nop.immediate, nop.cmd_sn) {

@@ -10,7 +10,7 @@ mod management;
 mod text;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use iscsi::login::SessionType;
@@ -27,6 +27,7 @@ use crate::disks::Table;
 use crate::error::ConnectionEnd;
 use crate::execute::{ABORT_TIMED_OUT, Context, Tasks};
 use crate::fence::Epoch;
+use crate::jobs::Claim;
 use crate::ordering::Deferred;
 use crate::server::Shared;
 use crate::sessions::{Mailbox, Notice, Remains, Session, lock};
@@ -95,8 +96,8 @@ struct Closing {
     request: LogoutRequest,
     session: bool,
     until: Instant,
-    /// What may still change a disk, once nothing of the session is to come any more.
-    epochs: Option<Vec<Arc<Epoch>>>,
+    /// What may still change a disk, once nothing is to come any more.
+    in_flight: Option<(Vec<Arc<Epoch>>, Vec<Weak<Claim>>)>,
 }
 
 /// The connection is lost, and waits until what is in flight can be left to its session.
@@ -230,12 +231,14 @@ impl Core {
         }
         // Out of the buffer while its bytes are looked at, so that everything else can be used meanwhile.
         let incoming = std::mem::take(&mut self.incoming);
+        let mut taken = 0;
         let outcome = match serving.framer.next(incoming.unread()) {
             Ok(Ok(frame)) => {
+                taken = frame.total_bytes;
                 let end_of_frame = incoming.position() + frame.total_bytes as u64;
-                self.answer(serving, &frame, end_of_frame).map(|()| Ok(frame.total_bytes))
+                self.answer(serving, &frame, end_of_frame).map(|()| None)
             }
-            Ok(Err(needed)) => Ok(Err(needed)),
+            Ok(Err(needed)) => Ok(Some(needed)),
             Err(fault) => {
                 if let Some(header) = incoming.unread().first_chunk() {
                     let reason = iscsi::fault::RejectReason::ProtocolError;
@@ -245,9 +248,9 @@ impl Core {
             }
         };
         self.incoming = incoming;
-        match outcome? {
-            Ok(total) => self.incoming.take(total),
-            Err(needed) => return Ok(Taken::Needs(needed)),
+        self.incoming.take(taken);
+        if let Some(needed) = outcome? {
+            return Ok(Taken::Needs(needed));
         }
         self.answer_held(serving)?;
         Ok(Taken::Frame)
@@ -261,6 +264,9 @@ impl Core {
         }
         while let Some(held) = serving.protocol.take_held() {
             self.answer(serving, &held.frame(), self.incoming.position())?;
+            for frame in held.followers() {
+                self.answer(serving, &frame, self.incoming.position())?;
+            }
         }
         if serving.protocol.sequence().is_waited_for() {
             serving.session.post_to_others(self.id, Notice::Turn);
@@ -319,7 +325,7 @@ impl Core {
             }
             Incoming::Logout { request, session } => {
                 let until = self.shared.clock.now() + SETTLE;
-                serving.closing = Some(Closing { request, session, until, epochs: None });
+                serving.closing = Some(Closing { request, session, until, in_flight: None });
             }
             Incoming::LogoutOther { request, recovery } => self.log_out_other(serving, &request, recovery),
             Incoming::SendAgain(kept) => {
@@ -566,7 +572,7 @@ impl Core {
     fn sweep(&mut self, serving: &mut Serving) {
         for swept in serving.tasks.lanes.sweep() {
             let (lun, epoch) = (swept.lun, swept.epoch.number());
-            let dropped = Self::abort(serving, |task| task.epoch == epoch && task.lun == Some(lun));
+            let (dropped, _) = Self::abort(serving, |task| task.epoch == epoch && task.lun == Some(lun));
             if dropped > 0
                 && let Some(attention) = swept.epoch.take_attention()
             {
@@ -575,21 +581,22 @@ impl Core {
         }
     }
 
-    /// Drops tasks without a response; how many.
-    fn abort(serving: &mut Serving, aborts: impl Fn(&Task) -> bool) -> usize {
+    /// Drops tasks without a response: how many, and what of them may still change a disk.
+    fn abort(serving: &mut Serving, aborts: impl Fn(&Task) -> bool) -> (usize, Vec<Weak<Claim>>) {
         let Serving { protocol, tasks, .. } = serving;
         let of = |command: &ScsiCommand, epoch| {
             aborts(&Task { tag: command.tag, lun: Lun::decode(command.lun), epoch })
         };
         let mut dropped = protocol.abort(|task| of(&task.command, task.order.epoch));
         tasks.gathering.prune(protocol);
-        dropped += tasks.jobs.abort(|job| of(&job.command, job.epoch.number())).0;
+        let (jobs, claims) = tasks.jobs.abort(|job| of(&job.command, job.epoch.number()));
+        dropped += jobs;
         let before = tasks.reads.len();
         tasks.reads.retain(|_, read| !of(&read.command, read.epoch));
         let reads = before - tasks.reads.len();
         let deferred = tasks.ordering.abort(|deferred| of(&deferred.command, deferred.epoch));
         protocol.sequence().unfinished(-((reads + deferred) as i32));
-        dropped + reads + deferred
+        (dropped + reads + deferred, claims)
     }
 
     /// Gives the answers that waited, where what they waited for has ended or took too long.
@@ -641,18 +648,20 @@ impl Core {
         let now = self.shared.clock.now();
         let Some(mut closing) = serving.closing.take() else { return Ok(()) };
         let is_late = now >= closing.until;
-        if closing.epochs.is_none() && (serving.tasks.is_idle(&serving.protocol) || is_late) {
+        if closing.in_flight.is_none() && (serving.tasks.is_idle(&serving.protocol) || is_late) {
+            let (_, claims) = Self::abort(serving, |_| true);
+            let is_last = closing.session || serving.session.is_alone(self.id);
+            let epochs = if is_last { serving.session.close_tasks() } else { Vec::new() };
             if closing.session {
                 serving.session.forget_lost();
                 serving.session.post_to_others(self.id, Notice::Drop("the session was logged out"));
             }
-            Self::abort(serving, |_| true);
-            let is_last = closing.session || serving.session.is_alone(self.id);
-            closing.epochs = Some(if is_last { serving.session.close_tasks() } else { Vec::new() });
+            closing.in_flight = Some((epochs, claims));
         }
-        let is_over = closing.epochs.as_ref().is_some_and(|epochs| {
-            let is_gone = !closing.session || serving.session.is_alone(self.id);
-            is_gone && epochs.iter().all(|epoch| epoch.is_over())
+        let is_over = closing.in_flight.as_ref().is_some_and(|(epochs, claims)| {
+            (!closing.session || serving.session.is_alone(self.id))
+                && epochs.iter().all(|epoch| epoch.is_over())
+                && claims.iter().all(|claim| claim.strong_count() == 0)
         });
         if !is_over && !is_late {
             serving.closing = Some(closing);

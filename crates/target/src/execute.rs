@@ -22,6 +22,7 @@ use crate::jobs::{Job, Jobs, Outcome};
 use crate::medium;
 use crate::memory::Share;
 use crate::ordering::Ordering;
+use crate::planted::{Bug, is_planted};
 use crate::reads::{Progress, Read};
 use crate::sessions::{Session, lock};
 use crate::waiting::{Then, Waiting};
@@ -796,7 +797,9 @@ impl Table {
             Plan::Status(status) => Ok(status),
             Plan::Changed { lun, attention } => {
                 // Every other session learns of it once, the one that changed it never.
-                self.effects.raise(lun, attention, |other| other.instance != session.instance);
+                let tells =
+                    |other: &Session| other.instance != session.instance || is_planted(Bug::TellsOriginator);
+                self.effects.raise(lun, attention, tells);
                 Ok(status::GOOD)
             }
             Plan::Copy { lun, segments, list_identifier } => {

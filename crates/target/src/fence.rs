@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use scsi::UnitAttention;
 
+use crate::planted::{Bug, is_planted};
 use crate::sessions::{Notice, Session, lock};
 
 /// A time between two aborts of the tasks of an I_T nexus at a logical unit.
@@ -63,7 +64,8 @@ impl Epoch {
         // Either the abort is seen here, or this is seen by who waits for the end (both are sequentially consistent).
         epoch.working.fetch_add(1, Ordering::SeqCst);
         let working = Working(epoch);
-        (!working.0.is_aborted.load(Ordering::SeqCst)).then_some(working)
+        let is_aborted = working.0.is_aborted.load(Ordering::SeqCst);
+        (!is_aborted || is_planted(Bug::WritesAfterAbort)).then_some(working)
     }
 
     /// Whether nothing of it can change the disk any more.
@@ -88,52 +90,71 @@ pub(crate) struct NexusTasks {
     nexus: String,
     instance: u64,
     session: Weak<Session>,
-    current: Mutex<Arc<Epoch>>,
+    epochs: Mutex<Epochs>,
     is_closed: AtomicBool,
     /// What earlier sessions of the same nexus still had at the disk when this one came.
     before: Vec<Arc<Epoch>>,
 }
 
+#[derive(Debug)]
+struct Epochs {
+    current: Arc<Epoch>,
+    /// Epochs that were ended and may still last: whoever aborts waits for these too.
+    ending: Vec<Arc<Epoch>>,
+}
+
+impl Epochs {
+    /// Ends the current epoch; all that may still last.
+    fn end(&mut self, attention: Option<UnitAttention>) -> Vec<Arc<Epoch>> {
+        self.current.abort(attention);
+        self.ending.retain(|epoch| !epoch.is_over());
+        if !self.current.is_over() && !self.ending.iter().any(|epoch| Arc::ptr_eq(epoch, &self.current)) {
+            self.ending.push(Arc::clone(&self.current));
+        }
+        self.ending.clone()
+    }
+}
+
 impl NexusTasks {
     /// The epoch of tasks that come now; nothing once the session may not use the logical unit any more.
     pub(crate) fn current(&self) -> Option<Arc<Epoch>> {
-        let current = lock(&self.current);
-        (!self.is_closed.load(Ordering::Relaxed)).then(|| Arc::clone(&current))
+        let epochs = lock(&self.epochs);
+        (!self.is_closed.load(Ordering::Relaxed)).then(|| Arc::clone(&epochs.current))
     }
 
     /// Whether a write of an earlier session of this nexus may still land: what the initiator sends now must not be
     /// overtaken by what it believes to be gone.
     #[inline]
     pub(crate) fn is_held_up(&self) -> bool {
-        !self.before.is_empty() && self.before.iter().any(|epoch| !epoch.is_over())
+        !is_planted(Bug::ForgetsPredecessor)
+            && !self.before.is_empty()
+            && self.before.iter().any(|epoch| !epoch.is_over())
     }
 
-    /// Aborts its tasks; the epoch that has ended, to be waited for. Connections that lose tasks by it are to learn
-    /// `attention`.
-    pub(crate) fn abort(&self, attention: Option<UnitAttention>) -> Arc<Epoch> {
-        let old = {
-            let mut current = lock(&self.current);
-            if self.is_closed.load(Ordering::Relaxed) {
-                return Arc::clone(&current);
+    /// Aborts its tasks; the epochs that may still last, to be waited for. Connections that lose tasks by it are to
+    /// learn `attention`.
+    pub(crate) fn abort(&self, attention: Option<UnitAttention>) -> Vec<Arc<Epoch>> {
+        let ending = {
+            let mut epochs = lock(&self.epochs);
+            let ending = epochs.end(attention);
+            if !self.is_closed.load(Ordering::Relaxed) {
+                epochs.current = Epoch::new();
             }
-            let old = std::mem::replace(&mut *current, Epoch::new());
-            old.abort(attention);
-            old
+            ending
         };
         self.tell();
-        old
+        ending
     }
 
-    /// Aborts its tasks, and lets none come any more.
-    pub(crate) fn close(&self) -> Arc<Epoch> {
-        let old = {
-            let current = lock(&self.current);
+    /// Aborts its tasks, and lets none come any more; the epochs that may still last.
+    pub(crate) fn close(&self) -> Vec<Arc<Epoch>> {
+        let ending = {
+            let mut epochs = lock(&self.epochs);
             self.is_closed.store(true, Ordering::Relaxed);
-            current.abort(None);
-            Arc::clone(&current)
+            epochs.end(None)
         };
         self.tell();
-        old
+        ending
     }
 
     fn tell(&self) {
@@ -142,8 +163,13 @@ impl NexusTasks {
         }
     }
 
+    /// What may still land, where no task comes any more.
+    fn remains(&self) -> Vec<Arc<Epoch>> {
+        if self.is_closed.load(Ordering::Relaxed) { lock(&self.epochs).end(None) } else { Vec::new() }
+    }
+
     fn is_over(&self) -> bool {
-        self.is_closed.load(Ordering::Relaxed) && lock(&self.current).is_over()
+        self.is_closed.load(Ordering::Relaxed) && self.remains().is_empty()
     }
 }
 
@@ -156,16 +182,15 @@ impl Nexuses {
     pub(crate) fn join(&self, session: &Arc<Session>) -> Arc<NexusTasks> {
         let mut all = lock(&self.0);
         all.retain(|tasks| !tasks.is_over());
-        let is_before = |tasks: &&Arc<NexusTasks>| {
-            tasks.nexus == session.nexus_name && tasks.is_closed.load(Ordering::Relaxed)
-        };
+        let same = all.iter().filter(|tasks| tasks.nexus == session.nexus_name);
+        let before = same.flat_map(|tasks| tasks.remains()).collect();
         let tasks = Arc::new(NexusTasks {
             nexus: session.nexus_name.clone(),
             instance: session.instance,
             session: Arc::downgrade(session),
-            current: Mutex::new(Epoch::new()),
+            epochs: Mutex::new(Epochs { current: Epoch::new(), ending: Vec::new() }),
             is_closed: AtomicBool::new(false),
-            before: all.iter().filter(is_before).map(|tasks| Arc::clone(&lock(&tasks.current))).collect(),
+            before,
         });
         all.push(Arc::clone(&tasks));
         tasks
@@ -179,7 +204,7 @@ impl Nexuses {
     ) -> Vec<Arc<Epoch>> {
         let all: Vec<Arc<NexusTasks>> = lock(&self.0).clone();
         let chosen = all.iter().filter(|tasks| aborts(&tasks.nexus));
-        chosen.map(|tasks| tasks.abort(attention(tasks.instance))).filter(|epoch| !epoch.is_over()).collect()
+        chosen.flat_map(|tasks| tasks.abort(attention(tasks.instance))).collect()
     }
 
     /// Lets no session use the logical unit any more: it is gone.

@@ -19,9 +19,12 @@ mod jobs;
 pub mod medium;
 mod memory;
 mod ordering;
+mod planted;
 mod reads;
 pub mod server;
 mod sessions;
+#[cfg(test)]
+mod simulation;
 mod state;
 pub mod statistics;
 mod transport;

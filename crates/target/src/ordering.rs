@@ -8,6 +8,7 @@ use iscsi::pdu::ScsiCommand;
 use iscsi::{Bhs, Frame};
 
 use crate::memory::Share;
+use crate::planted::{Bug, is_planted};
 
 /// Bytes that a deferred command costs beside its data.
 const DEFERRED_BYTES: usize = 256;
@@ -74,7 +75,9 @@ impl Ordering {
     ) -> bool {
         let Some(share) = claim(data.len() + DEFERRED_BYTES) else { return false };
         let (data, followers, share) = (data.to_vec(), Vec::new(), vec![share]);
-        self.deferred.push_back(Deferred { command: *command, data, followers, epoch, share });
+        if !is_planted(Bug::DropsDeferred) {
+            self.deferred.push_back(Deferred { command: *command, data, followers, epoch, share });
+        }
         true
     }
 

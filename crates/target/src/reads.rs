@@ -17,6 +17,7 @@ use crate::disks::{Table, Unit};
 use crate::execute::{Tasks, lends, read_sense};
 use crate::jobs::{Job, Outcome};
 use crate::memory::Share;
+use crate::planted::{Bug, is_planted};
 
 /// Bytes that are read, or borrowed from a store, at once.
 const CHUNK_BYTES: u32 = 1 << 20;
@@ -150,7 +151,7 @@ impl Read {
                 connection.skip_piece(&command, &mut self.sequence);
                 continue;
             }
-            if out.waiting_bytes() >= limit {
+            if out.waiting_bytes() >= limit && !is_planted(Bug::IgnoresRoom) {
                 return Progress::Full;
             }
             if self.job.is_some() {

@@ -59,6 +59,30 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new(
+        config: TargetConfig,
+        portals: Vec<Portal>,
+        (disks, sessions): (Disks, Arc<Sessions>),
+        pool: Arc<Pool>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            access: Mutex::new(config.access.clone().map(Arc::new)),
+            send: Mutex::new(config.send),
+            portals,
+            disks,
+            sessions,
+            views: Mutex::default(),
+            pool,
+            memory: Memory::new(config.limits.memory_bytes),
+            clock,
+            board: Board::default(),
+            stopping: AtomicBool::new(false),
+            sightings: Mutex::default(),
+            config,
+        }
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
@@ -89,7 +113,7 @@ impl Shared {
     }
 
     /// Gives every session the disks that it sees now.
-    fn refresh_views(&self) {
+    pub(crate) fn refresh_views(&self) {
         let _views = lock(&self.views);
         let (access, table) = (self.access(), self.disks.table());
         for session in self.sessions.all() {
@@ -174,22 +198,7 @@ impl BoundTarget {
             listeners.push(listener);
         }
         let pool = Pool::new(config.limits.disk_threads, config.limits.abandoned_bytes);
-        let memory = Memory::new(config.limits.memory_bytes);
-        let shared = Arc::new(Shared {
-            access: Mutex::new(config.access.clone().map(Arc::new)),
-            send: Mutex::new(config.send),
-            config,
-            portals,
-            disks,
-            sessions,
-            views: Mutex::default(),
-            pool,
-            memory,
-            clock: Clock::System,
-            board: Board::default(),
-            stopping: AtomicBool::new(false),
-            sightings: Mutex::default(),
-        });
+        let shared = Arc::new(Shared::new(config, portals, (disks, sessions), pool, Clock::System));
         Ok(Self { listeners, shared })
     }
 

@@ -171,15 +171,13 @@ pub(crate) struct Session {
     view: Mutex<Option<Arc<Table>>>,
     /// Changes of the disks that the initiator has not been sent a message of.
     news: Mutex<Vec<(Lun, UnitAttention)>>,
-    tasks: Mutex<SessionTasks>,
+    /// Its tasks by logical unit.
+    tasks: Mutex<TasksByLun>,
+    /// It may begin no task any more, nor may a connection join it.
+    is_closed: AtomicBool,
 }
 
-/// The session's tasks by logical unit.
-#[derive(Debug, Default)]
-struct SessionTasks {
-    is_closed: bool,
-    by_lun: BTreeMap<u16, (Arc<Unit>, Arc<NexusTasks>)>,
-}
+type TasksByLun = BTreeMap<u16, (Arc<Unit>, Arc<NexusTasks>)>;
 
 /// The connections of a session, by CID.
 #[derive(Debug, Default)]
@@ -300,16 +298,15 @@ impl Session {
         drop((nexus, waiting));
         let mut tasks = lock(&self.tasks);
         let mut ended = Vec::new();
-        tasks.by_lun.retain(|&lun, (unit, tasks)| {
+        tasks.retain(|&lun, (unit, tasks)| {
             let stays = view.unit(Lun(lun)).is_some_and(|now| Arc::ptr_eq(now, unit));
             if !stays {
-                ended.push(tasks.close());
+                ended.extend(tasks.close());
             }
             stays
         });
         drop(tasks);
         self.post(Notice::Disks);
-        ended.retain(|epoch| !epoch.is_over());
         ended
     }
 
@@ -321,33 +318,34 @@ impl Session {
     /// The session's tasks at a logical unit; nothing once it has ended.
     pub(crate) fn tasks_at(self: &Arc<Self>, lun: Lun, unit: &Arc<Unit>) -> Option<Arc<NexusTasks>> {
         let mut tasks = lock(&self.tasks);
-        if tasks.is_closed || !self.sees(lun) {
+        if self.is_closed.load(Ordering::Acquire) || !self.sees(lun) {
             return None;
         }
-        if let Some((there, mine)) = tasks.by_lun.get(&lun.0)
+        if let Some((there, mine)) = tasks.get(&lun.0)
             && Arc::ptr_eq(there, unit)
         {
             return Some(Arc::clone(mine));
         }
         let mine = unit.nexuses.join(self);
-        let old = tasks.by_lun.insert(lun.0, (Arc::clone(unit), Arc::clone(&mine)));
+        let old = tasks.insert(lun.0, (Arc::clone(unit), Arc::clone(&mine)));
         old.inspect(|(_, old)| drop(old.close()));
         Some(mine)
     }
 
-    /// Aborts the session's tasks at a logical unit; the epoch that may still last.
-    pub(crate) fn abort_tasks(&self, lun: Lun) -> Option<Arc<Epoch>> {
-        let tasks = lock(&self.tasks).by_lun.get(&lun.0).map(|(_, tasks)| Arc::clone(tasks))?;
-        Some(tasks.abort(None)).filter(|epoch| !epoch.is_over())
+    /// Aborts the session's tasks at a logical unit; the epochs that may still last.
+    pub(crate) fn abort_tasks(&self, lun: Lun) -> Vec<Arc<Epoch>> {
+        let tasks = lock(&self.tasks).get(&lun.0).map(|(_, tasks)| Arc::clone(tasks));
+        tasks.map(|tasks| tasks.abort(None)).unwrap_or_default()
     }
 
     /// Aborts all tasks of the session, and lets none come any more; the epochs that may still last.
     pub(crate) fn close_tasks(&self) -> Vec<Arc<Epoch>> {
-        let mut tasks = lock(&self.tasks);
-        tasks.is_closed = true;
-        let all = std::mem::take(&mut tasks.by_lun);
-        drop(tasks);
-        all.values().map(|(_, tasks)| tasks.close()).filter(|epoch| !epoch.is_over()).collect()
+        let all = {
+            let mut tasks = lock(&self.tasks);
+            self.is_closed.store(true, Ordering::Release);
+            std::mem::take(&mut *tasks)
+        };
+        all.values().flat_map(|(_, tasks)| tasks.close()).collect()
     }
 }
 
@@ -467,6 +465,10 @@ impl Sessions {
             let session = self.find(login, &key)?;
             let old = {
                 let mut members = lock(&session.members);
+                // Whoever ends the session closes it first, and then drops the members that it finds.
+                if session.is_closed.load(Ordering::Acquire) {
+                    return Err(Status::SESSION_DOES_NOT_EXIST);
+                }
                 let is_new = !members.connections.contains_key(&login.cid);
                 if is_new && members.connections.len() >= session.parameters.max_connections.into() {
                     return Err(Status::TOO_MANY_CONNECTIONS);
@@ -515,6 +517,7 @@ impl Sessions {
             view: Mutex::new(None),
             news: Mutex::default(),
             tasks: Mutex::default(),
+            is_closed: AtomicBool::new(false),
             key,
         });
         // Whoever changes what initiators see finds it from here on.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::{Incoming, TargetConnection};
-use crate::bhs::{Bhs, NO_TAG};
+use crate::bhs::{BHS_BYTES, Bhs, NO_TAG};
 use crate::digest::Digests;
 use crate::fault::{Fault, RejectReason};
 use crate::frame::{Frame, Framer};
@@ -25,6 +25,8 @@ pub struct Held {
     bhs: Bhs,
     ahs: Vec<u8>,
     data: Vec<u8>,
+    /// Unsolicited Data-Out that came behind it.
+    followers: Vec<(Bhs, Vec<u8>)>,
 }
 
 impl Held {
@@ -32,6 +34,22 @@ impl Held {
     #[must_use]
     pub fn frame(&self) -> Frame<'_> {
         Frame { bhs: self.bhs, ahs: &self.ahs, data: &self.data, total_bytes: 0, is_damaged: false }
+    }
+
+    /// The PDUs that came behind it and belong to it, to be taken after it.
+    pub fn followers(&self) -> impl Iterator<Item = Frame<'_>> {
+        self.followers.iter().map(|(bhs, data)| Frame {
+            bhs: *bhs,
+            ahs: &[],
+            data,
+            total_bytes: 0,
+            is_damaged: false,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let followers: usize = self.followers.iter().map(|(_, data)| BHS_BYTES + data.len()).sum();
+        self.data.len() + self.ahs.len() + followers
     }
 }
 
@@ -92,11 +110,31 @@ impl TargetConnection {
         }
         // Who comes second with the same number is no other command.
         if let Entry::Vacant(place) = self.held.entry(cmd_sn) {
-            place.insert(Held { bhs: frame.bhs, ahs: frame.ahs.to_vec(), data: frame.data.to_vec() });
+            let (ahs, data) = (frame.ahs.to_vec(), frame.data.to_vec());
+            place.insert(Held { bhs: frame.bhs, ahs, data, followers: Vec::new() });
             self.held_bytes += bytes;
             self.sequence.wait(1);
         }
         Ok(Incoming::Nothing)
+    }
+
+    /// Keeps unsolicited Data-Out behind its command, where that waits for its turn; whether it does.
+    pub(super) fn hold_data(&mut self, frame: &Frame<'_>) -> Result<bool, Fault> {
+        let (tag, bytes) = (frame.bhs.initiator_task_tag(), BHS_BYTES + frame.data.len());
+        let is_full = self.held_bytes + bytes > HELD_BYTES_MAX;
+        let is_its = |held: &&mut Held| {
+            held.bhs.opcode() == initiator::SCSI_COMMAND && held.bhs.initiator_task_tag() == tag
+        };
+        let Some(held) = self.held.values_mut().find(is_its) else { return Ok(false) };
+        if is_full {
+            return Err(Fault::Protocol {
+                what: "more data came with commands ahead of their turn than is kept",
+                section: "RFC 7143 4.2.2.1",
+            });
+        }
+        held.followers.push((frame.bhs, frame.data.to_vec()));
+        self.held_bytes += bytes;
+        Ok(true)
     }
 
     /// The command whose turn has come, if it came before.
@@ -112,13 +150,13 @@ impl TargetConnection {
         self.held.retain(|cmd_sn, held| {
             let is_due = (cmd_sn.wrapping_sub(expected) as i32) >= 0;
             if !is_due {
-                *bytes -= held.data.len() + held.ahs.len();
+                *bytes -= held.bytes();
                 sequence.wait(-1);
             }
             is_due
         });
         let held = self.held.remove(&expected)?;
-        self.held_bytes -= held.data.len() + held.ahs.len();
+        self.held_bytes -= held.bytes();
         self.sequence.wait(-1);
         Some(held)
     }

@@ -49,7 +49,7 @@ impl Core {
                 Response::NoSuchLun
             }
             (Function::AbortTaskSet, Some(lun)) => {
-                epochs.extend(serving.session.abort_tasks(lun));
+                epochs = serving.session.abort_tasks(lun);
                 Response::Complete
             }
             (Function::ClearTaskSet, Some(lun)) => {
@@ -70,8 +70,8 @@ impl Core {
                 if request.function() == Function::TargetColdReset {
                     let reason = "cold reset by this initiator";
                     let (sessions, session) = (&self.shared.sessions, &serving.session);
-                    epochs.extend(sessions.end_initiator(session, self.id, reason));
                     epochs.extend(session.close_tasks());
+                    epochs.extend(sessions.end_initiator(session, self.id, reason));
                     ends = Some(reason);
                 }
                 Response::Complete
@@ -144,11 +144,10 @@ impl Core {
 
 /// Aborts the task of a tag: whether there was one, and what may still change a disk.
 fn abort_one(serving: &mut Serving, tag: u32) -> (bool, Vec<Weak<Claim>>) {
-    let (jobs, claims) = serving.tasks.jobs.abort(|job| job.command.tag == tag);
-    let others = Core::abort(serving, |task| task.tag == tag);
+    let (tasks, claims) = Core::abort(serving, |task| task.tag == tag);
     let before = serving.tasks.waiting.len();
     serving.tasks.waiting.retain(|waiting| waiting.command().is_none_or(|command| command.tag != tag));
     let waiting = before - serving.tasks.waiting.len();
     serving.protocol.sequence().unfinished(-(waiting as i32));
-    (jobs + others + waiting > 0, claims)
+    (tasks + waiting > 0, claims)
 }

@@ -1,0 +1,660 @@
+//! The target's connections, driven by scripted initiators on one thread, with a clock, disks and a pool that a seed
+//! moves: what happens is a function of the seed, so a failure replays.
+//!
+//! A model beside it knows what must hold, and looks at everything that the target sends and at every block that lands
+//! on a disk:
+//!
+//! - nothing lands of a command whose abort was answered as complete, of a nexus that was preempted and aborted, or of
+//!   a session that was logged out or whose successor has been served;
+//! - every command is answered once, unless something that was asked for aborts it;
+//! - an ORDERED command begins after those before it;
+//! - each unit attention is told once, to every session that it concerns and to no other;
+//! - no buffer and no budget is exceeded, and all of it comes back.
+//!
+//! `ROUNDTRIP_SIM_STEPS` and `ROUNDTRIP_SIM_SEED` ask for another number of steps, or for one seed again.
+
+mod client;
+mod model;
+mod store;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fastrand::Rng;
+use iscsi::{Bhs, Framer};
+
+use self::client::{Conn, Kinds, command_pdu, login_pdu, logout_pdu, management_pdu, nop_pdu};
+use self::model::{Command, Model, What};
+use self::store::{BLOCK, Kind, Log, SimStore};
+use crate::clock::{Clock, Manual};
+use crate::config::{Limits, LunConfig, Portal, TargetConfig};
+use crate::core::{Core, Taken};
+use crate::disks::Disks;
+use crate::error::ConnectionEnd;
+use crate::jobs::Pool;
+use crate::planted::{Bug, plant};
+use crate::server::Shared;
+use crate::sessions::{Mailbox, Sessions, lock};
+
+/// Steps of one seed before everything must come to rest.
+const STEPS_OF_SEED: usize = 500;
+/// Calls within which it must.
+const REST_MAX: usize = 20_000;
+const IQN: &str = "iqn.2026-11.example:sim";
+const DISKS: [Kind; 3] = [Kind::Memory, Kind::Pool, Kind::Begins];
+const DISK_BYTES: u64 = 4 << 20;
+const INITIATORS: usize = 4;
+
+/// Everything there is.
+struct World {
+    random: Rng,
+    clock: Manual,
+    shared: Arc<Shared>,
+    pool: Arc<Pool>,
+    stores: Vec<Arc<SimStore>>,
+    log: Log,
+    model: Model,
+    conns: Vec<Conn>,
+    next_conn: u64,
+    next_tag: u32,
+    seen_log: usize,
+    disk_bytes: u64,
+    /// The connection that reads nothing for now.
+    stalled: Option<usize>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let (random, clock, log) = (Rng::with_seed(seed), Manual::new(), Log::default());
+        let stores: Vec<_> = (0..)
+            .zip(DISKS)
+            .map(|(lun, kind)| Arc::new(SimStore::new(lun, kind, DISK_BYTES, &log)))
+            .collect();
+        let luns = Self::luns(&stores);
+        let portal = "127.0.0.1:3260".parse().expect("an address");
+        let mut config = TargetConfig::new(portal, IQN, luns.clone());
+        config.limits = Limits {
+            window: 32,
+            unsent_bytes: 64 << 10,
+            memory_bytes: 2 << 20,
+            job_bytes: 1 << 20,
+            gathered_bytes: 1 << 20,
+            lost_bytes: 64 << 10,
+            lost_sessions: 4,
+            sessions: 12,
+            ..Limits::default()
+        };
+        let sessions = Arc::new(Sessions::default());
+        let disks = Disks::new(&luns, IQN, vec![1], (&sessions, None)).expect("disks");
+        let pool = Pool::manual(1 << 20);
+        let portals: Vec<Portal> = config.portals.clone();
+        let time = Clock::Manual(clock.clone());
+        let shared = Arc::new(Shared::new(config, portals, (disks, sessions), Arc::clone(&pool), time));
+        let (model, conns) = (Model::default(), Vec::new());
+        Self {
+            random,
+            clock,
+            shared,
+            pool,
+            stores,
+            log,
+            model,
+            conns,
+            next_conn: 0,
+            next_tag: 1,
+            seen_log: 0,
+            disk_bytes: DISK_BYTES,
+            stalled: None,
+        }
+    }
+
+    fn luns(stores: &[Arc<SimStore>]) -> Vec<LunConfig> {
+        let stores = stores.iter().map(|store| Arc::clone(store) as Arc<dyn ::store::Store>);
+        (0..).zip(stores).map(|(number, store)| LunConfig::new(number, store)).collect()
+    }
+
+    /// One random thing happens, and what it led to is looked at.
+    fn step(&mut self) {
+        self.model.step += 1;
+        match self.random.u8(..100) {
+            0..=5 => self.connect(),
+            6..=29 => self.issue(),
+            30..=34 => self.manage(),
+            35..=59 => self.deliver(),
+            60..=69 => self.go_on(),
+            70..=79 => self.send_owed(),
+            80..=89 => self.disks_work(),
+            90..=91 => self.lose(),
+            92 => self.log_out(),
+            93..=95 => self.pass_time(),
+            96 => self.resize(),
+            97 => self.stall(),
+            _ => self.recover(),
+        }
+        self.look();
+    }
+
+    fn any_conn(&mut self, chosen: impl Fn(&Conn) -> bool) -> Option<usize> {
+        let all: Vec<usize> = (0..self.conns.len()).filter(|&c| chosen(&self.conns[c])).collect();
+        (!all.is_empty()).then(|| all[self.random.usize(..all.len())])
+    }
+
+    /// A connection that is in its full feature phase, as its initiator sees it.
+    fn any_serving(&mut self) -> Option<usize> {
+        self.any_conn(|conn| conn.session.is_some() && !conn.is_gone)
+    }
+
+    fn tag(&mut self) -> u32 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    /// An initiator connects: with a new session, in the place of one that it has, or as one more connection.
+    fn connect(&mut self) {
+        if self.conns.iter().filter(|conn| !conn.is_ended).count() >= 8 {
+            return;
+        }
+        let name = self.random.usize(..INITIATORS);
+        let isid = self.random.u8(1..3);
+        let mine = |conn: &Conn| conn.name == name && conn.isid == isid;
+        let joins = self.random.u8(..3) == 0;
+        let there = self.any_conn(|conn| mine(conn) && conn.session.is_some() && conn.recovery > 0);
+        let (mut tsih, mut cmd_sn, mut recovery) = (0, 1, self.random.u8(..3));
+        if let Some(session) = there.filter(|_| joins).and_then(|conn| self.conns[conn].session) {
+            let session = &self.model.sessions[session];
+            (tsih, cmd_sn, recovery) = (session.tsih, session.cmd_sn, session.recovery);
+        }
+        self.next_conn += 1;
+        let mailbox = Arc::new(Mailbox::new().expect("a mailbox"));
+        let peer = ([127, 0, 0, 1], 40_000).into();
+        let address = [127, 0, 0, 1 + name as u8].into();
+        if self.shared.sessions.enter(self.next_conn, &mailbox, address, &self.shared.config.limits).is_err() {
+            return;
+        }
+        let core =
+            Core::new((self.next_conn, 0), Arc::clone(&self.shared), mailbox, (peer, None), None);
+        let mut conn = Conn::new(core, name, isid, recovery);
+        conn.cid = self.random.u16(..4);
+        let initial_r2t = self.random.bool();
+        let pdu = login_pdu(name, isid, (tsih, conn.cid), cmd_sn, recovery, initial_r2t);
+        conn.tsih_asked = tsih;
+        conn.initial_r2t = initial_r2t;
+        conn.push(pdu, What::Other);
+        self.conns.push(conn);
+    }
+
+    /// A command is sent.
+    fn issue(&mut self) {
+        let Some(c) = self.any_serving() else { return };
+        let tag = self.tag();
+        let Some(session) = self.conns[c].session else { return };
+        if self.conns[c].in_flight >= 24 || self.conns[c].is_closing {
+            return;
+        }
+        let stalls = self.stalled.is_some();
+        let kind = if self.stalled == Some(c) { Kinds::BigRead } else { Kinds::any(&mut self.random, !stalls) };
+        let attribute = if self.random.u8(..8) == 0 { self.random.u8(2..4) } else { 1 };
+        let lun = self.random.u8(..DISKS.len() as u8);
+        let session_model = &mut self.model.sessions[session];
+        let cmd_sn = session_model.cmd_sn;
+        session_model.cmd_sn = cmd_sn.wrapping_add(1);
+        let conn = &mut self.conns[c];
+        let (pdu, expected, fields) =
+            command_pdu(conn, kind, (tag, lun, cmd_sn), attribute, &mut self.random, self.disk_bytes);
+        let command = Command::new(session, c, (tag, lun, cmd_sn), fields, attribute, expected);
+        conn.push(pdu, What::Command(tag));
+        conn.in_flight += 1;
+        self.model.commands.insert(tag, command);
+    }
+
+    /// A task management function is sent, or a NOP.
+    fn manage(&mut self) {
+        let Some(c) = self.any_serving().filter(|_| self.stalled.is_none()) else { return };
+        let (Some(session), tag) = (self.conns[c].session, self.tag()) else { return };
+        if self.conns[c].is_closing {
+            return;
+        }
+        let cmd_sn = self.model.sessions[session].cmd_sn;
+        if self.random.u8(..4) == 0 {
+            let pdu = nop_pdu(&self.conns[c], tag, cmd_sn);
+            self.conns[c].push(pdu, What::Other);
+            return;
+        }
+        let lun = self.random.u8(..DISKS.len() as u8);
+        // Resets of all are rarer.
+        let function = match self.random.u8(..20) {
+            0..=6 => 1,
+            7..=10 => 2,
+            11..=14 => 4,
+            15..=17 => 5,
+            18 => 6,
+            _ => 7,
+        };
+        let mine = self.model.commands.values().filter(|cmd| cmd.conn == c && !cmd.is_answered());
+        let mine: Vec<u32> = mine.map(|cmd| cmd.tag).collect();
+        let referenced = if mine.is_empty() { 0 } else { mine[self.random.usize(..mine.len())] };
+        let pdu = management_pdu(&self.conns[c], (tag, lun, cmd_sn), function, referenced);
+        self.model.asks(tag, function, lun, referenced, (session, c));
+        self.conns[c].push(pdu, What::Management(tag));
+    }
+
+    /// Bytes arrive at the target, and it looks at one PDU.
+    fn deliver(&mut self) {
+        let Some(c) = self.any_conn(|conn| !conn.is_gone && !conn.is_ended) else { return };
+        let some = self.random.usize(1..3);
+        self.conns[c].deliver(some, &mut self.random);
+        self.frame(c);
+    }
+
+    /// The target looks at the next PDU of a connection; whether it took one.
+    fn frame(&mut self, c: usize) -> bool {
+        let taken = self.conns[c].core.next_frame();
+        match taken {
+            Ok(taken) => taken == Taken::Frame,
+            Err(end) => {
+                self.end(c, &end);
+                false
+            }
+        }
+    }
+
+    /// A connection's thread wakes up.
+    fn go_on(&mut self) {
+        if let Some(c) = self.any_conn(|conn| !conn.is_ended) {
+            self.wake(c);
+        }
+    }
+
+    fn wake(&mut self, c: usize) {
+        if self.conns[c].is_gone {
+            self.conns[c].is_ended |= self.conns[c].core.is_ended();
+        } else if let Err(end) = self.conns[c].core.go_on() {
+            self.end(c, &end);
+        }
+    }
+
+    fn end(&mut self, c: usize, end: &ConnectionEnd) {
+        // What was appended before the end still leaves.
+        self.drain(c);
+        let conn = &mut self.conns[c];
+        conn.is_gone = true;
+        conn.core.end(end);
+        self.model.connection_ends(c);
+        if self.stalled == Some(c) {
+            self.stalled = None;
+        }
+    }
+
+    /// An initiator sends data that it was asked for.
+    fn send_owed(&mut self) {
+        if let Some(c) = self.any_conn(|conn| !conn.owed.is_empty() && !conn.is_gone) {
+            let place = self.random.usize(..self.conns[c].owed.len());
+            self.conns[c].send_owed(place);
+        }
+    }
+
+    fn disks_work(&mut self) {
+        let (choice, heeds) = (self.random.usize(..8), self.random.bool());
+        if self.random.bool() {
+            self.pool.run_one(choice);
+        } else {
+            self.stores[2].end_one(choice, heeds);
+        }
+    }
+
+    /// A connection is lost.
+    fn lose(&mut self) {
+        if let Some(c) = self.any_conn(|conn| !conn.is_gone) {
+            self.end(c, &ConnectionEnd::Closed);
+        }
+    }
+
+    fn log_out(&mut self) {
+        let Some(c) = self.any_serving().filter(|_| self.stalled.is_none()) else { return };
+        let (Some(session), tag) = (self.conns[c].session, self.tag()) else { return };
+        if self.conns[c].is_closing {
+            return;
+        }
+        let whole = self.random.bool();
+        let pdu = logout_pdu(&self.conns[c], tag, whole, self.model.sessions[session].cmd_sn);
+        self.conns[c].is_closing = true;
+        self.conns[c].closes_session = whole;
+        self.conns[c].push(pdu, What::Other);
+        self.model.logs_out(session, c, whole);
+    }
+
+    fn pass_time(&mut self) {
+        let time = if self.random.u8(..10) == 0 { 3_000 } else { 20 };
+        self.clock.pass(Duration::from_millis(time));
+        self.shared.expire();
+        self.note_sessions();
+    }
+
+    /// The disks get another size, of which every session is told.
+    fn resize(&mut self) {
+        if self.stalled.is_some() {
+            return;
+        }
+        let size = DISK_BYTES + BLOCK * self.random.u64(1..1000);
+        if size == self.disk_bytes {
+            // That is no change, and nothing to tell.
+            return;
+        }
+        self.disk_bytes = size;
+        self.stores.iter().for_each(|store| drop(::store::Store::resize(&**store, self.disk_bytes)));
+        self.shared.disks.set(&Self::luns(&self.stores)).expect("disks");
+        self.shared.refresh_views();
+        self.model.all_learn((0x2a, 0x09));
+    }
+
+    /// An initiator stops to read, or reads again.
+    fn stall(&mut self) {
+        if self.stalled.take().is_some() {
+            return;
+        }
+        // While it does not read, nobody does what it would have to be told.
+        if self.model.is_management_idle() {
+            self.stalled = self.any_serving();
+        }
+    }
+
+    /// An initiator asks for what it lost: by SNACK, or with another connection.
+    fn recover(&mut self) {
+        let Some(c) = self.any_serving().filter(|_| self.stalled.is_none()) else { return };
+        let Some(session) = self.conns[c].session else { return };
+        if self.conns[c].recovery == 0 || self.conns[c].is_closing {
+            return;
+        }
+        if self.conns[c].recovery < 2 || self.random.bool() {
+            let pdu = self.conns[c].snack_pdu();
+            self.model.may_repeat(session);
+            self.conns[c].push(pdu, What::Other);
+            return;
+        }
+        let lost = self.model.commands.values().filter(|cmd| cmd.session == session && cmd.is_lost);
+        let lost: Vec<(u32, u8)> = lost.map(|cmd| (cmd.tag, cmd.lun)).collect();
+        if lost.is_empty() {
+            return;
+        }
+        let (referenced, lun) = lost[self.random.usize(..lost.len())];
+        let (tag, cmd_sn) = (self.tag(), self.model.sessions[session].cmd_sn);
+        let pdu = management_pdu(&self.conns[c], (tag, lun, cmd_sn), 8, referenced);
+        self.model.may_repeat(session);
+        self.model.asks(tag, 8, lun, referenced, (session, c));
+        self.conns[c].push(pdu, What::Management(tag));
+    }
+
+    /// Looks at what the target has done: what it took, what it sent, what landed, what it holds.
+    fn look(&mut self) {
+        for c in 0..self.conns.len() {
+            for what in self.conns[c].taken() {
+                self.model.taken(what);
+            }
+        }
+        self.model.enters();
+        self.note_landed();
+        for c in 0..self.conns.len() {
+            if self.stalled != Some(c) {
+                self.drain(c);
+            }
+        }
+        if self.stalled.is_none() {
+            self.model.check_order();
+        }
+        self.note_sessions();
+        self.check_budgets();
+    }
+
+    fn note_landed(&mut self) {
+        let landed = lock(&self.log)[self.seen_log..].to_vec();
+        self.seen_log += landed.len();
+        landed.into_iter().for_each(|(lun, stamp)| self.model.landed(lun, stamp));
+    }
+
+    /// Takes what a connection has to send, and shows it to its initiator.
+    fn drain(&mut self, c: usize) {
+        // What is acknowledged has landed before.
+        self.note_landed();
+        if self.conns[c].is_ended || self.conns[c].core.outgoing.is_empty() {
+            return;
+        }
+        let bytes = self.conns[c].take_sent();
+        let framer = Framer::new(1 << 20);
+        let mut at = 0;
+        self.conns[c].unparsed.extend_from_slice(&bytes);
+        let stream = std::mem::take(&mut self.conns[c].unparsed);
+        while let Ok(Ok(frame)) = framer.next(&stream[at..]) {
+            at += frame.total_bytes;
+            let (bhs, data) = (frame.bhs, frame.data.to_vec());
+            self.came(c, &bhs, &data);
+        }
+        self.conns[c].unparsed = stream[at..].to_vec();
+    }
+
+    fn came(&mut self, c: usize, bhs: &Bhs, data: &[u8]) {
+        if let Some(tsih) = self.conns[c].came(bhs, data, &mut self.model) {
+            self.logged_in(c, tsih);
+        }
+    }
+
+    fn logged_in(&mut self, c: usize, tsih: u16) {
+        let conn = &self.conns[c];
+        if conn.tsih_asked != 0 {
+            let session = self.model.session_of(tsih);
+            // A connection with the same CID gives way.
+            self.conns[c].session = session;
+            return;
+        }
+        let there = self.shared.sessions.all().into_iter().find(|session| session.tsih == tsih);
+        let session = self.model.begins((conn.name, conn.isid), tsih, conn.recovery, there);
+        self.conns[c].session = Some(session);
+    }
+
+    /// Sessions that the target has ended are over for the model too.
+    fn note_sessions(&mut self) {
+        let alive: Vec<u64> = self.shared.sessions.all().iter().map(|session| session.instance).collect();
+        self.model.alive(&alive);
+    }
+
+    fn check_budgets(&self) {
+        let limits = &self.shared.config.limits;
+        assert!(self.shared.memory.used() <= limits.memory_bytes);
+        assert!(self.shared.sessions.sessions() <= limits.sessions);
+        for conn in self.conns.iter().filter(|conn| !conn.is_ended) {
+            let (waiting, most) = (conn.core.outgoing.waiting_bytes(), limits.unsent_bytes + (300 << 10));
+            assert!(waiting <= most, "{waiting} bytes wait to be sent, {most} may");
+        }
+    }
+
+    /// Nothing new happens any more, and everything comes to rest.
+    fn rest(&mut self) {
+        self.stalled = None;
+        for round in 0.. {
+            assert!(round < REST_MAX, "it never comes to rest: {:?}", self.model.open());
+            self.model.step += 1;
+            let mut is_busy = false;
+            for c in 0..self.conns.len() {
+                if self.conns[c].is_ended {
+                    continue;
+                }
+                while let Some(place) = self.conns[c].owed.len().checked_sub(1) {
+                    self.conns[c].send_owed(place);
+                    is_busy = true;
+                }
+                if !self.conns[c].is_gone {
+                    is_busy |= self.conns[c].deliver(1, &mut self.random);
+                    is_busy |= self.frame(c);
+                }
+                let before = self.conns[c].core.outgoing.position();
+                self.wake(c);
+                is_busy |= self.conns[c].core.outgoing.position() != before || self.conns[c].is_gone;
+                is_busy |= !self.conns[c].core.outgoing.is_empty();
+                is_busy |= self.conns[c].core.has_more() && !self.conns[c].is_ended;
+                self.look();
+            }
+            is_busy |= self.pool.run_one(0);
+            is_busy |= self.stores[2].end_one(0, true);
+            self.look();
+            if !is_busy {
+                let patient = self.conns.iter().any(|c| !c.is_gone && c.core.sleep_limit().is_some());
+                if !patient {
+                    break;
+                }
+                self.clock.pass(Duration::from_millis(50));
+            }
+        }
+        self.model.at_rest();
+        self.ask_for_attentions();
+        for session in self.shared.sessions.all() {
+            let open = session.commands.open_window();
+            assert_eq!(open, self.shared.config.limits.window, "places in the window are not given back");
+        }
+    }
+
+    /// Every session asks what it has to be told, and is told all of it.
+    fn ask_for_attentions(&mut self) {
+        'connections: for c in 0..self.conns.len() {
+            let Some(session) = self.conns[c].session.filter(|_| !self.conns[c].is_gone) else { continue };
+            if self.conns[c].is_closing {
+                continue;
+            }
+            for lun in 0..DISKS.len() as u8 {
+                for _ in 0..16 {
+                    let tag = self.tag();
+                    let cmd_sn = self.model.sessions[session].cmd_sn;
+                    self.model.sessions[session].cmd_sn = cmd_sn.wrapping_add(1);
+                    let conn = &mut self.conns[c];
+                    let size = self.disk_bytes;
+                    let (pdu, expected, fields) =
+                        command_pdu(conn, Kinds::Test, (tag, lun, cmd_sn), 1, &mut self.random, size);
+                    let command = Command::new(session, c, (tag, lun, cmd_sn), fields, 1, expected);
+                    self.model.commands.insert(tag, command);
+                    conn.push(pdu, What::Command(tag));
+                    while self.conns[c].deliver(9, &mut self.random) || self.frame(c) {
+                        self.look();
+                    }
+                    self.look();
+                    let command = &self.model.commands[&tag];
+                    if !command.has_entered() {
+                        // A command before it was lost with its connection, and is not sent again.
+                        continue 'connections;
+                    }
+                    match command.status() {
+                        Some(2) => {}
+                        Some(0) => break,
+                        other => panic!("TEST UNIT READY is answered {other:?}"),
+                    }
+                }
+            }
+            self.model.was_told_all(session);
+        }
+    }
+
+    /// Everybody leaves, and nothing is left.
+    fn leave(&mut self) {
+        for c in 0..self.conns.len() {
+            if !self.conns[c].is_gone {
+                self.end(c, &ConnectionEnd::Dropped("the simulation is over"));
+            }
+            for _ in 0..100 {
+                if self.conns[c].is_ended {
+                    break;
+                }
+                self.clock.pass(Duration::from_millis(100));
+                self.wake(c);
+            }
+            assert!(self.conns[c].is_ended, "a connection does not end");
+            self.shared.sessions.leave(self.conns[c].core.id);
+        }
+        self.clock.pass(Duration::from_secs(3600));
+        self.shared.expire();
+        self.conns.clear();
+        while self.pool.run_one(0) || self.stores[2].end_one(0, true) {}
+        self.look();
+        self.model.sessions.clear();
+        assert_eq!((self.shared.sessions.sessions(), self.shared.memory.used()), (0, 0), "something is left");
+    }
+}
+
+/// Runs one seed; how many steps it took.
+fn run(seed: u64) -> usize {
+    let mut world = World::new(seed);
+    world.model.traces = asked("ROUNDTRIP_SIM_SEED").is_some();
+    for _ in 0..STEPS_OF_SEED {
+        world.step();
+    }
+    world.rest();
+    world.leave();
+    world.model.step
+}
+
+/// Runs seeds until so many steps are taken; the seed and the message of the first that fails.
+fn run_until(first: u64, steps: usize) -> Result<(), (u64, String)> {
+    let (mut seed, mut taken) = (first, 0);
+    while taken < steps {
+        let ended = std::panic::catch_unwind(|| run(seed));
+        match ended {
+            Ok(count) => taken += count.min(STEPS_OF_SEED),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+                return Err((seed, text.unwrap_or_default()));
+            }
+        }
+        seed += 1;
+    }
+    Ok(())
+}
+
+fn asked(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+#[test]
+fn scripted_initiators_find_no_violation() {
+    if let Some(seed) = asked("ROUNDTRIP_SIM_SEED") {
+        run(seed);
+        return;
+    }
+    let steps = asked("ROUNDTRIP_SIM_STEPS").map_or(100_000, |steps| steps as usize);
+    let first = if steps > 100_000 { 1_000_000 } else { 1 };
+    if let Err((seed, text)) = run_until(first, steps) {
+        panic!("seed {seed} (again with ROUNDTRIP_SIM_SEED={seed}): {text}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let trace = |seed| {
+        let mut world = World::new(seed);
+        (0..STEPS_OF_SEED).for_each(|_| world.step());
+        world.rest();
+        let log = lock(&world.log).clone();
+        (log, world.model.step, world.model.answers)
+    };
+    for seed in 1..6 {
+        let (first, second) = (trace(seed), trace(seed));
+        assert_eq!(first, second, "seed {seed}");
+        assert!(!first.2.is_empty() && !first.0.is_empty());
+    }
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    // What the threads of failing runs print is expected.
+    static QUIET: Mutex<()> = Mutex::new(());
+    let _quiet = lock(&QUIET);
+    for (bug, word) in [
+        (Bug::WritesAfterAbort, "landed"),
+        (Bug::DropsDeferred, "never answered"),
+        (Bug::TellsOriginator, "unit attention"),
+        (Bug::IgnoresRoom, "bytes wait to be sent"),
+        (Bug::ForgetsPredecessor, "landed"),
+    ] {
+        plant(Some(bug));
+        let found = run_until(1, 200_000);
+        plant(None);
+        let Err((seed, text)) = found else { panic!("{bug:?} was not found") };
+        assert!(text.contains(word), "{bug:?}, seed {seed}: {text}");
+    }
+}

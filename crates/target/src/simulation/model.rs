@@ -1,0 +1,578 @@
+//! What must hold, whatever the target does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::client::Kinds;
+use crate::sessions::Session;
+
+/// Additional sense code and qualifier of a unit attention.
+type Attention = (u8, u8);
+/// An initiator and its ISID: a nexus, for there is one portal.
+type Port = (usize, u8);
+
+const GOOD: u8 = 0x00;
+const CHECK_CONDITION: u8 = 0x02;
+
+/// What a frame on its way to the target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Command(u32),
+    Management(u32),
+    Other,
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields {
+    pub(super) is_write: bool,
+    /// The key that its nexus registers.
+    pub(super) key: u64,
+    /// The key that it preempts.
+    pub(super) victim: u64,
+    pub(super) kind: Kinds,
+}
+
+/// A command that was sent.
+#[derive(Clone, Debug)]
+pub(super) struct Command {
+    pub(super) session: usize,
+    pub(super) conn: usize,
+    pub(super) tag: u32,
+    pub(super) lun: u8,
+    cmd_sn: u32,
+    fields: Fields,
+    is_ordered: bool,
+    is_taken: bool,
+    /// The step in which it was taken in its turn.
+    entered: Option<usize>,
+    answers: Vec<u8>,
+    /// Something was asked for that aborts it.
+    may_vanish: bool,
+    /// It may be answered again: that was asked for.
+    may_repeat: bool,
+    /// Why it must not land any more.
+    fenced: Option<&'static str>,
+    /// The connection that was told that it is aborted.
+    silent_on: Option<usize>,
+    has_landed: bool,
+    /// Its connection is lost.
+    pub(super) is_lost: bool,
+}
+
+impl Command {
+    pub(super) fn new(
+        session: usize,
+        conn: usize,
+        (tag, lun, cmd_sn): (u32, u8, u32),
+        fields: Fields,
+        attribute: u8,
+        _expected: u32,
+    ) -> Self {
+        Self {
+            session,
+            conn,
+            tag,
+            lun,
+            cmd_sn,
+            fields,
+            is_ordered: attribute == 2,
+            is_taken: false,
+            entered: None,
+            answers: Vec::new(),
+            may_vanish: false,
+            may_repeat: false,
+            fenced: None,
+            silent_on: None,
+            has_landed: false,
+            is_lost: false,
+        }
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    pub(super) fn status(&self) -> Option<u8> {
+        self.answers.last().copied()
+    }
+
+    pub(super) fn has_entered(&self) -> bool {
+        self.entered.is_some()
+    }
+
+    fn tells_others(&self) -> bool {
+        !matches!(
+            self.fields.kind,
+            Kinds::Read | Kinds::BigRead | Kinds::Write | Kinds::WriteAtomic | Kinds::Test
+        )
+    }
+}
+
+/// A session as its initiator sees it, and what it must be told.
+#[derive(Debug)]
+pub(super) struct SessionModel {
+    port: Port,
+    pub(super) tsih: u16,
+    pub(super) cmd_sn: u32,
+    pub(super) recovery: u8,
+    target: Option<Arc<Session>>,
+    is_alive: bool,
+    /// What it must be told, by logical unit.
+    due: BTreeMap<u8, BTreeSet<Attention>>,
+    /// What it may be told.
+    allowed: BTreeMap<u8, BTreeSet<Attention>>,
+}
+
+/// A task management function that was asked for.
+#[derive(Debug)]
+struct Management {
+    function: u8,
+    lun: u8,
+    referenced: u32,
+    session: usize,
+    conn: usize,
+    is_taken: bool,
+    covered: Vec<u32>,
+    response: Option<u8>,
+    may_repeat: bool,
+    is_lost: bool,
+}
+
+/// Who has registered at a logical unit, and who holds its reservation.
+#[derive(Debug, Default)]
+struct Reservations {
+    keys: BTreeMap<Port, u64>,
+    holder: Option<Port>,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) step: usize,
+    /// What comes is printed: for a seed that is run again.
+    pub(super) traces: bool,
+    pub(super) commands: BTreeMap<u32, Command>,
+    pub(super) sessions: Vec<SessionModel>,
+    managements: BTreeMap<u32, Management>,
+    reservations: BTreeMap<u8, Reservations>,
+    /// ORDERED writes whose first block has landed in this step.
+    ordered: Vec<u32>,
+    /// Every answer in its order.
+    pub(super) answers: Vec<(u32, u8)>,
+}
+
+const LUNS: std::ops::Range<u8> = 0..3;
+
+impl Model {
+    pub(super) fn session_of(&self, tsih: u16) -> Option<usize> {
+        self.sessions.iter().rposition(|session| session.tsih == tsih && session.is_alive)
+    }
+
+    /// A session begins; older ones of the same nexus are over.
+    pub(super) fn begins(&mut self, port: Port, tsih: u16, recovery: u8, target: Option<Arc<Session>>) -> usize {
+        for index in 0..self.sessions.len() {
+            if self.sessions[index].port == port {
+                self.session_ends(index);
+            }
+        }
+        let power_on = || LUNS.map(|lun| (lun, BTreeSet::from([(0x29, 0x00)]))).collect();
+        let (due, allowed) = (power_on(), BTreeMap::new());
+        let is_alive = true;
+        self.sessions.push(SessionModel { port, tsih, cmd_sn: 1, recovery, target, is_alive, due, allowed });
+        self.sessions.len() - 1
+    }
+
+    fn session_ends(&mut self, index: usize) {
+        self.sessions[index].is_alive = false;
+        self.commands.values_mut().filter(|cmd| cmd.session == index).for_each(|cmd| cmd.may_vanish = true);
+    }
+
+    /// These sessions are all that the target has.
+    pub(super) fn alive(&mut self, instances: &[u64]) {
+        for index in 0..self.sessions.len() {
+            let session = &self.sessions[index];
+            let instance = session.target.as_ref().map(|target| target.instance);
+            if session.is_alive && !instance.is_some_and(|instance| instances.contains(&instance)) {
+                self.session_ends(index);
+            }
+        }
+    }
+
+    pub(super) fn connection_ends(&mut self, conn: usize) {
+        for command in self.commands.values_mut().filter(|cmd| cmd.conn == conn) {
+            command.may_vanish = true;
+            command.is_lost = !command.is_answered();
+        }
+        self.managements.values_mut().filter(|m| m.conn == conn).for_each(|m| m.is_lost = true);
+    }
+
+    /// A logout is sent.
+    pub(super) fn logs_out(&mut self, session: usize, conn: usize, whole: bool) {
+        let goes = |cmd: &&mut Command| if whole { cmd.session == session } else { cmd.conn == conn };
+        self.commands.values_mut().filter(goes).for_each(|cmd| cmd.may_vanish = true);
+    }
+
+    /// A logout was answered as done.
+    pub(super) fn logged_out(&mut self, session: Option<usize>, whole: bool) {
+        for command in self.commands.values_mut() {
+            if whole && Some(command.session) == session {
+                command.fenced = Some("its session was logged out");
+            }
+        }
+    }
+
+    /// Commands of a session may be answered again.
+    pub(super) fn may_repeat(&mut self, session: usize) {
+        self.commands.values_mut().filter(|cmd| cmd.session == session).for_each(|cmd| cmd.may_repeat = true);
+        self.managements.values_mut().filter(|m| m.session == session).for_each(|m| m.may_repeat = true);
+    }
+
+    /// A task management function is sent.
+    pub(super) fn asks(
+        &mut self,
+        tag: u32,
+        function: u8,
+        lun: u8,
+        referenced: u32,
+        (session, conn): (usize, usize),
+    ) {
+        let (is_taken, covered, response, may_repeat, is_lost) = (false, Vec::new(), None, false, false);
+        let asked = Management {
+            function,
+            lun,
+            referenced,
+            session,
+            conn,
+            is_taken,
+            covered,
+            response,
+            may_repeat,
+            is_lost,
+        };
+        self.managements.insert(tag, asked);
+    }
+
+    /// The target has taken a frame.
+    pub(super) fn taken(&mut self, what: What) {
+        if self.traces && what != What::Other {
+            eprintln!("{} taken {what:?}", self.step);
+        }
+        match what {
+            What::Command(tag) => {
+                if let Some(command) = self.commands.get_mut(&tag) {
+                    command.is_taken = true;
+                }
+            }
+            What::Management(tag) => self.management_taken(tag),
+            What::Other => {}
+        }
+    }
+
+    /// Commands whose turn has come.
+    pub(super) fn enters(&mut self) {
+        let expected: Vec<u32> = self
+            .sessions
+            .iter()
+            .map(|session| session.target.as_ref().map_or(0, |target| target.commands.expected()))
+            .collect();
+        let (step, traces) = (self.step, self.traces);
+        let mut entered = Vec::new();
+        for command in self.commands.values_mut().filter(|cmd| cmd.is_taken && cmd.entered.is_none()) {
+            if (command.cmd_sn.wrapping_sub(expected[command.session]) as i32) < 0 {
+                command.entered = Some(step);
+                if traces {
+                    eprintln!("{step} entered {} of session {}", command.tag, command.session);
+                }
+                entered.push(command.clone());
+            }
+        }
+        for command in entered {
+            if command.fields.kind == Kinds::PreemptAndAbort {
+                self.preempts(&command);
+            }
+        }
+    }
+
+    /// PREEMPT AND ABORT may be carried out from now on.
+    fn preempts(&mut self, command: &Command) {
+        let victims = self.victims(command);
+        for index in 0..self.sessions.len() {
+            if victims.contains(&self.sessions[index].port) {
+                self.sessions[index].allowed.entry(command.lun).or_default().insert((0x2a, 0x05));
+            }
+        }
+        for other in self.commands.values_mut() {
+            if other.lun == command.lun && victims.contains(&self.sessions[other.session].port) {
+                other.may_vanish |= other.is_taken;
+            }
+        }
+    }
+
+    /// The nexuses that a command preempts.
+    fn victims(&self, command: &Command) -> Vec<Port> {
+        let Some(there) = self.reservations.get(&command.lun) else { return Vec::new() };
+        let own = self.sessions[command.session].port;
+        let victim = command.fields.victim;
+        there.keys.iter().filter(|(port, key)| **key == victim && **port != own).map(|(port, _)| *port).collect()
+    }
+
+    fn management_taken(&mut self, tag: u32) {
+        let Some(asked) = self.managements.get_mut(&tag) else { return };
+        asked.is_taken = true;
+        let (function, lun, own, conn, referenced) =
+            (asked.function, asked.lun, asked.session, asked.conn, asked.referenced);
+        let port = self.sessions[own].port;
+        let in_scope = |cmd: &Command| match function {
+            1 => cmd.tag == referenced && cmd.conn == conn,
+            2 => cmd.session == own && cmd.lun == lun,
+            4 | 5 => cmd.lun == lun,
+            6 | 7 => true,
+            _ => false,
+        };
+        let step = self.step;
+        let mut losers = BTreeSet::new();
+        let mut covered = Vec::new();
+        for command in self.commands.values_mut() {
+            // A cold reset ends the sessions of its initiator.
+            let ends = function == 7 && self.sessions[command.session].port.0 == port.0;
+            if ends {
+                command.may_vanish = true;
+            }
+            if !in_scope(command) || !command.is_taken || command.is_answered() {
+                continue;
+            }
+            losers.insert(command.session);
+            if function != 1 {
+                command.may_vanish = true;
+            }
+            if command.entered.is_some_and(|entered| entered < step) {
+                covered.push(command.tag);
+            }
+        }
+        if let Some(asked) = self.managements.get_mut(&tag) {
+            asked.covered = covered;
+        }
+        match function {
+            4 => {
+                for session in losers.into_iter().filter(|&session| session != own) {
+                    self.sessions[session].allowed.entry(lun).or_default().insert((0x2f, 0x00));
+                }
+            }
+            5 => self.learn(lun, (0x29, 0x03), |_| true),
+            6 | 7 => LUNS.for_each(|lun| self.learn(lun, (0x29, 0x03), |_| true)),
+            _ => {}
+        }
+    }
+
+    /// A task management function was answered.
+    pub(super) fn managed(&mut self, tag: u32, response: u8) {
+        let Some(asked) = self.managements.get_mut(&tag) else { panic!("no function {tag} was asked for") };
+        assert!(asked.response.is_none() || asked.may_repeat, "function {tag} was answered twice");
+        if asked.response.is_some() {
+            return;
+        }
+        asked.response = Some(response);
+        let (function, conn, covered) = (asked.function, asked.conn, asked.covered.clone());
+        for tag in covered {
+            let Some(command) = self.commands.get_mut(&tag) else { continue };
+            // Found and aborted, or found and not ended in time.
+            if matches!(response, 0 | 255) {
+                command.may_vanish = true;
+            }
+            if response == 0 && (1..=7).contains(&function) {
+                if !command.is_answered() {
+                    command.fenced = Some("its abort was complete");
+                    command.silent_on = Some(conn);
+                } else if function != 1 {
+                    command.fenced = Some("it was answered, and then aborted");
+                }
+            }
+        }
+    }
+
+    /// A command was answered.
+    pub(super) fn answered(&mut self, tag: u32, status: u8, sense: &[u8]) {
+        self.answers.push((tag, status));
+        let Some(command) = self.commands.get_mut(&tag) else { panic!("no command {tag} was sent") };
+        assert!(command.answers.is_empty() || command.may_repeat, "command {tag} was answered twice");
+        let is_silent = command.silent_on == Some(command.conn) && !command.may_repeat;
+        assert!(!is_silent, "command {tag} was answered after its abort was complete");
+        let is_first = command.answers.is_empty();
+        command.answers.push(status);
+        let command = command.clone();
+        if !is_first {
+            return;
+        }
+        if command.fields.is_write && status == GOOD {
+            assert!(command.has_landed, "write {tag} was acknowledged and did not land");
+        }
+        if status == CHECK_CONDITION && sense.get(2).is_some_and(|key| key & 15 == 6) {
+            let attention = (sense[12], sense[13]);
+            let session = &mut self.sessions[command.session];
+            let is_due = session.due.entry(command.lun).or_default().remove(&attention);
+            let is_allowed = session.allowed.entry(command.lun).or_default().remove(&attention);
+            assert!(
+                is_due || is_allowed,
+                "unit attention {attention:02x?} at {} is not for session {} (command {tag})",
+                command.lun,
+                command.session
+            );
+            return;
+        }
+        if status != GOOD {
+            return;
+        }
+        if matches!(command.fields.kind, Kinds::Read | Kinds::BigRead | Kinds::Write | Kinds::WriteAtomic) {
+            self.successor_served(&command);
+        }
+        self.has_changed(&command);
+    }
+
+    /// Writes of older sessions of the same nexus must not land any more.
+    fn successor_served(&mut self, command: &Command) {
+        let port = self.sessions[command.session].port;
+        for older in self.commands.values_mut() {
+            if older.session < command.session
+                && older.lun == command.lun
+                && self.sessions[older.session].port == port
+            {
+                older.fenced.get_or_insert("the session that took its place was served");
+            }
+        }
+    }
+
+    /// What a command changed for others.
+    fn has_changed(&mut self, command: &Command) {
+        let (own, lun, session) = (self.sessions[command.session].port, command.lun, command.session);
+        let victims = self.victims(command);
+        let there = self.reservations.entry(lun).or_default();
+        match command.fields.kind {
+            Kinds::ModeSelect => self.learn(lun, (0x2a, 0x01), |other| other != session),
+            Kinds::Register => {
+                there.keys.insert(own, command.fields.key);
+            }
+            Kinds::Reserve => {
+                there.holder.get_or_insert(own);
+            }
+            Kinds::Preempt | Kinds::PreemptAndAbort => {
+                there.keys.retain(|port, _| !victims.contains(port));
+                if there.holder.is_some_and(|holder| victims.contains(&holder)) {
+                    there.holder = Some(own);
+                }
+                let is_abort = command.fields.kind == Kinds::PreemptAndAbort;
+                for index in 0..self.sessions.len() {
+                    let victim = &mut self.sessions[index];
+                    if !victim.is_alive || !victims.contains(&victim.port) {
+                        continue;
+                    }
+                    let place = if is_abort { &mut victim.allowed } else { &mut victim.due };
+                    place.entry(lun).or_default().insert((0x2a, 0x05));
+                }
+                for other in self.commands.values_mut().filter(|other| is_abort && other.lun == lun) {
+                    if !victims.contains(&self.sessions[other.session].port) || !other.is_taken {
+                        continue;
+                    }
+                    other.may_vanish = true;
+                    if other.entered < command.entered && other.entered.is_some() {
+                        other.fenced.get_or_insert("its nexus was preempted and aborted");
+                    }
+                }
+            }
+            Kinds::Clear => {
+                let others: Vec<Port> = there.keys.keys().copied().filter(|port| *port != own).collect();
+                *there = Reservations::default();
+                let ports: Vec<Port> = self.sessions.iter().map(|session| session.port).collect();
+                self.learn(lun, (0x2a, 0x03), |other| others.contains(&ports[other]));
+            }
+            _ => {}
+        }
+    }
+
+    /// Every session that `tells` chooses must be told.
+    fn learn(&mut self, lun: u8, attention: Attention, tells: impl Fn(usize) -> bool) {
+        for (index, session) in self.sessions.iter_mut().enumerate() {
+            if session.is_alive && tells(index) {
+                session.due.entry(lun).or_default().insert(attention);
+            }
+        }
+    }
+
+    /// Every session must be told, at each logical unit.
+    pub(super) fn all_learn(&mut self, attention: Attention) {
+        LUNS.for_each(|lun| self.learn(lun, attention, |_| true));
+    }
+
+    /// A command was rejected.
+    pub(super) fn rejected(&mut self, tag: u32, opcode: u8) {
+        if opcode == iscsi::opcode::initiator::SCSI_COMMAND {
+            self.answered(tag, 0xff, &[]);
+        }
+    }
+
+    /// A block with the stamp of a command has landed.
+    pub(super) fn landed(&mut self, lun: u8, stamp: u64) {
+        let Some(command) = u32::try_from(stamp).ok().and_then(|tag| self.commands.get(&tag)) else {
+            panic!("a block that nobody wrote landed on disk {lun}: {stamp}");
+        };
+        let tag = command.tag;
+        if self.traces {
+            eprintln!("{} landed {tag}", self.step);
+        }
+        assert!(command.fields.is_write && command.lun == lun, "command {tag} landed elsewhere");
+        if let Some(why) = command.fenced {
+            panic!("write {tag} landed although {why}");
+        }
+        if command.is_ordered && !command.has_landed {
+            self.ordered.push(tag);
+        }
+        if let Some(command) = self.commands.get_mut(&tag) {
+            command.has_landed = true;
+        }
+    }
+
+    /// ORDERED writes that have landed come after those before them. Asked when the answers of the step were seen.
+    pub(super) fn check_order(&mut self) {
+        for tag in std::mem::take(&mut self.ordered) {
+            let command = &self.commands[&tag];
+            let before = |other: &&Command| {
+                other.conn == command.conn && other.lun == command.lun && other.entered < command.entered
+            };
+            for other in self.commands.values().filter(before).filter(|other| other.entered.is_some()) {
+                let has_ended = other.is_answered() || other.may_vanish;
+                assert!(has_ended, "ORDERED write {tag} landed before command {} had ended", other.tag);
+            }
+        }
+    }
+
+    /// Whether nothing is asked for of which others would have to be told.
+    pub(super) fn is_management_idle(&self) -> bool {
+        let is_open = |cmd: &Command| cmd.tells_others() && !cmd.is_answered() && !cmd.is_lost;
+        let managed = self.managements.values().all(|asked| asked.response.is_some() || asked.is_lost);
+        managed && !self.commands.values().any(is_open)
+    }
+
+    /// What has no answer.
+    pub(super) fn open(&self) -> Vec<u32> {
+        self.commands.values().filter(|cmd| !cmd.is_answered() && !cmd.may_vanish).map(|cmd| cmd.tag).collect()
+    }
+
+    /// Nothing happens any more: everything that was taken in its turn is answered.
+    pub(super) fn at_rest(&self) {
+
+        for command in self.commands.values() {
+            let is_due = command.has_entered() && !command.may_vanish;
+            assert!(!is_due || command.is_answered(), "command {} is never answered", command.tag);
+        }
+        for (tag, asked) in &self.managements {
+            let is_due = asked.is_taken && !asked.is_lost;
+            assert!(!is_due || asked.response.is_some(), "function {tag} is never answered");
+        }
+    }
+
+    /// A session has asked until it was told nothing more.
+    pub(super) fn was_told_all(&self, session: usize) {
+        let missing: Vec<_> = self.sessions[session].due.iter().filter(|(_, due)| !due.is_empty()).collect();
+        assert!(missing.is_empty(), "unit attention {missing:02x?} was never told to session {session}");
+    }
+}
