@@ -35,6 +35,8 @@ pub struct FileStore {
     direct: Option<Direct>,
     /// What the device says of itself; nothing for a file.
     geometry: Option<Geometry>,
+    /// The file was opened for reading only.
+    is_read_only: bool,
     state: Arc<State>,
     /// Where operations are begun that have to wait for the disk; nothing leaves them to who asks.
     ring: Option<Arc<Uring>>,
@@ -159,6 +161,7 @@ impl FileStore {
             size_bytes: AtomicU64::new(size),
             direct: how.direct.then(|| Direct::new(alignment)),
             geometry,
+            is_read_only: how.read_only,
             state: Arc::new(State { name, is_broken: AtomicBool::new(false) }),
             ring,
         })
@@ -216,6 +219,11 @@ impl Store for FileStore {
     fn buffer(&self, length: usize) -> Buffer {
         let registered = self.ring.as_ref().filter(|_| self.direct.is_some());
         registered.and_then(|ring| ring.buffer(length)).unwrap_or_else(|| Buffer::new(length))
+    }
+
+    fn try_buffer(&self, length: usize) -> Result<Buffer, StoreError> {
+        let registered = self.ring.as_ref().filter(|_| self.direct.is_some());
+        registered.and_then(|ring| ring.buffer(length)).map_or_else(|| Buffer::try_new(length), Ok)
     }
 
     fn takes(&self, request: &Request) -> bool {
@@ -335,10 +343,19 @@ impl Store for FileStore {
         (true, hole.saturating_sub(offset))
     }
 
-    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
-        if self.geometry.is_some() {
+    fn can_resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        if self.is_read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        let is_whole = self.direct.is_none() || size_bytes.is_multiple_of(FILE_ALIGNMENT.into());
+        if self.geometry.is_some() || size_bytes == 0 || i64::try_from(size_bytes).is_err() || !is_whole {
             return Err(StoreError::FixedSize(self.kind()));
         }
+        Ok(())
+    }
+
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.can_resize(size_bytes)?;
         self.file.set_len(size_bytes).map_err(|error| self.failed(&error))?;
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
         Ok(())

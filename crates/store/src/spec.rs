@@ -246,6 +246,9 @@ impl Store for ReadOnly {
     fn buffer(&self, length: usize) -> crate::Buffer {
         self.0.buffer(length)
     }
+    fn try_buffer(&self, length: usize) -> Result<crate::Buffer, StoreError> {
+        self.0.try_buffer(length)
+    }
     fn takes(&self, request: &Request) -> bool {
         !request.writes() && self.0.takes(request)
     }
@@ -279,6 +282,9 @@ impl Store for ReadOnly {
     }
     fn discard(&self, _: u64, _: u64) -> Result<(), StoreError> {
         Err(StoreError::ReadOnly)
+    }
+    fn can_resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.0.can_resize(size_bytes)
     }
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         self.0.resize(size_bytes)
