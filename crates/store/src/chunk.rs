@@ -150,8 +150,7 @@ impl AsRef<[u8]> for Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         // SAFETY: the range is this chunk's own, and nothing refers to it any more.
-        let returned =
-            unsafe { madvise(self.start.as_ptr().cast(), CHUNK_BYTES, Advice::LinuxDontNeed) };
+        let returned = unsafe { madvise(self.start.as_ptr().cast(), CHUNK_BYTES, Advice::LinuxDontNeed) };
         if returned.is_err() {
             // Locked memory cannot be returned. The next owner still finds zeros.
             self.fill(0);

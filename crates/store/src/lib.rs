@@ -5,6 +5,7 @@
 mod arena;
 pub mod buffer;
 mod chunk;
+mod claim;
 mod direct;
 pub mod file;
 pub mod layer;
@@ -21,6 +22,7 @@ use thiserror::Error;
 use crate::layer::{Operation, Passed};
 
 pub use buffer::Buffer;
+pub use claim::Owner;
 pub use file::FileStore;
 pub use ram::Ram;
 pub use request::{Done, Ended, Request, Ticket};

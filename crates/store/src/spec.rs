@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::file::{Engine, OpenOptions};
 use crate::layer::{LayerSpec, Operation};
-use crate::{Done, Ended, FileStore, Ram, Request, Store, StoreError, Ticket, Zero};
+use crate::{Done, Ended, FileStore, Owner, Ram, Request, Store, StoreError, Ticket, Zero};
 
 /// The logical block length when nothing is said, bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 512;
@@ -39,6 +39,8 @@ pub enum StoreKind {
         device: bool,
         /// Who waits for the disk (`engine=ring`, `engine=threads`).
         engine: Engine,
+        /// Other disks and processes may use it at the same time (`shared=yes`).
+        shared: bool,
     },
 }
 
@@ -83,7 +85,7 @@ pub enum SpecError {
     },
     /// An option that does not exist, or a value that it cannot have.
     #[error(
-        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring or engine=threads, \
+        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring, engine=threads or shared=yes, \
          or a layer: delay=1ms, work=10us, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], stats, log"
     )]
     Option(String),
@@ -106,6 +108,7 @@ impl FromStr for StoreSpec {
             other => return Err(SpecError::Kind(other.to_owned())),
         };
         let (is_path, mut direct, mut engine) = (matches!(kind, "file" | "dev"), false, None);
+        let mut shared = false;
         let mut size_bytes = if is_path { None } else { Some(parse_size(first)?) };
         let (mut read_only, mut removable, mut block_bytes, mut physical_bytes) = (false, false, None, None);
         let mut layers = Vec::new();
@@ -130,6 +133,10 @@ impl FromStr for StoreSpec {
                 }
                 Some(("engine", "ring")) if is_path => engine = Some(Engine::Ring),
                 Some(("engine", "threads")) if is_path => engine = Some(Engine::Threads),
+                Some(("shared", "yes")) if is_path && shared => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
+                Some(("shared", "yes")) if is_path => shared = true,
                 None if option == "direct" && is_path && !direct => direct = true,
                 None if option == "readonly" => read_only = true,
                 None if option == "removable" => removable = true,
@@ -160,7 +167,7 @@ impl FromStr for StoreSpec {
             ("ram", Some(size_bytes)) => StoreKind::Ram { size_bytes },
             (_, size_bytes) => {
                 let (device, engine) = (kind == "dev", engine.unwrap_or_default());
-                StoreKind::File { path: first.into(), size_bytes, direct, device, engine }
+                StoreKind::File { path: first.into(), size_bytes, direct, device, engine, shared }
             }
         };
         Ok(Self { kind, read_only, removable, own_blocks, block_bytes, physical_bytes, layers })
@@ -183,12 +190,13 @@ impl StoreSpec {
         let kind = match &self.kind {
             StoreKind::Zero { .. } => StoreKind::Zero { size_bytes },
             StoreKind::Ram { .. } => StoreKind::Ram { size_bytes },
-            StoreKind::File { path, direct, device, engine, .. } => StoreKind::File {
+            StoreKind::File { path, direct, device, engine, shared, .. } => StoreKind::File {
                 path: path.clone(),
                 size_bytes: Some(size_bytes),
                 direct: *direct,
                 device: *device,
                 engine: *engine,
+                shared: *shared,
             },
         };
         Self { kind, ..self.clone() }
@@ -197,20 +205,29 @@ impl StoreSpec {
     /// Opens the store.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// As [`StoreSpec::open_for`].
     pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        self.open_for(&Owner::new("a disk"))
+    }
+
+    /// Opens the store for the disk that owns it.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or is in use.
+    pub fn open_for(&self, owner: &Arc<Owner>) -> Result<Arc<dyn Store>, StoreError> {
         let store: Arc<dyn Store> = match &self.kind {
             StoreKind::Zero { size_bytes } => Arc::new(Zero::new(*size_bytes)),
             StoreKind::Ram { size_bytes } => Arc::new(Ram::new(*size_bytes)),
-            StoreKind::File { path, size_bytes, direct, device, engine } => {
+            StoreKind::File { path, size_bytes, direct, device, engine, shared } => {
                 let how = OpenOptions {
                     size_bytes: *size_bytes,
                     read_only: self.read_only,
                     direct: *direct,
                     device: *device,
                     engine: *engine,
+                    shared: *shared,
                 };
-                Arc::new(FileStore::open(path, how)?)
+                Arc::new(FileStore::open_for(path, how, owner)?)
             }
         };
         let store = self.layers.iter().fold(store, |store, layer| {
@@ -360,6 +377,9 @@ mod tests {
             ("ram:1G,readonly,readonly", "'readonly' is given twice"),
             ("ram:1G,removable,removable", "'removable' is given twice"),
             ("ram:1G,delay=soon", "'delay=soon'"),
+            ("ram:1G,shared=yes", "'shared=yes'"),
+            ("file:/a,shared=no", "'shared=no'"),
+            ("file:/a,shared=yes,shared=yes", "given twice"),
         ] {
             let error = text.parse::<StoreSpec>().unwrap_err().to_string();
             assert!(error.contains(named), "{text}: {error}");
