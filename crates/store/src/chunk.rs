@@ -102,7 +102,7 @@ impl Chunks {
         }
         // SAFETY: an open place has a free chunk, so the index is below MAPPING_CHUNKS.
         let start = unsafe { mapping.0.add(index as usize * CHUNK_BYTES) };
-        Ok(Chunk { start, number, index, all: Arc::clone(self) })
+        Ok(Chunk { start, number, index, is_returned: false, all: Arc::clone(self) })
     }
 }
 
@@ -114,6 +114,8 @@ pub(crate) struct Chunk {
     number: usize,
     /// Its index in the mapping.
     index: u32,
+    /// Its memory went back to the system already.
+    is_returned: bool,
     all: Arc<Chunks>,
 }
 
@@ -149,11 +151,8 @@ impl AsRef<[u8]> for Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: the range is this chunk's own, and nothing refers to it any more.
-        let returned = unsafe { madvise(self.start.as_ptr().cast(), CHUNK_BYTES, Advice::LinuxDontNeed) };
-        if returned.is_err() {
-            // Locked memory cannot be returned. The next owner still finds zeros.
-            self.fill(0);
+        if !self.is_returned {
+            return_memory(std::slice::from_mut(self));
         }
         let mut state = self.all.0.lock();
         let State { places, open } = &mut *state;
@@ -167,6 +166,51 @@ impl Drop for Chunk {
         drop(state);
         // Unmapping takes its time: without the lock.
         drop(unused);
+    }
+}
+
+/// Chunks that are dropped together: the system takes neighbours back in one call.
+#[derive(Debug, Default)]
+pub(crate) struct Batch(Vec<Chunk>);
+
+impl Batch {
+    /// Drops a chunk, now or with later ones.
+    pub(crate) fn push(&mut self, chunk: Chunk) {
+        if self.0.len() == MAPPING_CHUNKS {
+            self.drop_all();
+        }
+        // Without memory for the batch, each chunk is dropped on its own.
+        if self.0.len() < self.0.capacity() || self.0.try_reserve_exact(MAPPING_CHUNKS).is_ok() {
+            self.0.push(chunk);
+        }
+    }
+
+    fn drop_all(&mut self) {
+        self.0.sort_unstable_by_key(|chunk| chunk.start);
+        let are_neighbours = |a: &Chunk, b: &Chunk| (a.number, a.index + 1) == (b.number, b.index);
+        self.0.chunk_by_mut(are_neighbours).for_each(return_memory);
+        self.0.clear();
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.drop_all();
+    }
+}
+
+/// Returns the memory of chunks that lie next to each other to the system; they read as zeros afterwards.
+fn return_memory(chunks: &mut [Chunk]) {
+    let Some(first) = chunks.first() else { return };
+    let (start, length) = (first.start.as_ptr().cast(), chunks.len() * CHUNK_BYTES);
+    // SAFETY: the range consists of these chunks, which are borrowed mutably and about to be dropped.
+    let is_returned = unsafe { madvise(start, length, Advice::LinuxDontNeed) }.is_ok();
+    for chunk in chunks {
+        if !is_returned {
+            // Locked memory cannot be returned. The next owner still finds zeros.
+            chunk.fill(0);
+        }
+        chunk.is_returned = true;
     }
 }
 
@@ -187,6 +231,11 @@ mod tests {
                 chunk[random.usize(..CHUNK_BYTES)] = 1;
                 chunk.fill(mark);
                 taken.push((chunk, mark));
+            } else if round % 100 == 0 {
+                let mut batch = Batch::default();
+                for (chunk, _) in taken.drain(taken.len() / 2..) {
+                    batch.push(chunk);
+                }
             } else if !taken.is_empty() {
                 let (chunk, mark) = taken.swap_remove(random.usize(..taken.len()));
                 assert!(chunk.iter().all(|&byte| byte == mark));

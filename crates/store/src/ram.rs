@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use lent::{Lent, Source};
 
-use crate::chunk::{CHUNK_BYTES, Chunk, Chunks};
+use crate::chunk::{Batch, CHUNK_BYTES, Chunk, Chunks};
 use crate::{LENT_MEMORY_BYTES_MIN, Store, StoreError, check_range};
 
 /// Chunks in one leaf of the table.
@@ -186,14 +186,17 @@ impl Store for Ram {
             Some(end) if end <= self.size_bytes() => {}
             _ => return Err(StoreError::OutOfRange { offset, length, size: self.size_bytes() }),
         }
-        let (mut at, mut left) = (offset, length);
+        let (mut at, mut left, mut dropped) = (offset, length, Batch::default());
         while left > 0 {
             let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
             let count = left.min((CHUNK_BYTES - within) as u64) as usize;
             if let Some(chunk) = self.slot(index) {
                 let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
                 if count == CHUNK_BYTES {
-                    *chunk = None;
+                    // One that is lent is dropped by the last reader.
+                    if let Some(chunk) = chunk.take().and_then(Arc::into_inner) {
+                        dropped.push(chunk);
+                    }
                 } else if let Some(bytes) = chunk.as_mut() {
                     self.writable(bytes)?[within..within + count].fill(0);
                 }
