@@ -44,6 +44,8 @@ fn comes_back(disk: &str, contradict: &[&str]) {
     let arguments: Vec<&str> = commands.iter().flat_map(|command| ["-c", command]).collect();
     let text = succeed("qemu-io", &[&["-f", "raw"], &arguments[..], &[&url]].concat());
     assert!(!text.contains("failed"), "{disk}: {text}");
+    // A disk is for one target at a time.
+    target.stop();
     // The whole of libiscsi's suite, over two paths, on a target of its own: a cold reset ends all sessions.
     for (family, contradict) in [("SCSI", contradict), ("iSCSI", &[][..])] {
         let target = Target::start(&["--lun", disk]);
