@@ -33,11 +33,15 @@ test-linux: ## Linux's own initiator in a guest against the target: ext4, multip
 	scripts/linux-guest.sh target/guest
 	ROUNDTRIP_GUEST=$(CURDIR)/target/guest cargo test -p roundtrip --locked --test linux_guest -- --ignored --nocapture
 
-lint: ## formatting and clippy, warnings as errors
-	@scripts/setup.sh build
+lint: ## formatting, clippy (warnings as errors), and what the dependencies are: licences, sources, advisories
+	@scripts/setup.sh lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@cd fuzz && cargo metadata --locked --format-version 1 >/dev/null || { echo "fuzz/Cargo.lock is behind: run cargo metadata in fuzz/" >&2; exit 1; }
+	cargo deny --locked check --hide-inclusion-graph bans licenses sources
+	@if timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then \
+		echo "cargo deny --locked check advisories"; cargo deny --locked check advisories; \
+	else echo "lint: advisories NOT checked: the RustSec database cannot be fetched (https://github.com/RustSec/advisory-db)" >&2; fi
 
 fmt: ## format the code
 	cargo fmt --all

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs what is missing for one purpose: build, run or test. Does nothing when all is there.
+# Installs what is missing for one purpose: build, lint, run or test. Does nothing when all is there.
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|run|test|test-linux|fuzz|bench}
+purpose=${1:?usage: setup.sh build|lint|run|test|test-linux|fuzz|bench}
 rust_needed=1.88
+# The newest that builds with that Rust.
+deny_version=0.20.2
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
@@ -12,6 +14,8 @@ has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 pairs=(cc:gcc)
 case $purpose in
 build) ;;
+# The database of advisories is a repository.
+lint) pairs+=(git:git) ;;
 run) pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool) ;;
 test)
     pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool setpriv:util-linux iscsi-test-cu:libiscsi-bin
@@ -25,7 +29,7 @@ bench)
     pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3 tgtd:tgt tgtadm:tgt iscsi-perf:libiscsi-bin
         valgrind:valgrind taskset:util-linux ip:iproute2 tc:iproute2 ethtool:ethtool)
     ;;
-*) say "'$purpose' is no purpose; use build, run, test, test-linux, fuzz or bench" && exit 2 ;;
+*) say "'$purpose' is no purpose; use build, lint, run, test, test-linux, fuzz or bench" && exit 2 ;;
 esac
 
 packages=()
@@ -68,4 +72,11 @@ cargo=$(PATH="$PATH:$HOME/.cargo/bin" command -v cargo)
 version=$("$cargo" --version | cut -d' ' -f2)
 if [ "$(printf '%s\n%s\n' "$rust_needed" "$version" | sort -V | head -n 1)" != "$rust_needed" ]; then
     say "cargo $version is too old; $rust_needed is needed: rustup update" && exit 1
+fi
+
+if [ "$purpose" = lint ] && ! has cargo-deny && [ ! -x "$HOME/.cargo/bin/cargo-deny" ]; then
+    say "installing cargo-deny $deny_version: about a minute"
+    # It runs for two seconds: optimising it would take longer than it ever runs.
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 \
+        "$cargo" install --quiet --locked "cargo-deny@$deny_version"
 fi

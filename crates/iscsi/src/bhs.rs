@@ -52,6 +52,14 @@ impl Bhs {
         self.0[7] = length as u8;
     }
 
+    /// The logical unit, as encoded (SAM-5 4.7), in PDUs that have one.
+    #[must_use]
+    #[inline]
+    pub fn lun(&self) -> [u8; 8] {
+        let [.., a, b, c, d, e, f, g, h] = *self.0.first_chunk::<16>().unwrap_or(&[0; 16]);
+        [a, b, c, d, e, f, g, h]
+    }
+
     /// The initiator task tag.
     #[must_use]
     pub fn initiator_task_tag(&self) -> u32 {

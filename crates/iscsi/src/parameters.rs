@@ -56,6 +56,8 @@ impl Default for Parameters {
 pub struct Wishes {
     /// MaxRecvDataSegmentLength that we declare, bytes.
     pub max_recv_bytes: u32,
+    /// Largest data segment that we send, bytes, however much the peer takes.
+    pub max_send_bytes: u32,
     /// MaxBurstLength, bytes.
     pub max_burst_bytes: u32,
     /// FirstBurstLength, bytes.
@@ -77,6 +79,7 @@ impl Default for Wishes {
     fn default() -> Self {
         Self {
             max_recv_bytes: 1 << 20,
+            max_send_bytes: 256 << 10,
             max_burst_bytes: 1 << 20,
             first_burst_bytes: 256 << 10,
             initial_r2t: false,

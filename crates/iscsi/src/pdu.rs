@@ -92,6 +92,13 @@ impl ScsiCommand {
     pub fn is_ordered(&self) -> bool {
         self.attribute_2 && !self.attribute_1 && !self.attribute_4
     }
+
+    /// Whether it is a HEAD OF QUEUE task: it waits for no other.
+    #[must_use]
+    #[inline]
+    pub fn is_head_of_queue(&self) -> bool {
+        self.attribute_2 && self.attribute_1 && !self.attribute_4
+    }
 }
 
 pdu! {

@@ -45,6 +45,11 @@ impl ReceiveBuffer {
 
     /// Makes sure that a PDU of `whole` bytes fits, and gives the free room behind what has come.
     pub fn room(&mut self, whole: usize) -> &mut [u8] {
+        self.try_room(whole).unwrap_or_default()
+    }
+
+    /// As [`Self::room`]; nothing where there is no memory for it.
+    pub fn try_room(&mut self, whole: usize) -> Option<&mut [u8]> {
         if self.start == self.end && self.bytes.len() > Self::USUAL_BYTES && whole <= Self::USUAL_BYTES {
             self.bytes = vec![0; Self::USUAL_BYTES];
         }
@@ -54,10 +59,12 @@ impl ReceiveBuffer {
             self.end -= self.start;
             self.start = 0;
         }
-        if self.bytes.len() < whole.max(Self::USUAL_BYTES) {
-            self.bytes.resize(whole.max(Self::USUAL_BYTES), 0);
+        let wanted = whole.max(Self::USUAL_BYTES);
+        if self.bytes.len() < wanted {
+            self.bytes.try_reserve_exact(wanted - self.bytes.len()).ok()?;
+            self.bytes.resize(wanted, 0);
         }
-        &mut self.bytes[self.end..]
+        Some(&mut self.bytes[self.end..])
     }
 
     /// Notes that `count` bytes came into the room.

@@ -1,6 +1,6 @@
 //! What was sent and is not acknowledged, kept to be sent again (RFC 7143 7.1, 7.2; ErrorRecoveryLevel above 0).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::bhs::{BHS_BYTES, Bhs, NO_TAG};
 use crate::frame::Framer;
@@ -8,15 +8,44 @@ use crate::opcode::target as opcode;
 use crate::pdu::{DataIn, NopIn, R2t};
 
 /// Most bytes that a connection keeps when nothing else is said.
-pub const KEPT_BYTES_MAX: usize = 4 << 20;
+pub const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// What keeping one PDU costs beside its data segment, bytes.
+const ENTRY_BYTES: usize = 2 * BHS_BYTES + 64;
+
+/// Where the data of a PDU is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeptData {
+    /// Here, without padding.
+    Copy(Vec<u8>),
+    /// On the medium, to be read again: a task whose data was not acknowledged is still being read, so what is there
+    /// by now is as good an answer as what was there then.
+    Medium {
+        /// The logical unit.
+        lun: [u8; 8],
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        length: usize,
+    },
+}
+
+/// Where on the medium the data of a read begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOrigin {
+    /// The logical unit.
+    pub lun: [u8; 8],
+    /// First byte.
+    pub offset_bytes: u64,
+}
 
 /// A PDU that was sent.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// Its header.
     pub bhs: Bhs,
-    /// Its data segment, without padding.
-    pub data: Vec<u8>,
+    /// Its data segment.
+    pub data: KeptData,
     /// StatSN, where it carries status.
     stat_sn: Option<u32>,
     /// DataSN or R2TSN, where it has one.
@@ -27,12 +56,33 @@ impl Kept {
     fn tag(&self) -> u32 {
         self.bhs.initiator_task_tag()
     }
+
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + if let KeptData::Copy(data) = &self.data { data.len() } else { 0 }
+    }
+
+    /// Bytes of its data segment.
+    #[must_use]
+    pub fn data_bytes(&self) -> usize {
+        match &self.data {
+            KeptData::Copy(data) => data.len(),
+            KeptData::Medium { length, .. } => *length,
+        }
+    }
 }
 
 /// The PDUs of a connection that the initiator has not acknowledged, in order.
+///
+/// Every operation costs the PDUs that it removes or returns, not those that are kept.
 #[derive(Debug)]
 pub struct Replay {
-    kept: VecDeque<Kept>,
+    /// By the order in which they were sent.
+    kept: BTreeMap<u64, Kept>,
+    /// StatSN and place of those with status, in order.
+    status: VecDeque<(u32, u64)>,
+    /// The places of a task's PDUs, in order.
+    tasks: HashMap<u32, VecDeque<u64>>,
+    next: u64,
     bytes: usize,
     limit: usize,
 }
@@ -47,17 +97,37 @@ impl Replay {
     /// Keeps at most `limit` bytes: the oldest PDUs go first, and are then lost for a SNACK.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { kept: VecDeque::new(), bytes: 0, limit }
+        Self {
+            kept: BTreeMap::new(),
+            status: VecDeque::new(),
+            tasks: HashMap::new(),
+            next: 0,
+            bytes: 0,
+            limit,
+        }
     }
 
-    /// Keeps the PDUs in `sent`, as they stand on the stream.
-    pub fn keep(&mut self, framer: &Framer, mut sent: &[u8]) {
+    /// Bytes that it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keeps the PDUs in `sent`, as they stand on the stream. `origins` says of a task's tag where its data can be
+    /// read again; an entry is removed with the task's status.
+    pub fn keep(&mut self, framer: &Framer, mut sent: &[u8], origins: &mut HashMap<u32, ReadOrigin>) {
         while let Ok(Ok(frame)) = framer.next(sent) {
             let bhs = frame.bhs;
             let stat_sn = u32::from_be_bytes([bhs.0[24], bhs.0[25], bhs.0[26], bhs.0[27]]);
+            let mut data = None;
             let (stat_sn, sequence) = match bhs.opcode() {
                 opcode::DATA_IN => {
                     let data_in = DataIn::read(&bhs);
+                    data = origins.get(&data_in.tag).map(|origin| KeptData::Medium {
+                        lun: origin.lun,
+                        offset_bytes: origin.offset_bytes + u64::from(data_in.buffer_offset),
+                        length: frame.data.len(),
+                    });
                     (data_in.has_status.then_some(stat_sn), Some(data_in.data_sn))
                 }
                 opcode::R2T => (None, Some(R2t::read(&bhs).r2t_sn)),
@@ -65,30 +135,66 @@ impl Replay {
                 opcode::NOP_IN if NopIn::read(&bhs).tag == NO_TAG => (None, None),
                 _ => (Some(stat_sn), None),
             };
+            if stat_sn.is_some() {
+                origins.remove(&bhs.initiator_task_tag());
+            }
             if stat_sn.is_some() || sequence.is_some() {
-                self.bytes += BHS_BYTES + frame.data.len();
-                self.kept.push_back(Kept { bhs, data: frame.data.to_vec(), stat_sn, sequence });
+                let data = data.unwrap_or_else(|| KeptData::Copy(frame.data.to_vec()));
+                self.add(Kept { bhs, data, stat_sn, sequence });
             }
             sent = &sent[frame.total_bytes..];
         }
         while self.bytes > self.limit {
-            let Some(oldest) = self.kept.pop_front() else { break };
-            self.bytes -= BHS_BYTES + oldest.data.len();
+            let Some((&oldest, _)) = self.kept.first_key_value() else { break };
+            self.remove(oldest);
         }
+    }
+
+    fn add(&mut self, kept: Kept) {
+        let place = self.next;
+        self.next += 1;
+        self.bytes += kept.bytes();
+        if let Some(stat_sn) = kept.stat_sn {
+            self.status.push_back((stat_sn, place));
+        }
+        if kept.tag() != NO_TAG {
+            self.tasks.entry(kept.tag()).or_default().push_back(place);
+        }
+        self.kept.insert(place, kept);
+    }
+
+    /// Takes one PDU out. What is removed is the oldest of its task, or all of its task is.
+    fn remove(&mut self, place: u64) -> Option<Kept> {
+        let kept = self.kept.remove(&place)?;
+        self.bytes -= kept.bytes();
+        if let Some(places) = self.tasks.get_mut(&kept.tag()) {
+            while places.front().is_some_and(|&first| first <= place) {
+                places.pop_front();
+            }
+            if places.is_empty() {
+                self.tasks.remove(&kept.tag());
+            }
+        }
+        while self.status.front().is_some_and(|(_, first)| !self.kept.contains_key(first)) {
+            self.status.pop_front();
+        }
+        Some(kept)
     }
 
     /// Everything before `exp_stat_sn` has arrived.
     #[inline]
     pub fn acknowledge(&mut self, exp_stat_sn: u32) {
-        let is_known = |kept: &Kept| kept.stat_sn.is_some_and(|sn| (sn.wrapping_sub(exp_stat_sn) as i32) < 0);
-        while let Some(place) = self.kept.iter().position(is_known) {
-            // With its status, all data of a command is acknowledged.
-            let (tag, is_for_task) = (self.kept[place].tag(), self.kept[place].tag() != NO_TAG);
-            self.kept.remove(place);
-            if is_for_task {
-                self.kept.retain(|kept| kept.tag() != tag || kept.stat_sn.is_some());
+        while let Some(&(stat_sn, place)) = self.status.front() {
+            if (stat_sn.wrapping_sub(exp_stat_sn) as i32) >= 0 {
+                break;
             }
-            self.bytes = self.kept.iter().map(|kept| BHS_BYTES + kept.data.len()).sum();
+            self.status.pop_front();
+            let Some(tag) = self.kept.get(&place).map(Kept::tag) else { continue };
+            // With its status, all data of a command is acknowledged.
+            while let Some(&first) = self.tasks.get(&tag).and_then(VecDeque::front).filter(|&&p| p < place) {
+                self.remove(first);
+            }
+            self.remove(place);
         }
     }
 
@@ -96,8 +202,8 @@ impl Replay {
     #[must_use]
     pub fn sequence(&self, tag: u32, first: u32, count: u32) -> Vec<Kept> {
         let wanted = |sn: u32| sn >= first && (count == 0 || sn - first < count);
-        let mine = self.kept.iter().filter(|kept| kept.tag() == tag && kept.sequence.is_some_and(wanted));
-        mine.cloned().collect()
+        let mine = self.tasks.get(&tag).into_iter().flatten().filter_map(|place| self.kept.get(place));
+        mine.filter(|kept| kept.sequence.is_some_and(wanted)).cloned().collect()
     }
 
     /// The PDUs that carry status, from StatSN `first` on, `count` of them (0: all).
@@ -107,21 +213,29 @@ impl Replay {
             let behind = sn.wrapping_sub(first);
             (behind as i32) >= 0 && (count == 0 || behind < count)
         };
-        self.kept.iter().filter(|kept| kept.stat_sn.is_some_and(wanted)).cloned().collect()
+        let wanted = self.status.iter().filter(|(sn, _)| wanted(*sn));
+        wanted.filter_map(|(_, place)| self.kept.get(place)).cloned().collect()
     }
 
     /// Takes what a task that has its status has sent, to go on with it elsewhere.
     #[must_use]
     pub fn take_task(&mut self, tag: u32) -> Vec<Kept> {
-        let (mine, rest): (Vec<Kept>, Vec<Kept>) = self.kept.drain(..).partition(|kept| kept.tag() == tag);
-        self.kept = rest.into();
-        self.bytes = self.kept.iter().map(|kept| BHS_BYTES + kept.data.len()).sum();
-        mine
+        let places = self.tasks.remove(&tag).unwrap_or_default();
+        places.into_iter().filter_map(|place| self.remove(place)).collect()
     }
 
-    /// The tags of tasks that have their status, which is not acknowledged.
-    pub fn finished_tasks(&self) -> impl Iterator<Item = u32> {
-        self.kept.iter().filter(|kept| kept.stat_sn.is_some() && kept.tag() != NO_TAG).map(Kept::tag)
+    /// Whether a task has its status, which is not acknowledged.
+    #[must_use]
+    pub fn has_finished(&self, tag: u32) -> bool {
+        let places = self.tasks.get(&tag).into_iter().flatten();
+        places.filter_map(|place| self.kept.get(place)).any(|kept| kept.stat_sn.is_some())
+    }
+
+    /// Whether any task has its status, which is not acknowledged.
+    #[must_use]
+    pub fn has_any_finished(&self) -> bool {
+        let mut all = self.status.iter().filter_map(|(_, place)| self.kept.get(place));
+        all.any(|kept| kept.tag() != NO_TAG)
     }
 }
 
@@ -150,17 +264,62 @@ mod tests {
         }
         out.pdu(ScsiResponse { tag: 8, stat_sn: 11, ..ScsiResponse::default() }.write(), &[]);
         let mut replay = Replay::default();
-        replay.keep(&Framer::new(1 << 20), out.pending());
+        replay.keep(&Framer::new(1 << 20), out.pending(), &mut HashMap::new());
         let numbers = |kept: &[Kept]| kept.iter().map(|k| DataIn::read(&k.bhs).data_sn).collect::<Vec<_>>();
         assert_eq!(numbers(&replay.sequence(7, 1, 0)), [1, 2]);
         assert_eq!(numbers(&replay.sequence(7, 0, 2)), [0, 1]);
         assert_eq!(replay.status(11, 1).len(), 1);
-        assert_eq!(replay.finished_tasks().collect::<Vec<_>>(), [7, 8]);
+        assert!(replay.has_finished(7) && replay.has_finished(8) && !replay.has_finished(9));
         replay.acknowledge(11);
         assert!(replay.sequence(7, 0, 0).is_empty(), "with the status its data is acknowledged");
         assert_eq!(replay.status(10, 0).len(), 1);
         replay.acknowledge(12);
+        assert_eq!((replay.kept.len(), replay.bytes, replay.tasks.len(), replay.status.len()), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn data_of_the_medium_is_not_kept_and_says_where_it_is() {
+        let mut out = TransmitBuffer::new();
+        let pdu = DataIn { tag: 7, buffer_offset: 512, has_status: true, ..DataIn::default() };
+        out.pdu(pdu.write(), &[1; 100_000]);
+        let mut replay = Replay::default();
+        let origin = ReadOrigin { lun: [0, 3, 0, 0, 0, 0, 0, 0], offset_bytes: 4096 };
+        let mut origins = HashMap::from([(7, origin)]);
+        replay.keep(&Framer::new(1 << 20), out.pending(), &mut origins);
+        assert!(origins.is_empty(), "with its status the answer ends");
+        assert!(replay.bytes() < 1000);
+        let there = KeptData::Medium { lun: origin.lun, offset_bytes: 4608, length: 100_000 };
+        assert_eq!(replay.sequence(7, 0, 0)[0].data, there);
+    }
+
+    /// A hundred thousand answers, acknowledged one by one from the oldest on and then all at once: what is removed
+    /// is what it costs. Were each acknowledgement to look through all that is kept, this would take ten billion steps.
+    #[test]
+    fn acknowledging_costs_what_it_removes() {
+        let mut replay = Replay::new(1 << 30);
+        for stat_sn in 0..100_000 {
+            let mut out = TransmitBuffer::new();
+            out.pdu(ScsiResponse { tag: stat_sn, stat_sn, ..ScsiResponse::default() }.write(), &[]);
+            replay.keep(&Framer::new(1 << 20), out.pending(), &mut HashMap::new());
+        }
+        for exp_stat_sn in 0..50_000 {
+            replay.acknowledge(exp_stat_sn);
+        }
+        assert_eq!(replay.kept.len(), 50_001);
+        replay.acknowledge(100_000);
         assert_eq!((replay.kept.len(), replay.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_tag_that_is_used_again_keeps_what_its_second_task_sent() {
+        let mut out = TransmitBuffer::new();
+        data(7, 0, Some(10), &mut out);
+        data(7, 0, None, &mut out);
+        data(7, 1, Some(11), &mut out);
+        let mut replay = Replay::default();
+        replay.keep(&Framer::new(1 << 20), out.pending(), &mut HashMap::new());
+        replay.acknowledge(11);
+        assert_eq!(replay.sequence(7, 0, 0).len(), 2);
     }
 
     #[test]
@@ -169,10 +328,10 @@ mod tests {
         let mut out = TransmitBuffer::new();
         for sn in 0..9 {
             out.pdu(DataIn { tag: 1, data_sn: sn, ..DataIn::default() }.write(), &vec![0; 1 << 20]);
-            replay.keep(&Framer::new(1 << 20), out.pending());
+            replay.keep(&Framer::new(1 << 20), out.pending(), &mut HashMap::new());
             out.sent(out.pending().len());
         }
-        assert!(replay.bytes <= 2 << 20);
+        assert!(replay.bytes <= 2 << 20 && replay.tasks[&1].len() == replay.kept.len());
         assert_eq!(replay.sequence(1, 8, 1).len(), 1, "the newest are kept");
     }
 }

@@ -22,7 +22,7 @@ use crate::parameters::Parameters;
 use crate::pdu::{
     DataIn, DataOut, LogoutRequest, NopOut, ScsiCommand, ScsiResponse, TaskManagementRequest, TextRequest,
 };
-use crate::replay::Replay;
+use crate::replay::{Kept, ReadOrigin, Replay};
 use crate::sequence::{CommandSequence, Turn};
 use crate::text::Gathered;
 use crate::transmit::TransmitBuffer;
@@ -30,7 +30,8 @@ use crate::write_task::WriteTask;
 use crate::{opcode, status};
 
 pub use answers::LogoutOutcome;
-pub use recovery::{Held, Parked};
+pub use recovery::{Adopted, Held, Parked};
+pub use write::WriteOrder;
 
 /// What a frame asks of the layers above.
 #[derive(Debug)]
@@ -66,12 +67,16 @@ pub enum Incoming<'a> {
         /// Its keys.
         text: Vec<u8>,
     },
-    /// The response was appended: close when it is sent. All connections of the session end with it, or this
-    /// one only.
-    LoggedOut {
+    /// This connection is to be closed, or with it all of the session: answer with
+    /// [`TargetConnection::respond_logout`] once nothing of it can happen any more, then close.
+    Logout {
+        /// The request.
+        request: LogoutRequest,
         /// The whole session.
         session: bool,
     },
+    /// PDUs are to be sent again as they were (SNACK); data of the medium is to be read again.
+    SendAgain(Vec<Kept>),
     /// Another connection of the session is to be closed, or given up so that its tasks can go on with others
     /// (`recovery`); answer with [`TargetConnection::respond_logout`].
     LogoutOther {
@@ -104,6 +109,8 @@ pub struct TargetConnection {
     held: HashMap<u32, Held>,
     held_bytes: usize,
     replay: Replay,
+    /// Reads whose answers are being sent, and where their data is.
+    reads: HashMap<u32, ReadOrigin>,
     next_transfer_tag: u32,
     gathered: Gathered,
     /// Text still to be sent, and the tag under which it is asked for.
@@ -130,6 +137,7 @@ impl TargetConnection {
             held: HashMap::new(),
             held_bytes: 0,
             replay: Replay::default(),
+            reads: HashMap::new(),
             next_transfer_tag: 0,
             gathered: Gathered::default(),
             unsent_text: None,
@@ -179,6 +187,10 @@ impl TargetConnection {
         if frame.is_damaged {
             return Ok(self.damaged(frame, out));
         }
+        if self.session_type == SessionType::Discovery && !is_discovery(bhs.opcode()) {
+            self.reject(RejectReason::ProtocolError, bhs, out);
+            return Err(Fault::OutOfPhase { opcode: bhs.opcode(), phase: "discovery" });
+        }
         match bhs.opcode() {
             opcode::initiator::SCSI_COMMAND => {
                 let command = ScsiCommand::read(bhs);
@@ -186,10 +198,6 @@ impl TargetConnection {
                     Turn::Now => {}
                     Turn::Later => return self.hold(frame, command.cmd_sn),
                     Turn::Never => return Ok(Incoming::Nothing),
-                }
-                if self.session_type == SessionType::Discovery {
-                    self.reject(RejectReason::ProtocolError, bhs, out);
-                    return Err(Fault::OutOfPhase { opcode: bhs.opcode(), phase: "discovery" });
                 }
                 if command.immediate && self.sequence.open_window() == 0 {
                     // Immediate commands stand outside the window, but what they make us keep is bounded too.
@@ -233,10 +241,7 @@ impl TargetConnection {
                 self.reject(RejectReason::ProtocolError, bhs, out);
                 Err(Fault::OutOfPhase { opcode: bhs.opcode(), phase: "full feature" })
             }
-            opcode::initiator::SNACK => {
-                self.snack(bhs, out);
-                Ok(Incoming::Nothing)
-            }
+            opcode::initiator::SNACK => Ok(self.snack(bhs, out)),
             _ => {
                 self.reject(RejectReason::CommandNotSupported, bhs, out);
                 Ok(Incoming::Nothing)
@@ -286,27 +291,14 @@ impl TargetConnection {
             self.respond_status(command, status::GOOD, &[], length, 0, out);
             return Ok(());
         };
-        while let Some((at, bytes)) = sequence.next() {
-            let digests = out.digests();
-            let (padded, header_bytes) = (bytes as usize + padding(bytes as usize), digests.header_bytes());
-            let total = BHS_BYTES + header_bytes + padded + digests.data_bytes(bytes as usize);
-            let pdu = out.claim(total);
-            let (header, rest) = pdu.split_at_mut(BHS_BYTES);
-            let (header_digest, rest) = rest.split_at_mut(header_bytes);
-            let (segment, data_digest) = rest.split_at_mut(padded);
-            let (data, pad) = segment.split_at_mut(bytes as usize);
-            if let Err(error) = read(u64::from(at), data) {
-                out.unclaim(total);
+        while let Some((at, _)) = sequence.next() {
+            let mut outcome = Ok(());
+            let made = self.try_answer_piece(command, &mut sequence, out, |piece| {
+                outcome = read(u64::from(at), piece);
+                outcome.is_ok()
+            });
+            if let (false, Err(error)) = (made, outcome) {
                 return Err(ReadFailed { error, data_pdus: sequence.data_sn });
-            }
-            pad.fill(0);
-            let bhs = self.data_in(command, &mut sequence);
-            header.copy_from_slice(&bhs.0);
-            if digests.header {
-                header_digest.copy_from_slice(&digest(&[&bhs.0]));
-            }
-            if digests.data {
-                data_digest.copy_from_slice(&digest(&[segment]));
             }
         }
         Ok(())
@@ -329,40 +321,95 @@ impl TargetConnection {
         if count < 1 << 16 { count } else { 0 }
     }
 
-    /// Answers like [`TargetConnection::respond_read`], with data that stays where it is: as much of `data`, piece
-    /// after piece, as the initiator expects.
-    pub fn respond_lent(
+    /// Begins an answer that is made piece by piece, as there is room for it; nothing when no data is transferred.
+    #[must_use]
+    pub fn begin_answer(&self, command: &ScsiCommand, length: u64) -> Option<DataSequence> {
+        DataSequence::new(command, length, &self.parameters)
+    }
+
+    /// Appends the next Data-In PDU of an answer; `fill` fills its data, as many bytes as [`DataSequence::next`] said.
+    pub fn answer_piece(
         &mut self,
         command: &ScsiCommand,
-        length: u64,
+        sequence: &mut DataSequence,
+        out: &mut TransmitBuffer,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        self.try_answer_piece(command, sequence, out, |piece| {
+            fill(piece);
+            true
+        });
+    }
+
+    /// As [`Self::answer_piece`], where `fill` may have no data: then nothing is appended. Whether it was.
+    pub fn try_answer_piece(
+        &mut self,
+        command: &ScsiCommand,
+        sequence: &mut DataSequence,
+        out: &mut TransmitBuffer,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> bool {
+        let Some((_, bytes)) = sequence.next() else { return false };
+        let digests = out.digests();
+        let (padded, header_bytes) = (bytes as usize + padding(bytes as usize), digests.header_bytes());
+        let total = BHS_BYTES + header_bytes + padded + digests.data_bytes(bytes as usize);
+        let pdu = out.claim(total);
+        let (header, rest) = pdu.split_at_mut(BHS_BYTES);
+        let (header_digest, rest) = rest.split_at_mut(header_bytes);
+        let (segment, data_digest) = rest.split_at_mut(padded);
+        let (data, pad) = segment.split_at_mut(bytes as usize);
+        if !fill(data) {
+            out.unclaim(total);
+            return false;
+        }
+        pad.fill(0);
+        let bhs = self.data_in(command, sequence);
+        header.copy_from_slice(&bhs.0);
+        if digests.header {
+            header_digest.copy_from_slice(&digest(&[&bhs.0]));
+        }
+        if digests.data {
+            data_digest.copy_from_slice(&digest(&[segment]));
+        }
+        true
+    }
+
+    /// Appends the next Data-In PDU of an answer with data that stays where it is: as many bytes as
+    /// [`DataSequence::next`] said.
+    pub fn answer_lent(
+        &mut self,
+        command: &ScsiCommand,
+        sequence: &mut DataSequence,
         data: impl IntoIterator<Item = Lent>,
         out: &mut TransmitBuffer,
     ) {
-        let mut data = data.into_iter();
-        let mut piece = data.next();
-        let Some(mut sequence) = DataSequence::new(command, length, &self.parameters) else {
-            return self.respond_status(command, status::GOOD, &[], length, 0, out);
-        };
-        while let Some((_, bytes)) = sequence.next() {
-            let bhs = self.data_in(command, &mut sequence);
-            out.extend(&bhs.0);
-            if out.digests().header {
-                out.extend(&digest(&[&bhs.0]));
-            }
-            let mut left = bytes as usize;
-            while let Some(lent) = piece.as_mut().filter(|_| left > 0) {
-                let here = lent.length.min(left);
-                out.lend(lent.part(0, here));
-                left -= here;
-                *lent = lent.part(here as u64, lent.length - here);
-                if lent.length == 0 {
-                    piece = data.next();
-                }
-            }
-            // Who lends less than the command transfers breaks a promise; what the header says follows anyway.
-            out.claim(left).fill(0);
-            out.extend(&[0; 3][..padding(bytes as usize)]);
+        let Some((_, bytes)) = sequence.next() else { return };
+        let bhs = self.data_in(command, sequence);
+        out.extend(&bhs.0);
+        if out.digests().header {
+            out.extend(&digest(&[&bhs.0]));
         }
+        let mut left = bytes as usize;
+        for lent in data {
+            let here = lent.length.min(left);
+            out.lend(lent.part(0, here));
+            left -= here;
+        }
+        // Who lends less than the command transfers breaks a promise; what the header says follows anyway.
+        out.claim(left).fill(0);
+        out.extend(&[0; 3][..padding(bytes as usize)]);
+    }
+
+    /// Passes over the next Data-In PDU of an answer, which the initiator has already.
+    pub fn skip_piece(&mut self, command: &ScsiCommand, sequence: &mut DataSequence) {
+        if sequence.next().is_some() {
+            let _ = self.data_in(command, sequence);
+        }
+    }
+
+    /// Appends a PDU that was sent before, with its data.
+    pub fn send_again(kept: &Kept, data: &[u8], out: &mut TransmitBuffer) {
+        out.pdu(kept.bhs, data);
     }
 
     /// The header of the next Data-In PDU of a sequence.
@@ -390,7 +437,7 @@ impl TargetConnection {
         sequence.at += bytes;
         sequence.data_sn += 1;
         if sequence.burst_left == 0 {
-            sequence.burst_left = self.parameters.max_burst_bytes;
+            sequence.burst_left = sequence.burst_bytes;
         }
         let mut bhs = data_in.write();
         bhs.set_data_bytes(bytes as usize);
@@ -433,6 +480,11 @@ impl TargetConnection {
     }
 }
 
+/// Whether a discovery session takes this PDU (RFC 7143 4.3, 4.4.2): text, a logout, signs of life.
+fn is_discovery(code: u8) -> bool {
+    matches!(code, opcode::initiator::TEXT | opcode::initiator::LOGOUT | opcode::initiator::NOP_OUT)
+}
+
 impl Drop for TargetConnection {
     /// The places of its commands are free for those of other connections.
     fn drop(&mut self) {
@@ -442,7 +494,8 @@ impl Drop for TargetConnection {
 }
 
 /// The Data-In PDUs of one command, as the negotiated lengths cut them (RFC 7143 11.7).
-struct DataSequence {
+#[derive(Clone, Copy, Debug)]
+pub struct DataSequence {
     /// What the command would transfer, and what is transferred.
     length: u64,
     transfer: u32,
@@ -450,6 +503,7 @@ struct DataSequence {
     at: u32,
     bytes: u32,
     pdu_bytes_max: u32,
+    burst_bytes: u32,
     burst_left: u32,
     data_sn: u32,
 }
@@ -466,14 +520,36 @@ impl DataSequence {
             at: 0,
             bytes: 0,
             pdu_bytes_max: parameters.max_send_bytes,
+            burst_bytes: parameters.max_burst_bytes,
             burst_left: parameters.max_burst_bytes,
             data_sn: 0,
         })
     }
 
-    /// The place of the next PDU's data; it is the same until its header is made.
+    /// How many bytes are transferred in all.
+    #[must_use]
     #[inline]
-    fn next(&mut self) -> Option<(u32, u32)> {
+    pub fn transfer_bytes(&self) -> u32 {
+        self.transfer
+    }
+
+    /// Whether the same PDUs make up both answers.
+    #[must_use]
+    pub fn is_cut_like(&self, other: &Self) -> bool {
+        (self.transfer, self.pdu_bytes_max, self.burst_bytes)
+            == (other.transfer, other.pdu_bytes_max, other.burst_bytes)
+    }
+
+    /// How many Data-In PDUs were made: ExpDataSN of a status that follows them.
+    #[must_use]
+    pub fn data_pdus(&self) -> u32 {
+        self.data_sn
+    }
+
+    /// The place of the next PDU's data, its first byte and how many; it is the same until its header is made.
+    #[inline]
+    #[allow(clippy::should_implement_trait, reason = "the same until a PDU is made: no iterator")]
+    pub fn next(&mut self) -> Option<(u32, u32)> {
         let left = self.transfer - self.at;
         self.bytes = left.min(self.pdu_bytes_max).min(self.burst_left);
         (left > 0).then_some((self.at, self.bytes))

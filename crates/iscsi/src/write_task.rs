@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::bhs::NO_TAG;
 use crate::parameters::Parameters;
 use crate::pdu::{DataOut, ScsiCommand};
+use crate::target::WriteOrder;
 
 /// A sequence of Data-Out that is under way.
 #[derive(Clone, Copy, Debug)]
@@ -59,14 +60,10 @@ impl DataFault {
 pub struct WriteTask {
     /// The command.
     pub command: ScsiCommand,
-    /// Where the data goes in the store, bytes.
-    pub store_offset: u64,
-    /// Bytes that the CDB asks to transfer.
-    pub cdb_bytes: u64,
+    /// Where the data goes.
+    pub order: WriteOrder,
     /// Sense data of a failure met on the way, reported when the data phase is over.
     pub failure: Option<Vec<u8>>,
-    /// The data must be on stable storage before the response.
-    pub stable: bool,
     /// Bytes that will be transferred: the lesser of what the CDB and the initiator say.
     total: u32,
     /// All before this byte has been asked for or announced.
@@ -85,12 +82,11 @@ impl WriteTask {
     pub fn begin(
         command: ScsiCommand,
         immediate_bytes: usize,
-        store_offset: u64,
-        cdb_bytes: u64,
+        order: WriteOrder,
         parameters: &Parameters,
     ) -> Result<Self, DataFault> {
         let expected = if command.write_data { command.expected_bytes } else { 0 };
-        let total = expected.min(u32::try_from(cdb_bytes).unwrap_or(u32::MAX));
+        let total = expected.min(u32::try_from(order.cdb_bytes).unwrap_or(u32::MAX));
         let first_burst = parameters.first_burst_bytes.min(expected);
         let immediate = u32::try_from(immediate_bytes).unwrap_or(u32::MAX);
         let may_be_immediate = if parameters.immediate_data { first_burst } else { 0 };
@@ -99,10 +95,8 @@ impl WriteTask {
         }
         let mut task = Self {
             command,
-            store_offset,
-            cdb_bytes,
+            order,
             failure: None,
-            stable: false,
             total,
             solicited: immediate,
             sequences: VecDeque::new(),
@@ -245,6 +239,10 @@ mod tests {
 
     use super::*;
 
+    fn to(cdb_bytes: u64) -> WriteOrder {
+        WriteOrder { cdb_bytes, ..WriteOrder::default() }
+    }
+
     fn command(bytes: u32, is_final: bool) -> ScsiCommand {
         ScsiCommand { write_data: true, is_final, expected_bytes: bytes, ..ScsiCommand::default() }
     }
@@ -261,7 +259,7 @@ mod tests {
 
     #[test]
     fn immediate_data_alone_completes() {
-        let task = WriteTask::begin(command(512, true), 512, 0, 512, &parameters()).unwrap();
+        let task = WriteTask::begin(command(512, true), 512, to(512), &parameters()).unwrap();
         assert!(task.is_complete());
     }
 
@@ -269,7 +267,7 @@ mod tests {
     fn unsolicited_then_two_outstanding_r2ts_then_one() {
         let p = parameters();
         let mut tag = 9;
-        let mut task = WriteTask::begin(command(6144, false), 512, 0, 6144, &p).unwrap();
+        let mut task = WriteTask::begin(command(6144, false), 512, to(6144), &p).unwrap();
         assert_eq!(task.solicit(&p, &mut tag), None, "unsolicited data is still due");
         let pdu = DataOut { transfer_tag: NO_TAG, buffer_offset: 512, is_final: true, ..DataOut::default() };
         task.data(&pdu, 512).unwrap();
@@ -288,9 +286,9 @@ mod tests {
     #[test]
     fn data_that_is_not_due_is_a_fault() {
         let p = parameters();
-        let begin = || WriteTask::begin(command(4096, true), 0, 0, 4096, &p).unwrap();
+        let begin = || WriteTask::begin(command(4096, true), 0, to(4096), &p).unwrap();
         assert_eq!(
-            WriteTask::begin(command(4096, true), 2048, 0, 4096, &p).unwrap_err(),
+            WriteTask::begin(command(4096, true), 2048, to(4096), &p).unwrap_err(),
             DataFault::UnexpectedUnsolicited,
             "more immediate data than FirstBurstLength"
         );
@@ -315,7 +313,7 @@ mod tests {
     fn damaged_data_is_asked_for_again_and_a_new_connection_asks_for_all_that_is_missing() {
         let p = parameters();
         let mut tag = 0;
-        let mut task = WriteTask::begin(command(4096, true), 0, 0, 4096, &p).unwrap();
+        let mut task = WriteTask::begin(command(4096, true), 0, to(4096), &p).unwrap();
         let wanted: Vec<Wanted> = std::iter::from_fn(|| task.solicit(&p, &mut tag)).collect();
         assert_eq!(wanted.len(), 2);
         let piece = |transfer_tag, data_sn, buffer_offset, is_final| DataOut {
@@ -340,7 +338,7 @@ mod tests {
 
     #[test]
     fn more_than_the_cdb_asks_for_is_dropped() {
-        let task = WriteTask::begin(command(1024, true), 1024, 0, 512, &parameters()).unwrap();
+        let task = WriteTask::begin(command(1024, true), 1024, to(512), &parameters()).unwrap();
         assert!(task.is_complete());
         assert_eq!(task.useful(0, 1024), 512);
     }
@@ -355,7 +353,7 @@ mod tests {
             let p = Parameters { initial_r2t: false, first_burst_bytes: first_burst, max_burst_bytes: max_burst,
                 max_outstanding_r2t: outstanding, ..Parameters::default() };
             let immediate = immediate.min(first_burst).min(total);
-            let mut task = WriteTask::begin(command(total, !unsolicited), immediate as usize, 0, u64::from(total), &p).unwrap();
+            let mut task = WriteTask::begin(command(total, !unsolicited), immediate as usize, to(u64::from(total)), &p).unwrap();
             let mut due = immediate;
             let mut sequence = |task: &mut WriteTask, transfer_tag, from: u32, to: u32| {
                 assert_eq!(from, due);

@@ -1,5 +1,7 @@
 //! `roundtrip target`: serve disks over iSCSI.
 
+mod confine;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use target::{Portal, RunningTarget, SendPolicy, TargetConfig};
+use sandbox::Sandbox;
+use target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::say::say;
 use crate::stop::Stop;
@@ -68,6 +71,8 @@ pub(crate) struct TargetArgs {
     json: bool,
     #[command(flatten)]
     tcp: args::TcpArgs,
+    #[command(flatten)]
+    privileges: confine::SandboxArgs,
 }
 
 /// How long initiators that may no longer log in have to log out.
@@ -102,25 +107,33 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         signals().context("watching for signals").map_err(Failure::Work)?;
     let file = read(args).map_err(Failure::Usage)?;
     let mut disks = OpenDisks::default();
-    let luns = disks.open(&file.luns).map_err(Failure::Usage)?;
-    let mut served = Served::new(&file, disks);
-    let iqn = file.iqn.unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
+    let iqn = file.iqn.clone().unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
     let mut config = TargetConfig {
-        access: file.access,
+        access: file.access.clone(),
         send: args.send.or(file.send).unwrap_or_default(),
         busy_poll: args.busy_poll,
         cpus: args.cpus.clone(),
         tcp: args.tcp.options(true),
-        state: file.state,
-        ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), &iqn, luns)
+        state: file.state.clone(),
+        ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), &iqn, Vec::new())
     };
     if !file.portals.is_empty() {
-        config.portals = file.portals;
+        config.portals.clone_from(&file.portals);
     }
     for (name, value) in &file.limits {
         target_file::set_limit(&mut config, name, value).map_err(Failure::Usage)?;
     }
-    let target = RunningTarget::start(config).map_err(|e| Failure::Usage(e.into()))?;
+    let usage = |error: anyhow::Error| Failure::Usage(error);
+    // Files and devices are opened and ports bound between the two halves of the sandbox.
+    let reread = args.config.iter().flat_map(|config| [Some(config), args.access.as_ref()]);
+    let plan = args.privileges.plan(&config, &file.luns, reread.flatten().cloned().collect());
+    let prepared = plan.prepare().map_err(|e| usage(e.into()))?;
+    config.luns = disks.open(&file.luns).map_err(usage)?;
+    let mut served = Served::new(&file, disks);
+    let bound = BoundTarget::bind(config).map_err(|e| usage(e.into()))?;
+    let sandbox = prepared.lock().map_err(|e| usage(e.into()))?;
+    tracing::info!("sandbox: {sandbox}");
+    let target = bound.start().map_err(|e| usage(e.into()))?;
     for address in target.addresses() {
         say(format_args!("ready {address} {iqn}"));
     }
@@ -130,7 +143,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         std::thread::sleep(Duration::from_millis(50));
         if hangup.swap(false, Ordering::Relaxed) {
             // A file that is wrong changes nothing, and ends nothing.
-            match reload(args, &target, &mut served) {
+            match reload(args, &target, &mut served, &sandbox) {
                 Ok(()) => tracing::info!("reloaded: disks and access are as configured now"),
                 Err(error) => tracing::error!("reload failed: {error:#}; keeping the old configuration"),
             }
@@ -166,10 +179,17 @@ fn tell_disks(disks: &OpenDisks) {
 }
 
 /// Serves what the file says now.
-fn reload(args: &TargetArgs, target: &RunningTarget, served: &mut Served) -> anyhow::Result<()> {
-    let file = read(args)?;
+fn reload(
+    args: &TargetArgs,
+    target: &RunningTarget,
+    served: &mut Served,
+    sandbox: &Sandbox,
+) -> anyhow::Result<()> {
+    let explain = |error| confine::explain(sandbox, error);
+    let file = read(args).map_err(explain)?;
     let send = args.send.or(file.send).unwrap_or_default();
-    served.reload(file, target, LOG_OUT_PATIENCE)?;
+    confine::check(sandbox, &file.luns)?;
+    served.reload(file, target, LOG_OUT_PATIENCE).map_err(explain)?;
     target.set_send(send);
     Ok(())
 }

@@ -33,7 +33,9 @@ fn a_file_that_is_read_again_changes_disks_and_a_wrong_one_changes_nothing() {
     let write =
         |luns: &str| std::fs::write(&file, format!("state = '{disk}.state'\n[luns]\n{luns}")).unwrap();
     write("0 = 'ram:1M'\n");
-    let target = Target::start(&["--config", file.to_str().unwrap(), "--limit", "sessions=16"]);
+    let disks = folder.path().to_str().unwrap();
+    let options = ["--config", file.to_str().unwrap(), "--limit", "sessions=16", "--disks", disks];
+    let target = Target::start(&options);
     luns(&target, 1);
     write(&format!("0 = 'ram:2M'\n3 = 'file:{disk},size=8M'\n"));
     target.hang_up();

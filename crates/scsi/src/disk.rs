@@ -1,7 +1,6 @@
 //! A disk: a direct-access logical unit (SBC-3).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +65,8 @@ pub struct Shared {
     pub loading: Loading,
     /// How its copies ended.
     pub copies: Copies,
-    is_unsaved: AtomicBool,
+    /// Held while what is kept of the disk is saved, so that no save overtakes another.
+    saving: Mutex<()>,
 }
 
 /// What is kept of a disk over a power loss.
@@ -89,21 +89,9 @@ impl Shared {
         }
     }
 
-    /// What is to be kept.
-    #[must_use]
-    pub fn durable(&self) -> Durable {
-        Durable { mode: self.mode.saved(), reservations: self.reservations.durable() }
-    }
-
-    /// Notes that what is to be kept has changed.
-    pub(crate) fn changed(&self) {
-        self.is_unsaved.store(true, Ordering::Release);
-    }
-
-    /// Whether what is to be kept has changed since this was last asked.
-    #[must_use]
-    pub fn take_unsaved(&self) -> bool {
-        self.is_unsaved.swap(false, Ordering::AcqRel)
+    /// Keeps other changes of what is saved away until it is dropped, so that no save overtakes another.
+    pub(crate) fn saving(&self) -> MutexGuard<'_, ()> {
+        self.saving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

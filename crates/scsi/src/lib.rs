@@ -30,5 +30,5 @@ pub use disk::{Disk, Durable, Identity, Provisioning, Shared};
 pub use lun::Lun;
 pub use luns::{Luns, Plan};
 pub use nexus::{Nexus, UnitAttention};
-pub use reservations::Reservations;
+pub use reservations::{Effects, Reservations};
 pub use sense::{Sense, SenseKey};

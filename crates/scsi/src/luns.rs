@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::cdb::{Cdb, Extent, be16, be32, be64, control, control_byte, opcode};
-use crate::disk::Disk;
+use crate::disk::{Disk, Durable};
 use crate::lun::Lun;
 use crate::medium::{self, Action};
 use crate::nexus::{Nexus, UnitAttention};
+use crate::reservations::Effects;
 use crate::sense::Sense;
 use crate::{capacity, copy, inquiry, mode, ports, report_luns, reservations, status, supported, vpd};
 
@@ -52,6 +53,15 @@ pub enum Plan {
         lun: Lun,
         /// What.
         action: Action,
+    },
+    /// This status for a change of reservations: first the effects, then the answer.
+    Reserved {
+        /// Which logical unit.
+        lun: Lun,
+        /// The status, once the effects are complete.
+        status: u8,
+        /// Which nexuses learn of it, and whose tasks are aborted.
+        effects: Effects,
     },
     /// GOOD, and all other initiators are to be told of a change.
     Changed {
@@ -112,8 +122,7 @@ impl Luns {
     ) -> Result<Plan, Sense> {
         // INQUIRY and REPORT LUNS do not report unit attentions, REQUEST SENSE does in its data (SAM-5 5.14.2).
         if !matches!(cdb[0], opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE)
-            && let Some(attention) =
-                nexus.take(lun).or_else(|| disk.shared.reservations.take_attention(nexus.name()))
+            && let Some(attention) = nexus.take(lun)
         {
             return Err(attention.sense());
         }
@@ -256,20 +265,33 @@ impl Luns {
         }
     }
 
-    /// Plans what to do with the data of a command that [`Plan::Take`] asked for.
+    /// Plans what to do with the data of a command that [`Plan::Take`] asked for. `save` keeps what is to outlive a
+    /// power loss; what it cannot keep is not done.
     #[must_use]
-    pub fn finish(&self, lun: Lun, cdb: &Cdb, data: &[u8], nexus: &Nexus) -> Plan {
+    pub fn finish(
+        &self,
+        lun: Lun,
+        cdb: &Cdb,
+        data: &[u8],
+        nexus: &Nexus,
+        save: &dyn Fn(&Durable) -> Result<(), Sense>,
+    ) -> Plan {
         let Some(disk) = self.0.get(&lun) else { return Plan::Check(Sense::NO_SUCH_LUN) };
         // It may have been reserved while the data was on its way.
         if disk.shared.reservations.conflicts(cdb, nexus.name()) {
             return Plan::Status(status::RESERVATION_CONFLICT);
         }
         if cdb[0] == opcode::PERSISTENT_RESERVE_OUT {
-            let changed = disk.shared.reservations.change(disk, cdb, data, nexus.name());
-            return changed.map_or_else(Plan::Check, Plan::Status);
+            let changed = disk.shared.reservations.change(disk, cdb, data, nexus.name(), save);
+            return changed.map_or_else(Plan::Check, |(status, effects)| Plan::Reserved {
+                lun,
+                status,
+                effects,
+            });
         }
         if matches!(cdb[0], opcode::MODE_SELECT_6 | opcode::MODE_SELECT_10) {
-            let selected = mode::select(disk, cdb[0] == opcode::MODE_SELECT_10, cdb[1] & 1 != 0, data);
+            let (long, saves) = (cdb[0] == opcode::MODE_SELECT_10, cdb[1] & 1 != 0);
+            let selected = mode::select(disk, long, saves, data, save);
             let attention = UnitAttention::ModeParametersChanged;
             return selected.map_or_else(Plan::Check, |()| Plan::Changed { lun, attention });
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::cdb::{Cdb, be16};
-use crate::disk::Disk;
+use crate::disk::{Disk, Durable};
 use crate::sense::Sense;
 
 /// What initiators can select: on the control page, and on the caching page of a disk with a cache.
@@ -176,11 +176,17 @@ pub(crate) fn select_bytes(disk: &Disk, cdb: &Cdb, long: bool) -> Result<u64, Se
 }
 
 /// Takes the parameters of MODE SELECT: every value must be as it is, but for those that can be
-/// changed. `saves` is SP.
+/// changed. `saves` is SP; `save` keeps what is to be kept.
 ///
 /// # Errors
-/// The sense of what is wrong with them; nothing is changed then.
-pub(crate) fn select(disk: &Disk, long: bool, saves: bool, data: &[u8]) -> Result<(), Sense> {
+/// The sense of what is wrong with them, or of `save`; nothing is changed then.
+pub(crate) fn select(
+    disk: &Disk,
+    long: bool,
+    saves: bool,
+    data: &[u8],
+    save: &dyn Fn(&Durable) -> Result<(), Sense>,
+) -> Result<(), Sense> {
     let descriptors = if long {
         8 + usize::from(u16::from_be_bytes(
             data.get(6..8).and_then(|b| b.first_chunk().copied()).ok_or(Sense::PARAMETER_LENGTH)?,
@@ -217,11 +223,14 @@ pub(crate) fn select(disk: &Disk, long: bool, saves: bool, data: &[u8]) -> Resul
     if at != data.len() {
         return Err(Sense::PARAMETER_LENGTH);
     }
-    mode.current.store(selected.bits(), Ordering::Relaxed);
-    if saves {
-        mode.save(mode.values());
-        disk.shared.changed();
+    if !saves {
+        mode.current.store(selected.bits(), Ordering::Relaxed);
+        return Ok(());
     }
+    let _saving = disk.shared.saving();
+    save(&Durable { mode: Some(selected), reservations: disk.shared.reservations.durable() })?;
+    mode.current.store(selected.bits(), Ordering::Relaxed);
+    mode.save(selected);
     Ok(())
 }
 
@@ -290,6 +299,10 @@ mod tests {
         sense(disk, &cdb, bytes[0] == 0x5a, &mut out).map(|()| out)
     }
 
+    fn select(disk: &Disk, long: bool, saves: bool, list: &[u8]) -> Result<(), Sense> {
+        super::select(disk, long, saves, list, &|_| Ok(()))
+    }
+
     const RECOVERY: [u8; 12] = [0x01, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     const CACHING: [u8; 20] = [0x08, 18, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     const CONTROL: [u8; 12] = [0x0a, 10, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -336,7 +349,7 @@ mod tests {
             (list[4 + 4], list[4 + 5]) = (swp, other);
             list
         };
-        let select = |disk, long, list: &[u8]| super::select(disk, long, false, list);
+        let select = |disk, long, list: &[u8]| select(disk, long, false, list);
         assert_eq!(select(&disk, false, &list(0x08, 0)), Ok(()));
         assert!(disk.is_read_only());
         assert_eq!(
@@ -371,15 +384,25 @@ mod tests {
         let disk = Disk { is_durable: true, ..example() };
         let list = |d_sense: u8| [&[0, 0, 0, 0, 0x0a, 10, d_sense, 0x10][..], &[0; 8]].concat();
         assert_eq!(select(&disk, false, true, &list(D_SENSE)), Ok(()));
-        assert!(disk.shared.take_unsaved());
         assert_eq!(select(&disk, false, false, &list(0)), Ok(()));
-        assert!(!disk.shared.take_unsaved());
         let control = |pc: u8| answer(&disk, &[0x1a, 0x08, pc | 0x0a, 0, 255]).unwrap()[4..8].to_vec();
         assert_eq!(control(0x00), [0x8a, 10, 0, 0x10]);
         assert_eq!(control(0xc0), [0x8a, 10, 4, 0x10], "saved");
         let after = Disk { shared: std::sync::Arc::default(), ..disk.clone() };
-        after.shared.restore(&disk.shared.durable());
+        after.shared.restore(&Durable { mode: disk.shared.mode.saved(), reservations: None });
         assert!(after.shared.mode.values().descriptor_sense);
+    }
+
+    #[test]
+    fn parameters_that_cannot_be_saved_are_not_in_force() {
+        let disk = Disk { is_durable: true, ..example() };
+        let list = [&[0, 0, 0, 0, 0x0a, 10, D_SENSE, 0x10][..], &[0; 8]].concat();
+        let failed = super::select(&disk, false, true, &list, &|kept| {
+            assert!(kept.mode.is_some_and(|mode| mode.descriptor_sense), "what would be in force is saved");
+            Err(Sense::INTERNAL_FAILURE)
+        });
+        assert_eq!(failed, Err(Sense::INTERNAL_FAILURE));
+        assert!(!disk.shared.mode.values().descriptor_sense && disk.shared.mode.saved().is_none());
     }
 
     #[test]

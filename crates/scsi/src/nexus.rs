@@ -1,7 +1,7 @@
 //! An I_T nexus: who talks to us, through which port, and the unit attention conditions it has yet to be told
 //! of (SAM-5 5.14).
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use crate::lun::Lun;
 use crate::sense::{Sense, SenseKey};
@@ -52,6 +52,12 @@ impl UnitAttention {
         };
         Sense::new(SenseKey::UnitAttention, asc, ascq)
     }
+
+    /// Whether it is about the list of logical units, and so the same at each of them.
+    #[must_use]
+    pub fn is_about_the_list(self) -> bool {
+        self == UnitAttention::LunsChanged
+    }
 }
 
 /// An initiator port and a target port, and its unit attention conditions.
@@ -60,28 +66,47 @@ pub struct Nexus {
     name: String,
     portal_group: u16,
     instance: u64,
-    pending: VecDeque<(Lun, UnitAttention)>,
+    /// In the order of their establishment; at most one of a kind for each logical unit, which bounds them.
+    pending: BTreeMap<Lun, Vec<UnitAttention>>,
 }
 
 /// What stands between the initiator port and the portal group tag in a name.
 const PORT_MARK: &str = ",t,";
+/// What stands between the portal group tag and the proven user in a name.
+const USER_MARK: &str = ",u,";
 
 /// The initiator port and the portal group tag in the name of a nexus.
 pub(crate) fn ports_of(name: &str) -> (&str, u16) {
+    let name = name.rsplit_once(USER_MARK).map_or(name, |(ports, _)| ports);
     let (port, tag) = name.rsplit_once(PORT_MARK).unwrap_or((name, ""));
     (port, u16::from_str_radix(tag.trim_start_matches("0x"), 16).unwrap_or(0))
 }
 
-impl Nexus {
-    /// Conditions kept at most; older ones give way to newer.
-    pub const PENDING_MAX: usize = 256;
+/// Whether a name that was noted earlier is that of this nexus. A name without a user was noted where the user could
+/// not be known (REGISTER AND MOVE names ports alone): it is that of the same ports, whoever proves to own them.
+pub(crate) fn is_same(noted: &str, nexus: &str) -> bool {
+    nexus.strip_prefix(noted).is_some_and(|rest| rest.is_empty() || rest.starts_with(USER_MARK))
+}
 
+impl Nexus {
     /// A nexus of an initiator port (`iqn...,i,0x` and the ISID, RFC 7143 4.4.1) with a portal group.
     /// `instance` tells this session from those before it.
     #[must_use]
     pub fn new(initiator_port: &str, portal_group: u16, instance: u64) -> Self {
         let name = format!("{initiator_port}{PORT_MARK}{portal_group:#06x}");
-        Self { name, portal_group, instance, pending: VecDeque::new() }
+        Self { name, portal_group, instance, pending: BTreeMap::new() }
+    }
+
+    /// The same nexus of an initiator that has proven to be this user. Reservations belong to the proven identity:
+    /// another user is another nexus, whatever ports it names.
+    #[must_use]
+    pub fn proven(mut self, user: Option<&str>) -> Self {
+        if let Some(user) = user {
+            self.name.push_str(USER_MARK);
+            // A comma would let a user's name look like the end of another nexus' name.
+            self.name.push_str(&user.replace('%', "%25").replace(',', "%2c"));
+        }
+        self
     }
 
     /// Its name: the same for every session between these two ports.
@@ -104,13 +129,10 @@ impl Nexus {
 
     /// Establishes a condition, unless it is there already.
     pub fn raise(&mut self, lun: Lun, attention: UnitAttention) {
-        if self.pending.contains(&(lun, attention)) {
-            return;
+        let pending = self.pending.entry(lun).or_default();
+        if !pending.contains(&attention) {
+            pending.push(attention);
         }
-        if self.pending.len() == Self::PENDING_MAX {
-            self.pending.pop_front();
-        }
-        self.pending.push_back((lun, attention));
     }
 
     /// Takes the oldest condition of a logical unit.
@@ -119,13 +141,20 @@ impl Nexus {
         if self.pending.is_empty() {
             return None;
         }
-        let index = self.pending.iter().position(|(l, _)| *l == lun)?;
-        self.pending.remove(index).map(|(_, attention)| attention)
+        let pending = self.pending.get_mut(&lun)?;
+        let oldest = (!pending.is_empty()).then(|| pending.remove(0));
+        if pending.is_empty() {
+            self.pending.remove(&lun);
+        }
+        oldest
     }
 
     /// Takes back a condition that the initiator has learnt of in another way, at every logical unit.
     pub fn clear(&mut self, attention: UnitAttention) {
-        self.pending.retain(|(_, pending)| *pending != attention);
+        self.pending.retain(|_, pending| {
+            pending.retain(|there| *there != attention);
+            !pending.is_empty()
+        });
     }
 }
 
@@ -146,14 +175,34 @@ mod tests {
     }
 
     #[test]
-    fn conditions_never_pile_up_and_the_newest_stay() {
+    fn no_condition_is_lost_and_none_is_kept_twice() {
         let mut nexus = Nexus::default();
-        for lun in 0..=Nexus::PENDING_MAX as u16 {
-            nexus.raise(Lun(lun), UnitAttention::Reset);
+        for _ in 0..3 {
+            for lun in 0..256 {
+                nexus.raise(Lun(lun), UnitAttention::Reset);
+                nexus.raise(Lun(lun), UnitAttention::CapacityChanged);
+            }
         }
-        assert_eq!(nexus.pending.len(), Nexus::PENDING_MAX);
-        assert_eq!(nexus.take(Lun(0)), None);
-        assert_eq!(nexus.take(Lun(Nexus::PENDING_MAX as u16)), Some(UnitAttention::Reset));
+        for lun in 0..256 {
+            assert_eq!(nexus.take(Lun(lun)), Some(UnitAttention::Reset));
+            assert_eq!(nexus.take(Lun(lun)), Some(UnitAttention::CapacityChanged));
+            assert_eq!(nexus.take(Lun(lun)), None);
+        }
+        assert!(nexus.pending.is_empty());
+    }
+
+    #[test]
+    fn a_nexus_is_that_of_its_proven_user() {
+        let port = "iqn.a,i,0x000000000001";
+        let nexus = |user| Nexus::new(port, 1, 0).proven(user).name().to_owned();
+        let (nobody, alice, bob) = (nexus(None), nexus(Some("alice")), nexus(Some("bob")));
+        assert!(is_same(&alice, &alice) && !is_same(&alice, &bob) && !is_same(&alice, &nobody));
+        assert!(
+            is_same(&nobody, &alice) && is_same(&nobody, &nobody),
+            "ports alone are claimed by who proves them"
+        );
+        assert_eq!(ports_of(&alice), (port, 1));
+        assert_eq!(ports_of(&nexus(Some("a,t,0x0009"))), (port, 1), "a user's name cannot look like a port");
     }
 
     #[test]

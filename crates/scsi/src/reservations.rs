@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::cdb::{Cdb, be16, be32, opcode};
-use crate::disk::Disk;
-use crate::nexus::{Nexus, UnitAttention, ports_of};
+use crate::disk::{Disk, Durable};
+use crate::nexus::{Nexus, UnitAttention, is_same, ports_of};
 use crate::sense::{Sense, SenseKey};
 use crate::status;
 
@@ -36,12 +36,14 @@ mod kind {
     }
 }
 
-/// Its service action of PERSISTENT RESERVE OUT.
+/// Service actions of PERSISTENT RESERVE OUT.
+const PREEMPT_AND_ABORT: u8 = 5;
 const REGISTER_AND_MOVE: u8 = 7;
 /// Most registrations of a logical unit.
 const REGISTRATIONS_MAX: usize = 1024;
-/// Most unit attentions that wait for their initiators.
-const ATTENTIONS_MAX: usize = 1024;
+/// Most registrations of a logical unit by one initiator: every one of its ports (ISIDs) can register. A host with
+/// more paths than this is not known; one that registers more would shut the others out.
+const REGISTRATIONS_OF_INITIATOR_MAX: usize = 64;
 
 /// An I_T nexus that has registered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +67,7 @@ pub struct SavedReservations {
     reservation: Option<Reservation>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     generation: u32,
     registrations: Vec<Registration>,
@@ -74,7 +76,27 @@ struct State {
     reserved: Option<(String, u64)>,
     /// The last registration asked for a life beyond a power loss (APTPL).
     is_durable: bool,
-    attentions: Vec<(String, UnitAttention)>,
+}
+
+/// What a change of reservations asks of the target beside its status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Nexuses (by name, see [`Nexus::name`]) that are to learn of the change, and how.
+    pub attentions: Vec<(String, UnitAttention)>,
+    /// Nexuses whose tasks at the logical unit are aborted before the command is answered (PREEMPT AND ABORT).
+    pub aborted: Vec<String>,
+}
+
+impl Effects {
+    fn attend(&mut self, ports: Vec<String>, attention: UnitAttention) {
+        self.attentions.extend(ports.into_iter().map(|port| (port, attention)));
+    }
+}
+
+/// Whether a name that [`Effects`] has is that of the nexus of this name.
+#[must_use]
+pub fn names(noted: &str, nexus: &str) -> bool {
+    is_same(noted, nexus)
 }
 
 /// The reservations of a logical unit, shared by all that see it.
@@ -102,24 +124,9 @@ impl Reservations {
     fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = change(&mut state);
-        let idle = state.registrations.is_empty()
-            && state.reservation.is_none()
-            && state.reserved.is_none()
-            && state.attentions.is_empty();
+        let idle = state.registrations.is_empty() && state.reservation.is_none() && state.reserved.is_none();
         self.busy.store(!idle, Ordering::Release);
         result
-    }
-
-    /// A unit attention that waits for this initiator port.
-    #[must_use]
-    pub fn take_attention(&self, port: &str) -> Option<UnitAttention> {
-        if !self.busy.load(Ordering::Acquire) {
-            return None;
-        }
-        self.update(|state| {
-            let place = state.attentions.iter().position(|(p, _)| p == port)?;
-            Some(state.attentions.remove(place).1)
-        })
     }
 
     /// Whether a command of this initiator port conflicts with a reservation.
@@ -164,10 +171,7 @@ impl Reservations {
     /// What is to be kept over a power loss.
     #[must_use]
     pub fn durable(&self) -> Option<SavedReservations> {
-        let state = self.lock();
-        let registrations = state.registrations.clone();
-        let saved = SavedReservations { registrations, reservation: state.reservation.clone() };
-        (state.is_durable && !saved.registrations.is_empty()).then_some(saved)
+        self.lock().durable()
     }
 
     /// What was kept comes back.
@@ -220,11 +224,19 @@ impl Reservations {
         Ok(())
     }
 
-    /// PERSISTENT RESERVE OUT with its parameter list: the status.
+    /// PERSISTENT RESERVE OUT with its parameter list: the status, and what else is to be done. `save` keeps what is
+    /// to outlive a power loss; a change that it cannot keep is not made.
     ///
     /// # Errors
-    /// The sense of what is wrong with it.
-    pub(crate) fn change(&self, disk: &Disk, cdb: &Cdb, data: &[u8], port: &str) -> Result<u8, Sense> {
+    /// The sense of what is wrong with it, or of `save`.
+    pub(crate) fn change(
+        &self,
+        disk: &Disk,
+        cdb: &Cdb,
+        data: &[u8],
+        port: &str,
+        save: &dyn Fn(&Durable) -> Result<(), Sense>,
+    ) -> Result<(u8, Effects), Sense> {
         let (action, scope, reservation_kind) = (cdb[1] & 0x1f, cdb[2] >> 4, cdb[2] & 0x0f);
         let is_long = action == REGISTER_AND_MOVE;
         let Some(list) = data.first_chunk::<24>().filter(|_| is_long || data.len() == 24) else {
@@ -238,43 +250,81 @@ impl Reservations {
         if matches!(action, 0 | 6) && list[20] & refused != 0 {
             return Err(Sense::invalid_parameter(20));
         }
-        let is_durable = match action {
-            0 | 6 => list[20] & 1 != 0,
-            _ => self.lock().is_durable,
-        };
         if matches!(action, 1 | 2 | 4 | 5) && (scope != 0 || !kind::is_known(reservation_kind)) {
             return Err(Sense::invalid_field(2));
         }
-        let outcome = self.update(|state| match action {
-            0 => state.register(port, Some(key), new_key),
-            6 => state.register(port, None, new_key),
+        // The change is made to a copy, which takes the place of what is in force once it is saved. Only RESERVE and
+        // RELEASE change the rest of the state meanwhile, and they do nothing beside registrations.
+        let saving = disk.shared.saving();
+        let (before, mut effects) = (self.lock().clone(), Effects::default());
+        let mut state = before.clone();
+        let outcome = match action {
+            0 => state.register(port, Some(key), new_key, &mut effects),
+            6 => state.register(port, None, new_key, &mut effects),
             1..=5 if state.key_of(port) != Some(key) => Ok(status::RESERVATION_CONFLICT),
             1 => Ok(state.reserve(port, reservation_kind)),
-            2 => state.release(port, reservation_kind),
-            3 => Ok(state.clear(port)),
-            4 | 5 => state.preempt(port, new_key, reservation_kind),
+            2 => state.release(port, reservation_kind, &mut effects),
+            3 => Ok(state.clear(port, &mut effects)),
+            4 | PREEMPT_AND_ABORT => state.preempt(port, new_key, reservation_kind, &mut effects),
             REGISTER_AND_MOVE => state.register_and_move(disk, port, (key, new_key), data),
             _ => Err(Sense::invalid_bit(1, 4)),
-        });
-        if outcome == Ok(status::GOOD) {
-            let was_durable = std::mem::replace(&mut self.lock().is_durable, is_durable);
-            if was_durable || is_durable {
-                disk.shared.changed();
-            }
+        }?;
+        if outcome != status::GOOD {
+            return Ok((outcome, Effects::default()));
         }
-        outcome
+        if matches!(action, 0 | 6) {
+            state.is_durable = list[20] & 1 != 0;
+        }
+        if action != PREEMPT_AND_ABORT {
+            effects.aborted.clear();
+        }
+        if before.is_durable || state.is_durable {
+            save(&Durable { mode: disk.shared.mode.saved(), reservations: state.durable() })?;
+        }
+        self.update(|there| {
+            let reserved = there.reserved.take();
+            *there = State { reserved, ..state };
+        });
+        drop(saving);
+        Ok((outcome, effects))
+    }
+}
+
+impl Registration {
+    fn is_of(&self, port: &str) -> bool {
+        is_same(&self.port, port)
     }
 }
 
 impl State {
+    /// What is to be kept over a power loss.
+    fn durable(&self) -> Option<SavedReservations> {
+        let registrations = self.registrations.clone();
+        let saved = SavedReservations { registrations, reservation: self.reservation.clone() };
+        (self.is_durable && !saved.registrations.is_empty()).then_some(saved)
+    }
+
     fn key_of(&self, port: &str) -> Option<u64> {
-        self.registrations.iter().find(|r| r.port == port).map(|r| r.key)
+        self.registrations.iter().find(|r| r.is_of(port)).map(|r| r.key)
     }
 
     fn holds(&self, port: &str) -> bool {
         self.reservation.as_ref().is_some_and(|r| {
-            r.port == port || (kind::is_all_registrants(r.kind) && self.key_of(port).is_some())
+            is_same(&r.port, port) || (kind::is_all_registrants(r.kind) && self.key_of(port).is_some())
         })
+    }
+
+    /// Whether another registration of this initiator, or of anybody, has room.
+    ///
+    /// # Errors
+    /// INSUFFICIENT REGISTRATION RESOURCES.
+    fn admit(&self, port: &str) -> Result<(), Sense> {
+        let initiator = initiator_of(port);
+        let own = self.registrations.iter().filter(|r| initiator_of(&r.port) == initiator).count();
+        if own >= REGISTRATIONS_OF_INITIATOR_MAX || self.registrations.len() >= REGISTRATIONS_MAX {
+            return Err(Sense::new(SenseKey::IllegalRequest, 0x55, 0x04));
+        }
+        Ok(())
     }
 
     fn conflicts(&self, cdb: &Cdb, port: &str) -> bool {
@@ -302,30 +352,24 @@ impl State {
         }
     }
 
-    fn attend(&mut self, ports: Vec<String>, attention: UnitAttention) {
-        for port in ports {
-            if self.attentions.len() < ATTENTIONS_MAX && !self.attentions.contains(&(port.clone(), attention))
-            {
-                self.attentions.push((port, attention));
-            }
-        }
-    }
-
     fn others(&self, port: &str) -> Vec<String> {
-        self.registrations.iter().filter(|r| r.port != port).map(|r| r.port.clone()).collect()
+        self.registrations.iter().filter(|r| !r.is_of(port)).map(|r| r.port.clone()).collect()
     }
 
     /// REGISTER, or (without the key there is) REGISTER AND IGNORE EXISTING KEY.
-    fn register(&mut self, port: &str, key: Option<u64>, new_key: u64) -> Result<u8, Sense> {
-        let own = self.registrations.iter().position(|r| r.port == port);
+    fn register(
+        &mut self,
+        port: &str,
+        key: Option<u64>,
+        new_key: u64,
+        effects: &mut Effects,
+    ) -> Result<u8, Sense> {
+        let own = self.registrations.iter().position(|r| r.is_of(port));
         match own {
             None if key.is_some_and(|key| key != 0) => return Ok(status::RESERVATION_CONFLICT),
             None if new_key == 0 => return Ok(status::GOOD),
             None => {
-                if self.registrations.len() >= REGISTRATIONS_MAX {
-                    // INSUFFICIENT REGISTRATION RESOURCES.
-                    return Err(Sense::new(SenseKey::IllegalRequest, 0x55, 0x04));
-                }
+                self.admit(port)?;
                 self.registrations.push(Registration { key: new_key, port: port.to_owned() });
             }
             Some(place) => {
@@ -333,7 +377,7 @@ impl State {
                     return Ok(status::RESERVATION_CONFLICT);
                 }
                 if new_key == 0 {
-                    self.unregister(port);
+                    self.unregister(port, effects);
                 } else {
                     self.registrations[place].key = new_key;
                 }
@@ -343,19 +387,19 @@ impl State {
         Ok(status::GOOD)
     }
 
-    fn unregister(&mut self, port: &str) {
-        self.registrations.retain(|r| r.port != port);
+    fn unregister(&mut self, port: &str, effects: &mut Effects) {
+        self.registrations.retain(|r| !r.is_of(port));
         let Some(reservation) = self.reservation.clone() else { return };
         let ends = if kind::is_all_registrants(reservation.kind) {
             self.registrations.is_empty()
         } else {
-            reservation.port == port
+            is_same(&reservation.port, port)
         };
         if ends {
             self.reservation = None;
             if kind::is_for_registrants(reservation.kind) {
                 let others = self.others(port);
-                self.attend(others, UnitAttention::ReservationsReleased);
+                effects.attend(others, UnitAttention::ReservationsReleased);
             }
         }
     }
@@ -371,7 +415,7 @@ impl State {
         }
     }
 
-    fn release(&mut self, port: &str, reservation_kind: u8) -> Result<u8, Sense> {
+    fn release(&mut self, port: &str, reservation_kind: u8, effects: &mut Effects) -> Result<u8, Sense> {
         if !self.holds(port) {
             return Ok(status::GOOD);
         }
@@ -382,28 +426,34 @@ impl State {
         self.reservation = None;
         if kind::is_for_registrants(reservation_kind) {
             let others = self.others(port);
-            self.attend(others, UnitAttention::ReservationsReleased);
+            effects.attend(others, UnitAttention::ReservationsReleased);
         }
         Ok(status::GOOD)
     }
 
-    fn clear(&mut self, port: &str) -> u8 {
+    fn clear(&mut self, port: &str, effects: &mut Effects) -> u8 {
         let others = self.others(port);
         self.registrations.clear();
         self.reservation = None;
         self.generation = self.generation.wrapping_add(1);
-        self.attend(others, UnitAttention::ReservationsPreempted);
+        effects.attend(others, UnitAttention::ReservationsPreempted);
         status::GOOD
     }
 
-    fn preempt(&mut self, port: &str, victim: u64, reservation_kind: u8) -> Result<u8, Sense> {
+    fn preempt(
+        &mut self,
+        port: &str,
+        victim: u64,
+        reservation_kind: u8,
+        effects: &mut Effects,
+    ) -> Result<u8, Sense> {
         let all = self.reservation.as_ref().is_some_and(|r| kind::is_all_registrants(r.kind));
         let holder_key = self.reservation.as_ref().filter(|_| !all).and_then(|r| self.key_of(&r.port));
         if victim == 0 && !all {
             return Err(Sense::invalid_parameter(8));
         }
         let takes_over = (all && victim == 0) || (holder_key.is_some() && holder_key == Some(victim));
-        let is_victim = |r: &Registration| r.port != port && (r.key == victim || (all && victim == 0));
+        let is_victim = |r: &Registration| !r.is_of(port) && (r.key == victim || (all && victim == 0));
         let victims: Vec<String> =
             self.registrations.iter().filter(|r| is_victim(r)).map(|r| r.port.clone()).collect();
         if victims.is_empty() && !takes_over {
@@ -415,11 +465,12 @@ impl State {
                 self.reservation.replace(Reservation { kind: reservation_kind, port: port.to_owned() });
             if before.is_some_and(|b| b.kind != reservation_kind && kind::is_for_registrants(b.kind)) {
                 let others = self.others(port);
-                self.attend(others, UnitAttention::ReservationsReleased);
+                effects.attend(others, UnitAttention::ReservationsReleased);
             }
         }
         self.generation = self.generation.wrapping_add(1);
-        self.attend(victims, UnitAttention::RegistrationsPreempted);
+        effects.aborted.clone_from(&victims);
+        effects.attend(victims, UnitAttention::RegistrationsPreempted);
         Ok(status::GOOD)
     }
 
@@ -451,19 +502,23 @@ impl State {
         let name = name.and_then(|name| std::str::from_utf8(name).ok()).filter(|n| n.contains(",i,0x"));
         let tag = disk.ports.tags().find(|(_, r)| *r == relative).map(|(tag, _)| tag).ok_or(wrong(18))?;
         let to = Nexus::new(name.ok_or(wrong(24))?, tag, 0).name().to_owned();
-        if to == port {
+        if is_same(&to, port) {
             return Err(wrong(24));
         }
-        let there = self.registrations.iter().position(|r| r.port == to);
-        if there.is_none() && self.registrations.len() >= REGISTRATIONS_MAX {
-            return Err(Sense::new(SenseKey::IllegalRequest, 0x55, 0x04));
-        }
+        // A registration of the same ports keeps the user that it was proven by.
+        let to = match self.registrations.iter().find(|r| is_same(&to, &r.port)) {
+            Some(there) => there.port.clone(),
+            None => {
+                self.admit(&to)?;
+                to
+            }
+        };
         self.registrations.retain(|r| r.port != to);
         self.registrations.push(Registration { key: new_key, port: to.clone() });
         self.reservation = Some(Reservation { kind: reservation.kind, port: to });
         if data[17] & 0x02 != 0 {
             // UNREG: who moved it leaves.
-            self.registrations.retain(|r| r.port != port);
+            self.registrations.retain(|r| !r.is_of(port));
         }
         self.generation = self.generation.wrapping_add(1);
         Ok(status::GOOD)
@@ -499,8 +554,7 @@ fn access(cdb: &Cdb) -> Access {
         | opcode::PERSISTENT_RESERVE_IN
         | opcode::PERSISTENT_RESERVE_OUT
         | opcode::RECEIVE_COPY_RESULTS
-        | opcode::MAINTENANCE_IN
-        | opcode::MAINTENANCE_OUT => Access::Free,
+        | opcode::MAINTENANCE_IN => Access::Free,
         opcode::SERVICE_ACTION_IN_16 if cdb[1] & 0x1f == 0x10 => Access::Free,
         opcode::PREVENT_ALLOW_MEDIUM_REMOVAL if cdb[4] & 3 == 0 => Access::Free,
         opcode::START_STOP_UNIT if cdb[4] & 1 != 0 => Access::Free,
@@ -518,6 +572,12 @@ fn access(cdb: &Cdb) -> Access {
         | opcode::SERVICE_ACTION_IN_16 => Access::Read,
         _ => Access::Write,
     }
+}
+
+/// The initiator's name in that of a nexus: all its ports share the bound on registrations.
+fn initiator_of(nexus: &str) -> &str {
+    let (port, _) = ports_of(nexus);
+    port.rsplit_once(",i,").map_or(port, |(name, _)| name)
 }
 
 /// How much data PERSISTENT RESERVE OUT brings.
@@ -554,7 +614,23 @@ mod tests {
         let mut list = [0; 24];
         list[..8].copy_from_slice(&keys.0.to_be_bytes());
         list[8..16].copy_from_slice(&keys.1.to_be_bytes());
-        reservations.change(&example(), &cdb, &list, port)
+        reservations.change(&example(), &cdb, &list, port, &|_| Ok(())).map(|(status, _)| status)
+    }
+
+    /// What a change asks for besides: who is told what, and whose tasks are aborted.
+    fn effects(
+        reservations: &Reservations,
+        port: &str,
+        action: u8,
+        kind: u8,
+        keys: (u64, u64),
+    ) -> (Vec<(String, UnitAttention)>, Vec<String>) {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[1], cdb[2]) = (opcode::PERSISTENT_RESERVE_OUT, action, kind);
+        let list = [&keys.0.to_be_bytes()[..], &keys.1.to_be_bytes(), &[0; 8]].concat();
+        let changed = reservations.change(&example(), &cdb, &list, port, &|_| Ok(())).unwrap();
+        assert_eq!(changed.0, status::GOOD);
+        (changed.1.attentions, changed.1.aborted)
     }
 
     fn read_in(reservations: &Reservations, action: u8) -> Vec<u8> {
@@ -626,14 +702,76 @@ mod tests {
         assert_eq!(out(&r, A, 1, 3, (11, 0)), GOOD);
         assert_eq!(out(&r, B, 1, 3, (22, 0)), CONFLICT);
         assert_eq!(out(&r, B, 4, 5, (22, 99)), CONFLICT, "nobody has that key");
-        assert_eq!(out(&r, B, 4, 5, (22, 11)), GOOD);
-        assert_eq!(r.take_attention(A), Some(UnitAttention::RegistrationsPreempted));
+        let told = vec![(A.to_owned(), UnitAttention::RegistrationsPreempted)];
+        assert_eq!(effects(&r, B, 4, 5, (22, 11)), (told, vec![]), "PREEMPT aborts nothing");
         assert!(conflicts(&r, opcode::WRITE_10, A) && !conflicts(&r, opcode::WRITE_10, B));
         assert_eq!(read_in(&r, 1)[8..], [0, 0, 0, 0, 0, 0, 0, 22, 0, 0, 0, 0, 0, 5, 0, 0]);
         assert_eq!(out(&r, A, 0, 0, (0, 11)), GOOD);
-        assert_eq!(out(&r, B, 3, 0, (22, 0)), GOOD);
-        assert_eq!(r.take_attention(A), Some(UnitAttention::ReservationsPreempted));
+        let told = vec![(A.to_owned(), UnitAttention::ReservationsPreempted)];
+        assert_eq!(effects(&r, B, 3, 0, (22, 0)), (told, vec![]));
         assert_eq!(read_in(&r, 0)[4..8], [0; 4]);
+    }
+
+    #[test]
+    fn preempt_and_abort_names_the_nexuses_whose_tasks_are_aborted() {
+        let r = Reservations::default();
+        assert_eq!(out(&r, A, 0, 0, (0, 11)), GOOD);
+        assert_eq!(out(&r, B, 0, 0, (0, 22)), GOOD);
+        assert_eq!(out(&r, A, 1, 5, (11, 0)), GOOD);
+        assert_eq!(effects(&r, B, 5, 5, (22, 11)).1, [A]);
+    }
+
+    #[test]
+    fn one_initiator_cannot_take_every_registration() {
+        let r = Reservations::default();
+        let port = |n: usize| format!("iqn.a,i,{n:#014x},t,0x0001");
+        for n in 0..REGISTRATIONS_OF_INITIATOR_MAX {
+            assert_eq!(out(&r, &port(n), 0, 0, (0, 1)), GOOD);
+        }
+        let full = Err(Sense::new(SenseKey::IllegalRequest, 0x55, 0x04));
+        assert_eq!(out(&r, &port(999), 0, 0, (0, 1)), full);
+        assert_eq!(out(&r, &port(999), 6, 0, (0, 1)), full, "nor with REGISTER AND IGNORE EXISTING KEY");
+        assert_eq!(out(&r, &format!("{},u,other", port(998)), 0, 0, (0, 1)), full, "nor as another user");
+        assert_eq!(out(&r, B, 0, 0, (0, 22)), GOOD, "others still can");
+    }
+
+    #[test]
+    fn a_registration_belongs_to_the_proven_user() {
+        let r = Reservations::default();
+        let (alice, bob) = (format!("{A},u,alice"), format!("{A},u,bob"));
+        assert_eq!(out(&r, &alice, 0, 0, (0, 11)), GOOD);
+        assert_eq!(out(&r, &alice, 1, 3, (11, 0)), GOOD);
+        assert!(conflicts(&r, opcode::WRITE_10, &bob), "the same name and ISID, another user");
+        assert_eq!(out(&r, &bob, 2, 3, (11, 0)), CONFLICT);
+        assert!(!conflicts(&r, opcode::WRITE_10, &alice));
+    }
+
+    #[test]
+    fn set_target_port_groups_is_not_for_those_whom_a_reservation_excludes() {
+        let r = Reservations::default();
+        assert_eq!(out(&r, A, 0, 0, (0, 11)), GOOD);
+        assert_eq!(out(&r, A, 1, 3, (11, 0)), GOOD);
+        assert!(conflicts(&r, opcode::MAINTENANCE_OUT, B) && !conflicts(&r, opcode::MAINTENANCE_OUT, A));
+        assert!(!conflicts(&r, opcode::MAINTENANCE_IN, B), "reporting them is free");
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_saved_is_not_in_force() {
+        let disk = Disk { is_durable: true, ..example() };
+        let r = &disk.shared.reservations;
+        let (mut cdb, mut list) = ([0; 16], [0; 24]);
+        cdb[0] = opcode::PERSISTENT_RESERVE_OUT;
+        (list[15], list[20]) = (11, 1);
+        let failed = r.change(&disk, &cdb, &list, A, &|_| Err(Sense::INTERNAL_FAILURE));
+        assert_eq!(failed, Err(Sense::INTERNAL_FAILURE));
+        assert_eq!(read_in(r, 0)[4..8], [0; 4], "no key is registered");
+        assert!(!r.busy.load(Ordering::Relaxed));
+        assert!(r.change(&disk, &cdb, &list, A, &|_| Ok(())).is_ok());
+        // Now APTPL is in force, so every change is saved before it is.
+        let mut other = [0; 24];
+        (other[7], other[15]) = (11, 12);
+        assert!(r.change(&disk, &cdb, &other, A, &|_| Err(Sense::INTERNAL_FAILURE)).is_err());
+        assert_eq!(read_in(r, 0)[8..], [0, 0, 0, 0, 0, 0, 0, 11], "the key is what it was");
     }
 
     #[test]
@@ -663,16 +801,21 @@ mod tests {
     fn a_reservation_moves_and_outlives_the_target() {
         let disk = Disk { is_durable: true, ..example() };
         let r = &disk.shared.reservations;
+        let saved = std::cell::RefCell::new(None);
         let run = |port: &str, action: u8, kind: u8, keys: (u64, u64), more: &[u8]| {
             let mut cdb = [0; 16];
             (cdb[0], cdb[1], cdb[2]) = (opcode::PERSISTENT_RESERVE_OUT, action, kind);
             let list = [&keys.0.to_be_bytes()[..], &keys.1.to_be_bytes(), more].concat();
-            r.change(&disk, &cdb, &list, port)
+            r.change(&disk, &cdb, &list, port, &|kept| {
+                saved.replace(Some(kept.clone()));
+                Ok(())
+            })
+            .map(|(status, _)| status)
         };
         let aptpl = [0, 0, 0, 0, 1, 0, 0, 0];
         assert_eq!(run(A, 0, 0, (0, 11), &aptpl), GOOD);
         assert_eq!(run(A, 1, 3, (11, 0), &[0; 8]), GOOD);
-        assert!(disk.shared.take_unsaved());
+        assert!(saved.borrow().is_some());
         // To B through port 1, which leaves A.
         let mut transport = vec![0x45, 0, 0, 24];
         transport.extend(b"iqn.b,i,0x000000000002\0\0");
@@ -686,7 +829,7 @@ mod tests {
         assert!(conflicts(r, opcode::WRITE_10, A) && !conflicts(r, opcode::WRITE_10, B));
         // The target is started again.
         let after = Disk { shared: std::sync::Arc::default(), ..disk.clone() };
-        after.shared.restore(&disk.shared.durable());
+        after.shared.restore(&saved.take().expect("saved"));
         let r = &after.shared.reservations;
         assert!(conflicts(r, opcode::WRITE_10, A) && !conflicts(r, opcode::WRITE_10, B));
         assert_eq!(read_in(r, 0)[4..], [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 22]);
@@ -696,10 +839,10 @@ mod tests {
     fn without_aptpl_nothing_is_kept() {
         let disk = Disk { is_durable: true, ..example() };
         assert_eq!(out(&disk.shared.reservations, A, 0, 0, (0, 11)), GOOD);
-        assert_eq!(disk.shared.durable().reservations, None);
+        assert_eq!(disk.shared.reservations.durable(), None);
         let mut list = [0; 24];
         (list[15], list[20]) = (11, 1);
-        let refused = Reservations::default().change(&example(), &[0; 16], &list, A);
+        let refused = Reservations::default().change(&example(), &[0; 16], &list, A, &|_| Ok(()));
         assert_eq!(refused, Err(Sense::invalid_parameter(20)), "where nothing can be kept, APTPL is refused");
     }
 }

@@ -197,10 +197,24 @@ pub struct Limits {
     pub connections: usize,
     /// Most connections at once from one address.
     pub connections_per_address: usize,
+    /// Most logins in progress at once; beyond it the oldest of the address with most of them gives way.
+    pub logins: usize,
     /// Most sessions at once, discovery sessions included.
     pub sessions: usize,
     /// Most connections that are taken in a second, over all addresses; others wait.
     pub accepts_per_second: u32,
+    /// Most connections of one address that are taken in a second.
+    pub accepts_per_address: u32,
+    /// Bytes that all connections together may hold for commands in flight: gathered data, reads of slow disks,
+    /// deferred commands, what lost connections leave.
+    pub memory_bytes: usize,
+    /// Longest time that the tasks of a lost connection are kept (ErrorRecoveryLevel 2), whatever an initiator asks
+    /// for in DefaultTime2Wait and DefaultTime2Retain.
+    pub retain_time: Duration,
+    /// Bytes that the lost connections of a session may leave; what is more is not kept.
+    pub lost_bytes: usize,
+    /// Most sessions without a connection whose tasks are kept.
+    pub lost_sessions: usize,
     /// Commands in flight per session.
     pub window: u32,
     /// Bytes of text keys in one exchange.
@@ -213,7 +227,7 @@ pub struct Limits {
     pub ping_after: Duration,
     /// A connection that gives none for this long after is closed.
     pub ping_answer: Duration,
-    /// Bytes of commands under way beside the connection's thread, per connection; above it they are done one
+    /// Bytes of commands in flight beside the connection's thread, per connection; above it they are done one
     /// after the other.
     pub job_bytes: usize,
     /// Threads that wait for disks, over all connections.
@@ -223,7 +237,7 @@ pub struct Limits {
     pub abandoned_bytes: usize,
     /// Bytes of what was sent that a connection keeps until it is acknowledged (ErrorRecoveryLevel above 0).
     pub replay_bytes: usize,
-    /// Unsent bytes per connection above which no further request is taken.
+    /// Unsent bytes per connection above which nothing more is answered, and no further request is taken.
     pub unsent_bytes: usize,
 }
 
@@ -232,19 +246,25 @@ impl Default for Limits {
         Self {
             connections: 1024,
             connections_per_address: 256,
+            logins: 256,
             sessions: 1024,
             accepts_per_second: 200,
+            accepts_per_address: 100,
             window: 256,
             text_bytes: 64 << 10,
+            memory_bytes: 96 << 20,
+            retain_time: Duration::from_secs(60),
+            lost_bytes: 2 << 20,
+            lost_sessions: 64,
             gathered_bytes: 16 << 20,
-            job_bytes: 64 << 20,
+            job_bytes: 32 << 20,
             disk_threads: 64,
             abandoned_bytes: 256 << 20,
             replay_bytes: iscsi::replay::KEPT_BYTES_MAX,
             login_time: Duration::from_secs(15),
             ping_after: Duration::from_secs(30),
             ping_answer: Duration::from_secs(30),
-            unsent_bytes: 4 << 20,
+            unsent_bytes: 256 << 10,
         }
     }
 }

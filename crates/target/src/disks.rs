@@ -1,18 +1,19 @@
 //! The disks of a target: which there are, which an initiator sees, and what changes while they are served.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
 use scsi::ports::{AccessState, Ports};
-use scsi::{Disk, Identity, Lun, Luns, Provisioning, Sense, UnitAttention};
+use scsi::{Disk, Durable, Identity, Lun, Luns, Provisioning, Sense, UnitAttention};
 use store::Store;
 
 use crate::config::{Access, LunConfig};
 use crate::error::TargetError;
-use crate::sessions::lock;
+use crate::fence::Nexuses;
+use crate::sessions::{Session, Sessions, lock};
 use crate::state::StateFolder;
 
 /// All disks of a target.
@@ -20,7 +21,7 @@ pub(crate) struct Disks {
     iqn: String,
     groups: Vec<u16>,
     table: Mutex<Arc<Table>>,
-    desk: Arc<Desk>,
+    effects: Arc<SharedEffects>,
 }
 
 /// Disks by number: all of a target's, or those that one initiator sees. It never changes; a change is a new
@@ -29,76 +30,71 @@ pub(crate) struct Table {
     pub(crate) luns: Luns,
     /// By number; as many places as the highest number needs.
     units: Vec<Option<Arc<Unit>>>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) effects: Arc<SharedEffects>,
 }
 
-/// A disk's bytes, and what keeps its writes apart from steps that must be whole.
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("luns", &self.luns.0.keys()).finish_non_exhaustive()
+    }
+}
+
+/// A disk's bytes, what keeps its writes apart from atomic operations, and who has tasks there.
 pub(crate) struct Unit {
+    /// Tells it from every other of the process.
+    pub(crate) id: u64,
     pub(crate) store: Arc<dyn Store>,
     /// Held shared while data is read or written, and alone while it is compared and written in one step.
     pub(crate) step: Arc<RwLock<()>>,
-    /// How often it was reset: what was asked for before is not to begin after.
-    resets: AtomicU32,
+    /// The I_T nexuses that use it, and the epochs of their tasks.
+    pub(crate) nexuses: Nexuses,
 }
 
-/// While it is held nobody changes the disk in a step that must be whole.
+impl fmt::Debug for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unit")
+            .field("id", &self.id)
+            .field("store", &self.store.kind())
+            .finish_non_exhaustive()
+    }
+}
+
+/// While it is held nobody changes the disk in an atomic operation.
 pub(crate) type Shared = ArcRwLockReadGuard<RawRwLock, ()>;
 
 impl Unit {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, step: Arc::default(), resets: AtomicU32::new(0) }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { id, store, step: Arc::default(), nexuses: Nexuses::default() }
     }
 
-    /// Keeps steps that must be whole away until it is dropped, on whatever thread; nothing while there is one.
+    /// Keeps atomic operations away until it is dropped, on whatever thread; nothing while there is one.
     pub(crate) fn try_share(&self) -> Option<Shared> {
         self.step.try_read_arc()
     }
-
-    /// How often it was reset.
-    pub(crate) fn resets(&self) -> u32 {
-        self.resets.load(Ordering::Acquire)
-    }
-
-    /// What has not begun never will, and what has is waited for, at most `patience`; whether it ended.
-    pub(crate) fn reset(&self, patience: Duration) -> bool {
-        self.resets.fetch_add(1, Ordering::AcqRel);
-        self.step.try_write_for(patience).is_some()
-    }
 }
 
-/// What commands leave to be done for all: others to be told, things to be kept.
-pub(crate) struct Desk {
-    announcements: Mutex<Vec<(Lun, UnitAttention)>>,
-    has_announcements: AtomicBool,
+/// What commands do beyond their disk: other sessions learn of changes, and what is to be kept is saved.
+pub(crate) struct SharedEffects {
+    sessions: Arc<Sessions>,
     state: Option<StateFolder>,
 }
 
-impl Desk {
-    /// Other initiators are to be told.
-    pub(crate) fn announce(&self, lun: Lun, attention: UnitAttention) {
-        lock(&self.announcements).push((lun, attention));
-        self.has_announcements.store(true, Ordering::Release);
+impl SharedEffects {
+    /// Establishes a unit attention at every session that sees the logical unit, and that `tells` chooses.
+    pub(crate) fn raise(&self, lun: Lun, attention: UnitAttention, tells: impl Fn(&Session) -> bool) {
+        self.sessions.raise(lun, attention, tells);
     }
 
-    /// What other initiators are to be told of, once.
-    #[inline]
-    pub(crate) fn take_announcements(&self) -> Vec<(Lun, UnitAttention)> {
-        // Asked after every command: one load.
-        if !self.has_announcements.load(Ordering::Relaxed) {
-            return Vec::new();
-        }
-        self.has_announcements.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *lock(&self.announcements))
-    }
-
-    /// Keeps what a command has changed of what is to be kept.
+    /// Saves what is to be kept of a disk, before it is in force.
     ///
     /// # Errors
     /// INTERNAL TARGET FAILURE, where it cannot be: the initiator must not believe that it is.
-    pub(crate) fn keep(&self, disk: &Disk) -> Result<(), Sense> {
-        let Some(state) = self.state.as_ref().filter(|_| disk.shared.take_unsaved()) else { return Ok(()) };
-        state.save(&disk.identity.serial, &disk.shared.durable()).map_err(|error| {
-            tracing::error!("what an initiator asked to be kept cannot be written: {error}");
+    pub(crate) fn save(&self, disk: &Disk, durable: &Durable) -> Result<(), Sense> {
+        let Some(state) = &self.state else { return Ok(()) };
+        state.save(&disk.identity.serial, durable).map_err(|error| {
+            tracing::error!("cannot save what an initiator asked to be kept: {error}");
             Sense::INTERNAL_FAILURE
         })
     }
@@ -117,7 +113,7 @@ impl Table {
         Table {
             luns: Luns(luns.map(|(lun, disk)| (*lun, disk.clone())).collect()),
             units: units.collect(),
-            desk: Arc::clone(&self.desk),
+            effects: Arc::clone(&self.effects),
         }
     }
 
@@ -143,15 +139,11 @@ impl Disks {
         configs: &[LunConfig],
         iqn: &str,
         groups: Vec<u16>,
-        state: Option<StateFolder>,
+        (sessions, state): (&Arc<Sessions>, Option<StateFolder>),
     ) -> Result<Self, TargetError> {
-        let desk = Arc::new(Desk {
-            announcements: Mutex::default(),
-            has_announcements: AtomicBool::new(false),
-            state,
-        });
-        let empty = Table { luns: Luns::default(), units: Vec::new(), desk: Arc::clone(&desk) };
-        let disks = Self { iqn: iqn.to_owned(), groups, table: Mutex::new(Arc::new(empty)), desk };
+        let effects = Arc::new(SharedEffects { sessions: Arc::clone(sessions), state });
+        let empty = Table { luns: Luns::default(), units: Vec::new(), effects: Arc::clone(&effects) };
+        let disks = Self { iqn: iqn.to_owned(), groups, table: Mutex::new(Arc::new(empty)), effects };
         disks.set(configs)?;
         Ok(disks)
     }
@@ -180,7 +172,7 @@ impl Disks {
                     unit = there;
                 }
                 _ => {
-                    if let Some(state) = &self.desk.state {
+                    if let Some(state) = &self.effects.state {
                         disk.shared.restore(&state.load(&disk.identity.serial)?);
                     }
                 }
@@ -194,7 +186,16 @@ impl Disks {
             }
             units[index] = Some(unit);
         }
-        *table = Arc::new(Table { luns: Luns(luns), units, desk: Arc::clone(&self.desk) });
+        let now = Arc::new(Table { luns: Luns(luns), units, effects: Arc::clone(&self.effects) });
+        let before = std::mem::replace(&mut *table, now);
+        for (unit, lun) in before.units.iter().zip(0..) {
+            if let Some(unit) =
+                unit.as_ref().filter(|unit| !table.unit(Lun(lun)).is_some_and(|now| Arc::ptr_eq(now, unit)))
+            {
+                // Whoever still has it in a view changes nothing there any more.
+                unit.nexuses.close();
+            }
+        }
         Ok(())
     }
 
@@ -221,7 +222,7 @@ impl Disks {
             read_only: config.store.is_read_only(),
             removable: config.removable,
             is_rotational: config.store.geometry().is_some_and(|geometry| geometry.is_rotational),
-            is_durable: self.desk.state.is_some(),
+            is_durable: self.effects.state.is_some(),
             write_cache: config.store.has_volatile_cache(),
             provisioning: config
                 .store
@@ -238,7 +239,7 @@ impl Disks {
         let table = self.table();
         for (&lun, disk) in &table.luns.0 {
             if disk.ports.set(group, state) {
-                self.desk.announce(lun, UnitAttention::AccessStateChanged);
+                self.effects.raise(lun, UnitAttention::AccessStateChanged, |_| true);
             }
         }
         self.groups.contains(&group)
@@ -267,7 +268,9 @@ mod tests {
     fn a_disk_that_stays_keeps_what_is_known_and_each_change_is_news_to_who_sees_it() {
         let (a, b): (Arc<dyn Store>, Arc<dyn Store>) =
             (Arc::new(Ram::new(1 << 20)), Arc::new(Ram::new(1 << 20)));
-        let disks = Disks::new(&[lun(0, &a), lun(1, &b)], "iqn.2026-11.example:t", vec![1], None).unwrap();
+        let disks =
+            Disks::new(&[lun(0, &a), lun(1, &b)], "iqn.2026-11.example:t", vec![1], (&Arc::default(), None))
+                .unwrap();
         let masked = Access {
             initiators: vec![Initiator { name: "iqn.2026-11.example:i".into(), luns: Some(vec![1]) }],
             ..Access::default()

@@ -1,23 +1,33 @@
 //! Commands carried out: plans against stores.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use iscsi::pdu::ScsiCommand;
-use iscsi::target::{ReadFailed, TargetConnection};
+use iscsi::replay::{Kept, KeptData, ReadOrigin};
+use iscsi::target::{ReadFailed, TargetConnection, WriteOrder};
 use iscsi::{TransmitBuffer, status};
-use lent::{Lent, Source};
 use parking_lot::RwLock;
 use scsi::cdb::Cdb;
 use scsi::copy::Segment;
-use scsi::{Disk, Lun, Nexus, Plan, Sense};
+use scsi::{Disk, Durable, Effects, Lun, Plan, Sense, SenseKey};
 use store::layer::Operation;
-use store::{Buffer, Fault, Request, Store, StoreError};
+use store::{Buffer, Ended, Fault, Request, Store, StoreError};
 
+use crate::clock::Clock;
 use crate::disks::{Table, Unit};
-use crate::jobs::{Jobs, Outcome, Running};
+use crate::fence::{Epoch, NexusTasks};
+use crate::jobs::{Job, Jobs, Outcome};
 use crate::medium;
+use crate::memory::Share;
+use crate::ordering::Ordering;
+use crate::reads::{Progress, Read};
 use crate::sessions::{Session, lock};
+use crate::waiting::{Then, Waiting};
+
+/// Longest time that PREEMPT AND ABORT waits for writes in flight before it fails.
+const PREEMPT_TIME: Duration = Duration::from_secs(30);
 
 /// A command whose data is gathered before anything is done.
 #[derive(Debug)]
@@ -27,6 +37,7 @@ struct Taken {
     data: Buffer,
     /// Where the data of a plain write goes; nothing for a command that is planned again with its data.
     write: Option<GatheredWrite>,
+    share: Share,
 }
 
 /// A write that is done as a whole when its data is there, for its disk takes its time.
@@ -40,7 +51,7 @@ struct GatheredWrite {
 /// The commands of a connection whose data is gathered.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
-    taken: HashMap<u32, Taken>,
+    taken: BTreeMap<u32, Taken>,
     bytes: usize,
     limit: usize,
 }
@@ -51,12 +62,27 @@ impl Gathering {
         Self { limit, ..Self::default() }
     }
 
+    /// Bytes that it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Goes on with a command that another connection began to gather.
     pub(crate) fn adopt(&mut self, other: &mut Gathering, tag: u32) {
-        if let Some(taken) = other.taken.remove(&tag) {
-            self.bytes += taken.data.len();
-            self.taken.insert(tag, taken);
+        if let Some(taken) = other.remove(tag) {
+            self.insert(tag, taken);
         }
+    }
+
+    fn insert(&mut self, tag: u32, taken: Taken) {
+        self.bytes += taken.data.len();
+        self.taken.insert(tag, taken);
+    }
+
+    fn remove(&mut self, tag: u32) -> Option<Taken> {
+        let taken = self.taken.remove(&tag)?;
+        self.bytes -= taken.data.len();
+        Some(taken)
     }
 
     /// Forgets the commands that are no longer in progress.
@@ -66,107 +92,335 @@ impl Gathering {
     }
 }
 
+/// The session's tasks at the logical units that a connection uses, and their epochs as last seen.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes(Vec<Option<Lane>>);
+
+#[derive(Debug)]
+struct Lane {
+    tasks: Arc<NexusTasks>,
+    epoch: Arc<Epoch>,
+}
+
+/// An epoch that has ended, whose tasks are to be dropped.
+pub(crate) struct Swept {
+    pub(crate) lun: Lun,
+    pub(crate) epoch: Arc<Epoch>,
+}
+
+impl Lanes {
+    /// The epoch of tasks that begin now at a logical unit, if it was entered.
+    #[inline]
+    pub(crate) fn epoch(&self, lun: Lun) -> Option<Arc<Epoch>> {
+        self.lane(lun).map(|lane| Arc::clone(&lane.epoch))
+    }
+
+    #[inline]
+    fn lane(&self, lun: Lun) -> Option<&Lane> {
+        self.0.get(usize::from(lun.0))?.as_ref()
+    }
+
+    /// Whether a command may begin at a logical unit as things are: it was entered, and its epoch goes on.
+    #[inline]
+    pub(crate) fn is_open(&self, lun: Lun) -> bool {
+        self.lane(lun).is_some_and(|lane| !lane.epoch.is_aborted())
+    }
+
+    /// Whether writes of an earlier session of the nexus may still land.
+    #[inline]
+    pub(crate) fn is_held_up(&self, lun: Lun) -> bool {
+        self.lane(lun).is_some_and(|lane| lane.tasks.is_held_up())
+    }
+
+    /// Enters a logical unit; whether the session may use it.
+    pub(crate) fn open(&mut self, lun: Lun, unit: &Arc<Unit>, session: &Arc<Session>) -> bool {
+        let lane = session.tasks_at(lun, unit).and_then(|tasks| {
+            let epoch = tasks.current()?;
+            Some(Lane { tasks, epoch })
+        });
+        let (is_open, index) = (lane.is_some(), usize::from(lun.0));
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
+        }
+        self.0[index] = lane;
+        is_open
+    }
+
+    /// Goes over to the epochs that are current now; those that have ended.
+    pub(crate) fn sweep(&mut self) -> Vec<Swept> {
+        let mut swept = Vec::new();
+        for (place, lun) in self.0.iter_mut().zip(0..) {
+            let Some(lane) = place.as_mut().filter(|lane| lane.epoch.is_aborted()) else { continue };
+            let next = lane.tasks.current();
+            swept.push(Swept { lun: Lun(lun), epoch: Arc::clone(&lane.epoch) });
+            match next {
+                Some(next) => lane.epoch = next,
+                None => *place = None,
+            }
+        }
+        swept
+    }
+
+    /// Whether this is the epoch that goes on.
+    #[inline]
+    pub(crate) fn is_current(&self, lun: Lun, epoch: u64) -> bool {
+        self.lane(lun).is_some_and(|lane| lane.epoch.number() == epoch)
+    }
+}
+
 /// What a connection keeps for the commands that it executes.
-pub(crate) struct Desktop {
+pub(crate) struct Tasks {
     pub(crate) scratch: Vec<u8>,
     pub(crate) gathering: Gathering,
     pub(crate) jobs: Jobs,
+    pub(crate) lanes: Lanes,
+    /// Reads whose answers are being made, in the order in which they came.
+    pub(crate) reads: BTreeMap<u64, Read>,
+    pub(crate) next_read: u64,
+    /// What is answered when something else has ended.
+    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) ordering: Ordering,
+    /// PDUs to be sent again.
+    pub(crate) again: VecDeque<Kept>,
+    /// Bytes that may wait to be sent before no more are made.
+    pub(crate) unsent_bytes: usize,
 }
+
+impl Tasks {
+    pub(crate) fn new(jobs: Jobs, gathered_bytes: usize, unsent_bytes: usize) -> Self {
+        Self {
+            scratch: Vec::new(),
+            gathering: Gathering::new(gathered_bytes),
+            jobs,
+            lanes: Lanes::default(),
+            reads: BTreeMap::new(),
+            next_read: 0,
+            waiting: Vec::new(),
+            ordering: Ordering::default(),
+            again: VecDeque::new(),
+            unsent_bytes,
+        }
+    }
+
+    /// Whether a command of this logical unit is in progress.
+    pub(crate) fn is_busy(&self, connection: &TargetConnection, lun: [u8; 8]) -> bool {
+        connection.has_writes(lun)
+            || self.jobs.any(|command| command.lun == lun)
+            || self.reads.values().any(|read| read.command.lun == lun)
+            || self.waiting.iter().any(|waiting| waiting.command().is_some_and(|c| c.lun == lun))
+    }
+
+    /// Whether the command of this tag is in progress.
+    pub(crate) fn is_in_progress(&self, connection: &TargetConnection, tag: u32) -> bool {
+        connection.is_in_progress(tag)
+            || self.jobs.any(|command| command.tag == tag)
+            || self.reads.values().any(|read| read.command.tag == tag)
+            || self.waiting.iter().any(|waiting| waiting.command().is_some_and(|c| c.tag == tag))
+    }
+
+    /// Whether no command is in progress, nor waits to be.
+    pub(crate) fn is_idle(&self, connection: &TargetConnection) -> bool {
+        self.jobs.is_idle()
+            && self.reads.is_empty()
+            && self.again.is_empty()
+            && self.ordering.is_empty()
+            && connection.tasks() == 0
+            && self.waiting.iter().all(|waiting| waiting.command().is_none())
+    }
+}
+
+/// What carrying out a command works with, besides the disks.
+pub(crate) struct Context<'a> {
+    pub(crate) connection: &'a mut TargetConnection,
+    pub(crate) session: &'a Arc<Session>,
+    pub(crate) tasks: &'a mut Tasks,
+    pub(crate) out: &'a mut TransmitBuffer,
+    pub(crate) clock: &'a Clock,
+}
+
+impl Context<'_> {
+    fn check(&mut self, command: &ScsiCommand, sense: &[u8]) {
+        self.connection.respond_status(command, status::CHECK_CONDITION, sense, 0, 0, self.out);
+    }
+
+    fn answer(&mut self, command: &ScsiCommand, data: &[u8]) {
+        respond_data(command, data, self.connection, self.out);
+    }
+
+    /// A job of a command at a logical unit; nothing where its session may not use that any more.
+    fn job(&self, command: &ScsiCommand, lun: Lun, changes: bool) -> Option<Job> {
+        Some(Job { command: *command, r2ts: 0, epoch: self.tasks.lanes.epoch(lun)?, changes })
+    }
+}
+
+/// Whether a command is over: it was answered, or aborted.
+type IsOver = bool;
 
 impl Table {
     fn store(&self, lun: Lun) -> Option<&dyn Store> {
         self.unit(lun).map(|unit| &*unit.store)
     }
 
-    /// Plans and carries out one command; everything it answers is appended to `out`. True when the command
-    /// is over, false when more data must come or a job was begun.
+    /// Keeps what a command changes of what is to be kept; called before it is in force.
+    fn save(&self, lun: Lun) -> impl Fn(&Durable) -> Result<(), Sense> + '_ {
+        move |durable| self.luns.0.get(&lun).map_or(Ok(()), |disk| self.effects.save(disk, durable))
+    }
+
+    /// Plans and carries out one command, at logical units that were entered; everything it answers is appended.
+    /// False when more data must come, or the answer follows later.
     #[inline]
     pub(crate) fn execute(
         self: &Arc<Self>,
         command: &ScsiCommand,
         immediate: &[u8],
-        connection: &mut TargetConnection,
-        session: &Arc<Session>,
-        desktop: &mut Desktop,
-        out: &mut TransmitBuffer,
-    ) -> bool {
-        let Desktop { scratch, gathering, jobs } = desktop;
-        let nexus = &session.nexus;
-        scratch.clear();
+        context: &mut Context<'_>,
+    ) -> IsOver {
         if command.read && command.write_data {
             // Bidirectional commands: no command here moves data both ways.
-            let sense = Sense::INVALID_FIELD.encode();
-            connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
+            context.check(command, &Sense::INVALID_FIELD.encode());
             return true;
         }
-        let plan = self.luns.plan(command.lun, &command.cdb, &mut lock(nexus), scratch);
-        if jobs.is_burdened() && self.is_slow(&plan) {
-            // What nobody waits for any more is still with the disk: more must not pile up before it.
-            connection.respond_status(command, status::BUSY, &[], 0, 0, out);
+        let mut scratch = std::mem::take(&mut context.tasks.scratch);
+        scratch.clear();
+        let plan = self.luns.plan(command.lun, &command.cdb, &mut lock(&context.session.nexus), &mut scratch);
+        let is_over = self.carry_out(command, immediate, plan, &mut scratch, context);
+        context.tasks.scratch = scratch;
+        is_over
+    }
+
+    #[inline]
+    fn carry_out(
+        self: &Arc<Self>,
+        command: &ScsiCommand,
+        immediate: &[u8],
+        plan: Plan,
+        scratch: &mut Vec<u8>,
+        context: &mut Context<'_>,
+    ) -> IsOver {
+        if context.tasks.jobs.is_over_limit() && self.is_slow(&plan) {
+            // Work that was given up is still with the disk: more must not pile up in front of it.
+            context.connection.respond_status(command, status::BUSY, &[], 0, 0, context.out);
             return true;
         }
         match plan {
-            Plan::Take { lun, length_bytes } => self.begin_taking(
-                command,
-                immediate,
-                (lun, length_bytes),
-                (connection, session),
-                (gathering, jobs),
-                out,
-            ),
-            Plan::Medium { .. } | Plan::Changed { .. } | Plan::Copy { .. } => {
-                if self.is_slow(&plan) && jobs.has_room(0) {
-                    self.conclude_beside((command, 0), plan, 0, session, jobs);
-                    return false;
-                }
-                let (status, sense) = self.conclude(command.lun, plan, nexus);
-                connection.respond_status(command, status, &sense, 0, 0, out);
-                true
-            }
-            Plan::MappedStatus { lun, offset_bytes, block_bytes, allocation } => {
-                let Some(store) = self.store(lun) else { return no_lun(command, connection, out) };
-                mapped_status(store, offset_bytes, block_bytes, scratch);
-                scratch.truncate(allocation);
-                respond_data(command, scratch, scratch.len() as u64, connection, out);
-                true
+            Plan::Take { lun, length_bytes } => {
+                self.begin_taking(command, immediate, (lun, length_bytes), context)
             }
             Plan::Read { lun, offset_bytes, length_bytes } => {
-                self.read(command, (lun, offset_bytes, length_bytes), connection, jobs, out)
+                self.read(command, (lun, offset_bytes, length_bytes), context)
             }
-            Plan::Write { lun, offset_bytes, length_bytes, fua } => self.begin_write(
-                command,
-                immediate,
-                (lun, offset_bytes, length_bytes, fua),
-                connection,
-                (gathering, jobs),
-                out,
-            ),
+            Plan::Write { lun, offset_bytes, length_bytes, fua } => {
+                let to = GatheredWrite { offset_bytes, length_bytes, fua };
+                self.begin_write(command, immediate, (lun, to), context)
+            }
             Plan::Data => {
-                respond_data(command, scratch, scratch.len() as u64, connection, out);
+                context.answer(command, scratch);
                 true
             }
             Plan::Status(status) => {
-                connection.respond_status(command, status, &[], 0, 0, out);
+                context.connection.respond_status(command, status, &[], 0, 0, context.out);
                 true
             }
             Plan::Check(sense) => {
-                let sense = self.luns.encode(command.lun, &sense);
-                connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
+                context.check(command, &self.luns.encode(command.lun, &sense));
+                true
+            }
+            Plan::MappedStatus { lun, offset_bytes, block_bytes, allocation } => {
+                let Some(store) = self.store(lun) else { return no_lun(command, context) };
+                mapped_status(store, offset_bytes, block_bytes, scratch);
+                scratch.truncate(allocation);
+                context.answer(command, scratch);
                 true
             }
             Plan::Flush { lun } => {
-                let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
-                if unit.store.may_wait(Operation::Flush) && jobs.has_room(0) {
+                let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
+                if unit.store.may_wait(Operation::Flush)
+                    && let Some(share) = context.tasks.jobs.room(0)
+                    && let Some(job) = context.job(command, lun, false)
+                {
                     let (table, lun) = (Arc::clone(self), command.lun);
-                    jobs.ask((command, 0), 0, (unit, Request::Flush), move |ended| {
+                    context.tasks.jobs.ask(job, (unit, share, 0), Request::Flush, move |ended| {
                         table.ended(lun, ended.outcome, 0)
                     });
                     return false;
                 }
-                self.respond(command, unit.store.flush(), 0, connection, out);
+                self.respond(command, unit.store.flush(), 0, context);
                 true
             }
+            Plan::Medium { .. } | Plan::Changed { .. } | Plan::Copy { .. } | Plan::Reserved { .. } => {
+                self.conclude_or_begin(command, (plan, 0), 0, context)
+            }
         }
+    }
+
+    /// Concludes a plan that needs no more data: here, or by a job where its disk takes its time.
+    fn conclude_or_begin(
+        self: &Arc<Self>,
+        command: &ScsiCommand,
+        (plan, r2ts): (Plan, u32),
+        moved_bytes: u64,
+        context: &mut Context<'_>,
+    ) -> IsOver {
+        if let Plan::Reserved { lun, status, effects } = plan {
+            return self.reserved((command, r2ts), moved_bytes, (lun, status, &effects), context);
+        }
+        let target = match &plan {
+            Plan::Medium { lun, .. } | Plan::Changed { lun, .. } | Plan::Copy { lun, .. } => Some(*lun),
+            _ => None,
+        };
+        let unit = target.and_then(|lun| Some((lun, self.unit(lun)?)));
+        if self.is_slow(&plan)
+            && let Some((lun, unit)) = unit
+            && let Some(share) = context.tasks.jobs.room(moved_bytes)
+            && let Some(job) = context.job(command, lun, true)
+        {
+            let (table, session, lun) = (Arc::clone(self), Arc::clone(context.session), command.lun);
+            let job = Job { r2ts, ..job };
+            context.tasks.jobs.begin(job, (unit, share, moved_bytes), move || {
+                let (status, sense) = table.conclude(lun, plan, &session);
+                Outcome::Status(status, sense, moved_bytes)
+            });
+            return false;
+        }
+        let epoch = target.and_then(|lun| context.tasks.lanes.epoch(lun));
+        let _working = match &epoch {
+            Some(epoch) => match Epoch::enter(&**epoch) {
+                Some(working) => Some(working),
+                None => return true,
+            },
+            None => None,
+        };
+        let (status, sense) = self.conclude(command.lun, plan, context.session);
+        context.connection.respond_status(command, status, &sense, moved_bytes, r2ts, context.out);
+        true
+    }
+
+    /// A change of reservations: who is to learn of it does, and tasks that it aborts are aborted before the answer.
+    fn reserved(
+        &self,
+        (command, r2ts): (&ScsiCommand, u32),
+        moved_bytes: u64,
+        (lun, status, effects): (Lun, u8, &Effects),
+        context: &mut Context<'_>,
+    ) -> IsOver {
+        for (port, attention) in &effects.attentions {
+            self.effects
+                .raise(lun, *attention, |session| scsi::reservations::names(port, &session.nexus_name));
+        }
+        let aborts = |nexus: &str| effects.aborted.iter().any(|port| scsi::reservations::names(port, nexus));
+        let epochs = match self.unit(lun) {
+            Some(unit) if !effects.aborted.is_empty() => unit.nexuses.abort(aborts, |_| None),
+            _ => Vec::new(),
+        };
+        if epochs.is_empty() {
+            context.connection.respond_status(command, status, &[], moved_bytes, r2ts, context.out);
+            return true;
+        }
+        let then = Then::Command { command: *command, r2ts, status, moved_bytes };
+        let until = context.clock.now() + PREEMPT_TIME;
+        context.connection.sequence().unfinished(1);
+        context.tasks.waiting.push(Waiting { epochs, claims: Vec::new(), until, then });
+        false
     }
 
     /// How a job that wrote or flushed has ended.
@@ -185,100 +439,140 @@ impl Table {
         command: &ScsiCommand,
         outcome: Result<(), StoreError>,
         moved_bytes: u64,
-        connection: &mut TargetConnection,
-        out: &mut TransmitBuffer,
+        context: &mut Context<'_>,
     ) {
         if let Outcome::Status(status, sense, moved) = self.ended(command.lun, outcome, moved_bytes) {
-            connection.respond_status(command, status, &sense, moved, 0, out);
+            context.connection.respond_status(command, status, &sense, moved, 0, context.out);
         }
     }
 
-    /// Answers a command whose job is done.
-    pub(crate) fn finish(
-        running: &Running,
-        outcome: Outcome,
-        connection: &mut TargetConnection,
-        out: &mut TransmitBuffer,
-    ) {
-        let command = &running.command;
+    /// Answers a command whose job is done, or goes on with its answer.
+    pub(crate) fn finish(self: &Arc<Self>, id: u64, job: &Job, outcome: Outcome, context: &mut Context<'_>) {
         match outcome {
-            Outcome::Data(data, length_bytes) if lends(data.len(), connection, out) => {
-                let length = data.len();
-                let lent = Lent { source: Source::Memory(Arc::new(data)), offset: 0, length };
-                connection.respond_lent(command, length_bytes, [lent], out);
-            }
-            Outcome::Data(data, length_bytes) => respond_data(command, &data, length_bytes, connection, out),
             Outcome::Status(status, sense, moved_bytes) => {
-                connection.respond_status(command, status, &sense, moved_bytes, running.r2ts, out);
+                let (command, r2ts) = (&job.command, job.r2ts);
+                context.connection.respond_status(command, status, &sense, moved_bytes, r2ts, context.out);
             }
-            Outcome::GivenUp => {}
+            Outcome::Data(_) | Outcome::Failed(_) => {
+                let mut reads = context.tasks.reads.values_mut();
+                if let Some(read) = reads.find(|read| read.job == Some(id)) {
+                    read.came(outcome);
+                }
+            }
+            Outcome::Aborted => {}
         }
     }
 
-    /// Reads for the initiator: at once where nothing has to be waited for, by a job elsewhere. True when the
-    /// command is over.
+    /// Goes on with the answers of reads, in the order in which they came, while there is room; whether any is
+    /// complete by it.
+    pub(crate) fn go_on(self: &Arc<Self>, context: &mut Context<'_>) -> bool {
+        let mut is_any_done = self.send_again(context);
+        let mut next = context.tasks.reads.keys().next().copied();
+        while let Some(id) = next {
+            let Some(mut read) = context.tasks.reads.remove(&id) else { break };
+            let room = (&mut *context.out, context.tasks.unsent_bytes);
+            let progress = read.go_on(self, context.connection, context.tasks, room);
+            if progress == Progress::Done {
+                context.connection.sequence().unfinished(-1);
+                is_any_done = true;
+            } else {
+                context.tasks.reads.insert(id, read);
+            }
+            if progress == Progress::Full {
+                break;
+            }
+            next = context.tasks.reads.range(id + 1..).next().map(|(&id, _)| id);
+        }
+        is_any_done
+    }
+
+    /// Sends PDUs again that were asked for, while there is room; whether any was.
+    fn send_again(&self, context: &mut Context<'_>) -> bool {
+        let mut is_any = false;
+        while context.out.waiting_bytes() < context.tasks.unsent_bytes {
+            let Some(kept) = context.tasks.again.pop_front() else { break };
+            is_any = true;
+            match &kept.data {
+                KeptData::Copy(data) => {
+                    TargetConnection::send_again(&kept, data, context.out);
+                }
+                KeptData::Medium { lun, offset_bytes, length } => {
+                    let mut data = vec![0; *length];
+                    let unit = Lun::decode(*lun).and_then(|lun| self.unit(lun));
+                    let is_there = unit.is_some_and(|unit| {
+                        let _shared = unit.step.read();
+                        unit.store.read_at(*offset_bytes, &mut data).is_ok()
+                    });
+                    if is_there {
+                        TargetConnection::send_again(&kept, &data, context.out);
+                    } else {
+                        let reason = iscsi::fault::RejectReason::SnackReject;
+                        context.connection.reject(reason, &kept.bhs, context.out);
+                    }
+                }
+            }
+        }
+        is_any
+    }
+
+    /// Reads for the initiator: at once where little is read and nothing has to be waited for, and piece by piece
+    /// elsewhere.
     #[inline]
     fn read(
         self: &Arc<Self>,
         command: &ScsiCommand,
         (lun, offset_bytes, length_bytes): (Lun, u64, u64),
-        connection: &mut TargetConnection,
-        jobs: &mut Jobs,
-        out: &mut TransmitBuffer,
-    ) -> bool {
-        let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
+        context: &mut Context<'_>,
+    ) -> IsOver {
+        let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
+        let Context { connection, out, .. } = context;
         let Unit { store, step, .. } = &**unit;
-        let may_wait = store.may_wait(Operation::Read) && jobs.has_room(length_bytes);
-        // Not while somebody writes as one step, which a slow disk can take long for.
-        let shared = if may_wait { step.try_read() } else { Some(step.read()) };
-        let is_kept_out = shared.is_none();
-        let wanted = length_bytes.min(command.expected_bytes.into()) as usize;
-        if !is_kept_out && lends(wanted, connection, out) {
-            match store.lend(offset_bytes, wanted) {
-                Ok(Some(lent)) => {
-                    connection.respond_lent(command, length_bytes, lent, out);
+        let wanted = if command.read { length_bytes.min(command.expected_bytes.into()) } else { 0 };
+        if wanted <= AT_ONCE_BYTES && !lends(wanted as usize, connection, out) {
+            let may_wait = store.may_wait(Operation::Read);
+            // Not while something is done to the disk as one step, which a slow disk can take long for.
+            let shared = if may_wait { step.try_read() } else { Some(step.read()) };
+            let is_kept_out = shared.is_none();
+            let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
+                // Only what was not begun can be left to a job.
+                if may_wait && at == 0 {
+                    let is_there = !is_kept_out && store.read_now(offset_bytes, buffer)?;
+                    return if is_there { Ok(()) } else { Err(Unread::Waits) };
+                }
+                Ok(store.read_at(offset_bytes + at, buffer)?)
+            });
+            drop(shared);
+            match read {
+                Ok(()) if wanted > 0 => {
+                    let origin = ReadOrigin { lun: command.lun, offset_bytes };
+                    connection.reads_from(command.tag, origin);
                     return true;
                 }
-                Ok(None) => {}
-                Err(error) => {
+                Ok(()) => return true,
+                Err(ReadFailed { error: Unread::Waits, .. }) => {}
+                Err(ReadFailed { error: Unread::Failed(error), data_pdus }) => {
                     let sense = self.luns.encode(command.lun, &read_sense(&error));
-                    connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
+                    let status = status::CHECK_CONDITION;
+                    connection.respond_status(command, status, &sense, 0, data_pdus, out);
                     return true;
                 }
             }
         }
-        let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
-            // Only what was not begun can be left to a job.
-            if may_wait && at == 0 {
-                let is_there = !is_kept_out && store.read_now(offset_bytes, buffer)?;
-                return if is_there { Ok(()) } else { Err(Unread::Waits) };
-            }
-            Ok(store.read_at(offset_bytes + at, buffer)?)
-        });
-        drop(shared);
-        match read {
-            Ok(()) => true,
-            Err(ReadFailed { error: Unread::Waits, .. }) => {
-                let (table, lun_field) = (Arc::clone(self), command.lun);
-                let request = Request::Read { offset: offset_bytes, buffer: store.buffer(wanted) };
-                jobs.ask((command, 0), length_bytes, (unit, request), move |ended| {
-                    match (ended.outcome, ended.buffer) {
-                        (Ok(()), Some(data)) => Outcome::Data(data, length_bytes),
-                        (outcome, _) => {
-                            let sense = outcome.err().map_or(Sense::READ_ERROR, |error| read_sense(&error));
-                            let sense = table.luns.encode(lun_field, &sense);
-                            Outcome::Status(status::CHECK_CONDITION, sense, 0)
-                        }
-                    }
-                });
-                false
-            }
-            Err(ReadFailed { error: Unread::Failed(error), data_pdus }) => {
-                let sense = self.luns.encode(command.lun, &read_sense(&error));
-                connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, data_pdus, out);
-                true
-            }
+        let Some(sequence) = connection.begin_answer(command, length_bytes) else {
+            connection.respond_status(command, status::GOOD, &[], length_bytes, 0, out);
+            return true;
+        };
+        let Some(epoch) = context.tasks.lanes.epoch(lun) else { return true };
+        let mut read = Read::new(command, (lun, offset_bytes, length_bytes), epoch.number(), sequence);
+        connection.reads_from(command.tag, read.origin());
+        let room = (&mut **out, context.tasks.unsent_bytes);
+        if read.go_on(self, connection, context.tasks, room) == Progress::Done {
+            return true;
         }
+        connection.sequence().unfinished(1);
+        context.tasks.reads.insert(context.tasks.next_read, read);
+        context.tasks.next_read += 1;
+        false
     }
 
     /// Whether a plan is better carried out beside the connection's thread.
@@ -298,207 +592,200 @@ impl Table {
         }
     }
 
-    /// Carries out a plan by a job.
-    fn conclude_beside(
-        self: &Arc<Self>,
-        (command, r2ts): (&ScsiCommand, u32),
-        plan: Plan,
-        moved_bytes: u64,
-        session: &Arc<Session>,
-        jobs: &mut Jobs,
-    ) {
-        let (table, session, lun) = (Arc::clone(self), Arc::clone(session), command.lun);
-        jobs.begin((command, r2ts), moved_bytes, move || {
-            let (status, sense) = table.conclude(lun, plan, &session.nexus);
-            Outcome::Status(status, sense, moved_bytes)
-        });
-    }
-
     fn begin_write(
         self: &Arc<Self>,
         command: &ScsiCommand,
         immediate: &[u8],
-        (lun, offset_bytes, length_bytes, fua): (Lun, u64, u64, bool),
-        connection: &mut TargetConnection,
-        (gathering, jobs): (&mut Gathering, &mut Jobs),
-        out: &mut TransmitBuffer,
-    ) -> bool {
-        let Some(unit) = self.unit(lun) else { return no_lun(command, connection, out) };
+        (lun, to): (Lun, GatheredWrite),
+        context: &mut Context<'_>,
+    ) -> IsOver {
+        let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
+        let Some(epoch) = context.tasks.lanes.epoch(lun) else { return true };
         let Unit { store, step, .. } = &**unit;
-        let Ok(begun) =
-            connection.begin_write(command, immediate.len(), offset_bytes, length_bytes, fua, out)
-        else {
-            return true;
+        let GatheredWrite { offset_bytes, length_bytes, fua } = to;
+        let order = WriteOrder {
+            store_offset: offset_bytes,
+            cdb_bytes: length_bytes,
+            stable: fua,
+            epoch: epoch.number(),
         };
+        let begun = context.connection.begin_write(command, immediate.len(), order, context.out);
+        let Ok(begun) = begun else { return true };
         let data = &immediate[..begun.useful_bytes];
         let waits = store.may_wait(Operation::Write) || (fua && store.may_wait(Operation::Flush));
         if !begun.complete {
             let length = length_bytes.min(command.expected_bytes.into()) as usize;
-            gathering.prune(connection);
-            if waits && gathering.bytes + length <= gathering.limit {
-                let mut whole = store.buffer(length);
+            if waits && let Some((mut whole, share)) = gathering_room(context, store, length) {
                 whole[..data.len()].copy_from_slice(data);
                 // The memory may be that of another session's data before.
                 whole[data.len()..].fill(0);
-                let write = Some(GatheredWrite { offset_bytes, length_bytes, fua });
-                gathering.bytes += length;
-                gathering.taken.insert(command.tag, Taken { cdb: command.cdb, lun, data: whole, write });
+                let taken = Taken { cdb: command.cdb, lun, data: whole, write: Some(to), share };
+                context.tasks.gathering.insert(command.tag, taken);
                 return false;
             }
+            let Some(_working) = Epoch::enter(&*epoch) else {
+                context.connection.abort(|task| task.command.tag == command.tag);
+                return true;
+            };
             if let Err(error) = write(store, step, offset_bytes, data) {
-                connection.fail_write(command.tag, self.luns.encode(command.lun, &write_sense(&error)));
+                let sense = self.luns.encode(command.lun, &write_sense(&error));
+                context.connection.fail_write(command.tag, sense);
             }
             return false;
         }
-        if waits && jobs.has_room(data.len() as u64) {
-            let to = GatheredWrite { offset_bytes, length_bytes, fua };
-            let mut whole = store.buffer(data.len());
+        if waits
+            && let Some(share) = context.tasks.jobs.room(data.len() as u64)
+            && let Ok(mut whole) = try_buffer(&**store, data.len())
+        {
             whole.copy_from_slice(data);
-            self.write_beside((command, 0), unit, to, whole, jobs);
+            let job = Job { command: *command, r2ts: 0, epoch, changes: true };
+            self.write_beside(job, (unit, share), to, whole, &mut context.tasks.jobs);
             return false;
         }
+        let Some(_working) = Epoch::enter(&*epoch) else { return true };
         let outcome = if fua {
             let _shared = step.read();
             store.write_stable_at(offset_bytes, data)
         } else {
             write(store, step, offset_bytes, data)
         };
-        self.respond(command, outcome, length_bytes, connection, out);
+        self.respond(command, outcome, length_bytes, context);
         true
     }
 
     /// Writes beside the connection's thread.
     fn write_beside(
         self: &Arc<Self>,
-        (command, r2ts): (&ScsiCommand, u32),
-        unit: &Arc<Unit>,
+        job: Job,
+        (unit, share): (&Arc<Unit>, Share),
         to: GatheredWrite,
         data: Buffer,
         jobs: &mut Jobs,
     ) {
-        let (table, lun_field, bytes) = (Arc::clone(self), command.lun, data.len() as u64);
+        let (table, lun_field, bytes) = (Arc::clone(self), job.command.lun, data.len() as u64);
         let request = Request::Write { offset: to.offset_bytes, data, is_stable: to.fua };
-        jobs.ask((command, r2ts), bytes, (unit, request), move |ended| {
+        jobs.ask(job, (unit, share, bytes), request, move |ended: Ended| {
             table.ended(lun_field, ended.outcome, to.length_bytes)
         });
     }
 
-    /// Writes the data of a Data-Out PDU and goes on with its task. True when the command is over.
+    /// Writes the data of a Data-Out PDU and goes on with its task.
     pub(crate) fn write_data(
         self: &Arc<Self>,
-        (tag, lun, store_offset): (u32, [u8; 8], u64),
+        (tag, lun_field, store_offset): (u32, [u8; 8], u64),
         data: &[u8],
-        (connection, session): (&mut TargetConnection, &Arc<Session>),
-        desktop: &mut Desktop,
-        out: &mut TransmitBuffer,
-    ) -> bool {
-        let Desktop { gathering, jobs, .. } = desktop;
-        if let Some(taken) = gathering.taken.get_mut(&tag) {
+        context: &mut Context<'_>,
+    ) -> IsOver {
+        let Some(task) = context.connection.write_task(tag) else { return false };
+        let (epoch, lun) = (task.order.epoch, Lun::decode(lun_field));
+        // The session may not use the disk any more, or the task was aborted while its data was on its way.
+        let Some(lun) = lun.filter(|&lun| context.tasks.lanes.is_current(lun, epoch)) else {
+            context.connection.abort(|task| task.command.tag == tag);
+            context.tasks.gathering.prune(context.connection);
+            return true;
+        };
+        if let Some(taken) = context.tasks.gathering.taken.get_mut(&tag) {
             let from =
                 store_offset.saturating_sub(taken.write.map_or(0, |write| write.offset_bytes)) as usize;
             let place = from..from.saturating_add(data.len());
             if let Some(place) = taken.data.get_mut(place) {
                 place.copy_from_slice(data);
             }
-            if !connection.has_all_data(tag) {
-                return connection.data_taken(tag, Ok(()), out);
+            if !context.connection.has_all_data(tag) {
+                return context.connection.data_taken(tag, Ok(()), context.out);
             }
-            let Some(taken) = gathering.taken.remove(&tag) else { return false };
-            gathering.bytes = gathering.bytes.saturating_sub(taken.data.len());
-            if let Some(to) = taken.write {
-                // The data is in our hands, so the job begins whatever room there is.
-                let Some(unit) = self.unit(taken.lun) else {
-                    connection.end_write(tag, status::CHECK_CONDITION, &Sense::NO_SUCH_LUN.encode(), out);
-                    return true;
-                };
-                let Some((command, r2ts)) = connection.release_write(tag) else { return false };
-                self.write_beside((&command, r2ts), unit, to, taken.data, jobs);
-                return false;
-            }
-            let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(&session.nexus));
-            if self.is_slow(&plan)
-                && jobs.has_room(taken.data.len() as u64)
-                && let Some((command, r2ts)) = connection.release_write(tag)
-            {
-                self.conclude_beside((&command, r2ts), plan, taken.data.len() as u64, session, jobs);
-                return false;
-            }
-            let (status, sense) = self.conclude(lun, plan, &session.nexus);
-            connection.end_write(tag, status, &sense, out);
-            return true;
+            return self.conclude_taken(tag, context);
         }
-        let unit = Lun::decode(lun).and_then(|lun| self.unit(lun));
-        let Some(Unit { store, step, .. }) = unit.map(|unit| &**unit) else {
-            return connection.data_taken(tag, Err(Sense::NO_SUCH_LUN.encode()), out);
+        let (unit, epoch) = (self.unit(lun), context.tasks.lanes.epoch(lun));
+        let (Some(unit), Some(epoch)) = (unit, epoch) else {
+            return context.connection.data_taken(tag, Err(Sense::NO_SUCH_LUN.encode()), context.out);
         };
-        let mut outcome = write(store, step, store_offset, data);
-        if connection.must_be_stable(tag) {
-            outcome = outcome.and_then(|()| store.flush());
+        let Some(_working) = Epoch::enter(&*epoch) else {
+            context.connection.abort(|task| task.command.tag == tag);
+            return true;
+        };
+        let mut outcome = write(&unit.store, &unit.step, store_offset, data);
+        if context.connection.must_be_stable(tag) {
+            outcome = outcome.and_then(|()| unit.store.flush());
         }
-        connection.data_taken(tag, outcome.map_err(|error| self.luns.encode(lun, &write_sense(&error))), out)
+        let outcome = outcome.map_err(|error| self.luns.encode(lun_field, &write_sense(&error)));
+        context.connection.data_taken(tag, outcome, context.out)
     }
-}
 
-impl Table {
-    /// Begins to gather a command's data. True when the command is over.
+    /// All data of a command that gathered it is there.
+    fn conclude_taken(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> IsOver {
+        let Some(taken) = context.tasks.gathering.remove(tag) else { return false };
+        let Some((command, r2ts)) = context.connection.release_write(tag) else { return false };
+        let moved_bytes = taken.data.len() as u64;
+        if let Some(to) = taken.write {
+            let unit = self.unit(taken.lun);
+            let (Some(unit), Some(job)) = (unit, context.job(&command, taken.lun, true)) else {
+                return no_lun(&command, context);
+            };
+            // The memory is claimed already, so the job begins whatever other jobs there are.
+            let job = Job { r2ts, ..job };
+            self.write_beside(job, (unit, taken.share), to, taken.data, &mut context.tasks.jobs);
+            return false;
+        }
+        let save = self.save(taken.lun);
+        let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(&context.session.nexus), &save);
+        drop(taken.data);
+        drop(taken.share);
+        self.conclude_or_begin(&command, (plan, r2ts), moved_bytes, context)
+    }
+
+    /// Begins to gather a command's data.
     fn begin_taking(
         self: &Arc<Self>,
         command: &ScsiCommand,
         immediate: &[u8],
         (lun, length_bytes): (Lun, u64),
-        (connection, session): (&mut TargetConnection, &Arc<Session>),
-        (gathering, jobs): (&mut Gathering, &mut Jobs),
-        out: &mut TransmitBuffer,
-    ) -> bool {
-        gathering.prune(connection);
+        context: &mut Context<'_>,
+    ) -> IsOver {
         if length_bytes > 0 && length_bytes != u64::from(command.expected_bytes) {
             // Half a list of parameters, or more than there can be, is none.
-            let sense = Sense::PARAMETER_LENGTH.encode();
-            connection.respond_status(command, status::CHECK_CONDITION, &sense, 0, 0, out);
+            context.check(command, &Sense::PARAMETER_LENGTH.encode());
             return true;
         }
         if length_bytes == 0 {
-            let surplus = command.expected_bytes > 0;
-            let (status, sense) = if surplus {
-                (status::CHECK_CONDITION, Sense::INVALID_FIELD.encode())
+            if command.expected_bytes > 0 {
+                context.check(command, &Sense::INVALID_FIELD.encode());
             } else {
-                (status::GOOD, Vec::new())
-            };
-            connection.respond_status(command, status, &sense, 0, 0, out);
+                context.connection.respond_status(command, status::GOOD, &[], 0, 0, context.out);
+            }
             return true;
         }
+        let Some(epoch) = context.tasks.lanes.epoch(lun) else { return true };
         // What the initiator does not send is not there: a shorter transfer brings less.
         let length =
             length_bytes.min(command.expected_bytes.into()).min(scsi::medium::TAKEN_BYTES_MAX) as usize;
-        if gathering.bytes + length > gathering.limit {
-            connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, out);
-            return true;
-        }
-        let Ok(begun) = connection.begin_write(command, immediate.len(), 0, length_bytes, false, out) else {
+        let Some(store) = self.unit(lun).map(|unit| Arc::clone(&unit.store)) else {
+            return no_lun(command, context);
+        };
+        let Some((mut data, share)) = gathering_room(context, &store, length) else {
+            context.connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, context.out);
             return true;
         };
-        let mut data = Buffer::new(length);
+        let order = WriteOrder { cdb_bytes: length_bytes, epoch: epoch.number(), ..WriteOrder::default() };
+        let begun = context.connection.begin_write(command, immediate.len(), order, context.out);
+        let Ok(begun) = begun else { return true };
         let here = begun.useful_bytes.min(length);
         data[..here].copy_from_slice(&immediate[..here]);
+        data[here..].fill(0);
         if begun.complete {
-            let plan = self.luns.finish(lun, &command.cdb, &data, &lock(&session.nexus));
-            if self.is_slow(&plan) && jobs.has_room(length_bytes) {
-                self.conclude_beside((command, 0), plan, length_bytes, session, jobs);
-                return false;
-            }
-            let (status, sense) = self.conclude(command.lun, plan, &session.nexus);
-            connection.respond_status(command, status, &sense, length_bytes, 0, out);
-            return true;
+            let save = self.save(lun);
+            let plan = self.luns.finish(lun, &command.cdb, &data, &lock(&context.session.nexus), &save);
+            return self.conclude_or_begin(command, (plan, 0), length_bytes, context);
         }
-        gathering.bytes += length;
-        gathering.taken.insert(command.tag, Taken { cdb: command.cdb, lun, data, write: None });
+        context
+            .tasks
+            .gathering
+            .insert(command.tag, Taken { cdb: command.cdb, lun, data, write: None, share });
         false
     }
 
     /// Carries out a plan that needs no more data: status and sense.
-    fn conclude(&self, lun_field: [u8; 8], plan: Plan, nexus: &Mutex<Nexus>) -> (u8, Vec<u8>) {
-        // What is to be kept is kept before the initiator is told.
-        let kept = |lun| self.luns.0.get(&lun).map_or(Ok(()), |disk| self.desk.keep(disk));
+    fn conclude(&self, lun_field: [u8; 8], plan: Plan, session: &Session) -> (u8, Vec<u8>) {
         let outcome = match plan {
             Plan::Medium { lun, action } => match self.unit(lun) {
                 Some(unit) => medium::act(&*unit.store, &unit.step, action)
@@ -506,18 +793,16 @@ impl Table {
                     .map(|()| status::GOOD),
                 None => Err(Sense::NO_SUCH_LUN),
             },
-            Plan::Status(status) => match Lun::decode(lun_field) {
-                Some(lun) => kept(lun).map(|()| status),
-                None => Ok(status),
-            },
+            Plan::Status(status) => Ok(status),
             Plan::Changed { lun, attention } => {
-                self.desk.announce(lun, attention);
-                kept(lun).map(|()| status::GOOD)
+                // Every other session learns of it once, the one that changed it never.
+                self.effects.raise(lun, attention, |other| other.instance != session.instance);
+                Ok(status::GOOD)
             }
             Plan::Copy { lun, segments, list_identifier } => {
                 let (copied, outcome) = self.copy(&segments);
                 if let (Some(disk), Some(identifier)) = (self.luns.0.get(&lun), list_identifier) {
-                    note_copy(disk, nexus, identifier, &segments[..copied], outcome.is_ok());
+                    note_copy(disk, session, identifier, &segments[..copied], outcome.is_ok());
                 }
                 outcome.map(|()| status::GOOD)
             }
@@ -557,16 +842,41 @@ impl Table {
     }
 }
 
-fn note_copy(disk: &Disk, nexus: &Mutex<Nexus>, identifier: u8, copied: &[Segment], is_whole: bool) {
-    disk.shared.copies.ended(&lock(nexus), identifier, copied, is_whole);
+/// Memory to gather a command's data in; nothing where this connection, or the target, has none.
+fn gathering_room(
+    context: &mut Context<'_>,
+    store: &Arc<dyn Store>,
+    length: usize,
+) -> Option<(Buffer, Share)> {
+    context.tasks.gathering.prune(context.connection);
+    let gathering = &context.tasks.gathering;
+    if gathering.bytes + length > gathering.limit {
+        return None;
+    }
+    let share = context.tasks.jobs.claim(length)?;
+    Some((try_buffer(&**store, length).ok()?, share))
 }
+
+fn try_buffer(store: &dyn Store, length: usize) -> Result<Buffer, StoreError> {
+    Ok(store.buffer(length))
+}
+
+/// LOGICAL UNIT COMMUNICATION TIME-OUT: what a PREEMPT AND ABORT waited for did not end.
+pub(crate) const ABORT_TIMED_OUT: Sense = Sense::new(SenseKey::HardwareError, 0x08, 0x01);
+
+fn note_copy(disk: &Disk, session: &Session, identifier: u8, copied: &[Segment], is_whole: bool) {
+    disk.shared.copies.ended(&lock(&session.nexus), identifier, copied, is_whole);
+}
+
+/// Reads up to this are answered at once where nothing has to be waited for, bytes.
+const AT_ONCE_BYTES: u64 = 64 << 10;
 
 /// Data shorter than this is copied into the response: that costs less than to send it by itself.
 const LENT_BYTES_MIN: usize = 16 << 10;
 
 /// Whether a response refers to its data rather than holding it.
 #[inline]
-fn lends(bytes: usize, connection: &TargetConnection, out: &TransmitBuffer) -> bool {
+pub(crate) fn lends(bytes: usize, connection: &TargetConnection, out: &TransmitBuffer) -> bool {
     bytes >= LENT_BYTES_MIN && connection.may_lend(out)
 }
 
@@ -594,16 +904,14 @@ fn write(store: &Arc<dyn Store>, step: &RwLock<()>, offset: u64, data: &[u8]) ->
     store.write_at(offset, data)
 }
 
-/// Answers with data that lies in memory, so reading it cannot fail. `length_bytes` is what the command would
-/// transfer, for the residual count.
+/// Answers with data that lies in memory, so reading it cannot fail.
 fn respond_data(
     command: &ScsiCommand,
     data: &[u8],
-    length_bytes: u64,
     connection: &mut TargetConnection,
     out: &mut TransmitBuffer,
 ) {
-    let _ = connection.respond_read(command, length_bytes, out, |at, buffer| {
+    let _ = connection.respond_read(command, data.len() as u64, out, |at, buffer| {
         let from = at as usize;
         data.get(from..from + buffer.len()).map(|piece| buffer.copy_from_slice(piece)).ok_or(())
     });
@@ -632,8 +940,8 @@ fn mapped_status(store: &dyn Store, offset_bytes: u64, block_bytes: u32, out: &m
 /// Most runs of one answer.
 const MAPPED_RUNS_MAX: usize = 64;
 
-fn no_lun(command: &ScsiCommand, connection: &mut TargetConnection, out: &mut TransmitBuffer) -> bool {
-    connection.respond_status(command, status::CHECK_CONDITION, &Sense::NO_SUCH_LUN.encode(), 0, 0, out);
+fn no_lun(command: &ScsiCommand, context: &mut Context<'_>) -> IsOver {
+    context.check(command, &Sense::NO_SUCH_LUN.encode());
     true
 }
 

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use iscsi::login::target::{Authentication, Gate, Joined, LoggedIn, Moved};
 use iscsi::login::{SessionType, Status};
 
-use crate::config::{Access, Limits, Portal};
-use crate::sessions::{Session, SessionKey, Sessions};
+use crate::config::{Access, Portal};
+use crate::server::Shared;
+use crate::sessions::{Mailbox, Session, SessionKey};
 
 /// The target's side of a login, for one connection.
 pub(crate) struct PortalGate<'a> {
-    pub(crate) iqn: &'a str,
+    pub(crate) shared: &'a Shared,
+    /// Who may log in, as it was when the request came.
     pub(crate) access: Option<Arc<Access>>,
     pub(crate) portal: &'a Portal,
-    pub(crate) sessions: &'a Sessions,
-    pub(crate) limits: &'a Limits,
-    pub(crate) connection: u64,
+    pub(crate) connection: (u64, &'a Arc<Mailbox>),
     /// The session of the login, once it has one.
     pub(crate) session: RefCell<Option<Arc<Session>>>,
 }
@@ -24,27 +24,35 @@ pub(crate) struct PortalGate<'a> {
 impl PortalGate<'_> {
     fn key(&self, login: &LoggedIn) -> SessionKey {
         let target_name = match login.session_type {
-            SessionType::Normal => self.iqn.to_owned(),
+            SessionType::Normal => self.shared.config.iqn.clone(),
             // Discovery sessions do not reinstate each other: every one is told apart by its connection.
-            SessionType::Discovery => format!("discovery {}", self.connection),
+            SessionType::Discovery => format!("discovery {}", self.connection.0),
         };
         SessionKey {
-            initiator_name: login.initiator_name.clone(),
+            initiator_name: login.initiator_name.to_ascii_lowercase(),
             isid: login.isid,
             target_name,
             portal_group: self.portal.group,
+            user: login.user.clone(),
         }
     }
 }
 
 impl Gate for PortalGate<'_> {
-    fn admit(&self, target_name: &str, initiator_name: &str) -> Result<(), Status> {
+    fn admit(&self, login: &LoggedIn) -> Result<(), Status> {
         // iSCSI names are compared after normalisation; ASCII case is all there is to ours.
-        if !target_name.eq_ignore_ascii_case(self.iqn) {
+        if login.session_type == SessionType::Normal
+            && !login.target_name.eq_ignore_ascii_case(&self.shared.config.iqn)
+        {
             return Err(Status::NOT_FOUND);
         }
-        let is_allowed = self.access.as_ref().is_none_or(|access| access.lists(initiator_name));
-        if is_allowed { Ok(()) } else { Err(Status::AUTHORIZATION_FAILURE) }
+        let Some(access) = &self.access else { return Ok(()) };
+        let is_admitted = match self.authentication(login.session_type) {
+            Some(_) => access.admits(&login.initiator_name, login.user.as_deref()),
+            // Nobody was asked for a secret, so a name is all there is.
+            None => access.lists(&login.initiator_name),
+        };
+        if is_admitted { Ok(()) } else { Err(Status::AUTHORIZATION_FAILURE) }
     }
 
     fn authentication(&self, session_type: SessionType) -> Option<&Authentication> {
@@ -70,14 +78,22 @@ impl Gate for PortalGate<'_> {
     }
 
     fn join(&self, login: &LoggedIn) -> Result<Joined, Status> {
-        let session = self.sessions.find(login, &self.key(login))?;
+        let session = self.shared.sessions.find(login, &self.key(login))?;
         Ok(Joined { parameters: session.parameters.clone(), exp_cmd_sn: session.commands.expected() })
     }
 
     fn new_session(&self, login: &LoggedIn) -> Result<u16, Status> {
-        let session = self.sessions.establish(login, self.key(login), self.connection, self.limits)?;
-        let tsih = session.tsih;
-        self.session.replace(Some(session));
+        // Whatever was decided on the way: this is the session that is entered, and the one place that lets it in.
+        self.admit(login)?;
+        let must_prove = self.authentication(login.session_type).is_some();
+        if must_prove && login.user.is_none() {
+            return Err(Status::AUTHENTICATION_FAILURE);
+        }
+        let (key, limits) = (self.key(login), &self.shared.config.limits);
+        let established = self.shared.sessions.establish(login, key, self.connection, limits)?;
+        self.shared.ended(&established.ended);
+        let tsih = established.session.tsih;
+        self.session.replace(Some(established.session));
         Ok(tsih)
     }
 }

@@ -5,19 +5,27 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod clock;
 pub mod config;
 mod connection;
+mod core;
 mod disks;
 pub mod error;
 mod execute;
+mod fence;
 mod gate;
 mod jobs;
 pub mod medium;
+mod memory;
+mod ordering;
+mod reads;
 pub mod server;
 mod sessions;
 mod state;
 pub mod statistics;
 mod transport;
+mod waiting;
 
 pub use config::{Access, ActsFor, Initiator, Limits, LunConfig, Portal, TargetConfig};
 pub use error::{ConnectionEnd, TargetError};

@@ -8,25 +8,34 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use iscsi::login::is_iscsi_name;
-use iscsi::target::Parked;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use policy::SendPolicy;
 use ring::Sighting;
 use scsi::ports::AccessState;
 use socket::options::TcpOptions;
 
+use crate::admission::Admission;
+use crate::clock::Clock;
 use crate::config::{Access, LunConfig, Portal, TargetConfig};
 use crate::connection::Connection;
 use crate::disks::{Disks, Table};
 use crate::error::TargetError;
-use crate::execute::Gathering;
 use crate::jobs::Pool;
-use crate::sessions::{Mailbox, Notice, Session, Sessions, lock};
+use crate::memory::Memory;
+use crate::sessions::{Mailbox, Notice, Remains, Session, SessionKey, Sessions, lock};
 use crate::state::StateFolder;
 use crate::statistics::{Board, ConnectionStatistics};
 
 /// How long a stop waits for connections to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether the initiator of a session may log in.
+fn admits(access: &Access, key: &SessionKey) -> bool {
+    if key.target_name.starts_with("discovery ") && !access.discovery {
+        return access.lists(&key.initiator_name);
+    }
+    access.admits(&key.initiator_name, key.user.as_deref())
+}
 
 /// What all threads of a target share.
 pub(crate) struct Shared {
@@ -36,9 +45,14 @@ pub(crate) struct Shared {
     access: Mutex<Option<Arc<Access>>>,
     send: Mutex<SendPolicy>,
     pub(crate) disks: Disks,
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: Arc<Sessions>,
+    /// Held while views are made, so that no session gets an older one than it has.
+    views: Mutex<()>,
     /// The threads that wait for disks.
     pub(crate) pool: Arc<Pool>,
+    /// What commands in flight may hold.
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) clock: Clock,
     pub(crate) board: Board,
     stopping: AtomicBool,
     sightings: Mutex<Vec<Sighting>>,
@@ -59,24 +73,55 @@ impl Shared {
         lock(&self.access).clone()
     }
 
-    /// The disks that an initiator sees now.
-    pub(crate) fn view(&self, initiator: &str) -> Arc<Table> {
-        Arc::new(self.disks.table().view(self.access().as_deref(), initiator))
+    /// The disks that a session begins with: what its initiator sees now. One that may not log in any more is ended.
+    pub(crate) fn begin_view(&self, session: &Session) -> Arc<Table> {
+        let _views = lock(&self.views);
+        if let Some(view) = session.view() {
+            return view;
+        }
+        let access = self.access();
+        if access.as_deref().is_some_and(|access| !admits(access, &session.key)) {
+            session.post(Notice::Drop("the initiator may not log in any more"));
+        }
+        let view = Arc::new(self.disks.table().view(access.as_deref(), &session.key.initiator_name));
+        let _ = session.set_view(Arc::clone(&view));
+        view
+    }
+
+    /// Gives every session the disks that it sees now.
+    fn refresh_views(&self) {
+        let _views = lock(&self.views);
+        let (access, table) = (self.access(), self.disks.table());
+        for session in self.sessions.all() {
+            if session.view().is_some() {
+                let view = Arc::new(table.view(access.as_deref(), &session.key.initiator_name));
+                let _ = session.set_view(view);
+            }
+        }
     }
 
     /// A connection has left its session; what the session took ends with its last one.
-    pub(crate) fn end(&self, session: &Session, cid: u16, id: u64, lost: Option<(Parked, Gathering)>) {
-        if self.sessions.part(session, cid, id, lost) {
+    pub(crate) fn end(&self, session: &Arc<Session>, connection: (u16, u64), remains: Option<Remains>) {
+        let bounds = (&self.config.limits, &self.memory, self.clock.now());
+        let ended = self.sessions.part(session, connection, remains, bounds);
+        self.ended(&ended);
+    }
+
+    /// Sessions have ended: their tasks change nothing any more, and what they took is free.
+    pub(crate) fn ended(&self, sessions: &[Arc<Session>]) {
+        for session in sessions {
+            drop(session.close_tasks());
             self.disks.table().luns.end(&lock(&session.nexus));
         }
     }
 
-    /// Ends the sessions whose lost connections nobody came for.
-    fn expire(&self) {
-        for session in self.sessions.expire() {
-            tracing::info!("session {} ended: nobody came back for it", session.tsih);
-            self.disks.table().luns.end(&lock(&session.nexus));
+    /// Ends the sessions whose lost connections were not taken up in time.
+    pub(crate) fn expire(&self) {
+        let ended = self.sessions.expire(self.clock.now());
+        for session in &ended {
+            tracing::info!("session {} expired: its lost connections were not taken up", session.tsih);
         }
+        self.ended(&ended);
     }
 
     pub(crate) fn keep_sightings(&self, mut sightings: Vec<Sighting>) {
@@ -119,7 +164,8 @@ impl BoundTarget {
         let mut groups: Vec<u16> = config.portals.iter().map(|portal| portal.group).collect();
         groups.sort_unstable();
         groups.dedup();
-        let disks = Disks::new(&config.luns, &config.iqn, groups, state)?;
+        let sessions = Arc::new(Sessions::default());
+        let disks = Disks::new(&config.luns, &config.iqn, groups, (&sessions, state))?;
         let (mut listeners, mut portals) = (Vec::new(), config.portals.clone());
         for portal in &mut portals {
             let listener = listen(portal.listen, &config.tcp)?;
@@ -128,14 +174,18 @@ impl BoundTarget {
             listeners.push(listener);
         }
         let pool = Pool::new(config.limits.disk_threads, config.limits.abandoned_bytes);
+        let memory = Memory::new(config.limits.memory_bytes);
         let shared = Arc::new(Shared {
             access: Mutex::new(config.access.clone().map(Arc::new)),
             send: Mutex::new(config.send),
             config,
             portals,
             disks,
-            sessions: Sessions::default(),
+            sessions,
+            views: Mutex::default(),
             pool,
+            memory,
+            clock: Clock::System,
             board: Board::default(),
             stopping: AtomicBool::new(false),
             sightings: Mutex::default(),
@@ -210,7 +260,7 @@ impl RunningTarget {
     /// When one of them is not possible; nothing has changed then.
     pub fn set_luns(&self, luns: &[LunConfig]) -> Result<(), TargetError> {
         self.shared.disks.set(luns)?;
-        self.shared.sessions.post_to_all(Notice::Disks);
+        self.shared.refresh_views();
         Ok(())
     }
 
@@ -225,9 +275,9 @@ impl RunningTarget {
     pub fn set_access(&self, access: Option<Access>, patience: Duration) {
         let access = access.map(Arc::new);
         lock(&self.shared.access).clone_from(&access);
-        self.shared.sessions.post_to_all(Notice::Disks);
+        self.shared.refresh_views();
         if let Some(access) = access {
-            self.shared.sessions.post_to_initiators(|name| !access.lists(name), Notice::LogOut(patience));
+            self.shared.sessions.post_to_sessions(|key| !admits(&access, key), Notice::LogOut(patience));
         }
     }
 
@@ -235,16 +285,14 @@ impl RunningTarget {
     /// connections were asked.
     pub fn ask_to_log_out(&self, initiator: &str, patience: Duration) -> usize {
         let notice = Notice::LogOut(patience);
-        self.shared.sessions.post_to_initiators(|name| name.eq_ignore_ascii_case(initiator), notice)
+        self.shared
+            .sessions
+            .post_to_sessions(|key| key.initiator_name.eq_ignore_ascii_case(initiator), notice)
     }
 
     /// Changes how the disks are reached through a portal group (implicit ALUA); false when there is none.
     pub fn set_access_state(&self, group: u16, state: AccessState) -> bool {
-        let is_there = self.shared.disks.set_access_state(group, state);
-        for (lun, attention) in self.shared.disks.table().desk.take_announcements() {
-            self.shared.sessions.post_to_all(Notice::Changed { lun: lun.0, attention });
-        }
-        is_there
+        self.shared.disks.set_access_state(group, state)
     }
 
     /// The statistics of its connections: open ones, and those that ended.
@@ -325,60 +373,52 @@ fn listen(portal: SocketAddr, tcp: &TcpOptions) -> Result<TcpListener, TargetErr
 /// How often sessions without connections are looked after.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
+/// A connection that was accepted: its portal, its socket, the peer.
+type Accepted = (usize, TcpStream, SocketAddr);
+
 /// The portals' thread.
 fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
-    let mut next_id = 0;
-    let mut pace = Pace::new(shared.config.limits.accepts_per_second);
-    let expire_every = PollTimeout::try_from(EXPIRE_EVERY).unwrap_or(PollTimeout::MAX);
+    let (mut next_id, limits) = (0, &shared.config.limits);
+    let mut admission: Admission<Accepted> =
+        Admission::new(limits.accepts_per_second, limits.accepts_per_address, Instant::now());
     while !shared.is_stopping() {
         let mut fds: Vec<PollFd> =
             listeners.iter().map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN)).collect();
         fds.push(PollFd::new(wake.wake.as_fd(), PollFlags::POLLIN));
-        let _ = poll(&mut fds, expire_every);
+        let wait = admission.wait(Instant::now()).unwrap_or(EXPIRE_EVERY).min(EXPIRE_EVERY);
+        // Rounded up: a wait that ends too early would be repeated until it is over.
+        let wait = wait + Duration::from_micros(999);
+        let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX));
         shared.expire();
         for (portal, listener) in listeners.iter().enumerate() {
-            match listener.accept() {
-                Ok((socket, peer)) => {
-                    next_id += 1;
-                    begin((next_id, portal), shared, socket, peer);
-                    // A flood of connections waits in the kernel's queue, and not in front of those who work.
-                    std::thread::sleep(pace.next(Instant::now()));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => {
-                    // Out of descriptors, or a connection that died in the queue: the portal goes on.
-                    tracing::warn!("accepting a connection: {error}");
-                    std::thread::sleep(Duration::from_millis(10));
+            for _ in 0..ACCEPTS_AT_ONCE {
+                match listener.accept() {
+                    Ok((socket, peer)) => {
+                        if let Err((_, _, peer)) =
+                            admission.arrives(peer.ip(), (portal, socket, peer), Instant::now())
+                        {
+                            tracing::debug!(%peer, "connection closed: too many wait to be taken");
+                        }
+                    }
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                    Err(error) => {
+                        // Out of descriptors, or a connection that died in the queue: the portal goes on.
+                        tracing::warn!("cannot accept a connection: {error}");
+                        std::thread::sleep(Duration::from_millis(10));
+                        break;
+                    }
                 }
             }
         }
-    }
-}
-
-/// Keeps events to so many in a second, after a burst of a tenth of that.
-struct Pace {
-    every: Duration,
-    /// When the next event is due; a burst is allowed to run ahead of it.
-    due: Option<Instant>,
-    burst: Duration,
-}
-
-impl Pace {
-    fn new(per_second: u32) -> Self {
-        Self {
-            every: Duration::from_secs(1) / per_second.max(1),
-            due: None,
-            burst: Duration::from_millis(100),
+        while let Some((portal, socket, peer)) = admission.next(Instant::now()) {
+            next_id += 1;
+            begin((next_id, portal), shared, socket, peer);
         }
     }
-
-    /// An event happens; how long to wait before the next.
-    fn next(&mut self, now: Instant) -> Duration {
-        let due = self.due.map_or(now, |due| due.max(now)) + self.every;
-        self.due = Some(due);
-        due.saturating_duration_since(now + self.burst)
-    }
 }
+
+/// Connections that are accepted from one portal before others are looked at.
+const ACCEPTS_AT_ONCE: usize = 64;
 
 fn begin((id, portal): (u64, usize), shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) {
     let begun = (|| {
@@ -395,20 +435,5 @@ fn begin((id, portal): (u64, usize), shared: &Arc<Shared>, socket: TcpStream, pe
     })();
     if let Err(error) = begun {
         tracing::warn!(%peer, "connection refused: {error}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_burst_passes_and_a_flood_is_paced() {
-        let mut pace = Pace::new(100);
-        let now = Instant::now();
-        let waits: Vec<Duration> = (0..12).map(|_| pace.next(now)).collect();
-        assert!(waits[..10].iter().all(Duration::is_zero));
-        assert_eq!(waits[11], Duration::from_millis(20));
-        assert_eq!(pace.next(now + Duration::from_secs(9)), Duration::ZERO, "who waited owes nothing");
     }
 }

@@ -37,14 +37,24 @@ pub(crate) enum Woken {
     TimedOut,
 }
 
-/// A socket with its buffers and counters.
+/// What a wait is for. Bytes that wait to be sent are always waited for too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Bytes from the peer, room for ours, and the mailbox.
+    All,
+    /// Room for ours, and the mailbox.
+    Room,
+    /// The mailbox alone.
+    Mail,
+    /// Room for ours alone.
+    Socket,
+}
+
+/// A socket with its counters.
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) socket: TcpStream,
-    pub(crate) incoming: ReceiveBuffer,
-    pub(crate) outgoing: TransmitBuffer,
     stamps: Option<Stamps>,
-    pub(crate) tape: Option<Tape>,
     pub(crate) sends: u64,
     pub(crate) receives: u64,
     /// Acknowledge what comes at once.
@@ -53,40 +63,30 @@ pub(crate) struct Transport {
 
 impl Transport {
     pub(crate) fn new(socket: TcpStream, quick_ack: bool) -> Self {
-        Self {
-            socket,
-            incoming: ReceiveBuffer::new(),
-            outgoing: TransmitBuffer::new(),
-            stamps: None,
-            tape: None,
-            sends: 0,
-            receives: 0,
-            quick_ack,
-        }
+        Self { socket, stamps: None, sends: 0, receives: 0, quick_ack }
     }
 
     /// Switches kernel stamps on, and keeps those of up to `operations` operations.
-    pub(crate) fn stamp(&mut self, operations: usize) -> io::Result<()> {
-        self.stamps = Some(Stamps::enable(&self.socket, self.outgoing.position())?);
-        self.tape = Some(Tape::new(Side::Server, operations));
-        Ok(())
+    pub(crate) fn stamp(&mut self, operations: usize, position: u64) -> io::Result<Tape> {
+        self.stamps = Some(Stamps::enable(&self.socket, position)?);
+        Ok(Tape::new(Side::Server, operations))
     }
 
     /// Sends what waits, as far as the socket takes it.
     #[inline]
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        while !self.outgoing.is_empty() {
+    pub(crate) fn flush(&mut self, outgoing: &mut TransmitBuffer) -> io::Result<()> {
+        while !outgoing.is_empty() {
             let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            let taken = if self.outgoing.has_lent() {
-                self.send_lent(flags)
+            let taken = if outgoing.has_lent() {
+                self.send_lent(outgoing, flags)
             } else {
-                send(self.socket.as_raw_fd(), self.outgoing.pending(), flags)
+                send(self.socket.as_raw_fd(), outgoing.pending(), flags)
             };
             match taken {
                 Ok(0) => return Err(io::Error::other("a file became shorter while it was sent")),
                 Ok(count) => {
                     self.sends += 1;
-                    self.outgoing.sent(count);
+                    outgoing.sent(count);
                 }
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
@@ -97,9 +97,9 @@ impl Transport {
     }
 
     /// Sends what comes next where some of it lies elsewhere.
-    fn send_lent(&self, flags: MsgFlags) -> Result<usize, Errno> {
+    fn send_lent(&self, outgoing: &TransmitBuffer, flags: MsgFlags) -> Result<usize, Errno> {
         let mut slices = Vec::new();
-        match self.outgoing.next(&mut slices) {
+        match outgoing.next(&mut slices) {
             Next::Nothing => Ok(0),
             Next::Bytes { slices, has_more } => {
                 // The header of a piece of a file leaves with it.
@@ -117,10 +117,16 @@ impl Transport {
     /// Receives what is there, without waiting. `needed` bytes from the first unread one on make the next
     /// PDU whole.
     #[inline]
-    pub(crate) fn receive(&mut self, needed: usize) -> io::Result<Received> {
+    pub(crate) fn receive(
+        &mut self,
+        needed: usize,
+        incoming: &mut ReceiveBuffer,
+        mut tape: Option<&mut Tape>,
+    ) -> io::Result<Received> {
+        let room = incoming.try_room(needed).ok_or(ErrorKind::OutOfMemory)?;
         let (bytes, ns) = if self.stamps.is_some() {
-            self.read_stamps()?;
-            match Stamps::receive(&self.socket, self.incoming.room(needed)) {
+            self.read_stamps(tape.as_deref_mut())?;
+            match Stamps::receive(&self.socket, room) {
                 Ok(received) => (received.bytes, received.ns),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                     return Ok(Received::Nothing);
@@ -128,7 +134,7 @@ impl Transport {
                 Err(e) => return Err(e),
             }
         } else {
-            match recv(self.socket.as_raw_fd(), self.incoming.room(needed), MsgFlags::MSG_DONTWAIT) {
+            match recv(self.socket.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
                 Ok(bytes) => (bytes, None),
                 Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
                 Err(error) => return Err(error.into()),
@@ -138,37 +144,45 @@ impl Transport {
             return Ok(Received::End);
         }
         self.receives += 1;
-        self.incoming.came(bytes);
+        incoming.came(bytes);
         if self.quick_ack {
             acknowledge_at_once(&self.socket)?;
         }
-        if let (Some(tape), Some(ns)) = (&mut self.tape, ns) {
-            tape.received(self.incoming.position() + self.incoming.unread().len() as u64, ns);
+        if let (Some(tape), Some(ns)) = (tape, ns) {
+            tape.received(incoming.position() + incoming.unread().len() as u64, ns);
         }
         Ok(Received::Bytes)
     }
 
     /// Reads the stamps of bytes that have left.
-    pub(crate) fn read_stamps(&mut self) -> io::Result<()> {
-        if let (Some(stamps), Some(tape)) = (&mut self.stamps, &mut self.tape) {
+    pub(crate) fn read_stamps(&mut self, tape: Option<&mut Tape>) -> io::Result<()> {
+        if let (Some(stamps), Some(tape)) = (&mut self.stamps, tape) {
             stamps.sent(&self.socket, |end, ns| tape.sent(end, ns))?;
         }
         Ok(())
     }
 
-    /// Waits until the socket has something (unless `only_room`), takes more while bytes wait to be sent,
-    /// `wake` is rung (unless `only_room`), or the time is up.
-    pub(crate) fn wait(&self, wake: &EventFd, only_room: bool, limit: Duration) -> io::Result<Woken> {
-        let mut wanted = if only_room { PollFlags::empty() } else { PollFlags::POLLIN };
-        if !self.outgoing.is_empty() {
+    /// Waits until something of what is waited for is there, or the time is up.
+    pub(crate) fn wait(
+        &self,
+        wake: &EventFd,
+        what: Wait,
+        limit: Duration,
+        outgoing: &TransmitBuffer,
+    ) -> io::Result<Woken> {
+        let mut wanted = if what == Wait::All { PollFlags::POLLIN } else { PollFlags::empty() };
+        if !outgoing.is_empty() {
             wanted |= PollFlags::POLLOUT;
         }
         let mut fds =
-            [PollFd::new(self.socket.as_fd(), wanted), PollFd::new(wake.as_fd(), PollFlags::POLLIN)];
+            [PollFd::new(wake.as_fd(), PollFlags::POLLIN), PollFd::new(self.socket.as_fd(), wanted)];
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        // Who waits for room looks for notices by the clock: an unread one would wake it for ever.
-        let watched = if only_room { 1 } else { 2 };
-        match poll(&mut fds[..watched], limit) {
+        let watched = match what {
+            Wait::All | Wait::Room => &mut fds[..],
+            Wait::Mail => &mut fds[..1],
+            Wait::Socket => &mut fds[1..],
+        };
+        match poll(watched, limit) {
             Ok(0) => Ok(Woken::TimedOut),
             Ok(_) | Err(Errno::EINTR) => Ok(Woken::Ready),
             Err(error) => Err(error.into()),

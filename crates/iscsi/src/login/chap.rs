@@ -130,14 +130,23 @@ pub(crate) struct Challenge {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// What a true claim proves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Proven {
+    /// The user that owns the secret: the identity of the initiator, whatever names it gives itself.
+    pub(crate) user: String,
+    /// CHAP_N and CHAP_R of our own response, if one was asked for.
+    pub(crate) answer: Option<(String, Vec<u8>)>,
+}
+
 impl Challenge {
-    /// Judges a claim: the keys of our own response, if one was asked for; nothing when the claim is false.
+    /// Judges a claim: who it proves the initiator to be; nothing when the claim is false.
     pub(crate) fn judge(
         &self,
         claim: &Claim,
         known: &[Credentials],
         own: Option<&Credentials>,
-    ) -> Option<Option<(String, Vec<u8>)>> {
+    ) -> Option<Proven> {
         let (name, response) = (claim.name.as_deref()?, claim.response.as_deref()?);
         let user = known.iter().find(|c| c.name == name);
         // An unknown name takes as long as a wrong secret.
@@ -146,8 +155,9 @@ impl Challenge {
         if !bool::from(expected.as_slice().ct_eq(response)) || user.is_none() {
             return None;
         }
+        let proven = |answer| Some(Proven { user: name.to_owned(), answer });
         match (claim.identifier, &claim.challenge) {
-            (None, None) => Some(None),
+            (None, None) => proven(None),
             (Some(identifier), Some(challenge)) => {
                 // Our own challenge sent back, to have us answer it (RFC 7143 12.1.3).
                 if *challenge == self.bytes {
@@ -158,7 +168,7 @@ impl Challenge {
                 if own.secret == secret {
                     return None;
                 }
-                Some(Some((own.name.clone(), self.algorithm.response(identifier, &own.secret, challenge))))
+                proven(Some((own.name.clone(), self.algorithm.response(identifier, &own.secret, challenge))))
             }
             _ => None,
         }
@@ -214,7 +224,8 @@ mod tests {
             ..Claim::default()
         };
         let judge = |claim: &Claim| challenge.judge(claim, &known, Some(&own));
-        assert_eq!(judge(&claim("alice", "wonderland-12")), Some(None));
+        let proven = |answer| Some(Proven { user: "alice".into(), answer });
+        assert_eq!(judge(&claim("alice", "wonderland-12")), proven(None));
         assert_eq!(judge(&claim("alice", "wonderland-13")), None);
         assert_eq!(judge(&claim("bob", "wonderland-12")), None);
         assert_eq!(judge(&claim("bob", "nobody's secret")), None, "nobody's secret opens nothing");
@@ -224,7 +235,7 @@ mod tests {
             ..claim("alice", "wonderland-12")
         };
         let ours = challenge.algorithm.response(3, b"looking-glass", &[1, 2]);
-        assert_eq!(judge(&mutual(vec![1, 2])), Some(Some(("target".into(), ours))));
+        assert_eq!(judge(&mutual(vec![1, 2])), proven(Some(("target".into(), ours))));
         assert_eq!(judge(&mutual(vec![9; 16])), None, "reflected");
         assert_eq!(challenge.judge(&mutual(vec![1]), &known, None), None, "we have no secret to prove");
         let same = user("target", "wonderland-12");

@@ -14,8 +14,9 @@ pub const REQUESTS_MAX: u32 = 64;
 
 /// What the login needs to know about the target it leads to.
 pub trait Gate {
-    /// Whether a target of this name may be used by this initiator.
-    fn admit(&self, target_name: &str, initiator_name: &str) -> Result<(), Status>;
+    /// Whether this login may lead to the session that it asks for. Asked with the names and the proven user as they
+    /// are then; [`Gate::new_session`] must ask again, for the session that is entered.
+    fn admit(&self, login: &LoggedIn) -> Result<(), Status>;
     /// The target portal group tag of the portal that the connection came in on.
     fn portal_group_tag(&self) -> u16;
     /// Whether initiators must prove who they are, and who is known; asked again for each login.
@@ -90,6 +91,8 @@ const CHALLENGE_BYTES: usize = 32;
 pub struct LoggedIn {
     /// InitiatorName.
     pub initiator_name: String,
+    /// The CHAP user that the initiator has proven to be, where it had to.
+    pub user: Option<String>,
     /// TargetName; empty for a discovery session.
     pub target_name: String,
     /// Discovery or normal.
@@ -129,8 +132,11 @@ pub struct TargetLogin {
     stage: Option<u8>,
     gathered: Gathered,
     login: LoggedIn,
+    /// The first request has been taken whole: InitiatorName, TargetName and SessionType stay what they are.
+    is_declared: bool,
     initiator_named: bool,
     target_named: bool,
+    session_typed: bool,
     admitted: bool,
     length_declared: bool,
     proof: Proof,
@@ -157,6 +163,7 @@ impl TargetLogin {
             gathered: Gathered::default(),
             login: LoggedIn {
                 initiator_name: String::new(),
+                user: None,
                 target_name: String::new(),
                 session_type: SessionType::Normal,
                 isid: [0; 6],
@@ -166,8 +173,10 @@ impl TargetLogin {
                 exp_cmd_sn: 0,
                 stat_sn: 0,
             },
+            is_declared: false,
             initiator_named: false,
             target_named: false,
+            session_typed: false,
             admitted: false,
             length_declared: false,
             proof: Proof::Open,
@@ -259,7 +268,11 @@ impl TargetLogin {
         let whole = self.gathered.take();
         let offered = text::parse(&whole).map_err(|_| Status::INITIATOR_ERROR)?;
         let mut text = Vec::new();
-        for (key, value) in offered {
+        // What a session may negotiate depends on its type, wherever in the text that stands.
+        for (key, value) in offered.iter().filter(|(key, _)| *key == "SessionType") {
+            self.key(key, value, &mut text)?;
+        }
+        for (key, value) in offered.iter().filter(|(key, _)| *key != "SessionType") {
             self.key(key, value, &mut text)?;
         }
         if !self.initiator_named {
@@ -268,9 +281,12 @@ impl TargetLogin {
         if self.login.session_type == SessionType::Normal && !self.target_named {
             return Err(Status::MISSING_PARAMETER);
         }
+        self.is_declared = true;
         let is_proven = self.prove(csg, gate, &mut text)?;
+        if !self.admitted && is_proven {
+            gate.admit(&self.login)?;
+        }
         if !self.admitted && is_proven && self.login.session_type == SessionType::Normal {
-            gate.admit(&self.login.target_name, &self.login.initiator_name)?;
             if let Some(moved) = gate.moved() {
                 self.moved_to = Some(moved.address);
                 let permanent = moved.is_permanent;
@@ -303,6 +319,8 @@ impl TargetLogin {
                 (p.max_recv_bytes, p.max_send_bytes, p.digests) = (recv, send, digests);
             }
             p.first_burst_bytes = p.first_burst_bytes.min(p.max_burst_bytes);
+            // Larger segments cost memory, and save next to nothing.
+            p.max_send_bytes = p.max_send_bytes.min(self.wishes.max_send_bytes);
             self.login.tsih = gate.new_session(&self.login)?;
         }
         Ok(Reply::Keys { text, transit })
@@ -351,10 +369,11 @@ impl TargetLogin {
             }
             (Proof::Challenged(challenge), None, Some(claim)) => {
                 let own = authentication.own.as_ref();
-                let Some(answer) = challenge.judge(&claim, &authentication.initiators, own) else {
+                let Some(proven) = challenge.judge(&claim, &authentication.initiators, own) else {
                     return failure;
                 };
-                if let Some((name, response)) = answer {
+                self.login.user = Some(proven.user);
+                if let Some((name, response)) = proven.answer {
                     text::push(text, "CHAP_N", name);
                     text::push(text, "CHAP_R", chap::encode(&response));
                 }
@@ -368,23 +387,38 @@ impl TargetLogin {
     /// Answers one key.
     fn key(&mut self, key: &str, value: &str, text: &mut Vec<u8>) -> Result<(), Status> {
         match key {
+            // Declared once, with the first request (RFC 7143 6.3.1); what was judged by them stays what was judged.
             "InitiatorName" => {
-                if !is_iscsi_name(value) || (self.initiator_named && self.login.initiator_name != value) {
+                let is_other = self.initiator_named || self.is_declared;
+                if !is_iscsi_name(value) || (is_other && self.login.initiator_name != value) {
                     return Err(Status::INITIATOR_ERROR);
                 }
                 value.clone_into(&mut self.login.initiator_name);
                 self.initiator_named = true;
             }
             "TargetName" => {
+                if (self.target_named || self.is_declared) && self.login.target_name != value {
+                    return Err(Status::INITIATOR_ERROR);
+                }
                 value.clone_into(&mut self.login.target_name);
                 self.target_named = true;
             }
             "SessionType" => {
-                self.login.session_type = match value {
+                let session_type = match value {
                     "Normal" => SessionType::Normal,
                     "Discovery" => SessionType::Discovery,
                     _ => return Err(Status::SESSION_TYPE),
                 };
+                if (self.session_typed || self.is_declared) && self.login.session_type != session_type {
+                    return Err(Status::INITIATOR_ERROR);
+                }
+                self.login.session_type = session_type;
+                self.session_typed = true;
+                if session_type == SessionType::Discovery {
+                    // Nothing of a discovery session outlives its connection.
+                    self.wishes.error_recovery_level = 0;
+                    self.wishes.max_connections = 1;
+                }
             }
             "InitiatorAlias" | "TargetAlias" => {}
             "AuthMethod" => self.methods = value.split(',').map(str::to_owned).collect(),
@@ -467,8 +501,9 @@ mod tests {
 
     struct Open;
     impl Gate for Open {
-        fn admit(&self, target_name: &str, _: &str) -> Result<(), Status> {
-            if target_name == "iqn.t" { Ok(()) } else { Err(Status::NOT_FOUND) }
+        fn admit(&self, login: &LoggedIn) -> Result<(), Status> {
+            let is_known = login.target_name == "iqn.t" || login.session_type == SessionType::Discovery;
+            if is_known { Ok(()) } else { Err(Status::NOT_FOUND) }
         }
         fn portal_group_tag(&self) -> u16 {
             1
@@ -561,7 +596,8 @@ mod tests {
     /// A gate that asks for CHAP.
     struct Guarded(Authentication);
     impl Gate for Guarded {
-        fn admit(&self, _: &str, _: &str) -> Result<(), Status> {
+        fn admit(&self, login: &LoggedIn) -> Result<(), Status> {
+            assert_eq!(login.user.as_deref(), Some("alice"), "admission is asked for the proven user");
             Ok(())
         }
         fn portal_group_tag(&self) -> u16 {
@@ -612,7 +648,44 @@ mod tests {
         assert!(response.transit);
         assert_eq!(text, format!("CHAP_N=target CHAP_R={own} TargetPortalGroupTag=1 "));
         let (step, ..) = send_to(&gate, &mut login, &request(1, 3, true), b"");
-        assert!(matches!(step, Step::FullFeature(_)), "{step:?}");
+        let Step::FullFeature(logged_in) = step else { panic!("{step:?}") };
+        assert_eq!(logged_in.user.as_deref(), Some("alice"));
+    }
+
+    #[test]
+    fn names_and_session_type_cannot_change_during_a_login() {
+        let changes: [&[u8]; 4] = [
+            b"SessionType=Normal\0TargetName=iqn.t\0",
+            b"TargetName=iqn.t\0",
+            b"InitiatorName=iqn.j\0",
+            b"SessionType=Normal\0",
+        ];
+        for change in changes {
+            for stage in [0, 1] {
+                let mut login = TargetLogin::new(Wishes::default(), 128);
+                let first = b"InitiatorName=iqn.i\0SessionType=Discovery\0";
+                let (step, ..) = send(&mut login, &request(stage, stage, false), first);
+                assert!(matches!(step, Step::Continue), "{step:?}");
+                let (step, response, _) = send(&mut login, &request(stage, 3, true), change);
+                assert!(matches!(step, Step::Refused(_)), "{step:?} for {}", String::from_utf8_lossy(change));
+                assert_eq!(response.status, Status::INITIATOR_ERROR.0);
+            }
+        }
+        // A type that is not named is Normal, and stays so.
+        let mut login = TargetLogin::new(Wishes::default(), 128);
+        let _ = send(&mut login, &request(1, 1, false), b"InitiatorName=iqn.i\0TargetName=iqn.t\0");
+        let (step, ..) = send(&mut login, &request(1, 3, true), b"SessionType=Discovery\0");
+        assert!(matches!(step, Step::Refused(Status::INITIATOR_ERROR)), "{step:?}");
+    }
+
+    #[test]
+    fn a_discovery_session_negotiates_no_recovery_wherever_its_type_stands() {
+        let mut login = TargetLogin::new(Wishes::default(), 128);
+        let text = b"ErrorRecoveryLevel=2\0MaxConnections=8\0InitiatorName=iqn.i\0SessionType=Discovery\0";
+        let (step, _, text) = send(&mut login, &request(1, 3, true), text);
+        assert!(text.contains("ErrorRecoveryLevel=0") && text.contains("MaxConnections=1"), "{text}");
+        let Step::FullFeature(logged_in) = step else { panic!("{step:?}") };
+        assert_eq!(logged_in.parameters.error_recovery_level, 0);
     }
 
     #[test]

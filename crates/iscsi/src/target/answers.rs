@@ -21,6 +21,8 @@ pub enum LogoutOutcome {
     NoSuchConnection = 1,
     /// Connections are not recovered here.
     NoRecovery = 2,
+    /// Something of it could not be brought to an end in time.
+    CleanupFailed = 3,
 }
 
 impl TargetConnection {
@@ -181,14 +183,8 @@ impl TargetConnection {
         // 0: the session; 1: the named connection; 2: a connection whose tasks go on with others.
         let reason = request.reason_byte & 0x7f;
         match reason {
-            0 => {
-                self.respond_logout(request, LogoutOutcome::Done, out);
-                Incoming::LoggedOut { session: true }
-            }
-            1 if request.cid == self.cid => {
-                self.respond_logout(request, LogoutOutcome::Done, out);
-                Incoming::LoggedOut { session: false }
-            }
+            0 => Incoming::Logout { request: *request, session: true },
+            1 if request.cid == self.cid => Incoming::Logout { request: *request, session: false },
             2 if self.parameters.error_recovery_level < 2 => {
                 self.respond_logout(request, LogoutOutcome::NoRecovery, out);
                 Incoming::Nothing

@@ -11,7 +11,7 @@ use crate::fault::{Fault, RejectReason};
 use crate::frame::{Frame, Framer};
 use crate::opcode::{initiator, target};
 use crate::pdu::{DataIn, DataOut, ScsiResponse, Snack};
-use crate::replay::{Kept, Replay};
+use crate::replay::{Kept, ReadOrigin, Replay};
 use crate::task_management::Response;
 use crate::transmit::TransmitBuffer;
 use crate::write_task::WriteTask;
@@ -40,6 +40,41 @@ impl Held {
 pub struct Parked {
     tasks: HashMap<u32, WriteTask>,
     replay: Replay,
+}
+
+/// What a parked write costs, bytes, beside its data.
+const TASK_BYTES: usize = 512;
+
+impl Parked {
+    /// Whether there is nothing to go on with.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && !self.replay.has_any_finished()
+    }
+
+    /// Bytes that it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.tasks.len() * TASK_BYTES + self.replay.bytes()
+    }
+
+    /// Drops the writes that `aborts` chooses; how many.
+    pub fn abort(&mut self, mut aborts: impl FnMut(&WriteTask) -> bool) -> usize {
+        let before = self.tasks.len();
+        self.tasks.retain(|_, task| !aborts(task));
+        before - self.tasks.len()
+    }
+}
+
+/// What TASK REASSIGN found.
+#[derive(Debug)]
+pub enum Adopted {
+    /// An answer that says so; nothing goes on.
+    Refused(Response),
+    /// An unfinished write: its R2Ts were appended.
+    Write,
+    /// A finished task: these PDUs are to be sent again, by [`TargetConnection::reassigned`].
+    Finished(Vec<Kept>),
 }
 
 impl TargetConnection {
@@ -109,29 +144,38 @@ impl TargetConnection {
     pub fn sent(&mut self, bytes: &[u8], digests: Digests) {
         if self.parameters.error_recovery_level > 0 && !bytes.is_empty() {
             let max_data_bytes = self.parameters.max_send_bytes.max(8192) as usize;
-            self.replay.keep(&Framer { max_data_bytes, digests, passes_damage: true }, bytes);
+            let framer = Framer { max_data_bytes, digests, passes_damage: true };
+            self.replay.keep(&framer, bytes, &mut self.reads);
         }
     }
 
-    pub(super) fn snack(&mut self, bhs: &Bhs, out: &mut TransmitBuffer) {
+    /// The data of this task's answer comes from the medium: where it has to be sent again it is read again, and so
+    /// not kept. To be said before the answer.
+    pub fn reads_from(&mut self, tag: u32, origin: ReadOrigin) {
+        if self.parameters.error_recovery_level > 0 {
+            self.reads.insert(tag, origin);
+        }
+    }
+
+    /// The PDUs that a SNACK asks for, to be sent again as they were; where there are none it is rejected.
+    pub(super) fn snack<'a>(&mut self, bhs: &Bhs, out: &mut TransmitBuffer) -> Incoming<'a> {
         if self.parameters.error_recovery_level == 0 {
             self.reject(RejectReason::SnackReject, bhs, out);
-            return;
+            return Incoming::Nothing;
         }
         let snack = Snack::read(bhs);
         let wanted = match snack.type_byte & 0x0f {
             0 | 3 if snack.tag != NO_TAG => self.replay.sequence(snack.tag, snack.first, snack.count),
             1 => self.replay.status(snack.first, snack.count),
             // DataACK: we never ask for it.
-            2 => return,
+            2 => return Incoming::Nothing,
             _ => Vec::new(),
         };
         if wanted.is_empty() {
             self.reject(RejectReason::SnackReject, bhs, out);
+            return Incoming::Nothing;
         }
-        for kept in wanted {
-            out.pdu(kept.bhs, &kept.data);
-        }
+        Incoming::SendAgain(wanted)
     }
 
     /// What this connection leaves to its session when it is lost.
@@ -141,61 +185,54 @@ impl TargetConnection {
         Parked { tasks: std::mem::take(&mut self.tasks), replay: std::mem::take(&mut self.replay) }
     }
 
-    /// TASK REASSIGN: goes on with a task of a lost connection. `exp_data_sn` is the first Data-In that the
-    /// initiator has not.
-    pub fn adopt(
-        &mut self,
-        parked: &mut Parked,
-        tag: u32,
-        exp_data_sn: u32,
-        out: &mut TransmitBuffer,
-    ) -> Response {
+    /// TASK REASSIGN: goes on with a task of a lost connection.
+    pub fn adopt(&mut self, parked: &mut Parked, tag: u32, out: &mut TransmitBuffer) -> Adopted {
         if self.tasks.contains_key(&tag) {
-            return Response::StillAllegiant;
+            return Adopted::Refused(Response::StillAllegiant);
         }
         if let Some(mut task) = parked.tasks.remove(&tag) {
             task.restart();
             self.keep_task(tag, task);
             self.solicit(tag, out);
-            return Response::Complete;
+            return Adopted::Write;
         }
-        if !parked.replay.finished_tasks().any(|finished| finished == tag) {
-            return Response::NoSuchTask;
+        if !parked.replay.has_finished(tag) {
+            return Adopted::Refused(Response::NoSuchTask);
         }
-        for kept in &parked.replay.take_task(tag) {
-            if !self.send_again(kept, exp_data_sn, out) {
-                return Response::ReassignNotSupported;
-            }
+        let kept = parked.replay.take_task(tag);
+        if kept.iter().any(|kept| kept.data_bytes() > self.parameters.max_send_bytes as usize) {
+            return Adopted::Refused(Response::ReassignNotSupported);
         }
-        Response::Complete
+        Adopted::Finished(kept)
     }
 
-    /// Sends a PDU of another connection on this one; whether it fits.
-    fn send_again(&mut self, kept: &Kept, exp_data_sn: u32, out: &mut TransmitBuffer) -> bool {
-        if kept.data.len() > self.parameters.max_send_bytes as usize {
-            return false;
-        }
+    /// Makes a PDU of another connection one of this one; nothing where the initiator has it already: `exp_data_sn` is
+    /// the first Data-In that it has not.
+    pub fn reassigned(&mut self, kept: &mut Kept, exp_data_sn: u32) -> Option<()> {
         let (expected, most) = (self.sequence.expected(), self.sequence.max_cmd_sn());
-        match kept.bhs.opcode() {
+        let length = kept.bhs.data_bytes();
+        let mut bhs = match kept.bhs.opcode() {
             target::DATA_IN => {
                 let mut data_in = DataIn::read(&kept.bhs);
                 if data_in.data_sn < exp_data_sn && !data_in.has_status {
-                    return true;
+                    return None;
                 }
                 (data_in.exp_cmd_sn, data_in.max_cmd_sn) = (expected, most);
                 if data_in.has_status {
                     data_in.stat_sn = self.next_stat_sn();
                 }
-                out.pdu(data_in.write(), &kept.data);
+                data_in.write()
             }
             target::SCSI_RESPONSE => {
                 let mut response = ScsiResponse::read(&kept.bhs);
                 (response.exp_cmd_sn, response.max_cmd_sn) = (expected, most);
                 response.stat_sn = self.next_stat_sn();
-                out.pdu(response.write(), &kept.data);
+                response.write()
             }
-            _ => {}
-        }
-        true
+            _ => return None,
+        };
+        bhs.set_data_bytes(length);
+        kept.bhs = bhs;
+        Some(())
     }
 }

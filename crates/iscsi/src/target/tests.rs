@@ -11,6 +11,7 @@ use crate::login::initiator::Established;
 fn logged_in(parameters: Parameters, session_type: SessionType) -> LoggedIn {
     LoggedIn {
         initiator_name: "iqn.i".into(),
+        user: None,
         target_name: "iqn.t".into(),
         session_type,
         isid: [0; 6],
@@ -32,6 +33,10 @@ fn pair(parameters: &Parameters) -> (TargetConnection, InitiatorConnection) {
         tsih: 1,
     });
     (target, initiator)
+}
+
+fn to(cdb_bytes: u64) -> WriteOrder {
+    WriteOrder { cdb_bytes, ..WriteOrder::default() }
 }
 
 fn frames(bytes: &[u8]) -> Vec<Frame<'_>> {
@@ -64,14 +69,7 @@ fn write_through(parameters: &Parameters, data: &[u8]) -> (Vec<u8>, u8) {
             match target.receive(&frame, &mut to_initiator).unwrap() {
                 Incoming::Command { command, data: immediate } => {
                     let begun = target
-                        .begin_write(
-                            &command,
-                            immediate.len(),
-                            0,
-                            data.len() as u64,
-                            false,
-                            &mut to_initiator,
-                        )
+                        .begin_write(&command, immediate.len(), to(data.len() as u64), &mut to_initiator)
                         .unwrap();
                     store[..begun.useful_bytes].copy_from_slice(&immediate[..begun.useful_bytes]);
                     if begun.complete {
@@ -156,7 +154,7 @@ proptest! {
             if header[1] & 1 == 0 { bhs.0[0] = lead | (header[0] & 0x40); bhs.0[24..28].copy_from_slice(&1_u32.to_be_bytes()); }
             let frame = Frame { bhs, ahs: &[], data, total_bytes: 0, is_damaged: header[2] & 15 == 0 };
             if let Ok(Incoming::Command { command, data }) = target.receive(&frame, &mut out) {
-                let _ = target.begin_write(&command, data.len(), 0, 4096, false, &mut out);
+                let _ = target.begin_write(&command, data.len(), to(4096), &mut out);
             }
             while let Some(held) = target.take_held() {
                 let _ = target.receive(&held.frame(), &mut out);
@@ -201,7 +199,7 @@ fn immediate_writes_that_wait_for_data_are_bounded_like_all_others() {
         .write();
         let frame = Frame { bhs, ahs: &[], data: &[], total_bytes: 48, is_damaged: false };
         if let Incoming::Command { command, .. } = target.receive(&frame, &mut out).unwrap() {
-            target.begin_write(&command, 0, 0, 4096, false, &mut out).unwrap();
+            target.begin_write(&command, 0, to(4096), &mut out).unwrap();
         }
     }
     assert_eq!(target.tasks(), 8);

@@ -6,9 +6,21 @@ use crate::status;
 use crate::transmit::TransmitBuffer;
 use crate::write_task::{DataFault, WriteTask};
 
+/// Where the data of a write goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOrder {
+    /// First byte in the store.
+    pub store_offset: u64,
+    /// Bytes that the CDB asks to transfer.
+    pub cdb_bytes: u64,
+    /// The data must be on stable storage before the response (FUA).
+    pub stable: bool,
+    /// The number under which the layers above fence the task; not looked at here.
+    pub epoch: u64,
+}
+
 impl TargetConnection {
-    /// Begins the data phase of a write: R2Ts are appended as needed. `stable` asks for stable storage before
-    /// the response (FUA), and is remembered for [`Self::must_be_stable`].
+    /// Begins the data phase of a write: R2Ts are appended as needed.
     ///
     /// # Errors
     /// When the initiator sent more unsolicited data than agreed; the command was answered then.
@@ -16,14 +28,11 @@ impl TargetConnection {
         &mut self,
         command: &ScsiCommand,
         immediate_bytes: usize,
-        store_offset: u64,
-        cdb_bytes: u64,
-        stable: bool,
+        order: WriteOrder,
         out: &mut TransmitBuffer,
     ) -> Result<WriteBegun, DataFault> {
-        match WriteTask::begin(*command, immediate_bytes, store_offset, cdb_bytes, &self.parameters) {
-            Ok(mut task) => {
-                task.stable = stable;
+        match WriteTask::begin(*command, immediate_bytes, order, &self.parameters) {
+            Ok(task) => {
                 let begun = WriteBegun {
                     useful_bytes: task.useful(0, immediate_bytes),
                     complete: task.is_complete(),
@@ -56,7 +65,7 @@ impl TargetConnection {
     /// Whether all data of a write has come that must be on stable storage before its response.
     #[must_use]
     pub fn must_be_stable(&self, tag: u32) -> bool {
-        self.tasks.get(&tag).is_some_and(|task| task.stable && task.is_complete())
+        self.tasks.get(&tag).is_some_and(|task| task.order.stable && task.is_complete())
     }
 
     /// Whether all data of a write has come.
@@ -74,7 +83,7 @@ impl TargetConnection {
     /// Answers a write all of whose data has come, in place of [`Self::data_taken`].
     pub fn end_write(&mut self, tag: u32, status: u8, sense: &[u8], out: &mut TransmitBuffer) {
         if let Some(task) = self.take_task(tag) {
-            self.respond_status(&task.command, status, sense, task.cdb_bytes, task.r2ts(), out);
+            self.respond_status(&task.command, status, sense, task.order.cdb_bytes, task.r2ts(), out);
         }
     }
 
@@ -101,7 +110,7 @@ impl TargetConnection {
                 None => (status::GOOD, &[][..]),
                 Some(sense) => (status::CHECK_CONDITION, sense.as_slice()),
             };
-            self.respond_status(&task.command, status, sense, task.cdb_bytes, task.r2ts(), out);
+            self.respond_status(&task.command, status, sense, task.order.cdb_bytes, task.r2ts(), out);
         }
         true
     }
@@ -120,7 +129,7 @@ impl TargetConnection {
         }
         Incoming::Data {
             tag: pdu.tag,
-            store_offset: task.store_offset + u64::from(pdu.buffer_offset),
+            store_offset: task.order.store_offset + u64::from(pdu.buffer_offset),
             data: &data[..task.useful(pdu.buffer_offset, data.len())],
             lun: task.command.lun,
         }
@@ -165,10 +174,22 @@ impl TargetConnection {
         }
     }
 
-    /// Drops the writes in progress that `aborts` chooses (by tag and LUN), without a response; how many.
-    pub fn abort(&mut self, mut aborts: impl FnMut(u32, [u8; 8]) -> bool) -> usize {
+    /// The write of this tag, while its data has not all come.
+    #[must_use]
+    pub fn write_task(&self, tag: u32) -> Option<&WriteTask> {
+        self.tasks.get(&tag)
+    }
+
+    /// Whether a write of this logical unit is in progress.
+    #[must_use]
+    pub fn has_writes(&self, lun: [u8; 8]) -> bool {
+        self.tasks.values().any(|task| task.command.lun == lun)
+    }
+
+    /// Drops the writes in progress that `aborts` chooses, without a response; how many.
+    pub fn abort(&mut self, mut aborts: impl FnMut(&WriteTask) -> bool) -> usize {
         let before = self.tasks.len();
-        self.tasks.retain(|&tag, task| !aborts(tag, task.command.lun));
+        self.tasks.retain(|_, task| !aborts(task));
         let aborted = before - self.tasks.len();
         self.sequence.unfinished(-(aborted as i32));
         aborted

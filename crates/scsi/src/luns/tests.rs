@@ -294,8 +294,11 @@ fn a_write_is_atomic_or_refused() {
     let data = vec![7; 1024];
     let action = Action::WriteAtomic { offset_bytes: 512, data: data.clone(), fua: true };
     let nexus = Nexus::default();
-    assert_eq!(luns().finish(Lun(0), &cdb, &data, &nexus), Plan::Medium { lun: Lun(0), action });
-    assert_eq!(luns().finish(Lun(0), &cdb, &data[1..], &nexus), Plan::Check(Sense::PARAMETER_LENGTH));
+    assert_eq!(luns().finish(Lun(0), &cdb, &data, &nexus, &|_| Ok(())), Plan::Medium { lun: Lun(0), action });
+    assert_eq!(
+        luns().finish(Lun(0), &cdb, &data[1..], &nexus, &|_| Ok(())),
+        Plan::Check(Sense::PARAMETER_LENGTH)
+    );
 }
 
 #[test]
@@ -307,7 +310,7 @@ fn what_a_port_state_forbids_is_not_planned_and_a_change_is_news() {
     let take = Plan::Take { lun: Lun(0), length_bytes: 8 };
     assert_eq!(luns.plan([0; 8], &set, &mut nexus, &mut Vec::new()), take);
     let changed = Plan::Changed { lun: Lun(0), attention: UnitAttention::AccessStateChanged };
-    assert_eq!(luns.finish(Lun(0), &set, &[0, 0, 0, 0, 2, 0, 0, 2], &nexus), changed);
+    assert_eq!(luns.finish(Lun(0), &set, &[0, 0, 0, 0, 2, 0, 0, 2], &nexus, &|_| Ok(())), changed);
     let read = cdb_of(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1]);
     let standby = Sense::new(SenseKey::NotReady, 0x04, 0x0b);
     assert_eq!(luns.plan([0; 8], &read, &mut nexus, &mut Vec::new()), Plan::Check(standby));
@@ -320,7 +323,10 @@ fn sense_data_has_the_format_that_the_control_page_says() {
     let luns = luns();
     let list = [0, 0, 0, 0, 0x0a, 10, 0x04, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
     let select = cdb_of(&[0x15, 0x10, 0, 0, 16]);
-    assert!(matches!(luns.finish(Lun(0), &select, &list, &Nexus::default()), Plan::Changed { .. }));
+    assert!(matches!(
+        luns.finish(Lun(0), &select, &list, &Nexus::default(), &|_| Ok(())),
+        Plan::Changed { .. }
+    ));
     assert_eq!(luns.encode([0; 8], &Sense::NO_MEDIUM)[0], 0x72);
     assert_eq!(luns.encode(Lun(3).encode(), &Sense::NO_MEDIUM)[0], 0x70, "another disk");
 }
@@ -376,12 +382,17 @@ fn cdb_of(bytes: &[u8]) -> Cdb {
 
 #[test]
 fn the_medium_is_compared_filled_and_unmapped_as_asked() {
-    let finish =
-        |bytes: &[u8], data: &[u8]| match thin().finish(Lun(0), &cdb_of(bytes), data, &Nexus::default()) {
-            Plan::Medium { action, .. } => Ok(action),
-            Plan::Check(sense) => Err(sense),
-            other => panic!("{other:?}"),
-        };
+    let finish = |bytes: &[u8], data: &[u8]| match thin().finish(
+        Lun(0),
+        &cdb_of(bytes),
+        data,
+        &Nexus::default(),
+        &|_| Ok(()),
+    ) {
+        Plan::Medium { action, .. } => Ok(action),
+        Plan::Check(sense) => Err(sense),
+        other => panic!("{other:?}"),
+    };
     // WRITE SAME (10) of three blocks; with UNMAP, a block of zeros is unmapped and another is written.
     let same = |flags| [0x41, flags, 0, 0, 0, 2, 0, 0, 3];
     let block = vec![7; 512];
@@ -469,11 +480,15 @@ proptest! {
                         prop_assert_eq!(data_bytes, 0);
                         // Whatever the data, only what is on the disk is touched.
                         let data: Vec<u8> = cdb.iter().copied().cycle().take(length_bytes.min(100_000) as usize).collect();
-                        stays_inside(&luns.finish(lun, &cdb, &data, &nexus), size);
+                        stays_inside(&luns.finish(lun, &cdb, &data, &nexus, &|_| Ok(())), size);
                     }
                     planned @ Plan::Medium { .. } => stays_inside(&planned, size),
                     Plan::MappedStatus { offset_bytes, .. } => prop_assert!(u128::from(offset_bytes) < size.max(1)),
-                    Plan::Status(_) | Plan::Flush { .. } | Plan::Changed { .. } | Plan::Copy { .. } => {
+                    Plan::Status(_)
+                    | Plan::Flush { .. }
+                    | Plan::Changed { .. }
+                    | Plan::Reserved { .. }
+                    | Plan::Copy { .. } => {
                         prop_assert_eq!(data_bytes, 0);
                     }
                 }

@@ -91,8 +91,9 @@ impl Client {
     /// Logs in with one exchange; the response as it came.
     pub fn try_log_in(address: SocketAddr, login: &Login<'_>) -> (Self, LoginResponse, String) {
         let mut client = Self::connect(address);
+        let session = if login.keys.contains("SessionType=") { "" } else { "SessionType=Normal\0" };
         let text = format!(
-            "InitiatorName={}\0TargetName={IQN}\0SessionType=Normal\0{}",
+            "InitiatorName={}\0TargetName={IQN}\0{session}{}",
             login.initiator,
             login.keys.replace(' ', "\0")
         );

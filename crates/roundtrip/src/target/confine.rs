@@ -1,0 +1,85 @@
+//! What a target needs from the machine, as a plan for its sandbox.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use sandbox::{Account, Mode, Place, Plan, Sandbox};
+use store::StoreSpec;
+use store::spec::StoreKind;
+use target::TargetConfig;
+
+/// Privileges of a target.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Privileges")]
+pub(crate) struct SandboxArgs {
+    /// Run as this user once portals and disks are open; names or numbers, without supplementary groups; needs root
+    #[arg(long, value_name = "NAME[:GROUP]")]
+    user: Option<Account>,
+    /// A folder in which a reload (SIGHUP) may open and create disks besides those of the start; repeatable
+    #[arg(long = "disks", value_name = "FOLDER")]
+    folders: Vec<PathBuf>,
+    /// Confine the process by Landlock, seccomp and capabilities: on (what the kernel offers), require (an error where
+    /// it lacks one) or off
+    #[arg(long, value_name = "on|require|off", default_value = "on")]
+    sandbox: Mode,
+}
+
+impl SandboxArgs {
+    /// What a target of this configuration needs; `reread` are the files that a reload reads.
+    pub(crate) fn plan(
+        &self,
+        config: &TargetConfig,
+        luns: &[(u16, StoreSpec)],
+        reread: Vec<PathBuf>,
+    ) -> Plan {
+        let disks = luns.iter().filter_map(|(_, spec)| {
+            let (path, writes) = file_of(spec)?;
+            let creates = writes && spec.size_bytes().is_some() && !is_device(spec);
+            Some(Place::disk(path, writes, creates))
+        });
+        Plan {
+            mode: self.sandbox,
+            user: self.user.clone(),
+            disks: disks.chain(self.folders.iter().map(|folder| Place::folder(folder))).collect(),
+            state: config.state.clone(),
+            configuration: reread,
+            ports: config.portals.iter().map(|portal| portal.listen.port()).collect(),
+            tunes_network: config.tcp.congestion.is_some(),
+        }
+    }
+}
+
+/// The path of a file or device, and whether it is written.
+fn file_of(spec: &StoreSpec) -> Option<(&Path, bool)> {
+    match &spec.kind {
+        StoreKind::File { path, .. } => Some((path, !spec.read_only)),
+        StoreKind::Zero { .. } | StoreKind::Ram { .. } => None,
+    }
+}
+
+fn is_device(spec: &StoreSpec) -> bool {
+    matches!(spec.kind, StoreKind::File { device: true, .. })
+}
+
+/// Refuses disks that the sandbox does not let the target open.
+///
+/// # Errors
+/// The disk, and what to do.
+pub(crate) fn check(sandbox: &Sandbox, luns: &[(u16, StoreSpec)]) -> anyhow::Result<()> {
+    for (number, spec) in luns {
+        if let Some((path, writes)) = file_of(spec) {
+            sandbox.check_disk(path, writes).with_context(|| format!("LUN {number}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds to a permission error what the sandbox may have to do with it.
+pub(crate) fn explain(sandbox: &Sandbox, error: anyhow::Error) -> anyhow::Error {
+    let text = format!("{error:#}");
+    let is_denied = text.contains("Permission denied") || text.contains("Operation not permitted");
+    match sandbox.explain_denial().filter(|_| is_denied) {
+        Some(causes) => anyhow::anyhow!("{text} ({causes})"),
+        None => error,
+    }
+}

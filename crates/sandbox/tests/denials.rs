@@ -1,0 +1,163 @@
+//! The kernel's answers to a process in the sandbox: this test program runs itself again, enters the sandbox there, and
+//! reports what each attempt returned.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+
+use nix::errno::Errno;
+use nix::sched::CloneFlags;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::unistd::Pid;
+use sandbox::{Mode, Place, Plan};
+
+const FOLDER: &str = "SANDBOX_TEST_FOLDER";
+const MODE: &str = "SANDBOX_TEST_MODE";
+
+/// What an attempt ended with, 0 for success.
+fn code<T>(result: nix::Result<T>) -> i32 {
+    result.map_or_else(|error| error as i32, |_| 0)
+}
+
+fn io<T>(result: std::io::Result<T>) -> i32 {
+    result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0)
+}
+
+fn open_for_writing(path: &Path) -> i32 {
+    io(OpenOptions::new().write(true).create(true).truncate(true).open(path))
+}
+
+/// In the sandbox: attempts everything, and prints what came of it.
+fn attempt(folder: &Path, mode: Mode) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let plan = Plan {
+        mode,
+        disks: vec![
+            Place::disk(&folder.join("read"), false, false),
+            Place::disk(&folder.join("made"), true, true),
+            Place::folder(&folder.join("disks")),
+        ],
+        ..Plan::default()
+    };
+    let prepared = plan.prepare().unwrap();
+    // A thread of the time between the two halves, such as the one of io_uring.
+    let (go, wait) = mpsc::channel::<()>();
+    let early = std::thread::spawn(move || {
+        wait.recv().unwrap();
+        (io(File::open("/etc/passwd")), code(nix::sched::unshare(CloneFlags::CLONE_FILES)))
+    });
+    let sandbox = prepared.lock().unwrap();
+    let tell = |name: &str, code: i32| println!("\nattempt {name} {code}");
+    println!("\n{sandbox}");
+    go.send(()).unwrap();
+    let (open, unshare) = early.join().unwrap();
+    tell("early-open", open);
+    tell("early-unshare", unshare);
+    tell("open", io(File::open("/etc/passwd")));
+    tell("read", io(File::open(folder.join("read"))));
+    tell("read-write", open_for_writing(&folder.join("read")));
+    tell("made-write", open_for_writing(&folder.join("made")));
+    tell("inside-create", open_for_writing(&folder.join("disks/new")));
+    tell("outside-create", open_for_writing(&folder.join("new")));
+    tell("thread", std::thread::spawn(|| 0).join().unwrap());
+    tell("packet", code(packets()));
+    tell("connect", io(TcpStream::connect(address)));
+    tell("bind", io(TcpListener::bind("127.0.0.1:0")));
+    tell("unshare", code(nix::sched::unshare(CloneFlags::CLONE_FILES)));
+    // ESRCH, where the call is possible: nothing is traced.
+    tell("ptrace", code(nix::sys::ptrace::cont(Pid::from_raw(1), None)));
+    let (text, mut copy) = ([1_u8; 8], [0_u8; 8]);
+    let remote = [nix::sys::uio::RemoteIoVec { base: text.as_ptr() as usize, len: 8 }];
+    let copied = nix::sys::uio::process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut copy)], &remote);
+    tell("process-vm-readv", code(copied));
+    let written = nix::sys::uio::process_vm_writev(Pid::this(), &[IoSlice::new(&copy)], &remote);
+    tell("process-vm-writev", code(written));
+    tell("kill", code(nix::sys::signal::kill(Pid::parent(), None)));
+    tell("setns", code(nix::sched::setns(&listener, CloneFlags::empty())));
+    let flags = nix::mount::MsFlags::empty();
+    tell(
+        "mount",
+        code(nix::mount::mount(Some("none"), &folder.join("disks"), Some("none"), flags, None::<&str>)),
+    );
+    tell("spawn", io(Command::new("/bin/true").status()));
+    let arguments = [c"/bin/echo", c"attempt exec 0"];
+    tell("exec", code(nix::unistd::execv(c"/bin/echo", &arguments)));
+}
+
+fn packets() -> nix::Result<std::os::fd::OwnedFd> {
+    socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)
+}
+
+/// Runs this program again, in a mode; what each attempt returned.
+fn answers(mode: &str) -> (String, BTreeMap<String, i32>) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("read"), "x").unwrap();
+    std::fs::create_dir(folder.path().join("disks")).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "denies_what_is_not_needed", "--nocapture", "--test-threads=1"])
+        .env(FOLDER, folder.path())
+        .env(MODE, mode)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let pairs = text.lines().filter_map(|line| {
+        let (name, code) = line.strip_prefix("attempt ")?.split_once(' ')?;
+        Some((name.to_owned(), code.parse().ok()?))
+    });
+    let pairs: BTreeMap<_, _> = pairs.collect();
+    assert!(pairs.contains_key("exec"), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    (text, pairs)
+}
+
+#[test]
+fn denies_what_is_not_needed() {
+    if let (Some(folder), Ok(mode)) = (std::env::var_os(FOLDER), std::env::var(MODE)) {
+        return attempt(Path::new(&folder), mode.parse().unwrap());
+    }
+    let (text, inside) = answers("on");
+    // The same attempts without the sandbox, so that no other cause is taken for it.
+    let (_, outside) = answers("off");
+    let (denied, refused) = (Errno::EACCES as i32, Errno::EPERM as i32);
+    let mut expected = vec![("thread", 0, 0), ("read", 0, 0), ("made-write", 0, 0), ("inside-create", 0, 0)];
+    if text.contains("Landlock ABI") {
+        let files = ["early-open", "open", "read-write", "outside-create"];
+        expected.extend(files.map(|name| (name, denied, 0)));
+    } else {
+        eprintln!("files: not run: this kernel has no Landlock");
+    }
+    if text.contains("no seccomp") {
+        eprintln!("calls: not run: this kernel has no seccomp");
+    } else {
+        let calls = [
+            "connect",
+            "bind",
+            "unshare",
+            "early-unshare",
+            "process-vm-readv",
+            "process-vm-writev",
+            "kill",
+            "spawn",
+            "exec",
+        ];
+        expected.extend(calls.map(|name| (name, refused, 0)));
+        expected.push(("ptrace", refused, Errno::ESRCH as i32));
+        expected.push(("setns", refused, Errno::EINVAL as i32));
+        match nix::unistd::geteuid().is_root() {
+            true => {
+                expected.push(("packet", refused, 0));
+                expected.push(("mount", refused, Errno::ENODEV as i32));
+            }
+            false => eprintln!("packet, mount: not run: without root they are refused anyway"),
+        }
+    }
+    for (name, within, without) in expected {
+        assert_eq!((inside[name], outside[name]), (within, without), "{name}: {text}");
+    }
+}

@@ -1,0 +1,210 @@
+//! Which connections are taken, and when: a flood from one address waits in its own queue, not in front of others.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// Connections of one address that wait at most; later ones are closed.
+const WAITING_OF_ADDRESS_MAX: usize = 32;
+/// Connections that wait at most, over all addresses.
+const WAITING_MAX: usize = 512;
+/// Addresses that are remembered at most. Beyond it those that owe nothing are forgotten, then new ones are refused.
+const ADDRESSES_MAX: usize = 4096;
+
+/// Tokens that come at a steady rate, up to a burst.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// When the next token is due; a burst runs ahead of it.
+    due: Instant,
+}
+
+impl Bucket {
+    fn wait(&self, rate: Rate, now: Instant) -> Duration {
+        self.due.saturating_duration_since(now + rate.burst)
+    }
+
+    fn take(&mut self, rate: Rate, now: Instant) {
+        self.due = self.due.max(now) + rate.every;
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    every: Duration,
+    burst: Duration,
+}
+
+impl Rate {
+    fn new(per_second: u32) -> Self {
+        Self { every: Duration::from_secs(1) / per_second.max(1), burst: Duration::from_millis(500) }
+    }
+}
+
+#[derive(Debug)]
+struct Address<T> {
+    bucket: Bucket,
+    waiting: VecDeque<T>,
+}
+
+/// What waits to be taken, by address. Pure: the time comes in as an argument.
+#[derive(Debug)]
+pub(crate) struct Admission<T> {
+    all: Bucket,
+    all_rate: Rate,
+    address_rate: Rate,
+    addresses: BTreeMap<IpAddr, Address<T>>,
+    /// Addresses with something that waits, the one whose turn is next first.
+    turns: VecDeque<IpAddr>,
+    waiting: usize,
+}
+
+impl<T> Admission<T> {
+    /// At most `per_second` in a second over all addresses, and `per_address` of one, after a burst of half a second.
+    pub(crate) fn new(per_second: u32, per_address: u32, now: Instant) -> Self {
+        Self {
+            all: Bucket { due: now },
+            all_rate: Rate::new(per_second),
+            address_rate: Rate::new(per_address),
+            addresses: BTreeMap::new(),
+            turns: VecDeque::new(),
+            waiting: 0,
+        }
+    }
+
+    /// Something has arrived from an address.
+    ///
+    /// # Errors
+    /// Hands it back where too much waits already: it is to be closed.
+    pub(crate) fn arrives(&mut self, address: IpAddr, what: T, now: Instant) -> Result<(), T> {
+        let network = network(address);
+        if self.waiting >= WAITING_MAX {
+            return Err(what);
+        }
+        if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&network) {
+            self.addresses.retain(|_, there| there.bucket.due > now || !there.waiting.is_empty());
+            if self.addresses.len() >= ADDRESSES_MAX {
+                return Err(what);
+            }
+        }
+        let new = || Address { bucket: Bucket { due: now }, waiting: VecDeque::new() };
+        let there = self.addresses.entry(network).or_insert_with(new);
+        if there.waiting.len() >= WAITING_OF_ADDRESS_MAX {
+            return Err(what);
+        }
+        if there.waiting.is_empty() {
+            self.turns.push_back(network);
+        }
+        there.waiting.push_back(what);
+        self.waiting += 1;
+        Ok(())
+    }
+
+    /// What may be taken now: the oldest of the address whose turn it is.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<T> {
+        if !self.all.wait(self.all_rate, now).is_zero() {
+            return None;
+        }
+        for _ in 0..self.turns.len() {
+            let network = self.turns.pop_front()?;
+            let Some(there) = self.addresses.get_mut(&network) else { continue };
+            if !there.bucket.wait(self.address_rate, now).is_zero() {
+                self.turns.push_back(network);
+                continue;
+            }
+            let Some(what) = there.waiting.pop_front() else { continue };
+            if !there.waiting.is_empty() {
+                self.turns.push_back(network);
+            }
+            there.bucket.take(self.address_rate, now);
+            self.all.take(self.all_rate, now);
+            self.waiting -= 1;
+            return Some(what);
+        }
+        None
+    }
+
+    /// How long until [`Self::next`] may have something; nothing when nothing waits.
+    pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
+        let addresses = self.turns.iter().filter_map(|network| self.addresses.get(network));
+        let first = addresses.map(|there| there.bucket.wait(self.address_rate, now)).min()?;
+        Some(first.max(self.all.wait(self.all_rate, now)))
+    }
+}
+
+/// What one peer can have many of: an IPv6 host has a whole /64.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let prefix = u128::from(v6) & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from(prefix))
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        [127, 0, 0, last].into()
+    }
+
+    #[test]
+    fn a_flood_of_one_address_does_not_delay_another() {
+        let mut now = Instant::now();
+        let mut admission = Admission::new(100, 20, now);
+        let (mut flood, mut refused) = (0, 0);
+        for round in 0..100 {
+            for n in 0..50 {
+                refused += u32::from(admission.arrives(address(1), (1, n), now).is_err());
+            }
+            assert!(admission.arrives(address(2), (2, round), now).is_ok());
+            let mut taken = Vec::new();
+            while let Some(what) = admission.next(now) {
+                taken.push(what);
+            }
+            // One in 100 ms is what the honest address asks for, and it gets it in the same round.
+            assert!(taken.contains(&(2, round)), "round {round}: {taken:?}");
+            flood += taken.iter().filter(|(who, _)| *who == 1).count();
+            now += Duration::from_millis(100);
+        }
+        // 20 in a second for 10 seconds, and the burst of half a second.
+        assert!((190..=215).contains(&flood), "{flood} of the flood");
+        assert!(refused > 4000, "{refused}");
+    }
+
+    #[test]
+    fn what_waits_is_taken_when_its_time_comes_and_the_wait_says_when() {
+        let now = Instant::now();
+        let mut admission = Admission::new(1000, 10, now);
+        for n in 0..8 {
+            admission.arrives(address(1), n, now).unwrap();
+        }
+        let at_once = std::iter::from_fn(|| admission.next(now)).count();
+        assert_eq!(at_once, 6, "a burst of half a second, and the one that is due");
+        let wait = admission.wait(now).unwrap();
+        assert!(admission.next(now + wait - Duration::from_millis(1)).is_none());
+        assert_eq!(admission.next(now + wait), Some(6));
+    }
+
+    #[test]
+    fn neither_addresses_nor_what_waits_grow_without_bound() {
+        let now = Instant::now();
+        let mut admission = Admission::new(1, 1, now);
+        for n in 0..100_000_u32 {
+            let _ = admission.arrives(IpAddr::V4(n.into()), n, now);
+            let _ = admission.next(now);
+        }
+        assert!(admission.waiting <= WAITING_MAX && admission.addresses.len() <= ADDRESSES_MAX);
+        assert!(admission.turns.len() <= admission.waiting);
+    }
+
+    #[test]
+    fn an_ipv6_host_is_one_address() {
+        let [a, b]: [IpAddr; 2] = ["2001:db8::1", "2001:db8::ffff:1"].map(|text| text.parse().unwrap());
+        assert_eq!(network(a), network(b));
+        assert_ne!(network(a), network("2001:db8:0:1::1".parse().unwrap()));
+        assert_eq!(network("::ffff:127.0.0.1".parse().unwrap()), address(1));
+    }
+}

@@ -1,0 +1,50 @@
+//! What time it is: the system's, or one that a test sets.
+
+use std::time::Instant;
+
+/// Where the target's core reads the time.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Clock {
+    /// The system's monotonic clock.
+    #[default]
+    System,
+    /// A time that stands still until it is moved.
+    #[cfg(test)]
+    Manual(Manual),
+}
+
+/// A time that is moved by hand.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(crate) struct Manual {
+    start: Instant,
+    passed_ns: std::sync::Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Clock {
+    /// The time now.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        match self {
+            Self::System => Instant::now(),
+            #[cfg(test)]
+            Self::Manual(manual) => {
+                let passed = manual.passed_ns.load(std::sync::atomic::Ordering::Relaxed);
+                manual.start + std::time::Duration::from_nanos(passed)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Manual {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), passed_ns: std::sync::Arc::default() }
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&self, time: std::time::Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.passed_ns.fetch_add(ns, std::sync::atomic::Ordering::Relaxed);
+    }
+}

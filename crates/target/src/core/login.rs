@@ -1,0 +1,139 @@
+//! The login phase of a connection.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use iscsi::login::SessionType;
+use iscsi::login::target::{LoggedIn, Step, TargetLogin};
+use iscsi::target::TargetConnection;
+use iscsi::{Framer, Parameters};
+use scsi::UnitAttention;
+
+use super::{Core, Serving, Taken};
+use crate::error::ConnectionEnd;
+use crate::execute::Tasks;
+use crate::gate::PortalGate;
+use crate::jobs::Jobs;
+use crate::server::Shared;
+use crate::sessions::{Notice, Session, lock};
+
+/// A login in progress.
+pub(super) struct LoginPhase {
+    login: TargetLogin,
+    framer: Framer,
+    portal: usize,
+    pub(super) deadline: Instant,
+    answer: Vec<u8>,
+}
+
+impl LoginPhase {
+    pub(super) fn new(shared: &Shared, portal: usize) -> Self {
+        let limits = &shared.config.limits;
+        let mut login = TargetLogin::new(shared.config.wishes.clone(), limits.window);
+        login.limit_text(limits.text_bytes);
+        Self {
+            login,
+            framer: Framer::new(Parameters::default().max_recv_bytes as usize),
+            portal,
+            deadline: shared.clock.now() + limits.login_time,
+            answer: Vec::new(),
+        }
+    }
+}
+
+impl Core {
+    /// Takes and answers the next PDU of a login.
+    pub(super) fn login_frame(&mut self) -> Result<Taken, ConnectionEnd> {
+        let Some(phase) = &mut self.login else { return Ok(Taken::Blocked) };
+        let frame = match phase.framer.next(self.incoming.unread())? {
+            Ok(frame) => frame,
+            Err(needed) => return Ok(Taken::Needs(needed)),
+        };
+        let gate = PortalGate {
+            shared: &self.shared,
+            access: self.shared.access(),
+            portal: &self.shared.portals[phase.portal],
+            connection: (self.id, &self.mailbox),
+            session: RefCell::new(None),
+        };
+        let total = frame.total_bytes;
+        phase.answer.clear();
+        let step = phase.login.receive(&frame, &gate, &mut phase.answer);
+        self.outgoing.extend(&phase.answer);
+        self.is_due = true;
+        let session = gate.session.take();
+        self.incoming.take(total);
+        match step? {
+            Step::Continue => {}
+            Step::FullFeature(login) => {
+                let session = session.ok_or(ConnectionEnd::Dropped("the login has no session"))?;
+                self.begin(&login, session);
+            }
+            Step::Refused(status) => return Err(ConnectionEnd::Refused(status)),
+        }
+        Ok(Taken::Frame)
+    }
+
+    /// What a login must hear of.
+    pub(super) fn login_notices(&mut self) -> Result<(), ConnectionEnd> {
+        for notice in self.mailbox.take() {
+            match notice {
+                Notice::Stop => return Err(ConnectionEnd::Stopping),
+                Notice::Drop(reason) => return Err(ConnectionEnd::Dropped(reason)),
+                _ => {}
+            }
+        }
+        let limits = &self.shared.config.limits;
+        match &self.login {
+            Some(phase) if self.shared.clock.now() >= phase.deadline => {
+                Err(ConnectionEnd::LoginTime(limits.login_time))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The full feature phase begins.
+    fn begin(&mut self, login: &LoggedIn, session: Arc<Session>) {
+        self.statistics.initiator_name.clone_from(&login.initiator_name);
+        let user = login.user.as_deref().unwrap_or_default();
+        tracing::info!(peer = %self.statistics.peer, initiator = login.initiator_name, user, "logged in");
+        let (shared, limits) = (&self.shared, &self.shared.config.limits);
+        let view = shared.begin_view(&session);
+        if login.session_type == SessionType::Normal && session.begins() {
+            let mut nexus = lock(&session.nexus);
+            shared.disks.table().luns.begin(&nexus);
+            for &lun in view.luns.0.keys() {
+                nexus.raise(lun, UnitAttention::PowerOn);
+            }
+        }
+        let mut protocol = TargetConnection::join(login, Arc::clone(&session.commands));
+        protocol.limit(limits.text_bytes, limits.replay_bytes);
+        let jobs = Jobs::new(
+            Arc::clone(&shared.pool),
+            Arc::clone(&shared.memory),
+            Arc::clone(&self.mailbox),
+            Arc::clone(&session.commands),
+            limits.job_bytes,
+        );
+        let framer = Framer {
+            max_data_bytes: login.parameters.max_recv_bytes as usize,
+            digests: login.parameters.digests,
+            passes_damage: login.parameters.error_recovery_level > 0,
+        };
+        self.outgoing.set_digests(login.parameters.digests);
+        self.serving = Some(Box::new(Serving {
+            protocol,
+            session,
+            cid: login.cid,
+            view,
+            noted: self.outgoing.position(),
+            log_out_by: None,
+            tasks: Tasks::new(jobs, limits.gathered_bytes, limits.unsent_bytes),
+            closing: None,
+            session_type: login.session_type,
+            framer,
+        }));
+        self.login = None;
+    }
+}

@@ -1,0 +1,154 @@
+//! Task management (RFC 7143 11.5, SAM-5 7). A function that aborts tasks is complete when none of them can change a
+//! disk any more: their epochs end at once, wherever the tasks are, and the answer waits for those that are inside.
+//! Where that takes too long the function is rejected, never complete.
+//!
+//! A reset reaches what its sender sees: TARGET WARM RESET resets the logical units in its view, TARGET COLD RESET
+//! those and the sessions of the same initiator. An initiator that is masked off a disk cannot reset it, whatever
+//! function it asks for (docs/security.md).
+
+use std::sync::{Arc, Weak};
+
+use iscsi::opcode::initiator as opcode;
+use iscsi::pdu::TaskManagementRequest;
+use iscsi::target::Adopted;
+use iscsi::task_management::{Function, Response};
+use scsi::{Lun, UnitAttention};
+
+use super::{Core, SETTLE, Serving};
+use crate::error::ConnectionEnd;
+use crate::fence::Epoch;
+use crate::jobs::Claim;
+use crate::waiting::{Then, WAITING_MAX, Waiting};
+
+impl Core {
+    /// Carries out a task management function.
+    #[cold]
+    pub(super) fn task_management(
+        &mut self,
+        serving: &mut Serving,
+        request: &TaskManagementRequest,
+    ) -> Result<(), ConnectionEnd> {
+        debug_assert!(request.write().opcode() == opcode::TASK_MANAGEMENT);
+        if serving.tasks.waiting.len() >= WAITING_MAX {
+            serving.protocol.respond_task_management(request, Response::Rejected, &mut self.outgoing);
+            return Ok(());
+        }
+        // What is done is not aborted any more.
+        self.finish_jobs(serving);
+        let lun = Lun::decode(request.lun).filter(|lun| serving.view.luns.0.contains_key(lun));
+        let (mut epochs, mut claims, mut ends) = (Vec::new(), Vec::new(), None);
+        let response = match (request.function(), lun) {
+            (Function::AbortTask, _) => {
+                let (found, begun) = abort_one(serving, request.referenced_tag);
+                claims = begun;
+                if found { Response::Complete } else { Response::NoSuchTask }
+            }
+            (Function::TaskReassign, _) => self.reassign(serving, request),
+            (Function::ClearAca | Function::Unknown(_), _) => Response::NotSupported,
+            (Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset, None) => {
+                Response::NoSuchLun
+            }
+            (Function::AbortTaskSet, Some(lun)) => {
+                epochs.extend(serving.session.abort_tasks(lun));
+                Response::Complete
+            }
+            (Function::ClearTaskSet, Some(lun)) => {
+                let own = serving.session.instance;
+                let cleared = |instance| (instance != own).then_some(UnitAttention::CommandsCleared);
+                if let Some(unit) = serving.view.unit(lun) {
+                    epochs = unit.nexuses.abort(|_| true, cleared);
+                }
+                Response::Complete
+            }
+            (Function::LogicalUnitReset, Some(lun)) => {
+                epochs = self.reset(serving, lun);
+                Response::Complete
+            }
+            (Function::TargetWarmReset | Function::TargetColdReset, _) => {
+                let luns: Vec<Lun> = serving.view.luns.0.keys().copied().collect();
+                epochs = luns.into_iter().flat_map(|lun| self.reset(serving, lun)).collect();
+                if request.function() == Function::TargetColdReset {
+                    let reason = "cold reset by this initiator";
+                    let (sessions, session) = (&self.shared.sessions, &serving.session);
+                    epochs.extend(sessions.end_initiator(session, self.id, reason));
+                    epochs.extend(session.close_tasks());
+                    ends = Some(reason);
+                }
+                Response::Complete
+            }
+        };
+        self.sweep(serving);
+        let then = Then::TaskManagement { request: *request, response, ends };
+        let until = self.shared.clock.now() + SETTLE;
+        serving.tasks.waiting.push(Waiting { epochs, claims, until, then });
+        self.finish_waiting(serving)
+    }
+
+    /// Resets one logical unit: the epochs that may still last.
+    fn reset(&self, serving: &Serving, lun: Lun) -> Vec<Arc<Epoch>> {
+        let Some(unit) = serving.view.unit(lun) else { return Vec::new() };
+        let epochs = unit.nexuses.abort(|_| true, |_| None);
+        serving.view.luns.reset(Some(lun));
+        self.shared.sessions.raise(lun, UnitAttention::Reset, |_| true);
+        epochs
+    }
+
+    /// TASK REASSIGN: a task of a lost connection goes on with this one, unless it was aborted meanwhile.
+    fn reassign(&mut self, serving: &mut Serving, request: &TaskManagementRequest) -> Response {
+        if serving.protocol.parameters().error_recovery_level < 2 {
+            return Response::ReassignNotSupported;
+        }
+        self.enter(serving, Lun::decode(request.lun));
+        let Serving { session, protocol, tasks, .. } = serving;
+        let (tag, out) = (request.referenced_tag, &mut self.outgoing);
+        let response = session.with_lost(|remains| {
+            let lanes = &tasks.lanes;
+            let is_aborted = |lun, epoch| !Lun::decode(lun).is_some_and(|lun| lanes.is_current(lun, epoch));
+            remains
+                .parked
+                .abort(|task| task.command.tag == tag && is_aborted(task.command.lun, task.order.epoch));
+            if let Some(read) = remains.reads.remove(&tag) {
+                if is_aborted(read.command.lun, read.epoch) {
+                    return None;
+                }
+                let origin = read.origin();
+                let Some(read) = read.restart(protocol, request.exp_data_sn) else {
+                    return Some(Response::ReassignNotSupported);
+                };
+                protocol.reads_from(tag, origin);
+                protocol.sequence().unfinished(1);
+                tasks.reads.insert(tasks.next_read, read);
+                tasks.next_read += 1;
+                return Some(Response::Complete);
+            }
+            match protocol.adopt(&mut remains.parked, tag, out) {
+                Adopted::Refused(Response::NoSuchTask) => None,
+                Adopted::Refused(response) => Some(response),
+                Adopted::Write => {
+                    tasks.gathering.adopt(&mut remains.gathering, tag);
+                    Some(Response::Complete)
+                }
+                Adopted::Finished(kept) => {
+                    for mut kept in kept {
+                        if protocol.reassigned(&mut kept, request.exp_data_sn).is_some() {
+                            tasks.again.push_back(kept);
+                        }
+                    }
+                    Some(Response::Complete)
+                }
+            }
+        });
+        response.unwrap_or(Response::NoSuchTask)
+    }
+}
+
+/// Aborts the task of a tag: whether there was one, and what may still change a disk.
+fn abort_one(serving: &mut Serving, tag: u32) -> (bool, Vec<Weak<Claim>>) {
+    let (jobs, claims) = serving.tasks.jobs.abort(|job| job.command.tag == tag);
+    let others = Core::abort(serving, |task| task.tag == tag);
+    let before = serving.tasks.waiting.len();
+    serving.tasks.waiting.retain(|waiting| waiting.command().is_none_or(|command| command.tag != tag));
+    let waiting = before - serving.tasks.waiting.len();
+    serving.protocol.sequence().unfinished(-(waiting as i32));
+    (jobs + others + waiting > 0, claims)
+}

@@ -1,0 +1,190 @@
+//! Which tasks may still change a disk.
+//!
+//! The tasks of one I_T nexus at one logical unit belong to an [`Epoch`]. Whoever is about to change the disk enters
+//! the epoch of its task; whoever aborts the tasks ends the epoch and waits until nobody is inside it. From then on
+//! no task of that epoch can change the disk, wherever it waits: for its data, in a queue, on another thread, or
+//! with a lost connection. This is the one place where a reset, an abort, a preemption and the end of a session are
+//! made final; everything else (dropping the tasks, cancelling what a disk does) only makes it quicker.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use scsi::UnitAttention;
+
+use crate::sessions::{Notice, Session, lock};
+
+/// A time between two aborts of the tasks of an I_T nexus at a logical unit.
+#[derive(Debug)]
+pub(crate) struct Epoch {
+    number: u64,
+    is_aborted: AtomicBool,
+    /// Tasks that are changing the disk.
+    working: AtomicUsize,
+    /// What the initiator is to learn, where it loses tasks by the abort.
+    attention: Mutex<Option<UnitAttention>>,
+}
+
+/// While it is held its task may change the disk.
+#[derive(Debug)]
+pub(crate) struct Working<E: Deref<Target = Epoch>>(E);
+
+impl<E: Deref<Target = Epoch>> Drop for Working<E> {
+    fn drop(&mut self) {
+        self.0.working.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Epoch {
+    pub(crate) fn new() -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            is_aborted: AtomicBool::new(false),
+            working: AtomicUsize::new(0),
+            attention: Mutex::new(None),
+        })
+    }
+
+    /// A number that no other epoch of the process has.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether its tasks are aborted.
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Acquire)
+    }
+
+    /// Enters it, to change the disk; nothing when its tasks are aborted.
+    #[inline]
+    pub(crate) fn enter<E: Deref<Target = Self>>(epoch: E) -> Option<Working<E>> {
+        // Either the abort is seen here, or this is seen by who waits for the end (both are sequentially consistent).
+        epoch.working.fetch_add(1, Ordering::SeqCst);
+        let working = Working(epoch);
+        (!working.0.is_aborted.load(Ordering::SeqCst)).then_some(working)
+    }
+
+    /// Whether nothing of it can change the disk any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_aborted.load(Ordering::SeqCst) && self.working.load(Ordering::SeqCst) == 0
+    }
+
+    /// The unit attention of a connection that lost tasks by the abort: once for all of the nexus.
+    pub(crate) fn take_attention(&self) -> Option<UnitAttention> {
+        lock(&self.attention).take()
+    }
+
+    pub(crate) fn abort(&self, attention: Option<UnitAttention>) {
+        *lock(&self.attention) = attention;
+        self.is_aborted.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The tasks of one I_T nexus, as one session has them, at one logical unit.
+#[derive(Debug)]
+pub(crate) struct NexusTasks {
+    nexus: String,
+    instance: u64,
+    session: Weak<Session>,
+    current: Mutex<Arc<Epoch>>,
+    is_closed: AtomicBool,
+    /// What earlier sessions of the same nexus still had at the disk when this one came.
+    before: Vec<Arc<Epoch>>,
+}
+
+impl NexusTasks {
+    /// The epoch of tasks that come now; nothing once the session may not use the logical unit any more.
+    pub(crate) fn current(&self) -> Option<Arc<Epoch>> {
+        let current = lock(&self.current);
+        (!self.is_closed.load(Ordering::Relaxed)).then(|| Arc::clone(&current))
+    }
+
+    /// Whether a write of an earlier session of this nexus may still land: what the initiator sends now must not be
+    /// overtaken by what it believes to be gone.
+    #[inline]
+    pub(crate) fn is_held_up(&self) -> bool {
+        !self.before.is_empty() && self.before.iter().any(|epoch| !epoch.is_over())
+    }
+
+    /// Aborts its tasks; the epoch that has ended, to be waited for. Connections that lose tasks by it are to learn
+    /// `attention`.
+    pub(crate) fn abort(&self, attention: Option<UnitAttention>) -> Arc<Epoch> {
+        let old = {
+            let mut current = lock(&self.current);
+            if self.is_closed.load(Ordering::Relaxed) {
+                return Arc::clone(&current);
+            }
+            let old = std::mem::replace(&mut *current, Epoch::new());
+            old.abort(attention);
+            old
+        };
+        self.tell();
+        old
+    }
+
+    /// Aborts its tasks, and lets none come any more.
+    pub(crate) fn close(&self) -> Arc<Epoch> {
+        let old = {
+            let current = lock(&self.current);
+            self.is_closed.store(true, Ordering::Relaxed);
+            current.abort(None);
+            Arc::clone(&current)
+        };
+        self.tell();
+        old
+    }
+
+    fn tell(&self) {
+        if let Some(session) = self.session.upgrade() {
+            session.post(Notice::Sweep);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed) && lock(&self.current).is_over()
+    }
+}
+
+/// The nexuses that use a logical unit.
+#[derive(Debug, Default)]
+pub(crate) struct Nexuses(Mutex<Vec<Arc<NexusTasks>>>);
+
+impl Nexuses {
+    /// A session begins to use the logical unit.
+    pub(crate) fn join(&self, session: &Arc<Session>) -> Arc<NexusTasks> {
+        let mut all = lock(&self.0);
+        all.retain(|tasks| !tasks.is_over());
+        let is_before = |tasks: &&Arc<NexusTasks>| {
+            tasks.nexus == session.nexus_name && tasks.is_closed.load(Ordering::Relaxed)
+        };
+        let tasks = Arc::new(NexusTasks {
+            nexus: session.nexus_name.clone(),
+            instance: session.instance,
+            session: Arc::downgrade(session),
+            current: Mutex::new(Epoch::new()),
+            is_closed: AtomicBool::new(false),
+            before: all.iter().filter(is_before).map(|tasks| Arc::clone(&lock(&tasks.current))).collect(),
+        });
+        all.push(Arc::clone(&tasks));
+        tasks
+    }
+
+    /// Aborts the tasks of the nexuses that `aborts` chooses by name; the epochs that have ended.
+    pub(crate) fn abort(
+        &self,
+        aborts: impl Fn(&str) -> bool,
+        attention: impl Fn(u64) -> Option<UnitAttention>,
+    ) -> Vec<Arc<Epoch>> {
+        let all: Vec<Arc<NexusTasks>> = lock(&self.0).clone();
+        let chosen = all.iter().filter(|tasks| aborts(&tasks.nexus));
+        chosen.map(|tasks| tasks.abort(attention(tasks.instance))).filter(|epoch| !epoch.is_over()).collect()
+    }
+
+    /// Lets no session use the logical unit any more: it is gone.
+    pub(crate) fn close(&self) {
+        let all: Vec<Arc<NexusTasks>> = lock(&self.0).clone();
+        all.iter().for_each(|tasks| drop(tasks.close()));
+    }
+}

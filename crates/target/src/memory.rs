@@ -1,0 +1,61 @@
+//! Memory that peers can make the target hold, over all connections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A budget that all connections of a target draw from. What is large is claimed here before it is allocated, so that
+/// the bound holds whatever the number of peers.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    used: AtomicUsize,
+    limit: usize,
+}
+
+/// A part of the budget, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    memory: Arc<Memory>,
+    bytes: usize,
+}
+
+impl Memory {
+    /// A budget of `limit` bytes.
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), limit })
+    }
+
+    /// Claims bytes; nothing where the budget has not as many left.
+    pub(crate) fn claim(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+        let claimed = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|&sum| sum <= self.limit)
+        });
+        claimed.is_ok().then(|| Share { memory: Arc::clone(self), bytes })
+    }
+
+    /// Bytes that are claimed now.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_stop_at_the_limit_and_come_back() {
+        let memory = Memory::new(100);
+        let first = memory.claim(60).expect("60 of 100");
+        assert!(memory.claim(41).is_none() && memory.claim(usize::MAX).is_none());
+        let second = memory.claim(40).expect("the rest");
+        assert_eq!(memory.used(), 100);
+        drop((first, second));
+        assert_eq!(memory.used(), 0);
+    }
+}

@@ -1,0 +1,310 @@
+//! Answers of reads that are made piece by piece: as much of them as there is room for. What one READ asks for is
+//! never in memory as a whole, whatever the digests and the recovery level.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use iscsi::pdu::ScsiCommand;
+use iscsi::replay::ReadOrigin;
+use iscsi::target::{DataSequence, TargetConnection};
+use iscsi::{TransmitBuffer, status};
+use lent::{Lent, Source};
+use scsi::{Lun, Sense};
+use store::layer::Operation;
+use store::{Buffer, Request};
+
+use crate::disks::{Table, Unit};
+use crate::execute::{Tasks, lends, read_sense};
+use crate::jobs::{Job, Outcome};
+use crate::memory::Share;
+
+/// Bytes that are read, or borrowed from a store, at once.
+const CHUNK_BYTES: u32 = 1 << 20;
+
+/// A read whose answer is being made.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) command: ScsiCommand,
+    pub(crate) lun: Lun,
+    /// First byte in the store.
+    offset_bytes: u64,
+    /// What the CDB asks to transfer.
+    length_bytes: u64,
+    /// The number of the epoch of its task.
+    pub(crate) epoch: u64,
+    sequence: DataSequence,
+    chunk: Option<Chunk>,
+    /// The job that reads the next chunk.
+    pub(crate) job: Option<u64>,
+    /// Why it cannot go on.
+    failed: Option<Sense>,
+    /// Data-In PDUs before this one are with the initiator already (TASK REASSIGN).
+    skip: u32,
+}
+
+/// Data from a place of the answer on.
+#[derive(Debug)]
+struct Chunk {
+    from: u32,
+    data: Data,
+}
+
+#[derive(Debug)]
+enum Data {
+    Read(Arc<Buffer>),
+    Borrowed(VecDeque<Lent>, #[allow(dead_code, reason = "claimed while it is borrowed")] Option<Share>),
+}
+
+/// How far an answer came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It is complete.
+    Done,
+    /// It waits for its disk.
+    Waits,
+    /// There is no room for more.
+    Full,
+}
+
+impl Read {
+    pub(crate) fn new(
+        command: &ScsiCommand,
+        (lun, offset_bytes, length_bytes): (Lun, u64, u64),
+        epoch: u64,
+        sequence: DataSequence,
+    ) -> Self {
+        let command = *command;
+        let (chunk, job, failed, skip) = (None, None, None, 0);
+        Self { command, lun, offset_bytes, length_bytes, epoch, sequence, chunk, job, failed, skip }
+    }
+
+    /// One for tests.
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        let command = ScsiCommand { read: true, expected_bytes: 512, tag: 7, ..ScsiCommand::default() };
+        let login = iscsi::login::target::LoggedIn {
+            initiator_name: String::new(),
+            user: None,
+            target_name: String::new(),
+            session_type: iscsi::login::SessionType::Normal,
+            isid: [0; 6],
+            tsih: 1,
+            cid: 0,
+            parameters: iscsi::Parameters::default(),
+            exp_cmd_sn: 1,
+            stat_sn: 1,
+        };
+        let sequence = TargetConnection::new(&login, 1).begin_answer(&command, 512).expect("512 bytes");
+        Self::new(&command, (Lun(0), 0, 512), 1, sequence)
+    }
+
+    /// What a lost connection leaves of it.
+    pub(crate) fn parked(mut self) -> Self {
+        (self.chunk, self.job) = (None, None);
+        self
+    }
+
+    /// Begins again on another connection, whose initiator has the Data-In PDUs before `exp_data_sn`; nothing where
+    /// that connection cuts the data in another way.
+    pub(crate) fn restart(self, connection: &TargetConnection, exp_data_sn: u32) -> Option<Self> {
+        let sequence = connection.begin_answer(&self.command, self.length_bytes)?;
+        let is_cut_alike = sequence.is_cut_like(&self.sequence);
+        (is_cut_alike || exp_data_sn == 0).then_some(Self {
+            sequence,
+            skip: exp_data_sn,
+            failed: None,
+            ..self
+        })
+    }
+
+    /// The job that read its next chunk has ended.
+    pub(crate) fn came(&mut self, outcome: Outcome) {
+        self.job = None;
+        match outcome {
+            Outcome::Data(buffer) => {
+                let Some((from, _)) = self.sequence.next() else { return };
+                self.chunk = Some(Chunk { from, data: Data::Read(Arc::new(buffer)) });
+            }
+            Outcome::Failed(sense) => self.failed = Some(sense),
+            Outcome::Status(..) | Outcome::Aborted => self.failed = Some(Sense::READ_ERROR),
+        }
+    }
+
+    /// Goes on while there is room: while fewer than `limit` bytes wait to be sent.
+    pub(crate) fn go_on(
+        &mut self,
+        table: &Arc<Table>,
+        connection: &mut TargetConnection,
+        tasks: &mut Tasks,
+        (out, limit): (&mut TransmitBuffer, usize),
+    ) -> Progress {
+        let command = self.command;
+        loop {
+            if let Some(sense) = self.failed.take() {
+                let (sense, pdus) = (table.luns.encode(command.lun, &sense), self.sequence.data_pdus());
+                connection.respond_status(&command, status::CHECK_CONDITION, &sense, 0, pdus, out);
+                return Progress::Done;
+            }
+            let Some((at, bytes)) = self.sequence.next() else { return Progress::Done };
+            if self.sequence.data_pdus() < self.skip && at + bytes < self.sequence.transfer_bytes() {
+                connection.skip_piece(&command, &mut self.sequence);
+                continue;
+            }
+            if out.waiting_bytes() >= limit {
+                return Progress::Full;
+            }
+            if self.job.is_some() {
+                return Progress::Waits;
+            }
+            if !self.append(at, bytes, connection, out) {
+                self.fetch(at, bytes, table, connection, (tasks, out));
+            }
+        }
+    }
+
+    /// Appends a piece from the chunk; whether it has it.
+    fn append(
+        &mut self,
+        at: u32,
+        bytes: u32,
+        connection: &mut TargetConnection,
+        out: &mut TransmitBuffer,
+    ) -> bool {
+        let Some(chunk) = &mut self.chunk else { return false };
+        let length = bytes as usize;
+        match &mut chunk.data {
+            Data::Read(buffer) => {
+                let from = (at - chunk.from) as usize;
+                let Some(data) = buffer.get(from..from + length) else {
+                    self.chunk = None;
+                    return false;
+                };
+                if lends(length, connection, out) {
+                    let lent = Lent { source: Source::Memory(buffer.clone()), offset: from as u64, length };
+                    connection.answer_lent(&self.command, &mut self.sequence, [lent], out);
+                } else {
+                    connection.answer_piece(&self.command, &mut self.sequence, out, |piece| {
+                        piece.copy_from_slice(data);
+                    });
+                }
+            }
+            Data::Borrowed(lent, _) => {
+                let there: usize = lent.iter().map(|lent| lent.length).sum();
+                if there < length {
+                    self.chunk = None;
+                    return false;
+                }
+                let mut left = length;
+                let pieces = std::iter::from_fn(|| {
+                    let first = lent.front_mut().filter(|_| left > 0)?;
+                    let here = first.length.min(left);
+                    left -= here;
+                    let piece = first.part(0, here);
+                    *first = first.part(here as u64, first.length - here);
+                    if first.length == 0 {
+                        lent.pop_front();
+                    }
+                    Some(piece)
+                });
+                let pieces: Vec<Lent> = pieces.collect();
+                connection.answer_lent(&self.command, &mut self.sequence, pieces, out);
+            }
+        }
+        true
+    }
+
+    /// Gets the next data: borrowed, read here and now, or by a job.
+    fn fetch(
+        &mut self,
+        at: u32,
+        bytes: u32,
+        table: &Arc<Table>,
+        connection: &mut TargetConnection,
+        (tasks, out): (&mut Tasks, &mut TransmitBuffer),
+    ) {
+        let Some(unit) = table.unit(self.lun) else {
+            self.failed = Some(Sense::NO_SUCH_LUN);
+            return;
+        };
+        let Unit { store, step, .. } = &**unit;
+        let offset = self.offset_bytes + u64::from(at);
+        let chunk_bytes = (self.sequence.transfer_bytes() - at).min(CHUNK_BYTES);
+        let may_wait = store.may_wait(Operation::Read);
+        // Not while something is done to the disk as one step, which a slow disk can take long for.
+        let shared = if may_wait { step.try_read() } else { Some(step.read()) };
+        if shared.is_some() && lends(chunk_bytes as usize, connection, out) {
+            // Memory is borrowed as a whole where there is budget for what writers would have to copy: then the answer
+            // is of one moment.
+            let whole = self.sequence.transfer_bytes() - at;
+            let share =
+                (!may_wait && whole > chunk_bytes).then(|| tasks.jobs.claim(whole as usize)).flatten();
+            let length = if share.is_some() { whole } else { chunk_bytes };
+            match store.lend(offset, length as usize) {
+                Ok(Some(lent)) => {
+                    self.chunk = Some(Chunk { from: at, data: Data::Borrowed(lent.into(), share) });
+                    return;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.failed = Some(read_sense(&error));
+                    return;
+                }
+            }
+        }
+        let is_kept_out = shared.is_none();
+        let mut outcome = Ok(false);
+        if !is_kept_out {
+            // The PDU is made only if its data is there.
+            let made = connection.try_answer_piece(&self.command, &mut self.sequence, out, |piece| {
+                outcome = store.read_now(offset, piece);
+                matches!(outcome, Ok(true))
+            });
+            if made {
+                return;
+            }
+        }
+        drop(shared);
+        if let Err(error) = outcome {
+            self.failed = Some(read_sense(&error));
+            return;
+        }
+        let jobs = &mut tasks.jobs;
+        let room = jobs.room(chunk_bytes.into()).map(|share| (share, chunk_bytes));
+        let room = room.or_else(|| jobs.room(bytes.into()).map(|share| (share, bytes)));
+        let Some(((share, length), buffer)) = room.map(|room| {
+            let buffer = store.buffer(room.1 as usize);
+            (room, buffer)
+        }) else {
+            // There is no memory for it to wait in: it is waited for here.
+            let _shared = step.read();
+            let mut outcome = Ok(());
+            connection.try_answer_piece(&self.command, &mut self.sequence, out, |piece| {
+                outcome = store.read_at(offset, piece);
+                outcome.is_ok()
+            });
+            self.failed = outcome.err().map(|error| read_sense(&error));
+            return;
+        };
+        let Some(epoch) = tasks.lanes.epoch(self.lun) else {
+            self.failed = Some(Sense::NO_SUCH_LUN);
+            return;
+        };
+        let job = Job { command: self.command, r2ts: 0, epoch, changes: false };
+        let request = Request::Read { offset, buffer };
+        let id = jobs.ask(job, (unit, share, length.into()), request, |ended| {
+            match (ended.outcome, ended.buffer) {
+                (Ok(()), Some(data)) => Outcome::Data(data),
+                (outcome, _) => {
+                    let sense = outcome.err().map_or(Sense::READ_ERROR, |error| read_sense(&error));
+                    Outcome::Failed(sense)
+                }
+            }
+        });
+        self.job = Some(id);
+    }
+
+    /// Where the data is, for an answer that may have to be sent again.
+    pub(crate) fn origin(&self) -> ReadOrigin {
+        ReadOrigin { lun: self.command.lun, offset_bytes: self.offset_bytes }
+    }
+}
