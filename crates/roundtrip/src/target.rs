@@ -124,6 +124,10 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         target_file::set_limit(&mut config, name, value).map_err(Failure::Usage)?;
     }
     let usage = |error: anyhow::Error| Failure::Usage(error);
+    // Inside the sandbox, other processes cannot be seen.
+    for (number, spec) in &file.luns {
+        spec.check_unused().with_context(|| format!("LUN {number}")).map_err(usage)?;
+    }
     // Files and devices are opened and ports bound between the two halves of the sandbox.
     let reread = args.config.iter().flat_map(|config| [Some(config), args.access.as_ref()]);
     let plan = args.privileges.plan(&config, &file.luns, reread.flatten().cloned().collect());

@@ -5,6 +5,8 @@
 mod common;
 
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use common::{Target, UNMAP_UNTIL_END, random_file, succeed};
 
@@ -91,7 +93,10 @@ fn a_block_device_is_served_as_what_it_is() {
 /// Starts a target that must refuse its disks; what it said.
 fn refused(arguments: &[&str]) -> String {
     let mut command = common::roundtrip();
-    let output = command.args(["target", "--portal", "127.0.0.1:0"]).args(arguments).output().unwrap();
+    command.args(["target", "--portal", "127.0.0.1:0"]).args(arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    common::wait(&mut child, Duration::from_secs(10));
+    let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
     said

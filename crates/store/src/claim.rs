@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -76,12 +77,30 @@ struct Table {
 
 static TABLE: Mutex<Table> = Mutex::new(Table { files: Vec::new(), next: 0 });
 
+/// Why a file cannot be claimed.
+enum Refused {
+    /// It is locked, but no process that can be seen has it open.
+    NobodyHasIt,
+    Because(String),
+}
+
+/// How long a lock is waited for that no visible process holds.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn in_use(holder: &str) -> String {
+    format!("in use by {holder}; use another file or device, or 'shared=yes' for all its users")
+}
+
 /// The right to use a file, given up when dropped.
 #[derive(Debug)]
 pub(crate) struct Claim(u64);
 
 impl Claim {
     /// Claims a file for its owner.
+    ///
+    /// The kernel closes the files of a killed process late where io_uring used them. So a lock of a process that is not
+    /// there is waited for, for a while.
     ///
     /// # Errors
     /// When it is in use: by what, and what to do.
@@ -92,13 +111,28 @@ impl Claim {
         mode: Mode,
         owner: &Arc<Owner>,
     ) -> Result<Self, String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match Self::try_new(file, metadata, path, mode, owner) {
+                Ok(claim) => return Ok(claim),
+                Err(Refused::NobodyHasIt) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+                Err(Refused::NobodyHasIt) => return Err(in_use("another process")),
+                Err(Refused::Because(reason)) => return Err(reason),
+            }
+        }
+    }
+
+    fn try_new(
+        file: &Arc<File>,
+        metadata: &Metadata,
+        path: &str,
+        mode: Mode,
+        owner: &Arc<Owner>,
+    ) -> Result<Self, Refused> {
         let identity = if metadata.file_type().is_block_device() {
             Identity::Device(metadata.rdev())
         } else {
             Identity::File(metadata.dev(), metadata.ino())
-        };
-        let in_use = |holder: &str| {
-            format!("in use by {holder}; use another file or device, or 'shared=yes' for all its users")
         };
         let mut table = TABLE.lock();
         let known = table.files.iter().position(|claimed| claimed.identity == identity);
@@ -107,13 +141,18 @@ impl Claim {
                 !entry.owner.is_leaving.load(Ordering::SeqCst) && mode.max(entry.mode) == Mode::Exclusive
             };
             if let Some(entry) = table.files[known].claims.iter().find(is_in_the_way) {
-                return Err(in_use(&format!("{} ({}) of this process", entry.owner.label, entry.path)));
+                let holder = format!("{} ({}) of this process", entry.owner.label, entry.path);
+                return Err(Refused::Because(in_use(&holder)));
             }
         }
         let before = known.and_then(|known| table.files[known].lock.as_ref());
         let lock = take_lock(before, file, mode).map_err(|error| match error {
-            Errno::EAGAIN | Errno::EACCES => in_use(&holder(metadata)),
-            error => format!("cannot be locked ({error}); 'shared=yes' does without a lock"),
+            Errno::EAGAIN | Errno::EACCES => {
+                holder(metadata).map_or(Refused::NobodyHasIt, |holder| Refused::Because(in_use(&holder)))
+            }
+            error => {
+                Refused::Because(format!("cannot be locked ({error}); 'shared=yes' does without a lock"))
+            }
         })?;
         let number = table.next;
         table.next += 1;
@@ -191,21 +230,44 @@ fn take_lock(
     }
 }
 
-/// Sets the lock of a description on all of its file, without waiting.
-fn set_lock(file: &File, kind: libc::c_int) -> Result<(), Errno> {
-    let lock = libc::flock {
+/// A lock of all of a file.
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
         l_pid: 0,
-    };
+    }
+}
+
+/// Sets the lock of a description on all of its file, without waiting.
+fn set_lock(file: &File, kind: libc::c_int) -> Result<(), Errno> {
+    let lock = whole_file(kind);
     fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock)).map(drop)
 }
 
-/// The other process that holds a lock of a file. F_OFD_GETLK knows no process for such locks, but /proc does where it
+/// Checks that no other process that can be seen uses a file in a way that excludes `mode`.
+///
+/// # Errors
+/// When one does: which, and what to do.
+pub(crate) fn check(file: &File, mode: Mode) -> Result<(), String> {
+    let kind = if mode == Mode::Exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+    let mut lock = whole_file(kind);
+    // What cannot be found out now is found out when the file is claimed.
+    let (Ok(_), Ok(metadata)) = (fcntl(file.as_fd(), FcntlArg::F_OFD_GETLK(&mut lock)), file.metadata())
+    else {
+        return Ok(());
+    };
+    if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
+        return Ok(());
+    }
+    holder(&metadata).map_or(Ok(()), |holder| Err(in_use(&holder)))
+}
+
+/// The other process that holds a lock of a file, where one can be seen. F_OFD_GETLK knows no process for such locks, but /proc does where it
 /// may be read.
-fn holder(metadata: &Metadata) -> String {
+fn holder(metadata: &Metadata) -> Option<String> {
     let place = format!("{:02x}:{:02x}:{}", major(metadata.dev()), minor(metadata.dev()), metadata.ino());
     let holds = |process: &std::path::Path| {
         let Ok(descriptors) = std::fs::read_dir(process.join("fdinfo")) else { return false };
@@ -221,10 +283,10 @@ fn holder(metadata: &Metadata) -> String {
         if id != own && holds(&entry.path()) {
             let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
             // A process may call itself anything.
-            return format!("process {id} ({})", name.trim_end().escape_debug());
+            return Some(format!("process {id} ({})", name.trim_end().escape_debug()));
         }
     }
-    "another process".to_owned()
+    None
 }
 
 #[cfg(test)]
@@ -357,6 +419,8 @@ mod tests {
         let path = disk(folder.path(), "a");
         let other = Other::with(&format!("{path},size=1M"));
         let error = open(&path, &Owner::new("LUN 0")).err().expect("in use");
+        let early = path.parse::<StoreSpec>().unwrap().check_unused().expect_err("in use").to_string();
+        assert_eq!(early, error);
         assert!(error.contains(&format!("process {} (", other.0.id())), "{error}");
         assert!(open(&format!("{path},readonly"), &Owner::new("LUN 0")).is_err(), "it is being written to");
         drop(other);
@@ -365,6 +429,8 @@ mod tests {
         let own = open(&format!("{path},readonly"), &Owner::new("LUN 0")).unwrap();
         let own_owner = Owner::new("LUN 1");
         assert!(open(&path, &own_owner).is_err());
+        format!("{path},readonly").parse::<StoreSpec>().unwrap().check_unused().unwrap();
+        assert!(path.parse::<StoreSpec>().unwrap().check_unused().is_err());
         drop(other);
         assert!(open(&path, &own_owner).is_err(), "LUN 0 reads it");
         assert_eq!(Other::refused(&format!("{path},readonly")), "");

@@ -1,12 +1,15 @@
 //! Stores, and layers over them, as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`, `file:/srv/disk,size=10G`.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use nix::fcntl::OFlag;
 use ring::units::{UnitError, parse_size};
 use thiserror::Error;
 
+use crate::claim::{self, Mode};
 use crate::file::{Engine, OpenOptions};
 use crate::layer::{LayerSpec, Operation};
 use crate::{Done, Ended, FileStore, Owner, Ram, Request, Store, StoreError, Ticket, Zero};
@@ -200,6 +203,23 @@ impl StoreSpec {
             },
         };
         Self { kind, ..self.clone() }
+    }
+
+    /// Checks that no other process uses its file, and names the one that does. [`StoreSpec::open`] checks that too, but
+    /// a process that has given up privileges by then cannot see who uses a file.
+    ///
+    /// # Errors
+    /// When another process uses the file.
+    pub fn check_unused(&self) -> Result<(), StoreError> {
+        let StoreKind::File { path, shared, .. } = &self.kind else { return Ok(()) };
+        let mode = if self.read_only || *shared { Mode::Shared } else { Mode::Exclusive };
+        let mut options = std::fs::OpenOptions::new();
+        // What cannot be opened is reported when the store is.
+        let Ok(file) = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) else {
+            return Ok(());
+        };
+        let name = path.display().to_string();
+        claim::check(&file, mode).map_err(|error| StoreError::Io { name, error })
     }
 
     /// Opens the store.
