@@ -5,10 +5,12 @@
 //! # Who may use the target, and which disks each sees. May be left out: all that can authenticate, all disks.
 //! initiators = ["iqn.1993-08.org.debian:01:abc", { name = "iqn.2000-01.other", luns = [0, 2] }]
 //!
-//! [[chap]]                         # an initiator's name and secret; repeat for more. Without any, names alone
+//! [[chap]]                         # a user's name and secret; repeat for more. Without any, names alone
 //!                                  # are asked for, and a name proves nothing.
 //! name = "alice"
 //! secret = "at least 12 characters"
+//! initiators = ["iqn.1993-08.org.debian:01:abc"]   # the initiators that alice may log in as; "any": each that no
+//!                                                  # other user is bound to
 //!
 //! [mutual]                         # what the target proves itself with, to initiators that ask
 //! name = "target"
@@ -23,7 +25,9 @@ use iscsi::login::chap::Credentials;
 use iscsi::login::is_iscsi_name;
 use iscsi::login::target::Authentication;
 use serde::Deserialize;
-use target::{Access, Initiator};
+use target::{Access, ActsFor, Initiator};
+
+use crate::target_file::{WordOr, read_text};
 
 /// RFC 7143 12.1.3: secrets of less than 96 bits are not to be used without IPsec.
 const SECRET_MIN: usize = 12;
@@ -36,7 +40,7 @@ pub(crate) struct AccessFile {
     #[serde(default)]
     initiators: Vec<Listed>,
     #[serde(default)]
-    chap: Vec<User>,
+    chap: Vec<Chap>,
     mutual: Option<User>,
 }
 
@@ -57,6 +61,14 @@ struct Masked {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Chap {
+    name: String,
+    secret: String,
+    initiators: Option<WordOr<Vec<String>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct User {
     name: String,
     secret: String,
@@ -71,8 +83,7 @@ fn yes() -> bool {
 /// # Errors
 /// When it cannot be read, or would let in whom it should not.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Access> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text).with_context(|| path.display().to_string())
+    parse(&read_text(path)?).with_context(|| path.display().to_string())
 }
 
 fn parse(text: &str) -> anyhow::Result<Access> {
@@ -95,33 +106,89 @@ fn checked(file: AccessFile) -> anyhow::Result<Access> {
         !file.chap.is_empty() || file.mutual.is_none(),
         "mutual: nobody asks for it without chap; add an initiator's name and secret"
     );
-    for user in file.chap.iter().chain(&file.mutual) {
-        let name = &user.name;
-        ensure!((1..=255).contains(&name.len()), "name '{name}': 1 to 255 bytes are possible");
-        ensure!(
-            (SECRET_MIN..=255).contains(&user.secret.len()),
-            "the secret of '{name}' has {} bytes; {SECRET_MIN} to 255 are possible",
-            user.secret.len()
-        );
+    let (mut users, mut acting): (Vec<User>, _) = (Vec::new(), BTreeMap::new());
+    for Chap { name, secret, initiators } in file.chap {
+        check_user(&name, &secret)?;
+        for other in &users {
+            ensure!(other.name != name, "chap: the user '{name}' is given twice");
+            ensure!(
+                other.secret != secret,
+                "chap: '{}' and '{name}' have one secret; each needs one of its own",
+                other.name
+            );
+        }
+        let acts_for = acts_for(initiators).with_context(|| format!("chap '{name}'"))?;
+        acting.insert(name.clone(), acts_for);
+        users.push(User { name, secret });
     }
     if let Some(mutual) = &file.mutual {
-        let is_shared = file.chap.iter().any(|user| user.secret == mutual.secret);
+        check_user(&mutual.name, &mutual.secret)?;
+        let is_shared = users.iter().any(|user| user.secret == mutual.secret);
         ensure!(!is_shared, "mutual: its secret is an initiator's too; each needs one of its own");
     }
     let initiators: Vec<Initiator> = file.initiators.into_iter().map(listed).collect();
-    for Initiator { name, .. } in &initiators {
-        ensure!(is_iscsi_name(name), "initiators: '{name}' does not begin with iqn., eui. or naa.");
+    check_names(initiators.iter().map(|initiator| &*initiator.name)).context("initiators")?;
+    let is_listed = |name: &str| initiators.iter().any(|listed| listed.name.eq_ignore_ascii_case(name));
+    for (user, acts_for) in &acting {
+        let ActsFor::Names(names) = acts_for else { continue };
+        let missing = names.iter().find(|name| !initiators.is_empty() && !is_listed(name));
+        if let Some(missing) = missing {
+            anyhow::bail!(
+                "chap '{user}': '{missing}' is not on the list of initiators; add it there, or remove it here"
+            );
+        }
     }
     let credentials = |user: User| Credentials { name: user.name, secret: user.secret.into_bytes() };
     Ok(Access {
         authentication: Authentication {
-            initiators: file.chap.into_iter().map(credentials).collect(),
+            initiators: users.into_iter().map(credentials).collect(),
             own: file.mutual.map(credentials),
         },
-        users: BTreeMap::new(),
+        users: acting,
         discovery: file.discovery,
         initiators,
     })
+}
+
+fn check_user(name: &str, secret: &str) -> anyhow::Result<()> {
+    ensure!((1..=255).contains(&name.len()), "name '{name}': 1 to 255 bytes are possible");
+    ensure!(
+        (SECRET_MIN..=255).contains(&secret.len()),
+        "the secret of '{name}' has {} bytes; {SECRET_MIN} to 255 are possible",
+        secret.len()
+    );
+    Ok(())
+}
+
+/// The initiators that a user may log in as.
+fn acts_for(initiators: Option<WordOr<Vec<String>>>) -> anyhow::Result<ActsFor> {
+    match initiators {
+        None => anyhow::bail!(
+            "it does not say which initiators may log in with this name; write initiators = [\"iqn...\"], or \
+             initiators = \"any\""
+        ),
+        Some(WordOr::Word(word)) => {
+            ensure!(word == "any", "initiators = '{word}': write \"any\", or a list of names");
+            Ok(ActsFor::Any)
+        }
+        Some(WordOr::Value(names)) => {
+            ensure!(!names.is_empty(), "initiators: name at least one, or write \"any\"");
+            check_names(names.iter().map(|name| &**name)).context("initiators")?;
+            Ok(ActsFor::Names(names))
+        }
+    }
+}
+
+/// Checks names of initiators. Their case does not matter (RFC 7143 4.2.7.2), so names must differ in more.
+fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+    for name in names {
+        ensure!(is_iscsi_name(name), "'{name}' does not begin with iqn., eui. or naa.");
+        if let Some(other) = seen.insert(name.to_ascii_lowercase(), name) {
+            anyhow::bail!("'{other}' and '{name}' are the same name; give it once");
+        }
+    }
+    Ok(())
 }
 
 fn listed(listed: Listed) -> Initiator {
@@ -137,20 +204,54 @@ mod tests {
 
     #[test]
     fn files_that_would_let_in_whom_they_should_not_are_refused_with_the_key() {
-        let user = "[[chap]]\nname = 'a'\nsecret = 'twelve bytes'\n";
-        let good = parse(user).expect("good");
+        let user = "[[chap]]\nname = 'a'\nsecret = 'twelve bytes'\ninitiators = 'any'\n";
+        let bound = "[[chap]]\nname = 'b'\nsecret = 'thirteen bytes'\ninitiators = ['iqn.2000-01.b']\n";
+        let good = parse(&format!("{user}{bound}")).expect("good");
         assert!(good.discovery && good.authentication.initiators[0].name == "a");
+        assert_eq!(good.users["a"], ActsFor::Any);
+        assert_eq!(good.users["b"], ActsFor::Names(vec!["iqn.2000-01.b".into()]));
+        parse(&format!("initiators = ['IQN.2000-01.B']\n{user}{bound}")).expect("listed, in another case");
+        let chap = "[[chap]]\nname = 'a'\nsecret = 'twelve bytes'\n";
         for (text, word) in [
             ("chap = []", "at least one"),
             ("initiators = ['iqn.2000-01.a']\n[mutual]\nname = 't'\nsecret = 'twelve bytes'", "without chap"),
-            ("[[chap]]\nname = 'a'\nsecret = 'short'", "12 to 255"),
-            ("[[chap]]\nname = ''\nsecret = 'twelve bytes'", "1 to 255"),
+            ("[[chap]]\nname = 'a'\nsecret = 'short'\ninitiators = 'any'", "12 to 255"),
+            ("[[chap]]\nname = ''\nsecret = 'twelve bytes'\ninitiators = 'any'", "1 to 255"),
             (&format!("initiators = ['disk']\n{user}"), "iqn."),
             (&format!("{user}[mutual]\nname = 't'\nsecret = 'twelve bytes'"), "of its own"),
             (&format!("discover = false\n{user}"), "unknown field"),
+            (chap, "write initiators = [\"iqn...\"], or initiators = \"any\""),
+            (&format!("{chap}initiators = 'all'"), "'all'"),
+            (&format!("{chap}initiators = []"), "at least one"),
+            (&format!("{chap}initiators = ['alice']"), "'alice' does not begin"),
+            (&format!("{chap}initiators = ['iqn.a:b', 'IQN.a:B']"), "the same name"),
+            (&format!("{chap}initiators = 'any'\nluns = [0]"), "unknown field"),
+            (&format!("{user}{}", user.replace("twelve bytes", "thirteen bytes")), "'a' is given twice"),
+            (&format!("{user}{}", bound.replace("thirteen bytes", "twelve bytes")), "have one secret"),
+            (&format!("initiators = ['iqn.2000-01.a']\n{bound}"), "not on the list"),
+            ("initiators = ['IQN.a:b', { name = 'iqn.a:b', luns = [1] }]", "the same name"),
         ] {
             let error = parse(text).map(|_| ()).expect_err(text);
             assert!(format!("{error:#}").contains(word), "{error:#}");
+        }
+    }
+
+    #[test]
+    fn the_example_of_the_documentation_is_read() {
+        let example: String = include_str!("access.rs")
+            .lines()
+            .skip_while(|line| !line.contains("```toml"))
+            .skip(1)
+            .take_while(|line| !line.contains("```"))
+            .map(|line| format!("{}\n", line.trim_start_matches("//!")))
+            .collect();
+        let access = parse(&example).expect("the example");
+        assert_eq!(access.users["alice"], ActsFor::Names(vec!["iqn.1993-08.org.debian:01:abc".into()]));
+        for text in include_str!("../../../docs/target.md").split("```toml\n").skip(1) {
+            let text = text.split("```").next().expect("a part");
+            if text.contains("[mutual]") {
+                assert_eq!(parse(text).expect("docs/target.md").users, access.users);
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::say::say;
 use crate::stop::Stop;
-use crate::target_file::{self, OpenDisks, TargetFile};
+use crate::target_file::{self, OpenDisks, Served, TargetFile};
 use crate::{Failure, args};
 
 /// Serve disks over iSCSI
@@ -35,7 +35,7 @@ pub(crate) struct TargetArgs {
     #[arg(long)]
     iqn: Option<String>,
     /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE, file:PATH[,size=SIZE] or dev:PATH, options
-    /// ,bs=512|4k ,pbs=4k ,readonly ,removable ,direct, and layers (docs/target.md); repeatable
+    /// ,bs=512|4k ,pbs=4k ,readonly ,removable ,direct ,shared=yes, and layers (docs/target.md); repeatable
     #[arg(long = "lun", value_parser = args::lun, required_unless_present = "config", value_name = "N=STORE")]
     luns: Vec<(u16, store::StoreSpec)>,
     /// Portals, disks, access and limits from a TOML file, see docs/target.md; the other options come on top
@@ -81,6 +81,8 @@ const LOG_OUT_PATIENCE: Duration = Duration::from_secs(5);
 /// The file with what the command line says on top of it.
 fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
     let mut file = args.config.as_deref().map(target_file::read).transpose()?.unwrap_or_default();
+    file.iqn = args.iqn.clone().or(file.iqn);
+    file.state = args.state.clone().or(file.state);
     file.luns.extend(args.luns.iter().cloned());
     file.portals.extend(args.portals.iter().cloned());
     if let Some(path) = &args.access {
@@ -90,6 +92,7 @@ fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
         let (name, value) = limit.split_once('=').with_context(|| format!("'{limit}': write NAME=VALUE"))?;
         file.limits.push((name.to_owned(), value.to_owned()));
     }
+    file.check_masks()?;
     Ok(file)
 }
 
@@ -104,29 +107,33 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         signals().context("watching for signals").map_err(Failure::Work)?;
     let file = read(args).map_err(Failure::Usage)?;
     let mut disks = OpenDisks::default();
-    let iqn = args.iqn.clone().or(file.iqn);
-    let iqn = iqn.unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
+    let iqn = file.iqn.clone().unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
     let mut config = TargetConfig {
-        access: file.access,
+        access: file.access.clone(),
         send: args.send.or(file.send).unwrap_or_default(),
         busy_poll: args.busy_poll,
         cpus: args.cpus.clone(),
         tcp: args.tcp.options(true),
-        state: args.state.clone().or(file.state),
+        state: file.state.clone(),
         ..TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 3260).into(), &iqn, Vec::new())
     };
     if !file.portals.is_empty() {
-        config.portals = file.portals;
+        config.portals.clone_from(&file.portals);
     }
     for (name, value) in &file.limits {
         target_file::set_limit(&mut config, name, value).map_err(Failure::Usage)?;
     }
     let usage = |error: anyhow::Error| Failure::Usage(error);
+    // Inside the sandbox, other processes cannot be seen.
+    for (number, spec) in &file.luns {
+        spec.check_unused().with_context(|| format!("LUN {number}")).map_err(usage)?;
+    }
     // Files and devices are opened and ports bound between the two halves of the sandbox.
     let reread = args.config.iter().flat_map(|config| [Some(config), args.access.as_ref()]);
     let plan = args.privileges.plan(&config, &file.luns, reread.flatten().cloned().collect());
     let prepared = plan.prepare().map_err(|e| usage(e.into()))?;
-    config.luns = disks.update(&file.luns).map_err(usage)?;
+    config.luns = disks.open(&file.luns).map_err(usage)?;
+    let mut served = Served::new(&file, disks);
     let bound = BoundTarget::bind(config).map_err(|e| usage(e.into()))?;
     let sandbox = prepared.lock().map_err(|e| usage(e.into()))?;
     tracing::info!("sandbox: {sandbox}");
@@ -140,16 +147,16 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         std::thread::sleep(Duration::from_millis(50));
         if hangup.swap(false, Ordering::Relaxed) {
             // A file that is wrong changes nothing, and ends nothing.
-            match reload(args, &target, &mut disks, &sandbox) {
-                Ok(()) => tracing::info!("disks and access are as the file says now"),
-                Err(error) => tracing::error!("the file was not taken: {error:#}"),
+            match reload(args, &target, &mut served, &sandbox) {
+                Ok(()) => tracing::info!("reloaded: disks and access are as configured now"),
+                Err(error) => tracing::error!("reload failed: {error:#}; keeping the old configuration"),
             }
         }
         if let (Some(at), Some(every)) = (next, args.stats)
             && std::time::Instant::now() >= at
         {
             eprintln!("{}", report::terminal::connections(&target.statistics()));
-            tell_disks(&disks);
+            tell_disks(&served.disks);
             next = Some(at + every);
         }
     }
@@ -163,7 +170,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     } else if !statistics.is_empty() {
         eprintln!("{}", report::terminal::connections(&statistics));
     }
-    tell_disks(&disks);
+    tell_disks(&served.disks);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -175,18 +182,18 @@ fn tell_disks(disks: &OpenDisks) {
     }
 }
 
-/// Disks and access as the file says now.
+/// Serves what the file says now.
 fn reload(
     args: &TargetArgs,
     target: &RunningTarget,
-    disks: &mut OpenDisks,
+    served: &mut Served,
     sandbox: &Sandbox,
 ) -> anyhow::Result<()> {
     let explain = |error| confine::explain(sandbox, error);
     let file = read(args).map_err(explain)?;
+    let send = args.send.or(file.send).unwrap_or_default();
     confine::check(sandbox, &file.luns)?;
-    target.set_luns(&disks.update(&file.luns).map_err(explain)?)?;
-    target.set_access(file.access, LOG_OUT_PATIENCE);
-    target.set_send(args.send.or(file.send).unwrap_or_default());
+    served.reload(file, target, LOG_OUT_PATIENCE).map_err(explain)?;
+    target.set_send(send);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The configuration file of `roundtrip target --config`. Read again on SIGHUP: disks come, go and change their
-//! size, and who may log in changes, while sessions go on. Portals, name, limits and the state folder stay as
-//! they were at the start.
+//! size, and who may log in changes, while sessions go on. All of a file takes effect, or nothing. Portals, name,
+//! limits and the state folder need a restart.
 //!
 //! ```toml
 //! iqn = "iqn.2026-11.example.roundtrip:target"
@@ -12,10 +12,10 @@
 //! advertise = "198.51.100.1:3260"     # what initiators are told, behind a router
 //! moved = { address = "192.0.2.9:3260", permanent = true }   # logins are sent there
 //!
-//! [luns]
+//! [luns]                              # luns = "none" serves no disk
 //! 0 = "ram:1G"
 //!
-//! [access]                            # as an access file has it
+//! [access]                            # as an access file has it; access = "open" lets everybody in
 //! initiators = [{ name = "iqn.1993-08.org.debian:01:abc", luns = [0] }]
 //!
 //! [limits]
@@ -23,19 +23,29 @@
 //! login_time = "5s"
 //! ```
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod open_disks;
+mod word_or;
 
-use anyhow::{Context as _, ensure};
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
 use iscsi::login::target::Moved;
 use serde::Deserialize;
-use store::layer::Passed;
-use store::{Store, StoreSpec};
-use target::{Access, LunConfig, Portal, SendPolicy, TargetConfig};
+use store::StoreSpec;
+use target::{Access, Portal, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::access::AccessFile;
+
+pub(crate) use open_disks::OpenDisks;
+pub(crate) use word_or::WordOr;
+
+/// A file that is larger is not read, bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,9 +55,8 @@ struct File {
     send: Option<String>,
     #[serde(default)]
     portal: Vec<PortalEntry>,
-    #[serde(default)]
-    luns: BTreeMap<String, String>,
-    access: Option<AccessFile>,
+    luns: Option<WordOr<BTreeMap<String, String>>>,
+    access: Option<WordOr<AccessFile>>,
     #[serde(default)]
     limits: BTreeMap<String, toml::Value>,
 }
@@ -77,7 +86,11 @@ pub(crate) struct TargetFile {
     pub(crate) send: Option<SendPolicy>,
     pub(crate) portals: Vec<Portal>,
     pub(crate) luns: Vec<(u16, StoreSpec)>,
+    /// It says that no disk is served (`luns = "none"`).
+    pub(crate) says_none: bool,
     pub(crate) access: Option<Access>,
+    /// It says that everybody may log in (`access = "open"`).
+    pub(crate) says_open: bool,
     /// Names and values of limits.
     pub(crate) limits: Vec<(String, String)>,
 }
@@ -87,13 +100,52 @@ pub(crate) struct TargetFile {
 /// # Errors
 /// When it cannot be read, with the key that is wrong.
 pub(crate) fn read(path: &Path) -> anyhow::Result<TargetFile> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text).with_context(|| path.display().to_string())
+    parse(&read_text(path)?).with_context(|| path.display().to_string())
+}
+
+/// Reads a file with settings.
+///
+/// # Errors
+/// When it cannot be read, is too large, or is no regular file: reading a FIFO could wait forever.
+pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let name = path.display();
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let opened = std::fs::File::options().read(true).custom_flags(nonblocking).open(path);
+    let file = opened.with_context(|| format!("cannot read {name}"))?;
+    let metadata = file.metadata().with_context(|| format!("cannot read {name}"))?;
+    let kind = metadata.file_type();
+    if !kind.is_file() {
+        let kind = match kind {
+            _ if kind.is_dir() => "a directory",
+            _ if kind.is_fifo() => "a FIFO",
+            _ if kind.is_char_device() || kind.is_block_device() => "a device",
+            _ => "something else",
+        };
+        bail!("{name} is {kind}; settings are read from a regular file");
+    }
+    let mut text = String::new();
+    // It may grow while it is read.
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    read.with_context(|| format!("cannot read {name}"))?;
+    ensure!(text.len() as u64 <= FILE_BYTES_MAX, "{name} is larger than {FILE_BYTES_MAX} bytes");
+    Ok(text)
 }
 
 fn parse(text: &str) -> anyhow::Result<TargetFile> {
     let file: File = toml::from_str(text)?;
-    let luns = file.luns.iter().map(|(number, spec)| {
+    let (luns, says_none) = match file.luns {
+        None => (BTreeMap::new(), false),
+        Some(WordOr::Value(luns)) => (luns, false),
+        Some(WordOr::Word(word)) if word == "none" => (BTreeMap::new(), true),
+        Some(WordOr::Word(word)) => bail!("luns = '{word}': write \"none\", or a table of disks"),
+    };
+    let (access, says_open) = match file.access {
+        None => (None, false),
+        Some(WordOr::Value(access)) => (Some(access), false),
+        Some(WordOr::Word(word)) if word == "open" => (None, true),
+        Some(WordOr::Word(word)) => bail!("access = '{word}': write \"open\", or a table of rules"),
+    };
+    let luns = luns.iter().map(|(number, spec)| {
         crate::args::lun(&format!("{number}={spec}"))
             .map_err(|error| anyhow::anyhow!("luns.{number}: {error}"))
     });
@@ -115,7 +167,9 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
         send: file.send.as_deref().map(|text| text.parse().map_err(anyhow::Error::msg)).transpose()?,
         portals: portals.collect(),
         luns: luns.collect::<anyhow::Result<_>>()?,
-        access: file.access.map(AccessFile::checked).transpose().context("access")?,
+        says_none,
+        says_open,
+        access: access.map(AccessFile::checked).transpose().context("access")?,
         limits: limits.collect::<anyhow::Result<_>>()?,
     };
     ensure!(read.portals.iter().all(|portal| portal.group != 0), "portal: groups are numbered from 1");
@@ -182,55 +236,95 @@ pub(crate) fn set_limit(config: &mut TargetConfig, name: &str, value: &str) -> a
     Ok(())
 }
 
-/// The disks that are served, and how each was written.
-#[derive(Default)]
-pub(crate) struct OpenDisks(BTreeMap<u16, (StoreSpec, Arc<dyn Store>)>);
-
-impl OpenDisks {
-    /// What has passed the disks that count it.
-    pub(crate) fn statistics(&self) -> Vec<(u16, Vec<Passed>)> {
-        let all = self.0.iter().map(|(&number, (_, store))| (number, store.statistics()));
-        all.filter(|(_, passed)| !passed.is_empty()).collect()
-    }
-
-    /// Opens what is new, keeps what is the same, and gives another size to what differs in nothing else.
+impl TargetFile {
+    /// Checks that masks name disks that there are: a wrong number would hide a disk, or show one that comes later.
     ///
     /// # Errors
-    /// When a disk cannot be opened, and nothing has changed then; or cannot have its new size.
-    pub(crate) fn update(&mut self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Vec<LunConfig>> {
-        let (mut open, mut resized) = (BTreeMap::new(), Vec::new());
-        for (number, spec) in luns {
-            let failed = || format!("LUN {number}");
-            let store = match self.0.get(number) {
-                Some((old, store)) if old == spec => Arc::clone(store),
-                Some((old, store)) => match spec.size_bytes().filter(|&size| old.resized(size) == *spec) {
-                    Some(size) => {
-                        resized.push((*number, Arc::clone(store), size));
-                        Arc::clone(store)
-                    }
-                    None => spec.open().with_context(failed)?,
-                },
-                None => spec.open().with_context(failed)?,
-            };
-            open.insert(*number, (spec.clone(), store));
+    /// When one does not: the initiator and the number.
+    pub(crate) fn check_masks(&self) -> anyhow::Result<()> {
+        for initiator in self.access.iter().flat_map(|access| &access.initiators) {
+            let mut shown = initiator.luns.iter().flatten();
+            if let Some(missing) = shown.find(|shown| self.luns.iter().all(|(number, _)| number != *shown)) {
+                let name = &initiator.name;
+                bail!(
+                    "initiators: '{name}' is to see LUN {missing}, which is not configured; add it, or remove it there"
+                );
+            }
         }
-        // Only when all that is new is there: a disk that cannot be opened leaves the others as they were.
-        for (number, store, size) in resized {
-            store.resize(size).with_context(|| format!("LUN {number}"))?;
+        Ok(())
+    }
+}
+
+/// What a target serves, and the settings that it was started with.
+pub(crate) struct Served {
+    pub(crate) disks: OpenDisks,
+    access: Option<Access>,
+    iqn: Option<String>,
+    portals: Vec<Portal>,
+    state: Option<PathBuf>,
+    limits: Vec<(String, String)>,
+}
+
+impl Served {
+    /// What a target serves after it was started with a file.
+    pub(crate) fn new(file: &TargetFile, disks: OpenDisks) -> Self {
+        Self {
+            disks,
+            access: file.access.clone(),
+            iqn: file.iqn.clone(),
+            portals: file.portals.clone(),
+            state: file.state.clone(),
+            limits: file.limits.clone(),
         }
-        let configs = luns.iter().filter_map(|(number, spec)| {
-            let (_, store) = open.get(number)?;
-            let own = store.geometry().filter(|_| spec.own_blocks);
-            Some(LunConfig {
-                block_bytes: own.map_or(spec.block_bytes, |own| own.logical_bytes),
-                physical_bytes: own.map_or(spec.physical_bytes, |own| own.physical_bytes),
-                removable: spec.removable,
-                ..LunConfig::new(*number, Arc::clone(store))
-            })
-        });
-        let configs = configs.collect();
-        self.0 = open;
-        Ok(configs)
+    }
+
+    /// Serves what the file says now. Initiators that may no longer log in have `patience` to log out.
+    ///
+    /// # Errors
+    /// When something in it is not possible, or would need a restart; then nothing has changed.
+    pub(crate) fn reload(
+        &mut self,
+        file: TargetFile,
+        target: &RunningTarget,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
+        self.check(&file)?;
+        let mut next = self.disks.prepare(&file.luns)?;
+        next.grow()?;
+        // First the rules: no new disk is seen under the old ones.
+        target.set_access(file.access.clone(), patience);
+        if let Err(error) = next.commit(&mut self.disks, |luns| Ok(target.set_luns(luns)?)) {
+            target.set_access(self.access.clone(), patience);
+            return Err(error);
+        }
+        self.access = file.access;
+        Ok(())
+    }
+
+    /// Checks that the file changes only what can change, and removes nothing by leaving it out: it may be half
+    /// written.
+    fn check(&self, file: &TargetFile) -> anyhow::Result<()> {
+        let differs = [
+            ("iqn", self.iqn != file.iqn),
+            ("portal", self.portals != file.portals),
+            ("state", self.state != file.state),
+            ("limits", self.limits != file.limits),
+        ];
+        for (key, differs) in differs {
+            ensure!(
+                !differs,
+                "{key}: it differs from what the target was started with; restart the target to change it"
+            );
+        }
+        ensure!(
+            file.access.is_some() || file.says_open || self.access.is_none(),
+            "access: the file has no rules, but rules are in force; write access = \"open\" to let everybody in"
+        );
+        ensure!(
+            !file.luns.is_empty() || file.says_none || self.disks.is_empty(),
+            "luns: the file has no disks, but disks are served; write luns = \"none\" to serve none"
+        );
+        Ok(())
     }
 }
 
@@ -261,6 +355,11 @@ mod tests {
             ("[[portal]]\nlisten = '127.0.0.1:3260'\ngroup = 0", "numbered from 1"),
             ("[access]\nchap = []", "access"),
             ("lun = 1", "unknown field"),
+            ("[access]\nchaps = []", "unknown field `chaps`"),
+            ("access = 'closed'", "'closed'"),
+            ("access = 5", "access"),
+            ("luns = 'all'", "'all'"),
+            ("luns = 5", "luns"),
         ] {
             let error = parse(text).map(|_| ()).expect_err(text);
             assert!(format!("{error:#}").contains(word), "{error:#}");
@@ -268,19 +367,39 @@ mod tests {
     }
 
     #[test]
-    fn disks_that_stay_keep_their_stores() {
-        let specs = |texts: &[&str]| -> Vec<(u16, StoreSpec)> {
-            texts.iter().map(|text| crate::args::lun(text).expect(text)).collect()
-        };
-        let mut disks = OpenDisks::default();
-        let first = disks.update(&specs(&["0=ram:1M", "1=ram:1M", "2=zero:1M"])).expect("first");
-        let second = disks.update(&specs(&["0=ram:1M", "1=ram:2M", "3=ram:1M"])).expect("second");
-        assert!(Arc::ptr_eq(&first[0].store, &second[0].store));
-        assert!(Arc::ptr_eq(&first[1].store, &second[1].store));
-        assert_eq!(second[1].store.size_bytes(), 2 << 20);
-        let third = disks.update(&specs(&["0=ram:1M,bs=4k"])).expect("third");
-        assert!(!Arc::ptr_eq(&first[0].store, &third[0].store), "another geometry is another disk");
-        disks.update(&specs(&["0=zero:1M"])).expect("zero");
-        assert!(disks.update(&specs(&["0=zero:2M"])).is_err(), "a store of fixed size says so");
+    fn everybody_and_no_disk_are_said_in_words() {
+        let file = parse("access = 'open'\nluns = 'none'").expect("words");
+        assert!(file.says_open && file.says_none && file.access.is_none() && file.luns.is_empty());
+        let file = parse("").expect("nothing");
+        assert!(!file.says_open && !file.says_none);
+    }
+
+    #[test]
+    fn a_mask_of_a_disk_that_is_not_there_is_named() {
+        let access = "[access]\ninitiators = [{ name = 'iqn.a:alice', luns = [0, 99] }]";
+        let file = |luns: &str| parse(&format!("[luns]\n{luns}\n{access}")).expect("a file");
+        file("0 = 'ram:1M'\n99 = 'ram:1M'").check_masks().expect("both");
+        let error = file("0 = 'ram:1M'").check_masks().expect_err("none").to_string();
+        assert!(error.contains("iqn.a:alice") && error.contains("LUN 99"), "{error}");
+    }
+
+    #[test]
+    fn only_regular_files_of_a_fitting_size_are_read() {
+        let folder = tempfile::tempdir().expect("folder");
+        let at = |name: &str| folder.path().join(name);
+        nix::unistd::mkfifo(&at("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+        std::fs::write(at("large"), vec![b'#'; FILE_BYTES_MAX as usize + 1]).expect("a file");
+        std::fs::write(at("fits"), vec![b'#'; FILE_BYTES_MAX as usize]).expect("a file");
+        assert_eq!(read_text(&at("fits")).expect("it fits").len() as u64, FILE_BYTES_MAX);
+        for (path, word) in [
+            (at("fifo"), "a FIFO"),
+            (at("large"), "larger than"),
+            (folder.path().to_owned(), "a directory"),
+            ("/dev/zero".into(), "a device"),
+            (at("none"), "cannot read"),
+        ] {
+            let error = format!("{:#}", read_text(&path).expect_err(word));
+            assert!(error.contains(word) && error.contains(path.to_str().expect("text")), "{error}");
+        }
     }
 }

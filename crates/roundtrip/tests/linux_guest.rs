@@ -245,7 +245,7 @@ fn linux_agrees() {
     let access = folder.path().join("access.toml");
     std::fs::write(
         &access,
-        "[[chap]]\nname = 'alice'\nsecret = 'wonderland-12'\n[mutual]\nname = 'target'\nsecret = 'looking-glass'\n",
+        "[[chap]]\nname = 'alice'\nsecret = 'wonderland-12'\ninitiators = 'any'\n[mutual]\nname = 'target'\nsecret = 'looking-glass'\n",
     )
     .unwrap();
     let disk = |name: &str| folder.path().join(name).display().to_string();

@@ -143,7 +143,7 @@ fn chap_lets_in_who_knows_the_secret_and_nobody_else() {
     let file = folder.path().join("access.toml");
     std::fs::write(
         &file,
-        "[[chap]]\nname = 'alice'\nsecret = 'wonderland-12'\n\
+        "[[chap]]\nname = 'alice'\nsecret = 'wonderland-12'\ninitiators = 'any'\n\
          [mutual]\nname = 'target'\nsecret = 'looking-glass'\n",
     )
     .unwrap();
@@ -173,8 +173,11 @@ fn chap_lets_in_who_knows_the_secret_and_nobody_else() {
 fn only_initiators_on_the_list_may_use_the_target() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("access.toml");
-    let list =
-        |name: &str| format!("initiators = ['{name}']\n[[chap]]\nname = 'alice'\nsecret = 'wonderland-12'\n");
+    let list = |name: &str| {
+        format!(
+            "initiators = ['{name}']\n[[chap]]\nname = 'alice'\nsecret = 'wonderland-12'\ninitiators = 'any'\n"
+        )
+    };
     for (name, is_let_in) in
         [("iqn.2007-10.com.github:sahlberg:libiscsi:iscsi-inq", true), ("iqn.2000-01.other", false)]
     {

@@ -5,6 +5,8 @@
 mod common;
 
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use common::{Target, UNMAP_UNTIL_END, random_file, succeed};
 
@@ -44,6 +46,8 @@ fn comes_back(disk: &str, contradict: &[&str]) {
     let arguments: Vec<&str> = commands.iter().flat_map(|command| ["-c", command]).collect();
     let text = succeed("qemu-io", &[&["-f", "raw"], &arguments[..], &[&url]].concat());
     assert!(!text.contains("failed"), "{disk}: {text}");
+    // A disk is for one target at a time.
+    target.stop();
     // The whole of libiscsi's suite, over two paths, on a target of its own: a cold reset ends all sessions.
     for (family, contradict) in [("SCSI", contradict), ("iSCSI", &[][..])] {
         let target = Target::start(&["--lun", disk]);
@@ -84,4 +88,47 @@ fn a_block_device_is_served_as_what_it_is() {
         common::roundtrip().args(["target", "--lun", &format!("0=file:{}", device.0)]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("dev:PATH"), "{said}");
+}
+
+/// Starts a target that must refuse its disks; what it said.
+fn refused(arguments: &[&str]) -> String {
+    let mut command = common::roundtrip();
+    command.args(["target", "--portal", "127.0.0.1:0"]).args(arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    common::wait(&mut child, Duration::from_secs(10));
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    said
+}
+
+#[test]
+fn one_file_is_not_two_disks_of_one_target_or_of_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let lun = |number: u16, options: &str| format!("{number}=file:{}{options}", path.display());
+    let said = refused(&["--lun", &lun(0, ",size=1M"), "--lun", &lun(3, "")]);
+    assert!(said.contains("LUN 3") && said.contains("in use by LUN 0"), "{said}");
+    let target = Target::start(&["--lun", &lun(0, ",size=1M")]);
+    for options in ["", ",readonly", ",direct", ",engine=threads", ",shared=yes"] {
+        let said = refused(&["--lun", &lun(0, options)]);
+        assert!(said.contains("in use by process") && said.contains("(roundtrip)"), "{said}");
+    }
+    target.stop();
+    let shared = Target::start(&["--lun", &lun(0, ",shared=yes"), "--lun", &lun(1, ",shared=yes")]);
+    let other = Target::start(&["--lun", &lun(0, ",shared=yes")]);
+    refused(&["--lun", &lun(0, "")]);
+    other.stop();
+    shared.stop();
+}
+
+#[test]
+fn one_state_folder_is_not_for_two_targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let mut target = Target::start(&["--lun", "0=ram:1M", "--state", path]);
+    let said = refused(&["--lun", "0=ram:1M", "--state", path]);
+    assert!(said.contains(path) && said.contains("in use by another target"), "{said}");
+    target.kill();
+    Target::start(&["--lun", "0=ram:1M", "--state", path]).stop();
 }

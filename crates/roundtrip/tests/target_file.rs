@@ -126,5 +126,143 @@ fn disks_change_under_load_and_no_session_is_dropped() {
         }
     });
     let said = target.stop();
-    assert!(!said.contains("dropped") && !said.contains("not taken"), "{said}");
+    assert!(!said.contains("dropped") && !said.contains("reload failed"), "{said}");
+}
+
+/// A target with a configuration file that is written again and again.
+struct Configured {
+    folder: tempfile::TempDir,
+    target: Target,
+}
+
+impl Configured {
+    fn start(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("target.toml"), text).unwrap();
+        let target = Target::start(&["--config", folder.path().join("target.toml").to_str().unwrap()]);
+        Self { folder, target }
+    }
+
+    fn session(&self, initiator: &str) -> Result<Session, initiator::InitiatorError> {
+        let url = self.target.url(0);
+        let options = SessionOptions { initiator_name: initiator.to_owned(), ..SessionOptions::default() };
+        Session::open(&url.parse().unwrap(), &options)
+    }
+
+    /// Has the target read another file, and gives it time.
+    fn reload(&self, text: &str) {
+        std::fs::write(self.folder.path().join("target.toml"), text).unwrap();
+        self.target.hang_up();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+/// What a session finds at the last block of a disk of 2 MiB.
+fn last_block(session: &mut Session) -> Vec<u8> {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[4], cdb[5], cdb[8]) = (0x28, 0x0f, 0xff, 1);
+    told(&mut || {
+        let reply = session.command(cdb, Direction::In(512)).unwrap();
+        (reply.status, reply.sense, reply.data)
+    })
+    .0
+}
+
+#[test]
+fn a_refused_reload_changes_no_size_and_loses_no_data() {
+    let configured = Configured::start("[luns]\n0 = 'ram:2M'\n1 = 'zero:1M'\n");
+    let mut session = configured.session("iqn.2026-11.example:a").unwrap();
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[4], cdb[5], cdb[8]) = (0x2a, 0x0f, 0xff, 1);
+    told(&mut || {
+        let reply = session.write(cdb, &[0x5a; 512]).unwrap();
+        (reply.status, reply.sense, Vec::new())
+    });
+    // The first disk could be made smaller, the second cannot be made larger.
+    configured.reload("[luns]\n0 = 'ram:1M'\n1 = 'zero:2M'\n");
+    assert_eq!(session.capacity().unwrap().blocks, 4096);
+    assert_eq!(last_block(&mut session), [0x5a; 512]);
+    configured.reload("[luns]\n0 = 'ram:2M'\n1 = 'zero:1M'\n");
+    assert_eq!(last_block(&mut session), [0x5a; 512]);
+    drop(session);
+    let said = configured.target.stop();
+    assert_eq!(said.matches("reload failed").count(), 1, "{said}");
+    assert!(said.contains("LUN 1") && said.contains("keeping the old configuration"), "{said}");
+}
+
+#[test]
+fn a_half_written_file_opens_the_target_to_nobody() {
+    let rules = "[access]\ninitiators = ['iqn.a:alice']\n";
+    let disks = "[luns]\n0 = 'ram:2M'\n";
+    let configured = Configured::start(&format!("{disks}{rules}"));
+    let logs_in = |name: &str| configured.session(name).is_ok();
+    assert!(logs_in("iqn.a:alice") && !logs_in("iqn.a:mallory"));
+    // Cut off before the rules, before the disks, and empty.
+    for text in [disks, rules, ""] {
+        configured.reload(text);
+        assert!(logs_in("iqn.a:alice") && !logs_in("iqn.a:mallory"), "{text}");
+    }
+    configured.reload(&format!("access = 'open'\n{disks}"));
+    assert!(logs_in("iqn.a:mallory"), "by intent");
+    configured.reload("access = 'open'\nluns = 'none'\n");
+    assert!(logs_in("iqn.a:mallory"), "there is no disk, but the target is there");
+    configured
+        .reload("[luns]\n0 = 'ram:1M'\n[access]\ninitiators = [{ name = 'iqn.a:alice', luns = [7] }]\n");
+    assert!(logs_in("iqn.a:mallory"), "a mask of a disk that is not there");
+    let said = configured.target.stop();
+    assert_eq!(said.matches("reload failed").count(), 4, "{said}");
+    for word in ["access = \"open\"", "luns = \"none\"", "LUN 7"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+#[test]
+fn what_needs_a_restart_is_refused_in_a_reload() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| format!("state = '{}'\n", folder.path().join(name).display());
+    let rest = "[luns]\n0 = 'ram:2M'\n";
+    let configured = Configured::start(&(state("a") + rest));
+    configured.reload(&format!("{}[luns]\n0 = 'ram:1M'\n", state("b")));
+    configured.reload(&format!("{}[[portal]]\nlisten = '127.0.0.1:0'\n[luns]\n0 = 'ram:1M'\n", state("a")));
+    configured.reload(&format!("{}[limits]\nsessions = 2\n[luns]\n0 = 'ram:1M'\n", state("a")));
+    let mut session = configured.session("iqn.2026-11.example:a").unwrap();
+    assert_eq!(session.capacity().unwrap().blocks, 4096);
+    drop(session);
+    assert!(!folder.path().join("b").exists());
+    let said = configured.target.stop();
+    assert_eq!(said.matches("restart the target").count(), 3, "{said}");
+    for key in ["state:", "portal:", "limits:"] {
+        assert!(said.contains(key), "{key}: {said}");
+    }
+}
+
+#[test]
+fn a_fifo_in_place_of_the_file_holds_up_neither_the_target_nor_its_end() {
+    let configured = Configured::start("[luns]\n0 = 'ram:2M'\n");
+    let path = configured.folder.path().join("target.toml");
+    std::fs::remove_file(&path).unwrap();
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    configured.target.hang_up();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(configured.session("iqn.2026-11.example:a").is_ok());
+    let said = configured.target.stop();
+    assert!(said.contains("is a FIFO"), "{said}");
+    let mut start = common::roundtrip();
+    let mut child = start.args(["target", "--config"]).arg(&path).spawn().unwrap();
+    assert_eq!(common::wait(&mut child, Duration::from_secs(5)).code(), Some(2), "at the start too");
+}
+
+#[test]
+fn a_user_logs_in_only_as_its_own_initiators() {
+    let file = "[luns]\n0 = 'ram:2M'\n[access]\n[[access.chap]]\nname = 'alice'\nsecret = 'wonderland-12'\n\
+                initiators = ['iqn.a:alice']\n[[access.chap]]\nname = 'ops'\nsecret = 'operations-12'\ninitiators = 'any'\n";
+    let configured = Configured::start(file);
+    let logs_in = |name: &str, user: &str| {
+        let url = configured.target.url(0).replace("iscsi://", &format!("iscsi://{user}@"));
+        common::tool("iscsi-inq", &["-i", name, &url]).status.success()
+    };
+    assert!(logs_in("iqn.a:alice", "alice%wonderland-12"));
+    assert!(!logs_in("iqn.b:bob", "alice%wonderland-12"), "another's name");
+    assert!(logs_in("iqn.b:bob", "ops%operations-12"));
+    assert!(!logs_in("iqn.a:alice", "ops%operations-12"), "a name that alice owns");
 }

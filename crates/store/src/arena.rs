@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::buffer::ALIGNMENT_BYTES;
+use crate::StoreError;
+use crate::buffer::{ALIGNMENT_BYTES, try_zeros};
 
 /// Memory in whole pages, and which of them are free.
 #[derive(Debug)]
@@ -30,15 +31,18 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// So many bytes, rounded down to whole pages.
-    pub(crate) fn new(length: usize) -> Arc<Self> {
-        let mut bytes = vec![0_u8; length + ALIGNMENT_BYTES];
+    /// An arena of `length` bytes, rounded down to whole pages.
+    ///
+    /// # Errors
+    /// [`StoreError::NoMemory`] when the system has no memory left.
+    pub(crate) fn new(length: usize) -> Result<Arc<Self>, StoreError> {
+        let mut bytes = try_zeros(length + ALIGNMENT_BYTES)?;
         let skip = bytes.as_ptr().align_offset(ALIGNMENT_BYTES);
         let pages = length / ALIGNMENT_BYTES;
         let start = NonNull::from(&mut bytes[skip]);
         let arena = Self { start, length: pages * ALIGNMENT_BYTES, free: Mutex::default(), _bytes: bytes };
         arena.take_back(0..pages);
-        Arc::new(arena)
+        Ok(Arc::new(arena))
     }
 
     /// Where it is, for the kernel.
@@ -124,7 +128,7 @@ mod tests {
 
     #[test]
     fn parts_do_not_overlap_and_all_of_it_comes_back() {
-        let arena = Arena::new(64 * ALIGNMENT_BYTES);
+        let arena = Arena::new(64 * ALIGNMENT_BYTES).unwrap();
         let mut random = fastrand::Rng::with_seed(1);
         let mut lent: Vec<(Piece, u8)> = Vec::new();
         for mark in 0..2000_u32 {

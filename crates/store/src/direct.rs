@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
 
+use crate::buffer::try_zeros;
+
 /// Bytes that pass the buffer at once.
 const PIECE_BYTES: usize = 1 << 20;
 /// What every file system and device takes.
@@ -68,7 +70,7 @@ impl Direct {
             with_buffer(length, |aligned| {
                 file.read_exact_at(aligned, begin)?;
                 piece.copy_from_slice(&aligned[(at - begin) as usize..][..piece.len()]);
-                Ok::<(), io::Error>(())
+                Ok(())
             })?;
         }
         Ok(())
@@ -100,10 +102,11 @@ impl Direct {
 }
 
 /// Lends this thread's buffer, from its first aligned byte on.
-fn with_buffer<R>(length: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+fn with_buffer(length: usize, work: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<()> {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < length + BUFFER_ALIGNMENT {
-            buffer.resize(length + BUFFER_ALIGNMENT, 0);
+            let no_memory = |_| io::Error::from(io::ErrorKind::OutOfMemory);
+            *buffer = try_zeros(length + BUFFER_ALIGNMENT).map_err(no_memory)?;
         }
         let skip = buffer.as_ptr().align_offset(BUFFER_ALIGNMENT);
         work(&mut buffer[skip..skip + length])

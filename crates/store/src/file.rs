@@ -15,6 +15,7 @@ use nix::sys::stat::{major, minor};
 use nix::unistd::{Whence, lseek};
 use rustix::io::{ReadWriteFlags, preadv2};
 
+use crate::claim::{Claim, Mode, Owner};
 use crate::direct::Direct;
 use crate::layer::Operation;
 use crate::request::{Done, Ended, Ticket};
@@ -35,6 +36,8 @@ pub struct FileStore {
     direct: Option<Direct>,
     /// What the device says of itself; nothing for a file.
     geometry: Option<Geometry>,
+    /// The file was opened for reading only.
+    is_read_only: bool,
     state: Arc<State>,
     /// Where operations are begun that have to wait for the disk; nothing leaves them to who asks.
     ring: Option<Arc<Uring>>,
@@ -46,6 +49,8 @@ struct State {
     /// The kernel may have dropped what it could not write: nothing here is certain any more until the file is
     /// opened again.
     is_broken: AtomicBool,
+    /// Held until the last operation has ended.
+    _claim: Option<Claim>,
 }
 
 impl State {
@@ -102,15 +107,26 @@ pub struct OpenOptions {
     pub device: bool,
     /// Who waits for the disk.
     pub engine: Engine,
+    /// Other disks and other processes may use it at the same time, where they say so too. Those who only read share
+    /// it anyway.
+    pub shared: bool,
 }
 
 impl FileStore {
     /// Opens a file or a block device.
     ///
     /// # Errors
-    /// When it cannot be opened, is not what it should be, or is larger than the size that was given; when a ring is
-    /// asked for that cannot be had.
+    /// As [`FileStore::open_for`].
     pub fn open(path: &Path, how: OpenOptions) -> Result<Self, StoreError> {
+        Self::open_for(path, how, &Owner::new("a disk"))
+    }
+
+    /// Opens a file or a block device for the disk that owns it.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is not what it should be, is in use, or is larger than the size that was given; when
+    /// io_uring is asked for and unavailable.
+    pub fn open_for(path: &Path, how: OpenOptions, owner: &Arc<Owner>) -> Result<Self, StoreError> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| StoreError::Io { name: name.clone(), error: error.to_string() };
         let wrong = |reason: &str| failed(std::io::Error::other(reason.to_owned()));
@@ -122,7 +138,7 @@ impl FileStore {
         if how.direct {
             options.custom_flags(OFlag::O_DIRECT.bits());
         }
-        let mut file = options.open(path).map_err(failed)?;
+        let file = Arc::new(options.open(path).map_err(failed)?);
         let metadata = file.metadata().map_err(failed)?;
         let (is_file, is_device) = (metadata.is_file(), metadata.file_type().is_block_device());
         match how.device {
@@ -130,14 +146,15 @@ impl FileStore {
             true if !is_device => return Err(wrong("it is no block device; a file is file:PATH")),
             _ => {}
         }
+        let mode = if how.read_only || how.shared { Mode::Shared } else { Mode::Exclusive };
+        // Before anything about the file changes.
+        let claim = Claim::new(&file, &metadata, &name, mode, owner).map_err(|reason| wrong(&reason))?;
         let geometry = is_device.then(|| geometry(metadata.rdev()));
-        let length = if is_device { file.seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
+        let length =
+            if is_device { (&*file).seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
         let size = how.size_bytes.unwrap_or(length);
         if length > size {
             return Err(wrong(&format!("it has {length} bytes, more than the {size} that are asked for")));
-        }
-        if length < size {
-            file.set_len(size).map_err(failed)?;
         }
         let alignment = geometry.map_or(FILE_ALIGNMENT, |geometry| geometry.logical_bytes);
         if how.direct && !size.is_multiple_of(alignment.into()) {
@@ -154,12 +171,16 @@ impl FileStore {
                 })
                 .ok(),
         };
+        if length < size {
+            file.set_len(size).map_err(failed)?;
+        }
         Ok(Self {
-            file: Arc::new(file),
+            file,
             size_bytes: AtomicU64::new(size),
             direct: how.direct.then(|| Direct::new(alignment)),
             geometry,
-            state: Arc::new(State { name, is_broken: AtomicBool::new(false) }),
+            is_read_only: how.read_only,
+            state: Arc::new(State { name, is_broken: AtomicBool::new(false), _claim: Some(claim) }),
             ring,
         })
     }
@@ -216,6 +237,11 @@ impl Store for FileStore {
     fn buffer(&self, length: usize) -> Buffer {
         let registered = self.ring.as_ref().filter(|_| self.direct.is_some());
         registered.and_then(|ring| ring.buffer(length)).unwrap_or_else(|| Buffer::new(length))
+    }
+
+    fn try_buffer(&self, length: usize) -> Result<Buffer, StoreError> {
+        let registered = self.ring.as_ref().filter(|_| self.direct.is_some());
+        registered.and_then(|ring| ring.buffer(length)).map_or_else(|| Buffer::try_new(length), Ok)
     }
 
     fn takes(&self, request: &Request) -> bool {
@@ -335,10 +361,19 @@ impl Store for FileStore {
         (true, hole.saturating_sub(offset))
     }
 
-    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
-        if self.geometry.is_some() {
+    fn can_resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        if self.is_read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        let is_whole = self.direct.is_none() || size_bytes.is_multiple_of(FILE_ALIGNMENT.into());
+        if self.geometry.is_some() || size_bytes == 0 || i64::try_from(size_bytes).is_err() || !is_whole {
             return Err(StoreError::FixedSize(self.kind()));
         }
+        Ok(())
+    }
+
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.can_resize(size_bytes)?;
         self.file.set_len(size_bytes).map_err(|error| self.failed(&error))?;
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
         Ok(())
@@ -385,6 +420,7 @@ mod tests {
         store.read_at(700_000, &mut there).unwrap();
         assert_eq!((&there, store.size_bytes()), (b"kept", 1 << 20));
         assert!(store.read_at((1 << 20) - 2, &mut there).is_err());
+        drop(store);
         assert!(open(Some(1 << 19)).is_err(), "a larger file is not cut");
         let read_only =
             FileStore::open(&path, OpenOptions { read_only: true, ..OpenOptions::default() }).unwrap();
@@ -396,7 +432,7 @@ mod tests {
         for (errno, is_lost) in
             [(libc::EIO, true), (libc::ENOSPC, true), (libc::EDQUOT, true), (libc::ECANCELED, false)]
         {
-            let state = State { name: "disk".into(), is_broken: AtomicBool::new(false) };
+            let state = State { name: "disk".into(), is_broken: AtomicBool::new(false), _claim: None };
             let _ = state.lost(&std::io::Error::from_raw_os_error(errno));
             assert_eq!(state.check().is_err(), is_lost, "{errno}");
         }
@@ -442,6 +478,7 @@ mod tests {
         }
         store.flush().unwrap();
         assert!(std::fs::read(&path).unwrap() == plain);
+        drop(store);
         let how = OpenOptions { size_bytes: Some((4 << 20) + 512), direct: true, ..OpenOptions::default() };
         assert!(FileStore::open(&path, how).is_err(), "a size that cannot be read past the cache");
     }

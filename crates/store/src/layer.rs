@@ -156,6 +156,9 @@ impl<H: Hook + 'static> Store for Layered<H> {
     fn buffer(&self, length: usize) -> Buffer {
         self.inner.buffer(length)
     }
+    fn try_buffer(&self, length: usize) -> Result<Buffer, StoreError> {
+        self.inner.try_buffer(length)
+    }
     fn takes(&self, request: &Request) -> bool {
         let is_stable = matches!(request, Request::Write { is_stable: true, .. });
         let waits =
@@ -214,6 +217,9 @@ impl<H: Hook + 'static> Store for Layered<H> {
     }
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
         self.inner.is_mapped(offset)
+    }
+    fn can_resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.inner.can_resize(size_bytes)
     }
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         self.inner.resize(size_bytes)

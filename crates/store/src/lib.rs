@@ -4,6 +4,8 @@
 
 mod arena;
 pub mod buffer;
+mod chunk;
+mod claim;
 mod direct;
 pub mod file;
 pub mod layer;
@@ -20,6 +22,7 @@ use thiserror::Error;
 use crate::layer::{Operation, Passed};
 
 pub use buffer::Buffer;
+pub use claim::Owner;
 pub use file::FileStore;
 pub use ram::Ram;
 pub use request::{Done, Ended, Request, Ticket};
@@ -86,6 +89,14 @@ pub trait Store: Send + Sync {
         Buffer::new(length)
     }
 
+    /// Memory for a request of this store, like [`Store::buffer`].
+    ///
+    /// # Errors
+    /// [`StoreError::NoMemory`] when the system has no memory left.
+    fn try_buffer(&self, length: usize) -> Result<Buffer, StoreError> {
+        Buffer::try_new(length)
+    }
+
     /// Whether [`Store::begin`] begins this request and goes on without waiting for its end.
     fn takes(&self, _request: &Request) -> bool {
         false
@@ -148,6 +159,13 @@ pub trait Store: Send + Sync {
     /// Whether memory is given to a place, and for how many bytes from there on that stays so.
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
         (true, self.size_bytes().saturating_sub(offset))
+    }
+    /// Checks whether [`Store::resize`] to this size is possible, and changes nothing.
+    ///
+    /// # Errors
+    /// When this kind of store, or one of this size, cannot be.
+    fn can_resize(&self, _size_bytes: u64) -> Result<(), StoreError> {
+        Err(StoreError::FixedSize(self.kind()))
     }
     /// Makes it larger or smaller; what lies behind the new end is gone. Not while it is written to.
     ///
@@ -212,8 +230,8 @@ pub enum StoreError {
     /// The size is fixed, or cannot be that.
     #[error("a {0} store cannot have another size, or not that one")]
     FixedSize(&'static str),
-    /// There is no memory for more data.
-    #[error("no memory for {0} more bytes of a ram store; free some, or serve a smaller disk")]
+    /// The system has no memory left for this many bytes.
+    #[error("no memory for {0} more bytes; free some, or serve smaller disks")]
     NoMemory(usize),
 }
 
@@ -241,7 +259,7 @@ const ZEROS_BYTES: u64 = 64 << 10;
 
 /// Writes zeros over a range.
 pub(crate) fn write_zeros<S: Store + ?Sized>(store: &S, offset: u64, length: u64) -> Result<(), StoreError> {
-    let zeros = vec![0; length.min(ZEROS_BYTES) as usize];
+    let zeros = buffer::try_zeros(length.min(ZEROS_BYTES) as usize)?;
     let mut done = 0;
     while done < length {
         let count = (length - done).min(ZEROS_BYTES);

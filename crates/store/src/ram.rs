@@ -5,19 +5,19 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use lent::{Lent, Source};
 
+use crate::chunk::{Batch, CHUNK_BYTES, Chunk, Chunks};
 use crate::{LENT_MEMORY_BYTES_MIN, Store, StoreError, check_range};
 
-/// Bytes of one piece of memory, claimed when something in it is first written.
-const CHUNK_BYTES: usize = 64 << 10;
 /// Chunks in one leaf of the table.
 const LEAF_CHUNKS: usize = 1024;
 
 /// The largest store: its table of leaves then takes 512 KiB before the first write.
 pub const RAM_BYTES_MAX: u64 = 1 << 40;
 
-/// A chunk's bytes; while they are lent, who writes writes to a copy.
-type Chunk = RwLock<Option<Arc<Vec<u8>>>>;
-type Leaf = Box<[Chunk]>;
+/// The place of a chunk, which is taken when something in it is first written. While its bytes are lent, writes go to
+/// a copy.
+type Slot = RwLock<Option<Arc<Chunk>>>;
+type Leaf = Vec<Slot>;
 
 /// A sparse store: unwritten places read as zeros and take no memory. Gone with the process, and not for a
 /// power failure to lose: it has no cache in front of it, so it reports none.
@@ -27,6 +27,7 @@ pub struct Ram {
     size_bytes: AtomicU64,
     /// For the largest size there is: a store can grow.
     leaves: Box<[OnceLock<Leaf>]>,
+    chunks: Arc<Chunks>,
 }
 
 impl Ram {
@@ -36,18 +37,42 @@ impl Ram {
         let size_bytes = size_bytes.min(RAM_BYTES_MAX);
         let leaves = RAM_BYTES_MAX.div_ceil((CHUNK_BYTES * LEAF_CHUNKS) as u64) as usize;
         let size_bytes = AtomicU64::new(size_bytes);
-        Self { size_bytes, leaves: (0..leaves).map(|_| OnceLock::new()).collect() }
+        let leaves = (0..leaves).map(|_| OnceLock::new()).collect();
+        Self { size_bytes, leaves, chunks: Arc::default() }
     }
 
-    /// The chunk at `index`, when its leaf exists.
-    fn chunk(&self, index: usize) -> Option<&Chunk> {
+    /// The slot at `index`, when its leaf exists.
+    fn slot(&self, index: usize) -> Option<&Slot> {
         self.leaves.get(index / LEAF_CHUNKS)?.get()?.get(index % LEAF_CHUNKS)
     }
 
-    /// The chunk at `index`, whose leaf is made when needed.
-    fn chunk_for_write(&self, index: usize) -> Option<&Chunk> {
-        let leaf = self.leaves.get(index / LEAF_CHUNKS)?;
-        leaf.get_or_init(|| (0..LEAF_CHUNKS).map(|_| RwLock::new(None)).collect()).get(index % LEAF_CHUNKS)
+    /// The slot at `index`, whose leaf is made when needed; none outside the largest store.
+    fn slot_for_write(&self, index: usize) -> Result<Option<&Slot>, StoreError> {
+        let Some(place) = self.leaves.get(index / LEAF_CHUNKS) else { return Ok(None) };
+        let leaf = match place.get() {
+            Some(leaf) => leaf,
+            None => {
+                let mut leaf = Leaf::new();
+                let bytes = LEAF_CHUNKS * size_of::<Slot>();
+                leaf.try_reserve_exact(LEAF_CHUNKS).map_err(|_| StoreError::NoMemory(bytes))?;
+                leaf.resize_with(LEAF_CHUNKS, Slot::default);
+                // Another thread may have been first.
+                place.get_or_init(|| leaf)
+            }
+        };
+        Ok(leaf.get(index % LEAF_CHUNKS))
+    }
+
+    /// A chunk's bytes for writing: a copy while they are lent.
+    #[inline]
+    fn writable<'a>(&self, chunk: &'a mut Arc<Chunk>) -> Result<&'a mut [u8], StoreError> {
+        if Arc::get_mut(chunk).is_none() {
+            let mut copy = self.chunks.take()?;
+            copy.copy_from_slice(chunk);
+            *chunk = Arc::new(copy);
+        }
+        // Nobody else refers to it now.
+        Arc::get_mut(chunk).map(|chunk| &mut **chunk).ok_or(StoreError::NoMemory(CHUNK_BYTES))
     }
 }
 
@@ -61,14 +86,22 @@ impl Store for Ram {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+    fn can_resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         if size_bytes == 0 || size_bytes > RAM_BYTES_MAX {
             return Err(StoreError::FixedSize(self.kind()));
         }
+        Ok(())
+    }
+
+    fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.can_resize(size_bytes)?;
         let before = self.size_bytes();
         if size_bytes < before {
-            // What is cut off must not come back when it grows again.
-            self.discard(size_bytes, before - size_bytes)?;
+            // What is cut off must not come back when it grows again. The rest of the last chunk goes first: that is
+            // all that can fail, and then nothing behind it is lost.
+            let whole = size_bytes.next_multiple_of(CHUNK_BYTES as u64).min(before);
+            self.discard(size_bytes, whole - size_bytes)?;
+            self.discard(whole, before - whole)?;
         }
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
         Ok(())
@@ -86,7 +119,7 @@ impl Store for Ram {
             let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
             let count = rest.len().min(CHUNK_BYTES - within);
             let (piece, behind) = rest.split_at_mut(count);
-            let chunk = self.chunk(index).map(|c| c.read().unwrap_or_else(PoisonError::into_inner));
+            let chunk = self.slot(index).map(|c| c.read().unwrap_or_else(PoisonError::into_inner));
             match chunk.as_ref().and_then(|c| c.as_ref()) {
                 Some(bytes) => piece.copy_from_slice(&bytes[within..within + count]),
                 None => piece.fill(0),
@@ -105,16 +138,16 @@ impl Store for Ram {
             let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
             let count = rest.len().min(CHUNK_BYTES - within);
             // Every chunk inside the size has its place. Were one missing, the data must not pass as written.
-            let Some(chunk) = self.chunk_for_write(index) else {
+            let Some(slot) = self.slot_for_write(index)? else {
                 let (length, size) = (count as u64, self.size_bytes());
                 return Err(StoreError::OutOfRange { offset: at, length, size });
             };
-            let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
-            let bytes = match chunk.as_mut() {
-                Some(bytes) => bytes,
-                None => chunk.insert(new_chunk()?),
+            let mut slot = slot.write().unwrap_or_else(PoisonError::into_inner);
+            let chunk = match slot.as_mut() {
+                Some(chunk) => chunk,
+                None => slot.insert(Arc::new(self.chunks.take()?)),
             };
-            writable(bytes)?[within..within + count].copy_from_slice(&rest[..count]);
+            self.writable(chunk)?[within..within + count].copy_from_slice(&rest[..count]);
             rest = &rest[count..];
             at += count as u64;
         }
@@ -130,7 +163,7 @@ impl Store for Ram {
         while left > 0 {
             let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
             let length = left.min(CHUNK_BYTES - within);
-            let chunk = self.chunk(index).map(|c| c.read().unwrap_or_else(PoisonError::into_inner));
+            let chunk = self.slot(index).map(|c| c.read().unwrap_or_else(PoisonError::into_inner));
             match chunk.as_ref().and_then(|c| c.as_ref()) {
                 Some(bytes) => {
                     let (source, offset) = (Source::Memory(Arc::clone(bytes) as _), within as u64);
@@ -153,16 +186,19 @@ impl Store for Ram {
             Some(end) if end <= self.size_bytes() => {}
             _ => return Err(StoreError::OutOfRange { offset, length, size: self.size_bytes() }),
         }
-        let (mut at, mut left) = (offset, length);
+        let (mut at, mut left, mut dropped) = (offset, length, Batch::default());
         while left > 0 {
             let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
             let count = left.min((CHUNK_BYTES - within) as u64) as usize;
-            if let Some(chunk) = self.chunk(index) {
+            if let Some(chunk) = self.slot(index) {
                 let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
                 if count == CHUNK_BYTES {
-                    *chunk = None;
+                    // One that is lent is dropped by the last reader.
+                    if let Some(chunk) = chunk.take().and_then(Arc::into_inner) {
+                        dropped.push(chunk);
+                    }
                 } else if let Some(bytes) = chunk.as_mut() {
-                    writable(bytes)?[within..within + count].fill(0);
+                    self.writable(bytes)?[within..within + count].fill(0);
                 }
                 at += count as u64;
                 left -= count as u64;
@@ -179,7 +215,7 @@ impl Store for Ram {
 
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
         let mapped = |index: usize| {
-            self.chunk(index).is_some_and(|c| c.read().unwrap_or_else(PoisonError::into_inner).is_some())
+            self.slot(index).is_some_and(|c| c.read().unwrap_or_else(PoisonError::into_inner).is_some())
         };
         let first = (offset / CHUNK_BYTES as u64) as usize;
         let is = mapped(first);
@@ -192,31 +228,6 @@ impl Store for Ram {
     fn flush(&self) -> Result<(), StoreError> {
         Ok(())
     }
-}
-
-/// Memory for one chunk; a machine that has none left gets an error, not an abort.
-fn new_chunk() -> Result<Arc<Vec<u8>>, StoreError> {
-    let mut bytes = empty_chunk()?;
-    bytes.resize(CHUNK_BYTES, 0);
-    Ok(Arc::new(bytes))
-}
-
-fn empty_chunk() -> Result<Vec<u8>, StoreError> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(CHUNK_BYTES).map_err(|_| StoreError::NoMemory(CHUNK_BYTES))?;
-    Ok(bytes)
-}
-
-/// A chunk's bytes to write to: a copy while they are lent.
-#[inline]
-fn writable(chunk: &mut Arc<Vec<u8>>) -> Result<&mut [u8], StoreError> {
-    if Arc::get_mut(chunk).is_none() {
-        let mut copy = empty_chunk()?;
-        copy.extend_from_slice(chunk);
-        *chunk = Arc::new(copy);
-    }
-    // It is ours alone now.
-    Arc::get_mut(chunk).map(Vec::as_mut_slice).ok_or(StoreError::NoMemory(CHUNK_BYTES))
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! Stores, and layers over them, as people write them: `ram:1G`, `zero:1T,bs=4k,readonly`, `file:/srv/disk,size=10G`.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use nix::fcntl::OFlag;
 use ring::units::{UnitError, parse_size};
 use thiserror::Error;
 
+use crate::claim::{self, Mode};
 use crate::file::{Engine, OpenOptions};
 use crate::layer::{LayerSpec, Operation};
-use crate::{Done, Ended, FileStore, Ram, Request, Store, StoreError, Ticket, Zero};
+use crate::{Done, Ended, FileStore, Owner, Ram, Request, Store, StoreError, Ticket, Zero};
 
 /// The logical block length when nothing is said, bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 512;
@@ -39,6 +42,8 @@ pub enum StoreKind {
         device: bool,
         /// Who waits for the disk (`engine=ring`, `engine=threads`).
         engine: Engine,
+        /// Other disks and processes may use it at the same time (`shared=yes`).
+        shared: bool,
     },
 }
 
@@ -83,7 +88,7 @@ pub enum SpecError {
     },
     /// An option that does not exist, or a value that it cannot have.
     #[error(
-        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring or engine=threads, \
+        "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring, engine=threads or shared=yes, \
          or a layer: delay=1ms, work=10us, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], stats, log"
     )]
     Option(String),
@@ -106,6 +111,7 @@ impl FromStr for StoreSpec {
             other => return Err(SpecError::Kind(other.to_owned())),
         };
         let (is_path, mut direct, mut engine) = (matches!(kind, "file" | "dev"), false, None);
+        let mut shared = false;
         let mut size_bytes = if is_path { None } else { Some(parse_size(first)?) };
         let (mut read_only, mut removable, mut block_bytes, mut physical_bytes) = (false, false, None, None);
         let mut layers = Vec::new();
@@ -130,6 +136,10 @@ impl FromStr for StoreSpec {
                 }
                 Some(("engine", "ring")) if is_path => engine = Some(Engine::Ring),
                 Some(("engine", "threads")) if is_path => engine = Some(Engine::Threads),
+                Some(("shared", "yes")) if is_path && shared => {
+                    return Err(SpecError::Repeated(option.to_owned()));
+                }
+                Some(("shared", "yes")) if is_path => shared = true,
                 None if option == "direct" && is_path && !direct => direct = true,
                 None if option == "readonly" => read_only = true,
                 None if option == "removable" => removable = true,
@@ -160,7 +170,7 @@ impl FromStr for StoreSpec {
             ("ram", Some(size_bytes)) => StoreKind::Ram { size_bytes },
             (_, size_bytes) => {
                 let (device, engine) = (kind == "dev", engine.unwrap_or_default());
-                StoreKind::File { path: first.into(), size_bytes, direct, device, engine }
+                StoreKind::File { path: first.into(), size_bytes, direct, device, engine, shared }
             }
         };
         Ok(Self { kind, read_only, removable, own_blocks, block_bytes, physical_bytes, layers })
@@ -183,34 +193,61 @@ impl StoreSpec {
         let kind = match &self.kind {
             StoreKind::Zero { .. } => StoreKind::Zero { size_bytes },
             StoreKind::Ram { .. } => StoreKind::Ram { size_bytes },
-            StoreKind::File { path, direct, device, engine, .. } => StoreKind::File {
+            StoreKind::File { path, direct, device, engine, shared, .. } => StoreKind::File {
                 path: path.clone(),
                 size_bytes: Some(size_bytes),
                 direct: *direct,
                 device: *device,
                 engine: *engine,
+                shared: *shared,
             },
         };
         Self { kind, ..self.clone() }
     }
 
+    /// Checks that no other process uses its file, and names the one that does. [`StoreSpec::open`] checks that too, but
+    /// a process that has given up privileges by then cannot see who uses a file.
+    ///
+    /// # Errors
+    /// When another process uses the file.
+    pub fn check_unused(&self) -> Result<(), StoreError> {
+        let StoreKind::File { path, shared, .. } = &self.kind else { return Ok(()) };
+        let mode = if self.read_only || *shared { Mode::Shared } else { Mode::Exclusive };
+        let mut options = std::fs::OpenOptions::new();
+        // What cannot be opened is reported when the store is.
+        let Ok(file) = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) else {
+            return Ok(());
+        };
+        let name = path.display().to_string();
+        claim::check(&file, mode).map_err(|error| StoreError::Io { name, error })
+    }
+
     /// Opens the store.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// As [`StoreSpec::open_for`].
     pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        self.open_for(&Owner::new("a disk"))
+    }
+
+    /// Opens the store for the disk that owns it.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or is in use.
+    pub fn open_for(&self, owner: &Arc<Owner>) -> Result<Arc<dyn Store>, StoreError> {
         let store: Arc<dyn Store> = match &self.kind {
             StoreKind::Zero { size_bytes } => Arc::new(Zero::new(*size_bytes)),
             StoreKind::Ram { size_bytes } => Arc::new(Ram::new(*size_bytes)),
-            StoreKind::File { path, size_bytes, direct, device, engine } => {
+            StoreKind::File { path, size_bytes, direct, device, engine, shared } => {
                 let how = OpenOptions {
                     size_bytes: *size_bytes,
                     read_only: self.read_only,
                     direct: *direct,
                     device: *device,
                     engine: *engine,
+                    shared: *shared,
                 };
-                Arc::new(FileStore::open(path, how)?)
+                Arc::new(FileStore::open_for(path, how, owner)?)
             }
         };
         let store = self.layers.iter().fold(store, |store, layer| {
@@ -246,6 +283,9 @@ impl Store for ReadOnly {
     fn buffer(&self, length: usize) -> crate::Buffer {
         self.0.buffer(length)
     }
+    fn try_buffer(&self, length: usize) -> Result<crate::Buffer, StoreError> {
+        self.0.try_buffer(length)
+    }
     fn takes(&self, request: &Request) -> bool {
         !request.writes() && self.0.takes(request)
     }
@@ -279,6 +319,9 @@ impl Store for ReadOnly {
     }
     fn discard(&self, _: u64, _: u64) -> Result<(), StoreError> {
         Err(StoreError::ReadOnly)
+    }
+    fn can_resize(&self, size_bytes: u64) -> Result<(), StoreError> {
+        self.0.can_resize(size_bytes)
     }
     fn resize(&self, size_bytes: u64) -> Result<(), StoreError> {
         self.0.resize(size_bytes)
@@ -354,6 +397,9 @@ mod tests {
             ("ram:1G,readonly,readonly", "'readonly' is given twice"),
             ("ram:1G,removable,removable", "'removable' is given twice"),
             ("ram:1G,delay=soon", "'delay=soon'"),
+            ("ram:1G,shared=yes", "'shared=yes'"),
+            ("file:/a,shared=no", "'shared=no'"),
+            ("file:/a,shared=yes,shared=yes", "given twice"),
         ] {
             let error = text.parse::<StoreSpec>().unwrap_err().to_string();
             assert!(error.contains(named), "{text}: {error}");

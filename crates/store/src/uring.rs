@@ -178,7 +178,7 @@ fn open() -> io::Result<(IoUring, Option<Arc<Arena>>)> {
     if !needed.iter().all(|&code| probe.is_supported(code)) {
         return Err(io::Error::other("this kernel's has not all that is needed (5.6 and later have)"));
     }
-    let arena = Arena::new(ARENA_BYTES);
+    let arena = Arena::new(ARENA_BYTES).map_err(io::Error::other)?;
     let (start, length) = arena.place();
     let memory = libc::iovec { iov_base: start.cast(), iov_len: length };
     // SAFETY: the kernel keeps the pages until the ring is closed, and touches them only for operations, whose buffers

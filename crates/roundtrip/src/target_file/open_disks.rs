@@ -1,0 +1,405 @@
+//! The disks that are served, and how they change while they are: all of them or none.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use store::layer::Passed;
+use store::spec::StoreKind;
+use store::{Owner, Store, StoreSpec};
+use target::LunConfig;
+
+/// The disks that are served, and how each was written.
+#[derive(Default)]
+pub(crate) struct OpenDisks(BTreeMap<u16, OpenDisk>);
+
+#[derive(Clone)]
+struct OpenDisk {
+    spec: StoreSpec,
+    store: Arc<dyn Store>,
+    /// What its file is claimed for.
+    owner: Arc<Owner>,
+}
+
+/// Other disks, checked and open. Until [`Next::commit`] they change nothing of the present ones; dropping them undoes
+/// what was done for them.
+pub(crate) struct Next {
+    disks: BTreeMap<u16, OpenDisk>,
+    resizes: Vec<Resize>,
+    /// Disks that end with the change. Their files may be opened again.
+    leaving: Vec<Arc<Owner>>,
+    /// Files as they were before disks were opened over them.
+    files: Vec<FileBefore>,
+    is_committed: bool,
+}
+
+struct Resize {
+    number: u16,
+    store: Arc<dyn Store>,
+    before: u64,
+    after: u64,
+    is_done: bool,
+}
+
+impl Resize {
+    fn grows(&self) -> bool {
+        self.after > self.before
+    }
+
+    fn carry_out(&mut self) -> anyhow::Result<()> {
+        self.store.resize(self.after).with_context(|| format!("LUN {}", self.number))?;
+        self.is_done = true;
+        Ok(())
+    }
+
+    fn undo(&mut self) {
+        if !std::mem::take(&mut self.is_done) {
+            return;
+        }
+        if let Err(error) = self.store.resize(self.before) {
+            tracing::error!("LUN {}: cannot return to {} bytes: {error}", self.number, self.before);
+        }
+    }
+}
+
+impl OpenDisks {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What has passed the disks that count it.
+    pub(crate) fn statistics(&self) -> Vec<(u16, Vec<Passed>)> {
+        let all = self.0.iter().map(|(&number, disk)| (number, disk.store.statistics()));
+        all.filter(|(_, passed)| !passed.is_empty()).collect()
+    }
+
+    /// Opens the first disks.
+    ///
+    /// # Errors
+    /// As [`OpenDisks::prepare`].
+    pub(crate) fn open(&mut self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Vec<LunConfig>> {
+        let next = self.prepare(luns)?;
+        let configs = configs(&next.disks);
+        next.commit(self, |_| Ok(()))?;
+        Ok(configs)
+    }
+
+    /// Opens what is new, keeps what is the same, and checks that what differs only in its size can have the new one.
+    ///
+    /// # Errors
+    /// When a disk cannot be opened or resized, or is named twice.
+    pub(crate) fn prepare(&self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Next> {
+        let mut next = Next {
+            disks: BTreeMap::new(),
+            resizes: Vec::new(),
+            leaving: Vec::new(),
+            files: Vec::new(),
+            is_committed: false,
+        };
+        let mut new = Vec::new();
+        for (number, spec) in luns {
+            ensure!(luns.iter().filter(|(n, _)| n == number).count() == 1, "LUN {number} is given twice");
+            let Some(old) = self.0.get(number) else {
+                new.push((*number, spec));
+                continue;
+            };
+            if old.spec != *spec {
+                let Some(after) = spec.size_bytes().filter(|&size| old.spec.resized(size) == *spec) else {
+                    new.push((*number, spec));
+                    continue;
+                };
+                let store = Arc::clone(&old.store);
+                let before = store.size_bytes();
+                store.can_resize(after).with_context(|| format!("LUN {number}: {after} bytes"))?;
+                next.resizes.push(Resize { number: *number, store, before, after, is_done: false });
+            }
+            next.disks.insert(*number, OpenDisk { spec: spec.clone(), ..old.clone() });
+        }
+        next.leaving = self
+            .0
+            .iter()
+            .filter(|(n, _)| !next.disks.contains_key(n))
+            .map(|(_, d)| Arc::clone(&d.owner))
+            .collect();
+        next.leaving.iter().for_each(|owner| owner.set_leaving(true));
+        for (number, spec) in new {
+            next.files.extend(FileBefore::of(spec));
+            let owner = Owner::new(format!("LUN {number}"));
+            let store = spec.open_for(&owner).with_context(|| format!("LUN {number}"))?;
+            next.disks.insert(number, OpenDisk { spec: spec.clone(), store, owner });
+        }
+        for config in configs(&next.disks) {
+            let resize = next.resizes.iter().find(|resize| resize.number == config.number);
+            let size = resize.map_or_else(|| config.store.size_bytes(), |resize| resize.after);
+            let (number, block) = (config.number, config.block_bytes);
+            let is_possible = size > 0 && size.is_multiple_of(block.into());
+            ensure!(is_possible, "LUN {number}: {size} B is no multiple of its logical block of {block} B");
+        }
+        Ok(next)
+    }
+}
+
+impl Next {
+    /// Makes disks larger that are to be: the step of a change that may fail for want of space.
+    ///
+    /// # Errors
+    /// When one cannot be.
+    pub(crate) fn grow(&mut self) -> anyhow::Result<()> {
+        self.resizes
+            .iter_mut()
+            .filter(|resize| resize.grows() && !resize.is_done)
+            .try_for_each(Resize::carry_out)
+    }
+
+    /// Puts them in place of the present disks. `serve` has initiators see disks; it changes nothing when it fails.
+    ///
+    /// Disks shrink last, because what is cut off does not come back.
+    ///
+    /// # Errors
+    /// When one cannot be resized or served. Everything is as it was before then.
+    pub(crate) fn commit(
+        mut self,
+        present: &mut OpenDisks,
+        serve: impl Fn(&[LunConfig]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.grow()?;
+        let after = configs(&self.disks);
+        serve(&after)?;
+        let mut shrinks = self.resizes.iter_mut().filter(|resize| !resize.grows()).peekable();
+        if shrinks.peek().is_some() {
+            let shrunk = shrinks.try_for_each(Resize::carry_out).and_then(|()| serve(&after));
+            if let Err(error) = shrunk {
+                self.resizes.iter_mut().for_each(Resize::undo);
+                if let Err(error) = serve(&configs(&present.0)) {
+                    tracing::error!("cannot serve the previous disks: {error:#}");
+                }
+                return Err(error);
+            }
+        }
+        self.is_committed = true;
+        present.0 = std::mem::take(&mut self.disks);
+        Ok(())
+    }
+}
+
+impl Drop for Next {
+    fn drop(&mut self) {
+        if self.is_committed {
+            return;
+        }
+        self.resizes.iter_mut().for_each(Resize::undo);
+        // New stores are closed before their files become what they were.
+        self.disks.clear();
+        self.files.iter().for_each(FileBefore::restore);
+        self.leaving.iter().for_each(|owner| owner.set_leaving(false));
+    }
+}
+
+/// A file before a disk was opened over it, which may make or grow it.
+struct FileBefore {
+    path: PathBuf,
+    /// None: there was no file.
+    length: Option<u64>,
+}
+
+impl FileBefore {
+    fn of(spec: &StoreSpec) -> Option<Self> {
+        let StoreKind::File { path, size_bytes: Some(_), device: false, .. } = &spec.kind else {
+            return None;
+        };
+        let length = match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => Some(metadata.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            _ => return None,
+        };
+        Some(Self { path: path.clone(), length })
+    }
+
+    fn restore(&self) {
+        let restored = match self.length {
+            // A path that was a symbolic link to nothing stays one.
+            None => std::fs::canonicalize(&self.path).and_then(std::fs::remove_file),
+            Some(length) => std::fs::File::options()
+                .write(true)
+                .open(&self.path)
+                .and_then(|file| if file.metadata()?.len() > length { file.set_len(length) } else { Ok(()) }),
+        };
+        if let Err(error) = restored
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!("cannot restore {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// The disks, for a target.
+fn configs(disks: &BTreeMap<u16, OpenDisk>) -> Vec<LunConfig> {
+    let config = |(&number, OpenDisk { spec, store, .. }): (&u16, &OpenDisk)| {
+        let own = store.geometry().filter(|_| spec.own_blocks);
+        LunConfig {
+            block_bytes: own.map_or(spec.block_bytes, |own| own.logical_bytes),
+            physical_bytes: own.map_or(spec.physical_bytes, |own| own.physical_bytes),
+            removable: spec.removable,
+            ..LunConfig::new(number, Arc::clone(store))
+        }
+    };
+    disks.iter().map(config).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::path::Path;
+
+    use super::*;
+
+    fn specs(texts: &[String]) -> Vec<(u16, StoreSpec)> {
+        texts.iter().map(|text| crate::args::lun(text).expect(text)).collect()
+    }
+
+    fn words(texts: &[&str]) -> Vec<(u16, StoreSpec)> {
+        specs(&texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+    }
+
+    fn change(disks: &mut OpenDisks, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Vec<LunConfig>> {
+        let served = RefCell::new(Vec::new());
+        disks.prepare(luns)?.commit(disks, |luns| {
+            *served.borrow_mut() = luns.to_vec();
+            Ok(())
+        })?;
+        Ok(served.into_inner())
+    }
+
+    #[test]
+    fn disks_that_stay_keep_their_stores() {
+        let mut disks = OpenDisks::default();
+        let first = disks.open(&words(&["0=ram:1M", "1=ram:1M", "2=zero:1M"])).expect("first");
+        let second = change(&mut disks, &words(&["0=ram:1M", "1=ram:2M", "3=ram:1M"])).expect("second");
+        assert!(Arc::ptr_eq(&first[0].store, &second[0].store));
+        assert!(Arc::ptr_eq(&first[1].store, &second[1].store));
+        assert_eq!(second[1].store.size_bytes(), 2 << 20);
+        let third = change(&mut disks, &words(&["0=ram:1M,bs=4k"])).expect("third");
+        assert!(!Arc::ptr_eq(&first[0].store, &third[0].store), "another geometry is another disk");
+        change(&mut disks, &words(&["0=zero:1M"])).expect("zero");
+        assert!(change(&mut disks, &words(&["0=zero:2M"])).is_err(), "a store of fixed size says so");
+    }
+
+    /// A file in `folder` as a disk.
+    fn file(folder: &tempfile::TempDir, number: u16, name: &str, rest: &str) -> String {
+        format!("{number}=file:{}{rest}", folder.path().join(name).display())
+    }
+
+    /// How long a file is, if there is one.
+    fn length(folder: &tempfile::TempDir, name: &str) -> Option<u64> {
+        folder.path().join(name).metadata().map(|metadata| metadata.len()).ok()
+    }
+
+    #[test]
+    fn a_refused_change_keeps_every_size_and_every_byte() {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut disks = OpenDisks::default();
+        let before = [
+            "0=ram:2M".into(),
+            "1=zero:1M".into(),
+            file(&folder, 2, "a", ",size=2M"),
+            file(&folder, 3, "b", ",size=1M"),
+        ];
+        let stores: Vec<_> =
+            disks.open(&specs(&before)).expect("first").into_iter().map(|l| l.store).collect();
+        let end = (2 << 20) - 512;
+        stores[0].write_at(end, &[7; 512]).expect("ram");
+        stores[2].write_at(end, &[8; 512]).expect("file");
+        std::fs::write(folder.path().join("grown"), [1; 4096]).expect("a file");
+        std::os::unix::fs::symlink("nothing", folder.path().join("link")).expect("a link");
+        let zero_grows = "1=zero:2M".to_owned();
+        let no_file = file(&folder, 1, "none", "");
+        let no_block = file(&folder, 1, "odd", "");
+        std::fs::write(folder.path().join("odd"), [1; 700]).expect("a file");
+        for wrong in [zero_grows, no_file, no_block] {
+            let luns = [
+                "0=ram:1M".into(),
+                wrong.clone(),
+                file(&folder, 2, "a", ",size=1M"),
+                file(&folder, 3, "b", ",size=4M"),
+                file(&folder, 5, "made", ",size=1M"),
+                file(&folder, 6, "grown", ",size=1M"),
+                file(&folder, 7, "link", ",size=1M"),
+            ];
+            assert!(change(&mut disks, &specs(&luns)).is_err(), "{wrong}");
+            let mut there = [0; 512];
+            stores[0].read_at(end, &mut there).expect("ram");
+            assert_eq!(there, [7; 512], "{wrong}");
+            stores[2].read_at(end, &mut there).expect("file");
+            assert_eq!(there, [8; 512], "{wrong}");
+            assert_eq!((stores[3].size_bytes(), length(&folder, "b")), (1 << 20, Some(1 << 20)), "{wrong}");
+            let made = ["made", "grown", "nothing"].map(|name| length(&folder, name));
+            assert_eq!(made, [None, Some(4096), None], "{wrong}");
+            assert!(folder.path().join("link").is_symlink());
+        }
+    }
+
+    #[test]
+    fn disks_that_cannot_be_served_return_to_their_sizes() {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut disks = OpenDisks::default();
+        let before = ["0=ram:2M".into(), "1=ram:1M".into(), file(&folder, 2, "a", ",size=1M")];
+        let stores: Vec<_> =
+            disks.open(&specs(&before)).expect("first").into_iter().map(|l| l.store).collect();
+        let after =
+            ["0=ram:1M".into(), "1=ram:2M".into(), file(&folder, 2, "a", ",size=2M"), "3=ram:1M".into()];
+        let sizes = || stores.iter().map(|store| store.size_bytes() >> 20).collect::<Vec<_>>();
+        // At once, or only after the disk was made smaller.
+        for refused in [1, 2] {
+            let (calls, served) = (RefCell::new(0), RefCell::new(Vec::new()));
+            let committed = disks.prepare(&specs(&after)).expect("possible").commit(&mut disks, |luns| {
+                *calls.borrow_mut() += 1;
+                ensure!(*calls.borrow() != refused, "no");
+                *served.borrow_mut() = luns.iter().map(|lun| lun.number).collect();
+                Ok(())
+            });
+            assert!(committed.is_err());
+            assert_eq!(sizes(), [2, 1, 1]);
+            assert_eq!(length(&folder, "a"), Some(1 << 20));
+            let expected: &[u16] = if refused == 1 { &[] } else { &[0, 1, 2] };
+            assert_eq!(*served.borrow(), expected, "the previous disks are served");
+        }
+        change(&mut disks, &specs(&after)).expect("possible");
+        assert_eq!(sizes(), [1, 2, 2]);
+    }
+
+    #[test]
+    fn a_file_may_move_to_another_disk_but_not_be_two() {
+        let folder = tempfile::tempdir().expect("folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let (a, b) = (at("a"), at("b"));
+        let mut disks = OpenDisks::default();
+        let two = [format!("0=file:{a},size=1M"), format!("1=file:{a},size=1M")];
+        let error = disks.open(&specs(&two)).map(drop).expect_err("one file");
+        assert!(
+            format!("{error:#}").contains("LUN 1") && format!("{error:#}").contains("in use by LUN 0"),
+            "{error:#}"
+        );
+        assert!(!Path::new(&a).exists(), "a refused start leaves no file");
+        disks
+            .open(&specs(&[format!("0=file:{a},size=1M"), format!("1=file:{b},size=1M")]))
+            .expect("two files");
+        for luns in [
+            vec![format!("0=file:{a},direct"), format!("1=file:{b},readonly")],
+            vec![format!("0=file:{b}"), format!("1=file:{a},engine=threads")],
+            vec![format!("2=file:{b}"), format!("3=file:{a}"), "0=ram:1M".into()],
+        ] {
+            change(&mut disks, &specs(&luns)).expect("each file is one disk");
+        }
+        let error = change(&mut disks, &specs(&[format!("2=file:{b}"), format!("4=file:{b}")])).map(drop);
+        let error = format!("{:#}", error.expect_err("one file"));
+        assert!(error.contains("LUN 4") && error.contains("in use by LUN 2"), "{error}");
+        // Nothing has left after the refusal.
+        assert!(format!("file:{a}").parse::<StoreSpec>().expect("spec").open().is_err());
+        let both = [format!("2=file:{b},shared=yes"), format!("4=file:{b},shared=yes")];
+        change(&mut disks, &specs(&both)).expect("shared by intent");
+        change(&mut disks, &[]).expect("none");
+        format!("file:{a}").parse::<StoreSpec>().expect("spec").open().expect("free again");
+    }
+}

@@ -1,0 +1,45 @@
+//! A key whose value is a word or something larger: `access = "open"`, or a table.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// A word, or a table or list.
+///
+/// An untagged enum would do the same, but its errors name no key.
+pub(crate) enum WordOr<T> {
+    /// A string.
+    Word(String),
+    /// A table or list.
+    Value(T),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for WordOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+            type Value = WordOr<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a word, a table or a list")
+            }
+
+            fn visit_str<E>(self, word: &str) -> Result<Self::Value, E> {
+                Ok(WordOr::Word(word.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(WordOr::Value)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(SeqAccessDeserializer::new(list)).map(WordOr::Value)
+            }
+        }
+
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
