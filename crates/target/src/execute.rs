@@ -636,7 +636,7 @@ impl Table {
         }
         if waits
             && let Some(share) = context.tasks.jobs.room(data.len() as u64)
-            && let Ok(mut whole) = try_buffer(&**store, data.len())
+            && let Ok(mut whole) = store.try_buffer(data.len())
         {
             whole.copy_from_slice(data);
             let job = Job { command: *command, r2ts: 0, epoch, changes: true };
@@ -857,11 +857,7 @@ fn gathering_room(
         return None;
     }
     let share = context.tasks.jobs.claim(length)?;
-    Some((try_buffer(&**store, length).ok()?, share))
-}
-
-fn try_buffer(store: &dyn Store, length: usize) -> Result<Buffer, StoreError> {
-    Ok(store.buffer(length))
+    Some((store.try_buffer(length).ok()?, share))
 }
 
 /// LOGICAL UNIT COMMUNICATION TIME-OUT: what a PREEMPT AND ABORT waited for did not end.

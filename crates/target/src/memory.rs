@@ -33,6 +33,7 @@ impl Memory {
     }
 
     /// Bytes that are claimed now.
+    #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

@@ -272,10 +272,9 @@ impl Read {
         let jobs = &mut tasks.jobs;
         let room = jobs.room(chunk_bytes.into()).map(|share| (share, chunk_bytes));
         let room = room.or_else(|| jobs.room(bytes.into()).map(|share| (share, bytes)));
-        let Some(((share, length), buffer)) = room.map(|room| {
-            let buffer = store.buffer(room.1 as usize);
-            (room, buffer)
-        }) else {
+        let buffer =
+            |(share, length): (Share, u32)| Some((share, length, store.try_buffer(length as usize).ok()?));
+        let Some((share, length, buffer)) = room.and_then(buffer) else {
             // There is no memory for it to wait in: it is waited for here.
             let _shared = step.read();
             let mut outcome = Ok(());

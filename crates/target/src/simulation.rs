@@ -168,11 +168,11 @@ impl World {
         let mailbox = Arc::new(Mailbox::new().expect("a mailbox"));
         let peer = ([127, 0, 0, 1], 40_000).into();
         let address = [127, 0, 0, 1 + name as u8].into();
-        if self.shared.sessions.enter(self.next_conn, &mailbox, address, &self.shared.config.limits).is_err() {
+        if self.shared.sessions.enter(self.next_conn, &mailbox, address, &self.shared.config.limits).is_err()
+        {
             return;
         }
-        let core =
-            Core::new((self.next_conn, 0), Arc::clone(&self.shared), mailbox, (peer, None), None);
+        let core = Core::new((self.next_conn, 0), Arc::clone(&self.shared), mailbox, (peer, None), None);
         let mut conn = Conn::new(core, name, isid, recovery);
         conn.cid = self.random.u16(..4);
         let initial_r2t = self.random.bool();
@@ -192,7 +192,8 @@ impl World {
             return;
         }
         let stalls = self.stalled.is_some();
-        let kind = if self.stalled == Some(c) { Kinds::BigRead } else { Kinds::any(&mut self.random, !stalls) };
+        let kind =
+            if self.stalled == Some(c) { Kinds::BigRead } else { Kinds::any(&mut self.random, !stalls) };
         let attribute = if self.random.u8(..8) == 0 { self.random.u8(2..4) } else { 1 };
         let lun = self.random.u8(..DISKS.len() as u8);
         let session_model = &mut self.model.sessions[session];

@@ -170,7 +170,13 @@ impl Model {
     }
 
     /// A session begins; older ones of the same nexus are over.
-    pub(super) fn begins(&mut self, port: Port, tsih: u16, recovery: u8, target: Option<Arc<Session>>) -> usize {
+    pub(super) fn begins(
+        &mut self,
+        port: Port,
+        tsih: u16,
+        recovery: u8,
+        target: Option<Arc<Session>>,
+    ) -> usize {
         for index in 0..self.sessions.len() {
             if self.sessions[index].port == port {
                 self.session_ends(index);
@@ -314,7 +320,12 @@ impl Model {
         let Some(there) = self.reservations.get(&command.lun) else { return Vec::new() };
         let own = self.sessions[command.session].port;
         let victim = command.fields.victim;
-        there.keys.iter().filter(|(port, key)| **key == victim && **port != own).map(|(port, _)| *port).collect()
+        there
+            .keys
+            .iter()
+            .filter(|(port, key)| **key == victim && **port != own)
+            .map(|(port, _)| *port)
+            .collect()
     }
 
     fn management_taken(&mut self, tag: u32) {
@@ -554,12 +565,15 @@ impl Model {
 
     /// What has no answer.
     pub(super) fn open(&self) -> Vec<u32> {
-        self.commands.values().filter(|cmd| !cmd.is_answered() && !cmd.may_vanish).map(|cmd| cmd.tag).collect()
+        self.commands
+            .values()
+            .filter(|cmd| !cmd.is_answered() && !cmd.may_vanish)
+            .map(|cmd| cmd.tag)
+            .collect()
     }
 
     /// Nothing happens any more: everything that was taken in its turn is answered.
     pub(super) fn at_rest(&self) {
-
         for command in self.commands.values() {
             let is_due = command.has_entered() && !command.may_vanish;
             assert!(!is_due || command.is_answered(), "command {} is never answered", command.tag);
