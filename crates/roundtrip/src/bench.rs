@@ -74,7 +74,7 @@ pub(crate) struct BenchArgs {
     busy_poll: Duration,
     /// Longest wait for an answer
     #[arg(long, value_parser = args::time, default_value = "30s")]
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Write every operation's start and finish to this file (CSV, nanoseconds since the epoch)
     #[arg(long, value_name = "FILE")]
     ops: Option<std::path::PathBuf>,
@@ -132,9 +132,7 @@ impl Url {
     fn unheeded(&self) -> &'static [&'static str] {
         match self {
             Self::Iscsi(_) => &[],
-            Self::Http(_) => {
-                &["sessions", "batch", "verify", "ops", "busy_poll", "size", "ramp", "seed", "timeout"]
-            }
+            Self::Http(_) => &["sessions", "batch", "verify", "ops", "busy_poll", "size", "ramp", "seed"],
             Self::Copy(_) => &[
                 "sessions",
                 "batch",
