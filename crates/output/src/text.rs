@@ -165,16 +165,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_shown_has_no_control_character(text in any::<String>(), parts in prop::collection::vec("[\\x00-\\x20\\x7f-\\xa0m;0-9\\[]{0,4}", 0..8)) {
+        fn whatever_is_shown_has_no_control_character(
+            text in any::<String>(), parts in prop::collection::vec("[\\x00-\\x20\\x7f-\\xa0\\u{2020}-\\u{2070}m;0-9\\[]{0,4}", 0..8),
+        ) {
+            let acts = |c: char| c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c);
             let text = parts.concat() + &text;
-            prop_assert!(!line(&text).to_string().contains(is_control));
-            prop_assert!(!lines(&text).to_string().contains(|c| is_control(c) && c != '\n' && c != '\t'));
-            prop_assert!(!csv(&text).contains(is_control));
+            prop_assert!(!line(&text).to_string().contains(acts));
+            prop_assert!(!lines(&text).to_string().contains(|c| acts(c) && c != '\n' && c != '\t'));
+            prop_assert!(!csv(&text).contains(acts));
             let plain = log(&text, false);
-            prop_assert!(!plain.strip_suffix('\n').unwrap().contains(is_control));
+            prop_assert!(!plain.strip_suffix('\n').unwrap().contains(acts));
             let coloured = log(&text, true);
             let coloured = coloured.strip_suffix('\n').unwrap();
-            prop_assert!(!coloured.contains(|c| is_control(c) && c != '\x1b'));
+            prop_assert!(!coloured.contains(|c| acts(c) && c != '\x1b'));
             prop_assert!(coloured.match_indices('\x1b').all(|(at, _)| rendition(&coloured[at..]).is_some()));
         }
     }
