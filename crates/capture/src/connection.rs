@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     bytes: u64,
     began_ns: u64,
     /// When its last packet passed, nanoseconds since the epoch.
-    pub(crate) last_ns: u64,
+    last_ns: u64,
 }
 
 impl Connection {

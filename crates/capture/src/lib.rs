@@ -27,6 +27,7 @@ mod plausible;
 pub mod record;
 pub mod record_to_file;
 pub mod stream;
+mod table;
 pub mod tap;
 mod tcp;
 mod turns;

@@ -1,16 +1,15 @@
 //! One capture point: packets in, sightings out.
 
-use std::collections::HashMap;
-
 use ring::Sighting;
 
 use crate::application::Protocol;
 use crate::connection::Connection;
 use crate::follow::{Digests, Flow};
 use crate::live::Packet;
-use crate::packet::{At, Endpoint, NotTcp, Segment, decode};
+use crate::packet::{At, NotTcp, Segment, decode};
 use crate::record::{Counters, Record, StreamHole};
 use crate::stream::MissingReason;
+use crate::table::{Ends, Table};
 
 /// Whose capture point it is. On an interface that shows a packet twice (loopback), each role takes the
 /// copy that is its own: a client's requests are outgoing, a server's incoming.
@@ -40,7 +39,8 @@ pub struct Tap {
     port: u16,
     frame_bytes_max: u32,
     digests: Digests,
-    connections: HashMap<(Endpoint, Endpoint), Connection>,
+    /// By the client's end and the server's.
+    connections: Table<Connection>,
     /// Memory of segments that wait for their turn, all connections together.
     waiting_bytes: usize,
     record: Record,
@@ -61,7 +61,7 @@ impl Tap {
             // Ethernet header and two tags.
             frame_bytes_max: mtu_bytes.saturating_add(14 + 8),
             digests: Digests::default(),
-            connections: HashMap::new(),
+            connections: Table::default(),
             waiting_bytes: 0,
             record: Record::new(limit),
         }
@@ -111,75 +111,54 @@ impl Tap {
             Flow::Responses => (segment.destination, segment.source),
         };
         let syn = segment.flags & Segment::SYN != 0;
-        if syn && self.connections.get(&key).is_some_and(|c| !c.began_with(flow, segment.seq)) {
+        let mut place = self.connections.find(&key);
+        if syn
+            && let Some(connection) = place.and_then(|place| self.connections.get(place))
+            && !connection.began_with(flow, segment.seq)
+        {
             // A connection begins on ports that were used before.
             self.retire(key);
+            place = None;
         }
-        if let Some(connection) = self.connections.get_mut(&key) {
-            Self::pass(
-                connection,
-                segment,
-                flow,
-                (at, wire_bytes),
-                &mut self.waiting_bytes,
-                &mut self.record,
-            );
-            return;
-        }
-        // What is left of a connection that is over does not begin one.
-        if segment.payload_bytes == 0 && !syn {
-            return;
-        }
-        if self.connections.len() >= CONNECTIONS_MAX {
-            self.make_room();
-        }
-        let mut connection =
-            Connection::new(key.0.port.into(), key.1.port, !syn, Protocol::Iscsi(self.digests));
-        Self::pass(
-            &mut connection,
-            segment,
-            flow,
-            (at, wire_bytes),
-            &mut self.waiting_bytes,
-            &mut self.record,
-        );
-        self.connections.insert(key, connection);
+        let place = match place {
+            Some(place) => place,
+            // What is left of a connection that is over does not begin one.
+            None if segment.payload_bytes == 0 && !syn => return,
+            None => {
+                if self.connections.len() >= CONNECTIONS_MAX {
+                    self.make_room();
+                }
+                let protocol = Protocol::Iscsi(self.digests);
+                let connection = Connection::new(key.0.port.into(), key.1.port, !syn, protocol);
+                self.connections.insert(key, connection)
+            }
+        };
+        self.pass(place, segment, flow, at, wire_bytes);
     }
 
     /// Hands a segment to its connection, and sees to it that not too much waits.
     #[inline]
-    fn pass(
-        connection: &mut Connection,
-        segment: &Segment<'_>,
-        flow: Flow,
-        (at, wire_bytes): (At, u32),
-        waiting_bytes: &mut usize,
-        record: &mut Record,
-    ) {
-        let others = waiting_bytes.saturating_sub(connection.waiting_bytes());
-        connection.segment(segment, flow, at, wire_bytes, record);
+    fn pass(&mut self, place: usize, segment: &Segment<'_>, flow: Flow, at: At, wire_bytes: u32) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let others = self.waiting_bytes.saturating_sub(connection.waiting_bytes());
+        connection.segment(segment, flow, at, wire_bytes, &mut self.record);
         if others + connection.waiting_bytes() > WAITING_BYTES_MAX {
-            connection.give_up(MissingReason::NoRoom, record);
+            connection.give_up(MissingReason::NoRoom, &mut self.record);
         }
-        *waiting_bytes = others + connection.waiting_bytes();
+        self.waiting_bytes = others + connection.waiting_bytes();
+        let has_ended = connection.has_ended();
+        self.connections.touch(place, has_ended);
     }
 
-    /// Retires the connections that are over; when there is none, the one that was silent for longest.
+    /// Retires a connection that is over; when there is none, the one that was silent for longest.
     fn make_room(&mut self) {
-        let over: Vec<_> = self.connections.iter().filter(|(_, c)| c.has_ended()).map(|(&k, _)| k).collect();
-        for &key in &over {
-            self.retire(key);
-        }
-        if over.is_empty()
-            && let Some((&key, _)) = self.connections.iter().min_by_key(|(_, c)| c.last_ns)
-        {
-            self.record.counters.evicted += 1;
-            self.retire(key);
-        }
+        let Some((ends, has_ended)) = self.connections.least_recent() else { return };
+        self.record.counters.evicted += u64::from(!has_ended);
+        self.retire(ends);
     }
 
     /// Follows a connection no further: its counters are kept.
-    fn retire(&mut self, key: (Endpoint, Endpoint)) {
+    fn retire(&mut self, key: Ends) {
         if let Some(connection) = self.connections.remove(&key) {
             self.waiting_bytes = self.waiting_bytes.saturating_sub(connection.waiting_bytes());
             connection.finish(key.0, key.1, &mut self.record);
@@ -189,7 +168,7 @@ impl Tap {
     /// The end: all sightings of operations on the medium, what was counted, and what is missing.
     #[must_use]
     pub fn finish(mut self) -> TapReport {
-        let mut keys: Vec<_> = self.connections.keys().copied().collect();
+        let mut keys = self.connections.all();
         // The same input gives the same report.
         keys.sort_unstable();
         for key in keys {

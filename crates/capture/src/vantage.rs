@@ -3,9 +3,6 @@
 //! Unlike a [`crate::tap`], it takes every TCP connection that it sees, and finds out who asks and who
 //! answers.
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
 use crate::application::{ISCSI_PORT, Protocol};
@@ -15,6 +12,7 @@ use crate::link::Link;
 use crate::observer::Observer;
 use crate::packet::{At, Endpoint, NotTcp, Segment};
 use crate::stream::MissingReason;
+use crate::table::{Ends, Table};
 
 /// Which traffic is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,12 +69,10 @@ struct Open {
 #[derive(Debug)]
 pub struct Vantage {
     selection: Selection,
-    /// Places in `open` by the two ends, the lesser first.
-    places: HashMap<(Endpoint, Endpoint), usize, RandomState>,
-    open: Vec<Option<Open>>,
-    free: Vec<usize>,
+    /// By the two ends, the lesser first.
+    connections: Table<Open>,
     /// The connection of the last segment: most follow one of their own.
-    recent: Option<((Endpoint, Endpoint), usize)>,
+    recent: Option<(Ends, usize)>,
     numbered: u32,
     waiting_bytes: usize,
     newest_ns: u64,
@@ -90,9 +86,7 @@ impl Vantage {
     pub fn new(selection: Selection) -> Self {
         Self {
             selection,
-            places: HashMap::default(),
-            open: Vec::new(),
-            free: Vec::new(),
+            connections: Table::default(),
             recent: None,
             numbered: 0,
             waiting_bytes: 0,
@@ -141,11 +135,10 @@ impl Vantage {
         let key = if source <= destination { (source, destination) } else { (destination, source) };
         let mut place = match self.recent {
             Some((recent, place)) if recent == key => Some(place),
-            _ => self.places.get(&key).copied(),
+            _ => self.connections.find(&key),
         };
         if segment.flags & Segment::SYN != 0
-            && let Some(at_place) = place
-            && let Some(open) = &self.open[at_place]
+            && let Some(open) = place.and_then(|place| self.connections.get(place))
         {
             let flow = if source == open.client { Flow::Requests } else { Flow::Responses };
             if !open.connection.began_with(flow, segment.seq) {
@@ -162,7 +155,7 @@ impl Vantage {
             },
         };
         self.recent = Some((key, place));
-        let Some(open) = &mut self.open[place] else { return };
+        let Some(open) = self.connections.get_mut(place) else { return };
         let flow = if source == open.client { Flow::Requests } else { Flow::Responses };
         let connection = &mut open.connection;
         let others = self.waiting_bytes.saturating_sub(connection.waiting_bytes());
@@ -171,21 +164,18 @@ impl Vantage {
             connection.give_up(MissingReason::NoRoom, observer);
         }
         self.waiting_bytes = others + connection.waiting_bytes();
+        let has_ended = connection.has_ended();
+        self.connections.touch(place, has_ended);
     }
 
     /// Begins to follow a connection; nothing when there is none to follow.
-    fn begin(
-        &mut self,
-        key: (Endpoint, Endpoint),
-        segment: &Segment<'_>,
-        observer: &mut impl Observer,
-    ) -> Option<usize> {
+    fn begin(&mut self, key: Ends, segment: &Segment<'_>, observer: &mut impl Observer) -> Option<usize> {
         let syn = segment.flags & Segment::SYN != 0;
         // What is left of a connection that is over does not begin one.
         if segment.payload_bytes == 0 && !syn {
             return None;
         }
-        if self.places.len() >= CONNECTIONS_MAX {
+        if self.connections.len() >= CONNECTIONS_MAX {
             self.make_room(observer);
         }
         let source_asks = self.source_asks(segment);
@@ -197,19 +187,7 @@ impl Vantage {
         let number = self.numbered;
         self.numbered = self.numbered.wrapping_add(1);
         let connection = Connection::new(number, server.port, !syn, self.selection.protocol).watching_tcp();
-        let open = Some(Open { client, server, connection });
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.open[place] = open;
-                place
-            }
-            None => {
-                self.open.push(open);
-                self.open.len() - 1
-            }
-        };
-        self.places.insert(key, place);
-        Some(place)
+        Some(self.connections.insert(key, Open { client, server, connection }))
     }
 
     /// Whether the sender of the first segment seen of a connection is its client.
@@ -227,29 +205,17 @@ impl Vantage {
         destination <= source
     }
 
-    /// Retires the connections that are over; when there is none, the one that was silent for longest.
+    /// Retires a connection that is over; when there is none, the one that was silent for longest.
     fn make_room(&mut self, observer: &mut impl Observer) {
-        let is_over = |&place: &usize| self.open[place].as_ref().is_none_or(|o| o.connection.has_ended());
-        let mut keys: Vec<_> =
-            self.places.iter().filter(|(_, place)| is_over(place)).map(|(&k, &p)| (p, k)).collect();
-        if keys.is_empty() {
-            let silent = |place: usize| self.open[place].as_ref().map_or(0, |o| o.connection.last_ns);
-            keys.extend(self.places.iter().min_by_key(|&(_, &p)| silent(p)).map(|(&k, &p)| (p, k)));
-            self.counters.evicted += 1;
-        }
-        // The same input gives the same order.
-        keys.sort_unstable_by_key(|&(place, _)| place);
-        for (_, key) in keys {
-            self.retire(key, observer);
-        }
+        let Some((ends, has_ended)) = self.connections.least_recent() else { return };
+        self.counters.evicted += u64::from(!has_ended);
+        self.retire(ends, observer);
     }
 
     /// Follows a connection no further.
-    fn retire(&mut self, key: (Endpoint, Endpoint), observer: &mut impl Observer) {
+    fn retire(&mut self, key: Ends, observer: &mut impl Observer) {
         self.recent = None;
-        let Some(place) = self.places.remove(&key) else { return };
-        if let Some(open) = self.open[place].take() {
-            self.free.push(place);
+        if let Some(open) = self.connections.remove(&key) {
             self.waiting_bytes = self.waiting_bytes.saturating_sub(open.connection.waiting_bytes());
             open.connection.finish(open.client, open.server, observer);
         }
@@ -257,9 +223,7 @@ impl Vantage {
 
     /// The end of the capture: what waits is delivered.
     pub fn finish(mut self, observer: &mut impl Observer) -> FrameCounters {
-        let mut keys: Vec<_> = self.places.iter().map(|(&key, &place)| (place, key)).collect();
-        keys.sort_unstable_by_key(|&(place, _)| place);
-        for (_, key) in keys {
+        for key in self.connections.all() {
             self.retire(key, observer);
         }
         self.counters

@@ -3,11 +3,12 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::accept::{Limits, accept_all};
 use crate::side::Side;
 
 /// What is copied.
@@ -30,33 +31,25 @@ pub struct CopyResult {
     pub megabytes_per_second: f64,
 }
 
-/// Most copies that come at once.
-const COPIES_MAX: usize = 256;
-/// A copy that says nothing for so long is over.
+/// A side that neither sends nor receives for so long has gone.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Bytes that a copy is read in.
+const PIECE_BYTES: usize = 1 << 20;
 
-/// Takes the copies that come, each on a thread of its own, until the process ends.
+/// Takes the copies that come, each on a thread of its own, until the process ends. What comes is counted and discarded: a
+/// copy has no header that could ask for memory.
 ///
 /// # Errors
-/// When the listener cannot be set so.
-pub fn take_all(listener: TcpListener, side: Side) -> io::Result<()> {
+/// When the listener cannot be set so or the thread that accepts cannot be started.
+pub fn take_all(listener: TcpListener, side: Side, limits: Limits) -> io::Result<()> {
     side.tcp().apply(&listener)?;
-    let under_way = Arc::new(AtomicUsize::new(0));
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let under_way = Arc::clone(&under_way);
-            if under_way.fetch_add(1, Ordering::Relaxed) >= COPIES_MAX {
-                under_way.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let side = side.clone();
-            std::thread::spawn(move || {
-                // One that fails is closed; others go on.
-                let _ = stream.set_read_timeout(Some(SILENCE)).and_then(|()| take(stream, &side));
-                under_way.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
+    let silence = limits.silence;
+    let serve = Arc::new(move |stream: TcpStream| {
+        // One that fails is closed; others go on.
+        let _ = stream.set_read_timeout(Some(silence)).and_then(|()| take(stream, &side));
     });
+    std::thread::Builder::new()
+        .spawn(move || accept_all(&listener, &limits, &AtomicBool::new(false), &serve, drop))?;
     Ok(())
 }
 
@@ -71,7 +64,7 @@ pub fn receive(listener: &TcpListener, side: &Side) -> io::Result<CopyResult> {
 }
 
 fn take(mut stream: TcpStream, side: &Side) -> io::Result<CopyResult> {
-    let mut buffer = vec![0; 1 << 20];
+    let mut buffer = vec![0; PIECE_BYTES];
     let (mut bytes, mut begun) = (0, None);
     loop {
         let count = stream.read(&mut buffer)?;
@@ -95,6 +88,7 @@ fn take(mut stream: TcpStream, side: &Side) -> io::Result<CopyResult> {
 /// When the connection cannot be made or is lost.
 pub fn send(server: SocketAddr, spec: &CopySpec, side: &Side) -> io::Result<()> {
     let mut stream = side.connect(&server)?;
+    stream.set_write_timeout(Some(SILENCE))?;
     let block = vec![5; spec.block_bytes.max(1)];
     let mut left = spec.bytes;
     while left > 0 {

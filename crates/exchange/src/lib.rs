@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 pub mod copy;
 pub mod http;
 mod pace;
@@ -10,6 +11,7 @@ pub mod ring_of_messages;
 mod side;
 mod writes;
 
+pub use accept::{Limits, PROGRESS_BYTES};
 pub use copy::{CopyResult, CopySpec};
 pub use http::HttpServer;
 pub use pace::Pace;

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use analysis::AnalysisResult;
-use comfy_table::Cell;
 use insight::traffic::Part;
 use insight::verdict::{Verdict, name};
+use output::text::line;
 
-use crate::terminal::{number, table, thousands, us};
+use crate::terminal::{cell, number, table, thousands, us};
 
 /// Stanzas, connections and holes that are shown; JSON has them all.
 const STANZAS_SHOWN: usize = 20;
@@ -24,9 +24,9 @@ pub fn analysis(result: &AnalysisResult) -> String {
         let at = if input.interfaces.is_empty() {
             String::new()
         } else {
-            format!(" ({})", input.interfaces.join(", "))
+            format!(" ({})", line(input.interfaces.join(", ")))
         };
-        let _ = writeln!(out, "{}{at}: {} frames", input.name, thousands(input.frames as f64));
+        let _ = writeln!(out, "{}{at}: {} frames", line(&input.name), thousands(input.frames as f64));
     }
     let _ = writeln!(
         out,
@@ -68,12 +68,14 @@ pub fn analysis(result: &AnalysisResult) -> String {
         let _ = writeln!(
             out,
             "Structure in {} of {:.0} bytes: {}",
-            mode.operation, mode.block_size_bytes, mode.finding.text
+            line(&mode.operation),
+            mode.block_size_bytes,
+            line(&mode.finding.text)
         );
     }
     holes(result, &mut out);
     for note in &result.notes {
-        let _ = writeln!(out, "- {note}");
+        let _ = writeln!(out, "- {}", line(note));
     }
     out.push('\n');
     if result.verdicts.is_empty() {
@@ -103,7 +105,7 @@ fn stanzas(result: &AnalysisResult) -> String {
         let depth = if least == most { most.to_string() } else { format!("{mean:.1} ({least}-{most})") };
         let mut row = vec![
             number(s.connection.map_or("-".to_owned(), |c| c.to_string())),
-            Cell::new(&s.operation),
+            cell(&s.operation),
             number(format!("{:.0}", s.block_size_bytes)),
             number(depth),
             number(thousands(s.operations as f64)),
@@ -118,7 +120,7 @@ fn stanzas(result: &AnalysisResult) -> String {
         row.push(number(s.failed.to_string()));
         let residual =
             [s.stages_error, s.queue_depth_error].into_iter().flatten().fold(0.0, |a: f64, b| a.max(b.abs()));
-        row.push(Cell::new(match s.closes {
+        row.push(cell(match s.closes {
             Some(true) => format!("yes ({:.2} %)", residual * 100.0),
             Some(false) => format!("no ({:.1} %)", residual * 100.0),
             None => "-".to_owned(),
@@ -146,9 +148,9 @@ fn connections(result: &AnalysisResult) -> String {
     for c in result.connections.iter().take(CONNECTIONS_SHOWN) {
         t.add_row(vec![
             number(c.connection.to_string()),
-            Cell::new(&c.client),
-            Cell::new(&c.server),
-            Cell::new(&c.protocol),
+            cell(&c.client),
+            cell(&c.server),
+            cell(&c.protocol),
             number(thousands(c.operations as f64)),
             number(format!("{:.3}", c.seconds)),
             number(format!("{:.2}", c.in_flight)),
@@ -191,7 +193,7 @@ fn holes(result: &AnalysisResult, out: &mut String) {
 fn verdict(index: usize, verdict: &Verdict, out: &mut String) {
     let _ = writeln!(out, "Verdict {index}: {}", name(verdict.kind));
     let wrap = |out: &mut String, label: &str, text: &str| {
-        let _ = writeln!(out, "  {label:<10}{text}");
+        let _ = writeln!(out, "  {label:<10}{}", line(text));
     };
     wrap(out, "what", &verdict.text);
     let cost =
@@ -220,14 +222,14 @@ pub fn recorded(recorded: &capture::record_to_file::Recorded) -> String {
     for i in &recorded.interfaces {
         let (before, during, after) = i.packets_per_second;
         t.add_row(vec![
-            Cell::new(&i.interface),
+            cell(&i.interface),
             number(thousands(i.packets as f64)),
             number(thousands(i.drops as f64)),
             number(format!("{:.2}", i.cpu_seconds)),
             number(thousands(before)),
             number(thousands(during)),
             number(thousands(after)),
-            Cell::new(i.cost.map_or("unknown (no steady traffic)".to_owned(), |c| {
+            cell(i.cost.map_or("unknown (no steady traffic)".to_owned(), |c| {
                 format!("{:.0} % of the operations per second", c * 100.0)
             })),
         ]);
@@ -238,7 +240,9 @@ pub fn recorded(recorded: &capture::record_to_file::Recorded) -> String {
         let _ = writeln!(
             text,
             "{}: {} of {} packets were dropped: a shorter --snap or a larger --ring keeps them",
-            i.interface, i.drops, i.packets
+            line(&i.interface),
+            i.drops,
+            i.packets
         );
     }
     text

@@ -21,7 +21,7 @@ impl LapWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let mut out = BufWriter::new(File::create(path)?);
+        let mut out = BufWriter::new(output::file::create(path)?);
         writeln!(out, "block_size_bytes,queue_depth,connection,tag,kind,data_bytes,start_ns,finish_ns")?;
         Ok(Self { out })
     }

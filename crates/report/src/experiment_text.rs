@@ -1,11 +1,11 @@
 //! An experiment as a table: what was measured beside what was published.
 
-use comfy_table::Cell;
 use insight::verdict::{Verdict, name};
+use output::text::line;
 use study::ExperimentResult;
 use study::experiment::CaseResult;
 
-use crate::terminal::{number, table, us};
+use crate::terminal::{cell, number, table, us};
 
 /// A figure of a case.
 pub(crate) fn figure(value: f64) -> String {
@@ -78,14 +78,14 @@ pub fn experiment(result: &ExperimentResult) -> String {
     for row in 0..result.cases.len() {
         let cell = |column: &Column| {
             let text = column.cells[row].clone();
-            if column.is_text { Cell::new(text) } else { number(text) }
+            if column.is_text { cell(text) } else { number(text) }
         };
         out.add_row(columns.iter().map(cell).collect::<Vec<_>>());
     }
     let mut text = format!(
         "{}: {}\n{}; {} of {:?} each, interleaved; medians\n{} CPUs, {}\n\n{out}",
-        result.plan.name,
-        result.plan.about,
+        line(&result.plan.name),
+        line(&result.plan.about),
         place(result),
         result.plan.repeats,
         result.plan.runtime,
@@ -94,10 +94,15 @@ pub fn experiment(result: &ExperimentResult) -> String {
     );
     for (case, verdict) in verdicts(result) {
         let gain = verdict.gain.as_ref().map_or(String::new(), |gain| format!("; gain: {}", gain.text));
-        text.push_str(&format!("\n{case}: {}: {}{gain}", name(verdict.kind), verdict.text));
+        text.push_str(&format!(
+            "\n{}: {}: {}",
+            line(case),
+            name(verdict.kind),
+            line(format_args!("{}{gain}", verdict.text))
+        ));
     }
     for warning in &result.warnings {
-        text.push_str(&format!("\n- {warning}"));
+        text.push_str(&format!("\n- {}", line(warning)));
     }
     text
 }

@@ -1,6 +1,6 @@
 //! The model as a drawing, tables, a chart and JSON.
 
-use comfy_table::Cell;
+use output::text::line;
 use ring::Known;
 use ring::model::Band;
 use ring::model::setup::{Outcome, Setup};
@@ -9,7 +9,7 @@ use ring::model::what_if::Prediction;
 use serde_json::{Value, json};
 
 use crate::chart::{Curve, band};
-use crate::terminal::{number, table, thousands, us};
+use crate::terminal::{cell, number, table, thousands, us};
 
 /// One point of the curve.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub fn text(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Strin
         us(ring.rtt_min_us()),
         us(ring.rtt_alone_us()),
         us(bottleneck.service_us),
-        bottleneck.stages,
+        line(&bottleneck.stages),
         if bottleneck.resource.starts_with('W') { "network bound" } else { "CPU bound" },
         thousands(ring.iops_max()),
         ring.knee(),
@@ -111,10 +111,10 @@ fn times(setup: &Setup) -> String {
     for s in setup.ring.stages() {
         let of = |value, within| number(known(Known::within(value, within), us));
         t.add_row(vec![
-            Cell::new(&s.name),
+            cell(&s.name),
             of(s.service_us, s.service_within_us),
             of(s.start_latency_us, s.latency_within_us),
-            Cell::new(if s.paced { "a token bucket" } else { &s.resource }),
+            cell(if s.paced { "a token bucket" } else { &s.resource }),
         ]);
     }
     t.to_string()
@@ -151,7 +151,7 @@ fn cycles(curve: &[Point]) -> String {
             rows += 1;
             t.add_row(vec![
                 number(p.queue_depth.to_string()),
-                Cell::new(&c.stage),
+                cell(&c.stage),
                 number(c.operations.map_or_else(|| "never idle".to_owned(), |n| format!("{n:.2}"))),
                 number(c.operations.map(|_| us(c.idle_us)).unwrap_or_default()),
                 number(format!("{:.1}", c.backlog)),
@@ -165,12 +165,12 @@ fn what_if(predictions: &[Prediction]) -> String {
     let mut t = table(&["what if", "IOPS before", "after", "RTT us before", "after", "bottleneck", "gain"]);
     for p in predictions {
         t.add_row(vec![
-            Cell::new(&p.change),
+            cell(&p.change),
             number(known(p.iops_before, thousands)),
             number(known(p.iops_after, thousands)),
             number(known(p.rtt_us_before, us)),
             number(known(p.rtt_us_after, us)),
-            Cell::new(&p.bottleneck_after),
+            cell(&p.bottleneck_after),
             number(format!("{:+.1}%", p.gain * 100.0)),
         ]);
     }
@@ -186,9 +186,9 @@ fn drawing(setup: &Setup) -> String {
         .iter()
         .map(|s| {
             let name = if s.resource == bottleneck {
-                format!("[{} {}]", s.name, us(s.service_us))
+                format!("[{} {}]", line(&s.name), us(s.service_us))
             } else {
-                format!("{} {}", s.name, us(s.service_us))
+                format!("{} {}", line(&s.name), us(s.service_us))
             };
             (name, format!("+{}", us(s.start_latency_us)))
         })
@@ -215,20 +215,20 @@ pub fn copy(model: &CopyModel) -> String {
         t.add_row(vec![
             number(thousands(m.unit_bytes)),
             number(format!("{:.1}", m.bytes_per_second / 1e6)),
-            Cell::new("measured"),
+            cell("measured"),
         ]);
     }
     for m in &model.predicted {
         t.add_row(vec![
             number(thousands(m.unit_bytes)),
             number(format!("{:.1}", m.bytes_per_second / 1e6)),
-            Cell::new("predicted"),
+            cell("predicted"),
         ]);
     }
     format!(
         "Every byte costs {:.2} ns, every {} {} us: no unit gets more than {:.1} MB/s\n\n{t}",
         model.costs.per_byte_us * 1000.0,
-        model.unit,
+        line(&model.unit),
         us(model.costs.per_unit_us),
         1.0 / model.costs.per_byte_us
     )
@@ -241,7 +241,7 @@ pub fn post(model: &Post) -> String {
     for (name, nagle) in [("on", true), ("off", false)] {
         let request = model.request_us(nagle);
         t.add_row(vec![
-            Cell::new(name),
+            cell(name),
             number(format!("{:.1}", request / 1000.0)),
             number(format!("{:.1}", 1e6 / request)),
         ]);

@@ -116,18 +116,30 @@ impl OpsWriter {
     /// Creates the file; its name ends with .parquet or .csv.
     ///
     /// # Errors
-    /// When the name ends otherwise, or the file cannot be written.
+    /// When the name ends otherwise, or the file is a symbolic link or cannot be written.
     pub fn create(path: &Path) -> io::Result<Self> {
+        Self::open(path, output::file::create)
+    }
+
+    /// Creates the file in place of whatever has its name, in a folder of the program's own.
+    ///
+    /// # Errors
+    /// When its name ends otherwise, or the file cannot be written.
+    pub fn create_anew(path: &Path) -> io::Result<Self> {
+        Self::open(path, output::file::create_anew)
+    }
+
+    fn open(path: &Path, open: fn(&Path) -> io::Result<File>) -> io::Result<Self> {
         match path.extension().and_then(|e| e.to_str()) {
             Some("csv") => {
-                let mut out = BufWriter::new(File::create(path)?);
+                let mut out = BufWriter::new(open(path)?);
                 writeln!(out, "{HEADING}")?;
                 Ok(Self(Format::Csv(out)))
             }
             Some("parquet") => {
                 let schema = Arc::new(parse_message_type(SCHEMA).map_err(failed)?);
                 let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-                let file = File::create(path)?;
+                let file = open(path)?;
                 let writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(failed)?;
                 Ok(Self(Format::Parquet { writer: Box::new(writer), rows: Vec::with_capacity(GROUP) }))
             }
@@ -157,8 +169,9 @@ impl OpsWriter {
     fn write_row(&mut self, row: Row) -> io::Result<()> {
         match &mut self.0 {
             Format::Csv(out) => {
-                let Row { connection, tag, texts: [operation, kind, outcome], queue_depth, bytes, stamps } =
-                    row;
+                let Row { connection, tag, texts, queue_depth, bytes, stamps } = row;
+                // A method comes from the capture.
+                let [operation, kind, outcome] = texts.map(|text| output::text::csv(&text));
                 let [data, request, response] = bytes;
                 write!(
                     out,
@@ -280,5 +293,24 @@ mod tests {
             "{row}"
         );
         assert!(OpsWriter::create(&folder.path().join("a.txt")).is_err());
+    }
+
+    #[test]
+    fn a_method_of_a_capture_is_no_formula_in_a_spreadsheet() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let mut writer = OpsWriter::create(&path).unwrap();
+        for method in [*b"=1+1\0\0\0", *b"+1,2\0\0\0", *b"@A1\0\0\0\0", *b"-1\"\0\0\0\0", *b"GET\0\0\0\0"] {
+            let exchange = Exchange { verb: ring::Verb::Http(method), ..Exchange::default() };
+            let observed =
+                Observed { connection: 3, client: Some(exchange), server: None, shared_clock: false };
+            writer.write(&observed).unwrap();
+        }
+        writer.finish().unwrap();
+        let csv = std::fs::read_to_string(&path).unwrap();
+        let begins = ["3,0,'=1+1,", "3,0,\"'+1,2\",", "3,0,'@A1,", "3,0,\"'-1\"\"\",", "3,0,GET,"];
+        for (line, begin) in csv.lines().skip(1).zip(begins) {
+            assert!(line.starts_with(begin), "{line}");
+        }
     }
 }

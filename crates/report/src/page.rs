@@ -28,9 +28,20 @@ figure{margin:0} figcaption{font-size:.86rem;color:#4a5566;padding-left:3.6rem}
 details{margin:.35rem 0} summary{cursor:pointer;font-weight:600} details table{width:auto} details.rows table{width:100%} tr.said td{white-space:normal;vertical-align:top} tr.waited td{background:#ffe9c7}
 ";
 
-/// Text made safe for HTML.
+/// Text made safe for HTML, between tags and in quoted attributes.
 pub(crate) fn escape(text: impl Display) -> String {
-    text.to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let mut out = String::new();
+    for c in output::text::lines(text).to_string().chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// The beginning of a page.
@@ -117,5 +128,6 @@ mod tests {
     #[test]
     fn text_cannot_become_markup() {
         assert_eq!(escape("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
+        assert_eq!(escape("a'\u{202e}\x1b"), "a&#39;\\u202e\\u001b");
     }
 }

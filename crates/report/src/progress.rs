@@ -36,11 +36,13 @@ impl Progress {
 
     /// The next step begins.
     pub fn step(&self, what: &str) {
+        // A case's name comes from a file.
+        let what = output::text::line(what).to_string();
         if self.plain && self.started.elapsed() >= QUIET {
             let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
             eprintln!("[{:>3} s] {done}/{all} {what}", self.started.elapsed().as_secs());
         }
-        self.bar.set_message(what.to_owned());
+        self.bar.set_message(what);
         self.bar.inc(1);
         self.bar.tick();
     }

@@ -5,7 +5,7 @@ use tcpsim::RunResult;
 use tcpsim::fit::Measured;
 
 use crate::chart::{Lines, lines};
-use crate::terminal::{number, table, thousands, us};
+use crate::terminal::{cell, number, table, thousands, us};
 
 /// Most classes of busy cycles that are shown for themselves.
 const CLASSES: u32 = 5;
@@ -49,10 +49,10 @@ pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
             number(format!("{:.2}", run.client.segments + run.server.segments)),
             number(format!("{:.2}", run.client.acks + run.server.acks)),
             number(format!("{:.2}", run.server.thread_us + run.server.softirq_us + run.server.transmit_us)),
-            comfy_table::Cell::new(if holds.is_empty() { "-".to_owned() } else { holds.join(", ") }),
+            cell(if holds.is_empty() { "-".to_owned() } else { holds.join(", ") }),
         ];
         if is_swept {
-            row.insert(0, comfy_table::Cell::new(label));
+            row.insert(0, cell(label));
         }
         out.add_row(row);
     }
@@ -88,7 +88,7 @@ pub fn parts(run: &RunResult) -> String {
             |times: &std::collections::BTreeMap<&str, f64>| times.get(part.name()).copied().unwrap_or(0.0);
         let (request, response) = (of(&run.request_us), of(&run.response_us));
         if request + response > 0.0 {
-            out.add_row(vec![comfy_table::Cell::new(part.name()), number(us(request)), number(us(response))]);
+            out.add_row(vec![cell(part.name()), number(us(request)), number(us(response))]);
         }
     }
     let sum: f64 = run.request_us.values().chain(run.response_us.values()).sum();
@@ -111,7 +111,7 @@ pub fn fitted(points: &[Measured], runs: &[RunResult], is_shown: &dyn Fn(&Measur
             number(thousands(point.iops)),
             number(thousands(run.iops)),
             number(format!("{:+.1} %", error * 100.0)),
-            comfy_table::Cell::new(if shown { "shown" } else { "" }),
+            cell(if shown { "shown" } else { "" }),
         ]);
     }
     errors.sort_by(f64::total_cmp);

@@ -2,9 +2,10 @@
 
 use comfy_table::Cell;
 use insight::{PathCost, Stanza, TermValue};
+use output::text::line;
 use study::{Observation, StudyResult};
 
-use crate::terminal::{number, table, thousands, us};
+use crate::terminal::{cell, number, table, thousands, us};
 
 /// The columns of the breakdown, in flow order: sums that Linux does not let us separate further.
 pub(crate) const COLUMNS: [(&str, &[&str]); 10] = [
@@ -98,7 +99,7 @@ pub fn study(result: &StudyResult) -> String {
     text.push_str("\n\n");
     text.push_str(&closure(result));
     for warning in &result.warnings {
-        text.push_str(&format!("\n- {warning}"));
+        text.push_str(&format!("\n- {}", line(warning)));
     }
     text
 }
@@ -124,7 +125,7 @@ pub fn closure(result: &StudyResult) -> String {
 fn name_cells(s: &Stanza) -> Vec<Cell> {
     vec![
         number(ring::units::format_size(s.block_size_bytes)),
-        Cell::new(&s.policy),
+        cell(&s.policy),
         number(s.queue_depth.to_string()),
     ]
 }
@@ -215,11 +216,11 @@ fn summary(stanzas: &[Stanza]) -> String {
             number(us(s.tpt_us)),
             number(us(s.rtt_us)),
             number(format!("{:.0}/{:.0}%", s.cpu_busy.0 * 100.0, s.cpu_busy.1 * 100.0)),
-            Cell::new(l.bound.text()),
-            Cell::new(&l.bottleneck),
+            cell(l.bound.text()),
+            cell(&l.bottleneck),
             number(us(l.tpt_min_us)),
             number(format!("{:.1}", l.queue_depth_needed)),
-            Cell::new(if s.breakdown.closure.holds { "yes" } else { "NO" }),
+            cell(if s.breakdown.closure.holds { "yes" } else { "NO" }),
         ]);
         t.add_row(row);
     }
@@ -279,7 +280,7 @@ fn predictions(stanzas: &[Stanza]) -> String {
             number(format!("{} to {}", thousands(p.iops_low), thousands(p.iops_high))),
             number(format!("{} to {}", thousands(p.band_low), thousands(p.band_high))),
             number(format!("{:+.1}%", p.error * 100.0)),
-            Cell::new(if p.in_band { "yes" } else { "NO" }),
+            cell(if p.in_band { "yes" } else { "NO" }),
         ]);
         t.add_row(row);
     }

@@ -2,6 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use initiator::RunResult;
+use output::text::line;
 use store::layer::{Operation, Passed};
 use target::ConnectionStatistics;
 
@@ -17,9 +18,15 @@ pub(crate) fn table(heading: &[&str]) -> Table {
     table
 }
 
+/// A text's cell: one line without control characters, whatever it holds.
+#[allow(clippy::disallowed_methods, reason = "here it is escaped")]
+pub(crate) fn cell(text: impl std::fmt::Display) -> Cell {
+    Cell::new(line(text))
+}
+
 /// A number's cell.
 pub(crate) fn number(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
+    cell(text).set_alignment(CellAlignment::Right)
 }
 
 /// A whole number with its thousands apart, as 63 104.
@@ -54,7 +61,7 @@ pub fn runs(runs: &[RunResult]) -> String {
     for r in runs {
         let l = &r.latency_us;
         let mut row = vec![
-            Cell::new(r.rw.name()),
+            cell(r.rw.name()),
             number(ring::units::format_size(r.block_size_bytes)),
             number(r.queue_depth.to_string()),
             number(thousands(r.iops)),
@@ -83,8 +90,8 @@ pub fn disks(all: &[(u16, Vec<Passed>)]) -> String {
             Operation::Flush => "flush",
         };
         let mut row = vec![
-            Cell::new(lun),
-            Cell::new(name),
+            cell(lun),
+            cell(name),
             number(thousands(passed.count as f64)),
             number(format!("{:.1}", passed.bytes as f64 / 1e6)),
         ];
@@ -122,9 +129,9 @@ pub fn connections(all: &[ConnectionStatistics]) -> String {
     for c in all {
         let b = &c.busy_count;
         let mut row = vec![
-            Cell::new(&c.initiator_name),
-            Cell::new(c.peer),
-            Cell::new(c.send),
+            cell(&c.initiator_name),
+            cell(c.peer),
+            cell(c.send),
             number(thousands(c.commands as f64)),
             number(thousands(c.sends as f64)),
             number(format!("{:.0}%", c.modes.percent(c.modes.nodelay))),
@@ -164,14 +171,14 @@ pub fn wires(all: &[(wire::WireRecord, [wire::EndState; 2], wire::Crossing)]) ->
             let offloads =
                 if end.offloads_on.is_empty() { "none".into() } else { end.offloads_on.join(", ") };
             out.add_row(vec![
-                Cell::new(&record.name),
-                Cell::new(end.side),
-                Cell::new(&end.interface),
-                Cell::new(&end.address),
+                cell(&record.name),
+                cell(end.side),
+                cell(&end.interface),
+                cell(&end.address),
                 number(end.mtu_bytes.to_string()),
-                Cell::new(&end.link),
-                Cell::new(&end.queue),
-                Cell::new(offloads),
+                cell(&end.link),
+                cell(&end.queue),
+                cell(offloads),
                 number(thousands(end.packets[0] as f64)),
                 number(thousands(end.packets[1] as f64)),
             ]);
@@ -217,5 +224,14 @@ mod tests {
         assert_eq!(thousands(999.4), "999");
         assert_eq!(thousands(63_104.0), "63 104");
         assert_eq!(thousands(-1_234_567.0), "-1 234 567");
+    }
+
+    #[test]
+    fn a_peer_s_text_stays_in_its_cell() {
+        let mut t = table(&["initiator", "count"]);
+        t.add_row(vec![cell("iqn.\x1b[2J\nFAKE\u{202e}"), number("1\u{9b}".to_owned())]);
+        let text = t.to_string();
+        assert!(text.contains("iqn.\\u001b[2J\\u000aFAKE\\u202e") && text.contains("1\\u009b"), "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
     }
 }

@@ -1,6 +1,5 @@
 //! `roundtrip analyze`: why is it slow?
 
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +15,7 @@ use report::ops::OpsWriter;
 use ring::wire::Wire;
 use ring::{Observed, Side};
 
-use crate::say::say;
+use crate::say::{note, say};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -120,7 +119,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
     }
     if let Some(path) = &args.annotate {
-        let file = File::create(path)
+        let file = output::file::create(path)
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
         let application = concat!("roundtrip ", env!("CARGO_PKG_VERSION"));
@@ -132,7 +131,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         let text = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
         say(text);
     } else {
-        print!("{}", report::analysis_text::analysis(&result));
+        say(report::analysis_text::analysis(&result).trim_end());
     }
     if stop.is_raised() && args.interface.is_empty() {
         return Err(Failure::Work(anyhow!("interrupted: the result is of what was read until then")));
@@ -179,7 +178,7 @@ fn live(
     };
     let name = args.interface.join(", ");
     if args.duration.is_none() {
-        eprintln!("capturing port {} on {name}; Ctrl-C ends it and prints the result", spec.port);
+        note(format_args!("capturing port {} on {name}; Ctrl-C ends it and prints the result", spec.port));
     }
     std::thread::scope(|scope| {
         let capturing = scope.spawn(|| record(&spec, writer, &|| (), &|| stop.is_raised()));

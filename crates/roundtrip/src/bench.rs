@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, RunResult, SessionOptions, Submit};
+use output::text::line;
 use ring::Writes;
 
-use crate::say::say;
+use crate::say::{note, say};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -74,7 +75,7 @@ pub(crate) struct BenchArgs {
     busy_poll: Duration,
     /// Longest wait for an answer
     #[arg(long, value_parser = args::time, default_value = "30s")]
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Write every operation's start and finish to this file (CSV, nanoseconds since the epoch)
     #[arg(long, value_name = "FILE")]
     ops: Option<std::path::PathBuf>,
@@ -132,9 +133,7 @@ impl Url {
     fn unheeded(&self) -> &'static [&'static str] {
         match self {
             Self::Iscsi(_) => &[],
-            Self::Http(_) => {
-                &["sessions", "batch", "verify", "ops", "busy_poll", "size", "ramp", "seed", "timeout"]
-            }
+            Self::Http(_) => &["sessions", "batch", "verify", "ops", "busy_poll", "size", "ramp", "seed"],
             Self::Copy(_) => &[
                 "sessions",
                 "batch",
@@ -258,18 +257,19 @@ pub(crate) fn tell(url: &dyn fmt::Display, runs: &[RunResult], json: bool) -> Re
         say(report::terminal::runs(runs));
     }
     for run in runs.iter().filter(|r| r.first_error.is_some()) {
-        let first = run.first_error.as_deref().unwrap_or_default();
-        eprintln!(
+        // It may quote the target.
+        let first = line(run.first_error.as_deref().unwrap_or_default());
+        note(format_args!(
             "{} errors at {} B, queue depth {}; the first: {first}",
             run.errors, run.block_size_bytes, run.queue_depth
-        );
+        ));
     }
     for run in runs.iter().filter(|run| run.behind.is_some_and(|behind| behind > run.operations / 100)) {
-        eprintln!(
+        note(format_args!(
             "queue depth {}: {} operations had not begun when they should have: the rate was not kept, and latencies are those of a queue that grew",
             run.queue_depth,
             run.behind.unwrap_or(0)
-        );
+        ));
     }
     Ok(())
 }

@@ -72,6 +72,9 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
     if let Some(depth) = args.iodepth.iter().find(|depth| !(1..=CONNECTIONS_MAX).contains(*depth)) {
         return Err(usage(format!("--iodepth {depth}: 1 to {CONNECTIONS_MAX} are possible")));
     }
+    if args.timeout.is_zero() {
+        return Err(usage("--timeout 0: an answer takes some time".into()));
+    }
     let server = (&*url.host, url.port)
         .to_socket_addrs()
         .ok()
@@ -87,7 +90,8 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         // A server of ours gives as many bytes as the path says.
         let path = if is_post || url.path != "/" { url.path.clone() } else { format!("/{bytes}") };
         let request = Request { is_post, path, host: url.host.clone(), body_bytes: bytes as usize };
-        let asked = ask(server, &request, &side, args.runtime, &combination).with_context(|| url.to_string());
+        let asked = ask(server, &request, &side, (args.runtime, args.timeout), &combination)
+            .with_context(|| url.to_string());
         runs.push(summed(&asked.map_err(Failure::Work)?, args, &combination));
     }
     progress.finish();
@@ -107,12 +111,12 @@ fn ask(
     server: SocketAddr,
     request: &Request,
     side: &Side,
-    runtime: Duration,
+    (runtime, patience): (Duration, Duration),
     combination: &Combination,
 ) -> std::io::Result<(Vec<Part>, Option<u64>)> {
     let (ready, pace) = (Barrier::new(combination.queue_depth as usize), OnceLock::new());
     let one = || {
-        let client = Client::connect(server, request, side);
+        let client = Client::connect_within(server, request, side, patience);
         // Every connection comes here, also one that failed, or the others would wait for ever.
         ready.wait();
         let mut client = client?;

@@ -1,6 +1,5 @@
 //! `roundtrip capture`: packets of a port to a file.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use capture::record_to_file::{RecordSpec, record};
 
-use crate::say::say;
+use crate::say::{note, say};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -58,7 +57,7 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
     let out: Box<dyn Write + Send> = if to_stdout {
         Box::new(io::stdout())
     } else {
-        let file = File::create(&args.output)
+        let file = output::file::create(&args.output)
             .with_context(|| format!("cannot write {}", args.output.display()))
             .map_err(Failure::Usage)?;
         Box::new(file)
@@ -73,12 +72,12 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         baseline: args.baseline,
         application: concat!("roundtrip ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
-    eprintln!(
+    note(format_args!(
         "capturing port {} on {}{}",
         args.port,
         args.interface.join(", "),
         if args.duration.is_some() { "" } else { "; Ctrl-C ends it" }
-    );
+    ));
     let recorded = record(&spec, BufWriter::with_capacity(1 << 20, out), &|| (), &|| stop.is_raised())
         .map_err(
             |error| {
@@ -88,12 +87,12 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
     if args.json {
         let text = serde_json::to_string_pretty(&recorded).context("writing JSON").map_err(Failure::Work)?;
         if to_stdout {
-            eprintln!("{text}");
+            note(text);
         } else {
             say(text);
         }
     } else {
-        eprint!("{}", report::analysis_text::recorded(&recorded));
+        note(report::analysis_text::recorded(&recorded).trim_end());
     }
     let lost = recorded.interfaces.iter().any(|i| i.drops > 0);
     Ok(if lost { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -4,6 +4,8 @@
 //! input cannot be used.
 
 #![forbid(unsafe_code)]
+// What is printed passes `say`, which escapes control characters.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod access;
 mod analyze;
@@ -12,6 +14,7 @@ mod bench;
 mod bench_copy;
 mod bench_http;
 mod capture;
+mod log;
 mod model;
 mod say;
 mod serve;
@@ -19,6 +22,7 @@ mod simulate;
 mod stop;
 mod study;
 mod study_client;
+#[allow(clippy::print_stderr, reason = "tables, whose cells are escaped")]
 mod target;
 mod target_file;
 mod wire;
@@ -27,6 +31,8 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use crate::say::note;
 
 /// A user-space iSCSI target and the laboratory that shows where every microsecond of a round trip goes.
 #[derive(Debug, Parser)]
@@ -60,12 +66,7 @@ enum Failure {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("ROUNDTRIP_LOG").unwrap_or_else(|_| "warn".into()),
-        )
-        .with_writer(std::io::stderr)
-        .init();
+    log::start();
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.verb {
@@ -83,11 +84,11 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(Failure::Usage(error)) => {
-            eprintln!("roundtrip: {}", told(&error));
+            note(format_args!("roundtrip: {}", told(&error)));
             ExitCode::from(2)
         }
         Err(Failure::Work(error)) => {
-            eprintln!("roundtrip: {}", told(&error));
+            note(format_args!("roundtrip: {}", told(&error)));
             ExitCode::FAILURE
         }
     }
@@ -98,7 +99,8 @@ fn is_given(matches: &ArgMatches, name: &str) -> bool {
     matches.subcommand().is_some_and(|(_, own)| own.value_source(name) == Some(ValueSource::CommandLine))
 }
 
-/// An error with its causes on one line, each said once: many name their cause themselves.
+/// An error with its causes on one line, each said once: many name their cause themselves. Further lines of an error that has
+/// several (TOML) are indented: what it quotes cannot begin a line of ours.
 fn told(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -108,7 +110,7 @@ fn told(error: &anyhow::Error) -> String {
         if !text.is_empty() {
             text.push_str(": ");
         }
-        text.push_str(&cause);
+        text.push_str(&cause.trim_end().replace('\n', "\n  "));
     }
     text
 }
@@ -137,5 +139,11 @@ mod tests {
         assert_eq!(told(&named), "the work could not be done: reading x: no disk");
         let plain = Err::<(), _>(cause()).context("reading x").unwrap_err();
         assert_eq!(told(&plain), "reading x: no disk");
+    }
+
+    #[test]
+    fn what_an_error_quotes_begins_no_line() {
+        let quoting = anyhow::anyhow!("line 1\n  |\nroundtrip: all is well\n").context("reading x");
+        assert_eq!(told(&quoting), "reading x: line 1\n    |\n  roundtrip: all is well");
     }
 }

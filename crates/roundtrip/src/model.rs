@@ -99,7 +99,7 @@ fn ring(mut setup: Setup, args: &ModelArgs) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.chart {
         let svg = model_text::chart(&setup, &curve)
             .ok_or_else(|| Failure::Work(anyhow!("the chart could not be drawn")))?;
-        std::fs::write(path, svg)
+        output::file::write(path, svg)
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
     }

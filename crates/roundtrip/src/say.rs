@@ -1,14 +1,23 @@
-//! Printing results.
+//! Printing results and messages. Nothing else in the program prints: here control characters are escaped, wherever they came
+//! from (see [`output::text`]).
 
-use std::io::{ErrorKind, Write as _};
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write as _};
+
+use output::text::lines;
 
 /// Prints a line on stdout. A reader that has seen enough and gone (`| head`) is no error; that it cannot be written is
 /// one, and ends the program.
-pub(crate) fn say(text: impl std::fmt::Display) {
-    if let Err(error) = writeln!(std::io::stdout().lock(), "{text}")
+pub(crate) fn say(text: impl Display) {
+    if let Err(error) = writeln!(io::stdout().lock(), "{}", lines(text))
         && error.kind() != ErrorKind::BrokenPipe
     {
-        eprintln!("roundtrip: cannot print the result: {error}");
+        note(format_args!("roundtrip: cannot print the result: {error}"));
         std::process::exit(1);
     }
+}
+
+/// Prints a line on stderr. Where that cannot be done there is nobody to tell.
+pub(crate) fn note(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{}", lines(text));
 }

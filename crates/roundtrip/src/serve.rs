@@ -4,15 +4,15 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use exchange::{HttpServer, Side, copy};
+use anyhow::{Context as _, anyhow};
+use exchange::{HttpServer, Limits, Side, copy};
 use ring::Writes;
 
 use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args, bench};
 
-/// Serve HTTP, to be measured: POSTs are taken, a GET of /N is answered with N bytes; or take copies
+/// Serve HTTP, to be measured: POSTs are taken, a GET of /N is answered with N bytes (at most 64 MiB); or take copies
 ///
 /// Prints one line `ready ADDRESS` on stdout when it listens, and serves until SIGTERM or Ctrl-C.
 #[derive(Debug, clap::Args)]
@@ -34,12 +34,59 @@ pub(crate) struct ServeArgs {
     /// Leave Nagle's algorithm on for answers
     #[arg(long)]
     nagle: bool,
+    /// A bound on what clients can make the server hold or wait for: connections=N (default 2048; copies: 256; also the most
+    /// threads), connections_per_address=N (1024; copies: 256), silence=TIME (60s: a connection that moves nothing for so long is
+    /// closed), head_time=TIME (10s for the head of a request); repeatable
+    #[arg(long = "limit", value_name = "NAME=VALUE")]
+    limits: Vec<String>,
     #[command(flatten)]
     tcp: args::TcpArgs,
 }
 
+/// Most connections of a server that takes copies, each of which has a buffer of 1 MiB.
+const COPIES_MAX: usize = 256;
+
+impl ServeArgs {
+    fn limits(&self) -> anyhow::Result<Limits> {
+        let mut limits = Limits::default();
+        if self.copies {
+            (limits.connections, limits.connections_per_address) = (COPIES_MAX, COPIES_MAX);
+        }
+        for limit in &self.limits {
+            let (name, value) =
+                limit.split_once('=').with_context(|| format!("'{limit}': write NAME=VALUE"))?;
+            let count = || match value.parse() {
+                Ok(count @ 1..=65_536) => Ok(count),
+                _ => Err(anyhow!("limit {name}={value}: 1 to 65536 are possible")),
+            };
+            let time = || match args::time(value) {
+                Ok(time) if time >= Duration::from_millis(1) => Ok(time),
+                Ok(_) => Err(anyhow!("limit {name}={value}: at least 1ms is possible")),
+                Err(error) => Err(anyhow!("limit {name}={value}: {error}")),
+            };
+            match name {
+                "connections" => limits.connections = count()?,
+                "connections_per_address" => limits.connections_per_address = count()?,
+                "silence" => limits.silence = time()?,
+                "head_time" => limits.head_time = time()?,
+                _ => anyhow::bail!(
+                    "'{name}' is no limit; use connections, connections_per_address, silence or head_time"
+                ),
+            }
+        }
+        Ok(limits)
+    }
+}
+
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    if args.body > exchange::http::BODY_MAX as u64 {
+        return Err(Failure::Usage(anyhow!(
+            "--body: at most {} bytes are possible",
+            exchange::http::BODY_MAX
+        )));
+    }
+    let limits = args.limits().map_err(Failure::Usage)?;
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))
         .map_err(Failure::Usage)?;
@@ -48,10 +95,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let address = listener.local_addr().map_err(failed("listening"))?;
     // It serves until it is dropped.
     let _server = if args.copies {
-        copy::take_all(listener, side).map_err(failed("starting to take copies"))?;
+        copy::take_all(listener, side, limits).map_err(failed("starting to take copies"))?;
         None
     } else {
-        let server = HttpServer::start(listener, side, args.body as usize);
+        let server = HttpServer::start(listener, side, args.body as usize, limits);
         Some(server.map_err(failed("starting the server"))?)
     };
     say(format_args!("ready {address}"));

@@ -1,6 +1,5 @@
 //! `roundtrip simulate`: the ring, packet by packet.
 
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -344,7 +343,7 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
     let is_stopped = || stop.is_raised();
     let result = match &args.pcapng {
         Some(path) => {
-            let file = File::create(path).with_context(|| create(path)).map_err(Failure::Usage)?;
+            let file = output::file::create(path).with_context(|| create(path)).map_err(Failure::Usage)?;
             let packets = Packets::new(BufWriter::new(file), setup, Some(&mut keep), &is_stopped);
             let mut packets = packets.with_context(|| create(path)).map_err(Failure::Work)?;
             let result = simulate(setup, &mut packets);
@@ -369,7 +368,7 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
+    output::file::write(path, text)
         .with_context(|| format!("cannot write {}", path.display()))
         .map_err(Failure::Usage)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use initiator::IscsiUrl;
+use output::file;
 use policy::SendPolicy;
 use report::ops::OpsWriter;
 use report::progress::Progress;
@@ -20,7 +21,7 @@ use study::plan::PLANS;
 use study::runner::{KeepParts, Point};
 use study::{AnyPlan, Experiment, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
 
-use crate::say::say;
+use crate::say::{note, say};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -227,9 +228,9 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats))?;
     let study = Study { plan, at };
     if args.ops.is_some() && !kept.earlier.is_empty() {
-        eprintln!(
+        note(format_args!(
             "of the points that were measured before, operations are kept only if --ops was given then"
-        );
+        ));
     }
     let folder = kept.output.join("ops");
     let mut take = |point: &Point, round: u32, ops: &[Op]| {
@@ -241,8 +242,8 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
             point.queue_depth,
             round + 1
         );
-        std::fs::create_dir_all(&folder)?;
-        let mut writer = OpsWriter::create(&folder.join(name))?;
+        file::folder(&folder)?;
+        let mut writer = OpsWriter::create_anew(&folder.join(name))?;
         ops.iter().try_for_each(|op| writer.write_op(op, point.queue_depth))?;
         writer.finish()
     };
@@ -263,9 +264,9 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     } else {
         say(report::study_text::study(&result));
     }
-    eprintln!("{:.0} s; wrote {}", result.seconds, kept.output.join("report.html").display());
+    note(format_args!("{:.0} s; wrote {}", result.seconds, kept.output.join("report.html").display()));
     if !result.closes() {
-        eprintln!("roundtrip: the sums of at least one stanza do not come out: see the warnings");
+        note(format_args!("roundtrip: the sums of at least one stanza do not come out: see the warnings"));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -309,7 +310,7 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     } else {
         say(report::experiment_text::experiment(&result));
     }
-    eprintln!("wrote {}", kept.output.join("report.html").display());
+    note(format_args!("wrote {}", kept.output.join("report.html").display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -422,17 +423,14 @@ impl<T: DeserializeOwned> Kept<T> {
     fn open(args: &StudyArgs, plan: &serde_json::Value) -> Result<Self, Failure> {
         let output = args.output.clone().unwrap_or_default();
         std::fs::create_dir_all(&output)
-            .and_then(|()| probe(&output))
+            .and_then(|()| file::probe(&output))
             .with_context(|| format!("cannot write to {}", output.display()))
             .map_err(Failure::Usage)?;
         let plan = as_json(plan)?;
         let earlier = if args.resume { earlier(&output, &plan)? } else { Vec::new() };
-        std::fs::write(output.join(PLAN), plan)
-            .and_then(|()| {
-                let mut options = std::fs::OpenOptions::new();
-                options.create(true).write(true).append(args.resume).truncate(!args.resume);
-                options.open(output.join(RUNS))
-            })
+        let runs = output.join(RUNS);
+        file::replace(&output.join(PLAN), plan)
+            .and_then(|()| if args.resume { file::append(&runs) } else { file::create_anew(&runs) })
             .with_context(|| format!("cannot write to {}", output.display()))
             .map_err(Failure::Usage)
             .map(|runs| Self { output, earlier, runs })
@@ -442,7 +440,7 @@ impl<T: DeserializeOwned> Kept<T> {
 impl<T> Kept<T> {
     fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
         let path = self.output.join(name);
-        std::fs::write(&path, text)
+        file::replace(&path, text)
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Work)
     }
@@ -474,11 +472,4 @@ fn append(runs: &mut File, part: &impl Serialize) -> std::io::Result<()> {
 
 fn as_json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).context("writing JSON").map_err(Failure::Work)
-}
-
-/// Whether files can be made in a directory.
-fn probe(directory: &Path) -> std::io::Result<()> {
-    let probe = directory.join(format!(".probe-{}", std::process::id()));
-    std::fs::write(&probe, b"")?;
-    std::fs::remove_file(&probe)
 }

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::json;
 use wire::{NamedWire, Nic, STATE_FOLDER, WireError, WireRecord, nat_plan};
 
-use crate::say::say;
+use crate::say::{note, say};
 use crate::{Failure, args};
 
 /// A cable between two network namespaces: a shaped veth pair, or two network cards and the cable between them
@@ -169,7 +169,7 @@ fn down(args: &WireArgs, name: &str, all: bool) -> Result<ExitCode, Failure> {
         match done {
             Ok(()) => say(format_args!("{name} is down")),
             Err(error) => {
-                eprintln!("roundtrip: {name}: {error}");
+                note(format_args!("roundtrip: {name}: {error}"));
                 failure = failure.or(Some(classify(error)));
             }
         }

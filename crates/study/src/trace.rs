@@ -31,7 +31,7 @@ pub(crate) fn traced<T: Send>(
     work: impl FnOnce() -> Result<T, StudyError>,
 ) -> Result<T, StudyError> {
     let failed = |what| move |source| StudyError::machine(what, source);
-    let out = std::fs::File::create(file).map_err(failed("making the file of a trace"))?;
+    let out = output::file::create_anew(file).map_err(failed("making the file of a trace"))?;
     let spec = RecordSpec {
         interfaces: vec![interface.to_owned()],
         port,

@@ -1,6 +1,7 @@
 //! Wires that stay: two namespaces with names, joined by a veth pair or by two real network cards and the cable between
 //! them, until they are taken down. What was done is written down first, so that it can be undone after anything.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -120,7 +121,10 @@ impl NamedWire {
         std::fs::create_dir_all(state).map_err(io("making the folder where wires are written down"))?;
         let text =
             serde_json::to_string_pretty(&record).map_err(|e| io("writing the wire down")(e.into()))?;
-        std::fs::write(&file, text).map_err(io("writing the wire down"))?;
+        // A new file: what has its name by now, a symbolic link too, is not written to.
+        std::fs::File::create_new(&file)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(io("writing the wire down"))?;
         let wire = Self { record, file };
         match wire.make() {
             Ok(()) => Ok(wire),

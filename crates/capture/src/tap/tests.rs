@@ -99,8 +99,36 @@ fn the_most_silent_of_too_many_open_connections_is_given_up() {
         tap.packet(&Packet { time_ns: 1 + u64::from(port), outgoing: true, data: &frame, wire_bytes: 66 });
     }
     assert_eq!(tap.connections.len(), CONNECTIONS_MAX);
-    assert!(tap.connections.keys().all(|(client, _)| client.port >= 10_003));
+    assert!(tap.connections.all().iter().all(|(client, _)| client.port >= 10_003));
     assert_eq!(tap.finish().counters.evicted, 3);
+}
+
+#[test]
+fn a_time_stamp_in_the_future_keeps_no_connection_from_eviction() {
+    let mut tap = Tap::new(Role::Client, 3260, 9000, 10);
+    for port in 0..CONNECTIONS_MAX as u16 + 1 {
+        let frame = frame(true, 10_000 + port, 3260, 99, Segment::SYN, b"");
+        let time_ns = u64::from(u16::MAX - port);
+        tap.packet(&Packet { time_ns, outgoing: true, data: &frame, wire_bytes: 66 });
+    }
+    assert!(tap.connections.all().iter().all(|(client, _)| client.port > 10_000), "the first is the oldest");
+    assert_eq!(tap.finish().counters.evicted, 1);
+}
+
+#[test]
+fn connections_that_end_one_by_one_among_open_ones_are_retired_first() {
+    let mut tap = Tap::new(Role::Client, 3260, 9000, 10);
+    let mut show = |port, flags| {
+        let frame = frame(true, port, 3260, 99, flags, b"");
+        tap.packet(&Packet { time_ns: 1, outgoing: true, data: &frame, wire_bytes: 66 });
+    };
+    (0..CONNECTIONS_MAX as u16 - 1).for_each(|port| show(10_000 + port, Segment::SYN));
+    for port in 20_000..21_000 {
+        show(port, Segment::SYN);
+        show(port, Segment::RST);
+    }
+    assert_eq!(tap.connections.len(), CONNECTIONS_MAX);
+    assert_eq!(tap.finish().counters.evicted, 0);
 }
 
 #[test]

@@ -77,6 +77,34 @@ impl Drop for Target {
     }
 }
 
+/// `roundtrip serve`, until it is dropped.
+pub struct Served {
+    pub child: Child,
+    pub address: String,
+}
+
+impl Served {
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut child = roundtrip()
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix("ready ").expect("it listens").to_owned();
+        Self { child, address }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Waits for a process, at most this long.
 pub fn wait(child: &mut Child, limit: Duration) -> std::process::ExitStatus {
     let deadline = Instant::now() + limit;

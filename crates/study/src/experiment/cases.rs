@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use exchange::{CopySpec, HttpServer, Side, copy, http, ring_of_messages};
+use exchange::{CopySpec, HttpServer, Limits, Side, copy, http, ring_of_messages};
 use initiator::{BenchSpec, Pattern};
 use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
@@ -48,7 +48,7 @@ impl Run<'_> {
             Work::Post(bytes) | Work::Get(bytes) => {
                 let bytes = *bytes;
                 let server = place
-                    .on_server(|| HttpServer::start(listen()?, server, bytes))?
+                    .on_server(|| HttpServer::start(listen()?, server, bytes, Limits::default()))?
                     .map_err(failed("an HTTP server"))?;
                 let request = http::Request {
                     is_post: matches!(case.work, Work::Post(_)),

@@ -40,7 +40,7 @@ impl Experiment {
         let places = self.places(at, watcher, &mut warnings)?;
         let traces = keep.directory.join(TRACES);
         if self.traces {
-            std::fs::create_dir_all(&traces)
+            output::file::folder(&traces)
                 .map_err(|source| StudyError::machine("making a directory", source))?;
         }
         let mut runs: Vec<Vec<KeptRun>> = vec![Vec::new(); self.cases.len()];

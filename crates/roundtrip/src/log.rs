@@ -1,0 +1,98 @@
+//! The log, on stderr: one line for each event, whatever peers made it say.
+
+use std::io::{self, IsTerminal as _, Write};
+
+use output::text::{line, log};
+use tracing::Subscriber;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::format::debug_fn;
+
+/// Starts the log with the levels that ROUNDTRIP_LOG asks for.
+pub(crate) fn start() {
+    let filter = EnvFilter::try_from_env("ROUNDTRIP_LOG").unwrap_or_else(|_| "warn".into());
+    // Nobody has set one before.
+    let _ = tracing::subscriber::set_global_default(subscriber(filter, is_coloured(), io::stderr));
+}
+
+/// Whether the log is coloured: on a terminal whose user has not said otherwise (no-color.org).
+fn is_coloured() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Fields are escaped one by one, so the colours in an event are the subscriber's own; the writer keeps these, and nothing else.
+fn subscriber<W: Write + 'static>(
+    filter: EnvFilter,
+    coloured: bool,
+    out: impl Fn() -> W + Send + Sync + 'static,
+) -> impl Subscriber + Send + Sync {
+    let fields = debug_fn(|writer, field, value| match field.name() {
+        "message" => write!(writer, "{}", line(format_args!("{value:?}"))),
+        name => write!(writer, "{name}={}", line(format_args!("{value:?}"))),
+    });
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(coloured)
+        .fmt_fields(fields.delimited(" "))
+        .with_writer(move || LogWriter { out: out(), coloured })
+        .finish()
+}
+
+/// Writes events of the log to `out`, each as one line.
+#[derive(Debug)]
+struct LogWriter<W> {
+    out: W,
+    coloured: bool,
+}
+
+impl<W: Write> Write for LogWriter<W> {
+    /// Takes an event, which the subscriber writes whole.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = log(&String::from_utf8_lossy(event), self.coloured);
+        self.out.write_all(text.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn peers_cannot_colour_or_begin_lines_of_the_log() {
+        for coloured in [false, true] {
+            let (shared, name) = (Shared::default(), "iqn.\x1b[31mred\x1b]0;t\x07\nFAKE\u{202e}\u{9b}2J");
+            let out = shared.clone();
+            let subscriber = subscriber("warn".into(), coloured, move || out.clone());
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::warn!(initiator = name, %name, ?name, "login of {name}");
+                tracing::warn!("the next one");
+            });
+            let text = String::from_utf8(shared.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(text.lines().count(), 2, "{text:?}");
+            assert_eq!(text.contains("\x1b["), coloured, "{text:?}");
+            for control in ["\x1b[31m", "\x1b]", "\x07", "\nFAKE", "\u{202e}", "\u{9b}"] {
+                assert!(!text.contains(control), "{control:?}: {text:?}");
+            }
+        }
+    }
+}
