@@ -158,11 +158,17 @@ impl Connection {
             }
             if self.core.has_more() && self.core.has_room() {
                 // Answers that are made piece by piece go on as the socket takes them.
+                let before = self.core.outgoing.position();
                 self.core.go_on()?;
+                let has_made_more = self.core.outgoing.position() != before;
                 self.flush()?;
-                if self.core.outgoing.is_empty() || self.core.mailbox.has_mail() {
+                if has_made_more {
                     continue;
                 }
+            }
+            if needed.is_none() && self.core.has_room() && self.core.sleep_limit().is_none() {
+                // What held frames up has gone meanwhile.
+                continue;
             }
             self.idle()?;
             let limit = if pinged { limits.ping_answer } else { limits.ping_after };

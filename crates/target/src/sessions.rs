@@ -341,11 +341,12 @@ impl Session {
     /// Aborts all tasks of the session, and lets none come any more; the epochs that may still last.
     pub(crate) fn close_tasks(&self) -> Vec<Arc<Epoch>> {
         let all = {
-            let mut tasks = lock(&self.tasks);
+            let tasks = lock(&self.tasks);
             self.is_closed.store(true, Ordering::Release);
-            std::mem::take(&mut *tasks)
+            tasks.values().map(|(_, tasks)| Arc::clone(tasks)).collect::<Vec<_>>()
         };
-        all.values().flat_map(|(_, tasks)| tasks.close()).collect()
+        // Also whoever closes it after another is told what still lasts.
+        all.iter().flat_map(|tasks| tasks.close()).collect()
     }
 }
 

@@ -405,3 +405,29 @@ fn an_ordered_task_waits_for_those_before_it_and_is_waited_for() {
     assert_eq!(tags.iter().position(|&tag| tag == 4), Some(3), "{tags:?}");
     assert!(tags[..3].iter().all(|&tag| tag < 4), "{tags:?}");
 }
+
+/// CPU time of the threads of this name, nanoseconds.
+fn cpu_ns(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let mine = tasks.filter_map(Result::ok).map(|task| task.path());
+    let mine = mine
+        .filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name)));
+    let time = |task: std::path::PathBuf| {
+        let text = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    };
+    mine.filter_map(time).max().unwrap_or(0)
+}
+
+#[test]
+fn waiting_for_a_slow_disk_costs_no_cpu() {
+    let target = start(vec![slow(1500)], |_| ());
+    let mut client = Client::log_in(target.address(), &Login { isid: 77, ..Login::default() });
+    client.attentions(0);
+    let tag = client.cmd_sn;
+    let read = client.command(tag, &READ, 512);
+    client.issue(&read, &[]);
+    // Threads are named after their connections, and this target has one.
+    client.until(opcode::DATA_IN);
+    assert!(cpu_ns("session 1") < 700_000_000, "a connection was busy while it waited for its disk");
+}

@@ -141,3 +141,26 @@ fn a_read_of_memory_is_of_one_moment() {
         assert!(data.iter().all(|&byte| byte == round - 1), "round {round}");
     }
 }
+
+/// Many large reads with little room for their answers: the connection goes on whenever the socket has taken some.
+#[test]
+fn large_reads_with_little_room_are_all_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, store) in stores(folder.path()) {
+        let target = start(vec![LunConfig::new(0, store)], |config| config.limits.unsent_bytes = 64 << 10);
+        let keys = "MaxRecvDataSegmentLength=262144";
+        let mut client = Client::log_in(target.address(), &Login { keys, ..Login::default() });
+        client.attentions(0);
+        let (mut open, mut issued) = (0, 0);
+        while issued < 300 || open > 0 {
+            while open < 16 && issued < 300 {
+                let read = client.command(issued, &read_cdb(0, 1024), 1024 * 512);
+                client.issue(&read, &[]);
+                (open, issued) = (open + 1, issued + 1);
+            }
+            let pdu = client.until(opcode::DATA_IN).1;
+            open -= u32::from(pdu.bhs.0[1] & 1 != 0);
+        }
+        assert_eq!(client.log_out(0, 0), 0, "{name}");
+    }
+}
