@@ -71,12 +71,29 @@ impl<T> Admission<T> {
         }
     }
 
-    /// Something has arrived from an address.
+    /// Something has arrived from an address. Of what waits there, `is_gone` tells what was given up meanwhile: that
+    /// makes room.
     ///
     /// # Errors
     /// Hands it back where too much waits already: it is to be closed.
-    pub(crate) fn arrives(&mut self, address: IpAddr, what: T, now: Instant) -> Result<(), T> {
+    pub(crate) fn arrives(
+        &mut self,
+        address: IpAddr,
+        what: T,
+        now: Instant,
+        is_gone: impl Fn(&T) -> bool,
+    ) -> Result<(), T> {
         let network = network(address);
+        if let Some(there) = self.addresses.get_mut(&network)
+            && there.waiting.len() >= WAITING_OF_ADDRESS_MAX
+        {
+            let before = there.waiting.len();
+            there.waiting.retain(|what| !is_gone(what));
+            self.waiting -= before - there.waiting.len();
+            if there.waiting.is_empty() {
+                self.turns.retain(|turn| *turn != network);
+            }
+        }
         if self.waiting >= WAITING_MAX {
             return Err(what);
         }
@@ -99,8 +116,9 @@ impl<T> Admission<T> {
         Ok(())
     }
 
-    /// What may be taken now: the oldest of the address whose turn it is.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<T> {
+    /// What may be taken now: the oldest of the address whose turn it is. What `is_gone` says was given up costs no
+    /// turn.
+    pub(crate) fn next(&mut self, now: Instant, is_gone: impl Fn(&T) -> bool) -> Option<T> {
         if !self.all.wait(self.all_rate, now).is_zero() {
             return None;
         }
@@ -111,6 +129,11 @@ impl<T> Admission<T> {
                 self.turns.push_back(network);
                 continue;
             }
+            let before = there.waiting.len();
+            while there.waiting.front().is_some_and(&is_gone) {
+                there.waiting.pop_front();
+            }
+            self.waiting -= before - there.waiting.len();
             let Some(what) = there.waiting.pop_front() else { continue };
             if !there.waiting.is_empty() {
                 self.turns.push_back(network);
@@ -157,11 +180,11 @@ mod tests {
         let (mut flood, mut refused) = (0, 0);
         for round in 0..100 {
             for n in 0..50 {
-                refused += u32::from(admission.arrives(address(1), (1, n), now).is_err());
+                refused += u32::from(admission.arrives(address(1), (1, n), now, |_| false).is_err());
             }
-            assert!(admission.arrives(address(2), (2, round), now).is_ok());
+            assert!(admission.arrives(address(2), (2, round), now, |_| false).is_ok());
             let mut taken = Vec::new();
-            while let Some(what) = admission.next(now) {
+            while let Some(what) = admission.next(now, |_| false) {
                 taken.push(what);
             }
             // One in 100 ms is what the honest address asks for, and it gets it in the same round.
@@ -179,13 +202,30 @@ mod tests {
         let now = Instant::now();
         let mut admission = Admission::new(1000, 10, now);
         for n in 0..8 {
-            admission.arrives(address(1), n, now).unwrap();
+            admission.arrives(address(1), n, now, |_| false).unwrap();
         }
-        let at_once = std::iter::from_fn(|| admission.next(now)).count();
+        let at_once = std::iter::from_fn(|| admission.next(now, |_| false)).count();
         assert_eq!(at_once, 6, "a burst of half a second, and the one that is due");
         let wait = admission.wait(now).unwrap();
-        assert!(admission.next(now + wait - Duration::from_millis(1)).is_none());
-        assert_eq!(admission.next(now + wait), Some(6));
+        assert!(admission.next(now + wait - Duration::from_millis(1), |_| false).is_none());
+        assert_eq!(admission.next(now + wait, |_| false), Some(6));
+    }
+
+    #[test]
+    fn what_was_given_up_neither_waits_nor_costs_a_turn() {
+        let mut now = Instant::now();
+        let mut admission = Admission::new(1000, 10, now);
+        for round in 0..50 {
+            // A flood that closes each connection at once, and an honest peer behind the same address.
+            for n in 0..200 {
+                let _ = admission.arrives(address(1), (false, n), now, |(is_alive, _)| !is_alive);
+            }
+            assert!(admission.arrives(address(1), (true, round), now, |(is_alive, _)| !is_alive).is_ok());
+            assert_eq!(admission.next(now, |(is_alive, _)| !is_alive), Some((true, round)));
+            assert_eq!(admission.next(now, |(is_alive, _)| !is_alive), None);
+            now += Duration::from_millis(100);
+        }
+        assert_eq!((admission.waiting, admission.turns.len()), (0, 0));
     }
 
     #[test]
@@ -193,8 +233,8 @@ mod tests {
         let now = Instant::now();
         let mut admission = Admission::new(1, 1, now);
         for n in 0..100_000_u32 {
-            let _ = admission.arrives(IpAddr::V4(n.into()), n, now);
-            let _ = admission.next(now);
+            let _ = admission.arrives(IpAddr::V4(n.into()), n, now, |_| false);
+            let _ = admission.next(now, |_| false);
         }
         assert!(admission.waiting <= WAITING_MAX && admission.addresses.len() <= ADDRESSES_MAX);
         assert!(admission.turns.len() <= admission.waiting);

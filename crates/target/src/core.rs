@@ -365,6 +365,11 @@ impl Core {
     /// Carries out a command, or defers it behind others.
     #[inline]
     fn command(&mut self, serving: &mut Serving, command: &ScsiCommand, data: &[u8], before: u64) {
+        let is_open = Lun::decode(command.lun).is_some_and(|lun| serving.tasks.lanes.is_open(lun));
+        if !is_open && serving.session.is_closed() {
+            // The session has ended, and this connection is about to learn of it: nothing is answered any more.
+            return;
+        }
         if !serving.tasks.ordering.is_free(command) && self.defers(serving, command, data) {
             return;
         }
@@ -386,7 +391,7 @@ impl Core {
             && serving.view.unit(lun).is_some()
             && !serving.tasks.lanes.is_open(lun)
         {
-            // The session has ended, or may not use the logical unit any more.
+            // The session may not use the logical unit any more.
             let sense = Sense::NO_SUCH_LUN.encode();
             let code = status::CHECK_CONDITION;
             serving.protocol.respond_status(command, code, &sense, 0, 0, &mut self.outgoing);
@@ -497,11 +502,11 @@ impl Core {
                 let _ = self.control.served(0);
             }
         }
-        if !serving.tasks.ordering.is_empty() {
-            self.release(serving);
-        }
         if !serving.tasks.waiting.is_empty() {
             self.finish_waiting(serving)?;
+        }
+        if !serving.tasks.ordering.is_empty() {
+            self.release(serving);
         }
         if serving.log_out_by.is_some_and(|by| self.shared.clock.now() >= by) {
             return Err(ConnectionEnd::Dropped("did not log out when it was asked to"));

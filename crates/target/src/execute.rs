@@ -208,7 +208,11 @@ impl Tasks {
         connection.has_writes(lun)
             || self.jobs.any(|command| command.lun == lun)
             || self.reads.values().any(|read| read.command.lun == lun)
-            || self.waiting.iter().any(|waiting| waiting.command().is_some_and(|c| c.lun == lun))
+            || self.waiting.iter().any(|waiting| match waiting.command() {
+                Some(command) => command.lun == lun,
+                // What was aborted is still at a disk: an ORDERED command must not overtake it.
+                None => waiting.has_in_flight(),
+            })
     }
 
     /// Whether the command of this tag is in progress.
@@ -620,7 +624,10 @@ impl Table {
         let waits = store.may_wait(Operation::Write) || (fua && store.may_wait(Operation::Flush));
         if !begun.complete {
             let length = length_bytes.min(command.expected_bytes.into()) as usize;
-            if waits && let Some((mut whole, share)) = gathering_room(context, store, length) {
+            if waits
+                && let Some((mut whole, share)) =
+                    gathering_room(context, length, |length| store.try_buffer(length))
+            {
                 whole[..data.len()].copy_from_slice(data);
                 // The memory may be that of another session's data before.
                 whole[data.len()..].fill(0);
@@ -770,10 +777,7 @@ impl Table {
         // What the initiator does not send is not there: a shorter transfer brings less.
         let length =
             length_bytes.min(command.expected_bytes.into()).min(scsi::medium::TAKEN_BYTES_MAX) as usize;
-        let Some(store) = self.unit(lun).map(|unit| Arc::clone(&unit.store)) else {
-            return no_lun(command, context);
-        };
-        let Some((mut data, share)) = gathering_room(context, &store, length) else {
+        let Some((mut data, share)) = gathering_room(context, length, Buffer::try_new) else {
             context.connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, context.out);
             return true;
         };
@@ -782,7 +786,6 @@ impl Table {
         let Ok(begun) = begun else { return true };
         let here = begun.useful_bytes.min(length);
         data[..here].copy_from_slice(&immediate[..here]);
-        data[here..].fill(0);
         if begun.complete {
             let Some(_working) = Epoch::enter(&*epoch) else { return true };
             let save = self.save(lun);
@@ -881,8 +884,8 @@ impl Table {
 /// Memory to gather a command's data in; nothing where this connection, or the target, has none.
 fn gathering_room(
     context: &mut Context<'_>,
-    store: &Arc<dyn Store>,
     length: usize,
+    buffer: impl FnOnce(usize) -> Result<Buffer, StoreError>,
 ) -> Option<(Buffer, Share)> {
     context.tasks.gathering.prune(context.connection);
     let gathering = &context.tasks.gathering;
@@ -890,7 +893,7 @@ fn gathering_room(
         return None;
     }
     let share = context.tasks.jobs.claim(length)?;
-    Some((store.try_buffer(length).ok()?, share))
+    Some((buffer(length).ok()?, share))
 }
 
 /// LOGICAL UNIT COMMUNICATION TIME-OUT: what a PREEMPT AND ABORT waited for did not end.

@@ -46,12 +46,11 @@ impl Gate for PortalGate<'_> {
         {
             return Err(Status::NOT_FOUND);
         }
-        let Some(access) = &self.access else { return Ok(()) };
-        let is_admitted = match self.authentication(login.session_type) {
-            Some(_) => access.admits(&login.initiator_name, login.user.as_deref()),
-            // Nobody was asked for a secret, so a name is all there is.
-            None => access.lists(&login.initiator_name),
+        // Discovery is for everybody who proves what there is to prove; it shows the target to those who may use it.
+        let Some(access) = self.access.as_ref().filter(|_| login.session_type == SessionType::Normal) else {
+            return Ok(());
         };
+        let is_admitted = access.admits(&login.initiator_name, login.user.as_deref());
         if is_admitted { Ok(()) } else { Err(Status::AUTHORIZATION_FAILURE) }
     }
 

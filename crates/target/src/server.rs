@@ -29,8 +29,8 @@ use crate::statistics::{Board, ConnectionStatistics};
 /// How long a stop waits for connections to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether the initiator of a session may log in.
-fn admits(access: &Access, key: &SessionKey) -> bool {
+/// Whether the initiator of a session may log in. Where discovery asks for no secret, a name is all that it shows.
+pub(crate) fn may_log_in(access: &Access, key: &SessionKey) -> bool {
     if key.target_name.starts_with("discovery ") && !access.discovery {
         return access.lists(&key.initiator_name);
     }
@@ -104,7 +104,7 @@ impl Shared {
             return view;
         }
         let access = self.access();
-        if access.as_deref().is_some_and(|access| !admits(access, &session.key)) {
+        if access.as_deref().is_some_and(|access| !may_log_in(access, &session.key)) {
             session.post(Notice::Drop("the initiator may not log in any more"));
         }
         let view = Arc::new(self.disks.table().view(access.as_deref(), &session.key.initiator_name));
@@ -286,7 +286,7 @@ impl RunningTarget {
         lock(&self.shared.access).clone_from(&access);
         self.shared.refresh_views();
         if let Some(access) = access {
-            self.shared.sessions.post_to_sessions(|key| !admits(&access, key), Notice::LogOut(patience));
+            self.shared.sessions.post_to_sessions(|key| !may_log_in(&access, key), Notice::LogOut(patience));
         }
     }
 
@@ -404,7 +404,7 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
                 match listener.accept() {
                     Ok((socket, peer)) => {
                         if let Err((_, _, peer)) =
-                            admission.arrives(peer.ip(), (portal, socket, peer), Instant::now())
+                            admission.arrives(peer.ip(), (portal, socket, peer), Instant::now(), is_gone)
                         {
                             tracing::debug!(%peer, "connection closed: too many wait to be taken");
                         }
@@ -419,10 +419,19 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
                 }
             }
         }
-        while let Some((portal, socket, peer)) = admission.next(Instant::now()) {
+        while let Some((portal, socket, peer)) = admission.next(Instant::now(), is_gone) {
             next_id += 1;
             begin((next_id, portal), shared, socket, peer);
         }
+    }
+}
+
+/// Whether the peer has closed a connection that waits to be taken.
+fn is_gone((_, socket, _): &Accepted) -> bool {
+    let ended = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
+    match ended {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
     }
 }
 

@@ -332,6 +332,12 @@ impl Session {
         Some(mine)
     }
 
+    /// Whether it has ended: no task begins any more, and its connections are dropped.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     /// Aborts the session's tasks at a logical unit; the epochs that may still last.
     pub(crate) fn abort_tasks(&self, lun: Lun) -> Vec<Arc<Epoch>> {
         let tasks = lock(&self.tasks).get(&lun.0).map(|(_, tasks)| Arc::clone(tasks));

@@ -53,8 +53,12 @@ impl Waiting {
             Then::OtherLogout { request, id } => session.has(request.cid).0 != Some(*id),
             Then::TaskManagement { .. } | Then::Command { .. } => true,
         };
-        is_gone
-            && self.epochs.iter().all(|epoch| epoch.is_over())
-            && self.claims.iter().all(|claim| claim.strong_count() == 0)
+        is_gone && !self.has_in_flight()
+    }
+
+    /// Whether tasks that were aborted may still change a disk.
+    pub(crate) fn has_in_flight(&self) -> bool {
+        self.epochs.iter().any(|epoch| !epoch.is_over())
+            || self.claims.iter().any(|claim| claim.strong_count() > 0)
     }
 }

@@ -29,6 +29,10 @@ impl Core {
         request: &TaskManagementRequest,
     ) -> Result<(), ConnectionEnd> {
         debug_assert!(request.write().opcode() == opcode::TASK_MANAGEMENT);
+        if serving.session.is_closed() {
+            // A session that has ended aborts nothing; its connections are about to learn that it has.
+            return Ok(());
+        }
         if serving.tasks.waiting.len() >= WAITING_MAX {
             serving.protocol.respond_task_management(request, Response::Rejected, &mut self.outgoing);
             return Ok(());

@@ -6,7 +6,7 @@ use iscsi::login::SessionType;
 use iscsi::text;
 
 use crate::error::ConnectionEnd;
-use crate::server::Shared;
+use crate::server::{Shared, may_log_in};
 use crate::sessions::SessionKey;
 
 /// Answers the keys of a text request: SendTargets, and NotUnderstood to all others.
@@ -18,7 +18,7 @@ pub(super) fn answer(
 ) -> Result<Vec<u8>, ConnectionEnd> {
     let mut answer = Vec::new();
     // An initiator that may not use the target need not know of it.
-    let is_hidden = shared.access().is_some_and(|access| !access.lists(&who.initiator_name));
+    let is_hidden = shared.access().is_some_and(|access| !may_log_in(&access, who));
     for (key, value) in text::parse(keys).map_err(iscsi::Fault::from)? {
         match (key, value) {
             // "All" is for discovery; a normal session may ask about its own target (RFC 7143 C).

@@ -118,6 +118,8 @@ pub(super) struct SessionModel {
     pub(super) recovery: u8,
     target: Option<Arc<Session>>,
     is_alive: bool,
+    /// It had ended before this step: nothing that it asks for is carried out.
+    was_closed: bool,
     /// What it must be told, by logical unit.
     due: BTreeMap<u8, BTreeSet<Attention>>,
     /// What it may be told.
@@ -185,7 +187,10 @@ impl Model {
         let power_on = || LUNS.map(|lun| (lun, BTreeSet::from([(0x29, 0x00)]))).collect();
         let (due, allowed) = (power_on(), BTreeMap::new());
         let is_alive = true;
-        self.sessions.push(SessionModel { port, tsih, cmd_sn: 1, recovery, target, is_alive, due, allowed });
+        let (cmd_sn, was_closed) = (1, false);
+        let session =
+            SessionModel { port, tsih, cmd_sn, recovery, target, is_alive, was_closed, due, allowed };
+        self.sessions.push(session);
         self.sessions.len() - 1
     }
 
@@ -197,7 +202,8 @@ impl Model {
     /// These sessions are all that the target has.
     pub(super) fn alive(&mut self, instances: &[u64]) {
         for index in 0..self.sessions.len() {
-            let session = &self.sessions[index];
+            let session = &mut self.sessions[index];
+            session.was_closed = session.target.as_ref().is_some_and(|target| target.is_closed());
             let instance = session.target.as_ref().map(|target| target.instance);
             if session.is_alive && !instance.is_some_and(|instance| instances.contains(&instance)) {
                 self.session_ends(index);
@@ -330,6 +336,10 @@ impl Model {
 
     fn management_taken(&mut self, tag: u32) {
         let Some(asked) = self.managements.get_mut(&tag) else { return };
+        if self.sessions[asked.session].was_closed {
+            asked.is_lost = true;
+            return;
+        }
         asked.is_taken = true;
         let (function, lun, own, conn, referenced) =
             (asked.function, asked.lun, asked.session, asked.conn, asked.referenced);
