@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{IQN, Target, UNMAP_SINGLE, UNMAP_UNTIL_END, random_file, succeed, suite_passes_but};
+use common::{
+    IQN, PREVENT_TWO_NEXUSES, Target, UNMAP_SINGLE, UNMAP_UNTIL_END, random_file, succeed, suite_passes_but,
+};
 
 const LUNS: [&str; 4] = ["--lun", "0=ram:64M", "--lun", "1=zero:1T,bs=4k"];
 
@@ -120,17 +122,22 @@ fn the_libiscsi_suite_finds_nothing_wrong() {
         let url = target.url(0);
         suite_passes_but(contradict, family, &[&url, &url])
     };
-    // Each on a target of its own, for a cold reset ends the sessions of all.
+    // Each on a target of its own, for a cold reset is seen by all.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             run("0=ram:64M", "iSCSI", &[]);
             assert_eq!(run("0=ram:64M,readonly", "SCSI.ReadOnly", &[]), 0);
-            let skipped = run("0=ram:64M,removable,pbs=4k", "SCSI", &[UNMAP_SINGLE, UNMAP_UNTIL_END]);
+            let skipped = run(
+                "0=ram:64M,removable,pbs=4k",
+                "SCSI",
+                &[UNMAP_SINGLE, PREVENT_TWO_NEXUSES, UNMAP_UNTIL_END],
+            );
             assert!(skipped <= 8, "{skipped} tests are skipped");
         });
         scope.spawn(|| {
             // What is skipped with these geometries is not skipped with the other.
-            run("0=ram:64M,removable", "SCSI", &[UNMAP_UNTIL_END]);
+            run("0=ram:64M,removable", "SCSI", &[PREVENT_TWO_NEXUSES, UNMAP_UNTIL_END]);
+            assert_eq!(run("0=ram:64M,removable", "SCSI.PreventAllow.2ITNexuses", &[]), 0);
             run("0=ram:64M,bs=4k", "SCSI", &[UNMAP_UNTIL_END]);
         });
     });

@@ -48,7 +48,7 @@ fn comes_back(disk: &str, contradict: &[&str]) {
     assert!(!text.contains("failed"), "{disk}: {text}");
     // A disk is for one target at a time.
     target.stop();
-    // The whole of libiscsi's suite, over two paths, on a target of its own: a cold reset ends all sessions.
+    // The whole of libiscsi's suite, over two paths, on a target of its own: a cold reset is seen by all.
     for (family, contradict) in [("SCSI", contradict), ("iSCSI", &[][..])] {
         let target = Target::start(&["--lun", disk]);
         let url = target.url(0);

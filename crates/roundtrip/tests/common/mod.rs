@@ -170,6 +170,10 @@ pub fn random_file(path: &Path, bytes: usize) {
 pub const UNMAP_SINGLE: &str = "GetLBAStatus.UnmapSingle";
 pub const UNMAP_UNTIL_END: &str = "WriteSame10.UnmapUntilEnd";
 
+/// A test that expects no unit attention of the cold resets that ran before it; alone it passes.
+#[allow(dead_code, reason = "not every test program runs the suite")]
+pub const PREVENT_TWO_NEXUSES: &str = "PreventAllow.2ITNexuses";
+
 /// A family of libiscsi's own test suite: all its tests pass but those in `contradict`; how many lines say that
 /// something is not offered.
 #[track_caller]
