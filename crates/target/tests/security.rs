@@ -1,0 +1,462 @@
+//! What one peer can do to another, and what peers together can make the target hold or wait for. Each test states one
+//! invariant, and asserts it over all the ways that there are to break it.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{Client, INITIATOR, IQN, Login, ReserveOut, chap_proof, lun_field, ram, register, start};
+use iscsi::NO_TAG;
+use iscsi::login::chap::Credentials;
+use iscsi::login::target::Authentication;
+use iscsi::opcode::target as opcode;
+use iscsi::pdu::{ScsiCommand, Snack, TextRequest};
+use store::layer::{Delay, Hook, Layered, Operation};
+use store::{Ram, Store, StoreError};
+use target::{Access, AccessState, ActsFor, Initiator, Limits, LunConfig, RunningTarget};
+
+const ALICE: &str = "iqn.2026-11.example.roundtrip:alice";
+const BOB: &str = "iqn.2026-11.example.roundtrip:bob";
+const SHARED: &str = "iqn.2026-11.example.roundtrip:shared";
+
+const AUTHORIZATION_FAILURE: u16 = 0x0202;
+const NO_SUCH_SESSION: u16 = 0x020a;
+
+const GOOD: u8 = 0;
+const BUSY: u8 = 0x08;
+const CONFLICT: u8 = 0x18;
+const TASK_SET_FULL: u8 = 0x28;
+
+const COMPLETE: u8 = 0;
+const NO_SUCH_TASK: u8 = 1;
+const NO_SUCH_LUN: u8 = 2;
+const REJECTED: u8 = 255;
+
+const ABORT_TASK: u8 = 1;
+const ABORT_TASK_SET: u8 = 2;
+const CLEAR_TASK_SET: u8 = 4;
+const LUN_RESET: u8 = 5;
+const WARM_RESET: u8 = 6;
+const COLD_RESET: u8 = 7;
+const TASK_REASSIGN: u8 = 8;
+
+const TEST_UNIT_READY: [u8; 6] = [0; 6];
+const RESERVE_6: [u8; 6] = [0x16, 0, 0, 0, 0, 0];
+const EXCLUSIVE_ACCESS: u8 = 3;
+const PREEMPT_AND_ABORT: u8 = 5;
+
+const LEVEL_2: &str = "ErrorRecoveryLevel=2 DefaultTime2Wait=0 DefaultTime2Retain=20 MaxConnections=4";
+const SOLICITED: &str = "InitialR2T=Yes ImmediateData=No";
+
+/// READ (10) or WRITE (10).
+fn transfer(code: u8, lba: u32, blocks: u16) -> [u8; 10] {
+    let ([a, b, c, d], [high, low]) = (lba.to_be_bytes(), blocks.to_be_bytes());
+    [code, 0, a, b, c, d, 0, high, low, 0]
+}
+
+fn read_10(lba: u32, blocks: u16) -> [u8; 10] {
+    transfer(0x28, lba, blocks)
+}
+
+fn write_10(lba: u32, blocks: u16) -> [u8; 10] {
+    transfer(0x2a, lba, blocks)
+}
+
+/// Waits until something is so.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(15);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A disk that holds its operations until the test releases it.
+#[derive(Clone, Default)]
+struct Valve(Arc<(Mutex<Flow>, Condvar)>);
+
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    is_open: bool,
+    /// Operations that wait.
+    waiting: usize,
+    /// Writes that were let through.
+    written: usize,
+}
+
+impl Valve {
+    fn open() -> Self {
+        let valve = Self::default();
+        valve.release();
+        valve
+    }
+
+    fn release(&self) {
+        self.0.0.lock().unwrap().is_open = true;
+        self.0.1.notify_all();
+    }
+
+    fn hold(&self) {
+        self.0.0.lock().unwrap().is_open = false;
+    }
+
+    fn flow(&self) -> Flow {
+        *self.0.0.lock().unwrap()
+    }
+
+    fn wait_for(&self, operations: usize) {
+        wait_until("the operations reach the disk", || self.flow().waiting == operations);
+    }
+
+    /// A disk of 1 MiB behind it.
+    fn lun(&self, number: u16) -> (LunConfig, Arc<Ram>) {
+        let blocks = Arc::new(Ram::new(1 << 20));
+        let store = Layered::new(self.clone(), Arc::clone(&blocks) as Arc<dyn Store>);
+        (LunConfig::new(number, Arc::new(store)), blocks)
+    }
+}
+
+impl Hook for Valve {
+    fn before(&self, operation: Operation, _: u64, _: u64) -> Result<(), StoreError> {
+        let (flow, changed) = &*self.0;
+        let mut flow = flow.lock().unwrap();
+        flow.waiting += 1;
+        flow = changed.wait_while(flow, |flow| !flow.is_open).unwrap();
+        flow.waiting -= 1;
+        flow.written += usize::from(operation == Operation::Write);
+        Ok(())
+    }
+
+    fn may_wait(&self, _: Operation) -> bool {
+        true
+    }
+}
+
+/// Releases a valve when a test ends, in whatever way.
+struct Releases(Valve);
+
+impl Drop for Releases {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+fn block(store: &impl Store, lba: u64) -> u8 {
+    let mut there = [0; 512];
+    store.read_at(lba * 512, &mut there).unwrap();
+    assert!(there.iter().all(|byte| *byte == there[0]), "a torn block");
+    there[0]
+}
+
+fn contents(store: &impl Store) -> Vec<u8> {
+    let mut all = vec![0; store.size_bytes() as usize];
+    store.read_at(0, &mut all).unwrap();
+    all
+}
+
+/// A session whose unit attentions have been reported.
+fn ready(address: SocketAddr, login: &Login<'_>, luns: &[u8]) -> Client {
+    let mut client = Client::log_in(address, login);
+    luns.iter().for_each(|&lun| drop(client.attentions(lun)));
+    client
+}
+
+/// The session answers commands.
+fn lives(client: &mut Client, lun: u8) -> bool {
+    client.read(lun, &read_10(0, 1), 512).1 == GOOD
+}
+
+fn with_chap(discovery: bool) -> Access {
+    let credentials = |name: &str| Credentials { name: name.into(), secret: secret(name).into() };
+    let names = |name: &str| ActsFor::Names(vec![name.into()]);
+    Access {
+        authentication: Authentication {
+            initiators: ["alice", "bob", "one", "two", "nobody"].map(credentials).to_vec(),
+            own: None,
+        },
+        users: BTreeMap::from([
+            ("alice".into(), names(ALICE)),
+            ("bob".into(), names(BOB)),
+            ("one".into(), ActsFor::Any),
+            ("two".into(), ActsFor::Any),
+        ]),
+        discovery,
+        initiators: Vec::new(),
+    }
+}
+
+fn secret(user: &str) -> String {
+    format!("{user}'s secret")
+}
+
+fn chap(address: SocketAddr, login: &Login<'_>, user: &str) -> (Client, u16) {
+    Client::try_chap(address, login, (user, &secret(user)))
+}
+
+// 1. Identity.
+
+#[test]
+fn a_chap_user_cannot_use_the_name_or_the_session_of_another() {
+    let target = start(vec![ram(0, 1)], |config| config.access = Some(with_chap(true)));
+    let address = target.address();
+    let bobs = Login { initiator: BOB, keys: "MaxConnections=4", ..Login::default() };
+    let (mut bob, status) = chap(address, &bobs, "bob");
+    assert_eq!(status, 0);
+    bob.attentions(0);
+    let mixed = BOB.replace("bob", "Bob");
+    for initiator in [BOB, &BOB.to_uppercase(), &mixed] {
+        for user in ["alice", "one", "nobody"] {
+            for (isid, cid, tsih) in [(1, 0, 0), (2, 0, 0), (1, 1, bob.tsih), (1, 0, bob.tsih)] {
+                let login = Login { initiator, isid, cid, tsih, ..Login::default() };
+                let (_, status) = chap(address, &login, user);
+                assert_eq!(status, AUTHORIZATION_FAILURE, "{user} as {initiator}, {isid} {cid} {tsih}");
+            }
+        }
+        let login = Login { initiator, ..Login::default() };
+        let wrong = [("bob", secret("alice")), ("alice", secret("bob")), ("stranger", secret("bob"))];
+        for (user, secret) in wrong {
+            assert_eq!(Client::try_chap(address, &login, (user, &secret)).1, 0x0201, "{user}");
+        }
+        assert_eq!(Client::try_log_in(address, &login).1.status, 0x0201, "without CHAP");
+    }
+    assert!(lives(&mut bob, 0));
+    assert_eq!((target.sessions(), target.connections()), (1, 1));
+    // The owner may: in any case of the name it is the same session.
+    let upper = BOB.to_uppercase();
+    let (mut second, status) = chap(address, &Login { initiator: &upper, cid: 1, tsih: bob.tsih, ..bobs }, "bob");
+    assert_eq!((status, target.sessions()), (0, 1));
+    second.cmd_sn = bob.cmd_sn;
+    assert!(lives(&mut second, 0));
+    assert_eq!(chap(address, &Login { initiator: &upper, ..bobs }, "bob").1, 0);
+    assert!(bob.receive().is_none() && second.receive().is_none(), "reinstated");
+}
+
+#[test]
+fn two_users_with_one_name_and_isid_share_neither_session_nor_reservation() {
+    let target = start(vec![ram(0, 1)], |config| config.access = Some(with_chap(true)));
+    let address = target.address();
+    let login = Login { initiator: SHARED, keys: "MaxConnections=4", ..Login::default() };
+    let (mut one, status) = chap(address, &login, "one");
+    assert_eq!(status, 0);
+    one.attentions(0);
+    assert_eq!(one.reserve_out(0, register(7)).0, GOOD);
+    let reserve = ReserveOut { action: 1, kind: EXCLUSIVE_ACCESS, key: 7, ..ReserveOut::default() };
+    assert_eq!(one.reserve_out(0, reserve).0, GOOD);
+    for initiator in [SHARED, &SHARED.to_uppercase()] {
+        let second = Login { initiator, ..login };
+        assert_eq!(chap(address, &second, "two").1, AUTHORIZATION_FAILURE, "reinstatement");
+        for cid in [0, 1] {
+            let (_, status) = chap(address, &Login { tsih: one.tsih, cid, ..second }, "two");
+            assert_eq!(status, NO_SUCH_SESSION, "joining with CID {cid}");
+        }
+    }
+    assert!(lives(&mut one, 0));
+    // Neither while the owner is logged in, from another ISID, nor when it is gone, from the same one.
+    for isid in [2, 1] {
+        if isid == 1 {
+            assert_eq!(one.log_out(0, 0), 0);
+        }
+        let (mut two, status) = chap(address, &Login { isid, ..login }, "two");
+        assert_eq!(status, 0);
+        two.attentions(0);
+        assert_eq!(two.read(0, &read_10(0, 1), 512).1, CONFLICT);
+        let action = |action| ReserveOut {
+            action,
+            kind: EXCLUSIVE_ACCESS,
+            key: 7,
+            action_key: if action == 0 { 0 } else { 7 },
+            aptpl: false,
+        };
+        for code in [0, 1, 2, 3, 4, PREEMPT_AND_ABORT] {
+            assert_eq!(two.reserve_out(0, action(code)).0, CONFLICT, "service action {code}");
+        }
+        assert_eq!(two.log_out(0, 0), 0);
+    }
+    let (mut one, status) = chap(address, &login, "one");
+    assert_eq!(status, 0);
+    one.attentions(0);
+    assert!(lives(&mut one, 0) && one.keys(0) == [7]);
+}
+
+// 2. What a login declares stays so.
+
+#[test]
+fn a_login_cannot_change_what_it_declared() {
+    let listed = Access {
+        initiators: vec![Initiator { name: INITIATOR.into(), luns: None }],
+        ..Access::default()
+    };
+    let discovery = format!("InitiatorName={INITIATOR} SessionType=Discovery");
+    let normal = format!("InitiatorName={INITIATOR} TargetName={IQN} SessionType=Normal");
+    let changes = [
+        (&discovery, format!("SessionType=Normal TargetName={IQN}")),
+        (&discovery, "SessionType=Normal".to_owned()),
+        (&discovery, format!("InitiatorName={BOB}")),
+        (&discovery, format!("TargetName={IQN}")),
+        (&normal, "SessionType=Discovery".to_owned()),
+        (&normal, "TargetName=iqn.2026-11.example.roundtrip:elsewhere".to_owned()),
+        (&normal, format!("InitiatorName={BOB}")),
+    ];
+    let login = Login::default();
+    for access in [None, Some(listed), Some(with_chap(false)), Some(with_chap(true))] {
+        let has_chap = access.as_ref().is_some_and(|access| !access.users.is_empty());
+        let asks_discovery = access.as_ref().is_some_and(|access| access.discovery);
+        let target = start(vec![ram(0, 1)], |config| config.access = access);
+        for (names, change) in &changes {
+            let is_discovery = names.contains("Discovery");
+            let proves = has_chap && (asks_discovery || !is_discovery);
+            // In the same stage, and in the next one.
+            for (first, then) in
+                [((0, 0, false), (0, 3, true)), ((0, 1, true), (1, 3, true)), ((1, 0, false), (1, 3, true))]
+            {
+                if proves && first.0 == 1 {
+                    continue;
+                }
+                let mut client = Client::connect(target.address());
+                let status = if proves {
+                    let names = format!("{names} AuthMethod=CHAP CHAP_A=7").replace(INITIATOR, SHARED);
+                    let (status, text) = client.login_request(&login, (0, 0, false), &names);
+                    assert_eq!(status, 0);
+                    let proof = chap_proof(&text, "one", &secret("one"));
+                    if first.2 {
+                        assert_eq!(client.login_request(&login, first, &proof).0, 0);
+                        client.login_request(&login, then, change).0
+                    } else {
+                        // With the proof itself.
+                        client.login_request(&login, then, &format!("{proof} {change}")).0
+                    }
+                } else {
+                    assert_eq!(client.login_request(&login, first, names).0, 0, "{names}");
+                    client.login_request(&login, then, change).0
+                };
+                assert_eq!(status >> 8, 2, "{names}, then {change}, {first:?} {then:?}, CHAP {proves}: {status:#x}");
+                assert!(client.receive().is_none());
+            }
+        }
+        assert!(target.wait_until_idle(Duration::from_secs(5)));
+        assert_eq!(target.sessions(), 0);
+    }
+}
+
+#[test]
+fn an_unlisted_initiator_is_refused_for_discovery_and_normal_sessions() {
+    for has_chap in [false, true] {
+        let listed = vec![Initiator { name: INITIATOR.into(), luns: None }];
+        let access = if has_chap { with_chap(true) } else { Access::default() };
+        let access = Access { initiators: listed, ..access };
+        let target = start(vec![ram(0, 1)], |config| config.access = Some(access));
+        for session in ["Normal", "Discovery"] {
+            for (initiator, expected) in [(SHARED, AUTHORIZATION_FAILURE), (INITIATOR, 0)] {
+                let login = Login { initiator, ..Login::default() };
+                let mut client = Client::connect(target.address());
+                let names = format!("InitiatorName={initiator} TargetName={IQN} SessionType={session}");
+                let status = if has_chap {
+                    let names = format!("{names} AuthMethod=CHAP CHAP_A=7");
+                    let (_, text) = client.login_request(&login, (0, 0, false), &names);
+                    client.login_request(&login, (0, 3, true), &chap_proof(&text, "one", &secret("one"))).0
+                } else {
+                    client.login_request(&login, (1, 3, true), &names).0
+                };
+                assert_eq!(status, expected, "{initiator} {session}, CHAP {has_chap}");
+            }
+        }
+    }
+}
+
+// 3. Discovery sessions.
+
+#[test]
+fn a_discovery_session_takes_text_nop_and_logout_only() {
+    let target = start(vec![ram(0, 1)], |_| ());
+    let keys = "SessionType=Discovery ErrorRecoveryLevel=2 MaxConnections=4";
+    let discover = || Client::log_in(target.address(), &Login { keys, ..Login::default() });
+    type Sends = fn(&mut Client);
+    let refused: [(&str, Sends); 6] = [
+        ("LUN RESET", |client| client.send_management(LUN_RESET, 0, 0)),
+        ("TASK REASSIGN", |client| client.send_management(TASK_REASSIGN, 0, 1)),
+        ("TARGET COLD RESET", |client| client.send_management(COLD_RESET, 0, 0)),
+        ("SCSI command", |client| client.issue(&client.command(1, &TEST_UNIT_READY, 0), &[])),
+        ("SNACK", |client| {
+            let snack = Snack { type_byte: 0x80, tag: 1, transfer_tag: NO_TAG, ..Snack::default() };
+            client.send(snack.write(), &[]);
+        }),
+        ("Data-Out", |client| client.data_out((1, 1), 0, 0, &[0; 512])),
+    ];
+    for (what, send) in refused {
+        let mut client = discover();
+        send(&mut client);
+        assert_eq!(client.receive().map(|pdu| pdu.opcode()), Some(opcode::REJECT), "{what}");
+        assert!(client.receive().is_none(), "{what}");
+    }
+    let mut client = discover();
+    let text = TextRequest {
+        immediate: true,
+        is_final: true,
+        tag: 9,
+        transfer_tag: NO_TAG,
+        cmd_sn: client.cmd_sn,
+        exp_stat_sn: client.exp_stat_sn,
+        ..TextRequest::default()
+    };
+    client.send(text.write(), b"SendTargets=All\0");
+    let answer = client.until(opcode::TEXT).1;
+    assert!(answer.text().contains(IQN));
+    client.exp_stat_sn = answer.u32(24) + 1;
+    let nop = iscsi::pdu::NopOut {
+        immediate: true,
+        tag: 5,
+        transfer_tag: NO_TAG,
+        cmd_sn: client.cmd_sn,
+        exp_stat_sn: client.exp_stat_sn,
+        ..Default::default()
+    };
+    client.send(nop.write(), &[]);
+    assert_eq!(client.until(opcode::NOP_IN).1.u32(16), 5);
+    assert_eq!(client.log_out(0, 0), 0);
+    // One that is lost with an answer that it has not acknowledged.
+    let mut lost = discover();
+    lost.send(text.write(), b"SendTargets=All\0");
+    lost.until(opcode::TEXT);
+    drop((lost, client));
+    wait_until("no session remains", || target.sessions() == 0 && target.connections() == 0);
+}
+
+// 4. Resets and masked logical units.
+
+#[test]
+fn a_reset_reaches_only_what_its_sender_sees() {
+    let see = |name: &str, luns: Option<Vec<u16>>| Initiator { name: name.into(), luns };
+    let access = Access {
+        initiators: vec![see(INITIATOR, Some(vec![0])), see(ALICE, None), see(BOB, None)],
+        ..Access::default()
+    };
+    let target = start(vec![ram(0, 1), ram(1, 1)], |config| config.access = Some(access));
+    let address = target.address();
+    let mut holder = ready(address, &Login { initiator: ALICE, ..Login::default() }, &[0, 1]);
+    let mut third = ready(address, &Login { initiator: BOB, ..Login::default() }, &[0, 1]);
+    assert_eq!(holder.read(1, &RESERVE_6, 0).1, GOOD);
+    let mut mine = ready(address, &Login::default(), &[0]);
+    let mut sibling = ready(address, &Login { isid: 2, ..Login::default() }, &[0]);
+    for function in [ABORT_TASK_SET, CLEAR_TASK_SET, LUN_RESET] {
+        assert_eq!(mine.manage(function, 1, 0), NO_SUCH_LUN, "function {function}");
+        assert_eq!(mine.manage(function, 9, 0), NO_SUCH_LUN, "as for one that there is not");
+    }
+    for function in [LUN_RESET, WARM_RESET, COLD_RESET] {
+        assert_eq!(mine.manage(function, 0, 0), COMPLETE, "function {function}");
+        for client in [&mut holder, &mut third] {
+            assert_eq!(client.attentions(0), [(0x29, 0x03)], "function {function}: the one that it sees");
+        }
+        assert_eq!(holder.attentions(1), [], "function {function}: the one that it does not see");
+        assert_eq!(third.read(1, &read_10(0, 1), 512).1, CONFLICT, "the reservation holds");
+        assert!(lives(&mut holder, 1) && lives(&mut third, 0));
+    }
+    assert!(mine.receive().is_none() && sibling.receive().is_none(), "its initiator's own sessions have ended");
+    wait_until("others' sessions remain", || target.sessions() == 2);
+}
