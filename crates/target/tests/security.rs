@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -756,5 +756,483 @@ fn commands_behind_an_ordered_one_are_each_answered_once_however_long_the_disk_t
         for n in (0..30_u8).filter(|n| n % 3 != 0) {
             assert_eq!((block(&*blocks, 2 * u64::from(n)), block(&*blocks, 2 * u64::from(n) + 1)), (n, n));
         }
+    }
+}
+
+// 9. Changes are reported once.
+
+/// What the connections of one session are told, each asked until it has nothing more to tell.
+fn told(connections: &mut [Client]) -> Vec<(u8, u8)> {
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        for at in 0..connections.len() {
+            let cmd_sn = connections.iter().map(|client| client.cmd_sn).max().unwrap();
+            connections[at].cmd_sn = cmd_sn;
+            told.extend(connections[at].attentions(0));
+        }
+    }
+    told
+}
+
+#[test]
+fn a_change_is_reported_once_to_each_other_session_and_never_to_its_author() {
+    let lun = ram(0, 1);
+    let target = start(vec![lun.clone()], |_| ());
+    let address = target.address();
+    let several = Login { keys: "MaxConnections=4", ..isid(2) };
+    let author = vec![Client::log_in(address, &Login { keys: "MaxConnections=4", ..isid(1) })];
+    let first = Client::log_in(address, &several);
+    let joined = Client::log_in(address, &Login { cid: 1, tsih: first.tsih, ..several });
+    let single = Client::log_in(address, &isid(3));
+    let mut sessions = [author, vec![first, joined], vec![single]];
+    for session in &mut sessions {
+        assert_eq!(told(session), [(0x29, 0x00)]);
+    }
+    let other_initiator = Login { initiator: BOB, ..Login::default() };
+    let mut stranger = ready(address, &other_initiator, &[0]);
+    for round in 0..3_u64 {
+        let author = &mut sessions[0][0];
+        let mut mode = author.read(0, &[0x1a, 8, 0x0a, 0, 255, 0], 255).0;
+        (mode[0], mode[2], mode[8]) = (0, 0, mode[8] ^ 8);
+        let select = [0x15, 0x10, 0, 0, mode.len() as u8, 0];
+        assert_eq!(author.write(0, &select, &mode).0, GOOD);
+        let others = |sessions: &mut [Vec<Client>; 3], stranger: &mut Client, code: (u8, u8), from: usize| {
+            for (index, session) in sessions.iter_mut().enumerate() {
+                let expected: &[(u8, u8)] = if index < from { &[] } else { &[code] };
+                assert_eq!(told(session), expected, "session {index}, round {round}");
+            }
+            assert_eq!(stranger.attentions(0), [code]);
+        };
+        others(&mut sessions, &mut stranger, (0x2a, 0x01), 1);
+        let groups = [0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
+        assert_eq!(sessions[0][0].write(0, &groups, &[0, 0, 0, 0, 1, 0, 0, 1]).0, GOOD);
+        others(&mut sessions, &mut stranger, (0x2a, 0x06), 1);
+        // What the operator does has no author among the sessions.
+        assert!(target.set_access_state(1, AccessState::Optimized));
+        others(&mut sessions, &mut stranger, (0x2a, 0x06), 0);
+        lun.store.resize((round + 2) << 20).unwrap();
+        target.set_luns(std::slice::from_ref(&lun)).unwrap();
+        others(&mut sessions, &mut stranger, (0x2a, 0x09), 0);
+    }
+}
+
+// 10. Reservations.
+
+#[test]
+fn set_target_port_groups_of_an_excluded_initiator_is_a_conflict() {
+    let target = start(vec![ram(0, 1)], |_| ());
+    let mut holder = ready(target.address(), &isid(1), &[0]);
+    let mut excluded = ready(target.address(), &Login { initiator: BOB, ..isid(1) }, &[0]);
+    let groups = [0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
+    let set = |client: &mut Client| client.write(0, &groups, &[0, 0, 0, 0, 1, 0, 0, 1]).0;
+    assert_eq!(holder.reserve_out(0, register(7)).0, GOOD);
+    for kind in [1, 3, 5, 6, 7, 8] {
+        let reserve = ReserveOut { action: 1, kind, key: 7, ..ReserveOut::default() };
+        assert_eq!(holder.reserve_out(0, reserve).0, GOOD);
+        assert_eq!(set(&mut excluded), CONFLICT, "type {kind}");
+        assert_eq!(holder.reserve_out(0, ReserveOut { action: 2, ..reserve }).0, GOOD);
+    }
+    assert_eq!(holder.reserve_out(0, ReserveOut { key: 7, ..ReserveOut::default() }).0, GOOD);
+    assert_eq!(holder.read(0, &RESERVE_6, 0).1, GOOD);
+    assert_eq!(set(&mut excluded), CONFLICT, "RESERVE (6)");
+    assert_eq!(set(&mut holder), GOOD);
+}
+
+#[test]
+fn one_initiator_cannot_use_up_the_registrations() {
+    let target = start(vec![ram(0, 1)], |_| ());
+    let mut clients: Vec<Client> = (1..=70).map(|n| ready(target.address(), &isid(n), &[0])).collect();
+    let outcomes: Vec<(u8, Vec<u8>)> =
+        clients.iter_mut().map(|client| client.reserve_out(0, register(7))).collect();
+    let refused: Vec<_> = outcomes.iter().filter(|(status, _)| *status != GOOD).collect();
+    assert_eq!(refused.len(), 6, "64 of one initiator at most");
+    for (status, sense) in refused {
+        assert_eq!((*status, sense[12], sense[13]), (2, 0x55, 0x04), "insufficient registration resources");
+    }
+    let mut other = ready(target.address(), &Login { initiator: BOB, ..isid(1) }, &[0]);
+    assert_eq!(other.reserve_out(0, register(8)).0, GOOD);
+    assert_eq!(other.keys(0).len(), 65);
+}
+
+#[test]
+fn a_registration_that_cannot_be_saved_is_an_error_and_not_in_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let target = start(vec![ram(0, 1)], |config| config.state = Some(state.clone()));
+    let mut client = ready(target.address(), &isid(1), &[0]);
+    let mut other = ready(target.address(), &Login { initiator: BOB, ..isid(1) }, &[0]);
+    let kept = |key| ReserveOut { aptpl: true, ..register(key) };
+    assert_eq!(client.reserve_out(0, kept(5)).0, GOOD);
+    assert_eq!(client.reserve_out(0, ReserveOut { key: 5, ..ReserveOut::default() }).0, GOOD);
+    assert_eq!(client.keys(0), [0; 0]);
+    std::fs::remove_dir_all(&state).unwrap();
+    for ignores in [0, 6] {
+        let (status, sense) = client.reserve_out(0, ReserveOut { action: ignores, ..kept(7) });
+        assert_eq!((status, client.keys(0)), (2, Vec::new()), "{sense:x?}");
+    }
+    // The session is as good as any, and nobody is excluded or told.
+    assert_eq!(client.reserve_out(0, register(9)).0, GOOD);
+    assert_eq!((other.attentions(0), client.attentions(0)), (Vec::new(), Vec::new()));
+    assert_eq!(other.keys(0), [9]);
+}
+
+// 11. One disk, one peer.
+
+#[test]
+fn a_disk_that_hangs_does_not_hold_up_another() {
+    for disk_threads in [4, 64] {
+        let valve = Valve::open();
+        let _releases = Releases(valve.clone());
+        let slow = Layered::new(Delay(Duration::from_millis(1)), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
+        let luns = vec![valve.lun(0).0, LunConfig::new(1, Arc::new(slow))];
+        let target = start(luns, |config| config.limits.disk_threads = disk_threads);
+        let mut hanging = [1, 2].map(|n| ready(target.address(), &isid(n), &[0, 1]));
+        let mut third = ready(target.address(), &isid(3), &[0, 1]);
+        valve.hold();
+        for client in &mut hanging {
+            for _ in 0..100 {
+                client.issue(&client.command(client.cmd_sn, &read_10(0, 1), 512), &[]);
+            }
+        }
+        wait_until("the disk hangs", || valve.flow().waiting > 0);
+        for _ in 0..20 {
+            for client in hanging.iter_mut().chain([&mut third]) {
+                assert!(lives(client, 1), "of {disk_threads} threads none is left");
+            }
+        }
+        valve.release();
+        for client in &mut hanging {
+            for _ in 0..100 {
+                assert_eq!(client.until(opcode::DATA_IN).1.bhs.0[3], GOOD);
+            }
+        }
+    }
+}
+
+#[test]
+fn many_resets_do_not_drop_a_session_that_reads_slowly() {
+    let target = start((0..32).map(|n| ram(n, 8)).collect(), |_| ());
+    let mut slow = ready(target.address(), &isid(1), &[0]);
+    let mut resets = ready(target.address(), &isid(2), &[]);
+    assert_eq!(slow.write(0, &write_10(0, 1), &[7; 512]).0, GOOD);
+    let bytes = 8 << 20;
+    slow.issue(&slow.command(slow.cmd_sn, &read_10(0, 16384), bytes), &[]);
+    assert_eq!(slow.socket.peek(&mut [0]).unwrap(), 1, "its answer has begun");
+    for n in 0..100 {
+        assert_eq!(resets.manage(LUN_RESET, 1 + n % 31, 0), COMPLETE);
+    }
+    let mut received = 0;
+    loop {
+        let pdu = slow.until(opcode::DATA_IN).1;
+        if received == 0 {
+            assert_eq!(pdu.data[..512], [7; 512]);
+        }
+        received += pdu.data.len();
+        if pdu.bhs.0[1] & 1 != 0 {
+            break;
+        }
+    }
+    assert_eq!(received, bytes as usize);
+    assert_eq!(slow.attentions(0), []);
+    assert_eq!(slow.attentions(1), [(0x29, 0x00), (0x29, 0x03)], "once, however many resets there were");
+}
+
+// 12. Lost sessions.
+
+/// A session of level 2 with a write that waits for its data; it is dropped by the caller.
+fn with_task(target: &RunningTarget, isid: u8, blocks: u16) -> Client {
+    let keys = format!("{LEVEL_2} {SOLICITED}");
+    let login = Login { isid, keys: &keys, ..Login::default() };
+    let mut client = ready(target.address(), &login, &[0]);
+    client.begin_write(0, &write_10(0, blocks), u32::from(blocks) * 512, &[]);
+    client.until(opcode::R2T);
+    client
+}
+
+#[test]
+fn what_lost_sessions_leave_is_bounded() {
+    // So many sessions, and no more.
+    let limits = Limits { lost_sessions: 2, ..Limits::default() };
+    let target = start(vec![ram(0, 1)], |config| config.limits = limits);
+    let clients: Vec<_> = (1..=6).map(|n| with_task(&target, n, 1)).collect();
+    assert_eq!(target.sessions(), 6);
+    drop(clients);
+    wait_until("two sessions remain", || target.connections() == 0 && target.sessions() == 2);
+    // So many bytes: here none of the session's fits.
+    let (valve, limits) = (Valve::open(), Limits { lost_bytes: 8192, ..Limits::default() });
+    let target = start(vec![valve.lun(0).0], |config| config.limits = limits);
+    for (blocks, remain) in [(64, 0), (1, 1)] {
+        let client = with_task(&target, 1, blocks);
+        drop(client);
+        wait_until("the session is dropped or kept", || {
+            target.connections() == 0 && target.sessions() == remain
+        });
+    }
+    // So long, whatever the initiator asks for.
+    let limits = Limits { retain_time: Duration::from_millis(100), ..Limits::default() };
+    let target = start(vec![ram(0, 1)], |config| config.limits = limits);
+    drop(with_task(&target, 1, 1));
+    wait_until("the session expires", || target.connections() == 0 && target.sessions() == 0);
+}
+
+#[test]
+fn a_login_evicts_lost_sessions_where_no_place_is_left() {
+    let limits = Limits { sessions: 3, ..Limits::default() };
+    let target = start(vec![ram(0, 1)], |config| config.limits = limits);
+    let lost: Vec<_> = (1..=3).map(|n| with_task(&target, n, 1)).collect();
+    let refused = Client::try_log_in(target.address(), &isid(9)).1.status;
+    assert_eq!(refused, 0x0302, "sessions with connections are not evicted");
+    drop(lost);
+    wait_until("the connections are lost", || target.connections() == 0);
+    assert_eq!(target.sessions(), 3);
+    let mut kept = Vec::new();
+    for n in 11..=13 {
+        kept.push(ready(target.address(), &isid(n), &[0]));
+        assert_eq!(target.sessions(), 3);
+    }
+    assert_eq!(Client::try_log_in(target.address(), &isid(14)).1.status, 0x0302);
+    assert!(kept.iter_mut().all(|client| lives(client, 0)));
+}
+
+#[test]
+fn a_lost_session_with_nothing_to_recover_is_not_kept() {
+    let target = start(vec![ram(0, 1)], |_| ());
+    for has_unacknowledged in [false, true] {
+        let mut client = ready(target.address(), &Login { keys: LEVEL_2, ..Login::default() }, &[0]);
+        assert!(lives(&mut client, 0));
+        if !has_unacknowledged {
+            client.acknowledge();
+        }
+        drop(client);
+        let remain = usize::from(has_unacknowledged);
+        wait_until("the session is kept with a status only", || {
+            target.connections() == 0 && target.sessions() == remain
+        });
+    }
+}
+
+// 13. Memory.
+
+/// Runs a test in a process of its own, where nothing else takes memory.
+fn alone(name: &str, test: impl FnOnce()) {
+    const MARK: &str = "ROUNDTRIP_TEST_ALONE";
+    if std::env::var(MARK).is_ok_and(|mark| mark == name) {
+        return test();
+    }
+    let mut process = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = process.args([name, "--exact", "--nocapture"]).env(MARK, name).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Resident bytes of this process.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).unwrap().unwrap();
+    pages * page as usize
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|n| (n % 8191 + n / 8191) as u8).collect()
+}
+
+fn filled(data: &[u8]) -> Arc<Ram> {
+    let store = Arc::new(Ram::new(data.len() as u64));
+    store.write_at(0, data).unwrap();
+    store
+}
+
+/// Receives the answer of a read, and compares it with what is there.
+fn receive_all(client: &mut Client, expected: &[u8]) {
+    loop {
+        let pdu = client.until(opcode::DATA_IN).1;
+        let from = pdu.u32(40) as usize;
+        assert!(pdu.data == expected[from..from + pdu.data.len()], "wrong data from byte {from} on");
+        if pdu.bhs.0[1] & 1 != 0 {
+            assert_eq!((pdu.bhs.0[3], from + pdu.data.len()), (GOOD, expected.len()));
+            client.exp_stat_sn = pdu.u32(24).wrapping_add(1);
+            return;
+        }
+    }
+}
+
+const UNREAD_BYTES: usize = 64 << 20;
+
+fn unread_reads_hold_little_memory(keys: &str) {
+    let data = pattern(UNREAD_BYTES);
+    let blocks = filled(&data);
+    let slow = Layered::new(Delay(Duration::from_millis(1)), Arc::clone(&blocks) as Arc<dyn Store>);
+    let luns = vec![LunConfig::new(0, blocks), LunConfig::new(1, Arc::new(slow))];
+    let target = start(luns, |_| ());
+    for lun in [0, 1] {
+        let login = |isid| Login { isid, keys, ..Login::default() };
+        let mut clients: Vec<_> = (1..=32).map(|n| ready(target.address(), &login(n), &[lun])).collect();
+        let before = resident();
+        for client in &mut clients {
+            let mut cdb = [0; 16];
+            (cdb[0], cdb[11]) = (0x88, 2);
+            let read = client.command(client.cmd_sn, &cdb, UNREAD_BYTES as u32);
+            client.issue(&ScsiCommand { lun: lun_field(lun), ..read }, &[]);
+        }
+        for client in &clients {
+            assert_eq!(client.socket.peek(&mut [0]).unwrap(), 1);
+        }
+        let mut most = resident();
+        for client in &mut clients {
+            receive_all(client, &data);
+            most = most.max(resident());
+        }
+        let grown = most.saturating_sub(before);
+        println!("disk {lun}, {keys}: {grown} bytes");
+        assert!(grown < 32 << 20, "{} KiB for 32 reads, disk {lun}, {keys}", grown >> 10);
+    }
+}
+
+#[test]
+fn unread_answers_hold_little_memory() {
+    alone("unread_answers_hold_little_memory", || {
+        unread_reads_hold_little_memory("MaxRecvDataSegmentLength=262144");
+    });
+}
+
+#[test]
+fn unread_answers_with_digests_hold_little_memory() {
+    alone("unread_answers_with_digests_hold_little_memory", || {
+        unread_reads_hold_little_memory("MaxRecvDataSegmentLength=262144 DataDigest=CRC32C");
+    });
+}
+
+#[test]
+fn unread_answers_with_recovery_hold_little_memory() {
+    alone("unread_answers_with_recovery_hold_little_memory", || {
+        unread_reads_hold_little_memory("MaxRecvDataSegmentLength=262144 ErrorRecoveryLevel=1");
+    });
+}
+
+#[test]
+fn data_that_is_asked_for_again_is_the_same_and_holds_little_memory() {
+    alone("data_that_is_asked_for_again_is_the_same_and_holds_little_memory", || {
+        const BYTES: usize = 3 << 20;
+        let data = pattern(BYTES);
+        let target = start(vec![LunConfig::new(0, filled(&data))], |_| ());
+        for keys in ["", "DataDigest=CRC32C"] {
+            let keys = format!("ErrorRecoveryLevel=1 MaxRecvDataSegmentLength=65536 {keys}");
+            let mut client = ready(target.address(), &Login { keys: keys.trim(), ..Login::default() }, &[0]);
+            let tag = client.cmd_sn;
+            let unacknowledged = client.exp_stat_sn;
+            client.issue(&client.command(tag, &read_10(0, 6144), BYTES as u32), &[]);
+            receive_all(&mut client, &data);
+            let before = resident();
+            for _ in 0..64 {
+                let snack = Snack { type_byte: 0x80, tag, transfer_tag: NO_TAG, ..Snack::default() };
+                let mut bhs = snack.write();
+                bhs.0[28..32].copy_from_slice(&unacknowledged.to_be_bytes());
+                client.send(bhs, &[]);
+            }
+            assert_eq!(client.socket.peek(&mut [0]).unwrap(), 1);
+            let mut most = resident();
+            for _ in 0..64 {
+                let mut received = 0;
+                while received < BYTES {
+                    let pdu = client.receive().unwrap();
+                    assert_eq!((pdu.opcode(), pdu.u32(16)), (opcode::DATA_IN, tag));
+                    let from = pdu.u32(40) as usize;
+                    assert!(pdu.data == data[from..from + pdu.data.len()], "other data than at first");
+                    received += pdu.data.len();
+                }
+                most = most.max(resident());
+            }
+            let grown = most.saturating_sub(before);
+            println!("{keys}: {grown} bytes");
+            assert!(grown < 6 << 20, "{} KiB for 64 SNACKs, {keys}", grown >> 10);
+            assert_eq!(client.attentions(0), []);
+        }
+    });
+}
+
+// 14. Where memory is short.
+
+#[test]
+fn commands_are_answered_and_memory_comes_back_where_it_is_short() {
+    const BLOCKS: u16 = 128;
+    let blocks = Arc::new(Ram::new(8 << 20));
+    let slow = Layered::new(Delay(Duration::from_millis(2)), Arc::clone(&blocks) as Arc<dyn Store>);
+    let limits = Limits { memory_bytes: 1 << 20, ..Limits::default() };
+    let target = start(vec![LunConfig::new(0, Arc::new(slow)), ram(1, 1)], |config| config.limits = limits);
+    let mut clients = [1, 2, 3].map(|n| ready(target.address(), &isid(n), &[0, 1]));
+    for round in 1..=3_u8 {
+        let mut tags: [Vec<u32>; 3] = Default::default();
+        for n in 0..30_u32 {
+            for (client, tags) in clients.iter_mut().zip(&mut tags) {
+                let (tag, lba) = (client.cmd_sn, n * u32::from(BLOCKS));
+                let bytes = u32::from(BLOCKS) * 512;
+                let ordered = n % 10 == 9;
+                let read = ScsiCommand { attribute_1: !ordered, attribute_2: ordered, ..client.command(tag, &read_10(lba, BLOCKS), bytes) };
+                let write = ScsiCommand { read: false, write_data: true, cdb: client.command(0, &write_10(lba, BLOCKS), 0).cdb, ..read };
+                if n % 2 == 0 { client.issue(&read, &[]) } else { client.issue(&write, &vec![round; bytes as usize]) }
+                tags.push(tag);
+            }
+        }
+        for (client, tags) in clients.iter_mut().zip(&tags) {
+            let answered = answers(client, tags);
+            let is_allowed = |status: &u8| [GOOD, BUSY, TASK_SET_FULL].contains(status);
+            assert!(answered.values().all(is_allowed), "{answered:?}");
+        }
+        // With nothing in flight nothing is short.
+        for client in &mut clients {
+            let written = vec![round ^ 0x80; 512 * usize::from(BLOCKS)];
+            assert_eq!(client.write(0, &write_10(0, BLOCKS), &written).0, GOOD);
+            let (there, status, _) = client.read(0, &read_10(0, BLOCKS), written.len() as u32);
+            assert!(status == GOOD && there == written);
+        }
+    }
+}
+
+// 16. Floods.
+
+fn connect_from(source: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddr::from((source, 0)))?;
+    connect(&socket, &to)?;
+    Ok(socket.into())
+}
+
+#[test]
+fn a_flood_of_connections_does_not_stop_the_logins_of_another_address() {
+    let limits = Limits { connections: 64, logins: 16, ..Limits::default() };
+    for limits in [Limits::default(), limits] {
+        let target = start(vec![ram(0, 1)], |config| config.limits = limits);
+        let (address, stops) = (target.address(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut kept = Vec::new();
+                    while !stops.load(Ordering::Relaxed) {
+                        kept.extend(connect_from([127, 0, 0, 2], address));
+                        if kept.len() > 200 {
+                            kept.drain(..100);
+                        }
+                    }
+                });
+            }
+            let flooded = || connect_from([127, 0, 0, 2], address).is_ok_and(|mut socket| {
+                // Closed at once: the limit of its address is reached.
+                socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+                socket.read(&mut [0]).is_ok_and(|count| count == 0)
+            });
+            wait_until("the flood is felt", flooded);
+            let honest = std::panic::catch_unwind(|| {
+                for n in 1..=20 {
+                    let begun = Instant::now();
+                    let mut client = ready(address, &isid(n), &[0]);
+                    assert!(lives(&mut client, 0));
+                    assert!(begun.elapsed() < Duration::from_secs(10), "login {n}: {:?}", begun.elapsed());
+                }
+            });
+            stops.store(true, Ordering::Relaxed);
+            honest.unwrap();
+        });
     }
 }
