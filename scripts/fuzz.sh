@@ -24,3 +24,7 @@ for target in "${targets[@]}"; do
     "target/$host/release/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
         -artifact_prefix="artifacts/$target-" -print_final_stats=1 "corpus/$target" "${seeds[@]}"
 done
+
+# Connections against a model of what must hold, from seeds: ten million steps, or as many as are asked for.
+cd ..
+ROUNDTRIP_SIM_STEPS=${ROUNDTRIP_SIM_STEPS:-10000000} cargo test --release --locked -p target --lib simulation::scripted

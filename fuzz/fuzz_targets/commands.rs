@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
 use scsi::medium::Action;
-use scsi::{Disk, Identity, Lun, Luns, Nexus, Plan, Provisioning};
+use scsi::{Disk, Durable, Identity, Lun, Luns, Nexus, Plan, Provisioning, Sense};
 
 fn disk(serial: &str) -> Disk {
     Disk {
@@ -61,6 +61,17 @@ fuzz_target!(|data: &[u8]| {
     let ports = [("iqn.a,i,0x000000000001", 1), ("iqn.b,i,0x000000000002", 2)];
     let mut nexuses = ports.map(|(port, group)| Nexus::new(port, group, group.into()));
     let (mut rest, mut out) = (data, Vec::new());
+    // What a disk asks to be kept, which now and then cannot be.
+    let kept = std::cell::RefCell::new((0_u8, Vec::new()));
+    let save = |durable: &Durable| {
+        let mut kept = kept.borrow_mut();
+        kept.0 = kept.0.wrapping_add(1);
+        if kept.0 % 4 == 3 {
+            return Err(Sense::INTERNAL_FAILURE);
+        }
+        kept.1 = vec![durable.clone()];
+        Ok(())
+    };
     while let Some((header, behind)) = rest.split_first_chunk::<18>() {
         let mut cdb = [0; 16];
         cdb.copy_from_slice(&header[2..]);
@@ -75,13 +86,13 @@ fuzz_target!(|data: &[u8]| {
         rest = behind;
         if let Plan::Take { lun, length_bytes } = plan {
             let count = (length_bytes as usize).min(behind.len()).min(usize::from(header[1]) * 16);
-            let plan = luns.finish(lun, &cdb, &behind[..count], nexus);
+            let plan = luns.finish(lun, &cdb, &behind[..count], nexus, &save);
             assert!(is_inside(&plan), "{plan:?}");
             rest = &behind[count..];
         }
     }
     // What is kept can be read back.
-    for disk in luns.0.values() {
-        disk.shared.restore(&disk.shared.durable());
+    for durable in &kept.borrow().1 {
+        luns.0.values().for_each(|disk| disk.shared.restore(durable));
     }
 });

@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
     let digests = Digests { header: how & 1 != 0, data: how & 2 != 0 };
     let framer = Framer { max_data_bytes: 8192, digests, passes_damage: how & 4 != 0 };
     let mut replay = Replay::default();
-    replay.keep(&framer, rest);
+    replay.keep(&framer, rest, &mut std::collections::HashMap::new());
     let mut left = rest;
     while let Ok(Ok(frame)) = framer.next(left) {
         assert!(frame.total_bytes <= left.len() && frame.total_bytes <= framer.longest_pdu());

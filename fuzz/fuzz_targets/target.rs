@@ -5,14 +5,14 @@
 use iscsi::login::chap::Credentials;
 use iscsi::login::target::{Authentication, Gate, LoggedIn, Step, TargetLogin};
 use iscsi::login::{SessionType, Status};
-use iscsi::target::{Incoming, TargetConnection};
+use iscsi::target::{Adopted, Incoming, TargetConnection, WriteOrder};
 use iscsi::{Digests, Framer, Parameters, ReceiveBuffer, TransmitBuffer, Wishes};
 use libfuzzer_sys::fuzz_target;
 
 struct Door(Option<Authentication>);
 
 impl Gate for Door {
-    fn admit(&self, _: &str, _: &str) -> Result<(), Status> {
+    fn admit(&self, _: &LoggedIn) -> Result<(), Status> {
         Ok(())
     }
     fn portal_group_tag(&self) -> u16 {
@@ -33,6 +33,7 @@ impl Gate for Door {
 fn someone(level: u16) -> LoggedIn {
     LoggedIn {
         initiator_name: "iqn.i".into(),
+        user: None,
         target_name: "iqn.t".into(),
         session_type: SessionType::Normal,
         isid: [0; 6],
@@ -47,6 +48,10 @@ fn someone(level: u16) -> LoggedIn {
         exp_cmd_sn: 0,
         stat_sn: 0,
     }
+}
+
+fn to(cdb_bytes: u64) -> WriteOrder {
+    WriteOrder { cdb_bytes, ..WriteOrder::default() }
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -80,7 +85,7 @@ fuzz_target!(|data: &[u8]| {
                     if let Some(connection) = &mut connection {
                         match connection.receive(&frame, &mut out) {
                             Ok(Incoming::Command { command, data }) => {
-                                let begun = connection.begin_write(&command, data.len(), 0, 8192, false, &mut out);
+                                let begun = connection.begin_write(&command, data.len(), to(8192), &mut out);
                                 if begun.is_ok_and(|b| b.complete) {
                                     connection.respond_write(&command, 8192, &mut out);
                                 }
@@ -94,6 +99,11 @@ fuzz_target!(|data: &[u8]| {
                         while let Some(held) = connection.take_held() {
                             if connection.receive(&held.frame(), &mut out).is_err() {
                                 return;
+                            }
+                            for frame in held.followers() {
+                                if connection.receive(&frame, &mut out).is_err() {
+                                    return;
+                                }
                             }
                         }
                         connection.sent(out.pending(), out.digests());
@@ -130,7 +140,11 @@ fuzz_target!(|data: &[u8]| {
         let mut parked = lost.park();
         let mut heir = TargetConnection::new(&someone(level), 8);
         for tag in rest.windows(4).map(|tag| u32::from_be_bytes([tag[0], tag[1], tag[2], tag[3]])).take(4096) {
-            heir.adopt(&mut parked, tag, 0, &mut out);
+            if let Adopted::Finished(kept) = heir.adopt(&mut parked, tag, &mut out) {
+                for mut kept in kept {
+                    let _ = heir.reassigned(&mut kept, 0);
+                }
+            }
         }
     }
 });

@@ -61,6 +61,12 @@ impl Kept {
         ENTRY_BYTES + if let KeptData::Copy(data) = &self.data { data.len() } else { 0 }
     }
 
+    /// Bytes of data that it holds itself.
+    #[must_use]
+    pub fn copied_bytes(&self) -> usize {
+        if let KeptData::Copy(data) = &self.data { data.len() } else { 0 }
+    }
+
     /// Bytes of its data segment.
     #[must_use]
     pub fn data_bytes(&self) -> usize {

@@ -50,12 +50,15 @@ pub enum Next<'a> {
     File(&'a Lent),
 }
 
+/// From here on a buffer grows by as much at a time, bytes.
+const LARGE_BYTES: usize = 128 << 10;
+
 /// Most slices of memory that are sent at once.
 pub const SLICES_MAX: usize = 64;
 
 impl TransmitBuffer {
     /// Memory is given back when the buffer runs empty above this size, bytes, unless another is asked for.
-    const KEPT_BYTES: usize = 1 << 20;
+    const KEPT_BYTES: usize = 512 << 10;
 
     /// An empty buffer.
     #[must_use]
@@ -94,6 +97,13 @@ impl TransmitBuffer {
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.end - self.start + self.lent_bytes
+    }
+
+    /// How many bytes wait that are its own.
+    #[must_use]
+    #[inline]
+    pub fn own_bytes(&self) -> usize {
+        self.end - self.start
     }
 
     /// Whether anything that waits is lent.
@@ -248,7 +258,13 @@ impl TransmitBuffer {
         }
         let needed = self.end + count;
         if self.bytes.len() < needed {
-            self.bytes.resize(needed.next_power_of_two().max(4096), 0);
+            // Doubling saves copies while it is small; beyond that it would hold memory that is never used.
+            let rounded = if needed <= LARGE_BYTES {
+                needed.next_power_of_two().max(4096)
+            } else {
+                needed.next_multiple_of(LARGE_BYTES)
+            };
+            self.bytes.resize(rounded, 0);
         }
     }
 }

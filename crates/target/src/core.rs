@@ -25,14 +25,14 @@ use socket::tape::Tape;
 
 use crate::disks::Table;
 use crate::error::ConnectionEnd;
-use crate::execute::{ABORT_TIMED_OUT, Context, Tasks};
+use crate::execute::{ABORT_TIMED_OUT, Context, Tasks, has_room};
 use crate::fence::Epoch;
 use crate::jobs::Claim;
 use crate::ordering::Deferred;
 use crate::server::Shared;
 use crate::sessions::{Mailbox, Notice, Remains, Session, lock};
 use crate::statistics::ConnectionStatistics;
-use crate::waiting::{Then, Waiting};
+use crate::waiting::{Then, WAITING_MAX, Waiting};
 
 use login::LoginPhase;
 
@@ -209,7 +209,7 @@ impl Core {
     /// Whether the answers that wait to be sent leave room for others.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.outgoing.waiting_bytes() < self.shared.config.limits.unsent_bytes
+        has_room(&self.outgoing, self.shared.config.limits.unsent_bytes)
     }
 
     /// Takes and answers the next PDU that has come.
@@ -226,7 +226,7 @@ impl Core {
 
     #[inline]
     fn serve_frame(&mut self, serving: &mut Serving) -> Result<Taken, ConnectionEnd> {
-        if serving.closing.is_some() || !self.has_room() {
+        if serving.closing.is_some() || !self.has_room() || !serving.tasks.again.is_empty() {
             return Ok(Taken::Blocked);
         }
         // Out of the buffer while its bytes are looked at, so that everything else can be used meanwhile.
@@ -681,6 +681,10 @@ impl Core {
             serving.protocol.respond_logout(request, outcome, &mut self.outgoing);
             return;
         };
+        if serving.tasks.waiting.len() >= WAITING_MAX {
+            serving.protocol.respond_logout(request, LogoutOutcome::CleanupFailed, &mut self.outgoing);
+            return;
+        }
         let reason = Notice::Drop("logged out by another connection");
         serving.session.end_connection(request.cid, if recovery { Notice::Park } else { reason });
         let then = Then::OtherLogout { request: *request, id };

@@ -254,6 +254,9 @@ impl Context<'_> {
     }
 }
 
+/// The epochs of a copy's destinations, by number of the logical unit.
+type CopyEpochs = BTreeMap<u16, Arc<Epoch>>;
+
 /// Whether a command is over: it was answered, or aborted.
 type IsOver = bool;
 
@@ -340,7 +343,7 @@ impl Table {
                     && let Some(job) = context.job(command, lun, false)
                 {
                     let (table, lun) = (Arc::clone(self), command.lun);
-                    context.tasks.jobs.ask(job, (unit, share, 0), Request::Flush, move |ended| {
+                    context.tasks.jobs.ask(job, (unit, Some(share), 0), Request::Flush, move |ended| {
                         table.ended(lun, ended.outcome, 0)
                     });
                     return false;
@@ -365,6 +368,7 @@ impl Table {
         if let Plan::Reserved { lun, status, effects } = plan {
             return self.reserved((command, r2ts), moved_bytes, (lun, status, &effects), context);
         }
+        let Some(copies) = self.copy_epochs(&plan, context) else { return true };
         let target = match &plan {
             Plan::Medium { lun, .. } | Plan::Changed { lun, .. } | Plan::Copy { lun, .. } => Some(*lun),
             _ => None,
@@ -377,8 +381,8 @@ impl Table {
         {
             let (table, session, lun) = (Arc::clone(self), Arc::clone(context.session), command.lun);
             let job = Job { r2ts, ..job };
-            context.tasks.jobs.begin(job, (unit, share, moved_bytes), move || {
-                let (status, sense) = table.conclude(lun, plan, &session);
+            context.tasks.jobs.begin(job, (unit, Some(share), moved_bytes), move || {
+                let (status, sense) = table.conclude(lun, plan, &session, &copies);
                 Outcome::Status(status, sense, moved_bytes)
             });
             return false;
@@ -391,7 +395,7 @@ impl Table {
             },
             None => None,
         };
-        let (status, sense) = self.conclude(command.lun, plan, context.session);
+        let (status, sense) = self.conclude(command.lun, plan, context.session, &copies);
         context.connection.respond_status(command, status, &sense, moved_bytes, r2ts, context.out);
         true
     }
@@ -490,7 +494,7 @@ impl Table {
     /// Sends PDUs again that were asked for, while there is room; whether any was.
     fn send_again(&self, context: &mut Context<'_>) -> bool {
         let mut is_any = false;
-        while context.out.waiting_bytes() < context.tasks.unsent_bytes {
+        while has_room(context.out, context.tasks.unsent_bytes) {
             let Some(kept) = context.tasks.again.pop_front() else { break };
             is_any = true;
             match &kept.data {
@@ -665,7 +669,7 @@ impl Table {
     ) {
         let (table, lun_field, bytes) = (Arc::clone(self), job.command.lun, data.len() as u64);
         let request = Request::Write { offset: to.offset_bytes, data, is_stable: to.fua };
-        jobs.ask(job, (unit, share, bytes), request, move |ended: Ended| {
+        jobs.ask(job, (unit, Some(share), bytes), request, move |ended: Ended| {
             table.ended(lun_field, ended.outcome, to.length_bytes)
         });
     }
@@ -728,6 +732,12 @@ impl Table {
             self.write_beside(job, (unit, taken.share), to, taken.data, &mut context.tasks.jobs);
             return false;
         }
+        // What it changes beside the medium (reservations, mode parameters) is fenced like the medium.
+        let epoch = context.tasks.lanes.epoch(taken.lun);
+        let working = epoch.as_deref().map(Epoch::enter);
+        if matches!(working, Some(None)) {
+            return true;
+        }
         let save = self.save(taken.lun);
         let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(&context.session.nexus), &save);
         drop(taken.data);
@@ -774,6 +784,7 @@ impl Table {
         data[..here].copy_from_slice(&immediate[..here]);
         data[here..].fill(0);
         if begun.complete {
+            let Some(_working) = Epoch::enter(&*epoch) else { return true };
             let save = self.save(lun);
             let plan = self.luns.finish(lun, &command.cdb, &data, &lock(&context.session.nexus), &save);
             return self.conclude_or_begin(command, (plan, 0), length_bytes, context);
@@ -785,8 +796,29 @@ impl Table {
         false
     }
 
+    /// The epochs of the logical units that a copy writes to: whoever fences its nexus off one of them stops it there.
+    /// Nothing where the session may not use one any more.
+    fn copy_epochs(&self, plan: &Plan, context: &mut Context<'_>) -> Option<CopyEpochs> {
+        let mut epochs = CopyEpochs::new();
+        let Plan::Copy { segments, .. } = plan else { return Some(epochs) };
+        for (lun, _) in segments.iter().map(|segment| segment.to) {
+            if !context.tasks.lanes.is_open(lun) {
+                let unit = self.unit(lun)?;
+                context.tasks.lanes.open(lun, unit, context.session);
+            }
+            epochs.insert(lun.0, context.tasks.lanes.epoch(lun)?);
+        }
+        Some(epochs)
+    }
+
     /// Carries out a plan that needs no more data: status and sense.
-    fn conclude(&self, lun_field: [u8; 8], plan: Plan, session: &Session) -> (u8, Vec<u8>) {
+    fn conclude(
+        &self,
+        lun_field: [u8; 8],
+        plan: Plan,
+        session: &Session,
+        copies: &CopyEpochs,
+    ) -> (u8, Vec<u8>) {
         let outcome = match plan {
             Plan::Medium { lun, action } => match self.unit(lun) {
                 Some(unit) => medium::act(&*unit.store, &unit.step, action)
@@ -803,7 +835,7 @@ impl Table {
                 Ok(status::GOOD)
             }
             Plan::Copy { lun, segments, list_identifier } => {
-                let (copied, outcome) = self.copy(&segments);
+                let (copied, outcome) = self.copy(&segments, copies);
                 if let (Some(disk), Some(identifier)) = (self.luns.0.get(&lun), list_identifier) {
                     note_copy(disk, session, identifier, &segments[..copied], outcome.is_ok());
                 }
@@ -829,14 +861,15 @@ impl Table {
     }
 
     /// Copies segment after segment; how many were copied, and why not all.
-    fn copy(&self, segments: &[Segment]) -> (usize, Result<(), Sense>) {
+    fn copy(&self, segments: &[Segment], copies: &CopyEpochs) -> (usize, Result<(), Sense>) {
         for (index, segment) in segments.iter().enumerate() {
             let ((from, from_offset), (to, to_offset)) = (segment.from, segment.to);
-            let (Some(a), Some(b)) = (self.unit(from), self.unit(to)) else {
+            let (Some(a), Some(b), Some(epoch)) = (self.unit(from), self.unit(to), copies.get(&to.0)) else {
                 return (index, Err(Sense::COPY_ABORTED));
             };
             let (a, b) = ((&*a.store, &*a.step, from_offset), (&*b.store, &*b.step, to_offset));
-            let copied = medium::copy(a, b, segment.length_bytes).and_then(|()| self.through(to));
+            let enter = || Epoch::enter(&**epoch);
+            let copied = medium::copy(a, b, segment.length_bytes, enter).and_then(|()| self.through(to));
             if let Err(sense) = copied {
                 return (index, Err(sense));
             }
@@ -877,6 +910,15 @@ const LENT_BYTES_MIN: usize = 16 << 10;
 #[inline]
 pub(crate) fn lends(bytes: usize, connection: &TargetConnection, out: &TransmitBuffer) -> bool {
     bytes >= LENT_BYTES_MIN && connection.may_lend(out)
+}
+
+/// How many times the bytes that a connection may hold unsent may be borrowed ones, which cost it no memory.
+const BORROWED_TIMES: usize = 4;
+
+/// Whether answers that wait to be sent leave room for others.
+#[inline]
+pub(crate) fn has_room(out: &TransmitBuffer, unsent_bytes: usize) -> bool {
+    out.own_bytes() < unsent_bytes && out.waiting_bytes() < BORROWED_TIMES * unsent_bytes
 }
 
 /// Why data is not there.

@@ -211,8 +211,8 @@ pub(crate) struct Claim {
     has_begun: AtomicBool,
     /// Where it has not begun, it is not to begin.
     is_given_up: AtomicBool,
-    /// What it holds of the memory of all.
-    _share: Share,
+    /// What it holds of the memory of all; nothing where its command holds that itself.
+    _share: Option<Share>,
 }
 
 impl Claim {
@@ -318,7 +318,7 @@ impl Jobs {
         self.pool.abandoned_bytes.load(Ordering::Relaxed) > self.pool.abandoned_bytes_max
     }
 
-    fn enter(&mut self, job: Job, share: Share, bytes: u64) -> (u64, Arc<Claim>) {
+    fn enter(&mut self, job: Job, share: Option<Share>, bytes: u64) -> (u64, Arc<Claim>) {
         let (id, bytes) = (self.next, bytes as usize);
         self.next += 1;
         self.bytes += bytes;
@@ -340,7 +340,7 @@ impl Jobs {
     pub(crate) fn begin(
         &mut self,
         job: Job,
-        (unit, share, bytes): (&Arc<Unit>, Share, u64),
+        (unit, share, bytes): (&Arc<Unit>, Option<Share>, u64),
         work: impl FnOnce() -> Outcome + Send + 'static,
     ) {
         let (id, claim) = self.enter(job.clone(), share, bytes);
@@ -364,7 +364,7 @@ impl Jobs {
     pub(crate) fn ask(
         &mut self,
         job: Job,
-        (unit, share, bytes): (&Arc<Unit>, Share, u64),
+        (unit, share, bytes): (&Arc<Unit>, Option<Share>, u64),
         request: Request,
         finish: impl FnOnce(Ended) -> Outcome + Send + 'static,
     ) -> u64 {
@@ -480,7 +480,7 @@ mod tests {
             let command = ScsiCommand { tag, ..ScsiCommand::default() };
             let job = Job { command, r2ts: 0, epoch: Arc::clone(&self.epoch), changes: true };
             let share = self.jobs.room(bytes).expect("room");
-            self.jobs.begin(job, (&self.unit, share, bytes), work);
+            self.jobs.begin(job, (&self.unit, Some(share), bytes), work);
         }
 
         fn next(&self) -> Done {

@@ -67,14 +67,16 @@ pub(crate) fn act(store: &dyn Store, step: &RwLock<()>, action: Action) -> Resul
     }
 }
 
-/// Copies a range between two disks, or on one, in pieces that are each whole.
+/// Copies a range between two disks, or on one, in pieces that are each whole. `enter` allows a piece to be written,
+/// as long as what it gives is held.
 ///
 /// # Errors
-/// The sense of the side that failed, as a copy reports it.
-pub(crate) fn copy(
+/// The sense of the side that failed, as a copy reports it; COPY ABORTED where a piece may not be written any more.
+pub(crate) fn copy<G>(
     (from, from_step, from_offset): (&dyn Store, &RwLock<()>, u64),
     (to, to_step, to_offset): (&dyn Store, &RwLock<()>, u64),
     length_bytes: u64,
+    enter: impl Fn() -> Option<G>,
 ) -> Result<(), Sense> {
     let aborted = |sense: Sense| Sense { key: SenseKey::CopyAborted, ..sense };
     let mut piece = vec![0; length_bytes.min(PIECE_BYTES) as usize];
@@ -90,6 +92,7 @@ pub(crate) fn copy(
             let _shared = from_step.read();
             from.read_at(from_offset + at, piece).map_err(|error| aborted(read_sense(&error)))?;
         }
+        let _working = enter().ok_or(Sense::COPY_ABORTED)?;
         let _shared = to_step.read();
         to.write_at(to_offset + at, piece).map_err(|error| aborted(write_sense(&error)))?;
         done += count;

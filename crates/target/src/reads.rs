@@ -14,7 +14,7 @@ use store::layer::Operation;
 use store::{Buffer, Request};
 
 use crate::disks::{Table, Unit};
-use crate::execute::{Tasks, lends, read_sense};
+use crate::execute::{Tasks, has_room, lends, read_sense};
 use crate::jobs::{Job, Outcome};
 use crate::memory::Share;
 use crate::planted::{Bug, is_planted};
@@ -37,6 +37,8 @@ pub(crate) struct Read {
     chunk: Option<Chunk>,
     /// The job that reads the next chunk.
     pub(crate) job: Option<u64>,
+    /// What the chunk holds of the memory of all, from before it is read until it is sent.
+    share: Option<Share>,
     /// Why it cannot go on.
     failed: Option<Sense>,
     /// Data-In PDUs before this one are with the initiator already (TASK REASSIGN).
@@ -53,7 +55,7 @@ struct Chunk {
 #[derive(Debug)]
 enum Data {
     Read(Arc<Buffer>),
-    Borrowed(VecDeque<Lent>, #[allow(dead_code, reason = "claimed while it is borrowed")] Option<Share>),
+    Borrowed(VecDeque<Lent>),
 }
 
 /// How far an answer came.
@@ -75,8 +77,8 @@ impl Read {
         sequence: DataSequence,
     ) -> Self {
         let command = *command;
-        let (chunk, job, failed, skip) = (None, None, None, 0);
-        Self { command, lun, offset_bytes, length_bytes, epoch, sequence, chunk, job, failed, skip }
+        let (chunk, job, share, failed, skip) = (None, None, None, None, 0);
+        Self { command, lun, offset_bytes, length_bytes, epoch, sequence, chunk, job, share, failed, skip }
     }
 
     /// One for tests.
@@ -101,7 +103,7 @@ impl Read {
 
     /// What a lost connection leaves of it.
     pub(crate) fn parked(mut self) -> Self {
-        (self.chunk, self.job) = (None, None);
+        (self.chunk, self.job, self.share) = (None, None, None);
         self
     }
 
@@ -151,7 +153,7 @@ impl Read {
                 connection.skip_piece(&command, &mut self.sequence);
                 continue;
             }
-            if out.waiting_bytes() >= limit && !is_planted(Bug::IgnoresRoom) {
+            if !has_room(out, limit) && !is_planted(Bug::IgnoresRoom) {
                 return Progress::Full;
             }
             if self.job.is_some() {
@@ -177,7 +179,7 @@ impl Read {
             Data::Read(buffer) => {
                 let from = (at - chunk.from) as usize;
                 let Some(data) = buffer.get(from..from + length) else {
-                    self.chunk = None;
+                    (self.chunk, self.share) = (None, None);
                     return false;
                 };
                 if lends(length, connection, out) {
@@ -189,10 +191,10 @@ impl Read {
                     });
                 }
             }
-            Data::Borrowed(lent, _) => {
+            Data::Borrowed(lent) => {
                 let there: usize = lent.iter().map(|lent| lent.length).sum();
                 if there < length {
-                    self.chunk = None;
+                    (self.chunk, self.share) = (None, None);
                     return false;
                 }
                 let mut left = length;
@@ -235,14 +237,22 @@ impl Read {
         let shared = if may_wait { step.try_read() } else { Some(step.read()) };
         if shared.is_some() && lends(chunk_bytes as usize, connection, out) {
             // Memory is borrowed as a whole where there is budget for what writers would have to copy: then the answer
-            // is of one moment.
+            // is of one moment. What is in a file is not copied by writers.
             let whole = self.sequence.transfer_bytes() - at;
-            let share =
-                (!may_wait && whole > chunk_bytes).then(|| tasks.jobs.claim(whole as usize)).flatten();
-            let length = if share.is_some() { whole } else { chunk_bytes };
-            match store.lend(offset, length as usize) {
-                Ok(Some(lent)) => {
-                    self.chunk = Some(Chunk { from: at, data: Data::Borrowed(lent.into(), share) });
+            let claims = |bytes: u32| tasks.jobs.claim(bytes as usize).map(|share| (Some(share), bytes));
+            let borrowed = if may_wait {
+                Some((None, chunk_bytes))
+            } else {
+                claims(whole).or_else(|| claims(chunk_bytes))
+            };
+            let lent = borrowed.map_or(Ok(None), |(share, bytes)| {
+                let lent = store.lend(offset, bytes as usize)?;
+                Ok(lent.map(|lent| (lent, share)))
+            });
+            match lent {
+                Ok(Some((lent, share))) => {
+                    self.chunk = Some(Chunk { from: at, data: Data::Borrowed(lent.into()) });
+                    self.share = share;
                     return;
                 }
                 Ok(None) => {}
@@ -291,7 +301,8 @@ impl Read {
         };
         let job = Job { command: self.command, r2ts: 0, epoch, changes: false };
         let request = Request::Read { offset, buffer };
-        let id = jobs.ask(job, (unit, share, length.into()), request, |ended| {
+        self.share = Some(share);
+        let id = jobs.ask(job, (unit, None, length.into()), request, |ended| {
             match (ended.outcome, ended.buffer) {
                 (Ok(()), Some(data)) => Outcome::Data(data),
                 (outcome, _) => {

@@ -51,7 +51,8 @@ impl SimStore {
             if all.is_empty() {
                 return false;
             }
-            let place = choice % all.len();
+            // Beyond any number: the newest, so that some take very long.
+            let place = if choice == usize::MAX { all.len() - 1 } else { choice % all.len() };
             all.remove(place)
         };
         let ended = if heeds_cancel && pending.is_cancelled.load(Ordering::Relaxed) {
