@@ -150,7 +150,8 @@ impl Client {
             exp_stat_sn: self.exp_stat_sn,
             ..LoginRequest::default()
         };
-        let text: String = text.split(' ').filter(|key| !key.is_empty()).map(|key| format!("{key}\0")).collect();
+        let text: String =
+            text.split(' ').filter(|key| !key.is_empty()).map(|key| format!("{key}\0")).collect();
         self.send(request.write(), text.as_bytes());
         let answer = self.receive().expect("a login response");
         let response = LoginResponse::read(&answer.bhs);
@@ -411,7 +412,8 @@ pub fn lun_field(lun: u8) -> [u8; 8] {
 /// CHAP_N and CHAP_R for the challenge in the text of a Login Response.
 pub fn chap_proof(text: &str, user: &str, secret: &str) -> String {
     let value = |key: &str| text.split(' ').find_map(|pair| pair.strip_prefix(key)).expect("a challenge");
-    let (identifier, challenge) = (value("CHAP_I=").parse().unwrap(), chap::decode(value("CHAP_C=")).unwrap());
+    let (identifier, challenge) =
+        (value("CHAP_I=").parse().unwrap(), chap::decode(value("CHAP_C=")).unwrap());
     let response = chap::Algorithm::Sha256.response(identifier, secret.as_bytes(), &challenge);
     format!("CHAP_N={user} CHAP_R={}", chap::encode(&response))
 }
