@@ -1212,9 +1212,9 @@ fn commands_are_answered_and_memory_comes_back_where_it_is_short() {
                     ..read
                 };
                 if n % 2 == 0 {
-                    client.issue(&read, &[])
+                    client.issue(&read, &[]);
                 } else {
-                    client.issue(&write, &vec![round; bytes as usize])
+                    client.issue(&write, &vec![round; bytes as usize]);
                 }
                 tags.push(tag);
             }
