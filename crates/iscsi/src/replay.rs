@@ -144,7 +144,7 @@ impl Replay {
             if stat_sn.is_some() {
                 origins.remove(&bhs.initiator_task_tag());
             }
-            if stat_sn.is_some() || sequence.is_some() {
+            if (stat_sn.is_some() || sequence.is_some()) && !self.has(&bhs, stat_sn, sequence) {
                 let data = data.unwrap_or_else(|| KeptData::Copy(frame.data.to_vec()));
                 self.add(Kept { bhs, data, stat_sn, sequence });
             }
@@ -154,6 +154,20 @@ impl Replay {
             let Some((&oldest, _)) = self.kept.first_key_value() else { break };
             self.remove(oldest);
         }
+    }
+
+    /// Whether this very PDU is kept already: it was sent again.
+    fn has(&self, bhs: &Bhs, stat_sn: Option<u32>, sequence: Option<u32>) -> bool {
+        let is_it = |place: &u64| self.kept.get(place).is_some_and(|kept| kept.bhs.0 == bhs.0);
+        // The numbers are consecutive, so each tells its place behind the oldest.
+        if let Some(sn) = stat_sn {
+            let Some(&(first, _)) = self.status.front() else { return false };
+            return self.status.get(sn.wrapping_sub(first) as usize).is_some_and(|(_, place)| is_it(place));
+        }
+        let places = self.tasks.get(&bhs.initiator_task_tag());
+        let first = places.and_then(|places| self.kept.get(places.front()?)?.sequence);
+        let (Some(places), Some(first), Some(sn)) = (places, first, sequence) else { return false };
+        places.get(sn.wrapping_sub(first) as usize).is_some_and(is_it)
     }
 
     fn add(&mut self, kept: Kept) {
@@ -281,6 +295,22 @@ mod tests {
         assert_eq!(replay.status(10, 0).len(), 1);
         replay.acknowledge(12);
         assert_eq!((replay.kept.len(), replay.bytes, replay.tasks.len(), replay.status.len()), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn a_pdu_that_is_sent_again_is_kept_once() {
+        let (mut replay, mut origins) = (Replay::default(), HashMap::new());
+        let mut out = TransmitBuffer::new();
+        for sn in 0..3 {
+            data(7, sn, (sn == 2).then_some(10), &mut out);
+        }
+        out.pdu(ScsiResponse { tag: 8, stat_sn: 11, ..ScsiResponse::default() }.write(), &[]);
+        for _ in 0..5 {
+            replay.keep(&Framer::new(1 << 20), out.pending(), &mut origins);
+            assert_eq!((replay.sequence(7, 0, 0).len(), replay.status(10, 0).len(), replay.kept.len()), (3, 2, 4));
+        }
+        replay.acknowledge(12);
+        assert_eq!((replay.kept.len(), replay.bytes), (0, 0));
     }
 
     #[test]

@@ -521,7 +521,13 @@ impl Core {
     /// Answers the commands whose jobs are done.
     #[inline]
     fn finish_jobs(&mut self, serving: &mut Serving) {
-        for done in self.mailbox.take_done() {
+        let all = self.mailbox.take_done();
+        if all.is_empty() {
+            return;
+        }
+        // Tasks that another session has aborted meanwhile get no response.
+        self.sweep(serving);
+        for done in all {
             let Some((id, job, outcome)) = serving.tasks.jobs.end(done) else { continue };
             let before = self.outgoing.position();
             let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);

@@ -13,8 +13,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use iscsi::pdu::{LoginRequest, LoginResponse, LogoutRequest, ScsiCommand, TaskManagementRequest};
-use iscsi::{Bhs, Digests, Framer, TransmitBuffer};
+use iscsi::login::chap;
+use iscsi::pdu::{
+    DataOut, LoginRequest, LoginResponse, LogoutRequest, NopOut, ScsiCommand, TaskManagementRequest,
+};
+use iscsi::{Bhs, Digests, Framer, NO_TAG, TransmitBuffer};
 use store::{Ram, Store};
 use target::{LunConfig, RunningTarget, TargetConfig};
 
@@ -129,6 +132,55 @@ impl Client {
         client
     }
 
+    /// Sends one Login Request: stages, and whether it asks for the transition; the response and its text.
+    pub fn login_request(
+        &mut self,
+        login: &Login<'_>,
+        (csg, nsg, transit): (u8, u8, bool),
+        text: &str,
+    ) -> (u16, String) {
+        let request = LoginRequest {
+            immediate: true,
+            transit,
+            stage_byte: csg << 2 | if transit { nsg } else { 0 },
+            isid: [0x80, 0, 0, 0, 0, login.isid],
+            tsih: login.tsih,
+            cid: login.cid,
+            cmd_sn: login.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            ..LoginRequest::default()
+        };
+        let text: String =
+            text.split(' ').filter(|key| !key.is_empty()).map(|key| format!("{key}\0")).collect();
+        self.send(request.write(), text.as_bytes());
+        let answer = self.receive().expect("a login response");
+        let response = LoginResponse::read(&answer.bhs);
+        self.tsih = response.tsih;
+        self.cmd_sn = login.cmd_sn;
+        self.exp_stat_sn = response.stat_sn.wrapping_add(1);
+        (response.status, answer.text())
+    }
+
+    /// Logs in with CHAP, as a user with its secret; the status of the last response.
+    pub fn try_chap(address: SocketAddr, login: &Login<'_>, (user, secret): (&str, &str)) -> (Self, u16) {
+        let mut client = Self::connect(address);
+        let names = format!(
+            "InitiatorName={} TargetName={IQN} SessionType=Normal AuthMethod=CHAP CHAP_A=7",
+            login.initiator
+        );
+        let (status, text) = client.login_request(login, (0, 0, false), &names);
+        if status != 0 {
+            return (client, status);
+        }
+        let proof = chap_proof(&text, user, secret);
+        let (status, _) = client.login_request(login, (0, 1, true), &proof);
+        if status != 0 {
+            return (client, status);
+        }
+        let (status, _) = client.login_request(login, (1, 3, true), login.keys);
+        (client, status)
+    }
+
     pub fn send(&mut self, bhs: Bhs, data: &[u8]) {
         let bytes = self.encode(bhs, data);
         self.socket.write_all(&bytes).unwrap();
@@ -222,9 +274,20 @@ impl Client {
     }
 
     pub fn task_management(&mut self, function: u8, referenced_tag: u32) -> u8 {
+        self.manage(function, 0, referenced_tag)
+    }
+
+    /// Carries out a task management function at a logical unit; the response code.
+    pub fn manage(&mut self, function: u8, lun: u8, referenced_tag: u32) -> u8 {
+        self.send_management(function, lun, referenced_tag);
+        self.until(iscsi::opcode::target::TASK_MANAGEMENT).1.bhs.0[2]
+    }
+
+    pub fn send_management(&mut self, function: u8, lun: u8, referenced_tag: u32) {
         let request = TaskManagementRequest {
             immediate: true,
             function_byte: 0x80 | function,
+            lun: lun_field(lun),
             tag: 0x7000_0000 | referenced_tag,
             referenced_tag,
             cmd_sn: self.cmd_sn,
@@ -232,7 +295,86 @@ impl Client {
             ..TaskManagementRequest::default()
         };
         self.send(request.write(), &[]);
-        self.until(iscsi::opcode::target::TASK_MANAGEMENT).1.bhs.0[2]
+    }
+
+    /// Sends a command that writes, with immediate data as far as `data` goes, and does not wait for the answer.
+    pub fn begin_write(&mut self, lun: u8, cdb: &[u8], expected_bytes: u32, data: &[u8]) -> u32 {
+        let tag = self.cmd_sn;
+        let command = ScsiCommand {
+            read: false,
+            write_data: expected_bytes > 0,
+            expected_bytes,
+            lun: lun_field(lun),
+            ..self.command(tag, cdb, 0)
+        };
+        self.issue(&command, data);
+        tag
+    }
+
+    /// Runs a command that writes with immediate data: its status and sense.
+    pub fn write(&mut self, lun: u8, cdb: &[u8], data: &[u8]) -> (u8, Vec<u8>) {
+        let tag = self.begin_write(lun, cdb, data.len() as u32, data);
+        self.response_of(tag)
+    }
+
+    /// Receives up to the SCSI Response of a tag: its status and sense.
+    pub fn response_of(&mut self, tag: u32) -> (u8, Vec<u8>) {
+        loop {
+            let pdu = self.until(iscsi::opcode::target::SCSI_RESPONSE).1;
+            self.exp_stat_sn = pdu.u32(24).wrapping_add(1);
+            if pdu.u32(16) == tag {
+                return (pdu.bhs.0[3], pdu.data.get(2..).unwrap_or_default().to_vec());
+            }
+        }
+    }
+
+    /// Sends one Data-Out PDU.
+    pub fn data_out(&mut self, (tag, transfer_tag): (u32, u32), lun: u8, offset: u32, data: &[u8]) {
+        let pdu = DataOut {
+            is_final: true,
+            lun: lun_field(lun),
+            tag,
+            transfer_tag,
+            exp_stat_sn: self.exp_stat_sn,
+            buffer_offset: offset,
+            ..DataOut::default()
+        };
+        self.send(pdu.write(), data);
+    }
+
+    /// PERSISTENT RESERVE OUT: its status and sense.
+    pub fn reserve_out(&mut self, lun: u8, out: ReserveOut) -> (u8, Vec<u8>) {
+        let tag = self.begin_reserve_out(lun, out);
+        self.response_of(tag)
+    }
+
+    /// Sends PERSISTENT RESERVE OUT; its tag.
+    pub fn begin_reserve_out(&mut self, lun: u8, out: ReserveOut) -> u32 {
+        let mut list = [0; 24];
+        list[..8].copy_from_slice(&out.key.to_be_bytes());
+        list[8..16].copy_from_slice(&out.action_key.to_be_bytes());
+        list[20] = out.aptpl.into();
+        self.begin_write(lun, &[0x5f, out.action, out.kind, 0, 0, 0, 0, 0, 24, 0], 24, &list)
+    }
+
+    /// The keys of PERSISTENT RESERVE IN, READ KEYS.
+    pub fn keys(&mut self, lun: u8) -> Vec<u64> {
+        let (data, status, _) = self.read(lun, &[0x5e, 0, 0, 0, 0, 0, 0, 8, 0, 0], 2048);
+        assert_eq!(status, 0);
+        data[8..].chunks_exact(8).map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect()
+    }
+
+    /// Acknowledges everything that was received, and asks for no answer.
+    pub fn acknowledge(&mut self) {
+        let nop = NopOut {
+            immediate: true,
+            tag: NO_TAG,
+            transfer_tag: NO_TAG,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            ..NopOut::default()
+        };
+        self.send(nop.write(), &[]);
     }
 
     /// Logs out; the response code.
@@ -260,4 +402,35 @@ impl Client {
             before.push(pdu);
         }
     }
+}
+
+/// The LUN field of a logical unit number below 256.
+pub fn lun_field(lun: u8) -> [u8; 8] {
+    [0, lun, 0, 0, 0, 0, 0, 0]
+}
+
+/// CHAP_N and CHAP_R for the challenge in the text of a Login Response.
+pub fn chap_proof(text: &str, user: &str, secret: &str) -> String {
+    let value = |key: &str| text.split(' ').find_map(|pair| pair.strip_prefix(key)).expect("a challenge");
+    let (identifier, challenge) =
+        (value("CHAP_I=").parse().unwrap(), chap::decode(value("CHAP_C=")).unwrap());
+    let response = chap::Algorithm::Sha256.response(identifier, secret.as_bytes(), &challenge);
+    format!("CHAP_N={user} CHAP_R={}", chap::encode(&response))
+}
+
+/// PERSISTENT RESERVE OUT.
+#[derive(Clone, Copy, Default)]
+pub struct ReserveOut {
+    /// Service action.
+    pub action: u8,
+    /// Reservation type.
+    pub kind: u8,
+    pub key: u64,
+    pub action_key: u64,
+    pub aptpl: bool,
+}
+
+/// REGISTER of a key.
+pub fn register(key: u64) -> ReserveOut {
+    ReserveOut { action_key: key, ..ReserveOut::default() }
 }
