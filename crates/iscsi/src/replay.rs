@@ -307,7 +307,10 @@ mod tests {
         out.pdu(ScsiResponse { tag: 8, stat_sn: 11, ..ScsiResponse::default() }.write(), &[]);
         for _ in 0..5 {
             replay.keep(&Framer::new(1 << 20), out.pending(), &mut origins);
-            assert_eq!((replay.sequence(7, 0, 0).len(), replay.status(10, 0).len(), replay.kept.len()), (3, 2, 4));
+            assert_eq!(
+                (replay.sequence(7, 0, 0).len(), replay.status(10, 0).len(), replay.kept.len()),
+                (3, 2, 4)
+            );
         }
         replay.acknowledge(12);
         assert_eq!((replay.kept.len(), replay.bytes), (0, 0));

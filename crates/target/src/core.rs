@@ -97,8 +97,11 @@ struct Closing {
     session: bool,
     until: Instant,
     /// What may still change a disk, once nothing is to come any more.
-    in_flight: Option<(Vec<Arc<Epoch>>, Vec<Weak<Claim>>)>,
+    in_flight: Option<InFlight>,
 }
+
+/// Epochs that last, and jobs that run.
+type InFlight = (Vec<Arc<Epoch>>, Vec<Weak<Claim>>);
 
 /// The connection is lost, and waits until what is in flight can be left to its session.
 struct Ending {

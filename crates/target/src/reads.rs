@@ -37,7 +37,7 @@ pub(crate) struct Read {
     chunk: Option<Chunk>,
     /// The job that reads the next chunk.
     pub(crate) job: Option<u64>,
-    /// What the chunk holds of the memory of all, from before it is read until it is sent.
+    /// What the next chunk holds of the memory of all while it is read.
     share: Option<Share>,
     /// Why it cannot go on.
     failed: Option<Sense>,
@@ -54,8 +54,35 @@ struct Chunk {
 
 #[derive(Debug)]
 enum Data {
-    Read(Arc<Buffer>),
+    Read(Arc<Held<Buffer>>),
     Borrowed(VecDeque<Lent>),
+}
+
+/// Data that holds its part of the memory of all for as long as anybody refers to it: until it is sent.
+#[derive(Debug)]
+struct Held<T> {
+    data: T,
+    _share: Arc<Share>,
+}
+
+impl AsRef<[u8]> for Held<Buffer> {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl AsRef<[u8]> for Held<Arc<dyn AsRef<[u8]> + Send + Sync>> {
+    fn as_ref(&self) -> &[u8] {
+        (*self.data).as_ref()
+    }
+}
+
+/// What is in memory, so that it holds its part too.
+fn held(mut lent: Lent, share: &Arc<Share>) -> Lent {
+    if let Source::Memory(data) = lent.source {
+        lent.source = Source::Memory(Arc::new(Held { data, _share: Arc::clone(share) }));
+    }
+    lent
 }
 
 /// How far an answer came.
@@ -125,8 +152,11 @@ impl Read {
         self.job = None;
         match outcome {
             Outcome::Data(buffer) => {
-                let Some((from, _)) = self.sequence.next() else { return };
-                self.chunk = Some(Chunk { from, data: Data::Read(Arc::new(buffer)) });
+                let (Some((from, _)), Some(share)) = (self.sequence.next(), self.share.take()) else {
+                    return;
+                };
+                let held = Held { data: buffer, _share: Arc::new(share) };
+                self.chunk = Some(Chunk { from, data: Data::Read(Arc::new(held)) });
             }
             Outcome::Failed(sense) => self.failed = Some(sense),
             Outcome::Status(..) | Outcome::Aborted => self.failed = Some(Sense::READ_ERROR),
@@ -178,8 +208,8 @@ impl Read {
         match &mut chunk.data {
             Data::Read(buffer) => {
                 let from = (at - chunk.from) as usize;
-                let Some(data) = buffer.get(from..from + length) else {
-                    (self.chunk, self.share) = (None, None);
+                let Some(data) = buffer.data.get(from..from + length) else {
+                    self.chunk = None;
                     return false;
                 };
                 if lends(length, connection, out) {
@@ -194,7 +224,7 @@ impl Read {
             Data::Borrowed(lent) => {
                 let there: usize = lent.iter().map(|lent| lent.length).sum();
                 if there < length {
-                    (self.chunk, self.share) = (None, None);
+                    self.chunk = None;
                     return false;
                 }
                 let mut left = length;
@@ -251,8 +281,12 @@ impl Read {
             });
             match lent {
                 Ok(Some((lent, share))) => {
-                    self.chunk = Some(Chunk { from: at, data: Data::Borrowed(lent.into()) });
-                    self.share = share;
+                    let share = share.map(Arc::new);
+                    let lent = lent.into_iter().map(|lent| match &share {
+                        Some(share) => held(lent, share),
+                        None => lent,
+                    });
+                    self.chunk = Some(Chunk { from: at, data: Data::Borrowed(lent.collect()) });
                     return;
                 }
                 Ok(None) => {}

@@ -108,7 +108,7 @@ impl Shared {
             session.post(Notice::Drop("the initiator may not log in any more"));
         }
         let view = Arc::new(self.disks.table().view(access.as_deref(), &session.key.initiator_name));
-        let _ = session.set_view(Arc::clone(&view));
+        let _ = session.set_view(&view);
         view
     }
 
@@ -119,7 +119,7 @@ impl Shared {
         for session in self.sessions.all() {
             if session.view().is_some() {
                 let view = Arc::new(table.view(access.as_deref(), &session.key.initiator_name));
-                let _ = session.set_view(view);
+                let _ = session.set_view(&view);
             }
         }
     }

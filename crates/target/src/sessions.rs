@@ -277,11 +277,11 @@ impl Session {
 
     /// These are the disks that the initiator sees from now on. What changed is established as unit attentions, once
     /// for the session; tasks at what is gone are aborted, and the epochs that may still last are handed out.
-    pub(crate) fn set_view(&self, view: Arc<Table>) -> Vec<Arc<Epoch>> {
+    pub(crate) fn set_view(&self, view: &Arc<Table>) -> Vec<Arc<Epoch>> {
         let news = {
             let mut there = lock(&self.view);
             let news = there.as_ref().map(|before| view.news(before)).unwrap_or_default();
-            *there = Some(Arc::clone(&view));
+            *there = Some(Arc::clone(view));
             news
         };
         let mut nexus = lock(&self.nexus);

@@ -13,7 +13,7 @@ use common::{Client, INITIATOR, IQN, Login, ram, start};
 use iscsi::NO_TAG;
 use iscsi::login::target::Moved;
 use iscsi::opcode::target as opcode;
-use iscsi::pdu::{LoginRequest, TextRequest};
+use iscsi::pdu::LoginRequest;
 use target::{Access, AccessState, Initiator, Limits, Portal};
 
 const OTHER: &str = "iqn.2026-11.example.roundtrip:other";
@@ -28,20 +28,6 @@ fn luns(client: &mut Client) -> Vec<u8> {
     data[8..].chunks_exact(8).map(|lun| lun[1]).collect()
 }
 
-fn ask(client: &mut Client, text: &str) -> String {
-    let request = TextRequest {
-        immediate: true,
-        is_final: true,
-        tag: 9,
-        transfer_tag: NO_TAG,
-        cmd_sn: client.cmd_sn,
-        exp_stat_sn: client.exp_stat_sn,
-        ..TextRequest::default()
-    };
-    client.send(request.write(), text.as_bytes());
-    client.until(opcode::TEXT).1.text()
-}
-
 #[test]
 fn each_portal_group_is_a_target_port_and_all_are_told() {
     let group = |group| Portal { group, ..Portal::new("127.0.0.1:0".parse().unwrap()) };
@@ -54,7 +40,7 @@ fn each_portal_group_is_a_target_port_and_all_are_told() {
     let told = format!(
         "TargetName={IQN} TargetAddress={first},1 TargetAddress={second},2 TargetAddress=192.0.2.7:3260,2 "
     );
-    assert_eq!(ask(&mut clients[0], "SendTargets=\0"), told);
+    assert_eq!(clients[0].ask("SendTargets=\0"), told);
     assert_eq!(target.sessions(), 2, "the same initiator port with another target port is another nexus");
     for (client, relative) in clients.iter_mut().zip(1_u8..) {
         client.attentions(0);
@@ -114,7 +100,7 @@ fn an_initiator_sees_its_disks_and_nothing_of_the_others() {
         let (mut client, response, _) =
             Client::try_log_in(target.address(), &Login { initiator, isid: 9, keys, ..login() });
         assert_eq!(response.status, 0);
-        ask(&mut client, "SendTargets=All\0")
+        client.ask("SendTargets=All\0")
     };
     assert!(found(OTHER).contains(IQN));
     assert_eq!(found(stranger.initiator), "");

@@ -287,7 +287,6 @@ pub(super) fn command_pdu(
                 data_sn,
                 buffer_offset: at,
                 exp_stat_sn: conn.exp_stat_sn,
-                ..DataOut::default()
             };
             bytes.extend(pdu(pdu_out.write(), &stamped(tag, here as usize)));
         }
@@ -374,7 +373,6 @@ impl Conn {
                 data_sn,
                 buffer_offset: owed.offset + at,
                 exp_stat_sn: self.exp_stat_sn,
-                ..DataOut::default()
             };
             self.push(pdu(out.write(), &stamped(owed.tag, here as usize)), What::Other);
             at += here;
@@ -439,12 +437,10 @@ impl Conn {
                 self.exp_stat_sn = response.stat_sn.wrapping_add(1);
                 return (response.status == 0).then_some(response.tsih);
             }
-            opcode::DATA_IN => {
-                if bhs.0[1] & 1 != 0 {
-                    acknowledges(&mut self.exp_stat_sn);
-                    self.in_flight = self.in_flight.saturating_sub(1);
-                    model.answered(tag, bhs.0[3], &[]);
-                }
+            opcode::DATA_IN if bhs.0[1] & 1 != 0 => {
+                acknowledges(&mut self.exp_stat_sn);
+                self.in_flight = self.in_flight.saturating_sub(1);
+                model.answered(tag, bhs.0[3], &[]);
             }
             opcode::SCSI_RESPONSE => {
                 acknowledges(&mut self.exp_stat_sn);
@@ -459,11 +455,7 @@ impl Conn {
                 acknowledges(&mut self.exp_stat_sn);
                 model.managed(tag, bhs.0[2]);
             }
-            opcode::LOGOUT => {
-                if bhs.0[2] == 0 {
-                    model.logged_out(self.session, self.closes_session);
-                }
-            }
+            opcode::LOGOUT if bhs.0[2] == 0 => model.logged_out(self.session, self.closes_session),
             opcode::REJECT => {
                 acknowledges(&mut self.exp_stat_sn);
                 if let Some(tag) = data.get(16..20).and_then(|tag| tag.first_chunk().copied()) {

@@ -14,8 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::login::chap;
+use iscsi::opcode::target as opcode;
 use iscsi::pdu::{
     DataOut, LoginRequest, LoginResponse, LogoutRequest, NopOut, ScsiCommand, TaskManagementRequest,
+    TextRequest,
 };
 use iscsi::{Bhs, Digests, Framer, NO_TAG, TransmitBuffer};
 use store::{Ram, Store};
@@ -378,6 +380,21 @@ impl Client {
     }
 
     /// Logs out; the response code.
+    /// The answer to text keys.
+    pub fn ask(&mut self, keys: &str) -> String {
+        let request = TextRequest {
+            immediate: true,
+            is_final: true,
+            tag: 9,
+            transfer_tag: NO_TAG,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            ..TextRequest::default()
+        };
+        self.send(request.write(), keys.as_bytes());
+        self.until(opcode::TEXT).1.text()
+    }
+
     pub fn log_out(&mut self, reason: u8, cid: u16) -> u8 {
         let request = LogoutRequest {
             immediate: true,
