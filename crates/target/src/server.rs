@@ -37,6 +37,12 @@ pub(crate) fn may_log_in(access: &Access, key: &SessionKey) -> bool {
     access.admits(&key.initiator_name, key.user.as_deref())
 }
 
+/// Whether a session need not end when this comes into force. Discovery sessions stay: they are shown the target only
+/// while they may use it.
+fn may_stay(access: &Access, key: &SessionKey) -> bool {
+    key.target_name.starts_with("discovery ") || may_log_in(access, key)
+}
+
 /// What all threads of a target share.
 pub(crate) struct Shared {
     pub(crate) config: TargetConfig,
@@ -104,7 +110,7 @@ impl Shared {
             return view;
         }
         let access = self.access();
-        if access.as_deref().is_some_and(|access| !may_log_in(access, &session.key)) {
+        if access.as_deref().is_some_and(|access| !may_stay(access, &session.key)) {
             session.post(Notice::Drop("the initiator may not log in any more"));
         }
         let view = Arc::new(self.disks.table().view(access.as_deref(), &session.key.initiator_name));
@@ -286,7 +292,7 @@ impl RunningTarget {
         lock(&self.shared.access).clone_from(&access);
         self.shared.refresh_views();
         if let Some(access) = access {
-            self.shared.sessions.post_to_sessions(|key| !may_log_in(&access, key), Notice::LogOut(patience));
+            self.shared.sessions.post_to_sessions(|key| !may_stay(&access, key), Notice::LogOut(patience));
         }
     }
 

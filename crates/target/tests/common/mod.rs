@@ -379,7 +379,6 @@ impl Client {
         self.send(nop.write(), &[]);
     }
 
-    /// Logs out; the response code.
     /// The answer to text keys.
     pub fn ask(&mut self, keys: &str) -> String {
         let request = TextRequest {
@@ -395,6 +394,7 @@ impl Client {
         self.until(opcode::TEXT).1.text()
     }
 
+    /// Logs out; the response code.
     pub fn log_out(&mut self, reason: u8, cid: u16) -> u8 {
         let request = LogoutRequest {
             immediate: true,
