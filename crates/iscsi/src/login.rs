@@ -95,14 +95,15 @@ pub enum SessionType {
     Normal,
 }
 
-/// Whether `name` has the form of an iSCSI name (RFC 7143 4.2.7): iqn., eui. or naa., at most 223 bytes.
+/// Whether `name` has the form of an iSCSI name (RFC 7143 4.2.7): iqn., eui. or naa., at most 223 bytes of letters,
+/// digits, `-`, `.` and `:` (RFC 3722), and `_`, which some initiators use. A comma would let a name look like a port's.
 #[must_use]
 pub fn is_iscsi_name(name: &str) -> bool {
     let typed = ["iqn.", "eui.", "naa."].iter().any(|kind| {
         name.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind))
             && name.len() > kind.len()
     });
-    typed && name.len() <= 223 && !name.chars().any(|c| c.is_control() || c.is_whitespace())
+    typed && name.len() <= 223 && name.chars().all(|c| c.is_alphanumeric() || "-.:_".contains(c))
 }
 
 #[cfg(test)]
@@ -116,9 +117,18 @@ mod tests {
         {
             assert!(is_iscsi_name(good), "{good}");
         }
-        for bad in
-            ["", "iqn.", "disk", "iqn.2026-11.example disk", "iqn.\u{1}", "éqn.2026", &"iqn.".repeat(60)]
-        {
+        for bad in [
+            "",
+            "iqn.",
+            "disk",
+            "iqn.2026-11.example disk",
+            "iqn.\u{1}",
+            "éqn.2026",
+            &"iqn.".repeat(60),
+            "iqn.a:b,i,0x4",
+            "iqn.a\u{200b}",
+            "iqn.a%2c",
+        ] {
             assert!(!is_iscsi_name(bad), "{bad}");
         }
     }

@@ -328,12 +328,37 @@ impl Served {
             file.access.is_some() || file.says_open || self.access.is_none(),
             "access: the file has no rules, but rules are in force; write access = \"open\" to let everybody in"
         );
+        if let (Some(before), Some(after)) = (&self.access, &file.access) {
+            check_rules(before, after)?;
+        }
         ensure!(
             !file.luns.is_empty() || file.says_none || self.disks.is_empty(),
             "luns: the file has no disks, but disks are served; write luns = \"none\" to serve none"
         );
         Ok(())
     }
+}
+
+/// Checks that rules which are still there lose none of their kinds: secrets, the list, the mask of an initiator. A file
+/// that was cut off between them would open the target.
+fn check_rules(before: &Access, after: &Access) -> anyhow::Result<()> {
+    ensure!(
+        before.authentication.initiators.is_empty() || !after.authentication.initiators.is_empty(),
+        "access.chap: the file has no secrets, but CHAP is in force; restart the target to end it"
+    );
+    ensure!(
+        before.initiators.is_empty() || !after.initiators.is_empty(),
+        "access.initiators: the file lists nobody, but a list is in force; restart the target to end it"
+    );
+    for masked in before.initiators.iter().filter(|initiator| initiator.luns.is_some()) {
+        let now = after.initiators.iter().find(|now| now.name.eq_ignore_ascii_case(&masked.name));
+        ensure!(
+            now.is_none_or(|now| now.luns.is_some()),
+            "access.initiators: '{}' has no luns any more, which would show it all disks; name them",
+            masked.name
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]

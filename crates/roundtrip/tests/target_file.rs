@@ -216,6 +216,27 @@ fn a_half_written_file_opens_the_target_to_nobody() {
     }
 }
 
+/// A file that ends between two rules is as valid as a whole one.
+#[test]
+fn a_file_cut_between_its_rules_opens_the_target_to_nobody() {
+    let disks = "[luns]\n0 = 'ram:2M'\n1 = 'ram:2M'\n";
+    let list = "[[access.initiators]]\nname = 'iqn.a:alice'\n";
+    let mask = "luns = [0]\n";
+    let chap = "[[access.chap]]\nname = 'alice'\nsecret = 'wonderland-12'\ninitiators = ['iqn.a:alice']\n";
+    let configured = Configured::start(&format!("{disks}{list}{mask}{chap}"));
+    let is_refused = |name: &str| configured.session(name).is_err();
+    // Without the secrets, without the mask, without the list.
+    for text in [format!("{disks}{list}{mask}"), format!("{disks}{chap}{list}"), format!("{disks}{chap}")] {
+        configured.reload(&text);
+        assert!(is_refused("iqn.a:alice") && is_refused("iqn.a:mallory"), "{text}");
+    }
+    let said = configured.target.stop();
+    assert_eq!(said.matches("reload failed").count(), 3, "{said}");
+    for word in ["access.chap", "no luns any more", "lists nobody"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
 #[test]
 fn what_needs_a_restart_is_refused_in_a_reload() {
     let folder = tempfile::tempdir().unwrap();

@@ -82,6 +82,11 @@ pub(crate) fn ports_of(name: &str) -> (&str, u16) {
     (port, u16::from_str_radix(tag.trim_start_matches("0x"), 16).unwrap_or(0))
 }
 
+/// The proven user in the name of a nexus.
+pub(crate) fn user_of(name: &str) -> Option<&str> {
+    name.rsplit_once(USER_MARK).map(|(_, user)| user)
+}
+
 /// Whether a name that was noted earlier is that of this nexus. A name without a user was noted where the user could
 /// not be known (REGISTER AND MOVE names ports alone): it is that of the same ports, whoever proves to own them.
 pub(crate) fn is_same(noted: &str, nexus: &str) -> bool {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cdb::{Cdb, be16, be32, opcode};
 use crate::disk::{Disk, Durable};
-use crate::nexus::{Nexus, UnitAttention, is_same, ports_of};
+use crate::nexus::{Nexus, UnitAttention, is_same, ports_of, user_of};
 use crate::sense::{Sense, SenseKey};
 use crate::status;
 
@@ -320,7 +320,11 @@ impl State {
     /// INSUFFICIENT REGISTRATION RESOURCES.
     fn admit(&self, port: &str) -> Result<(), Sense> {
         let initiator = initiator_of(port);
-        let own = self.registrations.iter().filter(|r| initiator_of(&r.port) == initiator).count();
+        let user = user_of(port);
+        // A user that may take many names is one initiator here.
+        let is_own =
+            |other: &str| initiator_of(other) == initiator || (user.is_some() && user_of(other) == user);
+        let own = self.registrations.iter().filter(|r| is_own(&r.port)).count();
         if own >= REGISTRATIONS_OF_INITIATOR_MAX || self.registrations.len() >= REGISTRATIONS_MAX {
             return Err(Sense::new(SenseKey::IllegalRequest, 0x55, 0x04));
         }
@@ -733,6 +737,18 @@ mod tests {
         assert_eq!(out(&r, &port(999), 6, 0, (0, 1)), full, "nor with REGISTER AND IGNORE EXISTING KEY");
         assert_eq!(out(&r, &format!("{},u,other", port(998)), 0, 0, (0, 1)), full, "nor as another user");
         assert_eq!(out(&r, B, 0, 0, (0, 22)), GOOD, "others still can");
+    }
+
+    #[test]
+    fn one_user_cannot_take_every_registration_by_many_names() {
+        let r = Reservations::default();
+        let port = |n: usize, user: &str| format!("iqn.a{n},i,0x000000000001,t,0x0001,u,{user}");
+        for n in 0..REGISTRATIONS_OF_INITIATOR_MAX {
+            assert_eq!(out(&r, &port(n, "ops"), 0, 0, (0, 1)), GOOD);
+        }
+        let full = Err(Sense::new(SenseKey::IllegalRequest, 0x55, 0x04));
+        assert_eq!(out(&r, &port(999, "ops"), 0, 0, (0, 1)), full);
+        assert_eq!(out(&r, &port(999, "bob"), 0, 0, (0, 1)), GOOD, "another user still can");
     }
 
     #[test]

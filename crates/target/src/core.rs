@@ -206,7 +206,10 @@ impl Core {
     /// Whether more responses are to be made once there is room for them.
     pub(crate) fn has_more(&self) -> bool {
         let serving = self.serving.as_ref();
-        serving.is_some_and(|s| !s.tasks.reads.is_empty() || !s.tasks.again.is_empty())
+        // A deferred command may be due: the Data-Out that just came can have ended what it waited for.
+        serving.is_some_and(|s| {
+            !s.tasks.reads.is_empty() || !s.tasks.again.is_empty() || !s.tasks.ordering.is_empty()
+        })
     }
 
     /// Whether the answers that wait to be sent leave room for others.

@@ -254,7 +254,13 @@ impl Context<'_> {
 
     /// A job of a command at a logical unit; nothing where its session may not use that any more.
     fn job(&self, command: &ScsiCommand, lun: Lun, changes: bool) -> Option<Job> {
-        Some(Job { command: *command, r2ts: 0, epoch: self.tasks.lanes.epoch(lun)?, changes })
+        Some(Job {
+            command: *command,
+            r2ts: 0,
+            epoch: self.tasks.lanes.epoch(lun)?,
+            changes,
+            is_piece: false,
+        })
     }
 }
 
@@ -650,7 +656,7 @@ impl Table {
             && let Ok(mut whole) = store.try_buffer(data.len())
         {
             whole.copy_from_slice(data);
-            let job = Job { command: *command, r2ts: 0, epoch, changes: true };
+            let job = Job { command: *command, r2ts: 0, epoch, changes: true, is_piece: false };
             self.write_beside(job, (unit, share), to, whole, &mut context.tasks.jobs);
             return false;
         }

@@ -258,6 +258,9 @@ pub(crate) struct Job {
     pub(crate) epoch: Arc<Epoch>,
     /// It changes the disk: whoever aborts its task waits for it.
     pub(crate) changes: bool,
+    /// It reads a piece for an answer: the command is counted as unfinished already. Counted twice it would take back
+    /// a part of the window that was announced, and what came there would be ignored.
+    pub(crate) is_piece: bool,
 }
 
 impl Job {
@@ -329,9 +332,9 @@ impl Jobs {
             is_given_up: AtomicBool::new(false),
             _share: share,
         });
+        self.sequence.unfinished(i32::from(!job.is_piece));
         let running = Running { job, bytes, claim: Arc::clone(&claim), ticket: Ticket::default() };
         self.running.insert(id, running);
-        self.sequence.unfinished(1);
         (id, claim)
     }
 
@@ -408,7 +411,7 @@ impl Jobs {
     pub(crate) fn end(&mut self, done: Done) -> Option<(u64, Job, Outcome)> {
         let running = self.running.remove(&done.id)?;
         self.bytes -= running.bytes;
-        self.sequence.unfinished(-1);
+        self.sequence.unfinished(-i32::from(!running.job.is_piece));
         Some((done.id, running.job, done.outcome))
     }
 
@@ -425,10 +428,12 @@ impl Jobs {
     /// the store can, and their commands get no response. How many, and what of them may still change the disk.
     pub(crate) fn abort(&mut self, mut aborts: impl FnMut(&Job) -> bool) -> (usize, Vec<Weak<Claim>>) {
         let (before, mut begun, mut cancelled) = (self.running.len(), Vec::new(), Vec::new());
+        let mut uncounted = 0;
         let bytes = &mut self.bytes;
         self.running.retain(|_, running| {
             let stays = !aborts(&running.job);
             if !stays {
+                uncounted += i32::from(!running.job.is_piece);
                 if running.claim.give_up() {
                     if running.job.changes {
                         begun.push(Arc::downgrade(&running.claim));
@@ -441,7 +446,7 @@ impl Jobs {
         });
         cancelled.iter().for_each(Ticket::cancel);
         let aborted = before - self.running.len();
-        self.sequence.unfinished(-(aborted as i32));
+        self.sequence.unfinished(-uncounted);
         (aborted, begun)
     }
 }
@@ -478,7 +483,8 @@ mod tests {
 
         fn begin(&mut self, tag: u32, bytes: u64, work: impl FnOnce() -> Outcome + Send + 'static) {
             let command = ScsiCommand { tag, ..ScsiCommand::default() };
-            let job = Job { command, r2ts: 0, epoch: Arc::clone(&self.epoch), changes: true };
+            let job =
+                Job { command, r2ts: 0, epoch: Arc::clone(&self.epoch), changes: true, is_piece: false };
             let share = self.jobs.room(bytes).expect("room");
             self.jobs.begin(job, (&self.unit, Some(share), bytes), work);
         }

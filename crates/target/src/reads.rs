@@ -333,7 +333,7 @@ impl Read {
             self.failed = Some(Sense::NO_SUCH_LUN);
             return;
         };
-        let job = Job { command: self.command, r2ts: 0, epoch, changes: false };
+        let job = Job { command: self.command, r2ts: 0, epoch, changes: false, is_piece: true };
         let request = Request::Read { offset, buffer };
         self.share = Some(share);
         let id = jobs.ask(job, (unit, None, length.into()), request, |ended| {

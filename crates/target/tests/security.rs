@@ -756,6 +756,46 @@ fn answers(client: &mut Client, tags: &[u32]) -> BTreeMap<u32, u8> {
     answered
 }
 
+/// What fits into the window that was announced is answered, also where a slow disk has every command wait.
+#[test]
+fn a_window_full_of_reads_of_a_slow_disk_is_answered() {
+    let store = Arc::new(Layered::new(Delay(Duration::from_millis(1)), filled(&pattern(1 << 20))));
+    let target = start(vec![LunConfig::new(0, store)], |_| ());
+    let mut client = ready(target.address(), &Login::default(), &[0]);
+    let tags: Vec<u32> = (0..256).map(|n| client.cmd_sn + n).collect();
+    for &tag in &tags {
+        let command = client.command(tag, &read_10(0, 1), 512);
+        client.issue(&ScsiCommand { lun: lun_field(0), ..command }, &[]);
+    }
+    assert!(answers(&mut client, &tags).values().all(|status| *status == GOOD));
+}
+
+/// The Data-Out that ends a write also begins what waited for it: nothing else comes on this connection.
+#[test]
+fn a_command_behind_an_ordered_one_begins_though_nothing_else_comes() {
+    let target = start(vec![ram(0, 1)], |_| ());
+    let keys = "ImmediateData=No";
+    for orders in [(true, true), (false, true), (true, false)] {
+        let mut client = ready(target.address(), &Login { keys, ..Login::default() }, &[0]);
+        let with = |is_ordered: bool, command| ScsiCommand {
+            attribute_1: !is_ordered,
+            attribute_2: is_ordered,
+            lun: lun_field(0),
+            ..command
+        };
+        let (write, behind) = (client.cmd_sn, client.cmd_sn + 1);
+        let command = client.command(write, &write_10(0, 1), 0);
+        let command = ScsiCommand { read: false, write_data: true, expected_bytes: 512, ..command };
+        client.issue(&with(orders.0, command), &[]);
+        let command = client.command(behind, &TEST_UNIT_READY, 0);
+        client.issue(&with(orders.1, command), &[]);
+        let r2t = client.until(opcode::R2T).1;
+        client.data_out((write, r2t.u32(20)), 0, 0, &[7; 512]);
+        let answered = answers(&mut client, &[write, behind]);
+        assert!(answered.values().all(|status| *status == GOOD), "{orders:?}: {answered:?}");
+    }
+}
+
 #[test]
 fn commands_behind_an_ordered_one_are_each_answered_once_however_long_the_disk_takes() {
     for takes in [Duration::ZERO, Duration::from_millis(6500)] {
