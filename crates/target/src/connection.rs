@@ -156,7 +156,7 @@ impl Connection {
                     Received::Nothing => {}
                 }
             }
-            if self.core.has_more() && self.core.has_room() {
+            if (self.core.has_more() || self.core.has_deferred()) && self.core.has_room() {
                 // Answers that are made piece by piece go on as the socket takes them.
                 let before = self.core.outgoing.position();
                 self.core.go_on()?;

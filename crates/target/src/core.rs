@@ -206,10 +206,12 @@ impl Core {
     /// Whether more responses are to be made once there is room for them.
     pub(crate) fn has_more(&self) -> bool {
         let serving = self.serving.as_ref();
-        // A deferred command may be due: the Data-Out that just came can have ended what it waited for.
-        serving.is_some_and(|s| {
-            !s.tasks.reads.is_empty() || !s.tasks.again.is_empty() || !s.tasks.ordering.is_empty()
-        })
+        serving.is_some_and(|s| !s.tasks.reads.is_empty() || !s.tasks.again.is_empty())
+    }
+
+    /// Whether a deferred command may be due: the Data-Out that just came can have ended what it waited for.
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.serving.as_ref().is_some_and(|serving| !serving.tasks.ordering.is_empty())
     }
 
     /// Whether the answers that wait to be sent leave room for others.
