@@ -12,7 +12,7 @@ pub struct ReceiveBuffer {
 
 impl ReceiveBuffer {
     /// Usual size, bytes: several hundred commands, or most of a large write.
-    const USUAL_BYTES: usize = 64 << 10;
+    pub const USUAL_BYTES: usize = 64 << 10;
 
     /// An empty buffer; its memory is claimed with the first room.
     #[must_use]
@@ -50,9 +50,7 @@ impl ReceiveBuffer {
 
     /// As [`Self::room`]; nothing where there is no memory for it.
     pub fn try_room(&mut self, whole: usize) -> Option<&mut [u8]> {
-        if self.start == self.end && self.bytes.len() > Self::USUAL_BYTES && whole <= Self::USUAL_BYTES {
-            self.bytes = vec![0; Self::USUAL_BYTES];
-        }
+        self.shrink(whole);
         let crowded = self.bytes.len() - self.start < whole || self.end == self.bytes.len();
         if crowded && self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -65,6 +63,17 @@ impl ReceiveBuffer {
             self.bytes.resize(wanted, 0);
         }
         Some(&mut self.bytes[self.end..])
+    }
+
+    /// Whether it has no more than its usual size for a PDU of `whole` bytes; where it is empty it shrinks to it.
+    pub fn shrink(&mut self, whole: usize) -> bool {
+        if whole > Self::USUAL_BYTES {
+            return false;
+        }
+        if self.start == self.end && self.bytes.len() > Self::USUAL_BYTES {
+            self.bytes = vec![0; Self::USUAL_BYTES];
+        }
+        self.bytes.len() <= Self::USUAL_BYTES
     }
 
     /// Notes that `count` bytes came into the room.

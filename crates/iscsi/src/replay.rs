@@ -91,6 +91,8 @@ pub struct Replay {
     next: u64,
     bytes: usize,
     limit: usize,
+    /// The newest StatSN that was forgotten although it is not acknowledged.
+    forgotten: Option<u32>,
 }
 
 impl Default for Replay {
@@ -110,6 +112,7 @@ impl Replay {
             next: 0,
             bytes: 0,
             limit,
+            forgotten: None,
         }
     }
 
@@ -152,7 +155,8 @@ impl Replay {
         }
         while self.bytes > self.limit {
             let Some((&oldest, _)) = self.kept.first_key_value() else { break };
-            self.remove(oldest);
+            let forgotten = self.remove(oldest).and_then(|kept| kept.stat_sn);
+            self.forgotten = forgotten.or(self.forgotten);
         }
     }
 
@@ -204,6 +208,7 @@ impl Replay {
     /// Everything before `exp_stat_sn` has arrived.
     #[inline]
     pub fn acknowledge(&mut self, exp_stat_sn: u32) {
+        self.forgotten = self.forgotten.filter(|sn| (sn.wrapping_sub(exp_stat_sn) as i32) >= 0);
         while let Some(&(stat_sn, place)) = self.status.front() {
             if (stat_sn.wrapping_sub(exp_stat_sn) as i32) >= 0 {
                 break;
@@ -218,23 +223,36 @@ impl Replay {
         }
     }
 
-    /// The Data-In PDUs or R2Ts of a task from number `first` on, `count` of them (0: all).
+    /// The Data-In PDUs or R2Ts of a task from number `first` on, `count` of them (0: all). Nothing where some of them
+    /// are not kept any more: a part would let the initiator wait for the rest.
     #[must_use]
     pub fn sequence(&self, tag: u32, first: u32, count: u32) -> Vec<Kept> {
-        let wanted = |sn: u32| sn >= first && (count == 0 || sn - first < count);
-        let mine = self.tasks.get(&tag).into_iter().flatten().filter_map(|place| self.kept.get(place));
-        mine.filter(|kept| kept.sequence.is_some_and(wanted)).cloned().collect()
+        let places = self.tasks.get(&tag).into_iter().flatten();
+        let mine = places.filter_map(|place| self.kept.get(place));
+        Self::run(mine.filter_map(|kept| Some((kept.sequence?, kept))), first, count)
     }
 
-    /// The PDUs that carry status, from StatSN `first` on, `count` of them (0: all).
+    /// The PDUs that carry status, from StatSN `first` on, `count` of them (0: all; both 0: all that are not
+    /// acknowledged, RFC 7143 11.16.5); nothing as in [`Self::sequence`].
     #[must_use]
     pub fn status(&self, first: u32, count: u32) -> Vec<Kept> {
-        let wanted = |sn: u32| {
-            let behind = sn.wrapping_sub(first);
-            (behind as i32) >= 0 && (count == 0 || behind < count)
-        };
-        let wanted = self.status.iter().filter(|(sn, _)| wanted(*sn));
-        wanted.filter_map(|(_, place)| self.kept.get(place)).cloned().collect()
+        let all = self.status.iter().filter_map(|(sn, place)| Some((*sn, self.kept.get(place)?)));
+        if (first, count) != (0, 0) {
+            return Self::run(all, first, count);
+        }
+        if self.forgotten.is_some() { Vec::new() } else { all.map(|(_, kept)| kept.clone()).collect() }
+    }
+
+    /// Those of consecutive numbers that are wanted; nothing where not all of them are there.
+    fn run<'a>(numbered: impl Iterator<Item = (u32, &'a Kept)>, first: u32, count: u32) -> Vec<Kept> {
+        let behind = |sn: u32| sn.wrapping_sub(first);
+        let wanted = numbered.filter(|(sn, _)| {
+            (behind(*sn) as i32) >= 0 && (count == 0 || behind(*sn) < count)
+        });
+        let wanted: Vec<(u32, &Kept)> = wanted.collect();
+        let is_whole = wanted.first().is_some_and(|(sn, _)| *sn == first)
+            && (count == 0 || wanted.len() >= count as usize);
+        if is_whole { wanted.into_iter().map(|(_, kept)| kept.clone()).collect() } else { Vec::new() }
     }
 
     /// Takes what a task that has its status has sent, to go on with it elsewhere.
@@ -242,6 +260,13 @@ impl Replay {
     pub fn take_task(&mut self, tag: u32) -> Vec<Kept> {
         let places = self.tasks.remove(&tag).unwrap_or_default();
         places.into_iter().filter_map(|place| self.remove(place)).collect()
+    }
+
+    /// The number of the first Data-In PDU or R2T of a task that is kept.
+    #[must_use]
+    pub fn first(&self, tag: u32) -> Option<u32> {
+        let places = self.tasks.get(&tag).into_iter().flatten();
+        places.filter_map(|place| self.kept.get(place)).find_map(|kept| kept.sequence)
     }
 
     /// Whether a task has its status, which is not acknowledged.
@@ -292,7 +317,8 @@ mod tests {
         assert!(replay.has_finished(7) && replay.has_finished(8) && !replay.has_finished(9));
         replay.acknowledge(11);
         assert!(replay.sequence(7, 0, 0).is_empty(), "with the status its data is acknowledged");
-        assert_eq!(replay.status(10, 0).len(), 1);
+        assert_eq!((replay.status(11, 0).len(), replay.status(10, 0).len()), (1, 0));
+        assert_eq!(replay.status(0, 0).len(), 1, "all that is not acknowledged");
         replay.acknowledge(12);
         assert_eq!((replay.kept.len(), replay.bytes, replay.tasks.len(), replay.status.len()), (0, 0, 0, 0));
     }
@@ -372,5 +398,26 @@ mod tests {
         }
         assert!(replay.bytes <= 2 << 20 && replay.tasks[&1].len() == replay.kept.len());
         assert_eq!(replay.sequence(1, 8, 1).len(), 1, "the newest are kept");
+        assert_eq!(replay.first(1), Some(replay.kept.values().next().unwrap().sequence.unwrap()));
+        for (first, count) in [(0, 0), (0, 9), (8, 2), (9, 0)] {
+            assert!(replay.sequence(1, first, count).is_empty(), "all that is asked for, or nothing");
+        }
+    }
+
+    #[test]
+    fn statuses_are_sent_again_all_or_none() {
+        let mut replay = Replay::new(3 * (ENTRY_BYTES + 100));
+        let mut out = TransmitBuffer::new();
+        for stat_sn in [u32::MAX - 1, u32::MAX, 0, 1] {
+            data(stat_sn / 2, 0, Some(stat_sn), &mut out);
+        }
+        replay.keep(&Framer::new(1 << 20), out.pending(), &mut HashMap::new());
+        let asks = [(u32::MAX, 0), (u32::MAX, 2), (1, 1)];
+        assert_eq!(asks.map(|(first, count)| replay.status(first, count).len()), [3, 2, 1]);
+        for (first, count) in [(u32::MAX - 1, 0), (u32::MAX - 1, 4), (u32::MAX, 4), (2, 1), (0, 0)] {
+            assert!(replay.status(first, count).is_empty(), "{first} {count}");
+        }
+        replay.acknowledge(u32::MAX);
+        assert_eq!(replay.status(0, 0).len(), 3, "what was forgotten has arrived");
     }
 }

@@ -178,9 +178,9 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
 
 /// The names of the limits, as in the file and on the command line.
 pub(crate) const LIMITS: &str = "connections, connections_per_address, logins, sessions, accepts_per_second, \
-                                 accepts_per_address, window, text_bytes, memory_bytes, gathered_bytes, job_bytes, \
-                                 disk_threads, abandoned_bytes, replay_bytes, lost_bytes, lost_sessions, \
-                                 retain_time, unsent_bytes, login_time, ping_after, ping_answer, segment_bytes, \
+                                 accepts_per_address, window, text_bytes, memory_bytes, receive_bytes, \
+                                 gathered_bytes, job_bytes, disk_threads, abandoned_bytes, replay_bytes, \
+                                 lost_bytes, lost_sessions, retain_time, unsent_bytes, login_time, ping_after, ping_answer, segment_bytes, \
                                  burst_bytes, first_burst_bytes, r2ts, session_connections, recovery_level";
 
 /// Sets one limit by its name.
@@ -219,6 +219,7 @@ pub(crate) fn set_limit(config: &mut TargetConfig, name: &str, value: &str) -> a
         "accepts_per_second" => limits.accepts_per_second = count()?,
         "accepts_per_address" => limits.accepts_per_address = count()?,
         "memory_bytes" => limits.memory_bytes = size()?,
+        "receive_bytes" => limits.receive_bytes = size()?,
         "retain_time" => limits.retain_time = time()?,
         "lost_bytes" => limits.lost_bytes = size()?,
         "lost_sessions" => limits.lost_sessions = count()? as usize,

@@ -293,11 +293,10 @@ impl Luns {
             let (long, saves) = (cdb[0] == opcode::MODE_SELECT_10, cdb[1] & 1 != 0);
             let selected = mode::select(disk, long, saves, data, save);
             let attention = UnitAttention::ModeParametersChanged;
-            return selected.map_or_else(Plan::Check, |()| Plan::Changed { lun, attention });
+            return changed(lun, selected, attention);
         }
         if cdb[0] == opcode::MAINTENANCE_OUT {
-            let attention = UnitAttention::AccessStateChanged;
-            return disk.ports.select(data).map_or_else(Plan::Check, |()| Plan::Changed { lun, attention });
+            return changed(lun, disk.ports.select(data), UnitAttention::AccessStateChanged);
         }
         if cdb[0] == opcode::EXTENDED_COPY {
             return copy::finish(self, lun, data, nexus).unwrap_or_else(Plan::Check);
@@ -408,6 +407,15 @@ fn inquiry_data(
         return Err(Sense::invalid_field(2));
     }
     Ok(plan)
+}
+
+/// What is to be told of parameters that were taken: only a change is news (SPC-4 5.14).
+fn changed(lun: Lun, outcome: Result<bool, Sense>, attention: UnitAttention) -> Plan {
+    match outcome {
+        Ok(true) => Plan::Changed { lun, attention },
+        Ok(false) => Plan::Status(status::GOOD),
+        Err(sense) => Plan::Check(sense),
+    }
 }
 
 fn request_sense(cdb: &Cdb, sense: Sense, out: &mut Vec<u8>) -> Plan {

@@ -176,7 +176,7 @@ pub(crate) fn select_bytes(disk: &Disk, cdb: &Cdb, long: bool) -> Result<u64, Se
 }
 
 /// Takes the parameters of MODE SELECT: every value must be as it is, but for those that can be
-/// changed. `saves` is SP; `save` keeps what is to be kept.
+/// changed. `saves` is SP; `save` keeps what is to be kept. Whether any value is another than before.
 ///
 /// # Errors
 /// The sense of what is wrong with them, or of `save`; nothing is changed then.
@@ -186,7 +186,7 @@ pub(crate) fn select(
     saves: bool,
     data: &[u8],
     save: &dyn Fn(&Durable) -> Result<(), Sense>,
-) -> Result<(), Sense> {
+) -> Result<bool, Sense> {
     let descriptors = if long {
         8 + usize::from(u16::from_be_bytes(
             data.get(6..8).and_then(|b| b.first_chunk().copied()).ok_or(Sense::PARAMETER_LENGTH)?,
@@ -223,15 +223,14 @@ pub(crate) fn select(
     if at != data.len() {
         return Err(Sense::PARAMETER_LENGTH);
     }
+    let take = || mode.current.swap(selected.bits(), Ordering::Relaxed) != selected.bits();
     if !saves {
-        mode.current.store(selected.bits(), Ordering::Relaxed);
-        return Ok(());
+        return Ok(take());
     }
     let _saving = disk.shared.saving();
     save(&Durable { mode: Some(selected), reservations: disk.shared.reservations.durable() })?;
-    mode.current.store(selected.bits(), Ordering::Relaxed);
     mode.save(selected);
-    Ok(())
+    Ok(take())
 }
 
 /// The caching and the control page, and their bits that can be changed.
@@ -300,7 +299,7 @@ mod tests {
     }
 
     fn select(disk: &Disk, long: bool, saves: bool, list: &[u8]) -> Result<(), Sense> {
-        super::select(disk, long, saves, list, &|_| Ok(()))
+        super::select(disk, long, saves, list, &|_| Ok(())).map(|_| ())
     }
 
     const RECOVERY: [u8; 12] = [0x01, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

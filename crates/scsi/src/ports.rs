@@ -121,11 +121,11 @@ impl Ports {
         out[start..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// SET TARGET PORT GROUPS with its parameter list: all of it, or nothing.
+    /// SET TARGET PORT GROUPS with its parameter list: all of it, or nothing. Whether any state is another than before.
     ///
     /// # Errors
     /// The sense of a group or a state that does not exist.
-    pub(crate) fn select(&self, list: &[u8]) -> Result<(), Sense> {
+    pub(crate) fn select(&self, list: &[u8]) -> Result<bool, Sense> {
         let (descriptors, rest) = list.get(4..).ok_or(Sense::PARAMETER_LENGTH)?.as_chunks::<4>();
         if !rest.is_empty() {
             return Err(Sense::PARAMETER_LENGTH);
@@ -139,10 +139,12 @@ impl Ports {
             };
             changes.push((tag, state));
         }
+        let mut is_changed = false;
         for (tag, state) in changes {
+            is_changed |= self.state(tag) != state;
             self.change(tag, state, 1);
         }
-        Ok(())
+        Ok(is_changed)
     }
 }
 
@@ -182,7 +184,7 @@ mod tests {
     #[test]
     fn golden_bytes_of_two_groups_and_a_change() {
         let ports = Ports::new(&[1, 300]);
-        assert_eq!(ports.select(&[0, 0, 0, 0, 2, 0, 1, 44]), Ok(()));
+        assert_eq!(ports.select(&[0, 0, 0, 0, 2, 0, 1, 44]), Ok(true));
         let mut out = Vec::new();
         ports.report(&[0; 16], &mut out);
         let groups = [0, 0x0f, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 2, 0x0f, 1, 44, 0, 1, 0, 1, 0, 0, 0, 2];

@@ -208,6 +208,8 @@ pub struct Limits {
     /// Bytes that all connections together may hold for commands in flight: gathered data, reads of slow disks,
     /// deferred commands, what lost connections leave.
     pub memory_bytes: usize,
+    /// Bytes that all connections together may hold to receive PDUs that are longer than the usual buffer.
+    pub receive_bytes: usize,
     /// Longest time that the tasks of a lost connection are kept (ErrorRecoveryLevel 2), whatever an initiator asks
     /// for in DefaultTime2Wait and DefaultTime2Retain.
     pub retain_time: Duration,
@@ -253,6 +255,7 @@ impl Default for Limits {
             window: 256,
             text_bytes: 64 << 10,
             memory_bytes: 96 << 20,
+            receive_bytes: 64 << 20,
             retain_time: Duration::from_secs(60),
             lost_bytes: 2 << 20,
             lost_sessions: 64,

@@ -28,6 +28,7 @@ use crate::error::ConnectionEnd;
 use crate::execute::{ABORT_TIMED_OUT, Context, Tasks, has_room};
 use crate::fence::Epoch;
 use crate::jobs::Claim;
+use crate::memory::Share;
 use crate::ordering::Deferred;
 use crate::server::Shared;
 use crate::sessions::{Mailbox, Notice, Remains, Session, lock};
@@ -41,6 +42,9 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(5);
 
 /// Most PDUs that wait to be sent again.
 const AGAIN_MAX: usize = 1 << 14;
+
+/// Bytes of commands ahead of their turn that a connection may hold whatever others do.
+const HELD_BYTES_FREE: usize = 128 << 10;
 
 /// What a look at the next frame came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,18 @@ pub(crate) struct Core {
     login: Option<Box<LoginPhase>>,
     serving: Option<Box<Serving>>,
     ending: Option<Ending>,
+    /// What the receive buffer holds beyond its usual size.
+    inbound: Buffered,
+}
+
+/// Whether the receive buffer may be larger than usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Buffered {
+    Usual,
+    /// It may be so many bytes long.
+    Claimed(usize),
+    /// It waits for others that hold what there is.
+    Waits,
 }
 
 /// A session in its full feature phase.
@@ -85,6 +101,8 @@ struct Serving {
     noted: u64,
     log_out_by: Option<Instant>,
     tasks: Tasks,
+    /// What commands ahead of their turn hold of the memory of all.
+    held: Share,
     /// A logout that waits for what is in flight.
     closing: Option<Closing>,
     session_type: SessionType,
@@ -117,6 +135,16 @@ impl Serving {
     ) -> (Context<'a>, &'a Arc<Table>) {
         let Self { protocol, session, tasks, view, .. } = self;
         (Context { connection: protocol, session, tasks, out, clock: &shared.clock }, view)
+    }
+
+    /// Counts what commands ahead of their turn hold.
+    #[inline]
+    fn count_held(&mut self) -> Result<(), ConnectionEnd> {
+        let bytes = self.protocol.held_bytes().saturating_sub(HELD_BYTES_FREE);
+        if bytes == self.held.bytes() || self.held.resize(bytes) {
+            return Ok(());
+        }
+        Err(ConnectionEnd::Dropped("the target has no memory for commands ahead of their turn"))
     }
 
     #[inline]
@@ -179,6 +207,7 @@ impl Core {
             login,
             serving: None,
             ending: None,
+            inbound: Buffered::Usual,
         }
     }
 
@@ -190,7 +219,9 @@ impl Core {
     /// How long the connection may sleep although nothing comes: until something that it waits for may have ended.
     pub(crate) fn sleep_limit(&self) -> Option<Duration> {
         let serving = self.serving.as_ref()?;
-        let polls = serving.closing.is_some() || !serving.tasks.waiting.is_empty();
+        let polls = serving.closing.is_some()
+            || !serving.tasks.waiting.is_empty()
+            || self.inbound == Buffered::Waits;
         if polls {
             return Some(Duration::from_millis(1));
         }
@@ -258,10 +289,32 @@ impl Core {
         self.incoming = incoming;
         self.incoming.take(taken);
         if let Some(needed) = outcome? {
-            return Ok(Taken::Needs(needed));
+            let is_usual = needed <= ReceiveBuffer::USUAL_BYTES && self.inbound == Buffered::Usual;
+            let may_come = is_usual || self.claim_inbound(needed);
+            return Ok(if may_come { Taken::Needs(needed) } else { Taken::Blocked });
+        }
+        if self.inbound != Buffered::Usual {
+            self.shared.inbound.came(self.id, self.shared.clock.now());
         }
         self.answer_held(serving)?;
         Ok(Taken::Frame)
+    }
+
+    /// Claims what the receive buffer must hold beyond its usual size, or gives it back; whether the PDU can come.
+    #[cold]
+    fn claim_inbound(&mut self, needed: usize) -> bool {
+        if self.incoming.shrink(needed) {
+            self.shared.inbound.release(self.id);
+            self.inbound = Buffered::Usual;
+            return true;
+        }
+        if matches!(self.inbound, Buffered::Claimed(bytes) if needed <= bytes) {
+            return true;
+        }
+        let now = self.shared.clock.now();
+        let is_claimed = self.shared.inbound.claim((self.id, &self.mailbox), needed, now);
+        self.inbound = if is_claimed { Buffered::Claimed(needed) } else { Buffered::Waits };
+        is_claimed
     }
 
     /// Commands that came before their turn, and have it now: ours, and those of the session's other connections.
@@ -271,6 +324,7 @@ impl Core {
             return Ok(());
         }
         while let Some(held) = serving.protocol.take_held() {
+            serving.count_held()?;
             self.answer(serving, &held.frame(), self.incoming.position())?;
             for frame in held.followers() {
                 self.answer(serving, &frame, self.incoming.position())?;
@@ -301,7 +355,7 @@ impl Core {
         let before = self.outgoing.position();
         let out = &mut self.outgoing;
         match serving.protocol.receive(frame, out)? {
-            Incoming::Nothing => {}
+            Incoming::Nothing => return serving.count_held(),
             Incoming::Command { command, data } => {
                 self.statistics.commands += 1;
                 self.statistics.busy_count.request();
@@ -750,6 +804,10 @@ impl Core {
     /// Whether all of it has ended, which it does where it can with this call: writes that a disk has begun end
     /// before their connection leaves them to its session.
     pub(crate) fn is_ended(&mut self) -> bool {
+        if self.inbound != Buffered::Usual {
+            self.shared.inbound.release(self.id);
+            self.inbound = Buffered::Usual;
+        }
         let Some(mut serving) = self.serving.take() else { return true };
         let Some((mut keeps, until)) = self.ending.as_ref().map(|ending| (ending.keeps, ending.until)) else {
             self.serving = Some(serving);

@@ -15,6 +15,7 @@ pub mod error;
 mod execute;
 mod fence;
 mod gate;
+mod inbound;
 mod jobs;
 pub mod medium;
 mod memory;

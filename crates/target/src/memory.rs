@@ -24,6 +24,11 @@ impl Memory {
         Arc::new(Self { used: AtomicUsize::new(0), limit })
     }
 
+    /// A share of nothing, which can grow.
+    pub(crate) fn share(self: &Arc<Self>) -> Share {
+        Share { memory: Arc::clone(self), bytes: 0 }
+    }
+
     /// Claims bytes; nothing where the budget has not as many left.
     pub(crate) fn claim(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let claimed = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
@@ -36,6 +41,26 @@ impl Memory {
     #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Share {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes it one of `bytes`; whether the budget has as many.
+    pub(crate) fn resize(&mut self, bytes: usize) -> bool {
+        if bytes < self.bytes {
+            self.memory.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+        } else if let Some(mut more) = self.memory.claim(bytes - self.bytes) {
+            // They are this one's from here on.
+            more.bytes = 0;
+        } else {
+            return false;
+        }
+        self.bytes = bytes;
+        true
     }
 }
 
@@ -57,6 +82,11 @@ mod tests {
         let second = memory.claim(40).expect("the rest");
         assert_eq!(memory.used(), 100);
         drop((first, second));
+        assert_eq!(memory.used(), 0);
+        let mut share = memory.share();
+        assert!(share.resize(90) && !share.resize(101) && share.resize(30));
+        assert_eq!((memory.used(), share.bytes()), (30, 30));
+        drop(share);
         assert_eq!(memory.used(), 0);
     }
 }

@@ -20,6 +20,7 @@ use crate::config::{Access, LunConfig, Portal, TargetConfig};
 use crate::connection::Connection;
 use crate::disks::{Disks, Table};
 use crate::error::TargetError;
+use crate::inbound::Inbound;
 use crate::jobs::Pool;
 use crate::memory::Memory;
 use crate::sessions::{Mailbox, Notice, Remains, Session, SessionKey, Sessions, lock};
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) pool: Arc<Pool>,
     /// What commands in flight may hold.
     pub(crate) memory: Arc<Memory>,
+    pub(crate) inbound: Inbound,
     pub(crate) clock: Clock,
     pub(crate) board: Board,
     stopping: AtomicBool,
@@ -81,6 +83,7 @@ impl Shared {
             views: Mutex::default(),
             pool,
             memory: Memory::new(config.limits.memory_bytes),
+            inbound: Inbound::new(config.limits.receive_bytes),
             clock,
             board: Board::default(),
             stopping: AtomicBool::new(false),

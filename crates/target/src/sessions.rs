@@ -114,6 +114,10 @@ impl Mailbox {
             return Vec::new();
         }
         let _ = self.wake.read();
+        if self.has_done.load(Ordering::Acquire) {
+            // A job that ended meanwhile rang the same bell.
+            let _ = self.wake.write(1);
+        }
         let mut notices = lock(&self.notices);
         self.full.store(false, Ordering::Release);
         std::mem::take(&mut *notices)

@@ -137,6 +137,13 @@ impl TargetConnection {
         Ok(true)
     }
 
+    /// Bytes of commands that wait for their turn, and of the data behind them.
+    #[inline]
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     /// The command whose turn has come, if it came before.
     #[inline]
     #[must_use]
@@ -223,8 +230,14 @@ impl TargetConnection {
         Parked { tasks: std::mem::take(&mut self.tasks), replay: std::mem::take(&mut self.replay) }
     }
 
-    /// TASK REASSIGN: goes on with a task of a lost connection.
-    pub fn adopt(&mut self, parked: &mut Parked, tag: u32, out: &mut TransmitBuffer) -> Adopted {
+    /// TASK REASSIGN: goes on with a task of a lost connection, whose initiator has the Data-In PDUs before
+    /// `exp_data_sn`.
+    pub fn adopt(
+        &mut self,
+        parked: &mut Parked,
+        (tag, exp_data_sn): (u32, u32),
+        out: &mut TransmitBuffer,
+    ) -> Adopted {
         if self.tasks.contains_key(&tag) {
             return Adopted::Refused(Response::StillAllegiant);
         }
@@ -236,6 +249,10 @@ impl TargetConnection {
         }
         if !parked.replay.has_finished(tag) {
             return Adopted::Refused(Response::NoSuchTask);
+        }
+        if parked.replay.first(tag).is_some_and(|first| first > exp_data_sn) {
+            // Data that the initiator lacks is not kept any more.
+            return Adopted::Refused(Response::ReassignNotSupported);
         }
         let kept = parked.replay.take_task(tag);
         if kept.iter().any(|kept| kept.data_bytes() > self.parameters.max_send_bytes as usize) {

@@ -311,6 +311,8 @@ fn what_a_port_state_forbids_is_not_planned_and_a_change_is_news() {
     assert_eq!(luns.plan([0; 8], &set, &mut nexus, &mut Vec::new()), take);
     let changed = Plan::Changed { lun: Lun(0), attention: UnitAttention::AccessStateChanged };
     assert_eq!(luns.finish(Lun(0), &set, &[0, 0, 0, 0, 2, 0, 0, 2], &nexus, &|_| Ok(())), changed);
+    let same = luns.finish(Lun(0), &set, &[0, 0, 0, 0, 2, 0, 0, 2], &nexus, &|_| Ok(()));
+    assert_eq!(same, Plan::Status(status::GOOD), "what changes nothing is no news");
     let read = cdb_of(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1]);
     let standby = Sense::new(SenseKey::NotReady, 0x04, 0x0b);
     assert_eq!(luns.plan([0; 8], &read, &mut nexus, &mut Vec::new()), Plan::Check(standby));
@@ -323,10 +325,11 @@ fn sense_data_has_the_format_that_the_control_page_says() {
     let luns = luns();
     let list = [0, 0, 0, 0, 0x0a, 10, 0x04, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
     let select = cdb_of(&[0x15, 0x10, 0, 0, 16]);
-    assert!(matches!(
-        luns.finish(Lun(0), &select, &list, &Nexus::default(), &|_| Ok(())),
-        Plan::Changed { .. }
-    ));
+    let attention = UnitAttention::ModeParametersChanged;
+    for plan in [Plan::Changed { lun: Lun(0), attention }, Plan::Status(status::GOOD)] {
+        let selected = luns.finish(Lun(0), &select, &list, &Nexus::default(), &|_| Ok(()));
+        assert_eq!(selected, plan, "only a change is news");
+    }
     assert_eq!(luns.encode([0; 8], &Sense::NO_MEDIUM)[0], 0x72);
     assert_eq!(luns.encode(Lun(3).encode(), &Sense::NO_MEDIUM)[0], 0x70, "another disk");
 }

@@ -130,6 +130,7 @@ impl Core {
             noted: self.outgoing.position(),
             log_out_by: None,
             tasks: Tasks::new(jobs, limits.gathered_bytes, limits.unsent_bytes),
+            held: shared.memory.share(),
             closing: None,
             session_type: login.session_type,
             framer,

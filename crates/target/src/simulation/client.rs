@@ -201,7 +201,7 @@ pub(super) fn command_pdu(
     let kind = if kind == Kinds::WriteAtomic && lun == 2 { Kinds::Write } else { kind };
     blocks = blocks.min(4000);
     let lba = random.u64(..last - u64::from(blocks));
-    let mut fields = Fields { is_write: false, key: key_of(conn.name, conn.isid), victim: 0, kind };
+    let mut fields = Fields { is_write: false, key: key_of(conn.name, conn.isid), victim: 0, has_descriptors: false, kind };
     let mut list = Vec::new();
     let (mut read, mut expected) = (false, 0);
     match kind {
@@ -221,9 +221,11 @@ pub(super) fn command_pdu(
             cdb[12..14].copy_from_slice(&(blocks as u16).to_be_bytes());
         }
         Kinds::ModeSelect => {
-            // The control page as it is: also a change of nothing is told.
+            // The control page, with D_SENSE as it is or changed: only a change is told.
+            fields.has_descriptors = random.bool();
             (cdb[0], cdb[1], cdb[4]) = (0x15, 0x10, 16);
             list = vec![0, 0, 0, 0, 0x0a, 10, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+            list[6] = if fields.has_descriptors { 4 } else { 0 };
         }
         Kinds::Test => {}
         Kinds::Register | Kinds::Reserve | Kinds::Preempt | Kinds::PreemptAndAbort | Kinds::Clear => {

@@ -30,6 +30,8 @@ pub(super) struct Fields {
     pub(super) key: u64,
     /// The key that it preempts.
     pub(super) victim: u64,
+    /// The format of sense data that it selects.
+    pub(super) has_descriptors: bool,
     pub(super) kind: Kinds,
 }
 
@@ -158,6 +160,8 @@ pub(super) struct Model {
     pub(super) sessions: Vec<SessionModel>,
     managements: BTreeMap<u32, Management>,
     reservations: BTreeMap<u8, Reservations>,
+    /// The logical units whose sense data has the format with descriptors.
+    has_descriptors: BTreeSet<u8>,
     /// ORDERED writes whose first block has landed in this step.
     ordered: Vec<u32>,
     /// Every answer in its order.
@@ -428,8 +432,12 @@ impl Model {
         if command.fields.is_write && status == GOOD {
             assert!(command.has_landed, "write {tag} was acknowledged and did not land");
         }
-        if status == CHECK_CONDITION && sense.get(2).is_some_and(|key| key & 15 == 6) {
-            let attention = (sense[12], sense[13]);
+        let has_descriptors = self.has_descriptors.contains(&command.lun);
+        let (key, code) = if has_descriptors { (1, 2) } else { (2, 12) };
+        if status == CHECK_CONDITION && sense.get(key).is_some_and(|key| key & 15 == 6) {
+            let format = if has_descriptors { 0x72 } else { 0x70 };
+            assert_eq!(sense[0], format, "sense data is not in the format that was selected");
+            let attention = (sense[code], sense[code + 1]);
             let session = &mut self.sessions[command.session];
             let is_due = session.due.entry(command.lun).or_default().remove(&attention);
             let is_allowed = session.allowed.entry(command.lun).or_default().remove(&attention);
@@ -469,7 +477,16 @@ impl Model {
         let victims = self.victims(command);
         let there = self.reservations.entry(lun).or_default();
         match command.fields.kind {
-            Kinds::ModeSelect => self.learn(lun, (0x2a, 0x01), |other| other != session),
+            Kinds::ModeSelect => {
+                let is_changed = if command.fields.has_descriptors {
+                    self.has_descriptors.insert(lun)
+                } else {
+                    self.has_descriptors.remove(&lun)
+                };
+                if is_changed {
+                    self.learn(lun, (0x2a, 0x01), |other| other != session);
+                }
+            }
             Kinds::Register => {
                 there.keys.insert(own, command.fields.key);
             }
