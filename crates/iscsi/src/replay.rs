@@ -90,6 +90,8 @@ pub struct Replay {
     tasks: HashMap<u32, VecDeque<u64>>,
     next: u64,
     bytes: usize,
+    /// Bytes of data that is kept itself, of those.
+    copied_bytes: usize,
     limit: usize,
     /// The newest StatSN that was forgotten although it is not acknowledged.
     forgotten: Option<u32>,
@@ -102,7 +104,8 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// Keeps at most `limit` bytes: the oldest PDUs go first, and are then lost for a SNACK.
+    /// Keeps at most `limit` bytes, a quarter of them for data that cannot be read again: the oldest PDUs go first, and
+    /// are then lost for a SNACK.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -111,6 +114,7 @@ impl Replay {
             tasks: HashMap::new(),
             next: 0,
             bytes: 0,
+            copied_bytes: 0,
             limit,
             forgotten: None,
         }
@@ -153,7 +157,7 @@ impl Replay {
             }
             sent = &sent[frame.total_bytes..];
         }
-        while self.bytes > self.limit {
+        while self.bytes > self.limit || self.copied_bytes > self.limit / 4 {
             let Some((&oldest, _)) = self.kept.first_key_value() else { break };
             let forgotten = self.remove(oldest).and_then(|kept| kept.stat_sn);
             self.forgotten = forgotten.or(self.forgotten);
@@ -178,6 +182,7 @@ impl Replay {
         let place = self.next;
         self.next += 1;
         self.bytes += kept.bytes();
+        self.copied_bytes += kept.copied_bytes();
         if let Some(stat_sn) = kept.stat_sn {
             self.status.push_back((stat_sn, place));
         }
@@ -191,6 +196,7 @@ impl Replay {
     fn remove(&mut self, place: u64) -> Option<Kept> {
         let kept = self.kept.remove(&place)?;
         self.bytes -= kept.bytes();
+        self.copied_bytes -= kept.copied_bytes();
         if let Some(places) = self.tasks.get_mut(&kept.tag()) {
             while places.front().is_some_and(|&first| first <= place) {
                 places.pop_front();
@@ -246,9 +252,8 @@ impl Replay {
     /// Those of consecutive numbers that are wanted; nothing where not all of them are there.
     fn run<'a>(numbered: impl Iterator<Item = (u32, &'a Kept)>, first: u32, count: u32) -> Vec<Kept> {
         let behind = |sn: u32| sn.wrapping_sub(first);
-        let wanted = numbered.filter(|(sn, _)| {
-            (behind(*sn) as i32) >= 0 && (count == 0 || behind(*sn) < count)
-        });
+        let wanted =
+            numbered.filter(|(sn, _)| (behind(*sn) as i32) >= 0 && (count == 0 || behind(*sn) < count));
         let wanted: Vec<(u32, &Kept)> = wanted.collect();
         let is_whole = wanted.first().is_some_and(|(sn, _)| *sn == first)
             && (count == 0 || wanted.len() >= count as usize);
@@ -389,14 +394,14 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut replay = Replay::new(2 << 20);
+        let mut replay = Replay::new(8 << 20);
         let mut out = TransmitBuffer::new();
         for sn in 0..9 {
             out.pdu(DataIn { tag: 1, data_sn: sn, ..DataIn::default() }.write(), &vec![0; 1 << 20]);
             replay.keep(&Framer::new(1 << 20), out.pending(), &mut HashMap::new());
             out.sent(out.pending().len());
         }
-        assert!(replay.bytes <= 2 << 20 && replay.tasks[&1].len() == replay.kept.len());
+        assert!(replay.copied_bytes <= 2 << 20 && replay.tasks[&1].len() == replay.kept.len());
         assert_eq!(replay.sequence(1, 8, 1).len(), 1, "the newest are kept");
         assert_eq!(replay.first(1), Some(replay.kept.values().next().unwrap().sequence.unwrap()));
         for (first, count) in [(0, 0), (0, 9), (8, 2), (9, 0)] {
@@ -406,7 +411,7 @@ mod tests {
 
     #[test]
     fn statuses_are_sent_again_all_or_none() {
-        let mut replay = Replay::new(3 * (ENTRY_BYTES + 100));
+        let mut replay = Replay::new(4 * 3 * 100);
         let mut out = TransmitBuffer::new();
         for stat_sn in [u32::MAX - 1, u32::MAX, 0, 1] {
             data(stat_sn / 2, 0, Some(stat_sn), &mut out);

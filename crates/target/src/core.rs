@@ -219,9 +219,8 @@ impl Core {
     /// How long the connection may sleep although nothing comes: until something that it waits for may have ended.
     pub(crate) fn sleep_limit(&self) -> Option<Duration> {
         let serving = self.serving.as_ref()?;
-        let polls = serving.closing.is_some()
-            || !serving.tasks.waiting.is_empty()
-            || self.inbound == Buffered::Waits;
+        let polls =
+            serving.closing.is_some() || !serving.tasks.waiting.is_empty() || self.inbound == Buffered::Waits;
         if polls {
             return Some(Duration::from_millis(1));
         }

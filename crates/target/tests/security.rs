@@ -6,7 +6,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -1145,15 +1145,10 @@ fn receive_all(client: &mut Client, expected: &[u8]) {
 
 const UNREAD_BYTES: usize = 64 << 20;
 
-/// Lets 32 clients ask for 64 MiB each and read nothing, then everything.
-fn unread_reads_hold_little_memory(is_slow: bool) {
+/// Lets 32 clients ask for 64 MiB each and read nothing, then everything: beyond `memory_bytes` they hold `bound_kib`.
+fn unread_reads_hold_little_memory(store: Arc<dyn Store>, memory_bytes: usize, bound_kib: usize) {
     let data = pattern(UNREAD_BYTES);
-    let mut store: Arc<dyn Store> = filled(&data);
-    if is_slow {
-        store = Arc::new(Layered::new(Delay(Duration::from_millis(1)), store));
-    }
-    // What waits for a slow disk may be as much as the budget of all.
-    let target = start(vec![LunConfig::new(0, store)], |config| config.limits.memory_bytes = 8 << 20);
+    let target = start(vec![LunConfig::new(0, store)], |config| config.limits.memory_bytes = memory_bytes);
     for keys in ["", " DataDigest=CRC32C", " ErrorRecoveryLevel=1"] {
         let keys = format!("MaxRecvDataSegmentLength=262144{keys}");
         let login = |isid| Login { isid, keys: &keys, ..Login::default() };
@@ -1176,18 +1171,117 @@ fn unread_reads_hold_little_memory(is_slow: bool) {
         }
         let (grown, unread) = (most.saturating_sub(before), unread.saturating_sub(before));
         let (grown, unread) = (grown >> 10, unread >> 10);
-        assert!(grown < 32 << 10, "{grown} KiB for 32 reads with {keys}, {unread} KiB of them while unread");
+        assert!(grown < bound_kib, "{grown} KiB for 32 reads with {keys}, {unread} KiB of them while unread");
     }
 }
 
 #[test]
 fn unread_answers_of_a_fast_disk_hold_little_memory() {
-    alone("unread_answers_of_a_fast_disk_hold_little_memory", || unread_reads_hold_little_memory(false));
+    alone("unread_answers_of_a_fast_disk_hold_little_memory", || {
+        let limits = Limits::default();
+        let store = filled(&pattern(UNREAD_BYTES));
+        unread_reads_hold_little_memory(store, limits.memory_bytes, 32 << 10);
+    });
 }
 
 #[test]
 fn unread_answers_of_a_slow_disk_hold_little_memory() {
-    alone("unread_answers_of_a_slow_disk_hold_little_memory", || unread_reads_hold_little_memory(true));
+    alone("unread_answers_of_a_slow_disk_hold_little_memory", || {
+        let store = filled(&pattern(UNREAD_BYTES));
+        let store = Arc::new(Layered::new(Delay(Duration::from_millis(1)), store));
+        // What waits for a slow disk may be as much as the budget of all.
+        for memory_bytes in [8 << 20, Limits::default().memory_bytes] {
+            let bound_kib = (memory_bytes >> 10) + (24 << 10);
+            unread_reads_hold_little_memory(store.clone(), memory_bytes, bound_kib);
+        }
+    });
+}
+
+/// A write of 1 MiB whose data comes with it.
+fn long_write(client: &Client) -> Vec<u8> {
+    let command = client.command(client.cmd_sn, &write_10(0, 2048), 1 << 20);
+    let mut bhs = ScsiCommand { read: false, write_data: true, ..command }.write();
+    bhs.set_data_bytes(1 << 20);
+    let mut pdu = bhs.0.to_vec();
+    pdu.resize(48 + (1 << 20), 7);
+    pdu
+}
+
+const UNFINISHED: usize = 20;
+
+#[test]
+fn unfinished_pdus_hold_little_memory_and_keep_others_waiting_for_a_bounded_time() {
+    alone("unfinished_pdus_hold_little_memory_and_keep_others_waiting_for_a_bounded_time", || {
+        let target = start(vec![ram(0, 2)], |config| {
+            config.limits.receive_bytes = 8 << 20;
+            config.wishes.first_burst_bytes = 1 << 20;
+        });
+        let login = |isid| Login {
+            isid,
+            keys: "MaxBurstLength=1048576 FirstBurstLength=1048576",
+            ..Login::default()
+        };
+        let clients: Vec<_> =
+            (1..=UNFINISHED as u8).map(|n| ready(target.address(), &login(n), &[0])).collect();
+        let mut honest = ready(target.address(), &login(200), &[0]);
+        let before = resident();
+        // They send as much as the target takes, and never the last byte.
+        let threads: Vec<_> = clients
+            .into_iter()
+            .map(|mut client| {
+                std::thread::spawn(move || {
+                    let pdu = long_write(&client);
+                    let _ = client.socket.write_all(&pdu[..pdu.len() - 1]);
+                    client
+                })
+            })
+            .collect();
+        let begun = Instant::now();
+        let mut most = 0;
+        while begun.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(50));
+            most = most.max(resident().saturating_sub(before));
+        }
+        // This process is both sides, and each of theirs has its PDU.
+        let theirs = UNFINISHED << 20;
+        assert!(most < theirs + (14 << 20), "{} KiB for {UNFINISHED} unfinished PDUs", most >> 10);
+        // Eight at a time, five seconds each.
+        honest.socket.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        let pdu = long_write(&honest);
+        honest.socket.write_all(&pdu).unwrap();
+        let status = honest.until(opcode::SCSI_RESPONSE).1.bhs.0[3];
+        assert_eq!(status, GOOD, "those that do not go on give way");
+        drop(target);
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    });
+}
+
+#[test]
+fn commands_ahead_of_their_turn_hold_little_memory() {
+    alone("commands_ahead_of_their_turn_hold_little_memory", || {
+        let target = start(vec![ram(0, 2)], |config| config.limits.memory_bytes = 8 << 20);
+        let mut honest = ready(target.address(), &Login { isid: 200, ..Login::default() }, &[0]);
+        let login = |isid| Login { isid, keys: LEVEL_2, ..Login::default() };
+        let mut clients: Vec<_> = (1..=32).map(|n| ready(target.address(), &login(n), &[0])).collect();
+        let before = resident();
+        for client in &mut clients {
+            for ahead in 1..=48 {
+                let command = client.command(client.cmd_sn + ahead, &write_10(0, 128), 65_536);
+                let cmd_sn = client.cmd_sn + ahead;
+                let mut bhs = ScsiCommand { cmd_sn, read: false, write_data: true, ..command }.write();
+                bhs.set_data_bytes(65_536);
+                let mut pdu = bhs.0.to_vec();
+                pdu.resize(48 + 65_536, 7);
+                if client.socket.write_all(&pdu).is_err() {
+                    break;
+                }
+            }
+        }
+        let most = resident().saturating_sub(before);
+        assert!(most < 24 << 20, "{} KiB for 96 MiB of commands ahead of their turn", most >> 10);
+        assert!(lives(&mut honest, 0));
+        wait_until("who asks for more than there is loses its connection", || target.connections() < 33);
+    });
 }
 
 #[test]

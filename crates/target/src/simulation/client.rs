@@ -201,7 +201,13 @@ pub(super) fn command_pdu(
     let kind = if kind == Kinds::WriteAtomic && lun == 2 { Kinds::Write } else { kind };
     blocks = blocks.min(4000);
     let lba = random.u64(..last - u64::from(blocks));
-    let mut fields = Fields { is_write: false, key: key_of(conn.name, conn.isid), victim: 0, has_descriptors: false, kind };
+    let mut fields = Fields {
+        is_write: false,
+        key: key_of(conn.name, conn.isid),
+        victim: 0,
+        has_descriptors: false,
+        kind,
+    };
     let mut list = Vec::new();
     let (mut read, mut expected) = (false, 0);
     match kind {
