@@ -55,6 +55,8 @@ pub(super) struct Command {
     may_repeat: bool,
     /// Why it must not land any more.
     fenced: Option<&'static str>,
+    /// The step in which a function that aborts it was taken: it has no response after that.
+    aborted: Option<usize>,
     /// The connection that was told that it is aborted.
     silent_on: Option<usize>,
     has_landed: bool,
@@ -85,6 +87,7 @@ impl Command {
             may_vanish: false,
             may_repeat: false,
             fenced: None,
+            aborted: None,
             silent_on: None,
             has_landed: false,
             is_lost: false,
@@ -373,6 +376,7 @@ impl Model {
             }
             if command.entered.is_some_and(|entered| entered < step) {
                 covered.push(command.tag);
+                command.aborted.get_or_insert(step);
             }
         }
         if let Some(asked) = self.managements.get_mut(&tag) {
@@ -423,6 +427,8 @@ impl Model {
         assert!(command.answers.is_empty() || command.may_repeat, "command {tag} was answered twice");
         let is_silent = command.silent_on == Some(command.conn) && !command.may_repeat;
         assert!(!is_silent, "command {tag} was answered after its abort was complete");
+        let is_late = command.aborted.is_some_and(|aborted| aborted < self.step) && !command.may_repeat;
+        assert!(!is_late, "command {tag} was answered after it was aborted");
         let is_first = command.answers.is_empty();
         command.answers.push(status);
         let command = command.clone();
