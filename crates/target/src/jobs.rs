@@ -247,6 +247,14 @@ pub(crate) struct Done {
     pub(crate) outcome: Outcome,
 }
 
+impl Done {
+    /// One for tests.
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        Self { id: 0, outcome: Outcome::Aborted }
+    }
+}
+
 /// What a job is for.
 #[derive(Clone)]
 pub(crate) struct Job {

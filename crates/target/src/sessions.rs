@@ -685,6 +685,18 @@ mod tests {
         Arc::new(Mailbox::new().unwrap())
     }
 
+    #[test]
+    fn a_job_that_ends_while_notices_are_taken_still_wakes() {
+        let mailbox = mailbox();
+        mailbox.post(Notice::Sweep);
+        assert!(mailbox.take_done().is_empty());
+        mailbox.done(Done::example());
+        assert_eq!(mailbox.take().len(), 1);
+        assert!(mailbox.has_mail() && mailbox.wake.read().is_ok(), "the bell rings for the job");
+        assert_eq!(mailbox.take_done().len(), 1);
+        assert!(!mailbox.has_mail());
+    }
+
     fn login(tsih: u16, cid: u16) -> LoggedIn {
         LoggedIn {
             initiator_name: "iqn.i".into(),

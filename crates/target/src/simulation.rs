@@ -273,9 +273,20 @@ impl World {
     fn wake(&mut self, c: usize) {
         if self.conns[c].is_gone {
             self.conns[c].is_ended |= self.conns[c].core.is_ended();
-        } else if let Err(end) = self.conns[c].core.go_on() {
+        } else if Self::is_woken(&self.conns[c].core)
+            && let Err(end) = self.conns[c].core.go_on()
+        {
             self.end(c, &end);
         }
+    }
+
+    /// Whether the thread of a connection would look at what may have changed. It sleeps until it has a reason to, and
+    /// what it is not woken for is not noticed.
+    fn is_woken(core: &Core) -> bool {
+        core.login_deadline().is_some()
+            || core.mailbox.has_mail()
+            || core.sleep_limit().is_some()
+            || ((core.has_more() || core.has_deferred()) && core.has_room())
     }
 
     fn end(&mut self, c: usize, end: &ConnectionEnd) {
