@@ -26,6 +26,7 @@ static: ## build one that needs no C library, for `study --client`: target/stati
 
 test: ## install what the tests need and run them all
 	@scripts/setup.sh test
+	@[ "$$(id -u)" = 0 ] || echo "test: not root: what needs namespaces, captures or other users is NOT tested" >&2
 	cargo test --workspace --locked
 
 test-linux: ## Linux's own initiator in a guest against the target: ext4, multipath, sg3-utils; as root

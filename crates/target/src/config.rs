@@ -206,7 +206,7 @@ pub struct Limits {
     /// Most connections of one address that are taken in a second.
     pub accepts_per_address: u32,
     /// Bytes that all connections together may hold for commands in flight: gathered data, reads of slow disks,
-    /// deferred commands, what lost connections leave.
+    /// deferred commands, commands ahead of their turn, what lost connections leave.
     pub memory_bytes: usize,
     /// Bytes that all connections together may hold to receive PDUs that are longer than the usual buffer.
     pub receive_bytes: usize,
