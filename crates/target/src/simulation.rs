@@ -11,6 +11,9 @@
 //! - each unit attention is told once, to every session that it concerns and to no other;
 //! - no buffer and no budget is exceeded, and all of it comes back.
 //!
+//! A connection looks at what has changed only when its thread would have woken up: what it is not woken for is never
+//! answered, and found.
+//!
 //! `ROUNDTRIP_SIM_STEPS` and `ROUNDTRIP_SIM_SEED` ask for another number of steps, or for one seed again.
 
 mod client;
