@@ -277,7 +277,8 @@ mod tests {
 
     #[test]
     fn a_read_in_two_segments_is_one_operation() {
-        let (mut tasks, mut record) = (Tasks { connection: 7, ..Tasks::default() }, Record::new(10));
+        let (mut tasks, mut record) =
+            (Tasks { connection: 7, ..Tasks::default() }, Record::new(ring::Side::Client, 10));
         let mut command = ScsiCommand {
             read: true,
             is_final: true,
@@ -289,17 +290,17 @@ mod tests {
         tasks.request(&pdu(command.write(), 48, 10), &mut record);
         let first = DataIn { tag: 3, ..DataIn::default() };
         tasks.response(&pdu(first.write(), 560, 20), &mut record);
-        assert!(record.sightings.is_empty());
+        assert!(record.ops.is_empty());
         let last = DataIn { tag: 3, has_status: true, ..DataIn::default() };
         tasks.response(&pdu(last.write(), 560, 30), &mut record);
-        let seen = record.sightings[0];
+        let seen = record.ops[0];
         assert_eq!((seen.connection, seen.kind, seen.response_bytes), (7, OpKind::Read, 1120));
-        assert_eq!((seen.request, seen.response), (Stamp::at(10), Stamp::at(30)));
+        assert_eq!((seen.c1, seen.c2), (Stamp::at(10), Stamp::at(30)));
     }
 
     #[test]
     fn answers_without_requests_and_tags_used_twice_are_counted() {
-        let (mut tasks, mut record) = (Tasks::default(), Record::new(10));
+        let (mut tasks, mut record) = (Tasks::default(), Record::new(ring::Side::Client, 10));
         let response = ScsiResponse { tag: 3, ..ScsiResponse::default() }.write();
         tasks.response(&pdu(response, 48, 1), &mut record);
         assert_eq!(tasks.unmatched, 1);

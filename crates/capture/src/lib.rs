@@ -42,6 +42,6 @@ pub use live::{LiveCapture, LiveConfig, Packet};
 pub use observer::{Counted, Observer, Opened};
 pub use packet::At;
 pub use record::{Counters, StreamHole};
-pub use tap::{Role, Tap, TapReport};
+pub use tap::{Tap, TapReport};
 pub use vantage::{FrameCounters, Selection, Vantage};
-pub use watch::{RoleReport, Watch, WatchReport};
+pub use watch::{SideReport, Watch, WatchReport};

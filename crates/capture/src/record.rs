@@ -1,6 +1,6 @@
-//! What a capture point keeps: sightings up to a limit, and everything that was missing or did not fit.
+//! What a capture point keeps: operations up to a limit, and everything that was missing or did not fit.
 
-use ring::{Exchange, OpKind, Sighting};
+use ring::{Exchange, Op, OpKind, Side};
 use serde::{Deserialize, Serialize};
 
 use crate::follow::Flow;
@@ -47,7 +47,7 @@ pub struct Counters {
 /// A hole in a stream: bytes that were on the wire and not in the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamHole {
-    /// The connection, as in [`Sighting::connection`].
+    /// The connection, as in [`Op::connection`].
     pub connection: u32,
     /// Which of its streams.
     pub flow: Flow,
@@ -59,9 +59,10 @@ pub struct StreamHole {
 /// The record of one capture point.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) sightings: Vec<Sighting>,
+    pub(crate) ops: Vec<Op>,
     pub(crate) counters: Counters,
     pub(crate) holes: Vec<StreamHole>,
+    side: Side,
     limit: usize,
 }
 
@@ -69,19 +70,19 @@ pub(crate) struct Record {
 const HOLES_MAX: usize = 10_000;
 
 impl Record {
-    /// An empty record for at most `limit` sightings.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { sightings: Vec::new(), counters: Counters::default(), holes: Vec::new(), limit }
+    /// An empty record of a side's capture point, for at most `limit` operations.
+    pub(crate) fn new(side: Side, limit: usize) -> Self {
+        Self { side, ops: Vec::new(), counters: Counters::default(), holes: Vec::new(), limit }
     }
 
-    /// Keeps a sighting of an operation on the medium.
+    /// Keeps what was seen of an operation on the medium.
     #[inline]
-    pub(crate) fn keep(&mut self, sighting: Sighting) {
-        if sighting.kind == OpKind::Other {
+    pub(crate) fn keep(&mut self, op: Op) {
+        if op.kind == OpKind::Other {
             return;
         }
-        if self.sightings.len() < self.limit {
-            self.sightings.push(sighting);
+        if self.ops.len() < self.limit {
+            self.ops.push(op);
         } else {
             self.counters.over_limit += 1;
         }
@@ -91,7 +92,7 @@ impl Record {
 impl Observer for Record {
     #[inline]
     fn exchange(&mut self, exchange: &Exchange) {
-        self.keep(exchange.sighting());
+        self.keep(exchange.op(self.side));
     }
 
     fn hole(&mut self, hole: StreamHole) {

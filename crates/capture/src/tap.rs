@@ -1,6 +1,6 @@
-//! One capture point: packets in, sightings out.
+//! One capture point of a live ring: packets in, op records out.
 
-use ring::Sighting;
+use ring::{Op, Side};
 
 use crate::application::Protocol;
 use crate::connection::Connection;
@@ -11,31 +11,22 @@ use crate::record::{Counters, Record, StreamHole};
 use crate::stream::MissingReason;
 use crate::table::{Ends, Table};
 
-/// Whose capture point it is. On an interface that shows a packet twice (loopback), each role takes the
-/// copy that is its own: a client's requests are outgoing, a server's incoming.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// C1 and C2.
-    Client,
-    /// S1 and S2.
-    Server,
-}
-
 /// What a capture point saw.
 #[derive(Clone, Debug)]
 pub struct TapReport {
     /// Operations on the medium, in the order in which their responses passed.
-    pub sightings: Vec<Sighting>,
+    pub ops: Vec<Op>,
     /// What was counted.
     pub counters: Counters,
     /// Where bytes are missing, the first 10,000 times.
     pub holes: Vec<StreamHole>,
 }
 
-/// The chain from packets to sightings at one capture point.
+/// The chain from packets to op records at one capture point. On an interface that shows a packet twice (loopback), each
+/// side takes the copy that is its own: a client's requests are outgoing, a server's incoming.
 #[derive(Debug)]
 pub struct Tap {
-    role: Role,
+    side: Side,
     port: u16,
     frame_bytes_max: u32,
     digests: Digests,
@@ -52,18 +43,18 @@ const CONNECTIONS_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 impl Tap {
-    /// A tap for the target's port; `mtu_bytes` is the interface's, `limit` the most sightings kept.
+    /// A tap for the target's port; `mtu_bytes` is the interface's, `limit` the most operations kept.
     #[must_use]
-    pub fn new(role: Role, port: u16, mtu_bytes: u32, limit: usize) -> Self {
+    pub fn new(side: Side, port: u16, mtu_bytes: u32, limit: usize) -> Self {
         Self {
-            role,
+            side,
             port,
             // Ethernet header and two tags.
             frame_bytes_max: mtu_bytes.saturating_add(14 + 8),
             digests: Digests::default(),
             connections: Table::default(),
             waiting_bytes: 0,
-            record: Record::new(limit),
+            record: Record::new(side, limit),
         }
     }
 
@@ -77,11 +68,11 @@ impl Tap {
 
     /// Whose capture point it is.
     #[must_use]
-    pub fn role(&self) -> Role {
-        self.role
+    pub fn side(&self) -> Side {
+        self.side
     }
 
-    /// Takes one packet; those of the other role's copy are not this tap's.
+    /// Takes one packet; those of the other side's copy are not this tap's.
     #[inline]
     pub fn packet(&mut self, packet: &Packet<'_>) {
         let segment = match decode(packet.data, packet.wire_bytes) {
@@ -93,7 +84,7 @@ impl Tap {
             }
         };
         let flow = if segment.destination.port == self.port { Flow::Requests } else { Flow::Responses };
-        if packet.outgoing != ((flow == Flow::Requests) == (self.role == Role::Client)) {
+        if packet.outgoing != ((flow == Flow::Requests) == (self.side == Side::Client)) {
             return;
         }
         let counters = &mut self.record.counters;
@@ -165,7 +156,7 @@ impl Tap {
         }
     }
 
-    /// The end: all sightings of operations on the medium, what was counted, and what is missing.
+    /// The end: all operations on the medium, what was counted, and what is missing.
     #[must_use]
     pub fn finish(mut self) -> TapReport {
         let mut keys = self.connections.all();
@@ -174,8 +165,8 @@ impl Tap {
         for key in keys {
             self.retire(key);
         }
-        let Record { sightings, counters, holes, .. } = self.record;
-        TapReport { sightings, counters, holes }
+        let Record { ops, counters, holes, .. } = self.record;
+        TapReport { ops, counters, holes }
     }
 }
 

@@ -7,23 +7,23 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ring::Sighting;
+use ring::{Op, Side};
 
 use crate::error::CaptureError;
 use crate::live::{LiveCapture, LiveConfig};
 use crate::record::{Counters, StreamHole};
-use crate::tap::{Role, Tap, TapReport};
+use crate::tap::{Tap, TapReport};
 
 /// How long after a stop the last packets may take to arrive: several block time-outs.
 const DRAIN: Duration = Duration::from_millis(120);
 
 /// What a capture point saw.
 #[derive(Debug)]
-pub struct RoleReport {
+pub struct SideReport {
     /// Whose capture point.
-    pub role: Role,
+    pub side: Side,
     /// The operations.
-    pub sightings: Vec<Sighting>,
+    pub ops: Vec<Op>,
     /// What was counted.
     pub counters: Counters,
     /// Where bytes of streams are missing, the first 10,000 times.
@@ -35,8 +35,8 @@ pub struct RoleReport {
 pub struct WatchReport {
     /// The interface.
     pub interface: String,
-    /// One entry for each role, in the order asked for.
-    pub roles: Vec<RoleReport>,
+    /// One entry for each side, in the order asked for.
+    pub sides: Vec<SideReport>,
     /// Packets that passed the kernel's filter.
     pub packets: u64,
     /// Packets that found the ring full.
@@ -58,19 +58,19 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts a capture for the given roles. `enter` runs first on the new thread: it moves into a network
+    /// Starts a capture for the given sides. `enter` runs first on the new thread: it moves into a network
     /// namespace, or onto a CPU. Returns when packets are being captured.
     ///
     /// # Errors
     /// When the capture cannot be opened.
     pub fn start(
         config: LiveConfig,
-        roles: &[Role],
+        sides: &[Side],
         mtu_bytes: u32,
         limit: usize,
         enter: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> Result<Self, CaptureError> {
-        let taps = roles.iter().map(|&role| Tap::new(role, config.port, mtu_bytes, limit)).collect();
+        let taps = sides.iter().map(|&side| Tap::new(side, config.port, mtu_bytes, limit)).collect();
         Self::start_taps(config, taps, enter)
     }
 
@@ -106,7 +106,7 @@ impl Watch {
                             let _ = opened.send(Err(error));
                             Ok(WatchReport {
                                 interface: config.interface,
-                                roles: Vec::new(),
+                                sides: Vec::new(),
                                 packets: 0,
                                 drops: 0,
                                 cpu_ns: 0,
@@ -173,17 +173,17 @@ fn run(mut capture: LiveCapture, mut taps: Vec<Tap>, stop: &AtomicBool) -> Resul
         }
     }
     let statistics = capture.statistics();
-    let roles = taps
+    let sides = taps
         .into_iter()
         .map(|tap| {
-            let role = tap.role();
-            let TapReport { sightings, counters, holes } = tap.finish();
-            RoleReport { role, sightings, counters, holes }
+            let side = tap.side();
+            let TapReport { ops, counters, holes } = tap.finish();
+            SideReport { side, ops, counters, holes }
         })
         .collect();
     Ok(WatchReport {
         interface: capture.interface().to_owned(),
-        roles,
+        sides,
         packets: statistics.packets,
         drops: statistics.drops,
         cpu_ns: socket::clock::thread_cpu_ns(),
@@ -205,7 +205,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let config = LiveConfig { interface: "lo".into(), port, ring_bytes: 4 << 20, snap_bytes: 65_535 };
-        let watch = match Watch::start(config, &[Role::Client, Role::Server], 65_536, 100, || Ok(())) {
+        let watch = match Watch::start(config, &[Side::Client, Side::Server], 65_536, 100, || Ok(())) {
             Ok(watch) => watch,
             Err(CaptureError::NotPermitted { .. }) => {
                 eprintln!("not run: capturing on lo needs CAP_NET_RAW");
@@ -223,11 +223,10 @@ mod tests {
         client.read_exact(&mut header).unwrap();
         let report = watch.stop().unwrap();
         assert_eq!(report.drops, 0);
-        let [client, server] =
-            [&report.roles[0].sightings, &report.roles[1].sightings].map(|s| s.first().copied());
+        let [client, server] = [&report.sides[0].ops, &report.sides[1].ops].map(|s| s.first().copied());
         let (client, server) = (client.unwrap(), server.unwrap());
         assert_eq!((client.tag, server.tag), (11, 11));
-        let order = [client.request, server.request, server.response, client.response];
+        let order = [client.c1, server.s1, server.s2, client.c2];
         assert!(order.windows(2).all(|pair| pair[1].since(pair[0]).unwrap() >= 0), "{order:?}");
     }
 }

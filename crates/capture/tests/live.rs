@@ -8,9 +8,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use capture::{CaptureError, LiveCapture, LiveConfig, Role, Watch};
+use capture::{CaptureError, LiveCapture, LiveConfig, Watch};
 use iscsi::pdu::{DataIn, ScsiCommand};
 use nix::sched::{CloneFlags, unshare};
+use ring::Side;
 
 /// A capture of `lo`, unless this process may not.
 fn watch(port: u16) -> Option<Watch> {
@@ -20,7 +21,7 @@ fn watch(port: u16) -> Option<Watch> {
         ring_bytes: 64 << 20,
         snap_bytes: LiveConfig::SNAP_NOTHING,
     };
-    match Watch::start(config, &[Role::Client, Role::Server], 65_536, 100_000, || Ok(())) {
+    match Watch::start(config, &[Side::Client, Side::Server], 65_536, 100_000, || Ok(())) {
         Ok(watch) => Some(watch),
         Err(CaptureError::NotPermitted { .. }) => {
             eprintln!("not run: capturing on lo needs CAP_NET_RAW");
@@ -66,10 +67,10 @@ fn every_operation_in_the_largest_packets_is_seen() {
     let _server = answers.join().unwrap();
     let report = watch.stop().unwrap();
     assert_eq!(report.drops, 0);
-    for role in &report.roles {
-        assert_eq!(role.sightings.len(), OPERATIONS as usize, "{:?} {:?}", role.role, role.counters);
-        assert_eq!((role.counters.holes, role.counters.skipped_bytes), (0, 0));
-        assert!(role.sightings.iter().all(|s| s.response.since(s.request).is_some_and(|ns| ns > 0)));
+    for side in &report.sides {
+        assert_eq!(side.ops.len(), OPERATIONS as usize, "{:?} {:?}", side.side, side.counters);
+        assert_eq!((side.counters.holes, side.counters.skipped_bytes), (0, 0));
+        assert!(side.ops.iter().all(|op| op.c2.since(op.c1).or(op.s2.since(op.s1)).is_some_and(|ns| ns > 0)));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::accept::{Limits, accept_all};
-use crate::side::Side;
+use crate::endpoint::EndpointOptions;
 
 /// What is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ const PIECE_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// When the listener cannot be set so or the thread that accepts cannot be started.
-pub fn take_all(listener: TcpListener, side: Side, limits: Limits) -> io::Result<()> {
+pub fn take_all(listener: TcpListener, side: EndpointOptions, limits: Limits) -> io::Result<()> {
     side.tcp().apply(&listener)?;
     let silence = limits.silence;
     let serve = Arc::new(move |stream: TcpStream| {
@@ -57,13 +57,13 @@ pub fn take_all(listener: TcpListener, side: Side, limits: Limits) -> io::Result
 ///
 /// # Errors
 /// When the connection fails.
-pub fn receive(listener: &TcpListener, side: &Side) -> io::Result<CopyResult> {
+pub fn receive(listener: &TcpListener, side: &EndpointOptions) -> io::Result<CopyResult> {
     // What an accepted socket has it has from its listener: windows are agreed on before it is there.
     side.tcp().apply(listener)?;
     take(listener.accept()?.0, side)
 }
 
-fn take(mut stream: TcpStream, side: &Side) -> io::Result<CopyResult> {
+fn take(mut stream: TcpStream, side: &EndpointOptions) -> io::Result<CopyResult> {
     let mut buffer = vec![0; PIECE_BYTES];
     let (mut bytes, mut begun) = (0, None);
     loop {
@@ -86,7 +86,7 @@ fn take(mut stream: TcpStream, side: &Side) -> io::Result<CopyResult> {
 ///
 /// # Errors
 /// When the connection cannot be made or is lost.
-pub fn send(server: SocketAddr, spec: &CopySpec, side: &Side) -> io::Result<()> {
+pub fn send(server: SocketAddr, spec: &CopySpec, side: &EndpointOptions) -> io::Result<()> {
     let mut stream = side.connect(&server)?;
     stream.set_write_timeout(Some(SILENCE))?;
     let block = vec![5; spec.block_bytes.max(1)];

@@ -5,16 +5,16 @@
 
 mod accept;
 pub mod copy;
+mod endpoint;
 pub mod http;
 mod pace;
 pub mod ring_of_messages;
-mod side;
 mod writes;
 
 pub use accept::{Limits, PROGRESS_BYTES};
 pub use copy::{CopyResult, CopySpec};
+pub use endpoint::EndpointOptions;
 pub use http::HttpServer;
 pub use pace::Pace;
 pub use ring_of_messages::{Exchanges, Load};
-pub use side::Side;
 pub use writes::write;

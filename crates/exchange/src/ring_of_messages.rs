@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ring::latency::{Latency, LatencyFigures};
 use serde::{Deserialize, Serialize};
 
-use crate::side::Side;
+use crate::endpoint::EndpointOptions;
 use crate::writes::write;
 
 /// Sizes of header and body of a request and of a response, and how many requests are under way.
@@ -88,7 +88,7 @@ pub(crate) const WARM_UP: u32 = 4;
 ///
 /// # Errors
 /// When the connection fails otherwise than by its end.
-pub fn answer(listener: &TcpListener, load: &Load, side: &Side) -> io::Result<()> {
+pub fn answer(listener: &TcpListener, load: &Load, side: &EndpointOptions) -> io::Result<()> {
     side.tcp().apply(listener)?;
     let (mut stream, _) = listener.accept()?;
     let mut request = vec![0; load.request.0 + load.request.1];
@@ -107,7 +107,12 @@ pub fn answer(listener: &TcpListener, load: &Load, side: &Side) -> io::Result<()
 ///
 /// # Errors
 /// When the connection cannot be made or is lost.
-pub fn ask(server: SocketAddr, load: &Load, side: &Side, runtime: Duration) -> io::Result<Exchanges> {
+pub fn ask(
+    server: SocketAddr,
+    load: &Load,
+    side: &EndpointOptions,
+    runtime: Duration,
+) -> io::Result<Exchanges> {
     let mut stream = side.connect(&server)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let (header, body) = (vec![3; load.request.0], vec![4; load.request.1]);
@@ -169,10 +174,10 @@ mod tests {
     fn asked(load: Load, nagle: bool, runtime: Duration) -> Exchanges {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
-        let server = Side { nagle, writes: Writes::Apart, ..Side::default() };
+        let server = EndpointOptions { nagle, writes: Writes::Apart, ..EndpointOptions::default() };
         std::thread::scope(|scope| {
             scope.spawn(|| answer(&listener, &load, &server));
-            ask(to, &load, &Side::default(), runtime).unwrap()
+            ask(to, &load, &EndpointOptions::default(), runtime).unwrap()
         })
     }
 

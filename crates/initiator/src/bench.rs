@@ -5,7 +5,7 @@ mod spec;
 
 use std::sync::{Barrier, Mutex, PoisonError};
 
-use ring::{Lap, Sighting, Stamp};
+use ring::{Op, Stamp};
 use serde::{Deserialize, Serialize};
 
 use self::closed_loop::{Loop, Outcome};
@@ -78,13 +78,13 @@ pub struct Bench {
     /// The figures.
     pub result: RunResult,
     /// Every operation from the first to the last, ramp included, where asked for.
-    pub laps: Vec<Lap>,
+    pub ops: Vec<Op>,
     /// Operations that were not recorded because the record was full.
-    pub laps_over_limit: u64,
-    /// When the measured time began and ended, on the clock of the laps.
+    pub ops_over_limit: u64,
+    /// When the measured time began and ended, on the clock of `ops`.
     pub window: (Stamp, Stamp),
-    /// The client's sightings from kernel stamps, where asked for.
-    pub sightings: Vec<Sighting>,
+    /// What the client's kernel stamps saw of the operations, where asked for.
+    pub seen: Vec<Op>,
     /// Thread numbers of the sessions.
     pub threads: Vec<i32>,
 }
@@ -126,7 +126,7 @@ impl Bench {
 fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
     let mut latency = Latency::new();
     let (mut operations, mut errors, mut verified, mut mismatched, mut cpu_ns) = (0, 0, 0, 0, 0);
-    let (mut laps, mut sightings, mut laps_over_limit, mut first_error) = (Vec::new(), Vec::new(), 0, None);
+    let (mut ops, mut seen, mut ops_over_limit, mut first_error) = (Vec::new(), Vec::new(), 0, None);
     let mut behind = 0;
     let (mut iops, mut slowest, mut window_ns, mut threads) = (0.0, f64::INFINITY, (u64::MAX, 0), Vec::new());
     for o in outcomes {
@@ -141,10 +141,10 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         (iops, slowest) = (iops + own, own.min(slowest));
         window_ns = (window_ns.0.min(o.window_ns.0), window_ns.1.max(o.window_ns.1));
         first_error = first_error.or(o.first_error);
-        laps_over_limit += o.laps_over_limit;
+        ops_over_limit += o.ops_over_limit;
         behind += o.behind;
-        laps.extend(o.laps);
-        sightings.extend(o.sightings);
+        ops.extend(o.ops);
+        seen.extend(o.seen);
         threads.push(o.thread);
     }
     let result = RunResult {
@@ -169,10 +169,10 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
     };
     Bench {
         result,
-        laps,
-        laps_over_limit,
+        ops,
+        ops_over_limit,
         window: (Stamp::at(window_ns.0), Stamp::at(window_ns.1)),
-        sightings,
+        seen,
         threads,
     }
 }
@@ -203,6 +203,6 @@ fn run_session(
     if spec.verify {
         looped.read_back(&mut session)?;
     }
-    let sightings = session.close()?;
-    Ok(looped.outcome(sightings))
+    let seen = session.close()?;
+    Ok(looped.outcome(seen))
 }

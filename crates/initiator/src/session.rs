@@ -11,11 +11,10 @@ use iscsi::login::initiator::{Identity, InitiatorLogin};
 use iscsi::{Framer, ReceiveBuffer, TransmitBuffer, Wishes};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
-use ring::OpKind;
-use ring::Writes;
+use ring::{OpKind, Side, Writes};
 use socket::options::{TcpOptions, acknowledge_at_once};
 use socket::stamps::Stamps;
-use socket::tape::{Side, Tape};
+use socket::tape::Tape;
 
 use crate::commands;
 use crate::error::InitiatorError;
@@ -579,11 +578,11 @@ impl Session {
         Ok(())
     }
 
-    /// Logs out and waits for the answer; returns this side's sightings where stamps were kept.
+    /// Logs out and waits for the answer; returns what this side's kernel stamps saw, where they were kept.
     ///
     /// # Errors
     /// When the session fails before the answer comes.
-    pub fn close(mut self) -> Result<Vec<ring::Sighting>, InitiatorError> {
+    pub fn close(mut self) -> Result<Vec<ring::Op>, InitiatorError> {
         self.connection.logout(&mut self.outgoing);
         let mut out = false;
         while !out {
@@ -597,7 +596,7 @@ impl Session {
             }
         }
         self.read_stamps()?;
-        Ok(self.tape.as_ref().map(|tape| tape.sightings(self.port.into())).unwrap_or_default())
+        Ok(self.tape.as_ref().map(|tape| tape.ops(self.port.into())).unwrap_or_default())
     }
 
     pub(crate) fn fault(&self, source: iscsi::Fault) -> InitiatorError {

@@ -20,12 +20,12 @@ pub fn create(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().write(true).create(true).truncate(true))
 }
 
-/// Opens a file for more at its end, and creates it when it is not there.
+/// Opens a file to read it and to append to it, and creates it when it is not there.
 ///
 /// # Errors
 /// As [`create`].
 pub fn append(path: &Path) -> io::Result<File> {
-    open(path, OpenOptions::new().append(true).create(true))
+    open(path, OpenOptions::new().read(true).append(true).create(true))
 }
 
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {

@@ -3,7 +3,7 @@
 
 use plotters::prelude::*;
 use ring::Side;
-use tcpsim::{EPOCH_NS, Frame, Observer, Point, SimOp};
+use tcpsim::{EPOCH_NS, Frame, Observer, SimOp};
 
 /// Most segments and operations that are drawn.
 const FRAMES_MAX: usize = 400;
@@ -131,9 +131,8 @@ impl Ladder {
     fn arrows(&self) -> Vec<Arrow> {
         let mut arrows: Vec<Arrow> = Vec::new();
         for frame in &self.frames {
-            let own = if frame.sender == Side::Client { Point::Client } else { Point::Server };
             let (at, segment) = (EPOCH_NS + frame.at, frame.segment);
-            if frame.point == own {
+            if frame.point == frame.sender {
                 arrows.push(Arrow {
                     session: frame.session,
                     sender: frame.sender,

@@ -4,7 +4,6 @@
 
 pub mod analysis_text;
 pub mod chart;
-pub mod csv;
 pub mod experiment_html;
 pub mod experiment_text;
 pub mod html;

@@ -9,7 +9,7 @@ use capture::file::{InterfaceDescription, PcapngWriter};
 use iscsi::pdu::{DataIn, ScsiCommand, ScsiResponse};
 use iscsi::{Bhs, NO_TAG};
 use ring::{OpKind, Side};
-use tcpsim::{EPOCH_NS, Frame, Message, Observer, Point, Setup, SimOp};
+use tcpsim::{EPOCH_NS, Frame, Message, Observer, Setup, SimOp};
 
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u32 = 1;
@@ -126,14 +126,14 @@ impl<'a, W: Write> Packets<'a, W> {
                 if is_syn { options } else { &[] },
                 0,
             );
-            for point in [Point::Client, Point::Server] {
+            for point in [Side::Client, Side::Server] {
                 self.keep(EPOCH_NS - before_ns, point, sender, bytes.clone());
             }
         }
     }
 
-    fn keep(&mut self, time_ns: u64, point: Point, sender: Side, bytes: Vec<u8>) {
-        let is_outgoing = (point == Point::Client) == (sender == Side::Client);
+    fn keep(&mut self, time_ns: u64, point: Side, sender: Side, bytes: Vec<u8>) {
+        let is_outgoing = (point == Side::Client) == (sender == Side::Client);
         self.writer.order += 1;
         let key = (time_ns, self.writer.order, point as u32, is_outgoing, bytes);
         self.writer.waiting.push(Reverse(key));

@@ -2,39 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{Op, OpKind, Stamp};
-use crate::sighting::Sighting;
+use crate::op::{Op, OpKind, Side, Stamp};
 use crate::stall::StallSet;
-
-/// A side of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// Who asks: the initiator.
-    Client,
-    /// Who answers: the target.
-    Server,
-}
-
-impl Side {
-    /// The other one.
-    #[must_use]
-    pub fn peer(self) -> Self {
-        match self {
-            Side::Client => Side::Server,
-            Side::Server => Side::Client,
-        }
-    }
-
-    /// Its name in a sentence.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Side::Client => "client",
-            Side::Server => "server",
-        }
-    }
-}
 
 /// How a message passed a capture point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,18 +153,18 @@ impl Exchange {
         self.response.ended.since(self.request.ended)
     }
 
-    /// What a side saw of an operation.
+    /// The op record of what one side saw: the other stamps are missing.
     #[must_use]
-    pub fn sighting(&self) -> Sighting {
-        Sighting {
+    pub fn op(&self, side: Side) -> Op {
+        let (request, response) = (self.request.ended, self.response.ended);
+        Op {
             connection: self.connection,
             tag: self.tag,
             kind: self.kind,
             data_bytes: self.data_bytes,
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
-            request: self.request.ended,
-            response: self.response.ended,
+            ..Op::seen(side, request, response)
         }
     }
 }
@@ -262,21 +231,9 @@ impl Observed {
     /// The op record: start and finish are not to be seen in a capture.
     #[must_use]
     pub fn op(&self) -> Option<Op> {
-        let main = self.main()?;
-        let stamp = |e: &Option<Exchange>, of: fn(&Exchange) -> Stamp| e.as_ref().map_or(Stamp::MISSING, of);
-        Some(Op {
-            connection: self.connection,
-            tag: main.tag,
-            kind: main.kind,
-            data_bytes: main.data_bytes,
-            request_bytes: main.request_bytes,
-            response_bytes: main.response_bytes,
-            start: Stamp::MISSING,
-            c1: stamp(&self.client, |e| e.request.ended),
-            s1: stamp(&self.server, |e| e.request.ended),
-            s2: stamp(&self.server, |e| e.response.ended),
-            c2: stamp(&self.client, |e| e.response.ended),
-            finish: Stamp::MISSING,
-        })
+        let (client, server) =
+            (self.client.map(|e| e.op(Side::Client)), self.server.map(|e| e.op(Side::Server)));
+        let (main, server) = (client.or(server)?, server.unwrap_or_default());
+        Some(Op { connection: self.connection, s1: server.s1, s2: server.s2, ..main })
     }
 }

@@ -11,12 +11,12 @@
 
 pub mod bound;
 pub mod exchange;
+pub mod join;
 pub mod known;
 pub mod known_zero;
 pub mod latency;
 pub mod model;
 pub mod op;
-pub mod sighting;
 pub mod split;
 pub mod stage;
 pub mod stall;
@@ -25,10 +25,10 @@ pub mod wire;
 pub mod writes;
 
 pub use bound::Bound;
-pub use exchange::{Exchange, Observed, Outcome, Passage, Side, Verb};
+pub use exchange::{Exchange, Observed, Outcome, Passage, Verb};
+pub use join::{Hole, HoleReason, Joined, join};
 pub use known::Known;
-pub use op::{Op, OpKind, Stamp};
-pub use sighting::{Hole, HoleReason, Lap, Sighting};
+pub use op::{Op, OpKind, Side, Stamp};
 pub use split::{Split, StartLatencies};
 pub use stage::{CpuSharing, ServiceTimes, Term};
 pub use stall::{Conduct, ConnectionFacts, Stall, StallKind, StallSet};

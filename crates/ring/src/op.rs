@@ -57,6 +57,36 @@ impl std::fmt::Debug for Stamp {
     }
 }
 
+/// A side of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Who asks: the initiator.
+    Client,
+    /// Who answers: the target.
+    Server,
+}
+
+impl Side {
+    /// The other one.
+    #[must_use]
+    pub fn peer(self) -> Self {
+        match self {
+            Side::Client => Side::Server,
+            Side::Server => Side::Client,
+        }
+    }
+
+    /// Its name in a sentence.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Client => "client",
+            Side::Server => "server",
+        }
+    }
+}
+
 /// What an operation does, as far as the round trip cares: which direction carries its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,6 +133,15 @@ pub struct Op {
 }
 
 impl Op {
+    /// What the capture point of a side saw of an operation: when its request and its response passed.
+    #[must_use]
+    pub fn seen(side: Side, request: Stamp, response: Stamp) -> Self {
+        match side {
+            Side::Client => Self { c1: request, c2: response, ..Self::default() },
+            Side::Server => Self { s1: request, s2: response, ..Self::default() },
+        }
+    }
+
     /// Whether all six points were observed.
     #[must_use]
     pub fn is_complete(&self) -> bool {

@@ -7,11 +7,15 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, RunResult, SessionOptions, Submit};
 use output::text::line;
+use report::ops::OpsWriter;
 use ring::Writes;
 
 use crate::say::{note, say};
 use crate::stop::Stop;
 use crate::{Failure, args};
+
+/// Operations kept in memory per session before they are written.
+const OPS_PER_SESSION_MAX: usize = 4 << 20;
 
 /// Drive an iSCSI target with a closed loop, and show its throughput and latency
 ///
@@ -76,7 +80,7 @@ pub(crate) struct BenchArgs {
     /// Longest wait for an answer
     #[arg(long, value_parser = args::time, default_value = "30s")]
     pub(crate) timeout: Duration,
-    /// Write every operation's start and finish to this file (CSV, nanoseconds since the epoch)
+    /// Write every operation's start and finish to this file: Parquet or CSV by its name, with the columns of analyze --ops
     #[arg(long, value_name = "FILE")]
     ops: Option<std::path::PathBuf>,
     /// Print the result as JSON on stdout
@@ -196,7 +200,7 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
     };
     let mut ops = match &args.ops {
         Some(path) => Some(
-            report::csv::LapWriter::create(path)
+            OpsWriter::create(path)
                 .with_context(|| format!("cannot write {}", path.display()))
                 .map_err(Failure::Usage)?,
         ),
@@ -222,13 +226,16 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
             verify: args.verify,
             size_bytes: args.size,
             seed: args.seed,
-            record_laps: if ops.is_some() { report::csv::LAPS_PER_SESSION_MAX } else { 0 },
+            record_ops: if ops.is_some() { OPS_PER_SESSION_MAX } else { 0 },
             rate,
             cpu: args.cpu,
         };
         let bench = Bench::run(url, &options, &spec, &|_| (), &|| stop.is_raised()).map_err(classify)?;
         if let Some(ops) = &mut ops {
-            ops.write(block_bytes, queue_depth, &bench.laps)
+            bench
+                .ops
+                .iter()
+                .try_for_each(|op| ops.write_op(op, queue_depth))
                 .context("writing --ops")
                 .map_err(Failure::Work)?;
         }

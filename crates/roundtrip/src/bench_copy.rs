@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
-use exchange::{CopySpec, Side, copy};
+use exchange::{CopySpec, EndpointOptions, copy};
 use serde_json::json;
 
 use crate::Failure;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &BenchArgs, url: &CopyUrl) -> Result<ExitCode, Failure> 
     if let Some(copies) = args.iodepth.iter().find(|copies| !(1..=COPIES_MAX).contains(*copies)) {
         return Err(usage(format!("--iodepth {copies}: 1 to {COPIES_MAX} copies at once are possible")));
     }
-    let side = Side::new(ring::Writes::One, args.tcp.options(!args.nagle));
+    let side = EndpointOptions::new(ring::Writes::One, args.tcp.options(!args.nagle));
     let bytes = args.size.unwrap_or(SIZE).max(1);
     let mut runs = Vec::new();
     for &block in &args.bs {
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &BenchArgs, url: &CopyUrl) -> Result<ExitCode, Failure> 
 }
 
 /// Makes copies at once; how long until the receiver has read all of them, seconds.
-fn copy_all(to: SocketAddr, spec: &CopySpec, side: &Side, copies: u32) -> std::io::Result<f64> {
+fn copy_all(to: SocketAddr, spec: &CopySpec, side: &EndpointOptions, copies: u32) -> std::io::Result<f64> {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..copies).map(|_| scope.spawn(|| copy::send(to, spec, side))).collect();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use exchange::http::{BODY_MAX, Client, Request};
-use exchange::{Exchanges, Pace, Side};
+use exchange::{EndpointOptions, Exchanges, Pace};
 use initiator::{Pattern, RunResult, Submit};
 use report::progress::Progress;
 use ring::latency::Latency;
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         .ok()
         .and_then(|mut all| all.next())
         .ok_or_else(|| usage(format!("{url}: there is no host of that name")))?;
-    let side = Side::new(args.writes, args.tcp.options(!args.nagle));
+    let side = EndpointOptions::new(args.writes, args.tcp.options(!args.nagle));
     let combinations = args.combinations();
     let progress = Progress::new(combinations.len() as u64, !args.json);
     let mut runs = Vec::new();
@@ -110,7 +110,7 @@ struct Part {
 fn ask(
     server: SocketAddr,
     request: &Request,
-    side: &Side,
+    side: &EndpointOptions,
     (runtime, patience): (Duration, Duration),
     combination: &Combination,
 ) -> std::io::Result<(Vec<Part>, Option<u64>)> {

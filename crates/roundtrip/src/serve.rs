@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use exchange::{HttpServer, Limits, Side, copy};
+use exchange::{EndpointOptions, HttpServer, Limits, copy};
 use ring::Writes;
 
 use crate::say::say;
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))
         .map_err(Failure::Usage)?;
-    let side = Side::new(args.writes, args.tcp.options(!args.nagle));
+    let side = EndpointOptions::new(args.writes, args.tcp.options(!args.nagle));
     let failed = |what: &'static str| move |error| Failure::Work(anyhow::Error::from(error).context(what));
     let address = listener.local_addr().map_err(failed("listening"))?;
     // It serves until it is dropped.

@@ -1,7 +1,5 @@
 //! `roundtrip study`: the main job, from a wire to a report.
 
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,7 +17,7 @@ use serde_json::json;
 use study::experiment::{Case, Keep, Work};
 use study::plan::PLANS;
 use study::runner::{KeepParts, Point};
-use study::{AnyPlan, Experiment, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
+use study::{AnyPlan, Experiment, Journal, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
 
 use crate::say::{note, say};
 use crate::stop::Stop;
@@ -224,15 +222,16 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     };
     let plan = plan.complete().map_err(|why| Failure::Usage(anyhow!("{why}")))?;
     let at = place(args, args.loopback)?;
-    let mut kept = Kept::open(args, &json!({ "plan": plan, "at": named(args) }))?;
+    let journal = journal(args, &json!({ "plan": plan, "at": named(args) }))?;
+    let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
     let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats))?;
     let study = Study { plan, at };
-    if args.ops.is_some() && !kept.earlier.is_empty() {
+    if args.ops.is_some() && !journal.earlier.is_empty() {
         note(format_args!(
             "of the points that were measured before, operations are kept only if --ops was given then"
         ));
     }
-    let folder = kept.output.join("ops");
+    let folder = journal.folder().join("ops");
     let mut take = |point: &Point, round: u32, ops: &[Op]| {
         let format = args.ops.as_deref().unwrap_or_default();
         let name = format!(
@@ -250,21 +249,21 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let outcome = study.run(
         &watcher,
         &mut KeepParts {
-            earlier: &kept.earlier,
-            keep: &mut |part| append(&mut kept.runs, part),
+            earlier: &journal.earlier,
+            keep: &mut |part| parts.append(part),
             ops: if args.ops.is_some() { Some(&mut take) } else { None },
         },
     );
     watcher.progress.finish();
-    let result = outcome.map_err(|error| failure(error, &kept.output))?;
-    kept.write("study.json", &as_json(&result)?)?;
-    kept.write("report.html", &report::html::study(&result))?;
+    let result = outcome.map_err(|error| failure(error, journal.folder()))?;
+    write(&journal, "study.json", &as_json(&result)?)?;
+    write(&journal, "report.html", &report::html::study(&result))?;
     if args.json {
         say(as_json(&result)?);
     } else {
         say(report::study_text::study(&result));
     }
-    note(format_args!("{:.0} s; wrote {}", result.seconds, kept.output.join("report.html").display()));
+    note(format_args!("{:.0} s; wrote {}", result.seconds, journal.folder().join("report.html").display()));
     if !result.closes() {
         note(format_args!("roundtrip: the sums of at least one stanza do not come out: see the warnings"));
         return Ok(ExitCode::FAILURE);
@@ -293,24 +292,22 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     };
     // Others' targets are reached from this host's own namespace, and ours on its loopback beside them.
     let at = place(args, args.loopback || is_compare)?;
-    let mut kept = Kept::open(args, &json!({ "plan": experiment, "at": named(args) }))?;
+    let journal = journal(args, &json!({ "plan": experiment, "at": named(args) }))?;
+    let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
     let watcher = OnTerminal::new(u64::from(experiment.repeats) * experiment.cases.len() as u64)?;
-    let mut keep = Keep {
-        earlier: &kept.earlier,
-        keep: &mut |run| append(&mut kept.runs, run),
-        directory: &kept.output,
-    };
+    let mut keep =
+        Keep { earlier: &journal.earlier, keep: &mut |run| parts.append(run), directory: journal.folder() };
     let outcome = experiment.run(&at, &watcher, &mut keep);
     watcher.progress.finish();
-    let result = outcome.map_err(|error| failure(error, &kept.output))?;
-    kept.write("experiment.json", &as_json(&result)?)?;
-    kept.write("report.html", &report::experiment_html::experiment(&result))?;
+    let result = outcome.map_err(|error| failure(error, journal.folder()))?;
+    write(&journal, "experiment.json", &as_json(&result)?)?;
+    write(&journal, "report.html", &report::experiment_html::experiment(&result))?;
     if args.json {
         say(as_json(&result)?);
     } else {
         say(report::experiment_text::experiment(&result));
     }
-    note(format_args!("wrote {}", kept.output.join("report.html").display()));
+    note(format_args!("wrote {}", journal.folder().join("report.html").display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -340,8 +337,8 @@ fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
                         None => Work::Iscsi { rw, block, depth },
                         Some(url) => Work::Url { url: url.to_string(), rw, block, depth },
                     },
-                    client: exchange::Side::default(),
-                    server: exchange::Side::default(),
+                    client: exchange::EndpointOptions::default(),
+                    server: exchange::EndpointOptions::default(),
                     against: url.map(|_| ours.clone()),
                     published: None,
                 });
@@ -406,68 +403,22 @@ fn failure(error: StudyError, output: &Path) -> Failure {
     }
 }
 
-/// Parts that are over, one JSON text a line.
-const RUNS: &str = "runs.jsonl";
-/// What they are parts of.
-const PLAN: &str = "plan.json";
-
-/// A directory of a study: what it is about, and what is over of it.
-struct Kept<T> {
-    output: PathBuf,
-    earlier: Vec<T>,
-    runs: File,
-}
-
-impl<T: DeserializeOwned> Kept<T> {
-    /// Opens it before anything starts: a study whose result cannot be written is wasted.
-    fn open(args: &StudyArgs, plan: &serde_json::Value) -> Result<Self, Failure> {
-        let output = args.output.clone().unwrap_or_default();
-        std::fs::create_dir_all(&output)
-            .and_then(|()| file::probe(&output))
-            .with_context(|| format!("cannot write to {}", output.display()))
-            .map_err(Failure::Usage)?;
-        let plan = as_json(plan)?;
-        let earlier = if args.resume { earlier(&output, &plan)? } else { Vec::new() };
-        let runs = output.join(RUNS);
-        file::replace(&output.join(PLAN), plan)
-            .and_then(|()| if args.resume { file::append(&runs) } else { file::create_anew(&runs) })
-            .with_context(|| format!("cannot write to {}", output.display()))
-            .map_err(Failure::Usage)
-            .map(|runs| Self { output, earlier, runs })
+/// The journal of a study. It is opened before anything starts: a study whose result cannot be written is wasted.
+fn journal<T: DeserializeOwned>(args: &StudyArgs, plan: &serde_json::Value) -> Result<Journal<T>, Failure> {
+    let (folder, plan) = (args.output.clone().unwrap_or_default(), as_json(plan)?);
+    let opened = if args.resume { Journal::resume(&folder, &plan) } else { Journal::begin(&folder, &plan) };
+    let journal = opened.map_err(|error| Failure::Usage(error.into()))?;
+    if journal.was_cut {
+        note(format_args!(
+            "the last record of the interrupted study was cut off: its part is measured again"
+        ));
     }
+    Ok(journal)
 }
 
-impl<T> Kept<T> {
-    fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
-        let path = self.output.join(name);
-        file::replace(&path, text)
-            .with_context(|| format!("cannot write {}", path.display()))
-            .map_err(Failure::Work)
-    }
-}
-
-/// What an earlier study of the same plan has made in `output`.
-fn earlier<T: DeserializeOwned>(output: &Path, plan: &str) -> Result<Vec<T>, Failure> {
-    let kept = output.join(PLAN);
-    let was = std::fs::read_to_string(&kept)
-        .with_context(|| format!("nothing to go on with: cannot read {}", kept.display()))
-        .map_err(Failure::Usage)?;
-    if was != plan {
-        return Err(Failure::Usage(anyhow!(
-            "{} is of another plan or place: choose another directory, or leave --resume out",
-            kept.display()
-        )));
-    }
-    let Ok(runs) = File::open(output.join(RUNS)) else { return Ok(Vec::new()) };
-    let lines = BufReader::new(runs).lines().map_while(Result::ok);
-    // The last line may have been cut off.
-    Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()).collect())
-}
-
-fn append(runs: &mut File, part: &impl Serialize) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(part)?;
-    line.push(b'\n');
-    runs.write_all(&line)
+/// Writes a result.
+fn write<T>(journal: &Journal<T>, name: &str, text: &str) -> Result<(), Failure> {
+    journal.write(name, text).map_err(|error| Failure::Work(error.into()))
 }
 
 fn as_json(value: &impl Serialize) -> Result<String, Failure> {

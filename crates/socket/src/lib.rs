@@ -11,4 +11,4 @@ pub mod stamps;
 pub mod tape;
 
 pub use stamps::{StampedReceive, Stamps};
-pub use tape::{Side, Tape};
+pub use tape::Tape;

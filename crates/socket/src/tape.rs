@@ -2,20 +2,11 @@
 //!
 //! Where packets may not be captured, the kernel still says when the bytes of our own sockets passed:
 //! "everything up to byte n left (or came) at t". A tape keeps those marks and where in the two byte streams
-//! each operation's request and response end; together they are sightings.
+//! each operation's request and response end; together they are seen.
 
 use std::collections::HashMap;
 
-use ring::{OpKind, Sighting, Stamp};
-
-/// Which end of the connection a tape was made at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Requests are sent, responses received.
-    Client,
-    /// Requests are received, responses sent.
-    Server,
-}
+use ring::{Op, OpKind, Side, Stamp};
 
 /// Stream offsets and the times at which they passed, both ascending.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +31,7 @@ impl Marks {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    sighting: Sighting,
+    op: Op,
     request_end: u64,
     response_end: Option<u64>,
 }
@@ -59,7 +50,7 @@ pub struct Tape {
 }
 
 impl Tape {
-    /// A tape that keeps at most `limit` operations.
+    /// A tape of a side that keeps at most `limit` operations.
     #[must_use]
     pub fn new(side: Side, limit: usize) -> Self {
         Self {
@@ -94,21 +85,21 @@ impl Tape {
             return;
         }
         self.open.insert(tag, self.entries.len());
-        let sighting = Sighting { tag, kind, data_bytes, request_bytes: bytes, ..Sighting::default() };
-        self.entries.push(Entry { sighting, request_end: end, response_end: None });
+        let op = Op { tag, kind, data_bytes, request_bytes: bytes, ..Op::default() };
+        self.entries.push(Entry { op, request_end: end, response_end: None });
     }
 
     /// The response of `bytes` bytes that ends at `end` of its stream.
     pub fn response(&mut self, tag: u32, bytes: u32, end: u64) {
         if let Some(entry) = self.open.remove(&tag).and_then(|index| self.entries.get_mut(index)) {
             entry.response_end = Some(end);
-            entry.sighting.response_bytes = bytes;
+            entry.op.response_bytes = bytes;
         }
     }
 
     /// The operations that ended, with the stamps of this side; `connection` numbers them.
     #[must_use]
-    pub fn sightings(&self, connection: u32) -> Vec<Sighting> {
+    pub fn ops(&self, connection: u32) -> Vec<Op> {
         let (requests, responses) = match self.side {
             Side::Client => (&self.sent, &self.received),
             Side::Server => (&self.received, &self.sent),
@@ -116,12 +107,11 @@ impl Tape {
         self.entries
             .iter()
             .filter_map(|entry| {
-                Some(Sighting {
-                    connection,
-                    request: requests.stamp(entry.request_end),
-                    response: responses.stamp(entry.response_end?),
-                    ..entry.sighting
-                })
+                let (request, response) =
+                    (requests.stamp(entry.request_end), responses.stamp(entry.response_end?));
+                let Op { tag, kind, data_bytes, request_bytes, response_bytes, .. } = entry.op;
+                let seen = Op::seen(self.side, request, response);
+                Some(Op { connection, tag, kind, data_bytes, request_bytes, response_bytes, ..seen })
             })
             .collect()
     }
@@ -141,10 +131,10 @@ mod tests {
         tape.response(8, 560, 1120);
         tape.sent(560, 2000);
         tape.sent(1120, 3000);
-        let seen = tape.sightings(5);
+        let seen = tape.ops(5);
         assert_eq!(seen.len(), 2);
-        assert_eq!((seen[0].request, seen[0].response), (Stamp::at(1000), Stamp::at(2000)));
-        assert_eq!((seen[1].request, seen[1].response), (Stamp::at(1000), Stamp::at(3000)));
+        assert_eq!((seen[0].s1, seen[0].s2), (Stamp::at(1000), Stamp::at(2000)));
+        assert_eq!((seen[1].s1, seen[1].s2), (Stamp::at(1000), Stamp::at(3000)));
         assert_eq!(seen[1].connection, 5);
     }
 
@@ -155,9 +145,9 @@ mod tests {
         tape.request(2, OpKind::Write, 512, 560, 1120);
         tape.sent(560, 10);
         tape.response(1, 48, 48);
-        let seen = tape.sightings(0);
+        let seen = tape.ops(0);
         assert_eq!(seen.len(), 1);
-        assert_eq!((seen[0].request, seen[0].response), (Stamp::at(10), Stamp::MISSING));
+        assert_eq!((seen[0].c1, seen[0].c2), (Stamp::at(10), Stamp::MISSING));
     }
 
     #[test]

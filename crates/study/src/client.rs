@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use capture::{Counters, LiveCapture, LiveConfig, Role, Watch};
-use exchange::{CopySpec, Exchanges, Load, Side, copy, http, ring_of_messages};
+use capture::{Counters, LiveCapture, LiveConfig, Watch};
+use exchange::{CopySpec, EndpointOptions, Exchanges, Load, copy, http, ring_of_messages};
 use initiator::{Bench, BenchSpec, IscsiUrl, Phase, SessionOptions};
-use ring::{Sighting, Writes};
+use ring::{Op, Side, Writes};
 use serde::{Deserialize, Serialize};
 use socket::options::TcpOptions;
 
@@ -22,7 +22,7 @@ pub enum Job {
         /// What.
         request: http::Request,
         /// Over which socket, and how it leaves.
-        side: Side,
+        side: EndpointOptions,
         /// How long.
         runtime: std::time::Duration,
     },
@@ -33,7 +33,7 @@ pub enum Job {
         /// What.
         load: Load,
         /// Over which socket, and how it leaves.
-        side: Side,
+        side: EndpointOptions,
         /// How long.
         runtime: std::time::Duration,
     },
@@ -44,7 +44,7 @@ pub enum Job {
         /// What.
         spec: CopySpec,
         /// Over which socket.
-        side: Side,
+        side: EndpointOptions,
     },
     /// iSCSI.
     Iscsi(Box<IscsiJob>),
@@ -100,7 +100,7 @@ impl Done {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Watched {
     /// The operations.
-    pub sightings: Vec<Sighting>,
+    pub seen: Vec<Op>,
     /// What was counted.
     pub counters: Counters,
     /// Packets that found the ring full.
@@ -145,7 +145,7 @@ fn iscsi(
         let server = url.host.parse().map_err(|_| failed(std::io::Error::other("the host is no address")))?;
         let interface = Interface::towards(server).map_err(failed)?;
         let (mtu_bytes, config) = (interface.mtu_bytes, capture_of(&interface.name, url.port));
-        Some(Watch::start(config, &[Role::Client], mtu_bytes, OPERATIONS_MAX, || Ok(()))?)
+        Some(Watch::start(config, &[Side::Client], mtu_bytes, OPERATIONS_MAX, || Ok(()))?)
     } else {
         None
     };
@@ -160,12 +160,8 @@ fn iscsi(
         None => None,
         Some(watch) => {
             let report = watch.stop()?;
-            let role = report.roles.into_iter().next();
-            role.map(|role| Watched {
-                sightings: role.sightings,
-                counters: role.counters,
-                drops: report.drops,
-            })
+            let side = report.sides.into_iter().next();
+            side.map(|side| Watched { seen: side.ops, counters: side.counters, drops: report.drops })
         }
     };
     Ok(Done::Bench(Box::new((bench, watched))))

@@ -6,7 +6,7 @@ mod run;
 
 use std::time::Duration;
 
-use exchange::{Load, Side, http};
+use exchange::{EndpointOptions, Load, http};
 use initiator::{IscsiUrl, Pattern};
 use ring::Writes;
 use serde::{Deserialize, Serialize};
@@ -56,10 +56,10 @@ pub struct Case {
     pub work: Work,
     /// The client's side.
     #[serde(default)]
-    pub client: Side,
+    pub client: EndpointOptions,
     /// The server's.
     #[serde(default)]
-    pub server: Side,
+    pub server: EndpointOptions,
     /// The case that this one is compared with, by its label.
     pub against: Option<String>,
     /// What was published, in words.
@@ -202,7 +202,7 @@ impl Case {
             {
                 Some("writes of the client: iSCSI has one, apart and more")
             }
-            Work::Url { .. } if *server != Side::default() => {
+            Work::Url { .. } if *server != EndpointOptions::default() => {
                 Some("server: another's target is set on its own host")
             }
             Work::Copy { .. } if client.writes != one || server.writes != one => {

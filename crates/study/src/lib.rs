@@ -6,6 +6,7 @@ pub mod accounts;
 pub mod client;
 pub mod error;
 pub mod experiment;
+pub mod journal;
 pub mod machine;
 mod place;
 mod placement;
@@ -18,6 +19,7 @@ pub mod trace;
 
 pub use error::StudyError;
 pub use experiment::{Experiment, ExperimentResult};
+pub use journal::{Journal, JournalError};
 pub use place::{Disturbance, Where};
 pub use placement::Placement;
 pub use plan::{AnyPlan, Plan};

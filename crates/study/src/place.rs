@@ -4,8 +4,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use capture::{CaptureError, LiveCapture, LiveConfig, Role, Watch, WatchReport};
+use capture::{CaptureError, LiveCapture, LiveConfig, Watch, WatchReport};
 use initiator::Phase;
+use ring::Side;
 use socket::options::TcpOptions;
 use wire::{Cable, CableConfig, NamedWire, Namespace, WireError};
 
@@ -420,17 +421,17 @@ impl Place {
         if self.observation == Observation::SocketStamps {
             return Ok(Vec::new());
         }
-        let start = |interface: &str, roles: &[Role], namespace: Option<Namespace>| {
+        let start = |interface: &str, sides: &[Side], namespace: Option<Namespace>| {
             let enter = move || namespace.map_or(Ok(()), |n| n.enter());
-            Watch::start(capture_of(interface, port), roles, self.mtu_bytes, OPERATIONS_MAX, enter)
+            Watch::start(capture_of(interface, port), sides, self.mtu_bytes, OPERATIONS_MAX, enter)
         };
         Ok(match &self.ends {
             Ends::Wire { cable, .. } => vec![
-                start(&cable.client.interface, &[Role::Client], Some(cable.client.namespace.clone()))?,
-                start(&cable.server.interface, &[Role::Server], Some(cable.server.namespace.clone()))?,
+                start(&cable.client.interface, &[Side::Client], Some(cable.client.namespace.clone()))?,
+                start(&cable.server.interface, &[Side::Server], Some(cable.server.namespace.clone()))?,
             ],
-            Ends::Loopback => vec![start("lo", &[Role::Client, Role::Server], None)?],
-            Ends::Hosts { interface, .. } => vec![start(&interface.name, &[Role::Server], None)?],
+            Ends::Loopback => vec![start("lo", &[Side::Client, Side::Server], None)?],
+            Ends::Hosts { interface, .. } => vec![start(&interface.name, &[Side::Server], None)?],
         })
     }
 

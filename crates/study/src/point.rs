@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use capture::{Counters, Role};
+use capture::Counters;
 use initiator::{Bench, BenchSpec, Pattern, Phase};
 use insight::{CpuCost, Segments};
-use ring::{Op, OpKind, Sighting, Writes, sighting};
+use ring::{Op, OpKind, Side, Writes};
 use serde::{Deserialize, Serialize};
 use target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
@@ -73,7 +73,7 @@ impl Point {
         if stop() {
             return Err(StudyError::Interrupted);
         }
-        let joined = sighting::join(&observed.bench.laps, &observed.client, &observed.server);
+        let joined = ring::join(&observed.bench.ops, &observed.client, &observed.server);
         let (begin, end) = observed.bench.window;
         // The ramp and the drain are joined, so that nothing is missed, but not measured.
         let inside = |op: &&Op| op.finish >= begin && op.finish <= end;
@@ -95,7 +95,7 @@ impl Point {
             cpu_busy: bare.cpu_busy,
             disturbance: bare.disturbance,
             segments: Segments::of(&measured, place.has_one_clock()),
-            completed: observed.bench.laps.len() as u64 + observed.bench.laps_over_limit,
+            completed: observed.bench.ops.len() as u64 + observed.bench.ops_over_limit,
             followed: joined.ops.len() as u64,
             holes,
             response_bytes: first.response_bytes.into(),
@@ -132,8 +132,8 @@ struct Run {
     cpu: CpuCost,
     cpu_busy: (f64, f64),
     disturbance: Disturbance,
-    client: Vec<Sighting>,
-    server: Vec<Sighting>,
+    client: Vec<Op>,
+    server: Vec<Op>,
     busy_count: BusyCount,
     drops: u64,
     counters: Vec<Counters>,
@@ -165,7 +165,7 @@ fn run(
         queue_depth,
         runtime: plan.runtime,
         ramp: plan.ramp,
-        record_laps: if observed { place.operations_max() } else { 0 },
+        record_ops: if observed { place.operations_max() } else { 0 },
         ..BenchSpec::default()
     };
     let job = Job::Iscsi(Box::new(IscsiJob {
@@ -190,25 +190,25 @@ fn run(
     }
     let mut busy_count = BusyCount::default();
     target.statistics().iter().for_each(|s| busy_count.add(&s.busy_count));
-    let mut server = target.take_sightings();
+    let mut server = target.take_ops();
     target.stop();
-    let (mut client, mut drops, mut counters) = (bench.sightings.clone(), 0, Vec::new());
+    let (mut client, mut drops, mut counters) = (bench.seen.clone(), 0, Vec::new());
     for report in Place::stop_watching(watches)? {
         drops += report.drops;
-        for role in report.roles {
-            counters.push(role.counters);
-            match role.role {
-                Role::Client => client.extend(role.sightings),
-                Role::Server => server.extend(role.sightings),
+        for side in report.sides {
+            counters.push(side.counters);
+            match side.side {
+                Side::Client => client.extend(side.ops),
+                Side::Server => server.extend(side.ops),
             }
         }
     }
     if let Some(watched) = watched {
         drops += watched.drops;
         counters.push(watched.counters);
-        client.extend(watched.sightings);
+        client.extend(watched.seen);
     }
-    // Commands of the set-up are not the client's laps.
+    // Commands of the set-up are none of the client's operations.
     client.retain(|s| s.kind != OpKind::Other);
     server.retain(|s| s.kind != OpKind::Other);
     let snapshots = snapshots

@@ -165,7 +165,7 @@ pub struct TargetConfig {
     /// mode pages. Nothing is kept without one, and initiators are told so.
     pub state: Option<PathBuf>,
     /// Keep kernel stamps of up to this many operations per connection; they are handed over when a
-    /// connection ends (see [`crate::RunningTarget::take_sightings`]).
+    /// connection ends (see [`crate::RunningTarget::take_ops`]).
     pub stamp_operations: Option<usize>,
 }
 

@@ -74,7 +74,7 @@ impl Connection {
             _ => tracing::warn!(%peer, "connection ended: {end}"),
         }
         if let Some(tape) = self.core.tape.take() {
-            self.core.shared.keep_sightings(tape.sightings(peer.port().into()));
+            self.core.shared.keep_ops(tape.ops(peer.port().into()));
         }
         self.core.statistics.open = false;
         // The last cycle ends with the connection.

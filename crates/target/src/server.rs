@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use iscsi::login::is_iscsi_name;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use policy::SendPolicy;
-use ring::Sighting;
+use ring::Op;
 use scsi::ports::AccessState;
 use socket::options::TcpOptions;
 
@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) board: Board,
     stopping: AtomicBool,
-    sightings: Mutex<Vec<Sighting>>,
+    seen: Mutex<Vec<Op>>,
 }
 
 impl Shared {
@@ -87,7 +87,7 @@ impl Shared {
             clock,
             board: Board::default(),
             stopping: AtomicBool::new(false),
-            sightings: Mutex::default(),
+            seen: Mutex::default(),
             config,
         }
     }
@@ -157,8 +157,8 @@ impl Shared {
         self.ended(&ended);
     }
 
-    pub(crate) fn keep_sightings(&self, mut sightings: Vec<Sighting>) {
-        lock(&self.sightings).append(&mut sightings);
+    pub(crate) fn keep_ops(&self, mut seen: Vec<Op>) {
+        lock(&self.seen).append(&mut seen);
     }
 }
 
@@ -344,10 +344,10 @@ impl RunningTarget {
         true
     }
 
-    /// The server's sightings of all connections that have ended, where kernel stamps were kept.
+    /// The server's seen of all connections that have ended, where kernel stamps were kept.
     #[must_use]
-    pub fn take_sightings(&self) -> Vec<Sighting> {
-        std::mem::take(&mut *lock(&self.shared.sightings))
+    pub fn take_ops(&self) -> Vec<Op> {
+        std::mem::take(&mut *lock(&self.shared.seen))
     }
 
     /// Tells every initiator, closes every connection, and waits (a bounded time) until they are gone.

@@ -13,9 +13,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::sendfile::sendfile;
 use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
+use ring::Side;
 use socket::options::acknowledge_at_once;
 use socket::stamps::Stamps;
-use socket::tape::{Side, Tape};
+use socket::tape::Tape;
 
 /// What a receive found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

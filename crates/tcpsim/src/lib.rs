@@ -20,7 +20,7 @@ pub use op::{Part, SimOp};
 pub use profile::Profile;
 pub use result::RunResult;
 pub use setup::{Setup, SetupError};
-pub use world::{Frame, Message, Observer, Point, simulate};
+pub use world::{Frame, Message, Observer, simulate};
 
 /// A moment or a span, nanoseconds.
 pub type Ns = u64;

@@ -22,22 +22,13 @@ use crate::result::RunResult;
 use crate::setup::{Host, Setup};
 use crate::tcp::{Endpoint, Segment};
 
-/// A capture point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Point {
-    /// What the client sends and receives.
-    Client,
-    /// What the server does.
-    Server,
-}
-
 /// A segment passes a capture point.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     /// When, ns since the simulation began. Those of one point come nearly in order.
     pub at: Ns,
     /// Where.
-    pub point: Point,
+    pub point: Side,
     /// Whose connection.
     pub session: u32,
     /// Who sent it.
@@ -301,8 +292,7 @@ impl<'a, O: Observer> World<'a, O> {
                 end.flow.is_sent(segment.end(), end.tcp.held(now), handed);
             }
             if O::FRAMES {
-                let point = if side == Side::Client { Point::Client } else { Point::Server };
-                self.observer.frame(&Frame { at: handed, point, session, sender: side, segment });
+                self.observer.frame(&Frame { at: handed, point: side, session, sender: side, segment });
             }
             if let Some(packet) = sent.packet {
                 let number = self.packets.keep(packet);

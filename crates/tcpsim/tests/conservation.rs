@@ -9,7 +9,7 @@ use policy::SendPolicy;
 use proptest::prelude::*;
 use ring::{Side, Writes};
 use tcpsim::setup::{Host, Message};
-use tcpsim::{Frame, Observer, Point, Profile, Setup, SimOp, simulate};
+use tcpsim::{Frame, Observer, Profile, Setup, SimOp, simulate};
 
 /// Checks everything that passes.
 #[derive(Default)]
@@ -54,8 +54,7 @@ impl Observer for Witness {
     }
 
     fn frame(&mut self, frame: &Frame) {
-        let own = if frame.sender == Side::Client { Point::Client } else { Point::Server };
-        if frame.point != own {
+        if frame.point != frame.sender {
             return;
         }
         let (key, segment) = ((frame.session, frame.sender), frame.segment);

@@ -29,20 +29,19 @@ fn both(taps: &mut [Tap; 2], ns: u64, frame: &[u8]) {
 
 #[test]
 fn two_taps_on_loopback_see_all_four_points() {
-    let mut taps = [Tap::new(Role::Client, 3260, 9000, 10), Tap::new(Role::Server, 3260, 9000, 10)];
+    let mut taps = [Tap::new(Side::Client, 3260, 9000, 10), Tap::new(Side::Server, 3260, 9000, 10)];
     both(&mut taps, 1, &frame(true, 5000, 3260, 99, Segment::SYN, b""));
     both(&mut taps, 2, &frame(false, 5000, 3260, 899, Segment::SYN | 0x10, b""));
     both(&mut taps, 100, &frame(true, 5000, 3260, 100, 0x10, &[command(1), command(2)].concat()));
     both(&mut taps, 200, &frame(false, 5000, 3260, 900, 0x10, &response(2)));
     both(&mut taps, 300, &frame(false, 5000, 3260, 1460, 0x10, &response(1)));
     let [client, server] = taps.map(Tap::finish);
-    let points = |s: &Sighting| (s.connection, s.tag, s.request, s.response);
     assert_eq!(
-        client.sightings.iter().map(points).collect::<Vec<_>>(),
+        client.ops.iter().map(|op| (op.connection, op.tag, op.c1, op.c2)).collect::<Vec<_>>(),
         [(5000, 2, Stamp::at(100), Stamp::at(205)), (5000, 1, Stamp::at(100), Stamp::at(305)),]
     );
     assert_eq!(
-        server.sightings.iter().map(points).collect::<Vec<_>>(),
+        server.ops.iter().map(|op| (op.connection, op.tag, op.s1, op.s2)).collect::<Vec<_>>(),
         [(5000, 2, Stamp::at(105), Stamp::at(200)), (5000, 1, Stamp::at(105), Stamp::at(300)),]
     );
     assert_eq!((client.counters.holes, client.counters.unmatched, client.counters.packets), (0, 0, 5));
@@ -50,7 +49,7 @@ fn two_taps_on_loopback_see_all_four_points() {
 
 #[test]
 fn a_lost_packet_is_a_hole_and_the_rest_goes_on() {
-    let mut tap = Tap::new(Role::Client, 3260, 9000, 10);
+    let mut tap = Tap::new(Side::Client, 3260, 9000, 10);
     let mut show = |ns, outgoing, frame: &[u8]| {
         tap.packet(&Packet { time_ns: ns, outgoing, data: frame, wire_bytes: frame.len() as u32 });
     };
@@ -64,8 +63,8 @@ fn a_lost_packet_is_a_hole_and_the_rest_goes_on() {
     ack[14 + 20 + 8..14 + 20 + 12].copy_from_slice(&2020_u32.to_be_bytes());
     show(6, true, &ack);
     show(7, false, &frame(false, 5000, 3260, 2020, 0x10, &response(3)));
-    let TapReport { sightings, counters, holes } = tap.finish();
-    assert_eq!(sightings.iter().map(|s| s.tag).collect::<Vec<_>>(), [2, 3]);
+    let TapReport { ops, counters, holes } = tap.finish();
+    assert_eq!(ops.iter().map(|op| op.tag).collect::<Vec<_>>(), [2, 3]);
     assert_eq!((counters.holes, counters.hole_bytes, counters.unanswered), (1, 560, 1));
     let missing = Missing { offset: 0, bytes: 560, time_ns: 5, reason: MissingReason::Acknowledged };
     assert_eq!(holes, [StreamHole { connection: 5000, flow: Flow::Responses, missing }]);
@@ -73,7 +72,7 @@ fn a_lost_packet_is_a_hole_and_the_rest_goes_on() {
 
 #[test]
 fn connections_that_are_over_make_room_for_new_ones() {
-    let mut tap = Tap::new(Role::Client, 3260, 9000, 10_000);
+    let mut tap = Tap::new(Side::Client, 3260, 9000, 10_000);
     for port in 4000..10_000 {
         let mut show = |outgoing, seq, flags, payload: &[u8]| {
             let frame = frame(outgoing, port, 3260, seq, flags, payload);
@@ -88,12 +87,12 @@ fn connections_that_are_over_make_room_for_new_ones() {
     }
     assert!(tap.connections.len() <= CONNECTIONS_MAX);
     let report = tap.finish();
-    assert_eq!((report.sightings.len(), report.counters.evicted), (6000, 0));
+    assert_eq!((report.ops.len(), report.counters.evicted), (6000, 0));
 }
 
 #[test]
 fn the_most_silent_of_too_many_open_connections_is_given_up() {
-    let mut tap = Tap::new(Role::Client, 3260, 9000, 10);
+    let mut tap = Tap::new(Side::Client, 3260, 9000, 10);
     for port in 0..CONNECTIONS_MAX as u16 + 3 {
         let frame = frame(true, 10_000 + port, 3260, 99, Segment::SYN, b"");
         tap.packet(&Packet { time_ns: 1 + u64::from(port), outgoing: true, data: &frame, wire_bytes: 66 });
@@ -105,7 +104,7 @@ fn the_most_silent_of_too_many_open_connections_is_given_up() {
 
 #[test]
 fn a_time_stamp_in_the_future_keeps_no_connection_from_eviction() {
-    let mut tap = Tap::new(Role::Client, 3260, 9000, 10);
+    let mut tap = Tap::new(Side::Client, 3260, 9000, 10);
     for port in 0..CONNECTIONS_MAX as u16 + 1 {
         let frame = frame(true, 10_000 + port, 3260, 99, Segment::SYN, b"");
         let time_ns = u64::from(u16::MAX - port);
@@ -117,7 +116,7 @@ fn a_time_stamp_in_the_future_keeps_no_connection_from_eviction() {
 
 #[test]
 fn connections_that_end_one_by_one_among_open_ones_are_retired_first() {
-    let mut tap = Tap::new(Role::Client, 3260, 9000, 10);
+    let mut tap = Tap::new(Side::Client, 3260, 9000, 10);
     let mut show = |port, flags| {
         let frame = frame(true, port, 3260, 99, flags, b"");
         tap.packet(&Packet { time_ns: 1, outgoing: true, data: &frame, wire_bytes: 66 });
@@ -133,7 +132,7 @@ fn connections_that_end_one_by_one_among_open_ones_are_retired_first() {
 
 #[test]
 fn a_port_used_again_is_a_new_connection_also_when_its_syn_is_sent_twice() {
-    let mut tap = Tap::new(Role::Client, 3260, 9000, 10);
+    let mut tap = Tap::new(Side::Client, 3260, 9000, 10);
     let mut show = |outgoing, seq, flags, payload: &[u8]| {
         let frame = frame(outgoing, 5000, 3260, seq, flags, payload);
         tap.packet(&Packet { time_ns: 7, outgoing, data: &frame, wire_bytes: frame.len() as u32 });
@@ -147,14 +146,14 @@ fn a_port_used_again_is_a_new_connection_also_when_its_syn_is_sent_twice() {
         show(false, response + 1, Segment::ACK, &self::response(1));
     }
     let report = tap.finish();
-    assert_eq!(report.sightings.len(), 2);
+    assert_eq!(report.ops.len(), 2);
     assert_eq!((report.counters.holes, report.counters.skipped_bytes, report.counters.abandoned), (0, 0, 0));
     assert_eq!(report.counters.retransmitted, 4);
 }
 
 #[test]
 fn a_limit_of_sightings_is_kept_and_what_is_beyond_it_counted() {
-    let mut tap = Tap::new(Role::Client, 3260, 9000, 2);
+    let mut tap = Tap::new(Side::Client, 3260, 9000, 2);
     let commands: Vec<u8> = (0..5).flat_map(command).collect();
     let responses: Vec<u8> = (0..5).flat_map(response).collect();
     for (outgoing, seq, payload) in [(true, 100, commands), (false, 900, responses)] {
@@ -162,7 +161,7 @@ fn a_limit_of_sightings_is_kept_and_what_is_beyond_it_counted() {
         tap.packet(&Packet { time_ns: 7, outgoing, data: &frame, wire_bytes: frame.len() as u32 });
     }
     let report = tap.finish();
-    assert_eq!((report.sightings.len(), report.counters.over_limit), (2, 3));
+    assert_eq!((report.ops.len(), report.counters.over_limit), (2, 3));
 }
 
 proptest! {
@@ -175,7 +174,7 @@ proptest! {
     ) {
         let requests: Vec<u8> = (0..count).flat_map(command).collect();
         let responses: Vec<u8> = (0..count).rev().flat_map(response).collect();
-        let mut tap = Tap::new(Role::Client, 3260, 9000, 1000);
+        let mut tap = Tap::new(Side::Client, 3260, 9000, 1000);
         let mut show = |outgoing, seq: u32, flags, payload: &[u8]| {
             let frame = frame(outgoing, 5000, 3260, seq, flags, payload);
             tap.packet(&Packet { time_ns: 7, outgoing, data: &frame, wire_bytes: frame.len() as u32 });
@@ -200,8 +199,8 @@ proptest! {
             }
         }
         let report = tap.finish();
-        prop_assert_eq!(report.sightings.iter().map(|s| s.tag).collect::<Vec<_>>(), (0..count).rev().collect::<Vec<_>>());
-        prop_assert!(report.sightings.iter().all(|s| s.request_bytes == 48 && s.response_bytes == 560));
+        prop_assert_eq!(report.ops.iter().map(|s| s.tag).collect::<Vec<_>>(), (0..count).rev().collect::<Vec<_>>());
+        prop_assert!(report.ops.iter().all(|s| s.request_bytes == 48 && s.response_bytes == 560));
         let c = report.counters;
         prop_assert_eq!((c.holes, c.skipped_bytes, c.unmatched, c.abandoned), (0, 0, 0, 0));
     }
@@ -210,7 +209,7 @@ proptest! {
     fn no_packets_can_panic(
         packets in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..120), any::<bool>(), any::<u32>(), any::<u8>(), any::<bool>()), 0..60)
     ) {
-        let mut tap = Tap::new(Role::Client, 3260, 9000, 5);
+        let mut tap = Tap::new(Side::Client, 3260, 9000, 5);
         for (payload, outgoing, seq, flags, is_raw) in packets {
             let frame = if is_raw { payload } else { frame(outgoing, 5000, 3260, seq, flags, &payload) };
             tap.packet(&Packet { time_ns: 1, outgoing, data: &frame, wire_bytes: seq });

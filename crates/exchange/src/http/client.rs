@@ -8,9 +8,9 @@ use ring::latency::Latency;
 use serde::{Deserialize, Serialize};
 
 use super::message::{Received, body};
+use crate::endpoint::EndpointOptions;
 use crate::pace::Pace;
 use crate::ring_of_messages::{Exchanges, Tally, WARM_UP};
-use crate::side::Side;
 use crate::writes::write_within;
 
 /// Longest wait for an answer, where nothing else is said.
@@ -33,7 +33,7 @@ pub struct Request {
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    side: Side,
+    side: EndpointOptions,
     head: String,
     body: &'static [u8],
     received: Received,
@@ -45,7 +45,7 @@ impl Client {
     ///
     /// # Errors
     /// When the connection cannot be made, is lost, or the server says that it failed.
-    pub fn connect(server: SocketAddr, request: &Request, side: &Side) -> io::Result<Self> {
+    pub fn connect(server: SocketAddr, request: &Request, side: &EndpointOptions) -> io::Result<Self> {
         Self::connect_within(server, request, side, PATIENCE)
     }
 
@@ -57,7 +57,7 @@ impl Client {
     pub fn connect_within(
         server: SocketAddr,
         request: &Request,
-        side: &Side,
+        side: &EndpointOptions,
         patience: Duration,
     ) -> io::Result<Self> {
         let stream = side.connect(&server)?;

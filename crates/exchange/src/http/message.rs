@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use crate::side::Side;
+use crate::endpoint::EndpointOptions;
 
 /// Longest head of a message, bytes, and most of its lines.
 const HEAD_MAX: usize = 16 << 10;
@@ -88,7 +88,7 @@ impl Received {
     pub(super) fn head(
         &mut self,
         stream: &mut TcpStream,
-        side: &Side,
+        side: &EndpointOptions,
         is_request: bool,
         patience: Duration,
     ) -> Result<Option<Head>, Fault> {
@@ -119,7 +119,7 @@ impl Received {
     pub(super) fn body(
         &mut self,
         stream: &mut TcpStream,
-        side: &Side,
+        side: &EndpointOptions,
         mut left: usize,
         patience: Duration,
     ) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::message::{BODY_MAX, Fault, Head, Received, body};
 use crate::accept::{Limits, accept_all};
-use crate::side::Side;
+use crate::endpoint::EndpointOptions;
 use crate::writes::write_within;
 
 /// A server that runs until it is dropped.
@@ -26,7 +26,12 @@ impl HttpServer {
     ///
     /// # Errors
     /// When the listener has no address or the thread that accepts cannot be started.
-    pub fn start(listener: TcpListener, side: Side, body_bytes: usize, limits: Limits) -> io::Result<Self> {
+    pub fn start(
+        listener: TcpListener,
+        side: EndpointOptions,
+        body_bytes: usize,
+        limits: Limits,
+    ) -> io::Result<Self> {
         // What an accepted socket has it has from its listener.
         side.tcp().apply(&listener)?;
         let (address, is_over) = (listener.local_addr()?, Arc::new(AtomicBool::new(false)));
@@ -78,7 +83,12 @@ fn status(code: u16, reason: &str, is_last: bool) -> String {
     )
 }
 
-fn serve(mut stream: TcpStream, side: &Side, body_bytes: usize, limits: &Limits) -> io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    side: &EndpointOptions,
+    body_bytes: usize,
+    limits: &Limits,
+) -> io::Result<()> {
     stream.set_read_timeout(Some(limits.silence))?;
     stream.set_write_timeout(Some(limits.silence))?;
     let mut received = Received::default();

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use ring::Writes;
 
 use super::*;
-use crate::{Limits, Side};
+use crate::{EndpointOptions, Limits};
 
-fn server(side: Side) -> HttpServer {
+fn server(side: EndpointOptions) -> HttpServer {
     limited(side, Limits::default())
 }
 
-fn limited(side: Side, limits: Limits) -> HttpServer {
+fn limited(side: EndpointOptions, limits: Limits) -> HttpServer {
     HttpServer::start(TcpListener::bind("127.0.0.1:0").unwrap(), side, 100, limits).unwrap()
 }
 
@@ -47,7 +47,7 @@ fn has_ended(stream: &mut TcpStream) -> bool {
 fn posts_and_gets_are_answered_however_they_are_written() {
     for writes in Writes::ALL {
         let is_slow = matches!(writes, Writes::MoreUnfinished | Writes::CorkUnfinished);
-        let side = Side { writes, ..Side::default() };
+        let side = EndpointOptions { writes, ..EndpointOptions::default() };
         let server = server(side.clone());
         for (is_post, path, bytes) in [(true, "/", 5000), (false, "/70000", 70_000), (false, "/", 100)] {
             if is_slow && bytes != 100 {
@@ -64,7 +64,7 @@ fn posts_and_gets_are_answered_however_they_are_written() {
 
 #[test]
 fn requests_that_cannot_be_taken_get_their_status_and_end_only_their_connection() {
-    let server = server(Side::default());
+    let server = server(EndpointOptions::default());
     for (nonsense, status) in [
         (&b"\x00\x01\x02 nothing\r\n\r\n"[..], "400"),
         (b"POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n", "400"),
@@ -80,13 +80,13 @@ fn requests_that_cannot_be_taken_get_their_status_and_end_only_their_connection(
         let answer = answer(&server, nonsense);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
     }
-    let client = Client::connect(server.address(), &request(false, "/", 100), &Side::default());
+    let client = Client::connect(server.address(), &request(false, "/", 100), &EndpointOptions::default());
     assert!(client.is_ok(), "{client:?}");
 }
 
 #[test]
 fn a_get_of_more_than_the_largest_body_is_refused_and_the_connection_stays() {
-    let server = server(Side::default());
+    let server = server(EndpointOptions::default());
     let largest = BODY_MAX;
     for number in [format!("{}", largest + 1), "17179869184".into(), "9".repeat(40)] {
         let text = format!("GET /{number} HTTP/1.1\r\n\r\nGET /5 HTTP/1.1\r\n\r\n");
@@ -107,7 +107,7 @@ fn connections_beyond_the_limits_are_refused_until_places_are_free() {
         Limits { connections: 3, ..Limits::default() },
         Limits { connections_per_address: 3, ..Limits::default() },
     ] {
-        let server = limited(Side::default(), limits);
+        let server = limited(EndpointOptions::default(), limits);
         let mut open: Vec<TcpStream> = (0..3).map(|_| connect(&server)).collect();
         for stream in &mut open {
             stream.write_all(b"GET /1 HTTP/1.1\r\n\r\n").unwrap();
@@ -118,7 +118,8 @@ fn connections_beyond_the_limits_are_refused_until_places_are_free() {
         open.clear();
         // The places come back when the threads have seen the end.
         let begun = Instant::now();
-        while Client::connect(server.address(), &request(false, "/", 1), &Side::default()).is_err() {
+        while Client::connect(server.address(), &request(false, "/", 1), &EndpointOptions::default()).is_err()
+        {
             assert!(begun.elapsed() < Duration::from_secs(20), "the places did not come back");
         }
     }
@@ -127,7 +128,7 @@ fn connections_beyond_the_limits_are_refused_until_places_are_free() {
 #[test]
 fn a_head_that_comes_byte_by_byte_is_given_up() {
     let limits = Limits { head_time: Duration::from_millis(200), ..Limits::default() };
-    let server = limited(Side::default(), limits);
+    let server = limited(EndpointOptions::default(), limits);
     let mut stream = connect(&server);
     let begun = Instant::now();
     // Never silent, and never whole.
@@ -140,7 +141,7 @@ fn a_head_that_comes_byte_by_byte_is_given_up() {
 #[test]
 fn silent_connections_are_closed_between_and_within_requests() {
     let limits = Limits { silence: Duration::from_millis(100), ..Limits::default() };
-    let server = limited(Side::default(), limits);
+    let server = limited(EndpointOptions::default(), limits);
     for begin in [&b""[..], b"GET / HT", b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n123"] {
         let mut stream = connect(&server);
         stream.write_all(begin).unwrap();
@@ -151,7 +152,8 @@ fn silent_connections_are_closed_between_and_within_requests() {
 #[test]
 fn a_client_that_does_not_read_is_dropped() {
     let limits = Limits { silence: Duration::from_millis(200), ..Limits::default() };
-    let server = limited(Side { send_buffer: Some(16 << 10), ..Side::default() }, limits);
+    let server =
+        limited(EndpointOptions { send_buffer: Some(16 << 10), ..EndpointOptions::default() }, limits);
     let mut stream = connect(&server);
     let text = format!("GET /{BODY_MAX} HTTP/1.1\r\n\r\n");
     stream.write_all(text.as_bytes()).unwrap();
@@ -193,7 +195,8 @@ fn a_server_that_never_finishes_an_answer_is_given_up() {
     ] {
         let (begun, patience) = (Instant::now(), Duration::from_millis(200));
         let ask = request(false, "/", 1);
-        let error = Client::connect_within(malicious(first, drip), &ask, &Side::default(), patience);
+        let error =
+            Client::connect_within(malicious(first, drip), &ask, &EndpointOptions::default(), patience);
         let error = error.unwrap_err().to_string();
         assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
         assert!(!error.contains('\x1b'), "{error:?}");
@@ -203,7 +206,7 @@ fn a_server_that_never_finishes_an_answer_is_given_up() {
 #[test]
 fn a_server_that_does_not_read_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let side = Side { send_buffer: Some(64 << 10), ..Side::default() };
+    let side = EndpointOptions { send_buffer: Some(64 << 10), ..EndpointOptions::default() };
     let ask = request(true, "/", BODY_MAX);
     let patience = Duration::from_millis(200);
     // The connection stays in the backlog: nobody reads.

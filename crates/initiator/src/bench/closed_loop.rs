@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use iscsi::TransmitBuffer;
 use iscsi::initiator::{Completion, Direction, Event, InitiatorConnection, Request};
-use ring::{Lap, OpKind, Sighting, Stamp};
+use ring::{Op, OpKind, Stamp};
 use socket::clock;
 
 use super::{BenchSpec, Phase, Submit};
@@ -34,10 +34,10 @@ pub(super) struct Outcome {
     pub(super) mismatched: u64,
     pub(super) window_ns: (u64, u64),
     pub(super) cpu_ns: u64,
-    pub(super) laps: Vec<Lap>,
-    pub(super) laps_over_limit: u64,
+    pub(super) ops: Vec<Op>,
+    pub(super) ops_over_limit: u64,
     pub(super) behind: u64,
-    pub(super) sightings: Vec<Sighting>,
+    pub(super) seen: Vec<Op>,
     pub(super) thread: i32,
 }
 
@@ -83,8 +83,8 @@ pub(super) struct Loop<'a> {
     ended_ns: u128,
     window_ns: (u64, u64),
     cpu_ns: (u64, u64),
-    laps: Vec<Lap>,
-    laps_over_limit: u64,
+    ops: Vec<Op>,
+    ops_over_limit: u64,
     /// Operations of an open loop that had not begun at its end.
     behind: u64,
 }
@@ -132,7 +132,7 @@ impl<'a> Loop<'a> {
             ledger: spec.verify.then(|| Ledger::new(seed)),
             busy_lbas: HashSet::new(),
             // Records are joined with packets, which the kernel stamps in real time.
-            now: if spec.record_laps > 0 { clock::realtime_ns } else { clock::monotonic_ns },
+            now: if spec.record_ops > 0 { clock::realtime_ns } else { clock::monotonic_ns },
             latency: Latency::new(),
             operations: 0,
             errors: 0,
@@ -143,8 +143,8 @@ impl<'a> Loop<'a> {
             ended_ns: 0,
             window_ns: (0, 0),
             cpu_ns: (0, 0),
-            laps: Vec::new(),
-            laps_over_limit: 0,
+            ops: Vec::new(),
+            ops_over_limit: 0,
             behind: 0,
         })
     }
@@ -347,17 +347,18 @@ impl<'a> Loop<'a> {
             self.operations += 1;
             self.latency.record(round_trip_ns);
         }
-        if self.laps.len() < self.spec.record_laps {
-            self.laps.push(Lap {
+        if self.ops.len() < self.spec.record_ops {
+            self.ops.push(Op {
                 connection: self.connection,
                 tag: end.tag,
                 kind: if slot.write { OpKind::Write } else { OpKind::Read },
                 data_bytes: self.blocks * self.block_bytes,
                 start: Stamp::at(slot.start_ns),
                 finish: Stamp::at(at_ns),
+                ..Op::default()
             });
-        } else if self.spec.record_laps > 0 {
-            self.laps_over_limit += 1;
+        } else if self.spec.record_ops > 0 {
+            self.ops_over_limit += 1;
         }
         Step::Finished { slot: end.user, at_ns }
     }
@@ -440,7 +441,7 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    pub(super) fn outcome(self, sightings: Vec<Sighting>) -> Outcome {
+    pub(super) fn outcome(self, seen: Vec<Op>) -> Outcome {
         Outcome {
             latency: self.latency,
             operations: self.operations,
@@ -450,10 +451,10 @@ impl<'a> Loop<'a> {
             mismatched: self.mismatched,
             window_ns: self.window_ns,
             cpu_ns: self.cpu_ns.1.saturating_sub(self.cpu_ns.0),
-            laps: self.laps,
-            laps_over_limit: self.laps_over_limit,
+            ops: self.ops,
+            ops_over_limit: self.ops_over_limit,
             behind: self.behind,
-            sightings,
+            seen,
             thread: socket::cpu::thread_id(),
         }
     }

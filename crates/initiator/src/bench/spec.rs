@@ -48,7 +48,7 @@ pub struct BenchSpec {
     /// For the random patterns, and the mark of verified blocks.
     pub seed: u64,
     /// Keep a record of every operation, at most this many per session.
-    pub record_laps: usize,
+    pub record_ops: usize,
     /// An open loop: so many operations begin each second, all sessions together, whatever has ended; no more than the
     /// queue depth are under way, and round trips count from the moment at which an operation was to begin. Nothing: a
     /// closed loop.
@@ -70,7 +70,7 @@ impl Default for BenchSpec {
             verify: false,
             size_bytes: None,
             seed: 1,
-            record_laps: 0,
+            record_ops: 0,
             rate: None,
             cpu: None,
         }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use exchange::{CopySpec, HttpServer, Limits, Side, copy, http, ring_of_messages};
+use exchange::{CopySpec, EndpointOptions, HttpServer, Limits, copy, http, ring_of_messages};
 use initiator::{BenchSpec, Pattern};
 use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
@@ -34,8 +34,8 @@ pub(super) struct Run<'a> {
 type Outcome = Result<(Found, Option<Account>), StudyError>;
 
 /// A side, with the congestion control of the study where the plan names none.
-fn side(own: &Side, place: &Place) -> Side {
-    Side { congestion: own.congestion.clone().or_else(|| place.congestion.clone()), ..own.clone() }
+fn side(own: &EndpointOptions, place: &Place) -> EndpointOptions {
+    EndpointOptions { congestion: own.congestion.clone().or_else(|| place.congestion.clone()), ..own.clone() }
 }
 
 impl Run<'_> {
@@ -138,7 +138,7 @@ impl Run<'_> {
     fn load(
         &self,
         url: String,
-        side: &Side,
+        side: &EndpointOptions,
         (pattern, block_bytes, queue_depth): (Pattern, u64, u32),
     ) -> Job {
         let spec = BenchSpec {

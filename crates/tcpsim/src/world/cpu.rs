@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ring::Side;
 
 use super::events::Event;
-use super::{Frame, Observer, Point, World};
+use super::{Frame, Observer, World};
 use crate::Ns;
 
 /// What a CPU does.
@@ -100,11 +100,7 @@ impl<O: Observer> World<'_, O> {
         let cost = self.vary(if segment.bytes > 0 { host.softirq } else { host.softirq_ack });
         self.tally.softirq(side, cost);
         if O::FRAMES {
-            let (point, sender) = match side {
-                Side::Client => (Point::Client, Side::Server),
-                Side::Server => (Point::Server, Side::Client),
-            };
-            self.observer.frame(&Frame { at: begins, point, session, sender, segment });
+            self.observer.frame(&Frame { at: begins, point: side, session, sender: side.peer(), segment });
         }
         self.work_until(side, index, Work::Softirq(number), begins + cost);
     }

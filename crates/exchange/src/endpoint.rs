@@ -11,10 +11,10 @@ use socket::options::{TcpOptions, acknowledge_at_once};
 /// Longest wait for a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A side of an experiment.
+/// How one end of an experiment's connections sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Side {
+pub struct EndpointOptions {
     /// Nagle's algorithm on.
     pub nagle: bool,
     /// How its messages leave.
@@ -29,7 +29,7 @@ pub struct Side {
     pub quick_ack: bool,
 }
 
-impl Side {
+impl EndpointOptions {
     /// A side whose messages leave so, over such a socket.
     #[must_use]
     pub fn new(writes: Writes, tcp: TcpOptions) -> Self {

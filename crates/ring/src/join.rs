@@ -1,52 +1,14 @@
-//! What one side saw of an operation, and how the sightings of both sides become op records.
+//! How partial op records of three observers become whole ones: the client's thread knows start and finish, its capture
+//! point C1 and C2, the server's S1 and S2.
 //!
-//! A side sees each request and each response cross its own capture point. TCP keeps both streams in order,
-//! and a task tag is unique among the operations in flight, so the two sides' sightings of a connection are
-//! joined by tag and by order of appearance. What cannot be joined is counted, never dropped silently.
+//! TCP keeps both streams of a connection in order, and a task tag is unique among the operations in flight, so records
+//! are joined by connection, tag and order of appearance. What cannot be joined is counted, never dropped silently.
 
 use std::collections::{HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{Op, OpKind, Stamp};
-
-/// One operation as seen from one side of the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Sighting {
-    /// As in [`Op::connection`]; both sides must number a connection alike.
-    pub connection: u32,
-    /// The initiator task tag.
-    pub tag: u32,
-    /// Which way the data goes.
-    pub kind: OpKind,
-    /// Application data, bytes.
-    pub data_bytes: u32,
-    /// Request above TCP, bytes.
-    pub request_bytes: u32,
-    /// Response above TCP, bytes.
-    pub response_bytes: u32,
-    /// When the last byte of the request crossed this side's capture point (C1 or S1).
-    pub request: Stamp,
-    /// When the last byte of the response crossed this side's capture point (C2 or S2).
-    pub response: Stamp,
-}
-
-/// The client thread's own record of an operation: the start and finish lines of the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Lap {
-    /// As in [`Op::connection`].
-    pub connection: u32,
-    /// The initiator task tag.
-    pub tag: u32,
-    /// Which way the data goes.
-    pub kind: OpKind,
-    /// Application data, bytes.
-    pub data_bytes: u32,
-    /// Start line.
-    pub start: Stamp,
-    /// Finish line.
-    pub finish: Stamp,
-}
+use crate::op::Op;
 
 /// Operations that could not be followed all the way round, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,24 +50,25 @@ impl HoleReason {
 /// The joined operations of a run with everything that did not fit.
 #[derive(Clone, Debug, Default)]
 pub struct Joined {
-    /// One record per lap that both sides saw, in the order of the laps.
+    /// One record for each operation that the client completed and both sides saw, in the client's order.
     pub ops: Vec<Op>,
     /// What is missing, by reason; empty when everything was followed round.
     pub holes: Vec<Hole>,
 }
 
-/// Joins the client's laps with both sides' sightings.
+/// Joins what the client's thread noted (`start`, `finish`) with what the capture points saw: `c1` and `c2` at the
+/// client, `s1` and `s2` at the server.
 ///
-/// Each of the three inputs is in the order in which its side saw the operations finish.
+/// Each of the three inputs is in the order in which its observer saw the operations finish.
 #[must_use]
-pub fn join(laps: &[Lap], client: &[Sighting], server: &[Sighting]) -> Joined {
+pub fn join(completed: &[Op], client: &[Op], server: &[Op]) -> Joined {
     let mut at_client = ByTag::new(client);
     let mut at_server = ByTag::new(server);
-    let mut ops = Vec::with_capacity(laps.len());
+    let mut ops = Vec::with_capacity(completed.len());
     let (mut no_client, mut no_server, mut no_stamp) = (0, 0, 0);
-    for lap in laps {
-        let c = at_client.take(lap.connection, lap.tag);
-        let s = at_server.take(lap.connection, lap.tag);
+    for op in completed {
+        let c = at_client.take(op.connection, op.tag);
+        let s = at_server.take(op.connection, op.tag);
         let (c, s) = match (c, s) {
             (Some(c), Some(s)) => (c, s),
             (None, _) => {
@@ -118,18 +81,13 @@ pub fn join(laps: &[Lap], client: &[Sighting], server: &[Sighting]) -> Joined {
             }
         };
         let op = Op {
-            connection: lap.connection,
-            tag: lap.tag,
-            kind: lap.kind,
-            data_bytes: lap.data_bytes,
             request_bytes: c.request_bytes,
             response_bytes: c.response_bytes,
-            start: lap.start,
-            c1: c.request,
-            s1: s.request,
-            s2: s.response,
-            c2: c.response,
-            finish: lap.finish,
+            c1: c.c1,
+            s1: s.s1,
+            s2: s.s2,
+            c2: c.c2,
+            ..*op
         };
         if op.is_complete() {
             ops.push(op);
@@ -151,21 +109,21 @@ pub fn join(laps: &[Lap], client: &[Sighting], server: &[Sighting]) -> Joined {
     Joined { ops, holes }
 }
 
-/// Sightings by (connection, tag), in order where a tag was used again.
+/// Records by (connection, tag), in order where a tag was used again.
 struct ByTag<'a> {
-    queues: HashMap<(u32, u32), VecDeque<&'a Sighting>>,
+    queues: HashMap<(u32, u32), VecDeque<&'a Op>>,
 }
 
 impl<'a> ByTag<'a> {
-    fn new(sightings: &'a [Sighting]) -> Self {
-        let mut queues: HashMap<_, VecDeque<_>> = HashMap::with_capacity(sightings.len());
-        for s in sightings {
-            queues.entry((s.connection, s.tag)).or_default().push_back(s);
+    fn new(ops: &'a [Op]) -> Self {
+        let mut queues: HashMap<_, VecDeque<_>> = HashMap::with_capacity(ops.len());
+        for op in ops {
+            queues.entry((op.connection, op.tag)).or_default().push_back(op);
         }
         Self { queues }
     }
 
-    fn take(&mut self, connection: u32, tag: u32) -> Option<&'a Sighting> {
+    fn take(&mut self, connection: u32, tag: u32) -> Option<&'a Op> {
         self.queues.get_mut(&(connection, tag))?.pop_front()
     }
 
@@ -177,27 +135,26 @@ impl<'a> ByTag<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Stamp;
 
-    fn lap(tag: u32) -> Lap {
-        Lap { connection: 1, tag, start: Stamp::at(1), finish: Stamp::at(100), ..Lap::default() }
+    fn completed(tag: u32) -> Op {
+        Op { connection: 1, tag, start: Stamp::at(1), finish: Stamp::at(100), ..Op::default() }
     }
 
-    fn seen(tag: u32, request: u64, response: u64) -> Sighting {
-        Sighting {
-            connection: 1,
-            tag,
-            request: Stamp::at(request),
-            response: Stamp::at(response),
-            ..Sighting::default()
-        }
+    fn at_client(tag: u32, c1: u64, c2: u64) -> Op {
+        Op { connection: 1, tag, c1: Stamp::at(c1), c2: Stamp::at(c2), ..Op::default() }
+    }
+
+    fn at_server(tag: u32, s1: u64, s2: u64) -> Op {
+        Op { connection: 1, tag, s1: Stamp::at(s1), s2: Stamp::at(s2), ..Op::default() }
     }
 
     #[test]
-    fn every_lap_is_an_op_or_in_a_hole() {
-        let laps = [lap(1), lap(2), lap(3), lap(4)];
-        let client = [seen(1, 10, 90), seen(2, 10, 90), seen(4, 10, 90), seen(9, 1, 2)];
-        let server = [seen(1, 20, 80), seen(3, 20, 80), seen(4, 0, 80)];
-        let joined = join(&laps, &client, &server);
+    fn every_completed_operation_is_joined_or_in_a_hole() {
+        let all = [completed(1), completed(2), completed(3), completed(4)];
+        let client = [at_client(1, 10, 90), at_client(2, 10, 90), at_client(4, 10, 90), at_client(9, 1, 2)];
+        let server = [at_server(1, 20, 80), at_server(3, 20, 80), at_server(4, 0, 80)];
+        let joined = join(&all, &client, &server);
         assert_eq!(joined.ops.len(), 1);
         assert_eq!(joined.ops[0].s2, Stamp::at(80));
         let count = |r| joined.holes.iter().find(|h| h.reason == r).map_or(0, |h| h.operations);
@@ -209,10 +166,10 @@ mod tests {
 
     #[test]
     fn a_tag_used_again_is_joined_in_order() {
-        let laps = [lap(1), lap(1)];
-        let client = [seen(1, 10, 20), seen(1, 30, 40)];
-        let server = [seen(1, 12, 18), seen(1, 32, 38)];
-        let joined = join(&laps, &client, &server);
+        let all = [completed(1), completed(1)];
+        let client = [at_client(1, 10, 20), at_client(1, 30, 40)];
+        let server = [at_server(1, 12, 18), at_server(1, 32, 38)];
+        let joined = join(&all, &client, &server);
         assert_eq!(joined.ops.iter().map(|o| o.s1).collect::<Vec<_>>(), [Stamp::at(12), Stamp::at(32)]);
         assert!(joined.holes.is_empty());
     }

@@ -1,0 +1,260 @@
+//! What a study keeps while it runs, so that an interrupted one can go on: its plan, and one line of JSON for each part
+//! that was measured.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use output::file;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+/// The plan of what is in a folder.
+const PLAN: &str = "plan.json";
+/// One line for each part that was measured.
+const PARTS: &str = "runs.jsonl";
+
+/// Why a journal could not be begun or continued.
+#[derive(Debug, Error)]
+pub enum JournalError {
+    /// The folder cannot be written.
+    #[error("cannot write to {path}: {source}")]
+    Unwritable {
+        /// The folder or file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// There is no earlier study.
+    #[error("nothing to go on with: cannot read {path}: {source}")]
+    Nothing {
+        /// The file that is missing.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The earlier study is not of this plan.
+    #[error("{path} is of another plan or place: choose another directory, or leave --resume out")]
+    OtherPlan {
+        /// The plan's file.
+        path: PathBuf,
+    },
+    /// A line before the last one cannot be read: it was not cut off, but changed.
+    #[error("{path}, line {line}: {source}; remove this line to measure its part again")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Counted from one.
+        line: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// The journal of a study whose parts are `T`.
+#[derive(Debug)]
+pub struct Journal<T> {
+    folder: PathBuf,
+    /// What an earlier, interrupted study of the same plan has measured.
+    pub earlier: Vec<T>,
+    /// A record at the end had been cut off, and was removed.
+    pub was_cut: bool,
+    parts: File,
+}
+
+impl<T: DeserializeOwned> Journal<T> {
+    /// Begins the journal of a plan in a folder, which is made where it is missing.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn begin(folder: &Path, plan: &str) -> Result<Self, JournalError> {
+        Self::prepare(folder, plan)?;
+        let path = folder.join(PARTS);
+        let parts = file::create_anew(&path).map_err(|source| JournalError::Unwritable { path, source })?;
+        Ok(Self { folder: folder.to_owned(), earlier: Vec::new(), was_cut: false, parts })
+    }
+
+    /// Continues the journal that an interrupted study of the same plan has left in a folder.
+    ///
+    /// # Errors
+    /// When there is none, it is of another plan, it is damaged elsewhere than at its end, or the folder cannot be
+    /// written.
+    pub fn resume(folder: &Path, plan: &str) -> Result<Self, JournalError> {
+        let path = folder.join(PLAN);
+        let earlier = match std::fs::read_to_string(&path) {
+            Ok(earlier) => earlier,
+            Err(source) => return Err(JournalError::Nothing { path, source }),
+        };
+        if earlier != plan {
+            return Err(JournalError::OtherPlan { path });
+        }
+        Self::prepare(folder, plan)?;
+        let path = folder.join(PARTS);
+        let unwritable = |source| JournalError::Unwritable { path: path.clone(), source };
+        let mut parts = file::append(&path).map_err(unwritable)?;
+        let mut bytes = Vec::new();
+        parts.read_to_end(&mut bytes).map_err(unwritable)?;
+        let Lines { parts: earlier, whole_bytes, ends_line } = read(&path, &bytes)?;
+        let was_cut = whole_bytes < bytes.len();
+        if was_cut {
+            parts.set_len(whole_bytes as u64).map_err(unwritable)?;
+        }
+        if !ends_line {
+            parts.write_all(b"\n").map_err(unwritable)?;
+        }
+        Ok(Self { folder: folder.to_owned(), earlier, was_cut, parts })
+    }
+
+    fn prepare(folder: &Path, plan: &str) -> Result<(), JournalError> {
+        std::fs::create_dir_all(folder)
+            .and_then(|()| file::probe(folder))
+            .and_then(|()| file::replace(&folder.join(PLAN), plan))
+            .map_err(|source| JournalError::Unwritable { path: folder.to_owned(), source })
+    }
+}
+
+impl<T> Journal<T> {
+    /// Where it is.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where parts are appended as they are measured.
+    ///
+    /// # Errors
+    /// When the process may not open more files.
+    pub fn writer(&self) -> io::Result<Writer> {
+        self.parts.try_clone().map(Writer)
+    }
+
+    /// Writes a result beside it, in place of an older one.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> Result<(), JournalError> {
+        let path = self.folder.join(name);
+        file::replace(&path, text).map_err(|source| JournalError::Unwritable { path, source })
+    }
+}
+
+/// Appends to a journal.
+#[derive(Debug)]
+pub struct Writer(File);
+
+impl Writer {
+    /// Appends a part.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn append(&mut self, part: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(part)?;
+        line.push(b'\n');
+        self.0.write_all(&line)
+    }
+}
+
+/// What the lines of a journal hold.
+#[derive(Debug)]
+struct Lines<T> {
+    parts: Vec<T>,
+    /// Bytes up to the end of the last whole record.
+    whole_bytes: usize,
+    /// They end with a line feed, or are none.
+    ends_line: bool,
+}
+
+/// Reads all lines. The last one may have been cut off: without its line feed it counts where it is a whole record, and
+/// is left out where it is not.
+fn read<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<Lines<T>, JournalError> {
+    let mut lines = Lines { parts: Vec::new(), whole_bytes: 0, ends_line: true };
+    for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
+        let ends_line = line.ends_with(b"\n");
+        match serde_json::from_slice(line) {
+            Ok(part) => lines.parts.push(part),
+            Err(_) if !ends_line => break,
+            Err(source) => return Err(JournalError::Damaged { path: path.to_owned(), line: number, source }),
+        }
+        lines.whole_bytes += line.len();
+        lines.ends_line = ends_line;
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(count: usize) -> Vec<String> {
+        (0..count).map(|n| format!("part {n}: \"ü\"\n")).collect()
+    }
+
+    fn write(folder: &Path, plan: &str, parts: &[String]) -> Vec<u8> {
+        let journal = Journal::<String>::begin(folder, plan).unwrap();
+        let mut writer = journal.writer().unwrap();
+        parts.iter().for_each(|part| writer.append(part).unwrap());
+        std::fs::read(folder.join(PARTS)).unwrap()
+    }
+
+    #[test]
+    fn a_last_line_that_is_cut_anywhere_costs_its_part_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folder, parts) = (folder.path(), texts(3));
+        let whole = write(folder, "plan", &parts);
+        let last = whole[..whole.len() - 1].iter().rposition(|&byte| byte == b'\n').unwrap() + 1;
+        for cut in last..=whole.len() {
+            std::fs::write(folder.join(PARTS), &whole[..cut]).unwrap();
+            let journal = Journal::<String>::resume(folder, "plan").unwrap();
+            let there = if cut + 1 >= whole.len() { 3 } else { 2 };
+            assert_eq!(journal.earlier, parts[..there], "cut at {cut} of {}", whole.len());
+            assert_eq!(journal.was_cut, cut > last && there == 2);
+            // Whatever is measured now is there when it is interrupted again.
+            journal.writer().unwrap().append(&"new").unwrap();
+            let again = Journal::<String>::resume(folder, "plan").unwrap();
+            let expected: Vec<&str> = parts[..there].iter().map(String::as_str).chain(["new"]).collect();
+            assert_eq!(again.earlier, expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_changed_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        for damage in [&b"{\n"[..], b"\n", b"\xff\xfe\n", b"17\n"] {
+            let whole = write(folder, "plan", &texts(1));
+            std::fs::write(folder.join(PARTS), [&whole, damage, &whole].concat()).unwrap();
+            let error = Journal::<String>::resume(folder, "plan").unwrap_err().to_string();
+            assert!(error.contains("runs.jsonl, line 2: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn another_plan_or_none_is_not_continued() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let resume = |plan| Journal::<String>::resume(folder, plan).unwrap_err();
+        assert!(matches!(resume("plan"), JournalError::Nothing { .. }));
+        write(folder, "plan", &texts(1));
+        assert!(matches!(resume("another"), JournalError::OtherPlan { .. }));
+        assert_eq!(
+            Journal::<String>::resume(folder, "plan").unwrap().earlier.len(),
+            1,
+            "and is left as it was"
+        );
+    }
+
+    #[test]
+    fn links_in_the_folder_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        std::fs::write(&victim, "keep").unwrap();
+        let study = folder.path().join("study");
+        write(&study, "plan", &texts(1));
+        std::fs::remove_file(study.join(PARTS)).unwrap();
+        std::os::unix::fs::symlink(&victim, study.join(PARTS)).unwrap();
+        assert!(Journal::<String>::resume(&study, "plan").is_err());
+        Journal::<String>::begin(&study, "plan").unwrap();
+        assert_eq!(std::fs::read_to_string(victim).unwrap(), "keep");
+    }
+}
