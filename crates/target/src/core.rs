@@ -500,6 +500,8 @@ impl Core {
 
     /// Begins the deferred commands that can begin now.
     fn release(&mut self, serving: &mut Serving) {
+        // Another session may have aborted some of them meanwhile: those are not answered.
+        self.sweep(serving);
         loop {
             let Serving { tasks, protocol, .. } = &mut *serving;
             let mut ordering = std::mem::take(&mut tasks.ordering);
