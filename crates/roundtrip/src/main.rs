@@ -67,6 +67,9 @@ enum Failure {
 
 fn main() -> ExitCode {
     log::start();
+    if let Err(error) = stop::survive_file_size_limit() {
+        tracing::warn!("a file size limit would end the program: {error}");
+    }
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match cli.verb {

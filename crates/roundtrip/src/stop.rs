@@ -3,7 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+
+/// A write beyond the file size limit (RLIMIT_FSIZE) fails with EFBIG, and does not end the process.
+pub(crate) fn survive_file_size_limit() -> std::io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
+}
 
 /// Raised by SIGINT, SIGTERM or SIGHUP. A second signal ends the process at once.
 #[derive(Clone, Debug)]

@@ -267,6 +267,11 @@ fn a_reload_opens_disks_in_allowed_folders_only() {
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!([0, 1, 2, 3].map(|lun| target.blocks(lun)), [Some(2048), Some(2048), Some(4096), None]);
     }
+    // A refused reload removes what it has made.
+    write(&format!("{inside}3 = 'file:{},size=1M'\n4 = 'file:{}'\n", path("disks/new"), path("disks/none")));
+    target.signal(Signal::SIGHUP);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(target.blocks(3).is_none() && !Path::new(&path("disks/new")).exists());
     // A disk of the start may change its size.
     write(&format!("1 = 'file:{},size=3M'\n", path("other/first")));
     target.signal(Signal::SIGHUP);

@@ -190,6 +190,59 @@ fn a_refused_reload_changes_no_size_and_loses_no_data() {
     assert!(said.contains("LUN 1") && said.contains("keeping the old configuration"), "{said}");
 }
 
+/// An append-only file cannot be cut. The disk before it must not be cut either, as its data would not come back.
+#[test]
+fn no_disk_shrinks_where_another_one_cannot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("append-only");
+    std::fs::write(&path, vec![0; 2 << 20]).unwrap();
+    let luns = |size: &str| format!("[luns]\n0 = 'ram:{size}'\n1 = 'file:{},size={size}'\n", path.display());
+    let configured = Configured::start(&luns("2M"));
+    let mut session = configured.session("iqn.2026-11.example:a").unwrap();
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[4], cdb[5], cdb[8]) = (0x2a, 0x0f, 0xff, 1);
+    told(&mut || {
+        let reply = session.write(cdb, &[0x5a; 512]).unwrap();
+        (reply.status, reply.sense, Vec::new())
+    });
+    let change = |flag: &str| {
+        let status = std::process::Command::new("chattr").arg(flag).arg(&path).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !change("+a") {
+        assert!(std::env::var_os("CI").is_none(), "chattr +a needs root and a file system that has it");
+        eprintln!("not tested: chattr +a does not work here");
+        return;
+    }
+    configured.reload(&luns("1M"));
+    assert!(change("-a"));
+    assert_eq!(last_block(&mut session), [0x5a; 512]);
+    drop(session);
+    let said = configured.target.stop();
+    assert!(said.contains("reload failed: LUN 1") && said.contains("not permitted"), "{said}");
+}
+
+#[test]
+fn a_file_size_limit_fails_writes_and_does_not_end_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    let mut target = Target::start(&["--lun", &format!("0=file:{}", path.display())]);
+    let limit = std::process::Command::new("prlimit")
+        .args(["--fsize=1048576", "--pid", &target.id().to_string()])
+        .status();
+    assert!(limit.is_ok_and(|status| status.success()), "prlimit (util-linux)");
+    let url = target.url(0);
+    let mut session = Session::open(&url.parse().unwrap(), &SessionOptions::default()).unwrap();
+    let mut write = |lba: [u8; 2]| {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[4], cdb[5], cdb[8]) = (0x2a, lba[0], lba[1], 1);
+        (0..3).map(|_| session.write(cdb, &[0x5a; 512]).unwrap().status).last()
+    };
+    assert_eq!((write([0x40, 0]), write([0, 0])), (Some(2), Some(0)));
+    assert!(!target.has_ended());
+}
+
 #[test]
 fn a_half_written_file_opens_the_target_to_nobody() {
     let rules = "[access]\ninitiators = ['iqn.a:alice']\n";

@@ -187,7 +187,8 @@ fn rules(plan: &Plan, places: &mut Vec<Place>) -> Result<Vec<Rule>, SandboxError
             return Err(failed(format!("--disks {}", place.path.display()), error));
         }
         let rights = match (place.is_folder, place.writes) {
-            (true, _) => write | AccessFs::MakeReg | AccessFs::ReadDir,
+            // What a reload has created it removes again when it is refused.
+            (true, _) => write | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::ReadDir,
             (false, true) => write,
             (false, false) => read,
         };
@@ -200,6 +201,13 @@ fn rules(plan: &Plan, places: &mut Vec<Place>) -> Result<Vec<Rule>, SandboxError
     }
     for path in &plan.configuration {
         let real = real_path(path).unwrap_or_else(|| path.clone());
+        // Where the path is a link, one that is put in its place is found, too.
+        let named = std::path::absolute(path).ok();
+        if let Some(folder) =
+            named.as_deref().and_then(Path::parent).filter(|folder| folder.parent().is_some())
+        {
+            rules.push((folder.to_owned(), read | AccessFs::ReadDir, false));
+        }
         match real.parent().filter(|folder| folder.parent().is_some()) {
             Some(folder) => rules.push((folder.to_owned(), read | AccessFs::ReadDir, false)),
             // The root folder would be everything.

@@ -318,6 +318,19 @@ impl Luns {
         }
     }
 
+    /// Whether the medium may be read for this nexus now: not while another has reserved it, the port is in standby, or
+    /// the medium is ejected.
+    #[must_use]
+    pub fn may_read(&self, lun: Lun, nexus: &Nexus) -> bool {
+        let mut cdb = [0; 16];
+        cdb[0] = opcode::READ_16;
+        self.0.get(&lun).is_some_and(|disk| {
+            !disk.shared.reservations.conflicts(&cdb, nexus.name())
+                && disk.ports.admit(nexus.portal_group(), &cdb).is_ok()
+                && !disk.shared.loading.is_ejected()
+        })
+    }
+
     /// A session has begun: what an older one of the same nexus took is free.
     pub fn begin(&self, nexus: &Nexus) {
         self.forget(None, |name, instance| name != nexus.name() || instance == nexus.instance());

@@ -369,6 +369,11 @@ impl Store for FileStore {
         if self.geometry.is_some() || size_bytes == 0 || i64::try_from(size_bytes).is_err() || !is_whole {
             return Err(StoreError::FixedSize(self.kind()));
         }
+        if size_bytes < self.size_bytes.load(Ordering::Relaxed) {
+            // Whether it may be cut at all (an append-only file may not): the same length again changes nothing.
+            let same = self.file.metadata().and_then(|metadata| self.file.set_len(metadata.len()));
+            same.map_err(|error| self.failed(&error))?;
+        }
         Ok(())
     }
 

@@ -84,8 +84,11 @@ pub(crate) struct Core {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Buffered {
     Usual,
-    /// It may be so many bytes long.
-    Claimed(usize),
+    /// It may be so many bytes long. Whether the target waits for them, as far as others were told.
+    Claimed {
+        bytes: usize,
+        is_waited_for: bool,
+    },
     /// It waits for others that hold what there is.
     Waits,
 }
@@ -274,6 +277,11 @@ impl Core {
             Ok(Ok(frame)) => {
                 taken = frame.total_bytes;
                 let end_of_frame = incoming.position() + frame.total_bytes as u64;
+                if let Buffered::Claimed { bytes, is_waited_for: true } = self.inbound {
+                    // However long the disk takes now, the initiator is not late.
+                    self.shared.inbound.waits(self.id, None);
+                    self.inbound = Buffered::Claimed { bytes, is_waited_for: false };
+                }
                 self.answer(serving, &frame, end_of_frame).map(|()| None)
             }
             Ok(Err(needed)) => Ok(Some(needed)),
@@ -292,9 +300,6 @@ impl Core {
             let may_come = is_usual || self.claim_inbound(needed);
             return Ok(if may_come { Taken::Needs(needed) } else { Taken::Blocked });
         }
-        if self.inbound != Buffered::Usual {
-            self.shared.inbound.came(self.id, self.shared.clock.now());
-        }
         self.answer_held(serving)?;
         Ok(Taken::Frame)
     }
@@ -307,12 +312,22 @@ impl Core {
             self.inbound = Buffered::Usual;
             return true;
         }
-        if matches!(self.inbound, Buffered::Claimed(bytes) if needed <= bytes) {
+        let now = self.shared.clock.now();
+        if let Buffered::Claimed { bytes, is_waited_for } = self.inbound
+            && needed <= bytes
+        {
+            if !is_waited_for {
+                self.shared.inbound.waits(self.id, Some(now));
+                self.inbound = Buffered::Claimed { bytes, is_waited_for: true };
+            }
             return true;
         }
-        let now = self.shared.clock.now();
         let is_claimed = self.shared.inbound.claim((self.id, &self.mailbox), needed, now);
-        self.inbound = if is_claimed { Buffered::Claimed(needed) } else { Buffered::Waits };
+        self.inbound = if is_claimed {
+            Buffered::Claimed { bytes: needed, is_waited_for: true }
+        } else {
+            Buffered::Waits
+        };
         is_claimed
     }
 
@@ -546,8 +561,13 @@ impl Core {
     #[inline]
     pub(crate) fn go_on(&mut self) -> Result<(), ConnectionEnd> {
         let Some(mut serving) = self.serving.take() else { return self.login_notices() };
+        let begun = (self.inbound != Buffered::Usual).then(|| self.shared.clock.now());
         let outcome = self.serve_on(&mut serving);
         self.serving = Some(serving);
+        if let Some(begun) = begun {
+            let time = self.shared.clock.now().saturating_duration_since(begun);
+            self.shared.inbound.pass_over(self.id, time);
+        }
         outcome
     }
 

@@ -513,7 +513,10 @@ impl Table {
                 }
                 KeptData::Medium { lun, offset_bytes, length } => {
                     let mut data = vec![0; *length];
-                    let unit = Lun::decode(*lun).and_then(|lun| self.unit(lun));
+                    // As a READ would be now: the disk may be reserved or ejected by now.
+                    let lun = Lun::decode(*lun)
+                        .filter(|&lun| self.luns.may_read(lun, &lock(&context.session.nexus)));
+                    let unit = lun.and_then(|lun| self.unit(lun));
                     let is_there = unit.is_some_and(|unit| {
                         let _shared = unit.step.read();
                         unit.store.read_at(*offset_bytes, &mut data).is_ok()

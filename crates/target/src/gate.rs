@@ -88,7 +88,7 @@ impl Gate for PortalGate<'_> {
         if must_prove && login.user.is_none() {
             return Err(Status::AUTHENTICATION_FAILURE);
         }
-        let (key, limits) = (self.key(login), &self.shared.config.limits);
+        let (key, limits) = ((self.key(login), must_prove), &self.shared.config.limits);
         let established = self.shared.sessions.establish(login, key, self.connection, limits)?;
         self.shared.ended(&established.ended);
         let tsih = established.session.tsih;

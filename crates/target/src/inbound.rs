@@ -9,9 +9,13 @@ use crate::sessions::{Mailbox, Notice, lock};
 /// A PDU may take this long to come while others wait for its memory.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A budget for the receive buffers of PDUs that do not fit in the usual one. Who finds nothing left waits in order,
-/// and the connection whose PDU has been coming for longest gives way when it takes longer than [`PATIENCE`]: whoever
-/// announces a PDU and does not send it keeps others from theirs for a bounded time.
+/// A connection that waits asks again within this time, or loses its place.
+const ASKS_WITHIN: Duration = Duration::from_millis(200);
+
+/// A budget for the receive buffers of PDUs that do not fit in the usual one. A connection that finds nothing left waits
+/// in order of arrival. The connection whose PDU has been coming for longest gives way when it takes longer than
+/// [`PATIENCE`]: a peer that announces a PDU and does not send it delays the others for a bounded time. Only the time in
+/// which the target waits for bytes counts.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     limit: usize,
@@ -22,15 +26,15 @@ pub(crate) struct Inbound {
 struct State {
     bytes: usize,
     holders: BTreeMap<u64, Holder>,
-    /// Connections that wait, the first one first.
-    waiting: VecDeque<u64>,
+    /// Connections that wait, the first one first, and when each asked last.
+    waiting: VecDeque<(u64, Instant)>,
 }
 
 #[derive(Debug)]
 struct Holder {
     bytes: usize,
-    /// When it began to hold them, or its last PDU came.
-    since: Instant,
+    /// Since when its PDU is coming; nothing while the target works for the connection.
+    since: Option<Instant>,
     mailbox: Arc<Mailbox>,
 }
 
@@ -40,36 +44,52 @@ impl Inbound {
         Self { limit, state: Mutex::default() }
     }
 
-    /// Claims `bytes` for a connection, in place of what it has; whether it got them. Who did not asks again.
+    /// Claims `bytes` for a connection, in place of what it has; whether it got them. A connection that did not asks
+    /// again soon.
     pub(crate) fn claim(&self, (id, mailbox): (u64, &Arc<Mailbox>), bytes: usize, now: Instant) -> bool {
         let mut state = lock(&self.state);
         let others = state.bytes - state.holders.get(&id).map_or(0, |holder| holder.bytes);
         // One alone passes, however long its PDU is.
         let fits = others == 0 || others + bytes <= self.limit;
-        let is_next = state.waiting.front().is_none_or(|&first| first == id);
+        // One that does not ask any more keeps nobody waiting.
+        state
+            .waiting
+            .retain(|&(other, asked)| other == id || now.saturating_duration_since(asked) < ASKS_WITHIN);
+        let is_next = state.waiting.front().is_none_or(|&(first, _)| first == id);
         if fits && is_next {
-            state.waiting.retain(|&waiting| waiting != id);
+            state.waiting.retain(|&(waiting, _)| waiting != id);
             state.release(id);
             state.bytes += bytes;
-            state.holders.insert(id, Holder { bytes, since: now, mailbox: Arc::clone(mailbox) });
+            let holder = Holder { bytes, since: Some(now), mailbox: Arc::clone(mailbox) };
+            state.holders.insert(id, holder);
             return true;
         }
-        if !state.waiting.contains(&id) {
-            state.waiting.push_back(id);
+        match state.waiting.iter_mut().find(|(waiting, _)| *waiting == id) {
+            Some((_, asked)) => *asked = now,
+            None => state.waiting.push_back((id, now)),
         }
+        let slowest =
+            state.holders.values().filter_map(|holder| Some((holder.since?, holder))).min_by_key(|it| it.0);
         if !fits
-            && let Some(slowest) = state.holders.values().min_by_key(|holder| holder.since)
-            && now.saturating_duration_since(slowest.since) >= PATIENCE
+            && let Some((since, slowest)) = slowest
+            && now.saturating_duration_since(since) >= PATIENCE
         {
             slowest.mailbox.post(Notice::Drop("its PDU took too long while others waited for its memory"));
         }
         false
     }
 
-    /// A PDU of a connection has come whole; it keeps what it holds.
-    pub(crate) fn came(&self, id: u64, now: Instant) {
+    /// The target waits for bytes of a connection's PDU from `since` on; nothing: it works for the connection.
+    pub(crate) fn waits(&self, id: u64, since: Option<Instant>) {
         if let Some(holder) = lock(&self.state).holders.get_mut(&id) {
-            holder.since = now;
+            holder.since = since;
+        }
+    }
+
+    /// Time that the target itself took, and that does not count.
+    pub(crate) fn pass_over(&self, id: u64, time: Duration) {
+        if let Some(holder) = lock(&self.state).holders.get_mut(&id) {
+            holder.since = holder.since.map(|since| since + time);
         }
     }
 
@@ -77,7 +97,7 @@ impl Inbound {
     pub(crate) fn release(&self, id: u64) {
         let mut state = lock(&self.state);
         state.release(id);
-        state.waiting.retain(|&waiting| waiting != id);
+        state.waiting.retain(|&(waiting, _)| waiting != id);
     }
 
     /// Bytes that are held now.
@@ -130,12 +150,36 @@ mod tests {
         let (inbound, now) = (Inbound::new(100), Instant::now());
         let (slow, steady, waits) = (mailbox(), mailbox(), mailbox());
         assert!(inbound.claim((1, &slow), 50, now) && inbound.claim((2, &steady), 50, now));
-        inbound.came(2, now + PATIENCE / 2);
+        inbound.waits(2, Some(now + PATIENCE / 2));
         assert!(!inbound.claim((3, &waits), 50, now + PATIENCE / 2));
         assert!(slow.take().is_empty(), "not at once");
         assert!(!inbound.claim((3, &waits), 50, now + PATIENCE));
         assert!(matches!(slow.take()[..], [Notice::Drop(_)]) && steady.take().is_empty());
         inbound.release(1);
         assert!(inbound.claim((3, &waits), 50, now + PATIENCE));
+    }
+
+    #[test]
+    fn one_that_does_not_ask_any_more_keeps_nobody_waiting() {
+        let (inbound, mailbox, now) = (Inbound::new(100), mailbox(), Instant::now());
+        let claim = |id, at| inbound.claim((id, &mailbox), 60, at);
+        assert!(claim(1, now) && !claim(2, now) && !claim(3, now));
+        inbound.release(1);
+        assert!(!claim(3, now + ASKS_WITHIN / 2), "2 is first");
+        assert!(claim(3, now + ASKS_WITHIN));
+    }
+
+    #[test]
+    fn time_in_which_the_target_works_does_not_count() {
+        let (inbound, now) = (Inbound::new(100), Instant::now());
+        let (busy, late) = (mailbox(), now + 2 * PATIENCE);
+        let asks = |at| inbound.claim((2, &mailbox()), 50, at);
+        assert!(inbound.claim((1, &busy), 100, now));
+        inbound.waits(1, None);
+        assert!(!asks(late) && busy.take().is_empty(), "all of its PDU has come");
+        inbound.waits(1, Some(late));
+        inbound.pass_over(1, PATIENCE);
+        assert!(!asks(late + PATIENCE) && busy.take().is_empty(), "the target did something else");
+        assert!(!asks(late + 2 * PATIENCE) && busy.take().len() == 1);
     }
 }

@@ -463,11 +463,11 @@ impl Sessions {
     /// connection with its CID (6.3.4).
     ///
     /// # Errors
-    /// Why it cannot: another user's session is never taken over.
+    /// Why it cannot: another user's session is never taken over, as long as users must prove who they are.
     pub(crate) fn establish(
         &self,
         login: &LoggedIn,
-        key: SessionKey,
+        (key, must_prove): (SessionKey, bool),
         (id, mailbox): (u64, &Arc<Mailbox>),
         limits: &Limits,
     ) -> Result<Established, Status> {
@@ -495,7 +495,9 @@ impl Sessions {
         let mut sessions = lock(&self.sessions);
         let old = sessions.iter().find(|(_, session)| session.key.is_same_nexus(&key));
         let old = match old {
-            Some((_, session)) if session.key.user != key.user => return Err(Status::AUTHORIZATION_FAILURE),
+            Some((_, session)) if must_prove && session.key.user != key.user => {
+                return Err(Status::AUTHORIZATION_FAILURE);
+            }
             Some((&instance, _)) => sessions.remove(&instance),
             None => None,
         };
@@ -736,6 +738,15 @@ mod tests {
         }
 
         fn establish(&self, login: &LoggedIn, key: SessionKey, id: u64) -> Result<Arc<Session>, Status> {
+            self.establish_where(login, (key, true), id)
+        }
+
+        fn establish_where(
+            &self,
+            login: &LoggedIn,
+            key: (SessionKey, bool),
+            id: u64,
+        ) -> Result<Arc<Session>, Status> {
             let established = self.sessions.establish(login, key, (id, &mailbox()), &self.limits);
             established.map(|established| established.session)
         }
@@ -762,7 +773,8 @@ mod tests {
         let (old, new) = (mailbox(), mailbox());
         sessions.enter(1, &old, HERE, limits).unwrap();
         sessions.enter(2, &new, HERE, limits).unwrap();
-        let establish = |id, mailbox| sessions.establish(&login(0, 0), key(), (id, mailbox), limits).unwrap();
+        let establish =
+            |id, mailbox| sessions.establish(&login(0, 0), (key(), true), (id, mailbox), limits).unwrap();
         let (first, second) = (establish(1, &old).session, establish(2, &new));
         assert!(Arc::ptr_eq(&second.ended[0], &first));
         let second = second.session;
@@ -789,6 +801,8 @@ mod tests {
             Err(Status::AUTHORIZATION_FAILURE)
         );
         assert!(place.establish(&login(0, 0), of("alice"), 5).is_ok());
+        // Where nobody is asked for a proof any more, its owner could give none either.
+        assert!(place.establish_where(&login(0, 0), (key(), false), 6).is_ok());
     }
 
     #[test]
@@ -797,7 +811,7 @@ mod tests {
         let (sessions, limits) = (&place.sessions, &place.limits);
         let boxes: Vec<_> = (0..4).map(|_| mailbox()).collect();
         let establish = |login: &LoggedIn, key, id: usize| {
-            sessions.establish(login, key, (id as u64, &boxes[id]), limits).map(|e| e.session)
+            sessions.establish(login, (key, true), (id as u64, &boxes[id]), limits).map(|e| e.session)
         };
         let session = establish(&login(0, 0), key(), 0).unwrap();
         let join = |cid, id, key| establish(&login(session.tsih, cid), key, id).map(|s| s.tsih);

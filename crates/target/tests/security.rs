@@ -1322,6 +1322,60 @@ fn data_that_is_asked_for_again_is_the_same_and_holds_little_memory() {
     });
 }
 
+#[test]
+fn data_is_not_sent_again_past_a_reservation_or_an_eject() {
+    let mut disk = ram(0, 1);
+    disk.removable = true;
+    let target = start(vec![disk], |_| ());
+    let mut owner = ready(target.address(), &isid(2), &[0]);
+    assert_eq!(owner.reserve_out(0, register(2)).0, GOOD);
+    let mut reader = ready(target.address(), &Login { keys: LEVEL_2, ..isid(1) }, &[0]);
+    assert_eq!(owner.write(0, &write_10(0, 1), &[1; 512]).0, GOOD);
+    let (tag, unacknowledged) = (reader.cmd_sn, reader.exp_stat_sn);
+    let read = reader.command(tag, &read_10(0, 1), 512);
+    reader.issue(&read, &[]);
+    assert_eq!(reader.until(opcode::DATA_IN).1.data, [1; 512]);
+    let ask = |reader: &mut Client| {
+        let snack = Snack { type_byte: 0x80, tag, transfer_tag: NO_TAG, ..Snack::default() };
+        let mut bhs = snack.write();
+        bhs.0[28..32].copy_from_slice(&unacknowledged.to_be_bytes());
+        reader.send(bhs, &[]);
+        reader.receive().unwrap()
+    };
+    assert_eq!(
+        (ask(&mut reader).data.len(), ask(&mut reader).data.len()),
+        (512, 512),
+        "while it may be read"
+    );
+    let reserve = ReserveOut { action: 1, kind: EXCLUSIVE_ACCESS, key: 2, ..ReserveOut::default() };
+    assert_eq!(owner.reserve_out(0, reserve).0, GOOD);
+    assert_eq!(owner.write(0, &write_10(0, 1), &[0x5e; 512]).0, GOOD);
+    assert_eq!(ask(&mut reader).opcode(), opcode::REJECT, "reserved");
+    // Nor with another connection.
+    let login = Login { keys: LEVEL_2, ..isid(1) };
+    let mut second = Client::log_in(target.address(), &Login { cid: 1, tsih: reader.tsih, ..login });
+    second.cmd_sn = reader.cmd_sn + 1;
+    drop(reader);
+    wait_until("the first connection is gone", || target.connections() == 2);
+    second.send_management(TASK_REASSIGN, 0, tag);
+    let answer = second.until(opcode::TASK_MANAGEMENT).1;
+    assert_eq!(answer.bhs.0[2], 4, "task allegiance reassignment not supported");
+    assert_eq!(owner.reserve_out(0, ReserveOut { action: 2, ..reserve }).0, GOOD);
+    owner.attentions(0);
+    // START STOP UNIT with LOEJ.
+    let mut third = ready(target.address(), &Login { keys: "ErrorRecoveryLevel=1", ..isid(3) }, &[0]);
+    let (tag, unacknowledged) = (third.cmd_sn, third.exp_stat_sn);
+    let read = third.command(tag, &read_10(0, 1), 512);
+    third.issue(&read, &[]);
+    assert_eq!(third.until(opcode::DATA_IN).1.data, [0x5e; 512]);
+    assert_eq!(owner.read(0, &[0x1b, 0, 0, 0, 2, 0], 0).1, GOOD);
+    let snack = Snack { type_byte: 0x80, tag, transfer_tag: NO_TAG, ..Snack::default() };
+    let mut bhs = snack.write();
+    bhs.0[28..32].copy_from_slice(&unacknowledged.to_be_bytes());
+    third.send(bhs, &[]);
+    assert_eq!(third.receive().unwrap().opcode(), opcode::REJECT, "ejected");
+}
+
 // 14. Where memory is short.
 
 #[test]

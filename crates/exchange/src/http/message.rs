@@ -55,8 +55,7 @@ pub(super) struct Head {
     pub(super) path: String,
 }
 
-/// A time by which something has to be over. The stream has a read timeout of its own, so that a silent peer is noticed,
-/// too; this is for peers that send a byte now and then.
+/// A time by which something has to be over, whether the peer is silent or sends a byte now and then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     begun: Instant,
@@ -66,6 +65,25 @@ pub(super) struct Deadline {
 impl Deadline {
     pub(super) fn within(patience: Duration) -> Self {
         Self { begun: Instant::now(), patience }
+    }
+
+    /// Reads, and waits no longer than is left.
+    fn read(&self, stream: &mut TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
+        self.check()?;
+        let usual = stream.read_timeout()?;
+        let left = self.patience.saturating_sub(self.begun.elapsed()).max(Duration::from_millis(1));
+        if usual.is_some_and(|usual| usual <= left) {
+            return stream.read(bytes);
+        }
+        stream.set_read_timeout(Some(left))?;
+        let outcome = stream.read(bytes);
+        stream.set_read_timeout(usual)?;
+        match outcome {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.check().map(|()| 0).and(Err(error))
+            }
+            outcome => outcome,
+        }
     }
 
     fn check(&self) -> io::Result<()> {
@@ -101,11 +119,12 @@ impl Received {
             if self.buffer.len() > HEAD_MAX {
                 return Err(Fault::Message(431, "a head of more than 16 KiB"));
             }
-            if !self.buffer.is_empty() {
-                deadline.get_or_insert_with(|| Deadline::within(patience)).check()?;
-            }
             let mut bytes = [0; 16 << 10];
-            let count = stream.read(&mut bytes)?;
+            let count = if self.buffer.is_empty() {
+                stream.read(&mut bytes)?
+            } else {
+                deadline.get_or_insert_with(|| Deadline::within(patience)).read(stream, &mut bytes)?
+            };
             side.received(stream)?;
             if count == 0 {
                 let is_between = self.buffer.is_empty();

@@ -139,6 +139,20 @@ fn a_head_that_comes_byte_by_byte_is_given_up() {
 }
 
 #[test]
+fn a_head_that_stops_is_given_up_in_its_time() {
+    let limits = Limits {
+        head_time: Duration::from_millis(200),
+        silence: Duration::from_secs(60),
+        ..Limits::default()
+    };
+    let server = limited(EndpointOptions::default(), limits);
+    let mut stream = connect(&server);
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"GET / HT").unwrap();
+    assert!(has_ended(&mut stream), "it was waited for");
+}
+
+#[test]
 fn silent_connections_are_closed_between_and_within_requests() {
     let limits = Limits { silence: Duration::from_millis(100), ..Limits::default() };
     let server = limited(EndpointOptions::default(), limits);

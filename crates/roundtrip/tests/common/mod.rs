@@ -48,6 +48,14 @@ impl Target {
         format!("iscsi://{}/{IQN}/{lun}", self.address)
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it runs").is_some()
+    }
+
     /// Has it read its configuration again.
     pub fn hang_up(&self) {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGHUP).expect("it runs");

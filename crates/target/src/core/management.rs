@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use iscsi::opcode::initiator as opcode;
 use iscsi::pdu::TaskManagementRequest;
+use iscsi::replay::{Kept, KeptData};
 use iscsi::target::Adopted;
 use iscsi::task_management::{Function, Response};
 use scsi::{Lun, UnitAttention};
@@ -18,6 +19,7 @@ use super::{Core, SETTLE, Serving};
 use crate::error::ConnectionEnd;
 use crate::fence::Epoch;
 use crate::jobs::Claim;
+use crate::sessions::lock;
 use crate::waiting::{Then, WAITING_MAX, Waiting};
 
 impl Core {
@@ -103,8 +105,18 @@ impl Core {
             return Response::ReassignNotSupported;
         }
         self.enter(serving, Lun::decode(request.lun));
-        let Serving { session, protocol, tasks, .. } = serving;
+        let Serving { session, protocol, tasks, view, .. } = serving;
         let (tag, out) = (request.referenced_tag, &mut self.outgoing);
+        // Data of the medium is read anew, which another session's reservation may forbid by now.
+        let luns = &view.luns;
+        let may_send = |kept: &[Kept]| {
+            kept.iter().all(|kept| match kept.data {
+                KeptData::Copy(_) => true,
+                KeptData::Medium { lun, .. } => {
+                    Lun::decode(lun).is_some_and(|lun| luns.may_read(lun, &lock(&session.nexus)))
+                }
+            })
+        };
         let response = session.with_lost(|remains| {
             let lanes = &tasks.lanes;
             let is_aborted = |lun, epoch| !Lun::decode(lun).is_some_and(|lun| lanes.is_current(lun, epoch));
@@ -132,6 +144,7 @@ impl Core {
                     tasks.gathering.adopt(&mut remains.gathering, tag);
                     Some(Response::Complete)
                 }
+                Adopted::Finished(kept) if !may_send(&kept) => Some(Response::ReassignNotSupported),
                 Adopted::Finished(kept) => {
                     for mut kept in kept {
                         if protocol.reassigned(&mut kept, request.exp_data_sn).is_some() {
