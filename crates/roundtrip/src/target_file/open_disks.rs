@@ -166,10 +166,6 @@ impl Next {
     ) -> anyhow::Result<()> {
         self.grow()?;
         let after = configs(&self.disks);
-        // What one shrink cuts off does not come back when another fails: none begins before all of them can.
-        for Resize { number, store, after, .. } in self.resizes.iter().filter(|resize| !resize.grows()) {
-            store.can_resize(*after).with_context(|| format!("LUN {number}"))?;
-        }
         serve(&after)?;
         let mut shrinks = self.resizes.iter_mut().filter(|resize| !resize.grows()).peekable();
         if shrinks.peek().is_some() {
