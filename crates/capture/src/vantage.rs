@@ -1,7 +1,5 @@
-//! One capture point of unknown traffic: frames in; what its connections did goes to an observer.
-//!
-//! Unlike a [`crate::tap`], it takes every TCP connection that it sees, and finds out who asks and who
-//! answers.
+//! One capture point: frames in; what its connections did goes to an observer. It takes every TCP connection that is
+//! selected, and finds out which end asks and which answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +19,20 @@ pub struct Selection {
     pub port: Option<u16>,
     /// What they speak.
     pub protocol: Protocol,
+    /// How connections are numbered.
+    pub numbers: Numbers,
+    /// How TCP behaved is not looked at: neither stalls nor facts about connections are found.
+    pub ignores_tcp: bool,
+}
+
+/// How the connections of a capture point are numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbers {
+    /// In the order in which they are seen.
+    #[default]
+    Running,
+    /// By the client's port: both sides of a live ring number alike.
+    ClientPort,
 }
 
 /// What a capture point counted of frames and segments.
@@ -51,7 +63,7 @@ pub struct FrameCounters {
 }
 
 /// Most connections followed at once.
-const CONNECTIONS_MAX: usize = 4096;
+pub(crate) const CONNECTIONS_MAX: usize = 4096;
 /// Most bytes that wait for their turn, all connections together.
 const WAITING_BYTES_MAX: usize = 32 << 20;
 /// A payload larger than any Ethernet frame's.
@@ -184,9 +196,15 @@ impl Vantage {
         } else {
             (segment.destination, segment.source)
         };
-        let number = self.numbered;
+        let number = match self.selection.numbers {
+            Numbers::Running => self.numbered,
+            Numbers::ClientPort => client.port.into(),
+        };
         self.numbered = self.numbered.wrapping_add(1);
-        let connection = Connection::new(number, server.port, !syn, self.selection.protocol).watching_tcp();
+        let mut connection = Connection::new(number, server.port, !syn, self.selection.protocol);
+        if !self.selection.ignores_tcp {
+            connection = connection.watching_tcp();
+        }
         Some(self.connections.insert(key, Open { client, server, connection }))
     }
 
@@ -221,9 +239,20 @@ impl Vantage {
         }
     }
 
+    /// The client ports of the connections that are followed.
+    #[cfg(test)]
+    pub(crate) fn client_ports(&self) -> Vec<u16> {
+        let keys = self.connections.all();
+        let open = keys.iter().filter_map(|key| self.connections.get(self.connections.find(key)?));
+        open.map(|open| open.client.port).collect()
+    }
+
     /// The end of the capture: what waits is delivered.
     pub fn finish(mut self, observer: &mut impl Observer) -> FrameCounters {
-        for key in self.connections.all() {
+        let mut keys = self.connections.all();
+        // The same input gives the same output.
+        keys.sort_unstable();
+        for key in keys {
             self.retire(key, observer);
         }
         self.counters

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         ProtocolArg::Turns => Protocol::Turns,
     };
     let options = Options {
-        selection: Selection { port: args.port, protocol },
+        selection: Selection { port: args.port, protocol, ..Selection::default() },
         wire: args.bandwidth.map(|rate| Wire::ethernet(rate, args.mtu)),
         modes: !args.no_modes,
     };

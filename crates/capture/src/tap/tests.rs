@@ -3,8 +3,10 @@ use proptest::prelude::*;
 use ring::Stamp;
 
 use super::*;
+use crate::packet::Segment;
 use crate::packet::build::frame;
-use crate::stream::Missing;
+use crate::stream::{Missing, MissingReason};
+use crate::vantage::CONNECTIONS_MAX;
 
 fn command(tag: u32) -> Vec<u8> {
     let mut command =
@@ -85,7 +87,7 @@ fn connections_that_are_over_make_room_for_new_ones() {
         show(false, 900, Segment::ACK | Segment::FIN, &response(1));
         show(true, 148, Segment::ACK | Segment::FIN, b"");
     }
-    assert!(tap.connections.len() <= CONNECTIONS_MAX);
+    assert!(tap.vantage.client_ports().len() <= CONNECTIONS_MAX);
     let report = tap.finish();
     assert_eq!((report.ops.len(), report.counters.evicted), (6000, 0));
 }
@@ -97,8 +99,8 @@ fn the_most_silent_of_too_many_open_connections_is_given_up() {
         let frame = frame(true, 10_000 + port, 3260, 99, Segment::SYN, b"");
         tap.packet(&Packet { time_ns: 1 + u64::from(port), outgoing: true, data: &frame, wire_bytes: 66 });
     }
-    assert_eq!(tap.connections.len(), CONNECTIONS_MAX);
-    assert!(tap.connections.all().iter().all(|(client, _)| client.port >= 10_003));
+    assert_eq!(tap.vantage.client_ports().len(), CONNECTIONS_MAX);
+    assert!(tap.vantage.client_ports().iter().all(|&port| port >= 10_003));
     assert_eq!(tap.finish().counters.evicted, 3);
 }
 
@@ -110,7 +112,7 @@ fn a_time_stamp_in_the_future_keeps_no_connection_from_eviction() {
         let time_ns = u64::from(u16::MAX - port);
         tap.packet(&Packet { time_ns, outgoing: true, data: &frame, wire_bytes: 66 });
     }
-    assert!(tap.connections.all().iter().all(|(client, _)| client.port > 10_000), "the first is the oldest");
+    assert!(tap.vantage.client_ports().iter().all(|&port| port > 10_000), "the first is the oldest");
     assert_eq!(tap.finish().counters.evicted, 1);
 }
 
@@ -126,7 +128,7 @@ fn connections_that_end_one_by_one_among_open_ones_are_retired_first() {
         show(port, Segment::SYN);
         show(port, Segment::RST);
     }
-    assert_eq!(tap.connections.len(), CONNECTIONS_MAX);
+    assert_eq!(tap.vantage.client_ports().len(), CONNECTIONS_MAX);
     assert_eq!(tap.finish().counters.evicted, 0);
 }
 
@@ -152,7 +154,7 @@ fn a_port_used_again_is_a_new_connection_also_when_its_syn_is_sent_twice() {
 }
 
 #[test]
-fn a_limit_of_sightings_is_kept_and_what_is_beyond_it_counted() {
+fn a_limit_of_operations_is_kept_and_what_is_beyond_it_counted() {
     let mut tap = Tap::new(Side::Client, 3260, 9000, 2);
     let commands: Vec<u8> = (0..5).flat_map(command).collect();
     let responses: Vec<u8> = (0..5).flat_map(response).collect();

@@ -56,7 +56,7 @@ use Who::{Client, Server};
 impl Talk {
     /// A connection after its handshake, with an MSS of 1000 bytes and windows scaled by 2.
     fn begin() -> Self {
-        let selection = Selection { port: None, protocol: Protocol::Http };
+        let selection = Selection { protocol: Protocol::Http, ..Selection::default() };
         let mut talk = Self {
             vantage: Vantage::new(selection),
             seen: Seen::default(),
