@@ -7,14 +7,14 @@ use analysis::{Analysis, Input, Options};
 use capture::Selection;
 use capture::file::CaptureFile;
 use libfuzzer_sys::fuzz_target;
-use ring::wire::Wire;
+use record::wire::Wire;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(file) = CaptureFile::read("fuzz", Box::new(Cursor::new(data.to_vec()))) else { return };
     let wire = Some(Wire::ethernet(1_000_000_000, 1500));
     let options = Options { selection: Selection::default(), wire, modes: true };
     let mut exchanges = 0;
-    let mut count = |_: &ring::Observed| exchanges += 1;
+    let mut count = |_: &record::Observed| exchanges += 1;
     let inputs = vec![Input { file, place: None }];
     let Ok(result) = Analysis::run(inputs, options, Some(&mut count), &mut |_| (), &|| false) else { return };
     assert_eq!(result.operations, exchanges);

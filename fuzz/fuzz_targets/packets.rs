@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 struct Nobody;
 
 impl Observer for Nobody {
-    fn exchange(&mut self, _: &ring::Exchange) {}
+    fn exchange(&mut self, _: &record::Exchange) {}
     fn hole(&mut self, _: StreamHole) {}
     fn counted(&mut self, _: &Counted) {}
 }

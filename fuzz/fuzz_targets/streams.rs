@@ -12,14 +12,14 @@ struct Sums {
 }
 
 impl Observer for Sums {
-    fn exchange(&mut self, exchange: &ring::Exchange) {
+    fn exchange(&mut self, exchange: &record::Exchange) {
         assert!(exchange.ring_depth >= exchange.queue_depth);
         self.exchanges += 1;
     }
     fn hole(&mut self, hole: StreamHole) {
         assert!(hole.missing.bytes > 0);
     }
-    fn connection(&mut self, facts: &ring::ConnectionFacts) {
+    fn connection(&mut self, facts: &record::ConnectionFacts) {
         self.ended += facts.exchanges;
     }
     fn counted(&mut self, _: &Counted) {}

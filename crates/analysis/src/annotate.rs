@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use capture::file::{CaptureFile, InterfaceDescription, PcapngWriter};
-use ring::Side;
+use record::Side;
 
 use crate::result::AnalysisResult;
 use crate::run::AnalysisError;

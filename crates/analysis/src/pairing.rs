@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use capture::Opened;
-use ring::{Exchange, Observed, Side};
+use record::{Exchange, Observed, Side};
 
 /// A capture point, as far as joining needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -347,7 +347,7 @@ impl Pairing {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ring::{Passage, Stamp};
+    use record::{Passage, Stamp};
 
     use super::*;
 

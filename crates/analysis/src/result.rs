@@ -2,7 +2,7 @@
 
 use insight::traffic::TrafficStanza;
 use insight::verdict::Verdict;
-use ring::OpKind;
+use record::OpKind;
 use serde::{Deserialize, Serialize};
 
 use crate::clocks::Clocks;

@@ -4,8 +4,8 @@ use capture::file::{CaptureFile, FileError};
 use capture::{At, Counted, Counters, FrameCounters, Link, Observer, Opened, Selection, StreamHole, Vantage};
 use insight::traffic::Traffic;
 use insight::verdict::{CaptureLoss, Case, Evidence, judge};
-use ring::wire::Wire;
-use ring::{ConnectionFacts, Exchange, Observed, Side, Stall};
+use record::wire::Wire;
+use record::{ConnectionFacts, Exchange, Observed, Side, Stall};
 use thiserror::Error;
 
 use crate::clocks::ClockSums;

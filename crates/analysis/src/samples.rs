@@ -1,7 +1,7 @@
 //! Samples of operations for the search for structure: the first ones of each stanza in a row.
 
 use insight::modes::{Finding, Parts, Point, find};
-use ring::Observed;
+use record::Observed;
 
 /// Operations of a stanza that are kept.
 const KEPT_MAX: usize = 8192;

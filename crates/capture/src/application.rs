@@ -1,6 +1,6 @@
 //! What is spoken on a connection, and how it is followed.
 
-use ring::{Side, StallKind};
+use record::{Side, StallKind};
 
 use crate::follow::{Digests, Flow, Under};
 use crate::http::Http;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use ring::{ConnectionFacts, Side};
+use record::{ConnectionFacts, Side};
 
 use crate::application::{Application, Protocol};
 use crate::follow::Flow;

@@ -4,7 +4,7 @@ mod message;
 
 use std::collections::VecDeque;
 
-use ring::{Exchange, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
+use record::{Exchange, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
 
 use crate::follow::Under;
 use crate::http::message::{Event, Messages, Start};

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use ring::{Exchange, Side, StallKind, StallSet};
+use record::{Exchange, Side, StallKind, StallSet};
 
 use crate::packet::At;
 

@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use iscsi::bhs::NO_TAG;
 use iscsi::opcode::{initiator, target};
 use iscsi::pdu::{DataIn, DataOut, ScsiCommand, ScsiResponse, TaskManagementRequest, TaskManagementResponse};
-use ring::{Exchange, OpKind, Outcome, Passage, Side, Stall, StallKind, Stamp, Verb};
+use record::{Exchange, OpKind, Outcome, Passage, Side, Stall, StallKind, Stamp, Verb};
 
 use crate::follow::{Digests, Flow, Follower, Pdu, Under};
 use crate::in_flight::Pace;
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_read_in_two_segments_is_one_operation() {
         let (mut tasks, mut record) =
-            (Tasks { connection: 7, ..Tasks::default() }, Record::new(ring::Side::Client, 10));
+            (Tasks { connection: 7, ..Tasks::default() }, Record::new(record::Side::Client, 10));
         let mut command = ScsiCommand {
             read: true,
             is_final: true,
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn answers_without_requests_and_tags_used_twice_are_counted() {
-        let (mut tasks, mut record) = (Tasks::default(), Record::new(ring::Side::Client, 10));
+        let (mut tasks, mut record) = (Tasks::default(), Record::new(record::Side::Client, 10));
         let response = ScsiResponse { tag: 3, ..ScsiResponse::default() }.write();
         tasks.response(&pdu(response, 48, 1), &mut record);
         assert_eq!(tasks.unmatched, 1);

@@ -2,7 +2,7 @@
 //!
 //! A packet source ([`live`]) hands over frames with the kernel's nanosecond stamps; [`packet`] finds the
 //! TCP segment in a frame, [`stream`] puts segments in order, [`follow`] cuts the stream into PDUs, and
-//! requests are paired with responses into [`ring::Exchange`]s. [`tap`] is the chain of all of
+//! requests are paired with responses into [`record::Exchange`]s. [`tap`] is the chain of all of
 //! them for one capture point, [`watch`] runs it on a thread.
 //!
 //! Nothing that is missing goes unsaid: lost packets, holes in streams, bytes without a known PDU boundary

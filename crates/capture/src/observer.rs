@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ring::{ConnectionFacts, Exchange, Side, Stall};
+use record::{ConnectionFacts, Exchange, Side, Stall};
 
 use crate::record::StreamHole;
 

@@ -17,10 +17,10 @@ pub enum Flow {
 impl Flow {
     /// Who sends it.
     #[must_use]
-    pub fn sender(self) -> ring::Side {
+    pub fn sender(self) -> record::Side {
         match self {
-            Flow::Requests => ring::Side::Client,
-            Flow::Responses => ring::Side::Server,
+            Flow::Requests => record::Side::Client,
+            Flow::Responses => record::Side::Server,
         }
     }
 }

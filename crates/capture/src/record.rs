@@ -1,6 +1,6 @@
 //! What a capture point keeps: operations up to a limit, and everything that was missing or did not fit.
 
-use ring::{Exchange, Op, OpKind, Side};
+use record::{Exchange, Op, OpKind, Side};
 use serde::{Deserialize, Serialize};
 
 use crate::follow::Flow;

@@ -1,6 +1,6 @@
 //! One capture point of a live ring: packets in, op records out.
 
-use ring::{Op, Side};
+use record::{Op, Side};
 
 use crate::application::Protocol;
 use crate::follow::{Digests, Flow};

@@ -7,7 +7,7 @@
 mod options;
 mod retry;
 
-use ring::{Conduct, Side, Stall, StallKind};
+use record::{Conduct, Side, Stall, StallKind};
 
 use crate::follow::Under;
 use crate::packet::{At, Segment};

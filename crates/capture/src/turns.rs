@@ -2,7 +2,7 @@
 //!
 //! Pipelined requests look like one. Who keeps sending without being answered makes one long request.
 
-use ring::{Exchange, OpKind, Passage, Side, StallKind, Stamp, Verb};
+use record::{Exchange, OpKind, Passage, Side, StallKind, Stamp, Verb};
 
 use crate::follow::Under;
 use crate::in_flight::Pace;
@@ -20,7 +20,7 @@ pub(crate) struct Turns {
     responses: (u64, u32),
     number: u32,
     pace: Pace,
-    stalls: ring::StallSet,
+    stalls: record::StallSet,
 }
 
 impl Turns {
@@ -32,7 +32,7 @@ impl Turns {
             responses: (0, 0),
             number: 0,
             pace: Pace::default(),
-            stalls: ring::StallSet::default(),
+            stalls: record::StallSet::default(),
         }
     }
 

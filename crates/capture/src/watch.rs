@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ring::{Op, Side};
+use record::{Op, Side};
 
 use crate::error::CaptureError;
 use crate::live::{LiveCapture, LiveConfig};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use capture::{CaptureError, LiveCapture, LiveConfig, Watch};
 use iscsi::pdu::{DataIn, ScsiCommand};
 use nix::sched::{CloneFlags, unshare};
-use ring::Side;
+use record::Side;
 
 /// A capture of `lo`, unless this process may not.
 fn watch(port: u16) -> Option<Watch> {

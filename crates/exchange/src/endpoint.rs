@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use ring::Writes;
+use record::Writes;
 use serde::{Deserialize, Serialize};
 use socket::options::{TcpOptions, acknowledge_at_once};
 

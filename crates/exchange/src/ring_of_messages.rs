@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ring::latency::{Latency, LatencyFigures};
+use record::latency::{Latency, LatencyFigures};
 use serde::{Deserialize, Serialize};
 
 use crate::endpoint::EndpointOptions;
@@ -168,7 +168,7 @@ pub fn ask(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ring::Writes;
+    use record::Writes;
 
     /// A load on loopback against a server that sends header and body apart.
     fn asked(load: Load, nagle: bool, runtime: Duration) -> Exchanges {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, SockaddrStorage, send, sendmsg};
-use ring::Writes;
+use record::Writes;
 
 /// MSG_MORE (send(2)), which nix does not name.
 const MSG_MORE: i32 = 0x8000;

@@ -5,7 +5,7 @@ mod spec;
 
 use std::sync::{Barrier, Mutex, PoisonError};
 
-use ring::{Op, Stamp};
+use record::{Op, Stamp};
 use serde::{Deserialize, Serialize};
 
 use self::closed_loop::{Loop, Outcome};

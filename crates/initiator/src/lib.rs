@@ -5,7 +5,7 @@
 pub mod bench;
 pub mod commands;
 pub mod error;
-pub use ring::latency;
+pub use record::latency;
 mod parts;
 pub mod session;
 pub mod url;

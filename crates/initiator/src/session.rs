@@ -11,7 +11,7 @@ use iscsi::login::initiator::{Identity, InitiatorLogin};
 use iscsi::{Framer, ReceiveBuffer, TransmitBuffer, Wishes};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
-use ring::{OpKind, Side, Writes};
+use record::{OpKind, Side, Writes};
 use socket::options::{TcpOptions, acknowledge_at_once};
 use socket::stamps::Stamps;
 use socket::tape::Tape;
@@ -582,7 +582,7 @@ impl Session {
     ///
     /// # Errors
     /// When the session fails before the answer comes.
-    pub fn close(mut self) -> Result<Vec<ring::Op>, InitiatorError> {
+    pub fn close(mut self) -> Result<Vec<record::Op>, InitiatorError> {
         self.connection.logout(&mut self.outgoing);
         let mut out = false;
         while !out {

@@ -1,11 +1,11 @@
 //! What the model says about a measured ring: calibrated from two runs only, queue depth 1 and CPU bound.
 
-use ring::Known;
-use ring::model::calibrate::{
+use model::Known;
+use model::calibrate::{
     Calibrated, DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate as calibrate_ring,
 };
-use ring::model::exact::Extras;
-use ring::model::{ModelError, Ring};
+use model::exact::Extras;
+use model::{ModelError, Ring};
 use serde::{Deserialize, Serialize};
 
 use crate::segments::Segments;

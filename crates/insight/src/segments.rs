@@ -1,6 +1,6 @@
 //! The segments between capture points, over all operations of a run.
 
-use ring::{Op, Split};
+use record::{Op, Split};
 use serde::{Deserialize, Serialize};
 
 /// Mean and percentiles of one segment, microseconds.
@@ -75,7 +75,7 @@ fn figures(mut values: Vec<i64>) -> SegmentFigures {
 
 #[cfg(test)]
 mod tests {
-    use ring::Stamp;
+    use record::Stamp;
 
     use super::*;
 

@@ -1,10 +1,10 @@
 //! The breakdown stanza: one run's round trip as the paper's sixteen terms, separated as far as the
 //! measurement allows, summed where it does not.
 
-use ring::bound::{Bound, queue_depth_cpu_bound, queue_depth_network_bound};
-use ring::known_zero::zero_waits;
-use ring::split::{queue_depth, tpt_us};
-use ring::stage::{CpuSharing, ServiceTimes, Term, bottleneck, resources};
+use model::bound::{Bound, queue_depth_cpu_bound, queue_depth_network_bound};
+use model::known_zero::zero_waits;
+use record::split::{queue_depth, tpt_us};
+use record::stage::{CpuSharing, ServiceTimes, Term, bottleneck, resources};
 use serde::{Deserialize, Serialize};
 
 use crate::segments::Segments;
@@ -213,7 +213,7 @@ pub struct Stanza {
     /// See `completed`.
     pub followed: u64,
     /// Those that were not, with reasons.
-    pub holes: Vec<ring::Hole>,
+    pub holes: Vec<record::Hole>,
     /// Share of busy/idle cycles that ended having served n = 1, 2, ... requests.
     pub busy_count_share: Vec<f64>,
     /// Mean requests per busy cycle.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use hdrhistogram::Histogram;
-use ring::{Exchange, Observed, OpKind, Outcome, Verb};
+use record::{Exchange, Observed, OpKind, Outcome, Verb};
 use serde::{Deserialize, Serialize};
 
 /// Most stanzas; the exchanges of further ones are counted together.
@@ -368,7 +368,7 @@ fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanz
     let queue_depth_error = mean(Part::Client).zip(round_trip).filter(|_| is_ring && count > 100.0).map(
         |(client, round_trip)| {
             let cycle = client + round_trip + mean(Part::Sending).unwrap_or(0.0);
-            ring::split::queue_depth(iops, cycle) / depth - 1.0
+            record::split::queue_depth(iops, cycle) / depth - 1.0
         },
     );
     let within = |error: Option<f64>, limit: f64| error.map(|e| e.abs() <= limit);

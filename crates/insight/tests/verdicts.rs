@@ -5,7 +5,7 @@
 
 use insight::traffic::Traffic;
 use insight::verdict::{CaptureLoss, Case, Evidence, Link, Verdict, VerdictKind, judge};
-use ring::{
+use record::{
     Conduct, ConnectionFacts, Exchange, Observed, OpKind, Passage, Side, Stall, StallKind, Stamp, Verb,
 };
 

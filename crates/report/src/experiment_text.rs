@@ -14,7 +14,7 @@ pub(crate) fn figure(value: f64) -> String {
 
 /// Where it was made.
 pub(crate) fn place(result: &ExperimentResult) -> String {
-    let rate = ring::units::format_bit_rate(result.bits_per_second);
+    let rate = record::units::format_bit_rate(result.bits_per_second);
     let (client, server) = result.cpus;
     match (&result.client_machine, result.wire) {
         (Some(client), _) => {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use insight::Stanza;
 use insight::stanza::TermSource;
-use ring::Term;
+use record::Term;
 use study::{Series, StudyResult};
 
 use crate::chart::{Dots, Lines, dots, lines};
@@ -72,7 +72,7 @@ fn summary(result: &StudyResult, page: &mut String) {
             page,
             "<tr{first}><td>{}</td><td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{:+.1} %</td><td>{}</td><td>{}</td>\
              <td>{:.0} %</td><td>{:.0} %</td><td class=\"t\">{}</td><td class=\"t\">{}</td><td>{}</td><td>{:.1}</td>{sums}</tr>",
-            ring::units::format_size(s.block_size_bytes),
+            record::units::format_size(s.block_size_bytes),
             escape(&s.policy),
             s.queue_depth,
             escape(spread(s)),
@@ -194,7 +194,7 @@ fn breakdown(result: &StudyResult, page: &mut String) {
 /// The cells that name a stanza, with the opening of its row.
 fn row_start(s: &Stanza, page: &mut String) {
     let first = if s.queue_depth == 1 { " class=\"first\"" } else { "" };
-    let size = ring::units::format_size(s.block_size_bytes);
+    let size = record::units::format_size(s.block_size_bytes);
     let _ = write!(
         page,
         "<tr{first}><td>{size}</td><td class=\"t\">{}</td><td>{}</td>",

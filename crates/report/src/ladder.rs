@@ -2,7 +2,7 @@
 //! some operations.
 
 use plotters::prelude::*;
-use ring::Side;
+use record::Side;
 use tcpsim::{EPOCH_NS, Frame, Observer, SimOp};
 
 /// Most segments and operations that are drawn.
@@ -48,7 +48,7 @@ impl Ladder {
         let mut moments: Vec<u64> =
             arrows.iter().flat_map(|a| [Some(a.left), a.arrived]).flatten().map(since).collect();
         for op in &self.ops {
-            moments.extend([op.op.start, op.op.finish].into_iter().filter_map(ring::Stamp::ns).map(since));
+            moments.extend([op.op.start, op.op.finish].into_iter().filter_map(record::Stamp::ns).map(since));
         }
         moments.sort_unstable();
         moments.dedup();

@@ -1,11 +1,11 @@
 //! The model as a drawing, tables, a chart and JSON.
 
 use output::text::line;
-use ring::Known;
-use ring::model::Band;
-use ring::model::setup::{Outcome, Setup};
-use ring::model::transfer::{CopyModel, Post};
-use ring::model::what_if::Prediction;
+use model::Known;
+use model::Band;
+use model::setup::{Outcome, Setup};
+use model::transfer::{CopyModel, Post};
+use model::what_if::Prediction;
 use serde_json::{Value, json};
 
 use crate::chart::{Curve, band};
@@ -47,7 +47,7 @@ pub fn text(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Strin
     let wire = setup.link.wire();
     out.push_str(&format!(
         "Wire: {} at MTU {}, {:.2} % of it for payload; requests of {} B, responses of {} B, {:.2} to a packet\n",
-        ring::units::format_bit_rate(setup.link.bits_per_second),
+        record::units::format_bit_rate(setup.link.bits_per_second),
         setup.link.mtu_bytes,
         wire.efficiency() * 100.0,
         setup.messages.request_bytes(),

@@ -11,7 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use ring::{Exchange, Observed, Op, OpKind, Outcome, Stamp};
+use record::{Exchange, Observed, Op, OpKind, Outcome, Stamp};
 
 /// Records of a Parquet row group.
 const GROUP: usize = 65_536;
@@ -258,7 +258,7 @@ fn column<T: parquet::data_type::DataType>(
 #[cfg(test)]
 mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
-    use ring::Passage;
+    use record::Passage;
 
     use super::*;
 
@@ -301,7 +301,7 @@ mod tests {
         let path = folder.path().join("a.csv");
         let mut writer = OpsWriter::create(&path).unwrap();
         for method in [*b"=1+1\0\0\0", *b"+1,2\0\0\0", *b"@A1\0\0\0\0", *b"-1\"\0\0\0\0", *b"GET\0\0\0\0"] {
-            let exchange = Exchange { verb: ring::Verb::Http(method), ..Exchange::default() };
+            let exchange = Exchange { verb: record::Verb::Http(method), ..Exchange::default() };
             let observed =
                 Observed { connection: 3, client: Some(exchange), server: None, shared_clock: false };
             writer.write(&observed).unwrap();

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use capture::file::{InterfaceDescription, PcapngWriter};
 use iscsi::pdu::{DataIn, ScsiCommand, ScsiResponse};
 use iscsi::{Bhs, NO_TAG};
-use ring::{OpKind, Side};
+use record::{OpKind, Side};
 use tcpsim::{EPOCH_NS, Frame, Message, Observer, Setup, SimOp};
 
 /// LINKTYPE_ETHERNET.
@@ -79,7 +79,7 @@ impl<'a, W: Write> Packets<'a, W> {
         }
         let is_iscsi = [setup.request, setup.response]
             .iter()
-            .all(|message| message.header == ring::wire::ISCSI_HEADER_BYTES && message.data % 4 == 0);
+            .all(|message| message.header == record::wire::ISCSI_HEADER_BYTES && message.data % 4 == 0);
         let mut packets = Self {
             setup,
             application: if is_iscsi { Application::Iscsi } else { Application::Http },

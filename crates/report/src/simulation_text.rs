@@ -38,7 +38,7 @@ pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
             run.stalls_us.iter().map(|(name, time)| format!("{name} {}", us(*time))).collect();
         let mut row = vec![
             number(run.policy.to_string()),
-            number(ring::units::format_size(run.block_size_bytes)),
+            number(record::units::format_size(run.block_size_bytes)),
             number(run.mtu_bytes.to_string()),
             number(run.queue_depth.to_string()),
             number(run.sessions.to_string()),

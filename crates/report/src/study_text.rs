@@ -40,13 +40,13 @@ pub fn heading(result: &StudyResult) -> Vec<String> {
             client.cpu,
             client.cpus,
             client.kernel,
-            ring::units::format_bit_rate(plan.bits_per_second),
+            record::units::format_bit_rate(plan.bits_per_second),
             plan.mtu_bytes
         )
     } else if result.wire {
         format!(
             "two namespaces, {} wire, MTU {}, offloads off",
-            ring::units::format_bit_rate(plan.bits_per_second),
+            record::units::format_bit_rate(plan.bits_per_second),
             plan.mtu_bytes
         )
     } else {
@@ -124,7 +124,7 @@ pub fn closure(result: &StudyResult) -> String {
 
 fn name_cells(s: &Stanza) -> Vec<Cell> {
     vec![
-        number(ring::units::format_size(s.block_size_bytes)),
+        number(record::units::format_size(s.block_size_bytes)),
         cell(&s.policy),
         number(s.queue_depth.to_string()),
     ]

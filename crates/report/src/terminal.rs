@@ -62,7 +62,7 @@ pub fn runs(runs: &[RunResult]) -> String {
         let l = &r.latency_us;
         let mut row = vec![
             cell(r.rw.name()),
-            number(ring::units::format_size(r.block_size_bytes)),
+            number(record::units::format_size(r.block_size_bytes)),
             number(r.queue_depth.to_string()),
             number(thousands(r.iops)),
             number(format!("{:.1}", r.bytes_per_second / 1e6)),
@@ -204,9 +204,9 @@ pub fn copies(bytes_each: u64, runs: &[(u64, u32, f64, f64)]) -> String {
     let mut t = table(&["block", "at once", "each", "seconds", "MB/s"]);
     for &(block, copies, seconds, rate) in runs {
         t.add_row(vec![
-            number(ring::units::format_size(block)),
+            number(record::units::format_size(block)),
             number(copies.to_string()),
-            number(ring::units::format_size(bytes_each)),
+            number(record::units::format_size(bytes_each)),
             number(format!("{seconds:.2}")),
             number(format!("{:.1}", rate / 1e6)),
         ]);

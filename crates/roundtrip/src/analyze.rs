@@ -12,8 +12,8 @@ use capture::record_to_file::{RecordSpec, record};
 use capture::{Digests, Protocol, Selection};
 use clap::ValueEnum;
 use report::ops::OpsWriter;
-use ring::wire::Wire;
-use ring::{Observed, Side};
+use record::wire::Wire;
+use record::{Observed, Side};
 
 use crate::say::{note, say};
 use crate::stop::Stop;

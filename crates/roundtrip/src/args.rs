@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ring::units::{parse_bit_rate, parse_size, parse_time_ns};
+use record::units::{parse_bit_rate, parse_size, parse_time_ns};
 use socket::options::TcpOptions;
 
 /// A size: 512, 4k, 1M.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, RunResult, SessionOptions, Submit};
 use output::text::line;
 use report::ops::OpsWriter;
-use ring::Writes;
+use record::Writes;
 
 use crate::say::{note, say};
 use crate::stop::Stop;

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &BenchArgs, url: &CopyUrl) -> Result<ExitCode, Failure> 
     if let Some(copies) = args.iodepth.iter().find(|copies| !(1..=COPIES_MAX).contains(*copies)) {
         return Err(usage(format!("--iodepth {copies}: 1 to {COPIES_MAX} copies at once are possible")));
     }
-    let side = EndpointOptions::new(ring::Writes::One, args.tcp.options(!args.nagle));
+    let side = EndpointOptions::new(record::Writes::One, args.tcp.options(!args.nagle));
     let bytes = args.size.unwrap_or(SIZE).max(1);
     let mut runs = Vec::new();
     for &block in &args.bs {

@@ -12,7 +12,7 @@ use exchange::http::{BODY_MAX, Client, Request};
 use exchange::{EndpointOptions, Exchanges, Pace};
 use initiator::{Pattern, RunResult, Submit};
 use report::progress::Progress;
-use ring::latency::Latency;
+use record::latency::Latency;
 use socket::clock;
 
 use crate::Failure;

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use report::model_text;
-use ring::model::preset::{OTHER, PRESETS};
-use ring::model::setup::Setup;
-use ring::model::{Model, ModelError, preset};
+use model::preset::{OTHER, PRESETS};
+use model::setup::Setup;
+use model::{Model, ModelError, preset};
 use serde_json::{Value, json};
 
 use crate::say::say;
@@ -124,7 +124,7 @@ fn read(path: &Path, args: &ModelArgs) -> anyhow::Result<Model> {
         let setup = result.setup(args.bs, args.send.as_deref())?;
         return Ok(Model::Ring(Box::new(setup)));
     }
-    Ok(ring::model::file::read(&text)?)
+    Ok(model::file::read(&text)?)
 }
 
 fn named(name: &str) -> Result<Model, Failure> {

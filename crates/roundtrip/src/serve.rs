@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use exchange::{EndpointOptions, HttpServer, Limits, copy};
-use ring::Writes;
+use record::Writes;
 
 use crate::say::say;
 use crate::stop::Stop;

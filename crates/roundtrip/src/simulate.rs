@@ -11,7 +11,7 @@ use report::ops::OpsWriter;
 use report::progress::Progress;
 use report::simulated::Packets;
 use report::simulation_text as text;
-use ring::OpKind;
+use record::OpKind;
 use serde_json::json;
 use tcpsim::fit::{self, Measured};
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};

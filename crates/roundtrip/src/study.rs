@@ -10,7 +10,7 @@ use output::file;
 use policy::SendPolicy;
 use report::ops::OpsWriter;
 use report::progress::Progress;
-use ring::Op;
+use record::Op;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use common::{roundtrip, succeed};
-use ring::Writes;
+use record::Writes;
 use serde_json::Value;
 
 fn simulate(arguments: &[&str]) -> Value {

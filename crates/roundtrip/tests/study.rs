@@ -69,7 +69,7 @@ fn is_sound(result: &StudyResult) {
         let missing: u64 = s
             .holes
             .iter()
-            .filter(|h| h.reason != ring::HoleReason::NotCompletedByClient)
+            .filter(|h| h.reason != record::HoleReason::NotCompletedByClient)
             .map(|h| h.operations)
             .sum();
         assert_eq!(s.followed + missing, s.completed, "every operation is followed or in a hole: {name}");

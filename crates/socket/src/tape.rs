@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use ring::{Op, OpKind, Side, Stamp};
+use record::{Op, OpKind, Side, Stamp};
 
 /// Stream offsets and the times at which they passed, both ascending.
 #[derive(Clone, Debug, Default)]

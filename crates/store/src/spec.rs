@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use nix::fcntl::OFlag;
-use ring::units::{UnitError, parse_size};
+use record::units::{UnitError, parse_size};
 use thiserror::Error;
 
 use crate::claim::{self, Mode};

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use capture::{Counters, LiveCapture, LiveConfig, Watch};
 use exchange::{CopySpec, EndpointOptions, Exchanges, Load, copy, http, ring_of_messages};
 use initiator::{Bench, BenchSpec, IscsiUrl, Phase, SessionOptions};
-use ring::{Op, Side, Writes};
+use record::{Op, Side, Writes};
 use serde::{Deserialize, Serialize};
 use socket::options::TcpOptions;
 

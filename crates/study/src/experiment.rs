@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use exchange::{EndpointOptions, Load, http};
 use initiator::{IscsiUrl, Pattern};
-use ring::Writes;
+use record::Writes;
 use serde::{Deserialize, Serialize};
 
 pub use self::result::{CaseResult, ExperimentResult, Found, KeptRun};

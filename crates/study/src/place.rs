@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use capture::{CaptureError, LiveCapture, LiveConfig, Watch, WatchReport};
 use initiator::Phase;
-use ring::Side;
+use record::Side;
 use socket::options::TcpOptions;
 use wire::{Cable, CableConfig, NamedWire, Namespace, WireError};
 
@@ -258,7 +258,7 @@ impl Place {
              compared, so the network is known both ways together, and not each way",
             spec.host,
             interface.name,
-            ring::units::format_bit_rate(bits_per_second),
+            record::units::format_bit_rate(bits_per_second),
             if speed.is_none() || at.rate_is_known { "" } else { ", as the network cards say" },
         ));
         let observation = if interface.may_capture && there.may_capture {

@@ -1,6 +1,6 @@
 //! Which CPU does what: the two threads, and the softirqs that receive for them.
 
-use ring::CpuSharing;
+use record::CpuSharing;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StudyError;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ring::units::{parse_bit_rate, parse_size, parse_time_ns};
+use record::units::{parse_bit_rate, parse_size, parse_time_ns};
 use serde::{Deserialize, Deserializer, Serialize};
 use target::SendPolicy;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use capture::Counters;
 use initiator::{Bench, BenchSpec, Pattern, Phase};
 use insight::{CpuCost, Segments};
-use ring::{Op, OpKind, Side, Writes};
+use record::{Op, OpKind, Side, Writes};
 use serde::{Deserialize, Serialize};
 use target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
@@ -45,7 +45,7 @@ pub struct Point {
     pub(crate) segments: Segments,
     pub(crate) completed: u64,
     pub(crate) followed: u64,
-    pub(crate) holes: Vec<ring::Hole>,
+    pub(crate) holes: Vec<record::Hole>,
     pub(crate) response_bytes: u64,
     pub(crate) request_bytes: u64,
     pub(crate) busy_count: BusyCount,
@@ -73,7 +73,7 @@ impl Point {
         if stop() {
             return Err(StudyError::Interrupted);
         }
-        let joined = ring::join(&observed.bench.ops, &observed.client, &observed.server);
+        let joined = record::join(&observed.bench.ops, &observed.client, &observed.server);
         let (begin, end) = observed.bench.window;
         // The ramp and the drain are joined, so that nothing is missed, but not measured.
         let inside = |op: &&Op| op.finish >= begin && op.finish <= end;
@@ -279,7 +279,7 @@ fn series((title, queue_depth): (String, u32), ops: &[Op], one_clock: bool) -> S
     let samples = some
         .iter()
         .filter_map(|op| {
-            let split = ring::Split::of(op, one_clock)?;
+            let split = record::Split::of(op, one_clock)?;
             Some(Sample {
                 at_ms: us(op.start.since(first)?) / 1000.0,
                 outside_client_us: us(split.rtt_ns - split.client_ns),

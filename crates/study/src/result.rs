@@ -2,9 +2,9 @@
 
 use insight::Stanza;
 use insight::predict::from_stanzas;
-use ring::model::ModelError;
-use ring::model::setup::{Nagle, Setup};
-use ring::wire::{Link, Messages};
+use model::ModelError;
+use model::setup::{Nagle, Setup};
+use record::wire::{Link, Messages};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;

@@ -4,8 +4,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use insight::predict::{Limit, calibrate_to};
 use insight::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
-use ring::Op;
-use ring::wire::{ISCSI_HEADER_BYTES, Wire};
+use record::Op;
+use record::wire::{ISCSI_HEADER_BYTES, Wire};
 use serde::{Deserialize, Serialize};
 use target::SendPolicy;
 
@@ -339,7 +339,7 @@ fn warn(point: &Point, warnings: &mut Vec<String>) {
     let missing: u64 = point
         .holes
         .iter()
-        .filter(|h| h.reason != ring::HoleReason::NotCompletedByClient)
+        .filter(|h| h.reason != record::HoleReason::NotCompletedByClient)
         .map(|h| h.operations)
         .sum();
     if point.followed + missing < point.completed {

@@ -10,7 +10,7 @@ use capture::file::CaptureFile;
 use capture::packet::{Segment, decode};
 use capture::record_to_file::{RecordError, RecordSpec, record};
 use insight::verdict::Verdict;
-use ring::Wire;
+use record::Wire;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StudyError;

@@ -19,7 +19,7 @@ use iscsi::pdu::{LogoutRequest, ScsiCommand};
 use iscsi::target::{Incoming, LogoutOutcome, TargetConnection};
 use iscsi::{Frame, Framer, ReceiveBuffer, TransmitBuffer, status};
 use policy::{BusyCount, SendControl};
-use ring::OpKind;
+use record::OpKind;
 use scsi::{Lun, Sense};
 use socket::tape::Tape;
 

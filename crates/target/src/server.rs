@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use iscsi::login::is_iscsi_name;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use policy::SendPolicy;
-use ring::Op;
+use record::Op;
 use scsi::ports::AccessState;
 use socket::options::TcpOptions;
 

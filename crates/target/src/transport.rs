@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::sendfile::sendfile;
 use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
-use ring::Side;
+use record::Side;
 use socket::options::acknowledge_at_once;
 use socket::stamps::Stamps;
 use socket::tape::Tape;

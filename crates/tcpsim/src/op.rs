@@ -1,6 +1,6 @@
 //! What is known of a simulated operation: its record, and where each of its nanoseconds went.
 
-use ring::Op;
+use record::Op;
 use serde::Serialize;
 
 use crate::Ns;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use policy::SendPolicy;
 use policy::control::Shares;
-use ring::latency::LatencyFigures;
+use record::latency::LatencyFigures;
 use serde::Serialize;
 
 /// What a side spent on an operation, in the mean.

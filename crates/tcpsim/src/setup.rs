@@ -1,8 +1,8 @@
 //! What is simulated.
 
 use policy::SendPolicy;
-use ring::Writes;
-use ring::units::{parse_bit_rate, parse_size, parse_time_ns};
+use record::Writes;
+use record::units::{parse_bit_rate, parse_size, parse_time_ns};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
@@ -162,7 +162,7 @@ pub struct Message {
 
 impl Default for Message {
     fn default() -> Self {
-        Self { header: ring::wire::ISCSI_HEADER_BYTES, data: 0 }
+        Self { header: record::wire::ISCSI_HEADER_BYTES, data: 0 }
     }
 }
 
@@ -383,18 +383,18 @@ impl Setup {
 
     /// Which way the data goes.
     #[must_use]
-    pub fn kind(&self) -> ring::OpKind {
+    pub fn kind(&self) -> record::OpKind {
         match (self.request.data, self.response.data) {
-            (0, 0) => ring::OpKind::Other,
-            (0, _) => ring::OpKind::Read,
-            _ => ring::OpKind::Write,
+            (0, 0) => record::OpKind::Other,
+            (0, _) => record::OpKind::Read,
+            _ => record::OpKind::Write,
         }
     }
 
     /// TCP's largest payload of a segment: with timestamps.
     #[must_use]
     pub fn mss_bytes(&self) -> u32 {
-        ring::Wire::ethernet(self.wire.bandwidth.max(1), self.wire.mtu).payload_bytes()
+        record::Wire::ethernet(self.wire.bandwidth.max(1), self.wire.mtu).payload_bytes()
     }
 
     /// TCP's settings of a side.

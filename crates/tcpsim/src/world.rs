@@ -8,7 +8,7 @@ mod thread;
 mod wire;
 
 use policy::SendControl;
-use ring::{Op, Side};
+use record::{Op, Side};
 
 use self::cpu::Cpu;
 use self::events::{Event, Events};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use policy::SendPolicy;
 use proptest::prelude::*;
-use ring::{Side, Writes};
+use record::{Side, Writes};
 use tcpsim::setup::{Host, Message};
 use tcpsim::{Frame, Observer, Profile, Setup, SimOp, simulate};
 

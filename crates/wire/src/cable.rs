@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use ring::wire::ETHERNET_BYTES;
+use record::wire::ETHERNET_BYTES;
 
 use crate::error::WireError;
 use crate::namespace::Namespace;

@@ -1,6 +1,6 @@
 //! Cuts a byte stream into HTTP/1.1 messages without keeping their bodies (RFC 9112 6).
 
-use ring::Side;
+use record::Side;
 
 use crate::follow::Under;
 use crate::packet::At;

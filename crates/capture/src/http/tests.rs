@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ring::ConnectionFacts;
+use record::ConnectionFacts;
 
 use super::*;
 use crate::record::StreamHole;

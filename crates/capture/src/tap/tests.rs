@@ -1,6 +1,6 @@
 use iscsi::pdu::{DataIn, ScsiCommand};
 use proptest::prelude::*;
-use ring::Stamp;
+use record::Stamp;
 
 use super::*;
 use crate::packet::Segment;

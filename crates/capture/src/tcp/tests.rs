@@ -1,4 +1,4 @@
-use ring::{ConnectionFacts, Exchange, Stall, StallKind};
+use record::{ConnectionFacts, Exchange, Stall, StallKind};
 
 use crate::application::Protocol;
 use crate::link::Link;

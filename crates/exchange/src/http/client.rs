@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use ring::latency::Latency;
+use record::latency::Latency;
 use serde::{Deserialize, Serialize};
 
 use super::message::{Received, body};

@@ -2,7 +2,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ring::Writes;
+use record::Writes;
 
 use super::*;
 use crate::{EndpointOptions, Limits};

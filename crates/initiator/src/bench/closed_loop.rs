@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use iscsi::TransmitBuffer;
 use iscsi::initiator::{Completion, Direction, Event, InitiatorConnection, Request};
-use ring::{Op, OpKind, Stamp};
+use record::{Op, OpKind, Stamp};
 use socket::clock;
 
 use super::{BenchSpec, Phase, Submit};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ring::{ConnectionFacts, Observed, Side, Stall, StallKind};
+use record::{ConnectionFacts, Observed, Side, Stall, StallKind};
 
 /// Most stalls of a kind whose frames and waits are kept.
 const KEPT_MAX: usize = 1000;

@@ -1,6 +1,6 @@
 //! From evidence to verdicts.
 
-use ring::ConnectionFacts;
+use record::ConnectionFacts;
 use serde::{Deserialize, Serialize};
 
 use super::evidence::Evidence;

@@ -1,6 +1,6 @@
 //! Verdicts on pace: who is slow when TCP is not, and whether the link is full.
 
-use ring::bound::queue_depth_network_bound;
+use model::bound::queue_depth_network_bound;
 
 use super::judge::{Case, duration, significant};
 use super::{Frames, Gain, Verdict, VerdictKind};

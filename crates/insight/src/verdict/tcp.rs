@@ -1,6 +1,6 @@
 //! Verdicts on what TCP did: holds, timers, windows, losses.
 
-use ring::{Conduct, ConnectionFacts, Side, StallKind};
+use record::{Conduct, ConnectionFacts, Side, StallKind};
 
 use super::evidence::Stalls;
 use super::judge::{Case, duration, lasted_ns, significant};

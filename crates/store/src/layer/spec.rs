@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring::units::{parse_size, parse_time_ns};
+use record::units::{parse_size, parse_time_ns};
 
 use super::{Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle, Work};
 use crate::{Fault, Store};

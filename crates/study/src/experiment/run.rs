@@ -70,7 +70,7 @@ impl Experiment {
         let mut cases: Vec<CaseResult> = Vec::new();
         for (number, (case, runs)) in self.cases.iter().zip(runs).enumerate() {
             let place = place_of(&places, case);
-            let wire = ring::Wire::ethernet(place.bits_per_second.max(1), place.mtu_bytes);
+            let wire = record::Wire::ethernet(place.bits_per_second.max(1), place.mtu_bytes);
             let limit = (place.has_wire() && case.work.unit() == "MB/s")
                 .then(|| place.bits_per_second as f64 / 8e6 * wire.efficiency());
             let mut result = CaseResult::of(case, place.mtu_bytes, runs, limit);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ring::Side;
+use record::Side;
 
 use super::events::Event;
 use super::{Frame, Observer, World};

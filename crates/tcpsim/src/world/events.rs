@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use ring::Side;
+use record::Side;
 
 use crate::Ns;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ring::{Op, Stamp};
+use record::{Op, Stamp};
 
 use super::wire::Packet;
 use crate::op::{Part, Parts};

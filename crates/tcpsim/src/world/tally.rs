@@ -2,8 +2,8 @@
 
 use policy::BusyCount;
 use policy::control::Shares;
-use ring::Side;
-use ring::latency::Latency;
+use record::Side;
+use record::latency::Latency;
 
 use crate::Ns;
 use crate::op::{Part, SimOp};

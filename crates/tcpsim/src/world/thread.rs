@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use ring::{Side, Writes};
+use record::{Side, Writes};
 
 use super::flow::{Letter, stamp};
 use super::{Message, Observer, World};

@@ -1,6 +1,6 @@
 //! One direction of the cable, and the packets on it.
 
-use ring::Side;
+use record::Side;
 
 use crate::Ns;
 use crate::setup::Cable;
@@ -48,7 +48,7 @@ impl Direction {
         if self.cable.bandwidth == 0 {
             return 0;
         }
-        let wire = ring::Wire::ethernet(self.cable.bandwidth, self.cable.mtu);
+        let wire = record::Wire::ethernet(self.cable.bandwidth, self.cable.mtu);
         let packets = u64::from(bytes.div_ceil(self.mss).max(1));
         let raw = u64::from(bytes) + packets * u64::from(wire.tcpip_bytes + wire.mac_bytes);
         // Rounded up: a wire is never faster than it is.

@@ -6,8 +6,8 @@ use super::exact::{Coalescing, Side, Slow};
 use super::setup::{Nagle, Setup};
 use super::{ModelError, Ring, Stage, check_queue_depth};
 use crate::known::Known;
-use crate::units::{parse_bit_rate, parse_size, parse_time_ns};
-use crate::wire::{Link, Messages};
+use record::units::{parse_bit_rate, parse_size, parse_time_ns};
+use record::wire::{Link, Messages};
 
 /// One prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -42,7 +42,7 @@ impl Setup {
             change.split_once('=').ok_or_else(|| ModelError::new("what-if", change, "write KEY=VALUE"))?;
         let (key, value) = (key.trim(), value.trim());
         let mut setup = self.clone();
-        let wrong = |e: crate::units::UnitError| ModelError::new(key, e, "see its units");
+        let wrong = |e: record::units::UnitError| ModelError::new(key, e, "see its units");
         let us = |text: &str| time_us(key, text);
         let flag = || match value {
             "on" => Ok(true),
@@ -273,7 +273,7 @@ pub(super) fn parse_slow(key: &str, text: &str) -> Result<Slow, ModelError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::preset::Preset;
+    use crate::preset::Preset;
 
     fn setup(queue_depth: u32) -> Setup {
         Setup { queue_depth, ..Preset::named("seed-512").unwrap().setup().unwrap() }

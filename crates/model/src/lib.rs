@@ -4,10 +4,15 @@
 //! runs on; stages of one resource (a CPU, a direction of the wire) run serially. The paper's four- and
 //! eight-stage rings are lists of this kind.
 
+#![forbid(unsafe_code)]
+
+pub mod bound;
 pub mod calibrate;
 mod events;
 pub mod exact;
 pub mod file;
+pub mod known;
+pub mod known_zero;
 pub mod mva;
 pub mod nagle;
 pub mod preset;
@@ -15,6 +20,9 @@ mod recursion;
 pub mod setup;
 pub mod transfer;
 pub mod what_if;
+
+pub use bound::Bound;
+pub use known::Known;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

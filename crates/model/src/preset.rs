@@ -4,7 +4,7 @@ use super::exact::Slow;
 use super::setup::{Nagle, Setup};
 use super::transfer::{CopyModel, Measured, Post};
 use super::{Model, ModelError, Ring, Stage};
-use crate::wire::{Link, Messages};
+use record::wire::{Link, Messages};
 
 /// A published run of the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]

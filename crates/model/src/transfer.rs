@@ -118,7 +118,7 @@ impl Post {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Wire;
+    use record::wire::Wire;
 
     const MB: f64 = 1e6;
 

@@ -6,7 +6,7 @@ use super::exact::{Exact, Extras};
 use super::nagle::{NagleDelay, backlog_cpu_bound};
 use super::{ModelError, Ring, Stage};
 use crate::known::Known;
-use crate::wire::{Link, Messages};
+use record::wire::{Link, Messages};
 
 /// Nagle's algorithm on the server's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -227,7 +227,7 @@ fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::preset::Preset;
+    use crate::preset::Preset;
 
     fn published() -> Setup {
         Preset::named("seed-512").unwrap().setup().unwrap()

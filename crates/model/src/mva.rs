@@ -65,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::Stage;
+    use crate::Stage;
 
     fn ring(times: &[(f64, f64)]) -> Ring {
         Ring::new(times.iter().enumerate().map(|(i, &(p, l))| Stage::own(&format!("s{i}"), p, l)).collect())

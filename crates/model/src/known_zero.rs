@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::bound::Bound;
-use crate::stage::Term;
+use record::stage::Term;
 
 /// When a rule holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

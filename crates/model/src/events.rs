@@ -356,9 +356,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::Ring;
-    use crate::model::exact::tests::ring;
-    use crate::model::recursion;
+    use crate::Ring;
+    use crate::exact::tests::ring;
+    use crate::recursion;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]

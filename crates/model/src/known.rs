@@ -8,7 +8,7 @@ use std::ops::{Add, Div, Mul, Sub};
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{UnitError, parse_time_ns};
+use record::units::{UnitError, parse_time_ns};
 
 /// A value with its standard uncertainty, in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]

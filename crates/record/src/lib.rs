@@ -9,13 +9,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bound;
 pub mod exchange;
 pub mod join;
-pub mod known;
-pub mod known_zero;
 pub mod latency;
-pub mod model;
 pub mod op;
 pub mod split;
 pub mod stage;
@@ -24,10 +20,8 @@ pub mod units;
 pub mod wire;
 pub mod writes;
 
-pub use bound::Bound;
 pub use exchange::{Exchange, Observed, Outcome, Passage, Verb};
 pub use join::{Hole, HoleReason, Joined, join};
-pub use known::Known;
 pub use op::{Op, OpKind, Side, Stamp};
 pub use split::{Split, StartLatencies};
 pub use stage::{CpuSharing, ServiceTimes, Term};

@@ -12,8 +12,8 @@ use super::transfer::{CopyModel, Measured, Post};
 use super::what_if::{parse_coalescing, parse_digests, parse_ip, parse_mtu, parse_slow, time_us};
 use super::{Model, ModelError, Ring, Stage, check_queue_depth};
 use crate::known::Known;
-use crate::units::{UnitError, parse_bit_rate, parse_size};
-use crate::wire::{Link, Messages};
+use record::units::{UnitError, parse_bit_rate, parse_size};
+use record::wire::{Link, Messages};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

@@ -175,7 +175,7 @@ fn share(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::exact::Extras;
+    use crate::exact::Extras;
 
     /// The published pair of runs, at its published precision; the single CPU shares are not printed.
     fn published() -> (Saturated, DepthOne, WireTimes) {
