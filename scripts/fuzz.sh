@@ -27,4 +27,4 @@ done
 
 # Connections against a model of what must hold, from seeds: ten million steps, or as many as are asked for.
 cd ..
-ROUNDTRIP_SIM_STEPS=${ROUNDTRIP_SIM_STEPS:-10000000} cargo test --release --locked -p target --lib simulation::scripted
+ROUNDTRIP_SIM_STEPS=${ROUNDTRIP_SIM_STEPS:-10000000} cargo test --release --locked -p iscsi-target --lib simulation::scripted

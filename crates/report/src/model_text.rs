@@ -1,11 +1,11 @@
 //! The model as a drawing, tables, a chart and JSON.
 
-use output::text::line;
-use model::Known;
 use model::Band;
+use model::Known;
 use model::setup::{Outcome, Setup};
 use model::transfer::{CopyModel, Post};
 use model::what_if::Prediction;
+use output::text::line;
 use serde_json::{Value, json};
 
 use crate::chart::{Curve, band};

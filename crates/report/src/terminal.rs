@@ -2,9 +2,9 @@
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use initiator::RunResult;
+use iscsi_target::ConnectionStatistics;
 use output::text::line;
 use store::layer::{Operation, Passed};
-use target::ConnectionStatistics;
 
 /// Rows of a table of connections.
 const CONNECTIONS_SHOWN: usize = 50;
@@ -152,7 +152,7 @@ pub fn connections(all: &[ConnectionStatistics]) -> String {
 
 /// Wires that are up: how their ends are set, and whether packets cross.
 #[must_use]
-pub fn wires(all: &[(wire::WireRecord, [wire::EndState; 2], wire::Crossing)]) -> String {
+pub fn wires(all: &[(testbed::WireRecord, [testbed::EndState; 2], testbed::Crossing)]) -> String {
     let mut out = table(&[
         "wire",
         "side",

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use initiator::session::{Session, SessionOptions};
 use iscsi::initiator::Direction;
+use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 use store::{Ram, Store};
-use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

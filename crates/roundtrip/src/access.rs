@@ -24,8 +24,8 @@ use anyhow::{Context as _, ensure};
 use iscsi::login::chap::Credentials;
 use iscsi::login::is_iscsi_name;
 use iscsi::login::target::Authentication;
+use iscsi_target::{Access, ActsFor, Initiator};
 use serde::Deserialize;
-use target::{Access, ActsFor, Initiator};
 
 use crate::target_file::{WordOr, read_text};
 

@@ -11,9 +11,9 @@ use capture::file::CaptureFile;
 use capture::record_to_file::{RecordSpec, record};
 use capture::{Digests, Protocol, Selection};
 use clap::ValueEnum;
-use report::ops::OpsWriter;
 use record::wire::Wire;
 use record::{Observed, Side};
+use report::ops::OpsWriter;
 
 use crate::say::{note, say};
 use crate::stop::Stop;

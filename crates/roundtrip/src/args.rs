@@ -47,7 +47,7 @@ pub(crate) fn rates(text: &str) -> Result<Rates, String> {
 }
 
 /// A portal: 127.0.0.1:3260, or 127.0.0.1:3261,group=2.
-pub(crate) fn portal(text: &str) -> Result<target::Portal, String> {
+pub(crate) fn portal(text: &str) -> Result<iscsi_target::Portal, String> {
     let (address, group) = match text.split_once(",group=") {
         None => (text, 1),
         Some((address, group)) => match group.parse() {
@@ -56,7 +56,7 @@ pub(crate) fn portal(text: &str) -> Result<target::Portal, String> {
         },
     };
     let listen = address.parse().map_err(|_| format!("'{address}' is no address; write 127.0.0.1:3260"))?;
-    Ok(target::Portal { group, ..target::Portal::new(listen) })
+    Ok(iscsi_target::Portal { group, ..iscsi_target::Portal::new(listen) })
 }
 
 /// A disk: N=store.

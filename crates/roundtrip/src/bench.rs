@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, RunResult, SessionOptions, Submit};
 use output::text::line;
-use report::ops::OpsWriter;
 use record::Writes;
+use report::ops::OpsWriter;
 
 use crate::say::{note, say};
 use crate::stop::Stop;

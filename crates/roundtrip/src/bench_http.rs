@@ -11,8 +11,8 @@ use anyhow::{Context as _, anyhow};
 use exchange::http::{BODY_MAX, Client, Request};
 use exchange::{EndpointOptions, Exchanges, Pace};
 use initiator::{Pattern, RunResult, Submit};
-use report::progress::Progress;
 use record::latency::Latency;
+use report::progress::Progress;
 use socket::clock;
 
 use crate::Failure;

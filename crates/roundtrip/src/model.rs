@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use report::model_text;
 use model::preset::{OTHER, PRESETS};
 use model::setup::Setup;
 use model::{Model, ModelError, preset};
+use report::model_text;
 use serde_json::{Value, json};
 
 use crate::say::say;

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use policy::SendPolicy;
+use record::OpKind;
 use report::ladder::Ladder;
 use report::ops::OpsWriter;
 use report::progress::Progress;
 use report::simulated::Packets;
 use report::simulation_text as text;
-use record::OpKind;
 use serde_json::json;
 use tcpsim::fit::{self, Measured};
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};

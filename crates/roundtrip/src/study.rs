@@ -8,9 +8,9 @@ use anyhow::{Context as _, anyhow};
 use initiator::IscsiUrl;
 use output::file;
 use policy::SendPolicy;
+use record::Op;
 use report::ops::OpsWriter;
 use report::progress::Progress;
-use record::Op;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -77,7 +77,7 @@ pub(crate) struct StudyArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "client")]
     wire: Option<String>,
     /// Where wires are written down
-    #[arg(long, value_name = "DIR", default_value = wire::STATE_FOLDER)]
+    #[arg(long, value_name = "DIR", default_value = testbed::STATE_FOLDER)]
     wires: PathBuf,
     /// Print study.json, or experiment.json, on stdout as well
     #[arg(long)]
@@ -378,7 +378,7 @@ fn place(args: &StudyArgs, loopback: bool) -> Result<Where, Failure> {
             address: args.remote.address,
         }),
     };
-    let wire = args.wire.as_ref().map(|name| wire::NamedWire::find(&args.wires, name)).transpose();
+    let wire = args.wire.as_ref().map(|name| testbed::NamedWire::find(&args.wires, name)).transpose();
     let wire = wire.map_err(|error| Failure::Usage(error.into()))?;
     Ok(Where { loopback, client, wire, placement, rate_is_known: args.rate.is_some() })
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use iscsi_target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig};
 use sandbox::Sandbox;
-use target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::say::say;
 use crate::stop::Stop;

@@ -35,9 +35,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use iscsi::login::target::Moved;
+use iscsi_target::{Access, Portal, RunningTarget, SendPolicy, TargetConfig};
 use serde::Deserialize;
 use store::StoreSpec;
-use target::{Access, Portal, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::access::AccessFile;
 

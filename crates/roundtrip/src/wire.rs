@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::anyhow;
 use clap::Subcommand;
 use serde_json::json;
-use wire::{NamedWire, Nic, STATE_FOLDER, WireError, WireRecord, nat_plan};
+use testbed::{NamedWire, Nic, STATE_FOLDER, WireError, WireRecord, nat_plan};
 
 use crate::say::{note, say};
 use crate::{Failure, args};

@@ -16,7 +16,7 @@ use common::{Target, bench, succeed, tool};
 use iscsi::pdu::{DataIn, ScsiCommand};
 use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt};
 use serde_json::Value;
-use wire::{Cable, CableConfig};
+use testbed::{Cable, CableConfig};
 
 /// A server on loopback that answers each connection by `serve`; its port.
 fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {

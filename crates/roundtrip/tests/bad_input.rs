@@ -16,7 +16,7 @@ use iscsi::login::SessionType;
 use iscsi::login::initiator::{Identity, InitiatorLogin};
 use iscsi::pdu::{LoginRequest, LoginResponse, NopOut, Reject, ScsiCommand, ScsiResponse};
 use iscsi::{NO_TAG, Wishes};
-use target::{Limits, LunConfig, RunningTarget, TargetConfig};
+use iscsi_target::{Limits, LunConfig, RunningTarget, TargetConfig};
 
 /// Logins so far.
 static SESSIONS: AtomicU8 = AtomicU8::new(0);

@@ -17,7 +17,7 @@ use common::{IQN, Target, bench, roundtrip, succeed, tool, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use wire::{Cable, CableConfig};
+use testbed::{Cable, CableConfig};
 
 /// dumpcap on loopback: each packet once, as users' captures have it.
 struct Dumpcap(Child);

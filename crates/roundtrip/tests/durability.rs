@@ -11,9 +11,9 @@ use std::time::Duration;
 use common::{IQN, Target};
 use initiator::session::{Session, SessionOptions};
 use iscsi::initiator::Direction;
+use iscsi_target::{LunConfig, RunningTarget, TargetConfig};
 use store::layer::Crash;
 use store::{Ram, Store};
-use target::{LunConfig, RunningTarget, TargetConfig};
 
 /// Records of the disk, each of eight sectors that carry which write they are of.
 const RECORDS: usize = 64;

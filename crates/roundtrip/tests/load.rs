@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{IQN, Served, Target, bench, roundtrip};
 use initiator::{Bench, BenchSpec, SessionOptions};
-use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
 #[test]
 fn what_is_written_is_read_back_with_every_size_and_policy() {

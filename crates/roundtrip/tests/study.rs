@@ -9,11 +9,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{roundtrip, wait};
+use iscsi_target::SendPolicy;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use study::runner::KeepParts;
 use study::{Observation, Plan, Study, StudyError, StudyResult, Watcher, Where};
-use target::SendPolicy;
 
 /// Studies measure: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());

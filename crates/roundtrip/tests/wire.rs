@@ -24,11 +24,11 @@ fn wire(state: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 /// Runs a command line in a namespace.
-fn sh(place: &wire::Namespace, command: &str) -> std::process::Output {
+fn sh(place: &testbed::Namespace, command: &str) -> std::process::Output {
     place
         .run(|| {
             let output = Command::new("sh").args(["-c", command]).output();
-            output.map_err(|source| wire::WireError::Io { what: command.into(), source })
+            output.map_err(|source| testbed::WireError::Io { what: command.into(), source })
         })
         .unwrap()
 }
@@ -86,7 +86,7 @@ fn a_wire_carries_what_runs_on_it_and_goes_when_it_is_told() {
 }
 
 /// Bytes on the wire, with all that belongs to a frame, that the client's shaper has let pass.
-fn passed(cable: &wire::Cable) -> f64 {
+fn passed(cable: &testbed::Cable) -> f64 {
     let [client, _] = cable.counters().unwrap();
     let words: Vec<&str> = client.split_whitespace().collect();
     let place = words.iter().position(|word| *word == "Sent").unwrap();
@@ -102,10 +102,10 @@ fn bulk_share(mtu_bytes: u32) -> f64 {
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
     let rate = Some(1_000_000_000);
-    let config = wire::CableConfig { bits_per_second: rate, ..wire::CableConfig::new(mtu_bytes) };
-    let cable = wire::Cable::up(&config).unwrap();
+    let config = testbed::CableConfig { bits_per_second: rate, ..testbed::CableConfig::new(mtu_bytes) };
+    let cable = testbed::Cable::up(&config).unwrap();
     let address = cable.server.address;
-    let fail = |source| wire::WireError::Io { what: "bulk".into(), source };
+    let fail = |source| testbed::WireError::Io { what: "bulk".into(), source };
     let listener = cable.server.namespace.run(|| TcpListener::bind((address, 0)).map_err(fail)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let sink = std::thread::spawn(move || {
@@ -175,9 +175,9 @@ fn small_packets_are_paced() {
     const PAYLOAD: usize = 58;
     // UDP, IPv4 and all of Ethernet's own: preamble, header, CRC and gap.
     const ON_THE_WIRE: usize = PAYLOAD + 8 + 20 + 38;
-    let config = wire::CableConfig { bits_per_second: Some(RATE), ..wire::CableConfig::new(1500) };
-    let cable = wire::Cable::up(&config).unwrap();
-    let fail = |source| wire::WireError::Io { what: "a burst".into(), source };
+    let config = testbed::CableConfig { bits_per_second: Some(RATE), ..testbed::CableConfig::new(1500) };
+    let cable = testbed::Cable::up(&config).unwrap();
+    let fail = |source| testbed::WireError::Io { what: "a burst".into(), source };
     let to = (cable.server.address, 7777);
     let receiver = cable.server.namespace.run(|| UdpSocket::bind(to).map_err(fail)).unwrap();
     setsockopt(&receiver, sockopt::RcvBufForce, &(8 << 20)).unwrap();
@@ -243,7 +243,7 @@ fn cards_come_back_as_they_were() {
     let folder = tempfile::tempdir().unwrap();
     let (state, name) = (folder.path().to_str().unwrap().to_owned(), name("nic"));
     // In a namespace of its own: the host has no card to spare, and is not touched.
-    let place = wire::Namespace::new().unwrap();
+    let place = testbed::Namespace::new().unwrap();
     let inside = |command: &str| sh(&place, command);
     let program = env!("CARGO_BIN_EXE_roundtrip");
     let text = |output: &std::process::Output| {
@@ -299,10 +299,10 @@ fn the_nat_plan_forces_packets_over_the_cable() {
     if !is_root() {
         return;
     }
-    let place = wire::Namespace::new().unwrap();
+    let place = testbed::Namespace::new().unwrap();
     let inside = |command: &str| sh(&place, command);
     assert!(inside("ip link set lo up && ip link add na type veth peer name nb").status.success());
-    let plan = wire::nat_plan("na", "nb");
+    let plan = testbed::nat_plan("na", "nb");
     for command in &plan.commands {
         let done = inside(command);
         assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
@@ -310,7 +310,7 @@ fn the_nat_plan_forces_packets_over_the_cable() {
     let crossed = place
         .run(|| {
             use std::io::{Read, Write};
-            let fail = |source| wire::WireError::Io { what: "nat".into(), source };
+            let fail = |source| testbed::WireError::Io { what: "nat".into(), source };
             let listener = std::net::TcpListener::bind("10.98.2.1:7000").map_err(fail)?;
             let answers = std::thread::spawn(move || {
                 let (mut stream, peer) = listener.accept().unwrap();

@@ -7,10 +7,10 @@ use thiserror::Error;
 pub enum StudyError {
     /// The wire.
     #[error("the wire: {0}")]
-    Wire(#[from] wire::WireError),
+    Wire(#[from] testbed::WireError),
     /// The target.
     #[error("the target: {0}")]
-    Target(#[from] target::TargetError),
+    Target(#[from] iscsi_target::TargetError),
     /// The load.
     #[error("the load: {0}")]
     Load(#[from] initiator::InitiatorError),

@@ -8,7 +8,7 @@ use capture::{CaptureError, LiveCapture, LiveConfig, Watch, WatchReport};
 use initiator::Phase;
 use record::Side;
 use socket::options::TcpOptions;
-use wire::{Cable, CableConfig, NamedWire, Namespace, WireError};
+use testbed::{Cable, CableConfig, NamedWire, Namespace, WireError};
 
 use crate::accounts::Snapshot;
 use crate::client::{Interface, Job, capture_of, perform};

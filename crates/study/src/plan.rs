@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use iscsi_target::SendPolicy;
 use record::units::{parse_bit_rate, parse_size, parse_time_ns};
 use serde::{Deserialize, Deserializer, Serialize};
-use target::SendPolicy;
 
 use crate::experiment::Experiment;
 use crate::placement::Placement;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use capture::Counters;
 use initiator::{Bench, BenchSpec, Pattern, Phase};
 use insight::{CpuCost, Segments};
+use iscsi_target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
 use record::{Op, OpKind, Side, Writes};
 use serde::{Deserialize, Serialize};
-use target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
 use crate::accounts::{CpuUse, Snapshot, per_operation};
 use crate::client::{IscsiJob, Job};

@@ -4,10 +4,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use insight::predict::{Limit, calibrate_to};
 use insight::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
+use iscsi_target::SendPolicy;
 use record::Op;
 use record::wire::{ISCSI_HEADER_BYTES, Wire};
 use serde::{Deserialize, Serialize};
-use target::SendPolicy;
 
 use crate::error::StudyError;
 use crate::machine::Machine;

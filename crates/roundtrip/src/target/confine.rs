@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use iscsi_target::TargetConfig;
 use sandbox::{Account, Mode, Place, Plan, Sandbox};
 use store::StoreSpec;
 use store::spec::StoreKind;
-use target::TargetConfig;
 
 /// Privileges of a target.
 #[derive(Debug, clap::Args)]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
+use iscsi_target::LunConfig;
 use store::layer::Passed;
 use store::spec::StoreKind;
 use store::{Owner, Store, StoreSpec};
-use target::LunConfig;
 
 /// The disks that are served, and how each was written.
 #[derive(Default)]

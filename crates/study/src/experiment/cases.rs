@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use exchange::{CopySpec, EndpointOptions, HttpServer, Limits, copy, http, ring_of_messages};
 use initiator::{BenchSpec, Pattern};
-use target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 
 use super::{Case, Found, Work};
 use crate::client::{IscsiJob, Job};

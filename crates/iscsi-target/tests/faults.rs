@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use common::{Client, Login, start};
 use iscsi::opcode::target as opcode;
+use iscsi_target::{LunConfig, RunningTarget};
 use store::file::{Engine, OpenOptions};
 use store::layer::{Delay, ErrorAt, Layered, Operation};
 use store::{Fault, FileStore, Ram, Store, StoreError};
-use target::{LunConfig, RunningTarget};
 
 fn serve(store: Arc<dyn Store>) -> (RunningTarget, Client) {
     let target = start(vec![LunConfig::new(0, store)], |_| ());

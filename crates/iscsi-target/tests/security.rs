@@ -18,9 +18,9 @@ use iscsi::login::chap::Credentials;
 use iscsi::login::target::Authentication;
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::{ScsiCommand, Snack, TextRequest};
+use iscsi_target::{Access, AccessState, ActsFor, Initiator, Limits, LunConfig, RunningTarget};
 use store::layer::{Delay, Hook, Layered, Operation};
 use store::{Ram, Store, StoreError};
-use target::{Access, AccessState, ActsFor, Initiator, Limits, LunConfig, RunningTarget};
 
 const ALICE: &str = "iqn.2026-11.example.roundtrip:alice";
 const BOB: &str = "iqn.2026-11.example.roundtrip:bob";

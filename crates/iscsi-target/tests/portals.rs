@@ -14,7 +14,7 @@ use iscsi::NO_TAG;
 use iscsi::login::target::Moved;
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::LoginRequest;
-use target::{Access, AccessState, Initiator, Limits, Portal};
+use iscsi_target::{Access, AccessState, Initiator, Limits, Portal};
 
 const OTHER: &str = "iqn.2026-11.example.roundtrip:other";
 
@@ -183,7 +183,7 @@ fn who_may_no_longer_stay_is_asked_to_go_and_then_dropped() {
     assert_eq!(Client::try_log_in(target.address(), &login()).1.status, 0x0202);
 }
 
-fn limited(limits: Limits) -> target::RunningTarget {
+fn limited(limits: Limits) -> iscsi_target::RunningTarget {
     start(vec![ram(0, 1)], |config| config.limits = limits)
 }
 

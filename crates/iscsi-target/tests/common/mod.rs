@@ -20,8 +20,8 @@ use iscsi::pdu::{
     TextRequest,
 };
 use iscsi::{Bhs, Digests, Framer, NO_TAG, TransmitBuffer};
+use iscsi_target::{LunConfig, RunningTarget, TargetConfig};
 use store::{Ram, Store};
-use target::{LunConfig, RunningTarget, TargetConfig};
 
 pub const IQN: &str = "iqn.2026-11.example.roundtrip:test";
 pub const INITIATOR: &str = "iqn.2026-11.example.roundtrip:initiator";

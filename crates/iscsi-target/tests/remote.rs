@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use common::{Client, IQN, Login, start};
 use iscsi::opcode::target as opcode;
+use iscsi_target::LunConfig;
 use store::layer::Operation;
 use store::{Done, Ended, Ram, Request, Store, StoreError, Ticket, request};
-use target::LunConfig;
 
 /// How far away it is.
 const JOURNEY: Duration = Duration::from_millis(60);

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use common::{Client, Login, start};
 use iscsi::opcode::target as opcode;
+use iscsi_target::LunConfig;
 use store::file::{Engine, OpenOptions};
 use store::{FileStore, Ram, Store, Zero};
-use target::LunConfig;
 
 const SIZE: u64 = 8 << 20;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{Client, Login, ram, start};
 use iscsi::opcode::target as opcode;
-use target::{RunningTarget, SendPolicy};
+use iscsi_target::{RunningTarget, SendPolicy};
 
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
 
