@@ -3,7 +3,7 @@
 
 use std::io::Cursor;
 
-use analysis::{Analysis, Input, Options};
+use analyzer::{Analysis, Input, Options};
 use capture::Selection;
 use capture::file::CaptureFile;
 use libfuzzer_sys::fuzz_target;

@@ -1,18 +1,17 @@
-//! Captures in, operations, stanzas and verdicts out.
-//!
-//! Frames of files ([`capture::file`]) go to their capture points ([`capture::Vantage`]); what these see of a
-//! connection is joined where two points saw it ([`pairing`]); exchanges, stalls and facts go to
-//! [`insight`], which judges. Everything streams: nothing grows with the length of a capture.
+//! Why a round trip takes as long as it does, from op records of any source.
 
 #![forbid(unsafe_code)]
 
-mod annotate;
 pub mod clocks;
+pub mod modes;
 pub mod pairing;
-mod result;
-mod run;
-mod samples;
+pub mod predict;
+pub mod samples;
+pub mod segments;
+pub mod stanza;
+pub mod traffic;
+pub mod verdict;
 
-pub use annotate::annotate;
-pub use result::{AnalysisResult, ConnectionRow, HoleRow, InputRow};
-pub use run::{Analysis, AnalysisError, Input, Options};
+pub use predict::Prediction;
+pub use segments::{SegmentFigures, Segments};
+pub use stanza::{Breakdown, Closure, CpuCost, Limit, PathCost, Stanza, StanzaInput, TermValue};

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use capture::Opened;
+use record::Opened;
 use record::{Exchange, Observed, Side};
 
 /// A capture point, as far as joining needs it.

@@ -1,7 +1,8 @@
 //! Samples of operations for the search for structure: the first ones of each stanza in a row.
 
-use insight::modes::{Finding, Parts, Point, find};
 use record::Observed;
+
+use crate::modes::{Finding, Parts, Point, find};
 
 /// Operations of a stanza that are kept.
 const KEPT_MAX: usize = 8192;
@@ -12,19 +13,21 @@ const SKIPPED: u32 = 32;
 
 /// Samples of all stanzas.
 #[derive(Debug, Default)]
-pub(crate) struct Samples {
+pub struct Samples {
     wanted: bool,
     stanzas: Vec<(u32, Vec<Point>)>,
 }
 
 impl Samples {
-    pub(crate) fn new(wanted: bool) -> Self {
+    /// Keeps operations where they are `wanted`, and nothing elsewhere.
+    #[must_use]
+    pub fn new(wanted: bool) -> Self {
         Self { wanted, ..Self::default() }
     }
 
     /// Takes an operation of a stanza.
     #[inline]
-    pub(crate) fn add(&mut self, stanza: usize, observed: &Observed) {
+    pub fn add(&mut self, stanza: usize, observed: &Observed) {
         if !self.wanted || stanza >= STANZAS_MAX {
             return;
         }
@@ -42,7 +45,8 @@ impl Samples {
     }
 
     /// What is found, by the number of the stanza.
-    pub(crate) fn findings(self) -> Vec<(usize, Finding)> {
+    #[must_use]
+    pub fn findings(self) -> Vec<(usize, Finding)> {
         let all = self.stanzas.into_iter().enumerate();
         all.flat_map(|(place, (_, points))| find(&points).into_iter().map(move |f| (place, f))).collect()
     }

@@ -6,11 +6,12 @@ use record::{ConnectionFacts, Side};
 
 use crate::application::{Application, Protocol};
 use crate::follow::Flow;
-use crate::observer::{Observer, Opened};
+use crate::observer::Observer;
 use crate::packet::{At, Endpoint, Segment};
 use crate::record::StreamHole;
 use crate::stream::{Missing, MissingReason, Sink, Stream};
 use crate::tcp::{Before, Found, Tcp};
+use record::Opened;
 
 /// One direction.
 #[derive(Debug, Default)]

@@ -39,7 +39,7 @@ pub use error::CaptureError;
 pub use follow::{Digests, Flow};
 pub use link::Link;
 pub use live::{LiveCapture, LiveConfig, Packet};
-pub use observer::{Counted, Observer, Opened};
+pub use observer::{Counted, Observer};
 pub use packet::At;
 pub use record::{Counters, StreamHole};
 pub use tap::{Tap, TapReport};

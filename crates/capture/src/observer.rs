@@ -1,8 +1,6 @@
 //! What following a connection tells.
 
-use std::net::SocketAddr;
-
-use record::{ConnectionFacts, Exchange, Side, Stall};
+use record::{ConnectionFacts, Exchange, Opened, Stall};
 
 use crate::record::StreamHole;
 
@@ -20,23 +18,6 @@ pub trait Observer {
     fn connection(&mut self, _facts: &ConnectionFacts) {}
     /// Sums of a connection that is followed no further.
     fn counted(&mut self, counted: &Counted);
-}
-
-/// What is known of a connection when its first data passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// Its number, as [`Exchange::connection`].
-    pub connection: u32,
-    /// The client's end.
-    pub client: SocketAddr,
-    /// The server's end.
-    pub server: SocketAddr,
-    /// Sequence number of the client's SYN, when it was seen.
-    pub client_syn: Option<u32>,
-    /// From SYN to SYN+ACK, and from there to the ACK, nanoseconds.
-    pub handshake_ns: Option<(u64, u64)>,
-    /// Time to live of the first packet with data, and whose it is.
-    pub ttl: (Side, u8),
 }
 
 /// What was counted on one connection.

@@ -25,6 +25,6 @@ pub use join::{Hole, HoleReason, Joined, join};
 pub use op::{Op, OpKind, Side, Stamp};
 pub use split::{Split, StartLatencies};
 pub use stage::{CpuSharing, ServiceTimes, Term};
-pub use stall::{Conduct, ConnectionFacts, Stall, StallKind, StallSet};
+pub use stall::{Conduct, ConnectionFacts, Opened, Stall, StallKind, StallSet};
 pub use wire::Wire;
 pub use writes::Writes;

@@ -157,6 +157,23 @@ pub struct Conduct {
     pub window_max_bytes: u32,
 }
 
+/// What is known of a connection when its first data passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its number, as [`crate::Exchange::connection`].
+    pub connection: u32,
+    /// The client's end.
+    pub client: SocketAddr,
+    /// The server's end.
+    pub server: SocketAddr,
+    /// Sequence number of the client's SYN, when it was seen.
+    pub client_syn: Option<u32>,
+    /// From SYN to SYN+ACK, and from there to the ACK, nanoseconds.
+    pub handshake_ns: Option<(u64, u64)>,
+    /// Time to live of the first packet with data, and whose it is.
+    pub ttl: (Side, u8),
+}
+
 /// What a capture point knows of a connection when it is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConnectionFacts {

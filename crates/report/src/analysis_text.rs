@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use analysis::AnalysisResult;
-use insight::traffic::Part;
-use insight::verdict::{Verdict, name};
+use analysis::traffic::Part;
+use analysis::verdict::{Verdict, name};
+use analyzer::AnalysisResult;
 use output::text::line;
 
 use crate::terminal::{cell, number, table, thousands, us};

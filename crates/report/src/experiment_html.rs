@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use insight::verdict::name;
+use analysis::verdict::name;
 use study::ExperimentResult;
 use study::experiment::CaseResult;
 use study::trace::TraceFrame;

@@ -1,6 +1,6 @@
 //! An experiment as a table: what was measured beside what was published.
 
-use insight::verdict::{Verdict, name};
+use analysis::verdict::{Verdict, name};
 use output::text::line;
 use study::ExperimentResult;
 use study::experiment::CaseResult;

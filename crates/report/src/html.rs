@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use insight::Stanza;
-use insight::stanza::TermSource;
+use analysis::Stanza;
+use analysis::stanza::TermSource;
 use record::Term;
 use study::{Series, StudyResult};
 

@@ -1,7 +1,7 @@
 //! A study as terminal tables.
 
+use analysis::{PathCost, Stanza, TermValue};
 use comfy_table::Cell;
-use insight::{PathCost, Stanza, TermValue};
 use output::text::line;
 use study::{Observation, StudyResult};
 
@@ -27,7 +27,7 @@ pub(crate) fn column<'a>(stanza: &'a Stanza, names: &[&str]) -> Option<&'a TermV
         .breakdown
         .terms
         .iter()
-        .find(|t| t.source != insight::stanza::TermSource::Rule && names.contains(&t.terms.as_str()))
+        .find(|t| t.source != analysis::stanza::TermSource::Rule && names.contains(&t.terms.as_str()))
 }
 
 /// Where and how a study was made, in one line each.

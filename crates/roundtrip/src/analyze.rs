@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use analysis::{Analysis, AnalysisError, AnalysisResult, Input, Options, annotate};
+use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Options, annotate};
 use anyhow::{Context as _, anyhow};
 use capture::file::CaptureFile;
 use capture::record_to_file::{RecordSpec, record};

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use insight::CpuCost;
+use analysis::CpuCost;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use analysis::{CpuCost, Segments};
 use capture::Counters;
 use initiator::{Bench, BenchSpec, Pattern, Phase};
-use insight::{CpuCost, Segments};
 use iscsi_target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
 use record::{Op, OpKind, Side, Writes};
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,8 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use insight::predict::{Limit, calibrate_to};
-use insight::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
+use analysis::predict::{Limit, calibrate_to};
+use analysis::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
 use iscsi_target::SendPolicy;
 use record::Op;
 use record::wire::{ISCSI_HEADER_BYTES, Wire};

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use analysis::{Analysis, AnalysisError, Input, Options};
+use analysis::verdict::Verdict;
+use analyzer::{Analysis, AnalysisError, Input, Options};
 use capture::file::CaptureFile;
 use capture::packet::{Segment, decode};
 use capture::record_to_file::{RecordError, RecordSpec, record};
-use insight::verdict::Verdict;
 use record::Wire;
 use serde::{Deserialize, Serialize};
 

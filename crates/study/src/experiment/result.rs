@@ -1,6 +1,6 @@
 //! What came of an experiment.
 
-use insight::verdict::Verdict;
+use analysis::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::{Case, Experiment};

@@ -58,7 +58,7 @@ fn comments(result: &AnalysisResult, input: u32) -> BTreeMap<u64, String> {
     let mut comments: BTreeMap<u64, String> = BTreeMap::new();
     for verdict in result.verdicts.iter().filter(|v| v.frames.input == input) {
         let gain = verdict.gain.as_ref().map(|g| format!(" Gain: {}.", g.text)).unwrap_or_default();
-        let kind = insight::verdict::name(verdict.kind);
+        let kind = analysis::verdict::name(verdict.kind);
         let text = format!("roundtrip: {kind}: {}.{gain}", verdict.text);
         for &number in &verdict.frames.numbers {
             comments

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use insight::traffic::Traffic;
-use insight::verdict::{CaptureLoss, Case, Evidence, Link, Verdict, VerdictKind, judge};
+use analysis::traffic::Traffic;
+use analysis::verdict::{CaptureLoss, Case, Evidence, Link, Verdict, VerdictKind, judge};
 use record::{
     Conduct, ConnectionFacts, Exchange, Observed, OpKind, Passage, Side, Stall, StallKind, Stamp, Verb,
 };

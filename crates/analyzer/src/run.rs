@@ -1,17 +1,17 @@
 //! The run: frames of every input to their capture points, and what these see to the insight.
 
+use analysis::traffic::Traffic;
+use analysis::verdict::{CaptureLoss, Case, Evidence, judge};
 use capture::file::{CaptureFile, FileError};
-use capture::{At, Counted, Counters, FrameCounters, Link, Observer, Opened, Selection, StreamHole, Vantage};
-use insight::traffic::Traffic;
-use insight::verdict::{CaptureLoss, Case, Evidence, judge};
+use capture::{At, Counted, Counters, FrameCounters, Link, Observer, Selection, StreamHole, Vantage};
 use record::wire::Wire;
-use record::{ConnectionFacts, Exchange, Observed, Side, Stall};
+use record::{ConnectionFacts, Exchange, Observed, Opened, Side, Stall};
 use thiserror::Error;
 
-use crate::clocks::ClockSums;
-use crate::pairing::{Pairing, Point};
 use crate::result::{AnalysisResult, ConnectionRow, HoleRow, InputRow, ModeRow};
-use crate::samples::Samples;
+use analysis::clocks::ClockSums;
+use analysis::pairing::{Pairing, Point};
+use analysis::samples::Samples;
 
 /// A capture to be read.
 #[derive(Debug)]
@@ -341,7 +341,7 @@ impl<'a> Analysis<'a> {
         let judged = judge(&Case {
             evidence: &evidence,
             stanzas: &stanzas,
-            link: self.options.wire.map(|wire| insight::verdict::Link {
+            link: self.options.wire.map(|wire| analysis::verdict::Link {
                 bits_per_second: wire.bits_per_second as f64,
                 efficiency: wire.efficiency(),
             }),

@@ -1,8 +1,8 @@
 //! The four patterns that the paper found by hand, from op records of that structure with realistic noise; and
 //! records without structure, in which nothing may be found.
 
+use analysis::modes::{Finding, FindingKind, Parts, Point, Segment, Shape, find};
 use fastrand::Rng;
-use insight::modes::{Finding, FindingKind, Parts, Point, Segment, Shape, find};
 use proptest::prelude::*;
 
 /// A normal deviate (Box, Muller).

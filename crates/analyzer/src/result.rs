@@ -1,11 +1,11 @@
 //! What an analysis found, as JSON and reports show it.
 
-use insight::traffic::TrafficStanza;
-use insight::verdict::Verdict;
+use analysis::traffic::TrafficStanza;
+use analysis::verdict::Verdict;
 use record::OpKind;
 use serde::{Deserialize, Serialize};
 
-use crate::clocks::Clocks;
+use analysis::clocks::Clocks;
 
 /// An input, as far as it was read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -117,5 +117,5 @@ pub struct ModeRow {
     pub block_size_bytes: f64,
     /// What was found.
     #[serde(flatten)]
-    pub finding: insight::modes::Finding,
+    pub finding: analysis::modes::Finding,
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use analysis::{Analysis, Input, Options};
+use analyzer::{Analysis, Input, Options};
 use capture::file::CaptureFile;
 
 #[test]

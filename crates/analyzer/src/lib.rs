@@ -1,0 +1,14 @@
+//! Captures in, operations, stanzas and verdicts out.
+//!
+//! Frames of files ([`capture::file`]) go to their capture points ([`capture::Vantage`]); what these see goes to
+//! [`analysis`], which joins and judges it. Everything streams: nothing grows with the length of a capture.
+
+#![forbid(unsafe_code)]
+
+mod annotate;
+mod result;
+mod run;
+
+pub use annotate::annotate;
+pub use result::{AnalysisResult, ConnectionRow, HoleRow, InputRow};
+pub use run::{Analysis, AnalysisError, Input, Options};
