@@ -208,7 +208,7 @@ mod tests {
         let watch = match Watch::start(config, &[Side::Client, Side::Server], 65_536, 100, || Ok(())) {
             Ok(watch) => watch,
             Err(CaptureError::NotPermitted { .. }) => {
-                eprintln!("not run: capturing on lo needs CAP_NET_RAW");
+                assert!(!testing::require("CAP_NET_RAW", false));
                 return;
             }
             Err(error) => panic!("{error}"),

@@ -24,7 +24,7 @@ fn watch(port: u16) -> Option<Watch> {
     match Watch::start(config, &[Side::Client, Side::Server], 65_536, 100_000, || Ok(())) {
         Ok(watch) => Some(watch),
         Err(CaptureError::NotPermitted { .. }) => {
-            eprintln!("not run: capturing on lo needs CAP_NET_RAW");
+            assert!(!testing::require("CAP_NET_RAW", false));
             None
         }
         Err(error) => panic!("{error}"),
@@ -111,8 +111,8 @@ fn set_loopback(is_up: bool) {
 fn an_interface_that_goes_down_is_an_error_and_not_a_busy_loop() {
     let inside = thread::spawn(|| {
         // A namespace of its own, so that nobody else's loopback goes down.
-        if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-            eprintln!("not run: a network namespace needs CAP_SYS_ADMIN");
+        let is_alone = unshare(CloneFlags::CLONE_NEWNET).is_ok();
+        if !testing::require("CAP_SYS_ADMIN, for a network namespace", is_alone) {
             return;
         }
         set_loopback(true);
@@ -131,7 +131,7 @@ fn an_interface_that_is_not_there_is_named() {
     let config = LiveConfig { interface: "nosuch0".into(), port: 1, ring_bytes: 0, snap_bytes: 100 };
     match LiveCapture::open(&config) {
         Err(CaptureError::NoInterface { interface }) => assert_eq!(interface, "nosuch0"),
-        Err(CaptureError::NotPermitted { .. }) => eprintln!("not run: capturing needs CAP_NET_RAW"),
+        Err(CaptureError::NotPermitted { .. }) => assert!(!testing::require("CAP_NET_RAW", false)),
         other => panic!("{other:?}"),
     }
 }

@@ -190,10 +190,11 @@ struct Loop(String);
 impl Loop {
     fn over(file: &std::path::Path) -> Option<Self> {
         let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok();
-        let Some(output) = output.filter(|output| output.status.success()) else {
-            eprintln!("not run: no loop device can be had here (root, and the loop driver)");
+        let output = output.filter(|output| output.status.success());
+        if !testing::require("a loop device (root, and the loop driver)", output.is_some()) {
             return None;
-        };
+        }
+        let output = output?;
         Some(Self(String::from_utf8(output.stdout).unwrap().trim().to_owned()))
     }
 
@@ -279,16 +280,14 @@ fn a_slow_disk_does_not_slow_the_session_of_another() {
 
 /// A file system of 1 MiB, for this thread alone.
 fn small_file_system(folder: &std::path::Path) -> bool {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("not run: a file system of its own needs root");
+    if !testing::require_root("a file system of its own") {
         return false;
     }
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
     let mount =
         |arguments: &[&str]| std::process::Command::new("mount").args(arguments).status().unwrap().success();
     // What is mounted here must be seen nowhere else.
-    if !mount(&["--make-rprivate", "/"]) {
-        eprintln!("not run: in a chroot '/' is no mount, and cannot be made private");
+    if !testing::require("'/' to be a mount, which it is not in a chroot", mount(&["--make-rprivate", "/"])) {
         return false;
     }
     assert!(mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs", folder.to_str().unwrap()]));

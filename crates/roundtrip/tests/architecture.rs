@@ -26,7 +26,8 @@ fn manifests() -> BTreeMap<String, BTreeSet<String>> {
 
 /// The rows of the table: each crate, and what I/O it does.
 fn rows() -> BTreeMap<String, String> {
-    let table = MAP.split("## The crates").nth(1).unwrap().split("Dependencies point one way").next().unwrap();
+    let table =
+        MAP.split("## The crates").nth(1).unwrap().split("Dependencies point one way").next().unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| `"));
     rows.map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();

@@ -220,8 +220,7 @@ fn threads_and_softirqs_go_where_they_are_sent() {
     let out = folder.path().display().to_string();
     let (code, _, error) = study(&["--quick", "--server-cpu", "4000", "-o", &out]);
     assert!(code == Some(2) && error.contains("CPU 4000: this process may use 0"), "{error}");
-    if std::thread::available_parallelism().unwrap().get() < 2 {
-        eprintln!("not run: one CPU");
+    if !testing::require("two CPUs", std::thread::available_parallelism().unwrap().get() >= 2) {
         return;
     }
     let arguments = ["--quick", "--bs", "512", "--iodepth", "2", "--send", "nodelay", "--runtime", "200ms"];

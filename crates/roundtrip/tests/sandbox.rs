@@ -103,14 +103,6 @@ fn write_and_read(session: &mut Session) {
     assert!(reply.status == 0 && reply.data == block, "{:x?}", reply.sense);
 }
 
-fn is_root(what: &str) -> bool {
-    let is_root = nix::unistd::geteuid().is_root();
-    if !is_root {
-        eprintln!("{what}: not run: it needs root");
-    }
-    is_root
-}
-
 /// The line of the log that says what is in force.
 fn in_force(log: &str) -> &str {
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("sandbox: user")).collect();
@@ -147,7 +139,7 @@ fn confines_every_thread_and_logs_what_is_in_force() {
 
 #[test]
 fn changes_the_user_of_every_thread_without_capabilities() {
-    if !is_root("--user") {
+    if !testing::require_root("--user") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -209,8 +201,8 @@ fn refuses_users_that_do_not_exist_root_and_changes_without_root() {
         Err(error) => panic!("setpriv: {error}"),
     };
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if said.contains("failed to execute") {
-        return eprintln!("--user without root: not run: other users cannot reach the program: {said}");
+    if !testing::require("a checkout that other users can reach", !said.contains("failed to execute")) {
+        return;
     }
     assert!(output.status.code() == Some(2) && said.contains("only root"), "{said}");
 }
@@ -219,11 +211,7 @@ fn refuses_users_that_do_not_exist_root_and_changes_without_root() {
 fn has_landlock() -> bool {
     let target = Served::start(&["--lun", "0=ram:1M"]);
     let log = target.stop();
-    let has = in_force(&log).contains("Landlock ABI");
-    if !has {
-        eprintln!("files: not run: this kernel has no Landlock");
-    }
-    has
+    testing::require("a kernel with Landlock", in_force(&log).contains("Landlock ABI"))
 }
 
 #[test]

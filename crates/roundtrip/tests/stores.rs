@@ -16,8 +16,7 @@ struct Loop(String);
 impl Loop {
     fn over(file: &Path) -> Option<Self> {
         let output = common::tool("losetup", &["--find", "--show", file.to_str().unwrap()]);
-        if !output.status.success() {
-            eprintln!("dev: is not run: no loop device can be had here (root, and the loop driver)");
+        if !testing::require("a loop device (root, and the loop driver)", output.status.success()) {
             return None;
         }
         Some(Self(String::from_utf8(output.stdout).unwrap().trim().to_owned()))

@@ -102,8 +102,7 @@ fn is_sound(result: &StudyResult) {
 #[test]
 fn a_study_on_a_wire_closes_and_leaves_nothing_behind() {
     let _alone = alone();
-    if !geteuid().is_root() {
-        eprintln!("not run: a wire between namespaces needs root");
+    if !testing::require_root("a wire between namespaces") {
         return;
     }
     let before = interfaces();

@@ -26,8 +26,7 @@ struct TwoHosts {
 impl TwoHosts {
     /// Nothing where it cannot be: without root, or without the programs.
     fn up() -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            eprintln!("not run: namespaces need root");
+        if !testing::require_root("namespaces") {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();

@@ -33,12 +33,9 @@ fn sh(place: &testbed::Namespace, command: &str) -> std::process::Output {
         .unwrap()
 }
 
+#[track_caller]
 fn is_root() -> bool {
-    let is_root = nix::unistd::geteuid().is_root();
-    if !is_root {
-        eprintln!("not run: namespaces need root");
-    }
-    is_root
+    testing::require_root("namespaces")
 }
 
 fn namespaces(name: &str) -> usize {

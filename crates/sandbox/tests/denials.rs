@@ -126,15 +126,11 @@ fn denies_what_is_not_needed() {
     let (_, outside) = answers("off");
     let (denied, refused) = (Errno::EACCES as i32, Errno::EPERM as i32);
     let mut expected = vec![("thread", 0, 0), ("read", 0, 0), ("made-write", 0, 0), ("inside-create", 0, 0)];
-    if text.contains("Landlock ABI") {
+    if testing::require("a kernel with Landlock", text.contains("Landlock ABI")) {
         let files = ["early-open", "open", "read-write", "outside-create"];
         expected.extend(files.map(|name| (name, denied, 0)));
-    } else {
-        eprintln!("files: not run: this kernel has no Landlock");
     }
-    if text.contains("no seccomp") {
-        eprintln!("calls: not run: this kernel has no seccomp");
-    } else {
+    if testing::require("a kernel with seccomp", !text.contains("no seccomp")) {
         let calls = [
             "connect",
             "bind",
@@ -149,12 +145,10 @@ fn denies_what_is_not_needed() {
         expected.extend(calls.map(|name| (name, refused, 0)));
         expected.push(("ptrace", refused, Errno::ESRCH as i32));
         expected.push(("setns", refused, Errno::EINVAL as i32));
-        match nix::unistd::geteuid().is_root() {
-            true => {
-                expected.push(("packet", refused, 0));
-                expected.push(("mount", refused, Errno::ENODEV as i32));
-            }
-            false => eprintln!("packet, mount: not run: without root they are refused anyway"),
+        // Without root they are refused anyway.
+        if testing::require_root("packet sockets and mounts") {
+            expected.push(("packet", refused, 0));
+            expected.push(("mount", refused, Errno::ENODEV as i32));
         }
     }
     for (name, within, without) in expected {

@@ -372,7 +372,9 @@ mod tests {
 
     /// The ring; nothing where it is not allowed, which is said.
     fn ring() -> Option<Uring> {
-        Uring::new().inspect_err(|error| eprintln!("not run: io_uring is not to be had: {error}")).ok()
+        let ring = Uring::new();
+        let why = ring.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        testing::require(&format!("io_uring ({why})"), ring.is_ok()).then_some(ring).and_then(Result::ok)
     }
 
     fn begin(ring: &Uring, file: &Arc<File>, request: Request) -> (u64, mpsc::Receiver<Heard>) {

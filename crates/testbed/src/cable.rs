@@ -301,7 +301,7 @@ mod tests {
         let cable = match Cable::up(&config) {
             Ok(cable) => cable,
             Err(WireError::NotPermitted) => {
-                eprintln!("not run: network namespaces need root");
+                assert!(!testing::require("root, for network namespaces", false));
                 return;
             }
             Err(error) => panic!("{error}"),

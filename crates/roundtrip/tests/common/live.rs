@@ -7,15 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use capture::record_to_file::{RecordSpec, Recorded, record};
-use nix::unistd::geteuid;
 
 /// Captures are made one at a time: on a busy machine they would lose packets.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The right to capture, alone; nothing, and a word, without root.
 pub fn may_capture() -> Option<MutexGuard<'static, ()>> {
-    if !geteuid().is_root() {
-        eprintln!("not run: captures and namespaces need root");
+    if !testing::require_root("captures and namespaces") {
         return None;
     }
     Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner))
