@@ -102,6 +102,16 @@ fn wrong_plans_are_said_before_anything_starts() {
     assert!(code == Some(0) && out.contains("[[case]]"), "{out}");
 }
 
+/// Waits until something is so, for a minute at most.
+#[track_caller]
+fn until(is_so: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it does not come");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 /// Interrupted, it keeps what it has; resumed, it makes only what is missing; of another plan it makes nothing.
 #[test]
 fn an_experiment_goes_on_where_it_was_interrupted() {
@@ -121,11 +131,9 @@ fn an_experiment_goes_on_where_it_was_interrupted() {
     let mut child =
         roundtrip().arg("study").args(arguments).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let kept = || std::fs::read_to_string(path("out/runs.jsonl")).unwrap_or_default().lines().count();
-    while kept() < 4 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    until(|| kept() >= 4);
     kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(common::wait(&mut child, std::time::Duration::from_secs(30)).code(), Some(1));
     let before = kept();
     assert!((4..18).contains(&before), "{before}");
     let first = std::fs::read_to_string(path("out/runs.jsonl")).unwrap();
@@ -156,11 +164,9 @@ fn a_ring_goes_on_where_it_was_interrupted() {
     let mut child =
         roundtrip().arg("study").args(&arguments).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let kept = || std::fs::read_to_string(folder.path().join("out/runs.jsonl")).unwrap_or_default();
-    while kept().lines().count() < 2 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    until(|| kept().lines().count() >= 2);
     kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(common::wait(&mut child, std::time::Duration::from_secs(30)).code(), Some(1));
     let first = kept();
     let (code, text, error) = study(&[&arguments[..], &["--resume", "--json"]].concat());
     assert_eq!(code, Some(0), "{error}");

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,14 +48,14 @@ fn studied(plan: Plan, loopback: bool, watcher: &dyn Watcher) -> Result<StudyRes
     Study { plan, at }.run(watcher, &mut KeepParts { earlier: &[], keep: &mut |_| Ok(()), ops: None })
 }
 
-/// Interfaces of the host: a study must leave them as they were.
-fn interfaces() -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir("/sys/class/net")
-        .unwrap()
-        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
+/// The network namespaces that any thread is in: a study must leave them as they were.
+fn network_namespaces() -> BTreeSet<std::path::PathBuf> {
+    let entries = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let threads = entries("/proc").flat_map(|process| {
+        let tasks = process.path().join("task");
+        entries(tasks.to_str().unwrap_or_default()).map(|task| task.path().join("ns/net")).collect::<Vec<_>>()
+    });
+    threads.filter_map(|link| std::fs::read_link(link).ok()).collect()
 }
 
 #[track_caller]
@@ -105,7 +106,7 @@ fn a_study_on_a_wire_closes_and_leaves_nothing_behind() {
     if !testing::require_root("a wire between namespaces") {
         return;
     }
-    let before = interfaces();
+    let before = network_namespaces();
     let result = studied(short(), false, &Patient).unwrap();
     assert!(result.wire);
     assert_eq!(result.observation, Observation::Packets);
@@ -114,7 +115,7 @@ fn a_study_on_a_wire_closes_and_leaves_nothing_behind() {
     let fast =
         result.stanzas.iter().filter(|s| s.block_size_bytes == 4096).map(|s| s.iops).fold(0.0, f64::max);
     assert!(fast < 31_000.0, "the wire is shaped: {fast}");
-    assert_eq!(interfaces(), before);
+    assert_eq!(network_namespaces(), before);
 }
 
 #[test]
@@ -159,10 +160,16 @@ fn an_ordinary_user_gets_the_same_report_from_socket_stamps() {
     }
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("The round trip, to scale"));
-    assert!(
-        !page.contains("http://") || !page.contains("<script src"),
-        "the page needs nothing from elsewhere"
-    );
+    for place in ["src=", "href=", "url(", "@import"] {
+        let mut others = page.match_indices(place).map(|(at, _)| &page[at + place.len()..]);
+        // Places within the page, and data that is in it.
+        let is_within = |rest: &str| {
+            ["#", "data:"].iter().any(|own| rest.trim_start_matches(['"', '\'']).starts_with(own))
+        };
+        let other =
+            others.find(|rest| !is_within(rest)).map(|rest| rest.chars().take(60).collect::<String>());
+        assert_eq!(other, None, "the page needs nothing from elsewhere: {place}");
+    }
     let written: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("study.json")).unwrap()).unwrap();
     assert_eq!(written["stanzas"].as_array().unwrap().len(), 12);
@@ -171,7 +178,7 @@ fn an_ordinary_user_gets_the_same_report_from_socket_stamps() {
 #[test]
 fn ctrl_c_ends_a_study_at_once_and_nothing_stays() {
     let _alone = alone();
-    let before = interfaces();
+    let before = network_namespaces();
     let directory = tempfile::tempdir().unwrap();
     let mut child = roundtrip()
         .args(["study", "--quick", "-o"])
@@ -181,10 +188,13 @@ fn ctrl_c_ends_a_study_at_once_and_nothing_stays() {
         .spawn()
         .unwrap();
     std::thread::sleep(Duration::from_millis(1500));
+    if testing::require_root("a wire between namespaces") {
+        assert_eq!(network_namespaces().difference(&before).count(), 2, "the client's and the server's");
+    }
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let status = wait(&mut child, Duration::from_secs(10));
     assert_eq!(status.code(), Some(1));
-    assert_eq!(interfaces(), before);
+    assert_eq!(network_namespaces(), before);
     assert!(!directory.path().join("study.json").exists(), "half a study is none");
 }
 
