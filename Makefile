@@ -4,7 +4,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 OUT ?= out/study
 SECONDS_EACH ?= 60
 
-.PHONY: help run build static test test-linux lint fmt bench fuzz docs setup clean
+.PHONY: help run build static test test-linux lint fmt bench fuzz miri docs setup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -60,6 +60,10 @@ bench: ## measure the target beside the TCP floor and tgt, its instructions, and
 fuzz: ## throw random input at everything that parses, SECONDS_EACH=60 for each target
 	@scripts/setup.sh fuzz
 	scripts/fuzz.sh $(SECONDS_EACH)
+
+miri: ## look for undefined behaviour where memory is handled by hand (needs nightly Rust with Miri)
+	@scripts/setup.sh miri
+	MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p store --lib --target-dir target/miri -- arena:: buffer::
 
 docs: ## the documentation of the code, as HTML
 	cargo doc --workspace --no-deps --locked

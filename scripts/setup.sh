@@ -21,15 +21,16 @@ test)
     pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool setpriv:util-linux iscsi-test-cu:libiscsi-bin
         iscsi-ls:libiscsi-bin iscsi-perf:libiscsi-bin qemu-img:qemu-utils qemu-io:qemu-utils
         tshark:tshark dumpcap:wireshark-common tgtd:tgt tgtadm:tgt nft:nftables gzip:gzip losetup:mount
-        ssh:openssh-client dropbear:dropbear-bin unshare:util-linux)
+        ssh:openssh-client dropbear:dropbear-bin unshare:util-linux prlimit:util-linux chattr:e2fsprogs)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 fuzz) pairs+=(c++:g++) ;;
+miri) ;;
 bench)
     pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3 tgtd:tgt tgtadm:tgt iscsi-perf:libiscsi-bin
         valgrind:valgrind taskset:util-linux ip:iproute2 tc:iproute2 ethtool:ethtool)
     ;;
-*) say "'$purpose' is no purpose; use build, lint, run, test, test-linux, fuzz or bench" && exit 2 ;;
+*) say "'$purpose' is no purpose; use build, lint, run, test, test-linux, fuzz, miri or bench" && exit 2 ;;
 esac
 
 packages=()
@@ -79,4 +80,10 @@ if [ "$purpose" = lint ] && ! has cargo-deny && [ ! -x "$HOME/.cargo/bin/cargo-d
     # It runs for two seconds: optimising it would take longer than it ever runs.
     CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 \
         "$cargo" install --quiet --locked "cargo-deny@$deny_version"
+fi
+
+if [ "$purpose" = miri ] && ! "$cargo" +nightly miri --version >/dev/null 2>&1; then
+    rustup=$(PATH="$PATH:$HOME/.cargo/bin" command -v rustup) || { say "Miri needs nightly Rust: install rustup" && exit 1; }
+    say "installing nightly Rust with Miri"
+    "$rustup" toolchain install nightly --profile minimal --component miri,rust-src
 fi

@@ -287,6 +287,9 @@ mod tests {
         let file = File::open(folder.path().join("a.parquet")).unwrap();
         let reader = SerializedFileReader::new(file).unwrap();
         assert_eq!(reader.metadata().file_metadata().num_rows() as u64, count);
+        let schema = reader.metadata().file_metadata().schema_descr();
+        let names: Vec<&str> = schema.columns().iter().map(|column| column.name()).collect();
+        assert_eq!(names.join(","), HEADING, "both formats have the same columns");
         let row = reader.get_row_iter(None).unwrap().nth(1).unwrap().unwrap().to_string();
         assert!(
             row.contains("c1_ns: 101") && row.contains("s1_ns: null") && row.contains("c2_ns: 201"),

@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, reason = "parts of one allocation are lent out, each to one owner")]
 
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use crate::buffer::{ALIGNMENT_BYTES, try_zeros};
 /// Memory in whole pages, and which of them are free.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// The first aligned byte of `_bytes`.
+    /// The allocation, and its length. It is not kept as a vector, which would claim its bytes for itself.
+    allocation: (NonNull<u8>, usize),
+    /// The first aligned byte, from the pointer to all of the allocation.
     start: NonNull<u8>,
     length: usize,
     /// Free pages, in order, no two next to each other.
     free: Mutex<Vec<Range<usize>>>,
-    /// Never touched by this name: its bytes are those of the pieces.
-    _bytes: Vec<u8>,
 }
 
 // SAFETY: the memory behind `start` is only reached through pieces, which do not overlap: `free` gives each page to
@@ -36,11 +37,15 @@ impl Arena {
     /// # Errors
     /// [`StoreError::NoMemory`] when the system has no memory left.
     pub(crate) fn new(length: usize) -> Result<Arc<Self>, StoreError> {
-        let mut bytes = try_zeros(length + ALIGNMENT_BYTES)?;
+        let mut bytes = ManuallyDrop::new(try_zeros(length + ALIGNMENT_BYTES)?);
         let skip = bytes.as_ptr().align_offset(ALIGNMENT_BYTES);
         let pages = length / ALIGNMENT_BYTES;
-        let start = NonNull::from(&mut bytes[skip]);
-        let arena = Self { start, length: pages * ALIGNMENT_BYTES, free: Mutex::default(), _bytes: bytes };
+        let allocation = NonNull::from(bytes.as_mut_slice());
+        let (first, all) = (allocation.cast::<u8>(), allocation.len());
+        // SAFETY: the allocation has ALIGNMENT_BYTES more than the pages need, so that the aligned byte lies in it.
+        let start = unsafe { first.add(skip) };
+        let length = pages * ALIGNMENT_BYTES;
+        let arena = Self { allocation: (first, all), start, length, free: Mutex::default() };
         arena.take_back(0..pages);
         Ok(Arc::new(arena))
     }
@@ -79,6 +84,15 @@ impl Arena {
             (false, true) => free[index].start = pages.start,
             (false, false) => free.insert(index, pages),
         }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let (first, all) = self.allocation;
+        // SAFETY: `new` took these from a vector whose length was its capacity, and gave up the vector. No piece is
+        // left: each holds the arena.
+        drop(unsafe { Vec::from_raw_parts(first.as_ptr(), all, all) });
     }
 }
 
@@ -131,12 +145,15 @@ mod tests {
         let arena = Arena::new(64 * ALIGNMENT_BYTES).unwrap();
         let mut random = fastrand::Rng::with_seed(1);
         let mut lent: Vec<(Piece, u8)> = Vec::new();
-        for mark in 0..2000_u32 {
+        // Miri takes a thousand times as long.
+        for mark in 0..if cfg!(miri) { 24 } else { 2000_u32 } {
             let mark = mark as u8;
             if random.bool() && !lent.is_empty() {
                 let (piece, mark) = lent.swap_remove(random.usize(..lent.len()));
                 assert!(piece.iter().all(|&byte| byte == mark));
-            } else if let Some(mut piece) = arena.lend(random.usize(1..9 * ALIGNMENT_BYTES)) {
+            } else if let Some(mut piece) =
+                arena.lend(random.usize(1..if cfg!(miri) { 2 } else { 9 } * ALIGNMENT_BYTES))
+            {
                 piece.fill(mark);
                 lent.push((piece, mark));
             }

@@ -170,13 +170,12 @@ impl LiveCapture {
     }
 
     /// The status word of a block.
-    fn block_status(&self, block: usize) -> Option<&'static AtomicU32> {
+    fn block_status(&self, block: usize) -> Option<&AtomicU32> {
         // struct tpacket_block_desc: version u32, offset_to_priv u32, then tpacket_hdr_v1 with block_status
         // first.
         let at = block.checked_mul(BLOCK_BYTES)? + 8;
         // SAFETY: inside the mapping (block < blocks), aligned to 4, shared with the kernel through atomics
-        // only. The mapping outlives every use: it is unmapped in drop, and the reference never leaves
-        // `poll`.
+        // only. The mapping lives as long as `self`: it is unmapped in drop.
         (block < self.blocks).then(|| unsafe { &*self.memory.add(at).cast::<AtomicU32>() })
     }
 
