@@ -132,6 +132,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri itself has no more memory then")]
     fn a_buffer_that_cannot_be_allocated_is_an_error() {
         for length in [usize::MAX, isize::MAX as usize, isize::MAX as usize / 2] {
             assert_eq!(Buffer::try_new(length).unwrap_err(), StoreError::NoMemory(length));
