@@ -39,7 +39,7 @@ lint: ## formatting, clippy (warnings as errors), and what the dependencies are:
 	@scripts/setup.sh lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	@cd fuzz && cargo metadata --locked --format-version 1 >/dev/null || { echo "fuzz/Cargo.lock is behind: run cargo metadata in fuzz/" >&2; exit 1; }
+	cd fuzz && cargo check --locked --bins
 	cargo deny --locked check --hide-inclusion-graph bans licenses sources
 	@if timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then \
 		echo "cargo deny --locked check advisories"; cargo deny --locked check advisories; \

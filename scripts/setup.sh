@@ -15,7 +15,7 @@ pairs=(cc:gcc)
 case $purpose in
 build) ;;
 # The database of advisories is a repository.
-lint) pairs+=(git:git) ;;
+lint) pairs+=(git:git c++:g++) ;;
 run) pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool) ;;
 test)
     pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool setpriv:util-linux iscsi-test-cu:libiscsi-bin

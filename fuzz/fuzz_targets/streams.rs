@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
         2 => Protocol::Turns,
         _ => Protocol::Auto,
     };
-    let mut vantage = Vantage::new(Selection { port: Some(3260), protocol });
+    let mut vantage = Vantage::new(Selection { port: Some(3260), protocol, ..Selection::default() });
     let mut sums = Sums::default();
     let ends = [Endpoint { address: 1, port: 5000 }, Endpoint { address: 2, port: 3260 }];
     let (mut next, mut at) = ([100_u32, 900], At::default());

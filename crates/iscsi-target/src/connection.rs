@@ -213,7 +213,7 @@ impl Connection {
     /// The socket sends as the policy has it now.
     #[inline]
     fn take_send_mode(&mut self) -> Result<(), ConnectionEnd> {
-        let wanted = self.core.control.manner().nagle;
+        let wanted = self.core.control.mode().nagle;
         if wanted != self.has_nagle {
             // Switching it off flushes.
             options::set_nodelay(&self.transport.socket, !wanted)?;
@@ -276,7 +276,7 @@ impl Connection {
         let served = has_answered || busy_count.busy > 0;
         busy_count.idle();
         let control = &mut self.core.control;
-        if served && control.idle() && self.has_nagle && control.manner().nagle {
+        if served && control.idle() && self.has_nagle && control.mode().nagle {
             options::flush_nagle(&self.transport.socket)?;
         }
         self.take_send_mode()?;

@@ -1,5 +1,5 @@
 //! One connection without its socket: bytes come in, bytes go out, and nothing waits. What would have to wait (for a
-//! disk, for another connection, for the initiator to read) is noted, and looked at again with the next call.
+//! disk, for another connection, for the initiator to read) is recorded, and looked at again with the next call.
 //!
 //! Call [`Core::next_frame`] while it takes frames, [`Core::go_on`] whenever something may have changed (bytes were
 //! sent, the mailbox was rung, time has passed), and send what is in `outgoing` after [`Core::note`]. When either says
@@ -53,7 +53,7 @@ pub(crate) enum Taken {
     Frame,
     /// The frame is not whole: so many bytes from the first unread one are needed.
     Needs(usize),
-    /// No frame is taken before something that was noted has ended, or bytes were sent.
+    /// No frame is taken before something that was recorded has ended, or bytes were sent.
     Blocked,
 }
 
@@ -100,8 +100,8 @@ struct Serving {
     cid: u16,
     /// The disks that this initiator sees.
     view: Arc<Table>,
-    /// Up to where in the stream what was sent has been noted.
-    noted: u64,
+    /// Up to where in the stream what was sent has been recorded.
+    recorded: u64,
     log_out_by: Option<Instant>,
     tasks: Tasks,
     /// What commands ahead of their turn hold of the memory of all.
@@ -152,20 +152,20 @@ impl Serving {
 
     #[inline]
     fn note(&mut self, out: &TransmitBuffer) {
-        Self::note_of(&mut self.protocol, &mut self.noted, out);
+        Self::note_of(&mut self.protocol, &mut self.recorded, out);
     }
 
     #[inline]
-    fn note_of(protocol: &mut TargetConnection, noted: &mut u64, out: &TransmitBuffer) {
+    fn note_of(protocol: &mut TargetConnection, recorded: &mut u64, out: &TransmitBuffer) {
         if out.has_lent() {
             // Nothing is lent to a connection that may have to send it again.
-            *noted = out.position();
+            *recorded = out.position();
             return;
         }
         let (pending, position) = (out.pending(), out.position());
-        let new = (position - *noted) as usize;
+        let new = (position - *recorded) as usize;
         protocol.sent(&pending[pending.len().saturating_sub(new)..], out.digests());
-        *noted = position;
+        *recorded = position;
     }
 }
 
@@ -845,13 +845,13 @@ impl Core {
                 return false;
             }
         }
-        let Serving { protocol, tasks, session, cid, noted, .. } = &mut *serving;
+        let Serving { protocol, tasks, session, cid, recorded, .. } = &mut *serving;
         let commands = tasks.waiting.iter().filter(|waiting| waiting.command().is_some()).count();
         let deferred = tasks.ordering.abort(|_| true);
         protocol.sequence().unfinished(-((tasks.reads.len() + deferred + commands) as i32));
         let remains = keeps.then(|| {
             // Also what has ended by now is there to be sent again.
-            Serving::note_of(protocol, noted, &self.outgoing);
+            Serving::note_of(protocol, recorded, &self.outgoing);
             let reads = std::mem::take(&mut tasks.reads).into_values();
             let reads = reads.map(|read| (read.command.tag, read.parked())).collect();
             Remains { parked: protocol.park(), gathering: std::mem::take(&mut tasks.gathering), reads }

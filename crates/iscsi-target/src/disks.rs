@@ -44,8 +44,8 @@ pub(crate) struct Unit {
     /// Tells it from every other of the process.
     pub(crate) id: u64,
     pub(crate) store: Arc<dyn Store>,
-    /// Held shared while data is read or written, and alone while it is compared and written in one step.
-    pub(crate) step: Arc<RwLock<()>>,
+    /// Held shared while data is read or written, and alone while it is changed atomically.
+    pub(crate) atomic_lock: Arc<RwLock<()>>,
     /// The I_T nexuses that use it, and the epochs of their tasks.
     pub(crate) nexuses: Nexuses,
 }
@@ -66,12 +66,12 @@ impl Unit {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { id, store, step: Arc::default(), nexuses: Nexuses::default() }
+        Self { id, store, atomic_lock: Arc::default(), nexuses: Nexuses::default() }
     }
 
     /// Keeps atomic operations away until it is dropped, on whatever thread; nothing while there is one.
     pub(crate) fn try_share(&self) -> Option<Shared> {
-        self.step.try_read_arc()
+        self.atomic_lock.try_read_arc()
     }
 }
 

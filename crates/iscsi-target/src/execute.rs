@@ -518,7 +518,7 @@ impl Table {
                         .filter(|&lun| self.luns.may_read(lun, &lock(&context.session.nexus)));
                     let unit = lun.and_then(|lun| self.unit(lun));
                     let is_there = unit.is_some_and(|unit| {
-                        let _shared = unit.step.read();
+                        let _shared = unit.atomic_lock.read();
                         unit.store.read_at(*offset_bytes, &mut data).is_ok()
                     });
                     if is_there {
@@ -544,12 +544,12 @@ impl Table {
     ) -> IsOver {
         let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
         let Context { connection, out, .. } = context;
-        let Unit { store, step, .. } = &**unit;
+        let Unit { store, atomic_lock, .. } = &**unit;
         let wanted = if command.read { length_bytes.min(command.expected_bytes.into()) } else { 0 };
         if wanted <= AT_ONCE_BYTES && !lends(wanted as usize, connection, out) {
             let may_wait = store.may_wait(Operation::Read);
-            // Not while something is done to the disk as one step, which a slow disk can take long for.
-            let shared = if may_wait { step.try_read() } else { Some(step.read()) };
+            // Not while something is done to the disk atomically, which a slow disk can take long for.
+            let shared = if may_wait { atomic_lock.try_read() } else { Some(atomic_lock.read()) };
             let is_kept_out = shared.is_none();
             let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
                 // Only what was not begun can be left to a job.
@@ -619,7 +619,7 @@ impl Table {
     ) -> IsOver {
         let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
         let Some(epoch) = context.tasks.lanes.epoch(lun) else { return true };
-        let Unit { store, step, .. } = &**unit;
+        let Unit { store, atomic_lock, .. } = &**unit;
         let GatheredWrite { offset_bytes, length_bytes, fua } = to;
         let order = WriteOrder {
             store_offset: offset_bytes,
@@ -648,7 +648,7 @@ impl Table {
                 context.connection.abort(|task| task.command.tag == command.tag);
                 return true;
             };
-            if let Err(error) = write(store, step, offset_bytes, data) {
+            if let Err(error) = write(store, atomic_lock, offset_bytes, data) {
                 let sense = self.luns.encode(command.lun, &write_sense(&error));
                 context.connection.fail_write(command.tag, sense);
             }
@@ -665,10 +665,10 @@ impl Table {
         }
         let Some(_working) = Epoch::enter(&*epoch) else { return true };
         let outcome = if fua {
-            let _shared = step.read();
+            let _shared = atomic_lock.read();
             store.write_stable_at(offset_bytes, data)
         } else {
-            write(store, step, offset_bytes, data)
+            write(store, atomic_lock, offset_bytes, data)
         };
         self.respond(command, outcome, length_bytes, context);
         true
@@ -725,7 +725,7 @@ impl Table {
             context.connection.abort(|task| task.command.tag == tag);
             return true;
         };
-        let mut outcome = write(&unit.store, &unit.step, store_offset, data);
+        let mut outcome = write(&unit.store, &unit.atomic_lock, store_offset, data);
         if context.connection.must_be_stable(tag) {
             outcome = outcome.and_then(|()| unit.store.flush());
         }
@@ -833,7 +833,7 @@ impl Table {
     ) -> (u8, Vec<u8>) {
         let outcome = match plan {
             Plan::Medium { lun, action } => match self.unit(lun) {
-                Some(unit) => medium::act(&*unit.store, &unit.step, action)
+                Some(unit) => medium::act(&*unit.store, &unit.atomic_lock, action)
                     .and_then(|()| self.through(lun))
                     .map(|()| status::GOOD),
                 None => Err(Sense::NO_SUCH_LUN),
@@ -879,7 +879,7 @@ impl Table {
             let (Some(a), Some(b), Some(epoch)) = (self.unit(from), self.unit(to), copies.get(&to.0)) else {
                 return (index, Err(Sense::COPY_ABORTED));
             };
-            let (a, b) = ((&*a.store, &*a.step, from_offset), (&*b.store, &*b.step, to_offset));
+            let (a, b) = ((&*a.store, &*a.atomic_lock, from_offset), (&*b.store, &*b.atomic_lock, to_offset));
             let enter = || Epoch::enter(&**epoch);
             let copied = medium::copy(a, b, segment.length_bytes, enter).and_then(|()| self.through(to));
             if let Err(sense) = copied {
@@ -949,11 +949,16 @@ impl From<StoreError> for Unread {
 
 /// Writes data, apart from steps that must be whole.
 #[inline]
-fn write(store: &Arc<dyn Store>, step: &RwLock<()>, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+fn write(
+    store: &Arc<dyn Store>,
+    atomic_lock: &RwLock<()>,
+    offset: u64,
+    data: &[u8],
+) -> Result<(), StoreError> {
     if data.is_empty() {
         return Ok(());
     }
-    let _shared = step.read();
+    let _shared = atomic_lock.read();
     store.write_at(offset, data)
 }
 

@@ -384,7 +384,7 @@ impl Jobs {
         let Some(shared) = taken else {
             let disk = Arc::clone(unit);
             self.begin(job, (unit, share, bytes), move || {
-                let _shared = disk.step.read();
+                let _shared = disk.atomic_lock.read();
                 finish(request.carry_out(&*disk.store))
             });
             return id;

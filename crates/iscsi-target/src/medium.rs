@@ -11,10 +11,10 @@ use crate::execute::{read_sense, write_sense};
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// Does it; steps that must be whole have the store's writes to themselves.
-pub(crate) fn act(store: &dyn Store, step: &RwLock<()>, action: Action) -> Result<(), Sense> {
+pub(crate) fn act(store: &dyn Store, atomic_lock: &RwLock<()>, action: Action) -> Result<(), Sense> {
     let failed = |error: StoreError| write_sense(&error);
-    let shared = || step.read();
-    let alone = || step.write();
+    let shared = || atomic_lock.read();
+    let alone = || atomic_lock.write();
     let write = |offset, data: &[u8], fua| {
         if fua { store.write_stable_at(offset, data) } else { store.write_at(offset, data) }
     };

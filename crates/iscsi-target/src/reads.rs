@@ -259,12 +259,12 @@ impl Read {
             self.failed = Some(Sense::NO_SUCH_LUN);
             return;
         };
-        let Unit { store, step, .. } = &**unit;
+        let Unit { store, atomic_lock, .. } = &**unit;
         let offset = self.offset_bytes + u64::from(at);
         let chunk_bytes = (self.sequence.transfer_bytes() - at).min(CHUNK_BYTES);
         let may_wait = store.may_wait(Operation::Read);
-        // Not while something is done to the disk as one step, which a slow disk can take long for.
-        let shared = if may_wait { step.try_read() } else { Some(step.read()) };
+        // Not while something is done to the disk atomically, which a slow disk can take long for.
+        let shared = if may_wait { atomic_lock.try_read() } else { Some(atomic_lock.read()) };
         if shared.is_some() && lends(chunk_bytes as usize, connection, out) {
             // Memory is borrowed as a whole where there is budget for what writers would have to copy: then the answer
             // is of one moment. What is in a file is not copied by writers.
@@ -320,7 +320,7 @@ impl Read {
             |(share, length): (Share, u32)| Some((share, length, store.try_buffer(length as usize).ok()?));
         let Some((share, length, buffer)) = room.and_then(buffer) else {
             // There is no memory for it to wait in: it is waited for here.
-            let _shared = step.read();
+            let _shared = atomic_lock.read();
             let mut outcome = Ok(());
             connection.try_answer_piece(&self.command, &mut self.sequence, out, |piece| {
                 outcome = store.read_at(offset, piece);

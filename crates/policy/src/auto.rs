@@ -1,13 +1,19 @@
-//! `auto`: the best manner of sending is found out by trying. Whether batches help depends on both ends, the wire and
+//! `auto`: the best mode of sending is found out by trying. Whether batches help depends on both ends, the wire and
 //! the depth, none of which a server knows; what it can measure is how many requests it serves in a time. So the
-//! manner in use is compared with another one now and then, in turns of a few milliseconds, and the better one stays.
+//! mode in use is compared with another one now and then, in turns of a few milliseconds, and the better one stays.
 //! docs/send-policy.md has what else was tried.
 
-use crate::manner::Manner;
+use crate::send_mode::SendMode;
 
 /// What it chooses among; it begins with the first.
-const ARMS: [Manner; 6] =
-    [Manner::part(4), Manner::NAGLE, Manner::part(2), Manner::BATCH, Manner::NODELAY, Manner::part(8)];
+const ARMS: [SendMode; 6] = [
+    SendMode::part(4),
+    SendMode::NAGLE,
+    SendMode::part(2),
+    SendMode::BATCH,
+    SendMode::NODELAY,
+    SendMode::part(8),
+];
 /// Requests after which the time is asked for.
 const ASK_EVERY: u32 = 16;
 /// A turn takes at least this long, ns, and serves at least so many requests.
@@ -19,7 +25,7 @@ const GLANCE_REQUESTS: u32 = 24;
 const GLANCE_WORSE: f64 = 0.75;
 /// Where fewer requests come, there is nothing to win, ns for a turn.
 const LULL_NS: u64 = 100_000_000;
-/// How long a manner that was not better is left alone, ns: at first, and at most.
+/// How long a mode that was not better is left alone, ns: at first, and at most.
 const REST_NS: u64 = 20_000_000;
 const REST_NS_MAX: u64 = 3_000_000_000;
 /// Requests under way below which nothing is tried unless the server is the bottleneck.
@@ -33,7 +39,7 @@ const REST_CLOSE: u64 = 4;
 const REST_CLEAR: u64 = 10;
 /// Pairs of turns of a trial.
 const PAIRS: usize = 3;
-/// A manner is clearly worse below the first, better above the second; above the third it is as good, and better
+/// A mode is clearly worse below the first, better above the second; above the third it is as good, and better
 /// when it takes fewer sends.
 const WORSE: f64 = 0.97;
 const BETTER: f64 = 1.02;
@@ -42,17 +48,17 @@ const AS_GOOD: f64 = 0.995;
 /// The state of the search.
 #[derive(Clone, Debug)]
 pub struct Auto {
-    /// The manner that is best so far.
+    /// The mode that is best so far.
     best: usize,
     /// Requests are few, and flow one by one.
     is_flowing: bool,
-    /// When each manner may be tried again, and how long it then rests, ns.
+    /// When each mode may be tried again, and how long it then rests, ns.
     due_ns: [u64; ARMS.len()],
     rest_ns: [u64; ARMS.len()],
     trial: Option<Trial>,
     turn: Turn,
-    /// What the best manner does while nothing is tried, requests per ns. A ring can keep the cycle that another
-    /// manner brought it into for a while, so what the best does in a trial may be less than it can.
+    /// What the best mode does while nothing is tried, requests per ns. A ring can keep the cycle that another
+    /// mode brought it into for a while, so what the best does in a trial may be less than it can.
     undisturbed: f64,
     unasked: u32,
     /// Requests between idle moments when the load was last another.
@@ -80,7 +86,7 @@ impl Turn {
     }
 }
 
-/// A manner compared with the best one, in turns.
+/// A mode compared with the best one, in turns.
 #[derive(Clone, Debug)]
 struct Trial {
     challenger: usize,
@@ -120,10 +126,10 @@ impl Default for Auto {
 impl Auto {
     /// How to send now.
     #[must_use]
-    pub fn manner(&self) -> Manner {
+    pub fn mode(&self) -> SendMode {
         match &self.trial {
             Some(trial) if trial.is_challengers => ARMS[trial.challenger],
-            _ if self.is_flowing => Manner::NODELAY,
+            _ if self.is_flowing => SendMode::NODELAY,
             _ => ARMS[self.best],
         }
     }
@@ -191,7 +197,7 @@ impl Auto {
         self.turn = Turn { began_ns: Some(now_ns), ..Turn::default() };
     }
 
-    /// A manner is left alone for a while, and the next time for longer.
+    /// A mode is left alone for a while, and the next time for longer.
     fn send_away(&mut self, challenger: usize, longer: u64, now_ns: u64) {
         let rest_ns = &mut self.rest_ns[challenger];
         self.due_ns[challenger] = now_ns + *rest_ns;
@@ -258,13 +264,13 @@ impl Auto {
 mod tests {
     use super::*;
 
-    /// A server whose throughput depends on the manner alone, with noise; what share of the best possible is got in
+    /// A server whose throughput depends on the mode alone, with noise; what share of the best possible is got in
     /// two seconds after the first 200 ms.
     fn share_of_best(thousands_per_s: [f64; 6], noise: f64, seed: u64) -> f64 {
         let (mut auto, mut random) = (Auto::default(), fastrand::Rng::with_seed(seed));
         let (mut now_ns, mut served) = (0.0_f64, 0_u64);
         while now_ns < 2.2e9 {
-            let arm = ARMS.iter().position(|&arm| arm == auto.manner()).unwrap();
+            let arm = ARMS.iter().position(|&arm| arm == auto.mode()).unwrap();
             let ns = 1e6 / thousands_per_s[arm] * (1.0 + noise * (random.f64() - 0.5));
             for _ in 0..8 {
                 auto.served();
@@ -303,7 +309,7 @@ mod tests {
         let mut now_ns = 0.0;
         let mut run = |auto: &mut Auto, until_ns: f64, depth: u32, thousands_per_s: [f64; 6]| {
             while now_ns < until_ns {
-                let arm = ARMS.iter().position(|&arm| arm == auto.manner()).unwrap();
+                let arm = ARMS.iter().position(|&arm| arm == auto.mode()).unwrap();
                 for _ in 0..depth {
                     auto.served();
                     now_ns += 1e6 / thousands_per_s[arm];
@@ -316,9 +322,9 @@ mod tests {
             }
         };
         run(&mut auto, 5e9, 32, [50.0, 60.0, 60.0, 90.0, 40.0, 50.0]);
-        assert_eq!(ARMS[auto.best], Manner::BATCH);
+        assert_eq!(ARMS[auto.best], SendMode::BATCH);
         run(&mut auto, 5.5e9, 3, [50.0, 60.0, 40.0, 30.0, 90.0, 60.0]);
-        assert_eq!(ARMS[auto.best], Manner::NODELAY, "within half a second");
+        assert_eq!(ARMS[auto.best], SendMode::NODELAY, "within half a second");
     }
 
     #[test]
@@ -329,7 +335,7 @@ mod tests {
             auto.sent();
             auto.idle();
             auto.clock(n * 50_000, 1);
-            assert_eq!(auto.manner(), Manner::NODELAY);
+            assert_eq!(auto.mode(), SendMode::NODELAY);
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::adaptive::AdaptiveState;
 use crate::auto::Auto;
-use crate::manner::{Hold, Manner};
+use crate::send_mode::{Hold, SendMode};
 use crate::send_policy::SendPolicy;
 
 /// Responses leave when so many bytes of them wait, whatever the policy.
@@ -15,7 +15,7 @@ pub const FULL_BYTES: usize = 256 << 10;
 pub struct SendControl {
     policy: SendPolicy,
     state: State,
-    manner: Manner,
+    mode: SendMode,
     /// Responses that wait.
     held: u32,
     depth: Depth,
@@ -81,21 +81,21 @@ impl SendControl {
     /// Begins with a policy.
     #[must_use]
     pub fn new(policy: SendPolicy) -> Self {
-        let (state, manner) = match policy {
-            SendPolicy::Nodelay => (State::Fixed, Manner::NODELAY),
-            SendPolicy::Nagle => (State::Fixed, Manner::NAGLE),
-            SendPolicy::Batch => (State::Fixed, Manner::BATCH),
+        let (state, mode) = match policy {
+            SendPolicy::Nodelay => (State::Fixed, SendMode::NODELAY),
+            SendPolicy::Nagle => (State::Fixed, SendMode::NAGLE),
+            SendPolicy::Batch => (State::Fixed, SendMode::BATCH),
             SendPolicy::Adaptive(settings) => {
                 let state = AdaptiveState::new(settings);
-                (State::Adaptive(state), if state.is_nagle() { Manner::NAGLE } else { Manner::NODELAY })
+                (State::Adaptive(state), if state.is_nagle() { SendMode::NAGLE } else { SendMode::NODELAY })
             }
             SendPolicy::Auto => {
                 let auto = Auto::default();
-                let manner = auto.manner();
-                (State::Auto(Box::new(auto)), manner)
+                let mode = auto.mode();
+                (State::Auto(Box::new(auto)), mode)
             }
         };
-        Self { policy, state, manner, held: 0, depth: Depth::default(), shares: Shares::default() }
+        Self { policy, state, mode, held: 0, depth: Depth::default(), shares: Shares::default() }
     }
 
     /// The policy.
@@ -107,8 +107,8 @@ impl SendControl {
     /// How it sends now. Where `nagle` differs from what the socket has, the socket is to be told.
     #[must_use]
     #[inline]
-    pub fn manner(&self) -> Manner {
-        self.manner
+    pub fn mode(&self) -> SendMode {
+        self.mode
     }
 
     /// How responses were sent so far.
@@ -127,20 +127,20 @@ impl SendControl {
     #[inline]
     pub fn served(&mut self, waiting_bytes: usize) -> bool {
         self.held += 1;
-        match self.manner {
-            Manner { nagle: true, .. } => self.shares.nagle += 1,
-            Manner { hold: Hold::None, .. } => self.shares.nodelay += 1,
+        match self.mode {
+            SendMode { nagle: true, .. } => self.shares.nagle += 1,
+            SendMode { hold: Hold::None, .. } => self.shares.nodelay += 1,
             _ => self.shares.batch += 1,
         }
         match &mut self.state {
             State::Fixed => {}
             State::Adaptive(state) => {
                 state.served();
-                self.manner.nagle = state.is_nagle();
+                self.mode.nagle = state.is_nagle();
             }
             State::Auto(auto) => auto.served(),
         }
-        match self.manner.hold {
+        match self.mode.hold {
             Hold::None => true,
             Hold::Part(of) => self.held >= self.depth.most().div_ceil(of) || waiting_bytes >= FULL_BYTES,
             Hold::Drain => waiting_bytes >= FULL_BYTES,
@@ -162,22 +162,22 @@ impl SendControl {
     #[must_use]
     #[inline]
     pub fn chunk_ended(&self) -> bool {
-        self.manner.hold != Hold::Drain
+        self.mode.hold != Hold::Drain
     }
 
     /// Nothing more can be received, and what waited was sent; whether what Nagle holds back is to be flushed.
     #[inline]
     pub fn idle(&mut self) -> bool {
         match &mut self.state {
-            State::Fixed => self.manner.nagle,
+            State::Fixed => self.mode.nagle,
             State::Adaptive(state) => {
                 let flushes = state.idle();
-                self.manner.nagle = state.is_nagle();
+                self.mode.nagle = state.is_nagle();
                 flushes
             }
             State::Auto(auto) => {
                 auto.idle();
-                self.manner.nagle
+                self.mode.nagle
             }
         }
     }
@@ -189,11 +189,11 @@ impl SendControl {
         matches!(&self.state, State::Auto(auto) if auto.wants_time())
     }
 
-    /// It is `now_ns` on any clock that only goes forward; the manner may change.
+    /// It is `now_ns` on any clock that only goes forward; the mode may change.
     pub fn clock(&mut self, now_ns: u64) {
         if let State::Auto(auto) = &mut self.state {
             auto.clock(now_ns, self.depth.most());
-            self.manner = auto.manner();
+            self.mode = auto.mode();
         }
     }
 }

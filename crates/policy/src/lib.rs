@@ -7,11 +7,11 @@ pub mod adaptive;
 pub mod auto;
 pub mod busy;
 pub mod control;
-pub mod manner;
+pub mod send_mode;
 mod send_policy;
 
 pub use adaptive::Adaptive;
 pub use busy::BusyCount;
 pub use control::SendControl;
-pub use manner::{Hold, Manner};
+pub use send_mode::{Hold, SendMode};
 pub use send_policy::SendPolicy;

@@ -53,7 +53,7 @@ pub struct RunResult {
     pub busy_count_share: BTreeMap<u32, f64>,
     /// Requests in a busy cycle.
     pub avg_busy: f64,
-    /// Responses by the manner in which they were sent, since the beginning.
+    /// Responses by the mode in which they were sent, since the beginning.
     pub shares: Shares,
     /// What an operation waited for each hold, both ways together, in the mean.
     pub stalls_us: BTreeMap<&'static str, f64>,

@@ -161,7 +161,7 @@ impl<'a, O: Observer> World<'a, O> {
         };
         let session = |number| {
             let control = SendControl::new(setup.policy);
-            let server_nodelay = !control.manner().nagle;
+            let server_nodelay = !control.mode().nagle;
             Session {
                 ends: [
                     end(&setup.client, &setup.server, number, !setup.load.nagle),

@@ -127,7 +127,7 @@ impl Core {
             session,
             cid: login.cid,
             view,
-            noted: self.outgoing.position(),
+            recorded: self.outgoing.position(),
             log_out_by: None,
             tasks: Tasks::new(jobs, limits.gathered_bytes, limits.unsent_bytes),
             held: shared.memory.share(),

@@ -191,7 +191,7 @@ impl Endpoint {
             self.hold.set(now, Some(Hold::Device));
             return taken;
         }
-        self.push(now, Push { corked: more || self.cork, ..self.manner() }, out);
+        self.push(now, Push { corked: more || self.cork, ..self.push_mode() }, out);
         taken
     }
 
@@ -200,7 +200,7 @@ impl Endpoint {
         self.nodelay = nodelay;
         if nodelay {
             self.pushes = true;
-            self.push(now, self.manner(), out);
+            self.push(now, self.push_mode(), out);
         }
     }
 
@@ -209,7 +209,7 @@ impl Endpoint {
         self.cork = cork;
         if !cork {
             self.pushes |= self.nodelay;
-            self.push(now, self.manner(), out);
+            self.push(now, self.push_mode(), out);
         }
     }
 
@@ -239,7 +239,7 @@ impl Endpoint {
             self.take_data(now, segment);
         }
         self.take_ack(now, segment, out);
-        self.push(now, self.manner(), out);
+        self.push(now, self.push_mode(), out);
         if segment.bytes > 0 {
             self.acknowledge(now, out);
         } else if segment.again {
@@ -263,7 +263,7 @@ impl Endpoint {
     pub fn fire(&mut self, now: Ns, out: &mut Vec<Segment>) {
         if self.hold.present() == Some(Hold::Device) {
             self.autocorked = false;
-            self.push(now, self.manner(), out);
+            self.push(now, self.push_mode(), out);
         }
         if self.ack.due <= now {
             self.delay_is_over(now, out);

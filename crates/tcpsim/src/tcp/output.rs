@@ -22,7 +22,7 @@ pub(super) struct Push {
 
 impl Endpoint {
     #[inline]
-    pub(super) fn manner(&self) -> Push {
+    pub(super) fn push_mode(&self) -> Push {
         Push { nodelay: self.nodelay, corked: self.cork, at_once: self.pushes }
     }
 
@@ -152,7 +152,7 @@ impl Endpoint {
         let bytes = (self.end - self.nxt).min(self.options.mss_bytes.into()).min(window);
         if bytes > 0 {
             self.emit(now, bytes, out);
-            self.push(now, self.manner(), out);
+            self.push(now, self.push_mode(), out);
         } else if self.end > self.nxt {
             // Asks for the window: a segment of nothing, which is answered.
             let (ack, edge) = self.ack_fields();

@@ -192,7 +192,7 @@ impl<O: Observer> World<'_, O> {
     fn take_manner(&mut self, session: u32) {
         let now = self.now;
         let at = &mut self.sessions[session as usize];
-        let nodelay = !at.control.manner().nagle;
+        let nodelay = !at.control.mode().nagle;
         let tcp = &mut at.ends[Side::Server as usize].tcp;
         if tcp.is_nodelay() != nodelay {
             tcp.set_nodelay(now, nodelay, &mut self.out);

@@ -2,7 +2,7 @@
 
 /// How responses are sent at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct SendMode {
     /// How long responses wait for each other here.
     pub hold: Hold,
     /// The kernel's Nagle algorithm is on; what it holds back is flushed when the thread goes idle.
@@ -21,7 +21,7 @@ pub enum Hold {
     Drain,
 }
 
-impl Manner {
+impl SendMode {
     /// One send for each response, Nagle off.
     pub const NODELAY: Self = Self { hold: Hold::None, nagle: false };
     /// One send for each response, Nagle on.
