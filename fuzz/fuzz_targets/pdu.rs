@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     let mut replay = Replay::default();
     replay.keep(&framer, rest, &mut std::collections::HashMap::new());
     let mut left = rest;
-    while let Ok(Ok(frame)) = framer.next(left) {
+    while let Ok(iscsi::Cut::Frame(frame)) = framer.next(left) {
         assert!(frame.total_bytes <= left.len() && frame.total_bytes <= framer.longest_pdu());
         assert!(frame.data.len() <= 8192);
         every_kind(&frame.bhs);

@@ -81,7 +81,7 @@ fuzz_target!(|data: &[u8]| {
         left = &left[count..];
         loop {
             let total = match framer.next(incoming.unread()) {
-                Ok(Ok(frame)) => {
+                Ok(iscsi::Cut::Frame(frame)) => {
                     if let Some(connection) = &mut connection {
                         match connection.receive(&frame, &mut out) {
                             Ok(Incoming::Command { command, data }) => {
@@ -125,7 +125,7 @@ fuzz_target!(|data: &[u8]| {
                     }
                     frame.total_bytes
                 }
-                Ok(Err(more)) => {
+                Ok(iscsi::Cut::Needs(more)) => {
                     needed = more;
                     break;
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use iscsi::initiator::{Completion, Direction, Event, InitiatorConnection, Request};
 use iscsi::login::SessionType;
 use iscsi::login::initiator::{Identity, InitiatorLogin};
-use iscsi::{Framer, ReceiveBuffer, TransmitBuffer, Wishes};
+use iscsi::{Cut, Framer, ReceiveBuffer, TransmitBuffer, Wishes};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 use record::{OpKind, Side, Writes};
@@ -189,8 +189,8 @@ impl Session {
                 outgoing.sent(outgoing.pending().len());
                 let whole = loop {
                     match framer.next(incoming.unread()) {
-                        Ok(Ok(frame)) => break Ok(frame.total_bytes),
-                        Ok(Err(needed)) => {
+                        Ok(Cut::Frame(frame)) => break Ok(frame.total_bytes),
+                        Ok(Cut::Needs(needed)) => {
                             let count = io::Read::read(&mut stream, incoming.room(needed))
                                 .map_err(io("waiting for the login's answer"))?;
                             if count == 0 {
@@ -213,7 +213,7 @@ impl Session {
             })?;
             step.map_err(fault)?;
             let done = match framer.next(incoming.unread()) {
-                Ok(Ok(frame)) => {
+                Ok(Cut::Frame(frame)) => {
                     let total = frame.total_bytes;
                     let done = login.receive(&frame, &mut request).map_err(fault)?;
                     incoming.take(total);
@@ -347,7 +347,7 @@ impl Session {
         self.flush()?;
         self.receive()?;
         while let Some(total) = self.whole_frame()? {
-            let Ok(Ok(frame)) = self.framer.next(self.incoming.unread()) else { break };
+            let Ok(Cut::Frame(frame)) = self.framer.next(self.incoming.unread()) else { break };
             let event = self
                 .connection
                 .receive(&frame, &mut self.outgoing)
@@ -366,8 +366,8 @@ impl Session {
     /// Length of the PDU at the front, once it is whole.
     fn whole_frame(&self) -> Result<Option<usize>, InitiatorError> {
         match self.framer.next(self.incoming.unread()) {
-            Ok(Ok(frame)) => Ok(Some(frame.total_bytes)),
-            Ok(Err(_)) => Ok(None),
+            Ok(Cut::Frame(frame)) => Ok(Some(frame.total_bytes)),
+            Ok(Cut::Needs(_)) => Ok(None),
             Err(source) => Err(self.fault(source)),
         }
     }
@@ -408,8 +408,8 @@ impl Session {
             return Ok(None);
         }
         let frame = match self.framer.next(self.incoming.unread()) {
-            Ok(Ok(frame)) => frame,
-            Ok(Err(_)) => return Ok(None),
+            Ok(Cut::Frame(frame)) => frame,
+            Ok(Cut::Needs(_)) => return Ok(None),
             Err(source) => return Err(self.fault(source)),
         };
         let total = frame.total_bytes;
@@ -477,8 +477,8 @@ impl Session {
     #[inline]
     pub(crate) fn receive(&mut self) -> Result<(), InitiatorError> {
         let needed = match self.framer.next(self.incoming.unread()) {
-            Ok(Err(needed)) => needed,
-            Ok(Ok(frame)) => frame.total_bytes,
+            Ok(Cut::Needs(needed)) => needed,
+            Ok(Cut::Frame(frame)) => frame.total_bytes,
             Err(source) => return Err(self.fault(source)),
         };
         if !self.outgoing.is_empty() || self.stamps.is_some() {

@@ -17,7 +17,7 @@ use iscsi::login::SessionType;
 use iscsi::opcode::initiator as opcode;
 use iscsi::pdu::{LogoutRequest, ScsiCommand};
 use iscsi::target::{Incoming, LogoutOutcome, TargetConnection};
-use iscsi::{Frame, Framer, ReceiveBuffer, TransmitBuffer, status};
+use iscsi::{Cut, Frame, Framer, ReceiveBuffer, TransmitBuffer, status};
 use policy::{BusyCount, SendControl};
 use record::OpKind;
 use scsi::{Lun, Sense};
@@ -25,7 +25,7 @@ use socket::tape::Tape;
 
 use crate::disks::Table;
 use crate::error::ConnectionEnd;
-use crate::execute::{ABORT_TIMED_OUT, Context, Tasks, has_room};
+use crate::execute::{ABORT_TIMED_OUT, CommandState, Context, Tasks, has_room};
 use crate::fence::Epoch;
 use crate::jobs::Claim;
 use crate::memory::Share;
@@ -274,7 +274,7 @@ impl Core {
         let incoming = std::mem::take(&mut self.incoming);
         let mut taken = 0;
         let outcome = match serving.framer.next(incoming.unread()) {
-            Ok(Ok(frame)) => {
+            Ok(Cut::Frame(frame)) => {
                 taken = frame.total_bytes;
                 let end_of_frame = incoming.position() + frame.total_bytes as u64;
                 if let Buffered::Claimed { bytes, is_waited_for: true } = self.inbound {
@@ -284,7 +284,7 @@ impl Core {
                 }
                 self.answer(serving, &frame, end_of_frame).map(|()| None)
             }
-            Ok(Err(needed)) => Ok(Some(needed)),
+            Ok(Cut::Needs(needed)) => Ok(Some(needed)),
             Err(fault) => {
                 if let Some(header) = incoming.unread().first_chunk() {
                     let reason = iscsi::fault::RejectReason::ProtocolError;
@@ -389,7 +389,7 @@ impl Core {
             Incoming::Data { tag, store_offset, data, lun } => {
                 self.sweep_if_aborted(serving, lun);
                 let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);
-                if view.write_data((tag, lun, store_offset), data, &mut context) {
+                if view.write_data((tag, lun, store_offset), data, &mut context) == CommandState::Over {
                     self.over(tag, before);
                 }
             }
@@ -449,19 +449,18 @@ impl Core {
         if !serving.tasks.ordering.is_free(command) && self.defers(serving, command, data) {
             return;
         }
-        let is_over = self.execute(serving, command, data);
-        if is_over {
+        if self.execute(serving, command, data) == CommandState::Over {
             self.over(command.tag, before);
         }
     }
 
     #[inline]
-    fn execute(&mut self, serving: &mut Serving, command: &ScsiCommand, data: &[u8]) -> bool {
+    fn execute(&mut self, serving: &mut Serving, command: &ScsiCommand, data: &[u8]) -> CommandState {
         let lun = Lun::decode(command.lun);
         if lun.is_some_and(|lun| serving.tasks.lanes.is_held_up(lun)) {
             // A write of an earlier session of this nexus may still land, and must not do so on top of a newer one.
             serving.protocol.respond_status(command, status::BUSY, &[], 0, 0, &mut self.outgoing);
-            return true;
+            return CommandState::Over;
         }
         if let Some(lun) = lun
             && serving.view.unit(lun).is_some()
@@ -471,7 +470,7 @@ impl Core {
             let sense = Sense::NO_SUCH_LUN.encode();
             let code = status::CHECK_CONDITION;
             serving.protocol.respond_status(command, code, &sense, 0, 0, &mut self.outgoing);
-            return true;
+            return CommandState::Over;
         }
         let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);
         view.execute(command, data, &mut context)
@@ -527,7 +526,7 @@ impl Core {
             serving.protocol.sequence().unfinished(-1);
             serving.tasks.ordering.begins(&command);
             let before = self.outgoing.position();
-            if self.execute(serving, &command, &data) {
+            if self.execute(serving, &command, &data) == CommandState::Over {
                 self.over(command.tag, before);
             }
             for (bhs, data) in followers {
@@ -536,7 +535,7 @@ impl Core {
                 let incoming = serving.protocol.receive(&frame, &mut self.outgoing);
                 if let Ok(Incoming::Data { tag, store_offset, data, lun }) = incoming {
                     let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);
-                    if view.write_data((tag, lun, store_offset), data, &mut context) {
+                    if view.write_data((tag, lun, store_offset), data, &mut context) == CommandState::Over {
                         self.over(tag, before);
                     }
                 }

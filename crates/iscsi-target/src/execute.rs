@@ -267,8 +267,21 @@ impl Context<'_> {
 /// The epochs of a copy's destinations, by number of the logical unit.
 type CopyEpochs = BTreeMap<u16, Arc<Epoch>>;
 
-/// Whether a command is over: it was answered, or aborted.
-type IsOver = bool;
+/// How far a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum CommandState {
+    /// It was answered, or aborted.
+    Over,
+    /// Its answer comes later.
+    Pending,
+}
+
+impl CommandState {
+    fn of(is_over: bool) -> Self {
+        if is_over { Self::Over } else { Self::Pending }
+    }
+}
 
 impl Table {
     fn store(&self, lun: Lun) -> Option<&dyn Store> {
@@ -288,11 +301,11 @@ impl Table {
         command: &ScsiCommand,
         immediate: &[u8],
         context: &mut Context<'_>,
-    ) -> IsOver {
+    ) -> CommandState {
         if command.read && command.write_data {
             // Bidirectional commands: no command here moves data both ways.
             context.check(command, &Sense::INVALID_FIELD.encode());
-            return true;
+            return CommandState::Over;
         }
         let mut scratch = std::mem::take(&mut context.tasks.scratch);
         scratch.clear();
@@ -310,11 +323,11 @@ impl Table {
         plan: Plan,
         scratch: &mut Vec<u8>,
         context: &mut Context<'_>,
-    ) -> IsOver {
+    ) -> CommandState {
         if context.tasks.jobs.is_over_limit() && self.is_slow(&plan) {
             // Work that was given up is still with the disk: more must not pile up in front of it.
             context.connection.respond_status(command, status::BUSY, &[], 0, 0, context.out);
-            return true;
+            return CommandState::Over;
         }
         match plan {
             Plan::Take { lun, length_bytes } => {
@@ -329,22 +342,22 @@ impl Table {
             }
             Plan::Data => {
                 context.answer(command, scratch);
-                true
+                CommandState::Over
             }
             Plan::Status(status) => {
                 context.connection.respond_status(command, status, &[], 0, 0, context.out);
-                true
+                CommandState::Over
             }
             Plan::Check(sense) => {
                 context.check(command, &self.luns.encode(command.lun, &sense));
-                true
+                CommandState::Over
             }
             Plan::MappedStatus { lun, offset_bytes, block_bytes, allocation } => {
                 let Some(store) = self.store(lun) else { return no_lun(command, context) };
                 mapped_status(store, offset_bytes, block_bytes, scratch);
                 scratch.truncate(allocation);
                 context.answer(command, scratch);
-                true
+                CommandState::Over
             }
             Plan::Flush { lun } => {
                 let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
@@ -356,10 +369,10 @@ impl Table {
                     context.tasks.jobs.ask(job, (unit, Some(share), 0), Request::Flush, move |ended| {
                         table.ended(lun, ended.outcome, 0)
                     });
-                    return false;
+                    return CommandState::Pending;
                 }
                 self.respond(command, unit.store.flush(), 0, context);
-                true
+                CommandState::Over
             }
             Plan::Medium { .. } | Plan::Changed { .. } | Plan::Copy { .. } | Plan::Reserved { .. } => {
                 self.conclude_or_begin(command, (plan, 0), 0, context)
@@ -374,11 +387,11 @@ impl Table {
         (plan, r2ts): (Plan, u32),
         moved_bytes: u64,
         context: &mut Context<'_>,
-    ) -> IsOver {
+    ) -> CommandState {
         if let Plan::Reserved { lun, status, effects } = plan {
             return self.reserved((command, r2ts), moved_bytes, (lun, status, &effects), context);
         }
-        let Some(copies) = self.copy_epochs(&plan, context) else { return true };
+        let Some(copies) = self.copy_epochs(&plan, context) else { return CommandState::Over };
         let target = match &plan {
             Plan::Medium { lun, .. } | Plan::Changed { lun, .. } | Plan::Copy { lun, .. } => Some(*lun),
             _ => None,
@@ -395,19 +408,19 @@ impl Table {
                 let (status, sense) = table.conclude(lun, plan, &session, &copies);
                 Outcome::Status(status, sense, moved_bytes)
             });
-            return false;
+            return CommandState::Pending;
         }
         let epoch = target.and_then(|lun| context.tasks.lanes.epoch(lun));
         let _working = match &epoch {
             Some(epoch) => match Epoch::enter(&**epoch) {
                 Some(working) => Some(working),
-                None => return true,
+                None => return CommandState::Over,
             },
             None => None,
         };
         let (status, sense) = self.conclude(command.lun, plan, context.session, &copies);
         context.connection.respond_status(command, status, &sense, moved_bytes, r2ts, context.out);
-        true
+        CommandState::Over
     }
 
     /// A change of reservations: who is to learn of it does, and tasks that it aborts are aborted before the answer.
@@ -417,7 +430,7 @@ impl Table {
         moved_bytes: u64,
         (lun, status, effects): (Lun, u8, &Effects),
         context: &mut Context<'_>,
-    ) -> IsOver {
+    ) -> CommandState {
         for (port, attention) in &effects.attentions {
             self.effects
                 .raise(lun, *attention, |session| scsi::reservations::names(port, &session.nexus_name));
@@ -429,13 +442,13 @@ impl Table {
         };
         if epochs.is_empty() {
             context.connection.respond_status(command, status, &[], moved_bytes, r2ts, context.out);
-            return true;
+            return CommandState::Over;
         }
         let then = Then::Command { command: *command, r2ts, status, moved_bytes };
         let until = context.clock.now() + PREEMPT_TIME;
         context.connection.sequence().unfinished(1);
         context.tasks.waiting.push(Waiting { epochs, claims: Vec::new(), until, then });
-        false
+        CommandState::Pending
     }
 
     /// How a job that wrote or flushed has ended.
@@ -541,7 +554,7 @@ impl Table {
         command: &ScsiCommand,
         (lun, offset_bytes, length_bytes): (Lun, u64, u64),
         context: &mut Context<'_>,
-    ) -> IsOver {
+    ) -> CommandState {
         let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
         let Context { connection, out, .. } = context;
         let Unit { store, atomic_lock, .. } = &**unit;
@@ -564,33 +577,33 @@ impl Table {
                 Ok(()) if wanted > 0 => {
                     let origin = ReadOrigin { lun: command.lun, offset_bytes };
                     connection.reads_from(command.tag, origin);
-                    return true;
+                    return CommandState::Over;
                 }
-                Ok(()) => return true,
+                Ok(()) => return CommandState::Over,
                 Err(ReadFailed { error: Unread::Waits, .. }) => {}
                 Err(ReadFailed { error: Unread::Failed(error), data_pdus }) => {
                     let sense = self.luns.encode(command.lun, &read_sense(&error));
                     let status = status::CHECK_CONDITION;
                     connection.respond_status(command, status, &sense, 0, data_pdus, out);
-                    return true;
+                    return CommandState::Over;
                 }
             }
         }
         let Some(sequence) = connection.begin_answer(command, length_bytes) else {
             connection.respond_status(command, status::GOOD, &[], length_bytes, 0, out);
-            return true;
+            return CommandState::Over;
         };
-        let Some(epoch) = context.tasks.lanes.epoch(lun) else { return true };
+        let Some(epoch) = context.tasks.lanes.epoch(lun) else { return CommandState::Over };
         let mut read = Read::new(command, (lun, offset_bytes, length_bytes), epoch.number(), sequence);
         connection.reads_from(command.tag, read.origin());
         let room = (&mut **out, context.tasks.unsent_bytes);
         if read.go_on(self, connection, context.tasks, room) == Progress::Done {
-            return true;
+            return CommandState::Over;
         }
         connection.sequence().unfinished(1);
         context.tasks.reads.insert(context.tasks.next_read, read);
         context.tasks.next_read += 1;
-        false
+        CommandState::Pending
     }
 
     /// Whether a plan is better carried out beside the connection's thread.
@@ -616,9 +629,9 @@ impl Table {
         immediate: &[u8],
         (lun, to): (Lun, GatheredWrite),
         context: &mut Context<'_>,
-    ) -> IsOver {
+    ) -> CommandState {
         let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
-        let Some(epoch) = context.tasks.lanes.epoch(lun) else { return true };
+        let Some(epoch) = context.tasks.lanes.epoch(lun) else { return CommandState::Over };
         let Unit { store, atomic_lock, .. } = &**unit;
         let GatheredWrite { offset_bytes, length_bytes, fua } = to;
         let order = WriteOrder {
@@ -628,7 +641,7 @@ impl Table {
             epoch: epoch.number(),
         };
         let begun = context.connection.begin_write(command, immediate.len(), order, context.out);
-        let Ok(begun) = begun else { return true };
+        let Ok(begun) = begun else { return CommandState::Over };
         let data = &immediate[..begun.useful_bytes];
         let waits = store.may_wait(Operation::Write) || (fua && store.may_wait(Operation::Flush));
         if !begun.complete {
@@ -642,17 +655,17 @@ impl Table {
                 whole[data.len()..].fill(0);
                 let taken = Taken { cdb: command.cdb, lun, data: whole, write: Some(to), share };
                 context.tasks.gathering.insert(command.tag, taken);
-                return false;
+                return CommandState::Pending;
             }
             let Some(_working) = Epoch::enter(&*epoch) else {
                 context.connection.abort(|task| task.command.tag == command.tag);
-                return true;
+                return CommandState::Over;
             };
             if let Err(error) = write(store, atomic_lock, offset_bytes, data) {
                 let sense = self.luns.encode(command.lun, &write_sense(&error));
                 context.connection.fail_write(command.tag, sense);
             }
-            return false;
+            return CommandState::Pending;
         }
         if waits
             && let Some(share) = context.tasks.jobs.room(data.len() as u64)
@@ -661,9 +674,9 @@ impl Table {
             whole.copy_from_slice(data);
             let job = Job { command: *command, r2ts: 0, epoch, changes: true, is_piece: false };
             self.write_beside(job, (unit, share), to, whole, &mut context.tasks.jobs);
-            return false;
+            return CommandState::Pending;
         }
-        let Some(_working) = Epoch::enter(&*epoch) else { return true };
+        let Some(_working) = Epoch::enter(&*epoch) else { return CommandState::Over };
         let outcome = if fua {
             let _shared = atomic_lock.read();
             store.write_stable_at(offset_bytes, data)
@@ -671,7 +684,7 @@ impl Table {
             write(store, atomic_lock, offset_bytes, data)
         };
         self.respond(command, outcome, length_bytes, context);
-        true
+        CommandState::Over
     }
 
     /// Writes beside the connection's thread.
@@ -696,14 +709,14 @@ impl Table {
         (tag, lun_field, store_offset): (u32, [u8; 8], u64),
         data: &[u8],
         context: &mut Context<'_>,
-    ) -> IsOver {
-        let Some(task) = context.connection.write_task(tag) else { return false };
+    ) -> CommandState {
+        let Some(task) = context.connection.write_task(tag) else { return CommandState::Pending };
         let (epoch, lun) = (task.order.epoch, Lun::decode(lun_field));
         // The session may not use the disk any more, or the task was aborted while its data was on its way.
         let Some(lun) = lun.filter(|&lun| context.tasks.lanes.is_current(lun, epoch)) else {
             context.connection.abort(|task| task.command.tag == tag);
             context.tasks.gathering.prune(context.connection);
-            return true;
+            return CommandState::Over;
         };
         if let Some(taken) = context.tasks.gathering.taken.get_mut(&tag) {
             let from =
@@ -713,30 +726,33 @@ impl Table {
                 place.copy_from_slice(data);
             }
             if !context.connection.has_all_data(tag) {
-                return context.connection.data_taken(tag, Ok(()), context.out);
+                return CommandState::of(context.connection.data_taken(tag, Ok(()), context.out));
             }
             return self.conclude_taken(tag, context);
         }
         let (unit, epoch) = (self.unit(lun), context.tasks.lanes.epoch(lun));
         let (Some(unit), Some(epoch)) = (unit, epoch) else {
-            return context.connection.data_taken(tag, Err(Sense::NO_SUCH_LUN.encode()), context.out);
+            let sense = Sense::NO_SUCH_LUN.encode();
+            return CommandState::of(context.connection.data_taken(tag, Err(sense), context.out));
         };
         let Some(_working) = Epoch::enter(&*epoch) else {
             context.connection.abort(|task| task.command.tag == tag);
-            return true;
+            return CommandState::Over;
         };
         let mut outcome = write(&unit.store, &unit.atomic_lock, store_offset, data);
         if context.connection.must_be_stable(tag) {
             outcome = outcome.and_then(|()| unit.store.flush());
         }
         let outcome = outcome.map_err(|error| self.luns.encode(lun_field, &write_sense(&error)));
-        context.connection.data_taken(tag, outcome, context.out)
+        CommandState::of(context.connection.data_taken(tag, outcome, context.out))
     }
 
     /// All data of a command that gathered it is there.
-    fn conclude_taken(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> IsOver {
-        let Some(taken) = context.tasks.gathering.remove(tag) else { return false };
-        let Some((command, r2ts)) = context.connection.release_write(tag) else { return false };
+    fn conclude_taken(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> CommandState {
+        let Some(taken) = context.tasks.gathering.remove(tag) else { return CommandState::Pending };
+        let Some((command, r2ts)) = context.connection.release_write(tag) else {
+            return CommandState::Pending;
+        };
         let moved_bytes = taken.data.len() as u64;
         if let Some(to) = taken.write {
             let unit = self.unit(taken.lun);
@@ -746,13 +762,13 @@ impl Table {
             // The memory is claimed already, so the job begins whatever other jobs there are.
             let job = Job { r2ts, ..job };
             self.write_beside(job, (unit, taken.share), to, taken.data, &mut context.tasks.jobs);
-            return false;
+            return CommandState::Pending;
         }
         // What it changes beside the medium (reservations, mode parameters) is fenced like the medium.
         let epoch = context.tasks.lanes.epoch(taken.lun);
         let working = epoch.as_deref().map(Epoch::enter);
         if matches!(working, Some(None)) {
-            return true;
+            return CommandState::Over;
         }
         let save = self.save(taken.lun);
         let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(&context.session.nexus), &save);
@@ -768,11 +784,11 @@ impl Table {
         immediate: &[u8],
         (lun, length_bytes): (Lun, u64),
         context: &mut Context<'_>,
-    ) -> IsOver {
+    ) -> CommandState {
         if length_bytes > 0 && length_bytes != u64::from(command.expected_bytes) {
             // Half a list of parameters, or more than there can be, is none.
             context.check(command, &Sense::PARAMETER_LENGTH.encode());
-            return true;
+            return CommandState::Over;
         }
         if length_bytes == 0 {
             if command.expected_bytes > 0 {
@@ -780,23 +796,23 @@ impl Table {
             } else {
                 context.connection.respond_status(command, status::GOOD, &[], 0, 0, context.out);
             }
-            return true;
+            return CommandState::Over;
         }
-        let Some(epoch) = context.tasks.lanes.epoch(lun) else { return true };
+        let Some(epoch) = context.tasks.lanes.epoch(lun) else { return CommandState::Over };
         // What the initiator does not send is not there: a shorter transfer brings less.
         let length =
             length_bytes.min(command.expected_bytes.into()).min(scsi::medium::TAKEN_BYTES_MAX) as usize;
         let Some((mut data, share)) = gathering_room(context, length, Buffer::try_new) else {
             context.connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, context.out);
-            return true;
+            return CommandState::Over;
         };
         let order = WriteOrder { cdb_bytes: length_bytes, epoch: epoch.number(), ..WriteOrder::default() };
         let begun = context.connection.begin_write(command, immediate.len(), order, context.out);
-        let Ok(begun) = begun else { return true };
+        let Ok(begun) = begun else { return CommandState::Over };
         let here = begun.useful_bytes.min(length);
         data[..here].copy_from_slice(&immediate[..here]);
         if begun.complete {
-            let Some(_working) = Epoch::enter(&*epoch) else { return true };
+            let Some(_working) = Epoch::enter(&*epoch) else { return CommandState::Over };
             let save = self.save(lun);
             let plan = self.luns.finish(lun, &command.cdb, &data, &lock(&context.session.nexus), &save);
             return self.conclude_or_begin(command, (plan, 0), length_bytes, context);
@@ -805,7 +821,7 @@ impl Table {
             .tasks
             .gathering
             .insert(command.tag, Taken { cdb: command.cdb, lun, data, write: None, share });
-        false
+        CommandState::Pending
     }
 
     /// The epochs of the logical units that a copy writes to: whoever fences its nexus off one of them stops it there.
@@ -998,9 +1014,9 @@ fn mapped_status(store: &dyn Store, offset_bytes: u64, block_bytes: u32, out: &m
 /// Most runs of one answer.
 const MAPPED_RUNS_MAX: usize = 64;
 
-fn no_lun(command: &ScsiCommand, context: &mut Context<'_>) -> IsOver {
+fn no_lun(command: &ScsiCommand, context: &mut Context<'_>) -> CommandState {
     context.check(command, &Sense::NO_SUCH_LUN.encode());
-    true
+    CommandState::Over
 }
 
 pub(crate) fn read_sense(error: &StoreError) -> Sense {

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
-use iscsi::{Bhs, Framer};
+use iscsi::{Bhs, Cut, Framer};
 
 use self::client::{Conn, Kinds, command_pdu, login_pdu, logout_pdu, management_pdu, nop_pdu};
 use self::model::{Command, Model, What};
@@ -444,7 +444,7 @@ impl World {
         let mut at = 0;
         self.conns[c].unparsed.extend_from_slice(&bytes);
         let stream = std::mem::take(&mut self.conns[c].unparsed);
-        while let Ok(Ok(frame)) = framer.next(&stream[at..]) {
+        while let Ok(Cut::Frame(frame)) = framer.next(&stream[at..]) {
             at += frame.total_bytes;
             let (bhs, data) = (frame.bhs, frame.data.to_vec());
             self.came(c, &bhs, &data);

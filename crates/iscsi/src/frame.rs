@@ -19,6 +19,26 @@ pub struct Frame<'a> {
     pub is_damaged: bool,
 }
 
+/// What stands at the beginning of the bytes that have come.
+#[derive(Clone, Copy, Debug)]
+pub enum Cut<'a> {
+    /// A whole PDU.
+    Frame(Frame<'a>),
+    /// A part of one: so many bytes from its beginning are needed to go on.
+    Needs(usize),
+}
+
+impl<'a> Cut<'a> {
+    /// The PDU, where it is whole.
+    #[must_use]
+    pub fn frame(self) -> Option<Frame<'a>> {
+        match self {
+            Cut::Frame(frame) => Some(frame),
+            Cut::Needs(_) => None,
+        }
+    }
+}
+
 /// Finds PDU boundaries; holds what bounds them.
 #[derive(Clone, Copy, Debug)]
 pub struct Framer {
@@ -39,15 +59,13 @@ impl Framer {
 
     /// The PDU at the beginning of `bytes`.
     ///
-    /// `Ok(Err(n))`: not whole yet, `n` bytes from the beginning are needed to go on.
-    ///
     /// # Errors
     /// When the header announces more than the peer may send, or a digest is wrong: the stream cannot be
     /// followed any more.
     #[inline]
-    pub fn next<'a>(&self, bytes: &'a [u8]) -> Result<Result<Frame<'a>, usize>, Fault> {
+    pub fn next<'a>(&self, bytes: &'a [u8]) -> Result<Cut<'a>, Fault> {
         let Some((header, rest)) = bytes.split_first_chunk::<BHS_BYTES>() else {
-            return Ok(Err(BHS_BYTES));
+            return Ok(Cut::Needs(BHS_BYTES));
         };
         let bhs = Bhs(*header);
         let (ahs_bytes, data_bytes) = (bhs.ahs_bytes(), bhs.data_bytes());
@@ -62,7 +80,7 @@ impl Framer {
         let behind_headers = BHS_BYTES + ahs_bytes + self.digests.header_bytes();
         let total_bytes = behind_headers + padded + self.digests.data_bytes(data_bytes);
         if bytes.len() < total_bytes {
-            return Ok(Err(total_bytes));
+            return Ok(Cut::Needs(total_bytes));
         }
         let (ahs, _) = rest.split_at(ahs_bytes);
         let (data, after) = bytes[behind_headers..total_bytes].split_at(padded);
@@ -74,7 +92,7 @@ impl Framer {
         if is_damaged && !self.passes_damage {
             return Err(wrong("data"));
         }
-        Ok(Ok(Frame { bhs, ahs, data: &data[..data_bytes], total_bytes, is_damaged }))
+        Ok(Cut::Frame(Frame { bhs, ahs, data: &data[..data_bytes], total_bytes, is_damaged }))
     }
 
     /// The longest PDU that passes, bytes; a receive buffer of this size always makes progress.
@@ -97,9 +115,12 @@ mod tests {
         bhs.set_data_bytes(5);
         let mut stream = bhs.0.to_vec();
         stream.extend_from_slice(b"A=1\0\0...");
-        assert_eq!(framer.next(&stream[..20]).unwrap().unwrap_err(), 48);
-        assert_eq!(framer.next(&stream[..55]).unwrap().unwrap_err(), 56);
-        let frame = framer.next(&stream).unwrap().unwrap();
+        let needed = |bytes: usize| match framer.next(&stream[..bytes]).unwrap() {
+            Cut::Needs(needed) => needed,
+            Cut::Frame(frame) => panic!("{frame:?}"),
+        };
+        assert_eq!((needed(20), needed(55)), (48, 56));
+        let frame = framer.next(&stream).unwrap().frame().unwrap();
         assert_eq!((frame.data, frame.total_bytes), (&b"A=1\0\0"[..], 56));
     }
 
@@ -114,9 +135,9 @@ mod tests {
             out.pdu(Bhs::new(0x04), b"A=1\0\0");
             out.pdu(Bhs::new(0x00), b"");
             let stream = out.pending().to_vec();
-            let first = framer.next(&stream).unwrap().unwrap();
+            let first = framer.next(&stream).unwrap().frame().unwrap();
             assert_eq!(first.data, b"A=1\0\0");
-            let second = framer.next(&stream[first.total_bytes..]).unwrap().unwrap();
+            let second = framer.next(&stream[first.total_bytes..]).unwrap().frame().unwrap();
             assert_eq!((second.data.len(), first.total_bytes + second.total_bytes), (0, stream.len()));
             let changed = |place: usize| {
                 let mut stream = stream.clone();
@@ -138,7 +159,7 @@ mod tests {
         #[test]
         fn no_bytes_can_panic_or_pass_the_bound(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let framer = Framer::new(256);
-            if let Ok(Ok(frame)) = framer.next(&bytes) {
+            if let Ok(Cut::Frame(frame)) = framer.next(&bytes) {
                 prop_assert!(frame.total_bytes <= bytes.len());
                 prop_assert!(frame.total_bytes <= framer.longest_pdu());
             }

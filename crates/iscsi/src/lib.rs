@@ -27,7 +27,7 @@ pub mod write_task;
 pub use bhs::{BHS_BYTES, Bhs, NO_TAG};
 pub use digest::Digests;
 pub use fault::Fault;
-pub use frame::{Frame, Framer};
+pub use frame::{Cut, Frame, Framer};
 pub use parameters::{Parameters, Wishes};
 pub use receive::ReceiveBuffer;
 pub use sequence::CommandSequence;

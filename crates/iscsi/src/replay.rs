@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::bhs::{BHS_BYTES, Bhs, NO_TAG};
-use crate::frame::Framer;
+use crate::frame::{Cut, Framer};
 use crate::opcode::target as opcode;
 use crate::pdu::{DataIn, NopIn, R2t};
 
@@ -129,7 +129,7 @@ impl Replay {
     /// Keeps the PDUs in `sent`, as they stand on the stream. `origins` says of a task's tag where its data can be
     /// read again; an entry is removed with the task's status.
     pub fn keep(&mut self, framer: &Framer, mut sent: &[u8], origins: &mut HashMap<u32, ReadOrigin>) {
-        while let Ok(Ok(frame)) = framer.next(sent) {
+        while let Ok(Cut::Frame(frame)) = framer.next(sent) {
             let bhs = frame.bhs;
             let stat_sn = u32::from_be_bytes([bhs.0[24], bhs.0[25], bhs.0[26], bhs.0[27]]);
             let mut data = None;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use iscsi::login::SessionType;
 use iscsi::login::target::{LoggedIn, Step, TargetLogin};
 use iscsi::target::TargetConnection;
-use iscsi::{Framer, Parameters};
+use iscsi::{Cut, Framer, Parameters};
 use scsi::UnitAttention;
 
 use super::{Core, Serving, Taken};
@@ -47,8 +47,8 @@ impl Core {
     pub(super) fn login_frame(&mut self) -> Result<Taken, ConnectionEnd> {
         let Some(phase) = &mut self.login else { return Ok(Taken::Blocked) };
         let frame = match phase.framer.next(self.incoming.unread())? {
-            Ok(frame) => frame,
-            Err(needed) => return Ok(Taken::Needs(needed)),
+            Cut::Frame(frame) => frame,
+            Cut::Needs(needed) => return Ok(Taken::Needs(needed)),
         };
         let gate = PortalGate {
             shared: &self.shared,

@@ -333,7 +333,7 @@ impl Conn {
             let conn = self.core.id;
             eprintln!("  sent on {conn}: {what:?} {:02x?} {} bytes", &bytes[..20], bytes.len());
         }
-        let first = iscsi::Framer::new(1 << 20).next(&bytes).ok().and_then(Result::ok);
+        let first = iscsi::Framer::new(1 << 20).next(&bytes).ok().and_then(iscsi::Cut::frame);
         let first = first.map_or(bytes.len(), |frame| frame.total_bytes);
         self.frames.push_back((self.sent + first as u64, what));
         self.sent += bytes.len() as u64;

@@ -19,7 +19,7 @@ use iscsi::pdu::{
     DataOut, LoginRequest, LoginResponse, LogoutRequest, NopOut, ScsiCommand, TaskManagementRequest,
     TextRequest,
 };
-use iscsi::{Bhs, Digests, Framer, NO_TAG, TransmitBuffer};
+use iscsi::{Bhs, Cut, Digests, Framer, NO_TAG, TransmitBuffer};
 use iscsi_target::{LunConfig, RunningTarget, TargetConfig};
 use store::{Ram, Store};
 
@@ -199,7 +199,7 @@ impl Client {
     /// The next PDU; nothing when the target has closed the connection.
     pub fn receive(&mut self) -> Option<Pdu> {
         loop {
-            if let Ok(frame) = self.framer.next(&self.bytes).unwrap() {
+            if let Cut::Frame(frame) = self.framer.next(&self.bytes).unwrap() {
                 let pdu = Pdu { bhs: frame.bhs, data: frame.data.to_vec() };
                 self.bytes.drain(..frame.total_bytes);
                 if pdu.opcode() != iscsi::opcode::target::LOGIN {

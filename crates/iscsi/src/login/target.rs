@@ -526,10 +526,10 @@ mod tests {
         let mut stream = Vec::new();
         append(&mut stream, request.write(), text);
         let framer = Framer::new(8192);
-        let frame = framer.next(&stream).unwrap().unwrap();
+        let frame = framer.next(&stream).unwrap().frame().unwrap();
         let mut out = Vec::new();
         let step = login.receive(&frame, gate, &mut out).unwrap();
-        let answer = framer.next(&out).unwrap().unwrap();
+        let answer = framer.next(&out).unwrap().frame().unwrap();
         let text = String::from_utf8(answer.data.to_vec()).unwrap().replace('\0', " ");
         (step, LoginResponse::read(&answer.bhs), text)
     }

@@ -43,7 +43,7 @@ fn frames(bytes: &[u8]) -> Vec<Frame<'_>> {
     let framer = Framer::new(1 << 20);
     let (mut at, mut all) = (0, Vec::new());
     while at < bytes.len() {
-        let frame = framer.next(&bytes[at..]).unwrap().unwrap();
+        let frame = framer.next(&bytes[at..]).unwrap().frame().unwrap();
         at += frame.total_bytes;
         all.push(frame);
     }
