@@ -246,11 +246,9 @@ impl Disks {
     }
 }
 
-/// A serial number that stays the same while name and number do (FNV-1a).
+/// A serial number that stays the same while name and number do.
 fn serial(iqn: &str, number: u16) -> u64 {
-    iqn.bytes()
-        .chain(number.to_be_bytes())
-        .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+    scsi::disk::fnv_1a(iqn.bytes().chain(number.to_be_bytes()))
 }
 
 #[cfg(test)]

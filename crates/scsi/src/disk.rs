@@ -129,13 +129,16 @@ impl Disk {
     /// An identifier of 60 bits that follows from the names: the same disk gets it again after a restart.
     #[must_use]
     pub fn designator(&self) -> u64 {
-        // FNV-1a over what makes the disk itself.
         let text = [self.identity.target_name.as_bytes(), b"\0", self.identity.serial.as_bytes()].concat();
-        let hash = text
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-        hash >> 4
+        fnv_1a(text) >> 4
     }
+}
+
+/// The 64-bit FNV-1a hash: identifiers made with it stay the same across versions.
+#[must_use]
+pub fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 #[cfg(test)]

@@ -60,14 +60,8 @@ fn data_that_was_not_captured_or_was_lost_does_not_matter_but_headers_do() {
 
 /// Bytes without any order, the same in every run.
 fn noise(count: usize, seed: u64) -> impl Iterator<Item = u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    std::iter::repeat_with(move || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        (x >> 24) as u8
-    })
-    .take(count)
+    let mut random = fastrand::Rng::with_seed(seed);
+    std::iter::repeat_with(move || random.u8(..)).take(count)
 }
 
 fn data_in_noise(tag: u32, data: usize) -> Vec<u8> {

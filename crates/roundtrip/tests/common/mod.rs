@@ -162,15 +162,8 @@ pub fn bench(url: &str, arguments: &[&str]) -> serde_json::Value {
 }
 
 pub fn random_file(path: &Path, bytes: usize) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let data: Vec<u8> = (0..bytes / 8)
-        .flat_map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()
-        })
-        .collect();
+    let mut data = vec![0; bytes];
+    fastrand::Rng::with_seed(1).fill(&mut data);
     std::fs::write(path, data).expect("writing");
 }
 
