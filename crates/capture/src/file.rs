@@ -89,7 +89,7 @@ pub enum FileError {
     },
     /// It is something else.
     #[error(
-        "{name} is no capture: it begins with {first:02x?}; understood are pcap and pcapng, plain or compressed \
+        "{name} is not a capture: it begins with {first:02x?}; understood are pcap and pcapng, plain or compressed \
          with gzip or zstd"
     )]
     NoCapture {
@@ -157,7 +157,7 @@ impl CaptureFile {
     /// Opens a file; `-` is standard input.
     ///
     /// # Errors
-    /// When it cannot be read, or is no capture.
+    /// When it cannot be read, or is not a capture.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         let name = path.display().to_string();
         if name == "-" {

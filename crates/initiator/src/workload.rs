@@ -48,7 +48,7 @@ impl FromStr for Pattern {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, p)| *p).ok_or_else(|| {
-            format!("'{text}' is no access pattern; use {}", Self::NAMES.map(|(name, _)| name).join(", "))
+            format!("'{text}' is not an access pattern; use {}", Self::NAMES.map(|(name, _)| name).join(", "))
         })
     }
 }

@@ -727,7 +727,7 @@ impl Core {
             }
             if !is_over {
                 let peer = self.statistics.peer;
-                tracing::warn!(%peer, "an abort failed: commands in flight did not end in time");
+                tracing::warn!(%peer, "a task management function failed: commands in flight did not end in time");
             }
         }
         self.has_answered |= !ended.is_empty();

@@ -94,7 +94,7 @@ impl SharedEffects {
     pub(crate) fn save(&self, disk: &Disk, durable: &Durable) -> Result<(), Sense> {
         let Some(state) = &self.state else { return Ok(()) };
         state.save(&disk.identity.serial, durable).map_err(|error| {
-            tracing::error!("cannot save what an initiator asked to be kept: {error}");
+            tracing::error!("cannot save reservations or mode parameters: {error}");
             Sense::INTERNAL_FAILURE
         })
     }
@@ -207,7 +207,7 @@ impl Disks {
         }
         let (size, block) = (config.store.size_bytes(), u64::from(config.block_bytes));
         if !matches!(block, 512 | 4096) || size == 0 || !size.is_multiple_of(block) {
-            return Err(wrong(format!("{size} B is no multiple of its logical block of {block} B")));
+            return Err(wrong(format!("{size} B is not a multiple of its logical block of {block} B")));
         }
         Ok(Disk {
             identity: Identity {

@@ -17,7 +17,7 @@ pub enum TargetError {
         source: io::Error,
     },
     /// The name has not the form of an iSCSI name.
-    #[error("'{0}' is no iSCSI name; write iqn.YYYY-MM.reversed.domain:disk, eui. or naa.")]
+    #[error("'{0}' is not an iSCSI name; write iqn.YYYY-MM.reversed.domain:disk, eui. or naa.")]
     Name(String),
     /// Two disks with one number.
     #[error("LUN {0} is given twice")]

@@ -63,7 +63,7 @@ impl Gate for PortalGate<'_> {
 
     fn random(&self, buffer: &mut [u8]) -> Result<(), Status> {
         getrandom::fill(buffer).map_err(|error| {
-            tracing::error!("no randomness for a challenge: {error}");
+            tracing::error!("cannot get random bytes for a CHAP challenge: {error}");
             Status::OUT_OF_RESOURCES
         })
     }

@@ -74,7 +74,9 @@ impl Inbound {
             && let Some((since, slowest)) = slowest
             && now.saturating_duration_since(since) >= PATIENCE
         {
-            slowest.mailbox.post(Notice::Drop("its PDU took too long while others waited for its memory"));
+            slowest.mailbox.post(Notice::Drop(
+                "the PDU took too long to arrive while other connections waited for memory",
+            ));
         }
         false
     }

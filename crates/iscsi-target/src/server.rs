@@ -152,7 +152,10 @@ impl Shared {
     pub(crate) fn expire(&self) {
         let ended = self.sessions.expire(self.clock.now());
         for session in &ended {
-            tracing::info!("session {} expired: its lost connections were not taken up", session.tsih);
+            tracing::info!(
+                "session {} expired: none of its lost connections was reinstated in time",
+                session.tsih
+            );
         }
         self.ended(&ended);
     }

@@ -73,7 +73,7 @@ impl StateFolder {
         };
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
-            return Err(failed(Error::other("it is no regular file")));
+            return Err(failed(Error::other("not a regular file")));
         }
         let length = metadata.len();
         if length > FILE_BYTES_MAX {
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(state.load("a").unwrap(), kept());
         nix::unistd::mkfifo(&folder.path().join("b.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let error = state.load("b").unwrap_err().to_string();
-        assert!(error.contains("no regular file"), "{error}");
+        assert!(error.contains("not a regular file"), "{error}");
     }
 
     #[test]

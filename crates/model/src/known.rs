@@ -68,7 +68,7 @@ impl Known {
     /// otherwise. A percentage is returned as a share of one.
     ///
     /// # Errors
-    /// When it is no number, or below zero.
+    /// When it is not a number, or below zero.
     pub fn parse_number(text: &str) -> Result<Self, UnitError> {
         let percent = text.contains('%');
         let scale = if percent { 0.01 } else { 1.0 };

@@ -69,7 +69,7 @@ impl FromStr for SendPolicy {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "'{text}' is no send policy; use auto, nodelay, nagle, adaptive[:THRESHOLD:MARGIN] or batch"
+                "'{text}' is not a send policy; use auto, nodelay, nagle, adaptive[:THRESHOLD:MARGIN] or batch"
             )
         };
         if let Some(settings) = text.strip_prefix("adaptive:") {

@@ -104,7 +104,7 @@ fn checked(file: AccessFile) -> anyhow::Result<Access> {
     );
     ensure!(
         !file.chap.is_empty() || file.mutual.is_none(),
-        "mutual: nobody asks for it without chap; add an initiator's name and secret"
+        "mutual: without chap no initiator authenticates; add an initiator's name and secret"
     );
     let (mut users, mut acting): (Vec<User>, _) = (Vec::new(), BTreeMap::new());
     for Chap { name, secret, initiators } in file.chap {

@@ -52,10 +52,11 @@ pub(crate) fn portal(text: &str) -> Result<iscsi_target::Portal, String> {
         None => (text, 1),
         Some((address, group)) => match group.parse() {
             Ok(group @ 1..) => (address, group),
-            _ => return Err(format!("'{group}' is no portal group; use 1 to 65535")),
+            _ => return Err(format!("'{group}' is not a portal group; use 1 to 65535")),
         },
     };
-    let listen = address.parse().map_err(|_| format!("'{address}' is no address; write 127.0.0.1:3260"))?;
+    let listen =
+        address.parse().map_err(|_| format!("'{address}' is not an address; write 127.0.0.1:3260"))?;
     Ok(iscsi_target::Portal { group, ..iscsi_target::Portal::new(listen) })
 }
 

@@ -48,7 +48,7 @@ impl FromStr for CopyUrl {
 pub(crate) fn run(args: &BenchArgs, url: &CopyUrl) -> Result<ExitCode, Failure> {
     let usage = |why: String| Failure::Usage(anyhow!(why));
     let to = url.0.to_socket_addrs().ok().and_then(|mut all| all.next());
-    let to = to.ok_or_else(|| usage(format!("{url}: there is no host of that name")))?;
+    let to = to.ok_or_else(|| usage(format!("{url}: the host name does not resolve")))?;
     if let Some(block) = args.bs.iter().find(|block| !(1..=BLOCK_MAX).contains(*block)) {
         return Err(usage(format!("--bs {block}: 1 to {BLOCK_MAX} B are possible")));
     }

@@ -44,7 +44,7 @@ impl FromStr for HttpUrl {
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| wrong("the port is no number"))?)
+                (host, port.parse().map_err(|_| wrong("the port is not a number"))?)
             }
             _ => (authority, 80),
         };
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         .to_socket_addrs()
         .ok()
         .and_then(|mut all| all.next())
-        .ok_or_else(|| usage(format!("{url}: there is no host of that name")))?;
+        .ok_or_else(|| usage(format!("{url}: the host name does not resolve")))?;
     let side = EndpointOptions::new(args.writes, args.tcp.options(!args.nagle));
     let combinations = args.combinations();
     let progress = Progress::new(combinations.len() as u64, !args.json);

@@ -68,7 +68,7 @@ enum Failure {
 fn main() -> ExitCode {
     log::start();
     if let Err(error) = stop::survive_file_size_limit() {
-        tracing::warn!("a file size limit would end the program: {error}");
+        tracing::warn!("cannot ignore SIGXFSZ, which a file size limit raises: {error}");
     }
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

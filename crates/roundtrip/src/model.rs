@@ -120,7 +120,7 @@ fn print(args: &ModelArgs, text: &str, json: impl Fn() -> Value) -> Result<ExitC
 fn read(path: &Path, args: &ModelArgs) -> anyhow::Result<Model> {
     let text = std::fs::read_to_string(path).context("cannot read it")?;
     if path.extension().is_some_and(|e| e == "json") {
-        let result: study::StudyResult = serde_json::from_str(&text).context("this is no study.json")?;
+        let result: study::StudyResult = serde_json::from_str(&text).context("this is not a study.json")?;
         let setup = result.setup(args.bs, args.send.as_deref())?;
         return Ok(Model::Ring(Box::new(setup)));
     }
@@ -130,7 +130,7 @@ fn read(path: &Path, args: &ModelArgs) -> anyhow::Result<Model> {
 fn named(name: &str) -> Result<Model, Failure> {
     let model = preset::named(name).ok_or_else(|| {
         let names = PRESETS.iter().map(|p| p.name).chain(OTHER.iter().map(|o| o.0));
-        Failure::Usage(anyhow!("'{name}' is no preset; use {}", names.collect::<Vec<_>>().join(", ")))
+        Failure::Usage(anyhow!("'{name}' is not a preset; use {}", names.collect::<Vec<_>>().join(", ")))
     })?;
     model.map_err(|e| Failure::Work(e.into()))
 }

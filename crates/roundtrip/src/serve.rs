@@ -70,7 +70,7 @@ impl ServeArgs {
                 "silence" => limits.silence = time()?,
                 "head_time" => limits.head_time = time()?,
                 _ => anyhow::bail!(
-                    "'{name}' is no limit; use connections, connections_per_address, silence or head_time"
+                    "'{name}' is not a limit; use connections, connections_per_address, silence or head_time"
                 ),
             }
         }

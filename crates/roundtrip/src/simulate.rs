@@ -95,7 +95,7 @@ pub(crate) struct SimulateArgs {
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
-    let wrong = || format!("'{text}' is no range; write FIRST..LAST, such as 0..9");
+    let wrong = || format!("'{text}' is not a range; write FIRST..LAST, such as 0..9");
     let (first, last) = text.split_once("..").ok_or_else(wrong)?;
     let (first, last) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
     if first > last { Err(wrong()) } else { Ok((first, last)) }
@@ -186,7 +186,7 @@ fn source(args: &SimulateArgs) -> Result<String, Failure> {
             .map_err(Failure::Usage),
         (None, Some(name)) => preset::named(name).map(str::to_owned).ok_or_else(|| {
             let names: Vec<&str> = preset::PRESETS.iter().map(|(name, ..)| *name).collect();
-            Failure::Usage(anyhow!("'{name}' is no preset; use {}", names.join(", ")))
+            Failure::Usage(anyhow!("'{name}' is not a preset; use {}", names.join(", ")))
         }),
         (None, None) => Ok(String::new()),
     }
@@ -244,7 +244,7 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
     let usage = |error: anyhow::Error| Failure::Usage(error.context(path.display().to_string()));
     let text = std::fs::read_to_string(path).context("cannot read it").map_err(usage)?;
     let study: study::StudyResult =
-        serde_json::from_str(&text).context("this is no study.json").map_err(usage)?;
+        serde_json::from_str(&text).context("this is not a study.json").map_err(usage)?;
     let block = args.bs.first().copied().or(study.plan.block_bytes.first().copied()).unwrap_or(512);
     let points: Vec<Measured> = study
         .stanzas

@@ -106,7 +106,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<TargetFile> {
 /// Reads a file with settings.
 ///
 /// # Errors
-/// When it cannot be read, is too large, or is no regular file: reading a FIFO could wait forever.
+/// When it cannot be read, is too large, or is not a regular file: reading a FIFO could wait forever.
 pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -240,7 +240,7 @@ pub(crate) fn set_limit(config: &mut TargetConfig, name: &str, value: &str) -> a
         "r2ts" => wishes.max_outstanding_r2t = number(1, 32)?,
         "session_connections" => wishes.max_connections = number(1, 64)? as u16,
         "recovery_level" => wishes.error_recovery_level = number(0, 2)? as u8,
-        _ => anyhow::bail!("'{name}' is no limit; use {LIMITS}"),
+        _ => anyhow::bail!("'{name}' is not a limit; use {LIMITS}"),
     }
     Ok(())
 }
@@ -349,7 +349,7 @@ fn check_rules(before: &Access, after: &Access) -> anyhow::Result<()> {
     );
     ensure!(
         before.initiators.is_empty() || !after.initiators.is_empty(),
-        "access.initiators: the file lists nobody, but a list is in force; restart the target to end it"
+        "access.initiators: the file lists no initiators, but a list is in force; restart the target to end it"
     );
     for masked in before.initiators.iter().filter(|initiator| initiator.luns.is_some()) {
         let now = after.initiators.iter().find(|now| now.name.eq_ignore_ascii_case(&masked.name));
@@ -381,7 +381,7 @@ mod tests {
         for (text, word) in [
             ("[luns]\n300 = 'ram:1M'", "luns.300"),
             ("[luns]\n0 = 'floppy:1M'", "floppy"),
-            ("[limits]\nsession = 1", "'session' is no limit"),
+            ("[limits]\nsession = 1", "'session' is not a limit"),
             ("[limits]\nsessions = 0", "sessions=0"),
             ("[limits]\nlogin_time = 'soon'", "login_time"),
             ("[limits]\nburst_bytes = '16M'", "burst_bytes=16M"),

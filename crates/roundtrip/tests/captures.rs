@@ -504,7 +504,9 @@ fn standard_input_and_compressed_files_are_read_and_bad_ones_refused_with_a_word
     let operations = cut["operations"].as_u64().unwrap();
     assert!(operations > 10 && operations < whole.as_u64().unwrap());
     assert!(cut["notes"].to_string().contains("ends in the middle of"), "{}", cut["notes"]);
-    for (bytes, words) in [(&b"%PDF-1.7 is no capture at all"[..], "is no capture"), (b"", "is no capture")] {
+    for (bytes, words) in
+        [(&b"%PDF-1.7 is not a capture at all"[..], "is not a capture"), (b"", "is not a capture")]
+    {
         let output = piped(bytes);
         assert_eq!(output.status.code(), Some(2));
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

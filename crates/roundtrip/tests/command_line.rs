@@ -22,9 +22,9 @@ fn unknown_words_are_named() {
     refused(&["target", "--lun", "0=ram:1M", "--fast"], "--fast");
     refused(
         &["target", "--lun", "0=ram:1M", "--send", "sometimes"],
-        "'sometimes' is no send policy; use auto, nodelay, nagle",
+        "'sometimes' is not a send policy; use auto, nodelay, nagle",
     );
-    refused(&["bench", "iscsi://h/iqn.x/0", "--rw", "sideways"], "'sideways' is no access pattern");
+    refused(&["bench", "iscsi://h/iqn.x/0", "--rw", "sideways"], "'sideways' is not an access pattern");
     refused(&["study", "-o", "x"], "--quick");
 }
 
@@ -36,7 +36,7 @@ fn impossible_sizes_and_times_are_named() {
     refused(&["target", "--lun", "0=floppy:1M"], "'floppy'");
     refused(&["target", "--lun", "900=ram:1M"], "0 to 255");
     refused(&["target", "--lun", "0=ram:1M", "--lun", "0=ram:1M"], "LUN 0 is given twice");
-    refused(&["target", "--lun", "0=ram:1M", "--iqn", "disk"], "'disk' is no iSCSI name");
+    refused(&["target", "--lun", "0=ram:1M", "--iqn", "disk"], "'disk' is not an iSCSI name");
     refused(&["target", "--lun", "0=ram:1M", "--portal", "nowhere"], "nowhere");
     refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--bs", "4q"], "'q'");
     refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--runtime", "5"], "ns, us, ms, s or m");
@@ -48,7 +48,7 @@ fn impossible_sizes_and_times_are_named() {
 #[test]
 fn impossible_rings_are_refused_with_the_key_s_name() {
     refused(&["model"], "<FILE>");
-    refused(&["model", "--preset", "seed-9"], "'seed-9' is no preset; use seed-512");
+    refused(&["model", "--preset", "seed-9"], "'seed-9' is not a preset; use seed-512");
     refused(&["model", "--preset", "seed-512", "--what-if", "server-cpu=own"], "server-cpu = own");
     refused(&["model", "/no/such/ring.toml"], "/no/such/ring.toml");
     refused(&["model", "--preset", "seed-512", "--iodepth", "0"], "queue-depth = 0: 1 to 65536");
@@ -82,7 +82,7 @@ fn the_model_prints_the_published_run_as_json() {
 #[test]
 fn a_workload_that_does_not_fit_the_disk_is_refused() {
     let target = common::Target::start(&["--lun", "0=ram:1M,bs=4k"]);
-    refused(&["bench", &target.url(0), "--bs", "512"], "no multiple of the disk's logical block");
+    refused(&["bench", &target.url(0), "--bs", "512"], "not a multiple of the disk's logical block");
     refused(&["bench", &target.url(0), "--bs", "2M"], "does not fit");
 }
 

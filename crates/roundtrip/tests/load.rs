@@ -197,7 +197,7 @@ fn http_is_driven_too() {
         assert!(output.status.code() == Some(2) && error.contains(said), "{error}");
     }
     for (url, said) in
-        [("http://", "host or path is missing"), ("http://127.0.0.1:x/", "the port is no number")]
+        [("http://", "host or path is missing"), ("http://127.0.0.1:x/", "the port is not a number")]
     {
         let output = roundtrip().args(["bench", url]).output().unwrap();
         assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains(said));

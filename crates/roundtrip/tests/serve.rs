@@ -78,7 +78,7 @@ fn limits_that_mean_nothing_are_refused() {
         ("connections=0", "1 to 65536 are possible"),
         ("silence=0s", "at least 1ms is possible"),
         ("head_time=soon", "limit head_time=soon"),
-        ("sessions=5", "is no limit; use connections"),
+        ("sessions=5", "is not a limit; use connections"),
         ("connections", "write NAME=VALUE"),
     ] {
         let output =

@@ -216,7 +216,7 @@ fn the_kernel_does_what_is_simulated() {
 #[test]
 fn wrong_setups_are_said_before_anything_starts() {
     for (arguments, said) in [
-        (&["--preset", "nothing"][..], "'nothing' is no preset"),
+        (&["--preset", "nothing"][..], "'nothing' is not a preset"),
         (&["/nowhere/ring.toml"], "cannot read /nowhere/ring.toml"),
         (&["--set", "server.service"], "write KEY=VALUE"),
         (&["--set", "server.sevrice=5us"], "unknown field `sevrice`"),
@@ -225,7 +225,7 @@ fn wrong_setups_are_said_before_anything_starts() {
         (&["--set", "client.tcp=plan9"], "there are linux, windows, freebsd, macos"),
         (&["--iodepth", "0"], "queue-depth: 0 is not between 1 and 4096"),
         (&["--iodepth", "1,2", "--pcapng", "/tmp/never.pcapng"], "are of one run"),
-        (&["--ladder-ops", "9..2"], "is no range"),
+        (&["--ladder-ops", "9..2"], "is not a range"),
     ] {
         let output = roundtrip().arg("simulate").args(arguments).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);

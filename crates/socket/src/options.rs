@@ -64,7 +64,7 @@ impl TcpOptions {
         stream.set_write_timeout(Some(patience))?;
         match connect(stream.as_raw_fd(), &SockaddrStorage::from(*to)) {
             Ok(()) => {}
-            Err(Errno::EINPROGRESS) => return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody answers")),
+            Err(Errno::EINPROGRESS) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")),
             // A signal: the connection is still being made (connect(2)).
             Err(Errno::EINTR) => wait_until_connected(&stream, patience)?,
             Err(error) => return Err(error.into()),
@@ -91,7 +91,7 @@ fn wait_until_connected(stream: &TcpStream, patience: Duration) -> io::Result<()
             PollTimeout::try_from(patience.saturating_sub(begun.elapsed())).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
         match poll(&mut fds, left) {
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody answers")),
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")),
             Ok(_) => return stream.take_error()?.map_or(Ok(()), Err),
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),

@@ -142,8 +142,8 @@ impl FileStore {
         let metadata = file.metadata().map_err(failed)?;
         let (is_file, is_device) = (metadata.is_file(), metadata.file_type().is_block_device());
         match how.device {
-            false if !is_file => return Err(wrong("it is no regular file; a block device is dev:PATH")),
-            true if !is_device => return Err(wrong("it is no block device; a file is file:PATH")),
+            false if !is_file => return Err(wrong("not a regular file; a block device is dev:PATH")),
+            true if !is_device => return Err(wrong("not a block device; a file is file:PATH")),
             _ => {}
         }
         let mode = if how.read_only || how.shared { Mode::Shared } else { Mode::Exclusive };
@@ -158,16 +158,18 @@ impl FileStore {
         }
         let alignment = geometry.map_or(FILE_ALIGNMENT, |geometry| geometry.logical_bytes);
         if how.direct && !size.is_multiple_of(alignment.into()) {
-            return Err(wrong(&format!("{size} bytes are no multiple of {alignment}, as 'direct' needs")));
+            return Err(wrong(&format!("{size} bytes are not a multiple of {alignment}, as 'direct' needs")));
         }
         let ring = match how.engine {
             Engine::Threads => None,
             Engine::Ring => Some(Uring::shared().map_err(|error| {
-                wrong(&format!("io_uring is not to be had ({error}); leave 'engine=ring' away, or allow it"))
+                wrong(&format!(
+                    "io_uring is not available ({error}); leave out 'engine=ring', or allow io_uring"
+                ))
             })?),
             Engine::Auto => Uring::shared()
                 .inspect_err(|error| {
-                    tracing::warn!("{name}: io_uring is not to be had ({error}); threads wait for the disk");
+                    tracing::warn!("{name}: io_uring is not available ({error}); using threads instead");
                 })
                 .ok(),
         };

@@ -70,10 +70,10 @@ pub struct StoreSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpecError {
     /// Nothing before the colon, or no colon.
-    #[error("'{0}' is no store; write ram:SIZE, zero:SIZE, file:PATH or dev:PATH, such as ram:1G")]
+    #[error("'{0}' is not a store; write ram:SIZE, zero:SIZE, file:PATH or dev:PATH, such as ram:1G")]
     Form(String),
     /// A kind that does not exist.
-    #[error("'{0}' is no kind of store; use ram, zero, file or dev")]
+    #[error("'{0}' is not a kind of store; use ram, zero, file or dev")]
     Kind(String),
     /// The size cannot be read.
     #[error("size: {0}")]
@@ -375,9 +375,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, named) in [
-            ("ram", "'ram' is no store"),
-            (":1G", "is no store"),
-            ("ram:", "is no store"),
+            ("ram", "'ram' is not a store"),
+            (":1G", "is not a store"),
+            ("ram:", "is not a store"),
             ("floppy:1M", "'floppy'"),
             ("ram:1Q", "'q'"),
             ("ram:0", "size 0"),
@@ -386,7 +386,7 @@ mod tests {
             ("ram:2T", "at most"),
             ("ram:1G,fast", "'fast'"),
             ("ram:1G,size=1G", "'size=1G'"),
-            ("file:", "is no store"),
+            ("file:", "is not a store"),
             ("file:/a,size=1M,size=2M", "given twice"),
             ("file:/a,size=513", "multiple of 512"),
             ("ram:1G,bs=1k", "'bs=1k'"),

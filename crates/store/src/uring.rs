@@ -238,7 +238,7 @@ impl Thread {
                 Err(error)
                     if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) =>
                 {
-                    tracing::error!("the disk ring: {error}");
+                    tracing::error!("io_uring failed: {error}");
                 }
                 _ => {}
             }
@@ -318,7 +318,7 @@ impl Thread {
             let landed = Landed { outcome, was_syncing };
             let told = std::panic::catch_unwind(AssertUnwindSafe(|| (flight.done)(landed, flight.request)));
             if told.is_err() {
-                tracing::error!("who waited for a disk panicked");
+                tracing::error!("the completion of a disk request panicked");
             }
         }
     }

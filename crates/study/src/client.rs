@@ -142,7 +142,8 @@ fn iscsi(
     let url: IscsiUrl = job.url.parse()?;
     let watch = if job.watch {
         let failed = |source| StudyError::machine("looking for the interface towards the target", source);
-        let server = url.host.parse().map_err(|_| failed(std::io::Error::other("the host is no address")))?;
+        let server =
+            url.host.parse().map_err(|_| failed(std::io::Error::other("the host is not an address")))?;
         let interface = Interface::towards(server).map_err(failed)?;
         let (mtu_bytes, config) = (interface.mtu_bytes, capture_of(&interface.name, url.port));
         Some(Watch::start(config, &[Side::Client], mtu_bytes, OPERATIONS_MAX, || Ok(()))?)

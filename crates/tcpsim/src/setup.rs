@@ -318,7 +318,7 @@ impl Setup {
             let mut at = &mut table;
             for name in names {
                 let inner = at.entry(name).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-                at = inner.as_table_mut().ok_or_else(|| wrong("is no group of keys"))?;
+                at = inner.as_table_mut().ok_or_else(|| wrong("is not a group of keys"))?;
             }
             at.insert(last.to_owned(), value.unwrap_or_else(text));
         }

@@ -205,7 +205,7 @@ fn parse(bytes: &[u8], is_request: bool) -> Result<Option<Head>, Fault> {
 fn content_length(value: &[u8]) -> Result<usize, Fault> {
     let digits = value.trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(Fault::Message(400, "Content-Length is no number"));
+        return Err(Fault::Message(400, "Content-Length is not a number"));
     }
     let number = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
     // What does not fit is too much.

@@ -100,7 +100,7 @@ impl<'a> Loop<'a> {
         let block_bytes = capacity.block_bytes;
         if block_bytes == 0 || !spec.block_bytes.is_multiple_of(block_bytes.into()) {
             return Err(InitiatorError::Spec(format!(
-                "block size {} B is no multiple of the disk's logical block of {block_bytes} B",
+                "block size {} B is not a multiple of the disk's logical block of {block_bytes} B",
                 spec.block_bytes
             )));
         }

@@ -135,7 +135,10 @@ impl OpenDisks {
             let size = resize.map_or_else(|| config.store.size_bytes(), |resize| resize.after);
             let (number, block) = (config.number, config.block_bytes);
             let is_possible = size > 0 && size.is_multiple_of(block.into());
-            ensure!(is_possible, "LUN {number}: {size} B is no multiple of its logical block of {block} B");
+            ensure!(
+                is_possible,
+                "LUN {number}: {size} B is not a multiple of its logical block of {block} B"
+            );
         }
         Ok(next)
     }
