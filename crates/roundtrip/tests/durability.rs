@@ -212,7 +212,7 @@ fn a_disk_whose_cache_is_off_loses_nothing_with_the_power() {
     }
 }
 
-/// Containers commonly forbid io_uring. Then using threads instead, the log says so, and who insists on the ring
+/// Containers commonly forbid io_uring. Then threads are used, the log says so, and who insists on the ring
 /// is told why there is none.
 #[test]
 fn a_target_that_may_have_no_ring_has_threads() {
@@ -242,7 +242,7 @@ fn a_target_that_may_have_no_ring_has_threads() {
         });
         judge(&mut session, &mut known, |known| known.acknowledged, 0);
         let said = target.stop();
-        assert!(said.contains("io_uring is not available") && said.contains("threads wait"), "{said}");
+        assert!(said.contains("io_uring is not available") && said.contains("using threads instead"), "{said}");
         let insists = format!("{disk},engine=ring");
         let output = common::roundtrip().args(["target", "--lun", &insists]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
