@@ -9,7 +9,7 @@ use thiserror::Error;
 /// A quantity that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
-    /// There is not a number in front.
+    /// There is no number in front.
     #[error("'{text}' does not begin with a number; write {example}")]
     NoNumber {
         /// What was given.
@@ -52,7 +52,7 @@ fn split<'a>(text: &'a str, example: &'static str) -> Result<(&'a str, String), 
 /// only, so that no size is silently rounded.
 ///
 /// # Errors
-/// When there is not a number, the unit is unknown, or the size does not fit 64 bits.
+/// When there is no number, the unit is unknown, or the size does not fit 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text, "512, 4k, 1M or 1G")?;
     let shift = match unit.as_str() {
@@ -81,7 +81,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
 /// Nanoseconds from `500ms`, `5s`, `16.7us`, `388ns`, `2m`.
 ///
 /// # Errors
-/// When there is not a number, the unit is missing or unknown, or the time does not fit.
+/// When there is no number, the unit is missing or unknown, or the time does not fit.
 pub fn parse_time_ns(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text, "500ms, 5s or 16.7us")?;
     let factor = match unit.as_str() {
@@ -109,7 +109,7 @@ pub fn parse_time_ns(text: &str) -> Result<u64, UnitError> {
 /// Bits per second from `1gbit`, `100mbit`, `2.5gbit`.
 ///
 /// # Errors
-/// When there is not a number, the unit is missing or unknown, or the rate is zero or does not fit.
+/// When there is no number, the unit is missing or unknown, or the rate is zero or does not fit.
 pub fn parse_bit_rate(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text, "1gbit or 100mbit")?;
     let factor = match unit.as_str() {

@@ -242,7 +242,10 @@ fn a_target_that_may_have_no_ring_has_threads() {
         });
         judge(&mut session, &mut known, |known| known.acknowledged, 0);
         let said = target.stop();
-        assert!(said.contains("io_uring is not available") && said.contains("using threads instead"), "{said}");
+        assert!(
+            said.contains("io_uring is not available") && said.contains("using threads instead"),
+            "{said}"
+        );
         let insists = format!("{disk},engine=ring");
         let output = common::roundtrip().args(["target", "--lun", &insists]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
