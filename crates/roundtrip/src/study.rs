@@ -26,7 +26,7 @@ use crate::{Failure, args};
 /// Measure a real ring and show where the time goes; or compare what differs in one thing
 ///
 /// As root: a target and a client in two network namespaces on a shaped wire, packets captured on both ends. Otherwise:
-/// loopback, and the report says what that costs in truth. Or the client on another host (--client). Whatever it makes is
+/// loopback, and the report says what that costs in accuracy. Or the client on another host (--client). Whatever it makes is
 /// gone when it ends.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -44,7 +44,7 @@ pub struct StudyResult {
     pub congestion: Option<String>,
     /// CPUs of client and server; equal where there is only one.
     pub cpus: (usize, usize),
-    /// What the reader must know: costs in truth, disturbances, points that do not close.
+    /// What the reader must know: costs in accuracy, disturbances, points that do not close.
     pub warnings: Vec<String>,
     /// The points.
     pub stanzas: Vec<Stanza>,
