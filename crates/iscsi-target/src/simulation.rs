@@ -14,6 +14,8 @@
 //! A connection looks at what has changed only when its thread would have woken up: what it is not woken for is never
 //! answered, and found.
 //!
+//! All of it is test code and fails by panicking.
+//!
 //! `ROUNDTRIP_SIM_STEPS` and `ROUNDTRIP_SIM_SEED` ask for another number of steps, or for one seed again.
 
 mod client;

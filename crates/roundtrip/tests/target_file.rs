@@ -168,16 +168,21 @@ fn last_block(session: &mut Session) -> Vec<u8> {
     .0
 }
 
-#[test]
-fn a_refused_reload_changes_no_size_and_loses_no_data() {
-    let configured = Configured::start("[luns]\n0 = 'ram:2M'\n1 = 'zero:1M'\n");
-    let mut session = configured.session("iqn.2026-11.example:a").unwrap();
+/// Fills the last block of a disk of 2 MiB with 5Ah.
+fn write_last_block(session: &mut Session) {
     let mut cdb = [0; 16];
     (cdb[0], cdb[4], cdb[5], cdb[8]) = (0x2a, 0x0f, 0xff, 1);
     told(&mut || {
         let reply = session.write(cdb, &[0x5a; 512]).unwrap();
         (reply.status, reply.sense, Vec::new())
     });
+}
+
+#[test]
+fn a_refused_reload_changes_no_size_and_loses_no_data() {
+    let configured = Configured::start("[luns]\n0 = 'ram:2M'\n1 = 'zero:1M'\n");
+    let mut session = configured.session("iqn.2026-11.example:a").unwrap();
+    write_last_block(&mut session);
     // The first disk could be made smaller, the second cannot be made larger.
     configured.reload("[luns]\n0 = 'ram:1M'\n1 = 'zero:2M'\n");
     assert_eq!(session.capacity().unwrap().blocks, 4096);
@@ -199,12 +204,7 @@ fn no_disk_shrinks_where_another_one_cannot() {
     let luns = |size: &str| format!("[luns]\n0 = 'ram:{size}'\n1 = 'file:{},size={size}'\n", path.display());
     let configured = Configured::start(&luns("2M"));
     let mut session = configured.session("iqn.2026-11.example:a").unwrap();
-    let mut cdb = [0; 16];
-    (cdb[0], cdb[4], cdb[5], cdb[8]) = (0x2a, 0x0f, 0xff, 1);
-    told(&mut || {
-        let reply = session.write(cdb, &[0x5a; 512]).unwrap();
-        (reply.status, reply.sense, Vec::new())
-    });
+    write_last_block(&mut session);
     let change = |flag: &str| {
         let status = std::process::Command::new("chattr").arg(flag).arg(&path).status();
         status.is_ok_and(|status| status.success())
