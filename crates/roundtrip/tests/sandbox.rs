@@ -272,6 +272,44 @@ fn a_reload_opens_disks_in_allowed_folders_only() {
     }
 }
 
+/// A configuration is often a link that is replaced as a whole.
+#[test]
+fn a_link_to_the_configuration_can_be_replaced_by_a_file() {
+    if !has_landlock() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let settings = |mebibytes: u32| format!("[luns]\n0 = 'ram:{mebibytes}M'\n");
+    for (name, mebibytes) in [("first", 1), ("later", 3)] {
+        std::fs::create_dir(path(name)).unwrap();
+        std::fs::write(path(name).join("target.toml"), settings(mebibytes)).unwrap();
+    }
+    std::fs::create_dir(path("etc")).unwrap();
+    let link = path("etc/target.toml");
+    std::os::unix::fs::symlink(path("first/target.toml"), &link).unwrap();
+    let target = Served::start(&["--config", link.to_str().unwrap()]);
+    let reload = |blocks: u32| {
+        target.signal(Signal::SIGHUP);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while target.blocks(0) != Some(blocks) {
+            assert!(Instant::now() < deadline, "{:?} instead of {blocks}", target.blocks(0));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    std::fs::remove_file(&link).unwrap();
+    std::fs::write(&link, settings(2)).unwrap();
+    reload(4096);
+    // A link that leads to a folder that it did not lead to at the start is refused, and says so.
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(path("later/target.toml"), &link).unwrap();
+    target.signal(Signal::SIGHUP);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(target.blocks(0), Some(4096));
+    let log = target.stop();
+    assert!(log.contains("reload failed") && log.contains("Permission denied"), "{log}");
+}
+
 #[test]
 fn reports_what_the_kernel_does_not_offer_and_stops_where_it_is_required() {
     // The filter holds for this thread and what it starts.
