@@ -5,6 +5,7 @@
 pub mod clocks;
 pub mod modes;
 pub mod pairing;
+pub mod parts;
 pub mod predict;
 pub mod samples;
 pub mod segments;
@@ -12,6 +13,7 @@ pub mod stanza;
 pub mod traffic;
 pub mod verdict;
 
+pub use parts::{Part, PartFigures};
 pub use predict::Prediction;
 pub use segments::{SegmentFigures, Segments};
 pub use stanza::{Breakdown, Closure, CpuCost, Limit, PathCost, Stanza, StanzaInput, TermValue};

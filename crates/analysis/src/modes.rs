@@ -19,6 +19,8 @@ pub use mixture::Mode;
 pub use period::Shape;
 use series::Series;
 
+use crate::parts::Part;
+
 /// One operation as the search for structure sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
@@ -45,47 +47,17 @@ pub struct Parts {
     pub response_path_us: f32,
 }
 
-/// A segment of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Segment {
-    /// The whole.
-    RoundTrip,
-    /// The client's part.
-    Client,
-    /// The server's part.
-    Server,
-    /// The network's part.
-    Network,
-    /// The way there.
-    RequestPath,
-    /// The way back.
-    ResponsePath,
-}
-
-impl Segment {
-    /// Its name in a sentence.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Segment::RoundTrip => "round trip",
-            Segment::Client => "client",
-            Segment::Server => "server",
-            Segment::Network => "network",
-            Segment::RequestPath => "request path",
-            Segment::ResponsePath => "response path",
-        }
-    }
-
-    fn of(self, point: &Point) -> f64 {
-        let parts = &point.parts;
-        f64::from(match self {
-            Segment::RoundTrip => point.round_trip_us,
-            Segment::Client => parts.client_us,
-            Segment::Server => parts.server_us,
-            Segment::Network => parts.network_us,
-            Segment::RequestPath => parts.request_path_us,
-            Segment::ResponsePath => parts.response_path_us,
+impl Point {
+    /// A part's value, microseconds; NaN where not observed.
+    fn part(&self, part: Part) -> f64 {
+        f64::from(match part {
+            Part::RoundTrip => self.round_trip_us,
+            Part::Client => self.parts.client_us,
+            Part::Server => self.parts.server_us,
+            Part::Network => self.parts.network_us,
+            Part::RequestPath => self.parts.request_path_us,
+            Part::ResponsePath => self.parts.response_path_us,
+            Part::Sending | Part::FirstByte | Part::DataPhase => f32::NAN,
         })
     }
 }
@@ -147,7 +119,7 @@ pub struct Finding {
     #[serde(flatten)]
     pub kind: FindingKind,
     /// The segment in which it lives.
-    pub segment: Segment,
+    pub segment: Part,
     /// Operations that were looked at.
     pub operations: u64,
     /// In a sentence.
@@ -163,15 +135,15 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
     if points.len() < POINTS_MIN {
         return Vec::new();
     }
-    let of = |segment: Segment| Series::of(points, segment);
-    let Some(whole) = of(Segment::RoundTrip) else { return Vec::new() };
+    let of = |segment: Part| Series::of(points, segment);
+    let Some(whole) = of(Part::RoundTrip) else { return Vec::new() };
     let mut findings = Vec::new();
-    let mut say = |kind: FindingKind, segment: Segment, text: String| {
+    let mut say = |kind: FindingKind, segment: Part, text: String| {
         findings.push(Finding { kind, segment, operations: points.len() as u64, text });
     };
 
     // In the order of operations.
-    let candidates = [Segment::RoundTrip, Segment::Client];
+    let candidates = [Part::RoundTrip, Part::Client];
     let nth = candidates.into_iter().find_map(|segment| {
         let series = of(segment)?;
         every_nth::find(&series).map(|found| (segment, found))
@@ -189,7 +161,7 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
     let explained = nth.as_ref().map(|(_, found)| found);
 
     // Clocks, and what comes back in time.
-    let paths = of(Segment::RequestPath).zip(of(Segment::ResponsePath));
+    let paths = of(Part::RequestPath).zip(of(Part::ResponsePath));
     let skew = paths.as_ref().and_then(|(request, response)| skew::find(request, response));
     if let Some(found) = &skew {
         let again = found.period_ms.map_or(String::new(), |p| format!(", jumping back every {p:.0} ms"));
@@ -203,20 +175,19 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
             height_us: found.height_us,
             period_ms: found.period_ms,
         };
-        say(kind, Segment::RequestPath, text);
+        say(kind, Part::RequestPath, text);
     }
-    let leaves: &[Segment] = match (&skew, &paths) {
-        (None, Some(_)) => &[Segment::RequestPath, Segment::ResponsePath, Segment::Server, Segment::Client],
-        _ => &[Segment::Network, Segment::Server, Segment::Client],
+    let leaves: &[Part] = match (&skew, &paths) {
+        (None, Some(_)) => &[Part::RequestPath, Part::ResponsePath, Part::Server, Part::Client],
+        _ => &[Part::Network, Part::Server, Part::Client],
     };
     // The parts first; the whole when no part shows it.
-    let mut periods: Vec<(Segment, period::Period)> = leaves
+    let mut periods: Vec<(Part, period::Period)> = leaves
         .iter()
         .filter_map(|&segment| Some((segment, period::find(&of(segment)?.without(explained))?)))
         .collect();
     if periods.is_empty() && skew.is_none() {
-        periods
-            .extend(period::find(&whole.clone().without(explained)).map(|found| (Segment::RoundTrip, found)));
+        periods.extend(period::find(&whole.clone().without(explained)).map(|found| (Part::RoundTrip, found)));
     }
     for (segment, found) in &periods {
         let period_ms = found.period_ms;
@@ -289,8 +260,8 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
 }
 
 /// The finest segment that holds most of the difference between slow operations and the others.
-fn home_of(points: &[Point], whole: Segment, is_slow: &[bool]) -> Segment {
-    let difference = |segment: Segment| -> Option<f64> {
+fn home_of(points: &[Point], whole: Part, is_slow: &[bool]) -> Part {
+    let difference = |segment: Part| -> Option<f64> {
         let series = Series::of(points, segment)?;
         let mean = |slow: bool| {
             let values = series.values.iter().zip(is_slow).filter(|(_, s)| **s == slow).map(|(v, _)| *v);
@@ -299,23 +270,22 @@ fn home_of(points: &[Point], whole: Segment, is_slow: &[bool]) -> Segment {
         };
         Some(mean(true) - mean(false))
     };
-    if whole != Segment::RoundTrip {
+    if whole != Part::RoundTrip {
         return whole;
     }
     let all = difference(whole).unwrap_or(0.0);
-    let holds = |segment: &Segment| difference(*segment).is_some_and(|d| d >= 0.7 * all);
-    [Segment::RequestPath, Segment::ResponsePath, Segment::Server, Segment::Network]
+    let holds = |segment: &Part| difference(*segment).is_some_and(|d| d >= 0.7 * all);
+    [Part::RequestPath, Part::ResponsePath, Part::Server, Part::Network]
         .into_iter()
         .find(holds)
         .unwrap_or(whole)
 }
 
 /// The part whose drift is the whole's.
-fn drift_home(points: &[Point], leaves: &[Segment]) -> Segment {
-    let moves = |segment: &&Segment| {
-        Series::of(points, **segment).is_some_and(|series| drift::find(&series).is_some())
-    };
-    leaves.iter().find(moves).copied().unwrap_or(Segment::RoundTrip)
+fn drift_home(points: &[Point], leaves: &[Part]) -> Part {
+    let moves =
+        |segment: &&Part| Series::of(points, **segment).is_some_and(|series| drift::find(&series).is_some());
+    leaves.iter().find(moves).copied().unwrap_or(Part::RoundTrip)
 }
 
 /// third, 21st.

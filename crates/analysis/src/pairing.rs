@@ -7,8 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use record::Opened;
-use record::{Exchange, Observed, Side};
+use record::{Exchange, Observed, Op, Opened, Side};
 
 /// A capture point, as far as joining needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,11 +186,11 @@ impl Pairing {
     #[inline]
     pub fn exchange(&mut self, vantage: u32, exchange: &Exchange, mut emit: impl FnMut(&Observed)) {
         let Some(&(place, which)) =
-            self.places.get(vantage as usize).and_then(|p| p.get(&exchange.connection))
+            self.places.get(vantage as usize).and_then(|p| p.get(&exchange.op.connection))
         else {
             return;
         };
-        let exchange = Exchange { connection: place, ..*exchange };
+        let exchange = Exchange { op: Op { connection: place, ..exchange.op }, ..*exchange };
         if !self.expects_two {
             emit(&self.alone(place, which, exchange));
             return;
@@ -248,8 +247,9 @@ impl Pairing {
         }
         self.matched += 1;
         let shared_clock = self.shares_clock(place);
-        let (client, server) = (views[client], views[1 - client]);
-        emit(&Observed { connection: place, client, server, shared_clock });
+        if let (Some(client), Some(server)) = (&views[client], &views[1 - client]) {
+            emit(&Observed::joined(client, server, shared_clock));
+        }
     }
 
     /// One half's front goes on alone.
@@ -274,11 +274,7 @@ impl Pairing {
         } else {
             half.map_or(Side::Client, |(_, half)| self.side(half))
         };
-        let (client, server) = match side {
-            Side::Client => (Some(exchange), None),
-            Side::Server => (None, Some(exchange)),
-        };
-        Observed { connection: place, client, server, shared_clock: false }
+        Observed::alone(side, &exchange)
     }
 
     /// Whose side a point stands on that has nobody to be compared with: as the user says, else where the
@@ -365,7 +361,8 @@ mod tests {
     fn exchange(connection: u32, seq: u32, ns: u64) -> Exchange {
         let request = Passage { ended: Stamp::at(ns), ..Passage::default() };
         let response = Passage { ended: Stamp::at(ns + 10), ..Passage::default() };
-        Exchange { connection, response_end_seq: seq, request, response, ..Exchange::default() }
+        let op = Op { connection, ..Op::default() };
+        Exchange { op, response_end_seq: seq, request, response, ..Exchange::default() }
     }
 
     proptest! {
@@ -388,9 +385,9 @@ mod tests {
             }
             let mut all: Vec<(bool, bool)> = Vec::new();
             let mut emit = |o: &Observed| {
-                assert!(o.client.is_none_or(|e| e.request.ended < Stamp::at(1_000_000)));
-                assert!(o.server.is_none_or(|e| e.request.ended >= Stamp::at(1_000_000)));
-                all.push((o.server.is_some(), o.client.is_some()));
+                assert!(o.op.c1 < Stamp::at(1_000_000));
+                assert!(!o.op.s1.is_known() || o.op.s1 >= Stamp::at(1_000_000));
+                all.push((o.op.s1.is_known(), o.op.c1.is_known()));
             };
             for (which, count) in bursts.into_iter().chain([(true, 999), (false, 999)]) {
                 let which = usize::from(which);
@@ -418,8 +415,8 @@ mod tests {
             pairing.opened(point, &Opened { handshake_ns, ..opened(1, 0) });
             let mut seen = Vec::new();
             pairing.exchange(point, &exchange(1, 5, 5), |o| seen.push(*o));
-            assert_eq!(seen[0].client.is_some(), side == Side::Client);
-            assert_eq!(seen[0].server.is_some(), side == Side::Server);
+            assert_eq!(seen[0].op.c1.is_known(), side == Side::Client);
+            assert_eq!(seen[0].op.s1.is_known(), side == Side::Server);
         }
     }
 }

@@ -53,17 +53,17 @@ impl Samples {
 }
 
 fn point(observed: &Observed) -> Option<Point> {
-    let main = observed.main()?;
+    let split = observed.split();
     let us = |ns: Option<i64>| ns.map_or(f32::NAN, |ns| (ns as f64 / 1000.0) as f32);
     Some(Point {
-        time_ns: main.request.ended.ns()?,
-        round_trip_us: us(observed.round_trip_ns().or(observed.server_ns())),
+        time_ns: observed.detail.request.ended.ns()?,
+        round_trip_us: us(split.outside_ns.or(split.server_ns)),
         parts: Parts {
-            client_us: us(main.thought_ns.map(u64::cast_signed)),
-            server_us: us(observed.server_ns()),
-            network_us: us(observed.network_ns()),
-            request_path_us: us(observed.request_path_ns()),
-            response_path_us: us(observed.response_path_ns()),
+            client_us: us(observed.detail.thought_ns.map(u64::cast_signed)),
+            server_us: us(split.server_ns),
+            network_us: us(split.network_ns),
+            request_path_us: us(split.request_path_ns),
+            response_path_us: us(split.response_path_ns),
         },
     })
 }

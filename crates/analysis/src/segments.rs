@@ -3,6 +3,8 @@
 use record::{Op, Split};
 use serde::{Deserialize, Serialize};
 
+use crate::parts::Tally;
+
 /// Mean and percentiles of one segment, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SegmentFigures {
@@ -41,13 +43,16 @@ impl Segments {
     /// The segments of complete operations; those that are not are left out.
     #[must_use]
     pub fn of(ops: &[Op], shared_clock: bool) -> Self {
-        let splits: Vec<Split> = ops.iter().filter_map(|op| Split::of(op, shared_clock)).collect();
-        let figures = |of: fn(&Split) -> i64| figures(splits.iter().map(of).collect());
+        let complete = || ops.iter().filter(|op| op.is_complete());
         let optional = |of: fn(&Split) -> Option<i64>| {
-            shared_clock.then(|| self::figures(splits.iter().filter_map(of).collect()))
+            let mut tally = Tally::exact();
+            complete().filter_map(|op| of(&Split::of(op, shared_clock))).for_each(|ns| tally.add(ns));
+            let [p50_us, p99_us] = tally.at_us([0.5, 0.99]);
+            (tally.count() > 0).then(|| SegmentFigures { mean_us: tally.mean_us(), p50_us, p99_us })
         };
+        let figures = |of| optional(of).unwrap_or_default();
         Self {
-            operations: splits.len() as u64,
+            operations: complete().count() as u64,
             rtt: figures(|s| s.rtt_ns),
             client: figures(|s| s.client_ns),
             client_out: figures(|s| s.client_out_ns),
@@ -58,19 +63,6 @@ impl Segments {
             response_path: optional(|s| s.response_path_ns),
         }
     }
-}
-
-fn figures(mut values: Vec<i64>) -> SegmentFigures {
-    if values.is_empty() {
-        return SegmentFigures::default();
-    }
-    let sum: i128 = values.iter().map(|&v| i128::from(v)).sum();
-    let mean_us = sum as f64 / values.len() as f64 / 1000.0;
-    let mut at = |q: f64| {
-        let index = ((values.len() - 1) as f64 * q).round() as usize;
-        *values.select_nth_unstable(index).1 as f64 / 1000.0
-    };
-    SegmentFigures { mean_us, p50_us: at(0.5), p99_us: at(0.99) }
 }
 
 #[cfg(test)]

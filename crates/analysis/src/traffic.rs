@@ -5,89 +5,15 @@
 
 use std::collections::HashMap;
 
-use hdrhistogram::Histogram;
-use record::{Exchange, Observed, OpKind, Outcome, Verb};
+use record::{Observed, OpKind, Outcome, Verb};
 use serde::{Deserialize, Serialize};
+
+use crate::parts::{Part, PartFigures, Tally};
 
 /// Most stanzas; the exchanges of further ones are counted together.
 pub const STANZAS_MAX: usize = 256;
 /// Connection number of the stanza that takes what does not fit.
 pub const OTHERS: u32 = u32::MAX;
-
-/// A part of an exchange's time, as far as capture points can tell it apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Part {
-    /// From the first byte of a request to its last.
-    Sending,
-    /// From the request's last byte to the response's last byte, at the client (C2 - C1).
-    RoundTrip,
-    /// From the request's last byte to the response's last byte, at the server (S2 - S1).
-    Server,
-    /// The round trip without the server.
-    Network,
-    /// From the client's capture point to the server's (S1 - C1).
-    RequestPath,
-    /// And back (C2 - S2).
-    ResponsePath,
-    /// From the request's last byte to the response's first, where only one side was seen.
-    FirstByte,
-    /// From the server's asking for data to the last of them (R2T, 100 Continue).
-    DataPhase,
-    /// From a response to the request that takes its place: the client, and all that lies behind the capture
-    /// point.
-    Client,
-}
-
-impl Part {
-    /// All of them, in the order of a table.
-    pub const ALL: [Part; 9] = [
-        Part::Client,
-        Part::Sending,
-        Part::RoundTrip,
-        Part::FirstByte,
-        Part::DataPhase,
-        Part::RequestPath,
-        Part::Server,
-        Part::ResponsePath,
-        Part::Network,
-    ];
-
-    /// Its name for a person.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Sending => "sending",
-            Part::RoundTrip => "round trip",
-            Part::Server => "server",
-            Part::Network => "network",
-            Part::RequestPath => "request path",
-            Part::ResponsePath => "response path",
-            Part::FirstByte => "first byte",
-            Part::DataPhase => "data phase",
-            Part::Client => "client",
-        }
-    }
-}
-
-/// Figures of a part, microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PartFigures {
-    /// Which.
-    pub part: Part,
-    /// Exchanges in which it was seen.
-    pub operations: u64,
-    /// Mean over them.
-    pub mean_us: f64,
-    /// Median, and percentiles.
-    pub p50_us: f64,
-    /// 90th percentile.
-    pub p90_us: f64,
-    /// 99th percentile.
-    pub p99_us: f64,
-    /// Longest.
-    pub max_us: f64,
-}
 
 /// What is alike in the exchanges of a stanza.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,13 +27,14 @@ pub struct Key {
 }
 
 impl Key {
-    fn of(connection: u32, exchange: &Exchange) -> Self {
-        let bytes = match exchange.verb {
-            Verb::Scsi(_) => exchange.data_bytes,
-            _ => exchange.data_bytes.checked_ilog2().map_or(0, |log| 1 << log),
+    fn of(observed: &Observed) -> Self {
+        let op = &observed.op;
+        let bytes = match op.verb {
+            Verb::Scsi(_) => op.data_bytes,
+            _ => op.data_bytes.checked_ilog2().map_or(0, |log| 1 << log),
         };
-        let depth = exchange.ring_depth.max(1).next_power_of_two();
-        Self { connection, verb: exchange.verb, bytes, depth }
+        let depth = observed.detail.ring_depth.max(1).next_power_of_two();
+        Self { connection: op.connection, verb: op.verb, bytes, depth }
     }
 }
 
@@ -162,59 +89,6 @@ impl TrafficStanza {
     }
 }
 
-/// One part's sum and distribution.
-#[derive(Debug, Default)]
-struct Tally {
-    count: u64,
-    sum_ns: i128,
-    /// The values themselves, while they are few: a histogram takes 13 KiB, and many stanzas have two exchanges.
-    few: Vec<u64>,
-    many: Option<Box<Histogram<u32>>>,
-}
-
-/// Values that are kept before they become a histogram.
-const FEW: usize = 32;
-
-/// Two digits: 1 % of a microsecond is more than a capture's stamps are worth.
-const DIGITS: u8 = 2;
-/// The range of a distribution, nanoseconds; what lies outside counts at its end.
-const LEAST_NS: u64 = 64;
-const MOST_NS: u64 = 100_000_000_000;
-
-impl Tally {
-    #[inline]
-    fn add(&mut self, ns: i64) {
-        self.count += 1;
-        self.sum_ns += i128::from(ns);
-        // Negative: the stamps are out of order. The sum says so; the distribution has it at its foot.
-        let ns = ns.max(0).unsigned_abs();
-        match &mut self.many {
-            Some(histogram) => histogram.saturating_record(ns),
-            None if self.few.len() < FEW => self.few.push(ns),
-            None => {
-                // The bounds are constants that fit: it always succeeds.
-                self.many = Histogram::new_with_bounds(LEAST_NS, MOST_NS, DIGITS).ok().map(Box::new);
-                if let Some(histogram) = &mut self.many {
-                    self.few.drain(..).chain([ns]).for_each(|ns| histogram.saturating_record(ns));
-                }
-            }
-        }
-    }
-
-    /// The value at a quantile, nanoseconds.
-    fn at(&self, quantile: f64) -> u64 {
-        match &self.many {
-            Some(histogram) => histogram.value_at_quantile(quantile),
-            None => {
-                let mut few = self.few.clone();
-                few.sort_unstable();
-                let place = (few.len().saturating_sub(1)) as f64 * quantile;
-                few.get(place.ceil() as usize).copied().unwrap_or(0)
-            }
-        }
-    }
-}
-
 /// What a stanza is made from.
 #[derive(Debug)]
 struct Sums {
@@ -254,34 +128,33 @@ impl Sums {
     }
 
     #[inline]
-    fn add(&mut self, observed: &Observed, main: &Exchange) {
+    fn add(&mut self, observed: &Observed) {
+        let (op, seen, split) = (&observed.op, &observed.detail, observed.split());
         self.operations += 1;
-        self.failed += u64::from(main.outcome == Outcome::Failed);
-        self.data_bytes += u64::from(main.data_bytes);
-        self.request_bytes += u64::from(main.request_bytes);
-        self.response_bytes += u64::from(main.response_bytes);
+        self.failed += u64::from(op.outcome == Outcome::Failed);
+        self.data_bytes += u64::from(op.data_bytes);
+        self.request_bytes += u64::from(op.request_bytes);
+        self.response_bytes += u64::from(op.response_bytes);
         let (least, sum, most) = self.depth;
         self.depth =
-            (least.min(main.ring_depth), sum + u64::from(main.ring_depth), most.max(main.ring_depth));
-        self.first_ns = self.first_ns.min(main.request.began.ns().unwrap_or(u64::MAX));
-        self.last_ns = self.last_ns.max(main.response.ended.ns().unwrap_or(0));
-        self.part(Part::RoundTrip, observed.round_trip_ns());
-        self.part(Part::Client, main.thought_ns.map(u64::cast_signed));
-        if main.request.last_frame != main.request.first_frame {
-            self.part(Part::Sending, main.request.ended.since(main.request.began));
+            (least.min(seen.ring_depth), sum + u64::from(seen.ring_depth), most.max(seen.ring_depth));
+        self.first_ns = self.first_ns.min(seen.request.began.ns().unwrap_or(u64::MAX));
+        self.last_ns = self.last_ns.max(seen.response.ended.ns().unwrap_or(0));
+        self.part(Part::RoundTrip, split.outside_ns);
+        self.part(Part::Client, seen.thought_ns.map(u64::cast_signed));
+        if seen.request.last_frame != seen.request.first_frame {
+            self.part(Part::Sending, seen.request.ended.since(seen.request.began));
         }
-        if main.response.last_frame != main.response.first_frame {
-            self.part(Part::FirstByte, main.response.began.since(main.request.ended));
+        if seen.response.last_frame != seen.response.first_frame {
+            self.part(Part::FirstByte, seen.response.began.since(seen.request.ended));
         }
-        if main.asked_for_data.is_known() {
-            self.part(Part::DataPhase, main.data_ended.since(main.asked_for_data));
+        if seen.asked_for_data.is_known() {
+            self.part(Part::DataPhase, seen.data_ended.since(seen.asked_for_data));
         }
-        if observed.server.is_some() {
-            self.part(Part::Server, observed.server_ns());
-            self.part(Part::Network, observed.network_ns());
-            self.part(Part::RequestPath, observed.request_path_ns());
-            self.part(Part::ResponsePath, observed.response_path_ns());
-        }
+        self.part(Part::Server, split.server_ns);
+        self.part(Part::Network, split.network_ns);
+        self.part(Part::RequestPath, split.request_path_ns);
+        self.part(Part::ResponsePath, split.response_path_ns);
     }
 }
 
@@ -297,18 +170,17 @@ pub struct Traffic {
 pub type WireTime<'a> = &'a dyn Fn(f64, f64) -> f64;
 
 impl Traffic {
-    /// Takes an exchange; the number of its stanza.
+    /// Takes an operation; the number of its stanza.
     #[inline]
-    pub fn add(&mut self, observed: &Observed) -> Option<usize> {
-        let main = observed.main()?;
-        let key = Key::of(observed.connection, main);
+    pub fn add(&mut self, observed: &Observed) -> usize {
+        let key = Key::of(observed);
         let place = match self.recent {
             Some((recent, place)) if recent == key => place,
-            _ => self.place(key, main.kind),
+            _ => self.place(key, observed.op.kind),
         };
         self.recent = Some((key, place));
-        self.sums[place].1.add(observed, main);
-        Some(place)
+        self.sums[place].1.add(observed);
+        place
     }
 
     fn place(&mut self, key: Key, kind: OpKind) -> usize {
@@ -338,20 +210,7 @@ impl Traffic {
 
 fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanza {
     let count = sums.operations.max(1) as f64;
-    let us = |ns: u64| ns as f64 / 1000.0;
-    let figures = |part: Part| {
-        let tally = Some(&sums.parts[part as usize]).filter(|t| t.count > 0)?;
-        let at = |q: f64| us(tally.at(q));
-        Some(PartFigures {
-            part,
-            operations: tally.count,
-            mean_us: tally.sum_ns as f64 / tally.count as f64 / 1000.0,
-            p50_us: at(0.5),
-            p90_us: at(0.9),
-            p99_us: at(0.99),
-            max_us: at(1.0),
-        })
-    };
+    let figures = |part: Part| sums.parts[part as usize].figures(part);
     let parts: Vec<PartFigures> = Part::ALL.into_iter().filter_map(figures).collect();
     let mean = |part: Part| parts.iter().find(|p| p.part == part).map(|p| p.mean_us);
     let seconds = sums.last_ns.saturating_sub(sums.first_ns) as f64 / 1e9;

@@ -1,7 +1,8 @@
 //! The four patterns that the paper found by hand, from op records of that structure with realistic noise; and
 //! records without structure, in which nothing may be found.
 
-use analysis::modes::{Finding, FindingKind, Parts, Point, Segment, Shape, find};
+use analysis::Part;
+use analysis::modes::{Finding, FindingKind, Parts, Point, Shape, find};
 use fastrand::Rng;
 use proptest::prelude::*;
 
@@ -66,17 +67,13 @@ fn every_third_operation_in_the_network() {
             _ => None,
         });
         let (n, longer, segment) = nth.unwrap_or_else(|| panic!("seed {seed}: {}", kinds(&findings)));
-        assert!(
-            n == 3 && (longer - 203.0).abs() < 12.0 && segment == Segment::Network,
-            "{}",
-            kinds(&findings)
-        );
+        assert!(n == 3 && (longer - 203.0).abs() < 12.0 && segment == Part::Network, "{}", kinds(&findings));
         let modes = findings.iter().find_map(|f| match &f.kind {
             FindingKind::Modes { modes } => Some((modes.clone(), f.segment)),
             _ => None,
         });
         let (modes, segment) = modes.unwrap_or_else(|| panic!("seed {seed}: {}", kinds(&findings)));
-        assert!(modes.len() == 2 && segment == Segment::Network, "{}", kinds(&findings));
+        assert!(modes.len() == 2 && segment == Part::Network, "{}", kinds(&findings));
         assert!((modes[1].share - 0.333).abs() < 0.04, "{}", kinds(&findings));
         assert!((modes[1].centre_us - modes[0].centre_us - 203.0).abs() < 15.0, "{}", kinds(&findings));
         assert_eq!(findings.len(), 2, "{}", kinds(&findings));
@@ -95,11 +92,11 @@ fn every_fifth_operation_in_the_request_path() {
         });
         let (n, longer, segment) = nth.unwrap_or_else(|| panic!("seed {seed}: {}", kinds(&findings)));
         assert!(
-            n == 5 && (longer - 119.0).abs() < 8.0 && segment == Segment::RequestPath,
+            n == 5 && (longer - 119.0).abs() < 8.0 && segment == Part::RequestPath,
             "{}",
             kinds(&findings)
         );
-        assert!(findings.iter().all(|f| f.segment == Segment::RequestPath), "{}", kinds(&findings));
+        assert!(findings.iter().all(|f| f.segment == Part::RequestPath), "{}", kinds(&findings));
     }
 }
 
@@ -145,7 +142,7 @@ fn a_sum_that_alternates_is_a_square_wave_besides() {
         });
         let (period, high, height, segment) =
             square.unwrap_or_else(|| panic!("seed {seed}: {}", kinds(&findings)));
-        assert!((period - 105.0).abs() < 2.0 && segment == Segment::Network, "{}", kinds(&findings));
+        assert!((period - 105.0).abs() < 2.0 && segment == Part::Network, "{}", kinds(&findings));
         assert!((high - 75.0).abs() < 6.0 && (height - 164.0).abs() < 20.0, "{}", kinds(&findings));
         assert_eq!(findings.len(), 2, "seed {seed}: {}", kinds(&findings));
     }
@@ -160,13 +157,13 @@ fn a_jump_and_a_ramp_are_told_apart() {
         else {
             panic!("seed {seed}: {}", kinds(&findings));
         };
-        assert!(operation.abs_diff(2500) <= 80 && *segment == Segment::RequestPath, "{}", kinds(&findings));
+        assert!(operation.abs_diff(2500) <= 80 && *segment == Part::RequestPath, "{}", kinds(&findings));
         let points = record(seed, 4000, |_, index, _| (60.0, 60.0 + index as f64 / 50.0));
         let findings = find(&points);
         let [Finding { kind: FindingKind::Ramp { change_us }, segment, .. }] = &findings[..] else {
             panic!("seed {seed}: {}", kinds(&findings));
         };
-        assert!((change_us - 80.0).abs() < 12.0 && *segment == Segment::ResponsePath, "{}", kinds(&findings));
+        assert!((change_us - 80.0).abs() < 12.0 && *segment == Part::ResponsePath, "{}", kinds(&findings));
     }
 }
 

@@ -6,7 +6,7 @@
 use analysis::traffic::Traffic;
 use analysis::verdict::{CaptureLoss, Case, Evidence, Link, Verdict, VerdictKind, judge};
 use record::{
-    Conduct, ConnectionFacts, Exchange, Observed, OpKind, Passage, Side, Stall, StallKind, Stamp, Verb,
+    Conduct, ConnectionFacts, Exchange, Observed, Op, OpKind, Passage, Side, Stall, StallKind, Stamp, Verb,
 };
 
 fn facts(client: Conduct, server: Conduct) -> ConnectionFacts {
@@ -63,21 +63,25 @@ fn ring_of(
                 first_frame: frame,
                 last_frame: frame,
             };
-            let client = Exchange {
+            let op = Op {
                 connection,
                 verb: Verb::Scsi(0x28),
                 kind: OpKind::Read,
-                ring_depth: depth,
                 queue_depth: depth,
                 data_bytes: bytes,
                 request_bytes: 48,
                 response_bytes: 48 + bytes,
+                ..Op::default()
+            };
+            let client = Exchange {
+                op,
+                ring_depth: depth,
                 request: at(start, 2 * i + 1),
                 response: at(start + round_trip_us * 1000, 2 * i + 2),
                 thought_ns: Some(client_us * 1000),
                 ..Exchange::default()
             };
-            Observed { connection, client: Some(client), server: None, shared_clock: false }
+            Observed::alone(Side::Client, &client)
         })
         .collect()
 }

@@ -87,17 +87,10 @@ impl Sums<'_> {
     fn observed(&mut self, observed: &Observed) {
         let place = self.traffic.add(observed);
         self.evidence.observed(observed);
-        if let Some(place) = place {
-            self.samples.add(place, observed);
-        }
+        self.samples.add(place, observed);
+        let op = &observed.op;
         if !observed.shared_clock
-            && let (Some(client), Some(server)) = (&observed.client, &observed.server)
-            && let (Some(c1), Some(s1), Some(s2), Some(c2)) = (
-                client.request.ended.ns(),
-                server.request.ended.ns(),
-                server.response.ended.ns(),
-                client.response.ended.ns(),
-            )
+            && let (Some(c1), Some(s1), Some(s2), Some(c2)) = (op.c1.ns(), op.s1.ns(), op.s2.ns(), op.c2.ns())
         {
             self.clocks.add(c1, s1, s2, c2);
         }

@@ -4,7 +4,7 @@ mod message;
 
 use std::collections::VecDeque;
 
-use record::{Exchange, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
+use record::{Exchange, Op, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
 
 use crate::follow::Under;
 use crate::http::message::{Event, Messages, Start};
@@ -126,18 +126,14 @@ impl Pairing {
             Event::Began(at) => {
                 let passage = Passage::begin(at.ns, at.frame);
                 self.number = self.number.wrapping_add(1);
-                let mut exchange = Exchange {
-                    connection: self.connection,
-                    tag: self.number,
-                    request: passage,
-                    ..Exchange::default()
-                };
+                let op = Op { connection: self.connection, tag: self.number, ..Op::default() };
+                let mut exchange = Exchange { op, request: passage, ..Exchange::default() };
                 self.pace.begin(&mut exchange, at, at);
                 self.current = Some(exchange);
             }
             Event::Head(Start::Request { method }) => {
                 if let Some(exchange) = &mut self.current {
-                    exchange.verb = Verb::Http(method);
+                    exchange.op.verb = Verb::Http(method);
                 }
             }
             Event::Head(Start::Response { .. }) => {}
@@ -145,12 +141,12 @@ impl Pairing {
                 self.pace.message(Side::Client);
                 let Some(mut exchange) = self.current.take() else { return };
                 (exchange.request.ended, exchange.request.last_frame) = (Stamp::at(at.ns), at.frame);
-                exchange.request_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-                exchange.data_bytes = u32::try_from(body_bytes).unwrap_or(u32::MAX);
+                exchange.op.request_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                exchange.op.data_bytes = u32::try_from(body_bytes).unwrap_or(u32::MAX);
                 if exchange.asked_for_data.is_known() {
                     exchange.data_ended = Stamp::at(at.ns);
                 }
-                exchange.kind = if body_bytes > 0 { OpKind::Write } else { OpKind::Read };
+                exchange.op.kind = if body_bytes > 0 { OpKind::Write } else { OpKind::Read };
                 if self.waiting.len() >= IN_FLIGHT_MAX {
                     self.counted.abandoned += self.waiting.len() as u64;
                     self.pace.forget(self.waiting.len(), at);
@@ -199,9 +195,10 @@ impl Pairing {
                 };
                 let ended = Stamp::at(at.ns);
                 exchange.response = Passage { ended, last_frame: at.frame, ..passage };
-                exchange.response_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-                exchange.data_bytes = exchange.data_bytes.max(u32::try_from(body_bytes).unwrap_or(u32::MAX));
-                exchange.outcome = if status >= 400 { Outcome::Failed } else { Outcome::Good };
+                exchange.op.response_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                exchange.op.data_bytes =
+                    exchange.op.data_bytes.max(u32::try_from(body_bytes).unwrap_or(u32::MAX));
+                exchange.op.outcome = if status >= 400 { Outcome::Failed } else { Outcome::Good };
                 exchange.response_end_seq = self.responses_from.wrapping_add(offset as u32);
                 self.pace.end(at);
                 observer.exchange(&exchange);
@@ -220,7 +217,7 @@ impl Pairing {
     /// Whether the next response has no body whatever its head says (RFC 9110 9.3.2).
     fn next_has_no_body(&self) -> Option<bool> {
         let next = self.waiting.front().or(self.current.as_ref())?;
-        Some(next.verb == Verb::Http(*b"HEAD\0\0\0"))
+        Some(next.op.verb == Verb::Http(*b"HEAD\0\0\0"))
     }
 }
 

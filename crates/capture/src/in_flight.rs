@@ -40,7 +40,7 @@ impl Pace {
         {
             self.free.pop_front();
         }
-        exchange.queue_depth = self.depth;
+        exchange.op.queue_depth = self.depth;
         exchange.thought_ns = self.free.pop_front().map(|response| began.ns.saturating_sub(response));
         exchange.ring_depth = self.depth + self.free.len() as u32;
         exchange.stalls = exchange.stalls.union(std::mem::take(&mut self.pending));

@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use iscsi::bhs::NO_TAG;
 use iscsi::opcode::{initiator, target};
 use iscsi::pdu::{DataIn, DataOut, ScsiCommand, ScsiResponse, TaskManagementRequest, TaskManagementResponse};
-use record::{Exchange, OpKind, Outcome, Passage, Side, Stall, StallKind, Stamp, Verb};
+use record::{Exchange, Op, OpKind, Outcome, Passage, Side, Stall, StallKind, Stamp, Verb};
 
 use crate::follow::{Digests, Flow, Follower, Pdu, Under};
 use crate::in_flight::Pace;
@@ -159,18 +159,18 @@ impl Tasks {
             self.pace.forget(self.in_flight.len(), pdu.ended);
             self.in_flight.clear();
         }
-        let mut exchange = Exchange {
+        let op = Op {
             connection: self.connection,
             tag: pdu.bhs.initiator_task_tag(),
             verb,
             kind,
             data_bytes,
             request_bytes: pdu.bytes as u32,
-            request: passage(pdu),
-            ..Exchange::default()
+            ..Op::default()
         };
+        let mut exchange = Exchange { op, request: passage(pdu), ..Exchange::default() };
         self.pace.begin(&mut exchange, pdu.began, pdu.ended);
-        if self.in_flight.insert(exchange.tag, exchange).is_some() {
+        if self.in_flight.insert(exchange.op.tag, exchange).is_some() {
             self.abandoned += 1;
             self.pace.forget(1, pdu.ended);
         }
@@ -178,7 +178,7 @@ impl Tasks {
 
     fn data_out(&mut self, pdu: &Pdu, tag: u32, observer: &mut impl Observer) {
         let Some(exchange) = self.in_flight.get_mut(&tag) else { return };
-        exchange.request_bytes = exchange.request_bytes.saturating_add(pdu.bytes as u32);
+        exchange.op.request_bytes = exchange.op.request_bytes.saturating_add(pdu.bytes as u32);
         let asked = exchange.asked_for_data;
         if let Some(wait) = Stamp::at(pdu.began.ns).since(asked)
             && !exchange.data_ended.is_known()
@@ -238,7 +238,7 @@ impl Tasks {
             return;
         };
         answer(&mut exchange, pdu);
-        exchange.outcome = outcome;
+        exchange.op.outcome = outcome;
         exchange.response_end_seq = self.responses_from.wrapping_add((pdu.offset + pdu.bytes) as u32);
         self.pace.end(pdu.ended);
         observer.exchange(&exchange);
@@ -248,7 +248,7 @@ impl Tasks {
 /// Part of the response to an exchange has passed.
 #[inline]
 fn answer(exchange: &mut Exchange, pdu: &Pdu) {
-    exchange.response_bytes = exchange.response_bytes.saturating_add(pdu.bytes as u32);
+    exchange.op.response_bytes = exchange.op.response_bytes.saturating_add(pdu.bytes as u32);
     let all = passage(pdu);
     if !exchange.response.began.is_known() {
         exchange.response = all;

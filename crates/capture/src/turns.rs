@@ -2,7 +2,7 @@
 //!
 //! Pipelined requests look like one. Who keeps sending without being answered makes one long request.
 
-use record::{Exchange, OpKind, Passage, Side, StallKind, Stamp, Verb};
+use record::{Exchange, Op, OpKind, Passage, Side, StallKind, Stamp, Verb};
 
 use crate::follow::Under;
 use crate::in_flight::Pace;
@@ -50,7 +50,7 @@ impl Turns {
         match (side, self.speaker) {
             (Side::Client, Some(Side::Client)) => {
                 if let Some(e) = &mut self.current {
-                    e.request_bytes = e.request_bytes.saturating_add(bytes);
+                    e.op.request_bytes = e.op.request_bytes.saturating_add(bytes);
                     (e.request.ended, e.request.last_frame) = (stamp, at.frame);
                     e.stalls = e.stalls.union(std::mem::take(&mut self.stalls));
                 }
@@ -59,15 +59,15 @@ impl Turns {
                 self.end(observer);
                 self.number = self.number.wrapping_add(1);
                 let passage = Passage::begin(at.ns, at.frame);
-                let mut exchange = Exchange {
+                let op = Op {
                     connection: self.connection,
                     tag: self.number,
                     verb: Verb::Turn,
                     request_bytes: bytes,
-                    request: passage,
-                    stalls: std::mem::take(&mut self.stalls),
-                    ..Exchange::default()
+                    ..Op::default()
                 };
+                let stalls = std::mem::take(&mut self.stalls);
+                let mut exchange = Exchange { op, request: passage, stalls, ..Exchange::default() };
                 self.pace.begin(&mut exchange, at, at);
                 self.current = Some(exchange);
             }
@@ -78,7 +78,7 @@ impl Turns {
                     (e.response.began, e.response.first_frame) = (stamp, at.frame);
                     self.pace.message(Side::Client);
                 }
-                e.response_bytes = e.response_bytes.saturating_add(bytes);
+                e.op.response_bytes = e.op.response_bytes.saturating_add(bytes);
                 (e.response.ended, e.response.last_frame) = (stamp, at.frame);
                 e.response_end_seq = self.responses.1.wrapping_add(self.responses.0 as u32);
             }
@@ -90,12 +90,12 @@ impl Turns {
     fn end(&mut self, observer: &mut impl Observer) {
         let Some(mut exchange) = self.current.take() else { return };
         let Some(ended) = exchange.response.ended.ns() else { return };
-        exchange.kind = match (exchange.request_bytes, exchange.response_bytes) {
+        exchange.op.kind = match (exchange.op.request_bytes, exchange.op.response_bytes) {
             (request, response) if response > request => OpKind::Read,
             (request, response) if request > response => OpKind::Write,
             _ => OpKind::Other,
         };
-        exchange.data_bytes = exchange.request_bytes.max(exchange.response_bytes);
+        exchange.op.data_bytes = exchange.op.request_bytes.max(exchange.op.response_bytes);
         self.pace.message(Side::Server);
         self.pace.end(At { ns: ended, frame: exchange.response.last_frame });
         observer.exchange(&exchange);

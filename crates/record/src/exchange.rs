@@ -1,8 +1,7 @@
-//! One request and its response as a capture point saw them, with the frames that prove it.
+//! An operation as capture points saw it, with the frames that prove it.
 
-use serde::{Deserialize, Serialize};
-
-use crate::op::{Op, OpKind, Side, Stamp};
+use crate::op::{Op, Side, Stamp};
+use crate::split::Split;
 use crate::stall::StallSet;
 
 /// How a message passed a capture point.
@@ -26,109 +25,14 @@ impl Passage {
     }
 }
 
-/// What was asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Verb {
-    /// A SCSI command, by its operation code (SPC-4 annex D).
-    Scsi(u8),
-    /// An HTTP request, by the first bytes of its method, padded with zeros.
-    Http([u8; 7]),
-    /// Whatever went one way before something came back.
-    #[default]
-    Turn,
-    /// A task management function (RFC 7143 11.5.1).
-    TaskManagement(u8),
-    /// A ping: NOP-Out and NOP-In.
-    Nop,
-}
-
-impl Verb {
-    /// Its name for a person.
-    #[must_use]
-    pub fn name(self) -> String {
-        match self {
-            Verb::Scsi(code) => match scsi_name(code) {
-                Some(name) => name.to_owned(),
-                None => format!("command {code:#04x}"),
-            },
-            Verb::Http(method) => {
-                let text: Vec<u8> = method.into_iter().take_while(u8::is_ascii_graphic).collect();
-                String::from_utf8(text).unwrap_or_default()
-            }
-            Verb::Turn => "turn".to_owned(),
-            Verb::TaskManagement(function) => format!("task management {function}"),
-            Verb::Nop => "ping".to_owned(),
-        }
-    }
-}
-
-/// Names of operation codes (SPC-4 annex D, SBC-3).
-fn scsi_name(code: u8) -> Option<&'static str> {
-    Some(match code {
-        0x00 => "test unit ready",
-        0x03 => "request sense",
-        0x08 => "read(6)",
-        0x0a => "write(6)",
-        0x12 => "inquiry",
-        0x15 | 0x55 => "mode select",
-        0x1a | 0x5a => "mode sense",
-        0x25 => "read capacity(10)",
-        0x28 => "read(10)",
-        0x2a => "write(10)",
-        0x2e | 0x8e => "write and verify",
-        0x2f | 0x8f => "verify",
-        0x35 | 0x91 => "synchronize cache",
-        0x41 | 0x93 => "write same",
-        0x42 => "unmap",
-        0x5e => "persistent reserve in",
-        0x5f => "persistent reserve out",
-        0x83 => "extended copy",
-        0x88 => "read(16)",
-        0x89 => "compare and write",
-        0x8a => "write(16)",
-        0x9e => "service action in",
-        0xa0 => "report luns",
-        0xa3 => "maintenance in",
-        0xa8 => "read(12)",
-        0xaa => "write(12)",
-        _ => return None,
-    })
-}
-
-/// How an exchange ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// As asked.
-    #[default]
-    Good,
-    /// With an error status.
-    Failed,
-}
-
-/// One request and its response.
+/// What one capture point saw of an operation, before it is known whose side the point is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchange {
-    /// Which connection, as its capture point numbers them.
-    pub connection: u32,
-    /// The initiator task tag, or a running number.
-    pub tag: u32,
-    /// What was asked for.
-    pub verb: Verb,
-    /// Which way the data goes.
-    pub kind: OpKind,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Exchanges in flight on the connection when the request passed, this one included.
-    pub queue_depth: u32,
-    /// Those and the answered ones whose place no request has taken yet: the depth of a closed ring.
+    /// The record, without stamps: [`Exchange::op`] adds them. Its connection is numbered by the capture point.
+    pub op: Op,
+    /// Operations in flight, and the answered ones whose place no request has taken yet: the depth of a closed
+    /// ring.
     pub ring_depth: u32,
-    /// Application data, bytes.
-    pub data_bytes: u32,
-    /// Request above TCP, bytes: headers and data, also what followed an R2T.
-    pub request_bytes: u32,
-    /// Response above TCP, bytes.
-    pub response_bytes: u32,
     /// The request: of a write with R2T, its command.
     pub request: Passage,
     /// The response.
@@ -147,93 +51,44 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Nanoseconds from the request's last byte to the response's last byte.
-    #[must_use]
-    pub fn round_trip_ns(&self) -> Option<i64> {
-        self.response.ended.since(self.request.ended)
-    }
-
-    /// The op record of what one side saw: the other stamps are missing.
+    /// The record of what a point on this side saw. The stamps of the other side are missing.
     #[must_use]
     pub fn op(&self, side: Side) -> Op {
-        let (request, response) = (self.request.ended, self.response.ended);
-        Op {
-            connection: self.connection,
-            tag: self.tag,
-            kind: self.kind,
-            data_bytes: self.data_bytes,
-            request_bytes: self.request_bytes,
-            response_bytes: self.response_bytes,
-            ..Op::seen(side, request, response)
-        }
+        self.op.and(&Op::seen(side, self.request.ended, self.response.ended))
     }
 }
 
-/// An exchange as one or both sides of the wire saw it.
+/// An operation as one or both sides of the wire saw it: its record, and what only packets show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Which connection, the same number at both sides.
-    pub connection: u32,
-    /// What the capture point of the client saw (C1, C2), or one of unknown place.
-    pub client: Option<Exchange>,
-    /// What the capture point of the server saw (S1, S2).
-    pub server: Option<Exchange>,
-    /// Whether the stamps of both may be subtracted from one another.
+    /// The record, with the stamps of the sides that saw it. Its connection has the same number on both sides.
+    pub op: Op,
+    /// Whether the stamps of both sides come from one clock.
     pub shared_clock: bool,
+    /// What the client's capture point saw, or the server's where there is no other.
+    pub detail: Exchange,
 }
 
 impl Observed {
-    /// One side's view: the client's where there is one.
+    /// What one point saw, which is on this side.
     #[must_use]
-    pub fn main(&self) -> Option<&Exchange> {
-        self.client.as_ref().or(self.server.as_ref())
+    pub fn alone(side: Side, exchange: &Exchange) -> Self {
+        Self { op: exchange.op(side), shared_clock: false, detail: *exchange }
     }
 
-    /// C2 - C1, nanoseconds.
+    /// What both sides saw of one operation.
     #[must_use]
-    pub fn round_trip_ns(&self) -> Option<i64> {
-        self.client?.round_trip_ns()
+    pub fn joined(client: &Exchange, server: &Exchange, shared_clock: bool) -> Self {
+        Self {
+            op: client.op(Side::Client).and(&server.op(Side::Server)),
+            shared_clock,
+            detail: Exchange { stalls: client.stalls.union(server.stalls), ..*client },
+        }
     }
 
-    /// S2 - S1, nanoseconds.
+    /// Its parts, as far as the stamps tell them apart.
     #[must_use]
-    pub fn server_ns(&self) -> Option<i64> {
-        self.server?.round_trip_ns()
-    }
-
-    /// (C2 - C1) - (S2 - S1), nanoseconds: no clock is subtracted from another.
-    #[must_use]
-    pub fn network_ns(&self) -> Option<i64> {
-        Some(self.round_trip_ns()? - self.server_ns()?)
-    }
-
-    /// S1 - C1, nanoseconds, where both share a clock.
-    #[must_use]
-    pub fn request_path_ns(&self) -> Option<i64> {
-        let (client, server) = (self.client.filter(|_| self.shared_clock)?, self.server?);
-        server.request.ended.since(client.request.ended)
-    }
-
-    /// C2 - S2, nanoseconds, where both share a clock.
-    #[must_use]
-    pub fn response_path_ns(&self) -> Option<i64> {
-        let (client, server) = (self.client.filter(|_| self.shared_clock)?, self.server?);
-        client.response.ended.since(server.response.ended)
-    }
-
-    /// The stalls that either side saw.
-    #[must_use]
-    pub fn stalls(&self) -> StallSet {
-        let of = |e: &Option<Exchange>| e.map_or(StallSet::default(), |e| e.stalls);
-        of(&self.client).union(of(&self.server))
-    }
-
-    /// The op record: start and finish are not to be seen in a capture.
-    #[must_use]
-    pub fn op(&self) -> Option<Op> {
-        let (client, server) =
-            (self.client.map(|e| e.op(Side::Client)), self.server.map(|e| e.op(Side::Server)));
-        let (main, server) = (client.or(server)?, server.unwrap_or_default());
-        Some(Op { connection: self.connection, s1: server.s1, s2: server.s2, ..main })
+    pub fn split(&self) -> Split {
+        Split::of(&self.op, self.shared_clock)
     }
 }

@@ -80,15 +80,7 @@ pub fn join(completed: &[Op], client: &[Op], server: &[Op]) -> Joined {
                 continue;
             }
         };
-        let op = Op {
-            request_bytes: c.request_bytes,
-            response_bytes: c.response_bytes,
-            c1: c.c1,
-            s1: s.s1,
-            s2: s.s2,
-            c2: c.c2,
-            ..*op
-        };
+        let op = Op { request_bytes: c.request_bytes, response_bytes: c.response_bytes, ..op.and(c).and(s) };
         if op.is_complete() {
             ops.push(op);
         } else {

@@ -1,12 +1,14 @@
 //! The op record: one operation, six stamps.
 //!
-//! Everything in Roundtrip that explains an operation (breakdown, modes, verdicts, charts, exports) knows
-//! only this record, whether it came from a packet capture, from kernel socket timestamps or from a
+//! Everything that explains an operation (breakdown, modes, verdicts, charts, exports) knows
+//! only this record, whether it comes from a packet capture, from kernel socket timestamps or from a
 //! simulation.
 
 use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
+
+use crate::verb::{Outcome, Verb};
 
 /// A moment in nanoseconds since the Unix epoch on the clock of the side that stamped it, or nothing when
 /// that point was not observed.
@@ -110,8 +112,14 @@ pub struct Op {
     pub connection: u32,
     /// The initiator task tag, unique among the operations in flight on its session.
     pub tag: u32,
+    /// What was asked for.
+    pub verb: Verb,
     /// Which way the data goes.
     pub kind: OpKind,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Operations in flight on its connection when it began, this one included.
+    pub queue_depth: u32,
     /// Application data, bytes (the I/O size).
     pub data_bytes: u32,
     /// Request on the wire above TCP, bytes: header and any data.
@@ -139,6 +147,21 @@ impl Op {
         match side {
             Side::Client => Self { c1: request, c2: response, ..Self::default() },
             Side::Server => Self { s1: request, s2: response, ..Self::default() },
+        }
+    }
+
+    /// The same operation with the stamps that it lacks and another observer has.
+    #[must_use]
+    pub fn and(self, other: &Op) -> Self {
+        let or = |own: Stamp, others: Stamp| if own.is_known() { own } else { others };
+        Self {
+            start: or(self.start, other.start),
+            c1: or(self.c1, other.c1),
+            s1: or(self.s1, other.s1),
+            s2: or(self.s2, other.s2),
+            c2: or(self.c2, other.c2),
+            finish: or(self.finish, other.finish),
+            ..self
         }
     }
 

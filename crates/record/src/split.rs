@@ -1,4 +1,4 @@
-//! The round trip split at the capture points (the paper: server, client and network time).
+//! The parts of a round trip between its capture points (the paper: server, client and network time).
 //!
 //! Only stamps of one side are subtracted, unless the caller states that both sides share a clock.
 
@@ -6,21 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::op::Op;
 
-/// One operation's round trip, split; nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The parts of one operation's round trip, nanoseconds; a part whose stamps are missing is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     /// RTT: finish - start.
-    pub rtt_ns: i64,
+    pub rtt_ns: Option<i64>,
     /// RTT - (C2 - C1): both client parts.
-    pub client_ns: i64,
-    /// S2 - S1.
-    pub server_ns: i64,
-    /// (C2 - C1) - (S2 - S1): both directions of the network together.
-    pub network_ns: i64,
+    pub client_ns: Option<i64>,
     /// C1 - start: the client's way out. Same side, one clock.
-    pub client_out_ns: i64,
+    pub client_out_ns: Option<i64>,
     /// finish - C2: the client's way in. Same side, one clock.
-    pub client_in_ns: i64,
+    pub client_in_ns: Option<i64>,
+    /// C2 - C1: everything outside the client.
+    pub outside_ns: Option<i64>,
+    /// S2 - S1.
+    pub server_ns: Option<i64>,
+    /// (C2 - C1) - (S2 - S1): both directions of the network together.
+    pub network_ns: Option<i64>,
     /// S1 - C1, only where both sides share a clock.
     pub request_path_ns: Option<i64>,
     /// C2 - S2, only where both sides share a clock.
@@ -28,24 +30,23 @@ pub struct Split {
 }
 
 impl Split {
-    /// Splits a complete operation; nothing when a stamp is missing.
-    ///
-    /// `shared_clock` says that client and server stamps come from one clock.
+    /// Splits an operation. `shared_clock` says that client and server stamps come from one clock.
     #[must_use]
-    pub fn of(op: &Op, shared_clock: bool) -> Option<Self> {
-        let rtt_ns = op.finish.since(op.start)?;
-        let outside_ns = op.c2.since(op.c1)?;
-        let server_ns = op.s2.since(op.s1)?;
-        Some(Self {
+    pub fn of(op: &Op, shared_clock: bool) -> Self {
+        let less = |all: Option<i64>, part: Option<i64>| Some(all? - part?);
+        let (rtt_ns, outside_ns, server_ns) =
+            (op.finish.since(op.start), op.c2.since(op.c1), op.s2.since(op.s1));
+        Self {
             rtt_ns,
-            client_ns: rtt_ns - outside_ns,
+            client_ns: less(rtt_ns, outside_ns),
+            client_out_ns: op.c1.since(op.start),
+            client_in_ns: op.finish.since(op.c2),
+            outside_ns,
             server_ns,
-            network_ns: outside_ns - server_ns,
-            client_out_ns: op.c1.since(op.start)?,
-            client_in_ns: op.finish.since(op.c2)?,
-            request_path_ns: if shared_clock { op.s1.since(op.c1) } else { None },
-            response_path_ns: if shared_clock { op.c2.since(op.s2) } else { None },
-        })
+            network_ns: less(outside_ns, server_ns),
+            request_path_ns: op.s1.since(op.c1).filter(|_| shared_clock),
+            response_path_ns: op.c2.since(op.s2).filter(|_| shared_clock),
+        }
     }
 }
 
@@ -116,11 +117,15 @@ mod tests {
             finish: Stamp::at(client + 275_700),
             ..Op::default()
         };
-        let split = Split::of(&op, false).unwrap();
-        assert_eq!(split.client_ns, 32_300);
-        assert_eq!(split.network_ns, 210_800);
-        assert_eq!(split.client_ns + split.server_ns + split.network_ns, split.rtt_ns);
+        let split = Split::of(&op, false);
+        assert_eq!(split.client_ns, Some(32_300));
+        assert_eq!(split.server_ns, Some(32_600));
+        assert_eq!(split.network_ns, Some(210_800));
+        assert_eq!(split.rtt_ns, Some(32_300 + 32_600 + 210_800));
         assert_eq!(split.request_path_ns, None, "clocks of two sides must not be subtracted");
+        let unseen = Split::of(&Op { c2: Stamp::MISSING, ..op }, true);
+        assert_eq!((unseen.outside_ns, unseen.client_ns, unseen.network_ns), (None, None, None));
+        assert_eq!((unseen.rtt_ns, unseen.server_ns), (split.rtt_ns, split.server_ns));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use analysis::traffic::Part;
+use analysis::Part;
 use analysis::verdict::{Verdict, name};
 use analyzer::AnalysisResult;
 use output::text::line;

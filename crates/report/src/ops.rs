@@ -1,4 +1,4 @@
-//! Exchanges of an analysis, one record each: Parquet or comma-separated values, by the file's name.
+//! Operations, one record each: Parquet or comma-separated values, by the file's name.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -11,7 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use record::{Exchange, Observed, Op, OpKind, Outcome, Stamp};
+use record::{Exchange, Observed, Op, OpKind, Outcome};
 
 /// Records of a Parquet row group.
 const GROUP: usize = 65_536;
@@ -45,47 +45,31 @@ struct Row {
 }
 
 impl Row {
-    fn of(observed: &Observed) -> Option<Self> {
-        let main = observed.main()?;
-        let stamp =
-            |side: &Option<Exchange>, of: fn(&Exchange) -> Stamp| side.as_ref().and_then(|e| of(e).ns());
+    fn of(op: &Op, detail: Option<&Exchange>) -> Self {
         let frame = |frame: u64| (frame > 0).then_some(frame);
-        let outcome = match main.outcome {
+        let outcome = match op.outcome {
             Outcome::Good => "good",
             Outcome::Failed => "failed",
         };
-        Some(Self {
-            connection: observed.connection,
-            tag: main.tag,
-            texts: [main.verb.name(), kind(main.kind).to_owned(), outcome.to_owned()],
-            queue_depth: main.queue_depth,
-            bytes: [main.data_bytes, main.request_bytes, main.response_bytes],
-            stamps: [
-                main.request.began.ns(),
-                stamp(&observed.client, |e| e.request.ended),
-                stamp(&observed.server, |e| e.request.ended),
-                stamp(&observed.server, |e| e.response.ended),
-                stamp(&observed.client, |e| e.response.ended),
-                main.response.began.ns(),
-                main.thought_ns,
-                frame(main.request.last_frame),
-                frame(main.response.last_frame),
-                None,
-                None,
-            ],
-        })
-    }
-
-    fn of_op(op: &Op, queue_depth: u32) -> Self {
-        let (start, finish) = (op.start.ns(), op.finish.ns());
-        let (c1, s1, s2, c2) = (op.c1.ns(), op.s1.ns(), op.s2.ns(), op.c2.ns());
         Self {
             connection: op.connection,
             tag: op.tag,
-            texts: [kind(op.kind), kind(op.kind), "good"].map(str::to_owned),
-            queue_depth,
+            texts: [op.verb.name(), kind(op.kind).to_owned(), outcome.to_owned()],
+            queue_depth: op.queue_depth,
             bytes: [op.data_bytes, op.request_bytes, op.response_bytes],
-            stamps: [None, c1, s1, s2, c2, None, None, None, None, start, finish],
+            stamps: [
+                detail.and_then(|e| e.request.began.ns()),
+                op.c1.ns(),
+                op.s1.ns(),
+                op.s2.ns(),
+                op.c2.ns(),
+                detail.and_then(|e| e.response.began.ns()),
+                detail.and_then(|e| e.thought_ns),
+                detail.and_then(|e| frame(e.request.last_frame)),
+                detail.and_then(|e| frame(e.response.last_frame)),
+                op.start.ns(),
+                op.finish.ns(),
+            ],
         }
     }
 }
@@ -150,20 +134,20 @@ impl OpsWriter {
         }
     }
 
-    /// Adds an operation of a ring of that depth whose six points are known.
+    /// Adds an operation.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write_op(&mut self, op: &Op, queue_depth: u32) -> io::Result<()> {
-        self.write_row(Row::of_op(op, queue_depth))
+    pub fn write(&mut self, op: &Op) -> io::Result<()> {
+        self.write_row(Row::of(op, None))
     }
 
-    /// Adds an exchange.
+    /// Adds an operation with what only packets show.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(&mut self, observed: &Observed) -> io::Result<()> {
-        Row::of(observed).map_or(Ok(()), |row| self.write_row(row))
+    pub fn write_observed(&mut self, observed: &Observed) -> io::Result<()> {
+        self.write_row(Row::of(&observed.op, Some(&observed.detail)))
     }
 
     fn write_row(&mut self, row: Row) -> io::Result<()> {
@@ -258,7 +242,7 @@ fn column<T: parquet::data_type::DataType>(
 #[cfg(test)]
 mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
-    use record::Passage;
+    use record::{Passage, Side, Stamp};
 
     use super::*;
 
@@ -266,19 +250,17 @@ mod tests {
     fn both_formats_hold_every_record() {
         let folder = tempfile::tempdir().unwrap();
         let exchange = |i: u64| Exchange {
-            tag: i as u32,
-            data_bytes: 512,
+            op: Op { connection: 3, tag: i as u32, data_bytes: 512, ..Op::default() },
             request: Passage { ended: Stamp::at(100 + i), ..Passage::default() },
             response: Passage { ended: Stamp::at(200 + i), last_frame: i, ..Passage::default() },
             ..Exchange::default()
         };
-        let observed =
-            |i| Observed { connection: 3, client: Some(exchange(i)), server: None, shared_clock: false };
+        let observed = |i| Observed::alone(Side::Client, &exchange(i));
         let count = GROUP as u64 + 5;
         for name in ["a.csv", "a.parquet"] {
             let path = folder.path().join(name);
             let mut writer = OpsWriter::create(&path).unwrap();
-            (0..count).for_each(|i| writer.write(&observed(i)).unwrap());
+            (0..count).for_each(|i| writer.write_observed(&observed(i)).unwrap());
             writer.finish().unwrap();
         }
         let csv = std::fs::read_to_string(folder.path().join("a.csv")).unwrap();
@@ -304,10 +286,8 @@ mod tests {
         let path = folder.path().join("a.csv");
         let mut writer = OpsWriter::create(&path).unwrap();
         for method in [*b"=1+1\0\0\0", *b"+1,2\0\0\0", *b"@A1\0\0\0\0", *b"-1\"\0\0\0\0", *b"GET\0\0\0\0"] {
-            let exchange = Exchange { verb: record::Verb::Http(method), ..Exchange::default() };
-            let observed =
-                Observed { connection: 3, client: Some(exchange), server: None, shared_clock: false };
-            writer.write(&observed).unwrap();
+            let op = Op { connection: 3, verb: record::Verb::Http(method), ..Op::default() };
+            writer.write(&op).unwrap();
         }
         writer.finish().unwrap();
         let csv = std::fs::read_to_string(&path).unwrap();

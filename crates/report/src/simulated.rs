@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use capture::file::{InterfaceDescription, PcapngWriter};
 use iscsi::pdu::{DataIn, ScsiCommand, ScsiResponse};
 use iscsi::{Bhs, NO_TAG};
-use record::{OpKind, Side};
+use record::{OpKind, Side, Verb};
 use tcpsim::{EPOCH_NS, Frame, Message, Observer, Setup, SimOp};
 
 /// LINKTYPE_ETHERNET.
@@ -18,13 +18,6 @@ const WINDOW_SHIFT: u8 = 7;
 /// Messages that stay known after they were acknowledged: a late repetition may still come.
 const KEPT_MESSAGES: usize = 4096;
 const FIN_NOT: u8 = 0x10;
-
-/// What stands in the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Application {
-    Iscsi,
-    Http,
-}
 
 /// A frame that waits: its time, its number, its interface, whether it leaves there, and its bytes.
 type Waiting = (u64, u64, u32, bool, Vec<u8>);
@@ -40,7 +33,7 @@ struct Writer<W: Write> {
 /// Writes every frame of a simulation as pcapng, an interface for each side.
 pub struct Packets<'a, W: Write> {
     setup: &'a Setup,
-    application: Application,
+    verb: Verb,
     writer: Writer<W>,
     /// The messages of each session's two directions.
     streams: Vec<[VecDeque<Message>; 2]>,
@@ -52,7 +45,7 @@ pub struct Packets<'a, W: Write> {
 
 impl<W: Write> std::fmt::Debug for Packets<'_, W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Packets").field("application", &self.application).finish_non_exhaustive()
+        f.debug_struct("Packets").field("verb", &self.verb).finish_non_exhaustive()
     }
 }
 
@@ -77,12 +70,9 @@ impl<'a, W: Write> Packets<'a, W> {
                 bits_per_second: (setup.wire.bandwidth > 0).then_some(setup.wire.bandwidth),
             })?;
         }
-        let is_iscsi = [setup.request, setup.response]
-            .iter()
-            .all(|message| message.header == record::wire::ISCSI_HEADER_BYTES && message.data % 4 == 0);
         let mut packets = Self {
             setup,
-            application: if is_iscsi { Application::Iscsi } else { Application::Http },
+            verb: setup.verb(),
             writer: Writer { out, waiting: BinaryHeap::new(), order: 0 },
             streams: (0..setup.sessions).map(|_| Default::default()).collect(),
             failure: None,
@@ -150,7 +140,7 @@ impl<'a, W: Write> Packets<'a, W> {
     ) -> Vec<u8> {
         let (client, server) = ([192, 0, 2, 1], [192, 0, 2, 2]);
         let (from, to) = if sender == Side::Client { (client, server) } else { (server, client) };
-        let service = if self.application == Application::Iscsi { 3260_u16 } else { 80 };
+        let service = if matches!(self.verb, Verb::Scsi(_)) { 3260_u16 } else { 80 };
         let own = 40_000 + session as u16;
         let (source, destination) = if sender == Side::Client { (own, service) } else { (service, own) };
         let tcp_bytes = 20 + options.len() + 12;
@@ -183,13 +173,12 @@ impl<'a, W: Write> Packets<'a, W> {
     /// The header of a message.
     fn message_header(&self, message: &Message) -> Vec<u8> {
         let size = if message.sender == Side::Client { self.setup.request } else { self.setup.response };
-        match self.application {
-            Application::Iscsi => self.pdu(message, size.data).0.to_vec(),
-            Application::Http => {
-                let first = match (message.sender, self.setup.kind()) {
-                    (Side::Client, OpKind::Write) => "POST / HTTP/1.1\r\n",
-                    (Side::Client, _) => "GET / HTTP/1.1\r\n",
-                    (Side::Server, _) => "HTTP/1.1 200 OK\r\n",
+        match self.verb {
+            Verb::Scsi(code) => self.pdu(code, message, size.data).0.to_vec(),
+            verb => {
+                let first = match message.sender {
+                    Side::Client => format!("{} / HTTP/1.1\r\n", verb.name()),
+                    Side::Server => "HTTP/1.1 200 OK\r\n".to_owned(),
                 };
                 let mut text = format!("{first}Content-Length: {}\r\n", size.data);
                 // As long as the simulation has it, where that is possible.
@@ -205,17 +194,13 @@ impl<'a, W: Write> Packets<'a, W> {
         }
     }
 
-    fn pdu(&self, message: &Message, data: u64) -> Bhs {
+    fn pdu(&self, code: u8, message: &Message, data: u64) -> Bhs {
         let blocks = (self.setup.request.data.max(self.setup.response.data) / 512) as u16;
         let number = (message.end / self.message_bytes(message.sender)) as u32;
         let mut bhs = match message.sender {
             Side::Client => {
                 let mut cdb = [0; 16];
-                cdb[0] = match self.setup.kind() {
-                    OpKind::Read => 0x28,
-                    OpKind::Write => 0x2a,
-                    OpKind::Other => 0,
-                };
+                cdb[0] = code;
                 cdb[2..6].copy_from_slice(&(message.tag % 1_000_000).to_be_bytes());
                 cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
                 let command = ScsiCommand {

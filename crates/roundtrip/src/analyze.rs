@@ -215,7 +215,7 @@ fn run_analysis(
             Some(ops) => {
                 write = |observed: &Observed| {
                     if written.is_ok() {
-                        written = ops.write(observed);
+                        written = ops.write_observed(observed);
                     }
                 };
                 Some(&mut write)

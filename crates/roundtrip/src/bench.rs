@@ -235,7 +235,7 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
             bench
                 .ops
                 .iter()
-                .try_for_each(|op| ops.write_op(op, queue_depth))
+                .try_for_each(|op| ops.write(op))
                 .context("writing --ops")
                 .map_err(Failure::Work)?;
         }

@@ -337,7 +337,7 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
         if let Some(writer) = &mut writer
             && failure.is_none()
         {
-            failure = writer.write_op(&op.op, setup.queue_depth).err();
+            failure = writer.write(&op.op).err();
         }
     };
     let is_stopped = || stop.is_raised();

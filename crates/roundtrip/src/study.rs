@@ -243,7 +243,7 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         );
         file::folder(&folder)?;
         let mut writer = OpsWriter::create_anew(&folder.join(name))?;
-        ops.iter().try_for_each(|op| writer.write_op(op, point.queue_depth))?;
+        ops.iter().try_for_each(|op| writer.write(op))?;
         writer.finish()
     };
     let outcome = study.run(

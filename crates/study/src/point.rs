@@ -279,13 +279,13 @@ fn series((title, queue_depth): (String, u32), ops: &[Op], one_clock: bool) -> S
     let samples = some
         .iter()
         .filter_map(|op| {
-            let split = record::Split::of(op, one_clock)?;
+            let split = record::Split::of(op, one_clock);
             Some(Sample {
                 at_ms: us(op.start.since(first)?) / 1000.0,
-                outside_client_us: us(split.rtt_ns - split.client_ns),
-                server_us: us(split.server_ns),
-                network_us: us(split.network_ns),
-                client_us: us(split.client_ns),
+                outside_client_us: us(split.outside_ns?),
+                server_us: us(split.server_ns?),
+                network_us: us(split.network_ns?),
+                client_us: us(split.client_ns?),
                 request_us: split.request_path_ns.map(us),
                 response_us: split.response_path_ns.map(us),
             })

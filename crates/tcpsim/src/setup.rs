@@ -1,8 +1,8 @@
 //! What is simulated.
 
 use policy::SendPolicy;
-use record::Writes;
 use record::units::{parse_bit_rate, parse_size, parse_time_ns};
+use record::{OpKind, Verb, Writes};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
@@ -383,11 +383,27 @@ impl Setup {
 
     /// Which way the data goes.
     #[must_use]
-    pub fn kind(&self) -> record::OpKind {
+    pub fn kind(&self) -> OpKind {
         match (self.request.data, self.response.data) {
-            (0, 0) => record::OpKind::Other,
-            (0, _) => record::OpKind::Read,
-            _ => record::OpKind::Write,
+            (0, 0) => OpKind::Other,
+            (0, _) => OpKind::Read,
+            _ => OpKind::Write,
+        }
+    }
+
+    /// What its operations are in a capture: SCSI commands where the messages have iSCSI's header and whole words
+    /// of data, HTTP requests otherwise.
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        let is_iscsi = [self.request, self.response].iter().all(|message| {
+            message.header == record::wire::ISCSI_HEADER_BYTES && message.data.is_multiple_of(4)
+        });
+        match (is_iscsi, self.kind()) {
+            (true, OpKind::Other) => Verb::Scsi(0x00),
+            (true, OpKind::Read) => Verb::Scsi(0x28),
+            (true, OpKind::Write) => Verb::Scsi(0x2a),
+            (false, OpKind::Write) => Verb::Http(*b"POST\0\0\0"),
+            (false, _) => Verb::Http(*b"GET\0\0\0\0"),
         }
     }
 

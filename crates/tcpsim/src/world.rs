@@ -342,7 +342,9 @@ impl<'a, O: Observer> World<'a, O> {
         Op {
             connection: session,
             tag,
+            verb: setup.verb(),
             kind: setup.kind(),
+            queue_depth: setup.queue_depth,
             data_bytes: setup.request.data.max(setup.response.data) as u32,
             request_bytes: setup.request.bytes() as u32,
             response_bytes: setup.response.bytes() as u32,

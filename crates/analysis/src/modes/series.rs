@@ -1,9 +1,10 @@
-//! One segment of consecutive operations, made fit for statistics: finite, ordered in time, outliers cut.
+//! One part of consecutive operations, made fit for statistics: finite, ordered in time, outliers cut.
 
+use super::Point;
 use super::every_nth::EveryNth;
-use super::{Point, Segment};
+use crate::parts::Part;
 
-/// A segment's values.
+/// A part's values.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     /// Milliseconds since the first operation, never falling.
@@ -16,9 +17,9 @@ pub(super) struct Series {
 const FENCE: f64 = 6.0;
 
 impl Series {
-    /// The values of a segment; nothing when it was not observed in nearly all operations, or never changes.
-    pub(super) fn of(points: &[Point], segment: Segment) -> Option<Self> {
-        let mut values: Vec<f64> = points.iter().map(|p| segment.of(p)).collect();
+    /// The values of a part; nothing when it was not observed in nearly all operations, or never changes.
+    pub(super) fn of(points: &[Point], part: Part) -> Option<Self> {
+        let mut values: Vec<f64> = points.iter().map(|p| p.part(part)).collect();
         let good = values.iter().filter(|v| v.is_finite()).count();
         if good * 20 < values.len() * 19 || good == 0 {
             return None;

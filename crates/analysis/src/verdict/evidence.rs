@@ -55,7 +55,7 @@ impl Evidence {
     #[inline]
     pub fn observed(&mut self, observed: &Observed) {
         self.operations += 1;
-        let stalls = observed.stalls();
+        let stalls = observed.detail.stalls;
         if !stalls.is_empty() {
             for kind in StallKind::ALL.into_iter().filter(|&kind| stalls.contains(kind)) {
                 self.suffered[kind as usize] += 1;

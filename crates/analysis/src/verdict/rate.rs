@@ -4,7 +4,8 @@ use model::bound::queue_depth_network_bound;
 
 use super::judge::{Case, duration, significant};
 use super::{Frames, Gain, Verdict, VerdictKind};
-use crate::traffic::{Part, TrafficStanza};
+use crate::parts::Part;
+use crate::traffic::TrafficStanza;
 
 pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     // What TCP kept back looks like a slow peer, and has been named.

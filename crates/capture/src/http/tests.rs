@@ -33,7 +33,7 @@ fn play(packets: &[(Side, &str)]) -> Vec<(u32, u32, [u64; 4])> {
         .iter()
         .map(|e| {
             let times = [e.request.began, e.request.ended, e.response.began, e.response.ended].map(ns);
-            (e.request_bytes, e.response_bytes, times)
+            (e.op.request_bytes, e.op.response_bytes, times)
         })
         .collect()
 }
@@ -113,7 +113,7 @@ proptest! {
                 rest = behind;
             }
         }
-        let sizes: Vec<_> = seen.0.iter().map(|e| (e.request_bytes, e.response_bytes)).collect();
+        let sizes: Vec<_> = seen.0.iter().map(|e| (e.op.request_bytes, e.op.response_bytes)).collect();
         prop_assert_eq!(sizes, [(45, 60), (18, 19)]);
     }
 

@@ -275,5 +275,5 @@ fn ports_that_are_used_again_are_two_connections() {
     talk.ack(Client).send(Client, &post(10)).send(Server, OK);
     let seen = talk.end();
     assert_eq!((seen.exchanges.len(), seen.facts.len()), (2, 2));
-    assert_eq!(seen.exchanges.iter().map(|e| e.connection).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(seen.exchanges.iter().map(|e| e.op.connection).collect::<Vec<_>>(), [0, 1]);
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use iscsi::TransmitBuffer;
 use iscsi::initiator::{Completion, Direction, Event, InitiatorConnection, Request};
-use record::{Op, OpKind, Stamp};
+use record::{Op, OpKind, Stamp, Verb};
 use socket::clock;
 
 use super::{BenchSpec, Phase, Submit};
@@ -320,7 +320,8 @@ impl<'a> Loop<'a> {
         let at_ns = (self.now)();
         let Some(slot) = self.slots.get(end.user as usize).copied() else { return Step::Nothing };
         let expected = if slot.write { 0 } else { self.blocks * self.block_bytes };
-        if end.status != iscsi::status::GOOD || end.received_bytes != expected {
+        let has_failed = end.status != iscsi::status::GOOD || end.received_bytes != expected;
+        if has_failed {
             self.errors += 1;
             self.first_error.get_or_insert_with(|| {
                 format!(
@@ -351,7 +352,10 @@ impl<'a> Loop<'a> {
             self.ops.push(Op {
                 connection: self.connection,
                 tag: end.tag,
+                verb: Verb::Scsi(commands::read_write(slot.write, slot.lba, self.blocks)[0]),
                 kind: if slot.write { OpKind::Write } else { OpKind::Read },
+                outcome: if has_failed { record::Outcome::Failed } else { record::Outcome::Good },
+                queue_depth: self.spec.queue_depth,
                 data_bytes: self.blocks * self.block_bytes,
                 start: Stamp::at(slot.start_ns),
                 finish: Stamp::at(at_ns),
