@@ -2,7 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod breakdown;
 pub mod clocks;
+pub mod cost;
 pub mod modes;
 pub mod pairing;
 pub mod parts;
@@ -13,7 +15,9 @@ pub mod stanza;
 pub mod traffic;
 pub mod verdict;
 
+pub use breakdown::{Breakdown, Closure, Limit, StanzaInput, TermSource, TermValue};
+pub use cost::{CpuCost, PathCost};
 pub use parts::{Part, PartFigures};
 pub use predict::Prediction;
 pub use segments::{SegmentFigures, Segments};
-pub use stanza::{Breakdown, Closure, CpuCost, Limit, PathCost, Stanza, StanzaInput, TermValue};
+pub use stanza::Stanza;

@@ -158,7 +158,10 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
         );
         say(FindingKind::EveryNth { n, longer_us }, home, text);
     }
-    let explained = nth.as_ref().map(|(_, found)| found);
+    let without = |series: Series| match &nth {
+        Some((_, found)) => found.explained(series),
+        None => series,
+    };
 
     // Clocks, and what comes back in time.
     let paths = of(Part::RequestPath).zip(of(Part::ResponsePath));
@@ -182,12 +185,10 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
         _ => &[Part::Network, Part::Server, Part::Client],
     };
     // The parts first; the whole when no part shows it.
-    let mut periods: Vec<(Part, period::Period)> = leaves
-        .iter()
-        .filter_map(|&segment| Some((segment, period::find(&of(segment)?.without(explained))?)))
-        .collect();
+    let mut periods: Vec<(Part, period::Period)> =
+        leaves.iter().filter_map(|&segment| Some((segment, period::find(&without(of(segment)?))?))).collect();
     if periods.is_empty() && skew.is_none() {
-        periods.extend(period::find(&whole.clone().without(explained)).map(|found| (Part::RoundTrip, found)));
+        periods.extend(period::find(&without(whole.clone())).map(|found| (Part::RoundTrip, found)));
     }
     for (segment, found) in &periods {
         let period_ms = found.period_ms;
@@ -208,7 +209,7 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
 
     // Drifts and jumps.
     let mut has_moved = false;
-    if let Some(drift) = drift::find(&whole.clone().without(explained)) {
+    if let Some(drift) = drift::find(&without(whole.clone())) {
         has_moved = true;
         let home = drift_home(points, leaves);
         match drift {

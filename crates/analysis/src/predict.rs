@@ -8,8 +8,8 @@ use model::exact::Extras;
 use model::{ModelError, Ring};
 use serde::{Deserialize, Serialize};
 
+use crate::cost::{CpuCost, PathCost};
 use crate::segments::Segments;
-use crate::stanza::{CpuCost, PathCost, Stanza};
 
 /// A predicted throughput beside the measured one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -121,25 +121,6 @@ pub fn calibrate(
     });
     let placement = if path.is_some() { Placement::Interrupts } else { Placement::OneStage };
     calibrate_ring(&saturated, &depth_one, &wire, placement)
-}
-
-/// The ring behind the stanzas of one size and policy: the shallowest must be queue depth 1.
-///
-/// # Errors
-/// When there is no queue depth 1 stanza, or the measurements make no ring.
-pub fn from_stanzas<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> Result<Calibrated, ModelError> {
-    let mut group: Vec<&Stanza> = stanzas.collect();
-    group.sort_by_key(|s| s.queue_depth);
-    let (Some(one), Some(deepest)) = (group.first().filter(|s| s.queue_depth == 1), group.last()) else {
-        return Err(ModelError {
-            key: "stanzas".to_owned(),
-            given: "no queue depth 1 of that size and policy".to_owned(),
-            allowed: "latencies come from a run at queue depth 1",
-        });
-    };
-    let repeat = (one.iops_observed / one.iops - 1.0).abs();
-    let saturated = Limit { queue_depth: deepest.queue_depth, iops: deepest.iops };
-    calibrate_to(&one.segments, &one.service, deepest.path.as_ref(), repeat, saturated)
 }
 
 impl Prediction {

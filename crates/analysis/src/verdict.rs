@@ -1,5 +1,6 @@
 //! Why operations were slow: each verdict with its evidence, what it cost, the remedy and the gain to expect.
 
+mod case;
 mod evidence;
 mod judge;
 mod rate;
@@ -8,8 +9,9 @@ mod tcp;
 
 use serde::{Deserialize, Serialize};
 
+pub use case::{CaptureLoss, Case, Link};
 pub use evidence::Evidence;
-pub use judge::{CaptureLoss, Case, Judgement, Link, judge};
+pub use judge::{Judgement, judge};
 pub use remedy::Remedy;
 
 /// What was found.

@@ -1,6 +1,6 @@
 //! What a target's login responses agree on, as far as following the connection needs it.
 
-use crate::follow::Digests;
+use iscsi::Digests;
 
 /// The text of login responses, gathered until the login is over.
 #[derive(Debug, Default)]

@@ -1,8 +1,10 @@
-//! What following a connection tells.
+//! What is found while connections are followed.
 
 use record::{ConnectionFacts, Exchange, Opened, Stall};
+use serde::{Deserialize, Serialize};
 
-use crate::record::StreamHole;
+use crate::follow::Flow;
+use crate::stream::Missing;
 
 /// Takes what is found on connections, as it is found.
 pub trait Observer {
@@ -37,4 +39,16 @@ pub struct Counted {
     pub abandoned: u64,
     /// Requests whose response was not seen before the end.
     pub unanswered: u64,
+}
+
+/// A hole in a stream: bytes that were on the wire and not in the capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamHole {
+    /// The connection, as in [`record::Op::connection`].
+    pub connection: u32,
+    /// Which of its streams.
+    pub flow: Flow,
+    /// Where, how much, when and why.
+    #[serde(flatten)]
+    pub missing: Missing,
 }

@@ -3,9 +3,7 @@
 use record::{Exchange, Op, OpKind, Side};
 use serde::{Deserialize, Serialize};
 
-use crate::follow::Flow;
-use crate::observer::{Counted, Observer};
-use crate::stream::Missing;
+use crate::observer::{Counted, Observer, StreamHole};
 
 /// What a capture point counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,18 +40,6 @@ pub struct Counters {
     pub over_limit: u64,
     /// Open connections that were given up because too many were followed at once.
     pub evicted: u64,
-}
-
-/// A hole in a stream: bytes that were on the wire and not in the capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamHole {
-    /// The connection, as in [`Op::connection`].
-    pub connection: u32,
-    /// Which of its streams.
-    pub flow: Flow,
-    /// Where, how much, when and why.
-    #[serde(flatten)]
-    pub missing: Missing,
 }
 
 /// The record of one capture point.

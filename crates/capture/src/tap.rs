@@ -5,8 +5,9 @@ use record::{Op, Side};
 use crate::application::Protocol;
 use crate::follow::{Digests, Flow};
 use crate::live::Packet;
+use crate::observer::StreamHole;
 use crate::packet::{At, decode};
-use crate::record::{Counters, Record, StreamHole};
+use crate::record::{Counters, Record};
 use crate::vantage::{Numbers, Selection, Vantage};
 
 /// What a capture point saw.

@@ -11,7 +11,8 @@ use record::{Op, Side};
 
 use crate::error::CaptureError;
 use crate::live::{LiveCapture, LiveConfig};
-use crate::record::{Counters, StreamHole};
+use crate::observer::StreamHole;
+use crate::record::Counters;
 use crate::tap::{Tap, TapReport};
 
 /// How long after a stop the last packets may take to arrive: several block time-outs.

@@ -1,15 +1,14 @@
 //! One connection's thread: a socket in front of a [`Core`].
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use socket::options;
 
-use crate::core::{Core, Taken};
+use crate::core::{Accepted, Core, Taken};
 use crate::error::ConnectionEnd;
-use crate::server::Shared;
-use crate::sessions::Mailbox;
+use crate::mailbox::Mailbox;
+use crate::shared::Shared;
 use crate::transport::{Received, Transport, Wait, Woken};
 
 /// Shortest time between two publications of a connection's statistics.
@@ -35,20 +34,18 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(
-        (id, portal): (u64, usize),
+        accepted: Accepted,
         shared: Arc<Shared>,
         mailbox: Arc<Mailbox>,
         socket: std::net::TcpStream,
-        peer: SocketAddr,
     ) -> Self {
         let cpus = &shared.config.cpus;
-        let cpu = (!cpus.is_empty()).then(|| cpus[id as usize % cpus.len()]);
+        let cpu = (!cpus.is_empty()).then(|| cpus[accepted.id as usize % cpus.len()]);
         let cpu = cpu.filter(|&cpu| {
             socket::cpu::pin(cpu).inspect_err(|error| tracing::warn!("CPU {cpu}: {error}")).is_ok()
         });
         let quick_ack = shared.config.tcp.quick_ack;
-        let addresses = (peer, socket.local_addr().ok());
-        let core = Core::new((id, portal), shared, mailbox, addresses, cpu);
+        let core = Core::new(&accepted, shared, mailbox, cpu);
         let (transport, now) = (Transport::new(socket, quick_ack), Instant::now());
         Self { core, transport, has_nagle: false, begun: now, published: now, stalled: None }
     }

@@ -1,20 +1,18 @@
 //! The disks of a target: which there are, which an initiator sees, and what changes while they are served.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
 use scsi::ports::{AccessState, Ports};
-use scsi::{Disk, Durable, Identity, Lun, Luns, Provisioning, Sense, UnitAttention};
-use store::Store;
+use scsi::{Disk, Identity, Lun, Luns, Provisioning, UnitAttention};
 
-use crate::config::{Access, LunConfig};
+use crate::config::LunConfig;
+use crate::effects::{Attentions, SharedEffects};
 use crate::error::TargetError;
-use crate::fence::Nexuses;
-use crate::sessions::{Session, Sessions, lock};
+use crate::lock::lock;
 use crate::state::StateFolder;
+use crate::table::Table;
+use crate::unit::Unit;
 
 /// All disks of a target.
 pub(crate) struct Disks {
@@ -24,124 +22,15 @@ pub(crate) struct Disks {
     effects: Arc<SharedEffects>,
 }
 
-/// Disks by number: all of a target's, or those that one initiator sees. It never changes; a change is a new
-/// table.
-pub(crate) struct Table {
-    pub(crate) luns: Luns,
-    /// By number; as many places as the highest number needs.
-    units: Vec<Option<Arc<Unit>>>,
-    pub(crate) effects: Arc<SharedEffects>,
-}
-
-impl fmt::Debug for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("luns", &self.luns.0.keys()).finish_non_exhaustive()
-    }
-}
-
-/// A disk's bytes, what keeps its writes apart from atomic operations, and who has tasks there.
-pub(crate) struct Unit {
-    /// Tells it from every other of the process.
-    pub(crate) id: u64,
-    pub(crate) store: Arc<dyn Store>,
-    /// Held shared while data is read or written, and alone while it is changed atomically.
-    pub(crate) atomic_lock: Arc<RwLock<()>>,
-    /// The I_T nexuses that use it, and the epochs of their tasks.
-    pub(crate) nexuses: Nexuses,
-}
-
-impl fmt::Debug for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unit")
-            .field("id", &self.id)
-            .field("store", &self.store.kind())
-            .finish_non_exhaustive()
-    }
-}
-
-/// While it is held nobody changes the disk in an atomic operation.
-pub(crate) type Shared = ArcRwLockReadGuard<RawRwLock, ()>;
-
-impl Unit {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { id, store, atomic_lock: Arc::default(), nexuses: Nexuses::default() }
-    }
-
-    /// Keeps atomic operations away until it is dropped, on whatever thread; nothing while there is one.
-    pub(crate) fn try_share(&self) -> Option<Shared> {
-        self.atomic_lock.try_read_arc()
-    }
-}
-
-/// What commands do beyond their disk: other sessions learn of changes, and what is to be kept is saved.
-pub(crate) struct SharedEffects {
-    sessions: Arc<Sessions>,
-    state: Option<StateFolder>,
-}
-
-impl SharedEffects {
-    /// Establishes a unit attention at every session that sees the logical unit, and that `tells` chooses.
-    pub(crate) fn raise(&self, lun: Lun, attention: UnitAttention, tells: impl Fn(&Session) -> bool) {
-        self.sessions.raise(lun, attention, tells);
-    }
-
-    /// Saves what is to be kept of a disk, before it is in force.
-    ///
-    /// # Errors
-    /// INTERNAL TARGET FAILURE, where it cannot be: the initiator must not believe that it is.
-    pub(crate) fn save(&self, disk: &Disk, durable: &Durable) -> Result<(), Sense> {
-        let Some(state) = &self.state else { return Ok(()) };
-        state.save(&disk.identity.serial, durable).map_err(|error| {
-            tracing::error!("cannot save reservations or mode parameters: {error}");
-            Sense::INTERNAL_FAILURE
-        })
-    }
-}
-
-impl Table {
-    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<Unit>> {
-        self.units.get(usize::from(lun.0))?.as_ref()
-    }
-
-    /// The part of it that an initiator sees.
-    pub(crate) fn view(&self, access: Option<&Access>, initiator: &str) -> Table {
-        let is_shown = |number: u16| access.is_none_or(|access| access.shows(initiator, number));
-        let luns = self.luns.0.iter().filter(|(lun, _)| is_shown(lun.0));
-        let units = self.units.iter().zip(0_u16..).map(|(unit, n)| unit.clone().filter(|_| is_shown(n)));
-        Table {
-            luns: Luns(luns.map(|(lun, disk)| (*lun, disk.clone())).collect()),
-            units: units.collect(),
-            effects: Arc::clone(&self.effects),
-        }
-    }
-
-    /// What an initiator that has seen `before` is to be told: at which of today's logical units, and what.
-    pub(crate) fn news(&self, before: &Table) -> Vec<(Lun, UnitAttention)> {
-        let (old, new) = (&before.luns.0, &self.luns.0);
-        let is_same = |lun: &Lun| match (old.get(lun), new.get(lun)) {
-            (Some(a), Some(b)) => Arc::ptr_eq(&a.shared, &b.shared),
-            _ => false,
-        };
-        let mut news = Vec::new();
-        if old.len() != new.len() || !new.keys().all(is_same) {
-            news.extend(new.keys().map(|&lun| (lun, UnitAttention::LunsChanged)));
-        }
-        let resized = new.iter().filter(|(lun, disk)| is_same(lun) && old[lun].blocks != disk.blocks);
-        news.extend(resized.map(|(&lun, _)| (lun, UnitAttention::CapacityChanged)));
-        news
-    }
-}
-
 impl Disks {
     pub(crate) fn new(
         configs: &[LunConfig],
         iqn: &str,
         groups: Vec<u16>,
-        (sessions, state): (&Arc<Sessions>, Option<StateFolder>),
+        sessions: Arc<dyn Attentions>,
+        state: Option<StateFolder>,
     ) -> Result<Self, TargetError> {
-        let effects = Arc::new(SharedEffects { sessions: Arc::clone(sessions), state });
+        let effects = Arc::new(SharedEffects::new(sessions, state));
         let empty = Table { luns: Luns::default(), units: Vec::new(), effects: Arc::clone(&effects) };
         let disks = Self { iqn: iqn.to_owned(), groups, table: Mutex::new(Arc::new(empty)), effects };
         disks.set(configs)?;
@@ -256,7 +145,9 @@ mod tests {
     use store::Ram;
 
     use super::*;
-    use crate::config::Initiator;
+    use store::Store;
+
+    use crate::config::{Access, Initiator};
 
     fn lun(number: u16, store: &Arc<dyn Store>) -> LunConfig {
         LunConfig::new(number, Arc::clone(store))
@@ -266,9 +157,9 @@ mod tests {
     fn a_disk_that_stays_keeps_what_is_known_and_each_change_is_news_to_who_sees_it() {
         let (a, b): (Arc<dyn Store>, Arc<dyn Store>) =
             (Arc::new(Ram::new(1 << 20)), Arc::new(Ram::new(1 << 20)));
+        let sessions = Arc::new(crate::sessions::Sessions::default());
         let disks =
-            Disks::new(&[lun(0, &a), lun(1, &b)], "iqn.2026-11.example:t", vec![1], (&Arc::default(), None))
-                .unwrap();
+            Disks::new(&[lun(0, &a), lun(1, &b)], "iqn.2026-11.example:t", vec![1], sessions, None).unwrap();
         let masked = Access {
             initiators: vec![Initiator { name: "iqn.2026-11.example:i".into(), luns: Some(vec![1]) }],
             ..Access::default()

@@ -6,14 +6,15 @@
 //! with a lost connection. This is the one place where a reset, an abort, a preemption and the end of a session are
 //! made final; everything else (dropping the tasks, cancelling what a disk does) only makes it quicker.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use scsi::UnitAttention;
 
+use crate::lock::lock;
 use crate::planted::{Bug, is_planted};
-use crate::sessions::{Notice, Session, lock};
 
 /// A time between two aborts of the tasks of an I_T nexus at a logical unit.
 #[derive(Debug)]
@@ -84,12 +85,22 @@ impl Epoch {
     }
 }
 
+/// The session that tasks belong to, as far as fencing needs it.
+pub(crate) trait TaskOwner: fmt::Debug + Send + Sync {
+    /// [`scsi::Nexus::name`].
+    fn nexus_name(&self) -> &str;
+    /// Differs between the sessions of a target.
+    fn instance(&self) -> u64;
+    /// Has its connections drop the tasks whose epoch has ended.
+    fn sweep(&self);
+}
+
 /// The tasks of one I_T nexus, as one session has them, at one logical unit.
 #[derive(Debug)]
 pub(crate) struct NexusTasks {
     nexus: String,
     instance: u64,
-    session: Weak<Session>,
+    owner: Weak<dyn TaskOwner>,
     epochs: Mutex<Epochs>,
     is_closed: AtomicBool,
     /// What earlier sessions of the same nexus still had at the disk when this one came.
@@ -142,7 +153,7 @@ impl NexusTasks {
             }
             ending
         };
-        self.tell();
+        self.notify();
         ending
     }
 
@@ -153,13 +164,13 @@ impl NexusTasks {
             self.is_closed.store(true, Ordering::Relaxed);
             epochs.end(None)
         };
-        self.tell();
+        self.notify();
         ending
     }
 
-    fn tell(&self) {
-        if let Some(session) = self.session.upgrade() {
-            session.post(Notice::Sweep);
+    fn notify(&self) {
+        if let Some(owner) = self.owner.upgrade() {
+            owner.sweep();
         }
     }
 
@@ -179,15 +190,15 @@ pub(crate) struct Nexuses(Mutex<Vec<Arc<NexusTasks>>>);
 
 impl Nexuses {
     /// A session begins to use the logical unit.
-    pub(crate) fn join(&self, session: &Arc<Session>) -> Arc<NexusTasks> {
+    pub(crate) fn join<S: TaskOwner + 'static>(&self, session: &Arc<S>) -> Arc<NexusTasks> {
         let mut all = lock(&self.0);
         all.retain(|tasks| !tasks.is_over());
-        let same = all.iter().filter(|tasks| tasks.nexus == session.nexus_name);
+        let same = all.iter().filter(|tasks| tasks.nexus == session.nexus_name());
         let before = same.flat_map(|tasks| tasks.remains()).collect();
         let tasks = Arc::new(NexusTasks {
-            nexus: session.nexus_name.clone(),
-            instance: session.instance,
-            session: Arc::downgrade(session),
+            nexus: session.nexus_name().to_owned(),
+            instance: session.instance(),
+            owner: Arc::<S>::downgrade(session),
             epochs: Mutex::new(Epochs { current: Epoch::new(), ending: Vec::new() }),
             is_closed: AtomicBool::new(false),
             before,

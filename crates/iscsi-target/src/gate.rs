@@ -7,8 +7,10 @@ use iscsi::login::target::{Authentication, Gate, Joined, LoggedIn, Moved};
 use iscsi::login::{SessionType, Status};
 
 use crate::config::{Access, Portal};
-use crate::server::Shared;
-use crate::sessions::{Mailbox, Session, SessionKey};
+use crate::mailbox::Mailbox;
+use crate::session::{Session, SessionKey};
+use crate::sessions::{Newcomer, Proof};
+use crate::shared::Shared;
 
 /// The target's side of a login, for one connection.
 pub(crate) struct PortalGate<'a> {
@@ -16,7 +18,9 @@ pub(crate) struct PortalGate<'a> {
     /// Who may log in, as it was when the request came.
     pub(crate) access: Option<Arc<Access>>,
     pub(crate) portal: &'a Portal,
-    pub(crate) connection: (u64, &'a Arc<Mailbox>),
+    /// The connection's number in the target.
+    pub(crate) id: u64,
+    pub(crate) mailbox: &'a Arc<Mailbox>,
     /// The session of the login, once it has one.
     pub(crate) session: RefCell<Option<Arc<Session>>>,
 }
@@ -26,7 +30,7 @@ impl PortalGate<'_> {
         let target_name = match login.session_type {
             SessionType::Normal => self.shared.config.iqn.clone(),
             // Discovery sessions do not reinstate each other: every one is told apart by its connection.
-            SessionType::Discovery => format!("discovery {}", self.connection.0),
+            SessionType::Discovery => format!("discovery {}", self.id),
         };
         SessionKey {
             initiator_name: login.initiator_name.to_ascii_lowercase(),
@@ -84,12 +88,13 @@ impl Gate for PortalGate<'_> {
     fn new_session(&self, login: &LoggedIn) -> Result<u16, Status> {
         // Whatever was decided on the way: this is the session that is entered, and the one place that lets it in.
         self.admit(login)?;
-        let must_prove = self.authentication(login.session_type).is_some();
-        if must_prove && login.user.is_none() {
-            return Err(Status::AUTHENTICATION_FAILURE);
-        }
-        let (key, limits) = ((self.key(login), must_prove), &self.shared.config.limits);
-        let established = self.shared.sessions.establish(login, key, self.connection, limits)?;
+        let proof = match self.authentication(login.session_type) {
+            Some(_) if login.user.is_none() => return Err(Status::AUTHENTICATION_FAILURE),
+            Some(_) => Proof::Demanded,
+            None => Proof::NotDemanded,
+        };
+        let newcomer = Newcomer { login, key: self.key(login), proof, id: self.id, mailbox: self.mailbox };
+        let established = self.shared.sessions.establish(newcomer, &self.shared.config.limits)?;
         self.shared.ended(&established.ended);
         let tsih = established.session.tsih;
         self.session.replace(Some(established.session));

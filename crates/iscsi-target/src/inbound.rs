@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::sessions::{Mailbox, Notice, lock};
+use crate::lock::lock;
+use crate::mailbox::{Mailbox, Notice};
 
 /// A PDU may take this long to come while others wait for its memory.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);

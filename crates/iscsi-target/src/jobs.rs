@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use iscsi::CommandSequence;
 use iscsi::pdu::ScsiCommand;
-use scsi::Sense;
-use store::{Buffer, Ended, Request, Ticket};
+use store::{Ended, Request, Ticket};
 
-use crate::disks::{Shared, Unit};
+use crate::done::{Done, Outcome};
 use crate::fence::{Epoch, Working};
+use crate::lock::lock;
+use crate::mailbox::Mailbox;
 use crate::memory::{Memory, Share};
-use crate::sessions::{Mailbox, lock};
+use crate::unit::Unit;
 
 /// A thread without work ends after this.
 const IDLE: Duration = Duration::from_secs(10);
@@ -187,19 +188,6 @@ impl Pool {
     }
 }
 
-/// How a command ended.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// A piece of what a read answers with, which goes on as [`crate::reads::Read`]s do.
-    Data(Buffer),
-    /// A read that has failed.
-    Failed(Sense),
-    /// With status and sense; this many bytes were moved.
-    Status(u8, Vec<u8>, u64),
-    /// Its task was aborted before it began: there is no response.
-    Aborted,
-}
-
 /// Bytes that a command counts at least, for what there is besides its data.
 const JOB_BYTES_MIN: usize = 4096;
 
@@ -240,21 +228,6 @@ impl Drop for Claim {
     }
 }
 
-/// A job that is done.
-#[derive(Debug)]
-pub(crate) struct Done {
-    id: u64,
-    pub(crate) outcome: Outcome,
-}
-
-impl Done {
-    /// One for tests.
-    #[cfg(test)]
-    pub(crate) fn example() -> Self {
-        Self { id: 0, outcome: Outcome::Aborted }
-    }
-}
-
 /// What a job is for.
 #[derive(Clone)]
 pub(crate) struct Job {
@@ -269,6 +242,16 @@ pub(crate) struct Job {
     /// It reads a piece for an answer: the command is counted as unfinished already. Counted twice it would take back
     /// a part of the window that was announced, and what came there would be ignored.
     pub(crate) is_piece: bool,
+}
+
+/// Where a job works, and what it holds meanwhile.
+pub(crate) struct Room<'a> {
+    /// The disk.
+    pub(crate) unit: &'a Arc<Unit>,
+    /// Its part of the memory of all; nothing where its command holds that itself.
+    pub(crate) share: Option<Share>,
+    /// Bytes that count against the limit of its connection.
+    pub(crate) bytes: u64,
 }
 
 impl Job {
@@ -351,9 +334,10 @@ impl Jobs {
     pub(crate) fn begin(
         &mut self,
         job: Job,
-        (unit, share, bytes): (&Arc<Unit>, Option<Share>, u64),
+        room: Room<'_>,
         work: impl FnOnce() -> Outcome + Send + 'static,
     ) {
+        let Room { unit, share, bytes } = room;
         let (id, claim) = self.enter(job.clone(), share, bytes);
         let mailbox = Arc::clone(&self.mailbox);
         let run = move || {
@@ -363,7 +347,7 @@ impl Jobs {
             {
                 outcome = work();
             }
-            // What it held is free before its end is told.
+            // What it held is free before its end is reported.
             drop(claim);
             mailbox.done(Done { id, outcome });
         };
@@ -371,19 +355,20 @@ impl Jobs {
     }
 
     /// Begins a request of a disk for a command: by the store itself where it takes it, by a thread elsewhere.
-    /// `bytes` is what the command holds. The id of the job.
+    /// Returns the id of the job.
     pub(crate) fn ask(
         &mut self,
         job: Job,
-        (unit, share, bytes): (&Arc<Unit>, Option<Share>, u64),
+        room: Room<'_>,
         request: Request,
         finish: impl FnOnce(Ended) -> Outcome + Send + 'static,
     ) -> u64 {
         let id = self.next;
+        let Room { unit, share, bytes } = room;
         let taken = unit.store.takes(&request).then(|| unit.try_share()).flatten();
         let Some(shared) = taken else {
             let disk = Arc::clone(unit);
-            self.begin(job, (unit, share, bytes), move || {
+            self.begin(job, Room { unit, share, bytes }, move || {
                 let _shared = disk.atomic_lock.read();
                 finish(request.carry_out(&*disk.store))
             });
@@ -396,23 +381,17 @@ impl Jobs {
             mailbox.done(Done { id, outcome: Outcome::Aborted });
             return id;
         };
-        let done = move |ended| Self::tell(&mailbox, (shared, claim, working), id, finish(ended));
+        let done = move |ended| {
+            let outcome = finish(ended);
+            // What it held is free before its end is reported.
+            drop((shared, claim, working));
+            mailbox.done(Done { id, outcome });
+        };
         let ticket = unit.store.begin(request, Box::new(done));
         if let Some(running) = self.running.get_mut(&id) {
             running.ticket = ticket;
         }
         id
-    }
-
-    /// A request of a disk has ended; what it held is free before its end is told.
-    fn tell(
-        mailbox: &Mailbox,
-        held: (Shared, Arc<Claim>, Option<Working<Arc<Epoch>>>),
-        id: u64,
-        outcome: Outcome,
-    ) {
-        drop(held);
-        mailbox.done(Done { id, outcome });
     }
 
     /// The job that is done; nothing when it was aborted meanwhile.
@@ -467,7 +446,7 @@ impl Drop for Jobs {
 
 #[cfg(test)]
 mod tests {
-    use store::Ram;
+    use store::{Buffer, Ram};
 
     use super::*;
 
@@ -494,7 +473,7 @@ mod tests {
             let job =
                 Job { command, r2ts: 0, epoch: Arc::clone(&self.epoch), changes: true, is_piece: false };
             let share = self.jobs.room(bytes).expect("room");
-            self.jobs.begin(job, (&self.unit, Some(share), bytes), work);
+            self.jobs.begin(job, Room { unit: &self.unit, share: Some(share), bytes }, work);
         }
 
         fn next(&self) -> Done {

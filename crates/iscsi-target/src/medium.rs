@@ -5,7 +5,7 @@ use scsi::medium::Action;
 use scsi::{Sense, SenseKey};
 use store::{Store, StoreError};
 
-use crate::execute::{read_sense, write_sense};
+use crate::sense::{read_sense, write_sense};
 
 /// Bytes that are handled at once.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -67,14 +67,23 @@ pub(crate) fn act(store: &dyn Store, atomic_lock: &RwLock<()>, action: Action) -
     }
 }
 
+/// One end of a copy.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) store: &'a dyn Store,
+    /// Held shared while data is read or written.
+    pub(crate) atomic_lock: &'a RwLock<()>,
+    pub(crate) offset_bytes: u64,
+}
+
 /// Copies a range between two disks, or on one, in pieces that are each whole. `enter` allows a piece to be written,
 /// as long as what it gives is held.
 ///
 /// # Errors
 /// The sense of the side that failed, as a copy reports it; COPY ABORTED where a piece may not be written any more.
 pub(crate) fn copy<G>(
-    (from, from_step, from_offset): (&dyn Store, &RwLock<()>, u64),
-    (to, to_step, to_offset): (&dyn Store, &RwLock<()>, u64),
+    from: Place<'_>,
+    to: Place<'_>,
     length_bytes: u64,
     enter: impl Fn() -> Option<G>,
 ) -> Result<(), Sense> {
@@ -82,19 +91,19 @@ pub(crate) fn copy<G>(
     let mut piece = vec![0; length_bytes.min(PIECE_BYTES) as usize];
     // On one disk a range may be copied over itself: then the end goes first, so that nothing is read that
     // was written before.
-    let backwards = std::ptr::addr_eq(from, to) && to_offset > from_offset;
+    let backwards = std::ptr::addr_eq(from.store, to.store) && to.offset_bytes > from.offset_bytes;
     let mut done = 0;
     while done < length_bytes {
         let count = (length_bytes - done).min(PIECE_BYTES);
         let at = if backwards { length_bytes - done - count } else { done };
         let piece = &mut piece[..count as usize];
         {
-            let _shared = from_step.read();
-            from.read_at(from_offset + at, piece).map_err(|error| aborted(read_sense(&error)))?;
+            let _shared = from.atomic_lock.read();
+            from.store.read_at(from.offset_bytes + at, piece).map_err(|error| aborted(read_sense(&error)))?;
         }
         let _working = enter().ok_or(Sense::COPY_ABORTED)?;
-        let _shared = to_step.read();
-        to.write_at(to_offset + at, piece).map_err(|error| aborted(write_sense(&error)))?;
+        let _shared = to.atomic_lock.read();
+        to.store.write_at(to.offset_bytes + at, piece).map_err(|error| aborted(write_sense(&error)))?;
         done += count;
     }
     Ok(())

@@ -13,24 +13,34 @@ use scsi::{Lun, Sense};
 use store::layer::Operation;
 use store::{Buffer, Request};
 
-use crate::disks::{Table, Unit};
-use crate::execute::{Tasks, has_room, lends, read_sense};
-use crate::jobs::{Job, Outcome};
+use crate::done::Outcome;
+use crate::fence::Epoch;
+use crate::jobs::{Job, Jobs, Room};
 use crate::memory::Share;
 use crate::planted::{Bug, is_planted};
+use crate::room::{has_room, lends};
+use crate::sense::read_sense;
+use crate::table::Table;
+use crate::unit::Unit;
 
 /// Bytes that are read, or borrowed from a store, at once.
 const CHUNK_BYTES: u32 = 1 << 20;
+
+/// A range of a logical unit's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub(crate) lun: Lun,
+    /// First byte in the store.
+    pub(crate) offset_bytes: u64,
+    pub(crate) length_bytes: u64,
+}
 
 /// A read whose answer is being made.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) command: ScsiCommand,
-    pub(crate) lun: Lun,
-    /// First byte in the store.
-    offset_bytes: u64,
     /// What the CDB asks to transfer.
-    length_bytes: u64,
+    pub(crate) extent: Extent,
     /// The number of the epoch of its task.
     pub(crate) epoch: u64,
     sequence: DataSequence,
@@ -96,16 +106,19 @@ pub(crate) enum Progress {
     Full,
 }
 
+/// Where a read gets its data.
+pub(crate) struct Supply<'a> {
+    pub(crate) table: &'a Arc<Table>,
+    pub(crate) jobs: &'a mut Jobs,
+    /// The epoch of tasks that begin now at its logical unit, where the session may still use that.
+    pub(crate) epoch: Option<&'a Arc<Epoch>>,
+}
+
 impl Read {
-    pub(crate) fn new(
-        command: &ScsiCommand,
-        (lun, offset_bytes, length_bytes): (Lun, u64, u64),
-        epoch: u64,
-        sequence: DataSequence,
-    ) -> Self {
+    pub(crate) fn new(command: &ScsiCommand, extent: Extent, epoch: u64, sequence: DataSequence) -> Self {
         let command = *command;
         let (chunk, job, share, failed, skip) = (None, None, None, None, 0);
-        Self { command, lun, offset_bytes, length_bytes, epoch, sequence, chunk, job, share, failed, skip }
+        Self { command, extent, epoch, sequence, chunk, job, share, failed, skip }
     }
 
     /// One for tests.
@@ -125,7 +138,7 @@ impl Read {
             stat_sn: 1,
         };
         let sequence = TargetConnection::new(&login, 1).begin_answer(&command, 512).expect("512 bytes");
-        Self::new(&command, (Lun(0), 0, 512), 1, sequence)
+        Self::new(&command, Extent { lun: Lun(0), offset_bytes: 0, length_bytes: 512 }, 1, sequence)
     }
 
     /// What a lost connection leaves of it.
@@ -137,7 +150,7 @@ impl Read {
     /// Begins again on another connection, whose initiator has the Data-In PDUs before `exp_data_sn`; nothing where
     /// that connection cuts the data in another way.
     pub(crate) fn restart(self, connection: &TargetConnection, exp_data_sn: u32) -> Option<Self> {
-        let sequence = connection.begin_answer(&self.command, self.length_bytes)?;
+        let sequence = connection.begin_answer(&self.command, self.extent.length_bytes)?;
         let is_cut_alike = sequence.is_cut_like(&self.sequence);
         (is_cut_alike || exp_data_sn == 0).then_some(Self {
             sequence,
@@ -163,18 +176,19 @@ impl Read {
         }
     }
 
-    /// Goes on while there is room: while fewer than `limit` bytes wait to be sent.
-    pub(crate) fn go_on(
+    /// Appends Data-In PDUs while there is room: while fewer than `unsent_bytes` wait to be sent.
+    pub(crate) fn advance(
         &mut self,
-        table: &Arc<Table>,
+        supply: &mut Supply<'_>,
         connection: &mut TargetConnection,
-        tasks: &mut Tasks,
-        (out, limit): (&mut TransmitBuffer, usize),
+        out: &mut TransmitBuffer,
+        unsent_bytes: usize,
     ) -> Progress {
         let command = self.command;
         loop {
             if let Some(sense) = self.failed.take() {
-                let (sense, pdus) = (table.luns.encode(command.lun, &sense), self.sequence.data_pdus());
+                let (sense, pdus) =
+                    (supply.table.luns.encode(command.lun, &sense), self.sequence.data_pdus());
                 connection.respond_status(&command, status::CHECK_CONDITION, &sense, 0, pdus, out);
                 return Progress::Done;
             }
@@ -183,14 +197,14 @@ impl Read {
                 connection.skip_piece(&command, &mut self.sequence);
                 continue;
             }
-            if !has_room(out, limit) && !is_planted(Bug::IgnoresRoom) {
+            if !has_room(out, unsent_bytes) && !is_planted(Bug::IgnoresRoom) {
                 return Progress::Full;
             }
             if self.job.is_some() {
                 return Progress::Waits;
             }
             if !self.append(at, bytes, connection, out) {
-                self.fetch(at, bytes, table, connection, (tasks, out));
+                self.fetch(at, bytes, supply, connection, out);
             }
         }
     }
@@ -251,16 +265,17 @@ impl Read {
         &mut self,
         at: u32,
         bytes: u32,
-        table: &Arc<Table>,
+        supply: &mut Supply<'_>,
         connection: &mut TargetConnection,
-        (tasks, out): (&mut Tasks, &mut TransmitBuffer),
+        out: &mut TransmitBuffer,
     ) {
-        let Some(unit) = table.unit(self.lun) else {
+        let Supply { table, jobs, epoch } = supply;
+        let Some(unit) = table.unit(self.extent.lun) else {
             self.failed = Some(Sense::NO_SUCH_LUN);
             return;
         };
         let Unit { store, atomic_lock, .. } = &**unit;
-        let offset = self.offset_bytes + u64::from(at);
+        let offset = self.extent.offset_bytes + u64::from(at);
         let chunk_bytes = (self.sequence.transfer_bytes() - at).min(CHUNK_BYTES);
         let may_wait = store.may_wait(Operation::Read);
         // Not while something is done to the disk atomically, which a slow disk can take long for.
@@ -269,7 +284,7 @@ impl Read {
             // Memory is borrowed as a whole where there is budget for what writers would have to copy: then the answer
             // is of one moment. What is in a file is not copied by writers.
             let whole = self.sequence.transfer_bytes() - at;
-            let claims = |bytes: u32| tasks.jobs.claim(bytes as usize).map(|share| (Some(share), bytes));
+            let claims = |bytes: u32| jobs.claim(bytes as usize).map(|share| (Some(share), bytes));
             let borrowed = if may_wait {
                 Some((None, chunk_bytes))
             } else {
@@ -313,12 +328,11 @@ impl Read {
             self.failed = Some(read_sense(&error));
             return;
         }
-        let jobs = &mut tasks.jobs;
         let room = jobs.room(chunk_bytes.into()).map(|share| (share, chunk_bytes));
         let room = room.or_else(|| jobs.room(bytes.into()).map(|share| (share, bytes)));
-        let buffer =
-            |(share, length): (Share, u32)| Some((share, length, store.try_buffer(length as usize).ok()?));
-        let Some((share, length, buffer)) = room.and_then(buffer) else {
+        let room =
+            room.and_then(|(share, length)| Some((share, length, store.try_buffer(length as usize).ok()?)));
+        let Some((share, length, buffer)) = room else {
             // There is no memory for it to wait in: it is waited for here.
             let _shared = atomic_lock.read();
             let mut outcome = Ok(());
@@ -329,14 +343,14 @@ impl Read {
             self.failed = outcome.err().map(|error| read_sense(&error));
             return;
         };
-        let Some(epoch) = tasks.lanes.epoch(self.lun) else {
+        let Some(epoch) = epoch.map(Arc::clone) else {
             self.failed = Some(Sense::NO_SUCH_LUN);
             return;
         };
         let job = Job { command: self.command, r2ts: 0, epoch, changes: false, is_piece: true };
         let request = Request::Read { offset, buffer };
         self.share = Some(share);
-        let id = jobs.ask(job, (unit, None, length.into()), request, |ended| {
+        let id = jobs.ask(job, Room { unit, share: None, bytes: length.into() }, request, |ended| {
             match (ended.outcome, ended.buffer) {
                 (Ok(()), Some(data)) => Outcome::Data(data),
                 (outcome, _) => {
@@ -350,6 +364,6 @@ impl Read {
 
     /// Where the data is, for an answer that may have to be sent again.
     pub(crate) fn origin(&self) -> ReadOrigin {
-        ReadOrigin { lun: self.command.lun, offset_bytes: self.offset_bytes }
+        ReadOrigin { lun: self.command.lun, offset_bytes: self.extent.offset_bytes }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,154 +16,21 @@ use socket::options::TcpOptions;
 
 use crate::admission::Admission;
 use crate::clock::Clock;
-use crate::config::{Access, LunConfig, Portal, TargetConfig};
+use crate::config::{Access, LunConfig, TargetConfig};
 use crate::connection::Connection;
-use crate::disks::{Disks, Table};
+use crate::core::Accepted;
+use crate::disks::Disks;
 use crate::error::TargetError;
-use crate::inbound::Inbound;
 use crate::jobs::Pool;
-use crate::memory::Memory;
-use crate::sessions::{Mailbox, Notice, Remains, Session, SessionKey, Sessions, lock};
+use crate::lock::lock;
+use crate::mailbox::{Mailbox, Notice};
+use crate::sessions::Sessions;
+use crate::shared::{Shared, may_stay};
 use crate::state::StateFolder;
 use crate::statistics::{Board, ConnectionStatistics};
 
 /// How long a stop waits for connections to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Whether the initiator of a session may log in. Where discovery asks for no secret, a name is all that it shows.
-pub(crate) fn may_log_in(access: &Access, key: &SessionKey) -> bool {
-    if key.target_name.starts_with("discovery ") && !access.discovery {
-        return access.lists(&key.initiator_name);
-    }
-    access.admits(&key.initiator_name, key.user.as_deref())
-}
-
-/// Whether a session need not end when this comes into force. Discovery sessions stay: they are shown the target only
-/// while they may use it.
-fn may_stay(access: &Access, key: &SessionKey) -> bool {
-    key.target_name.starts_with("discovery ") || may_log_in(access, key)
-}
-
-/// What all threads of a target share.
-pub(crate) struct Shared {
-    pub(crate) config: TargetConfig,
-    /// As configured, with the addresses that the system gave.
-    pub(crate) portals: Vec<Portal>,
-    access: Mutex<Option<Arc<Access>>>,
-    send: Mutex<SendPolicy>,
-    pub(crate) disks: Disks,
-    pub(crate) sessions: Arc<Sessions>,
-    /// Held while views are made, so that no session gets an older one than it has.
-    views: Mutex<()>,
-    /// The threads that wait for disks.
-    pub(crate) pool: Arc<Pool>,
-    /// What commands in flight may hold.
-    pub(crate) memory: Arc<Memory>,
-    pub(crate) inbound: Inbound,
-    pub(crate) clock: Clock,
-    pub(crate) board: Board,
-    stopping: AtomicBool,
-    seen: Mutex<Vec<Op>>,
-}
-
-impl Shared {
-    pub(crate) fn new(
-        config: TargetConfig,
-        portals: Vec<Portal>,
-        (disks, sessions): (Disks, Arc<Sessions>),
-        pool: Arc<Pool>,
-        clock: Clock,
-    ) -> Self {
-        Self {
-            access: Mutex::new(config.access.clone().map(Arc::new)),
-            send: Mutex::new(config.send),
-            portals,
-            disks,
-            sessions,
-            views: Mutex::default(),
-            pool,
-            memory: Memory::new(config.limits.memory_bytes),
-            inbound: Inbound::new(config.limits.receive_bytes),
-            clock,
-            board: Board::default(),
-            stopping: AtomicBool::new(false),
-            seen: Mutex::default(),
-            config,
-        }
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
-    }
-
-    /// How responses are sent now.
-    pub(crate) fn send(&self) -> SendPolicy {
-        *lock(&self.send)
-    }
-
-    /// Who may log in now.
-    pub(crate) fn access(&self) -> Option<Arc<Access>> {
-        lock(&self.access).clone()
-    }
-
-    /// The disks that a session begins with: what its initiator sees now. One that may not log in any more is ended.
-    pub(crate) fn begin_view(&self, session: &Session) -> Arc<Table> {
-        let _views = lock(&self.views);
-        if let Some(view) = session.view() {
-            return view;
-        }
-        let access = self.access();
-        if access.as_deref().is_some_and(|access| !may_stay(access, &session.key)) {
-            session.post(Notice::Drop("the initiator may not log in any more"));
-        }
-        let view = Arc::new(self.disks.table().view(access.as_deref(), &session.key.initiator_name));
-        let _ = session.set_view(&view);
-        view
-    }
-
-    /// Gives every session the disks that it sees now.
-    pub(crate) fn refresh_views(&self) {
-        let _views = lock(&self.views);
-        let (access, table) = (self.access(), self.disks.table());
-        for session in self.sessions.all() {
-            if session.view().is_some() {
-                let view = Arc::new(table.view(access.as_deref(), &session.key.initiator_name));
-                let _ = session.set_view(&view);
-            }
-        }
-    }
-
-    /// A connection has left its session; what the session took ends with its last one.
-    pub(crate) fn end(&self, session: &Arc<Session>, connection: (u16, u64), remains: Option<Remains>) {
-        let bounds = (&self.config.limits, &self.memory, self.clock.now());
-        let ended = self.sessions.part(session, connection, remains, bounds);
-        self.ended(&ended);
-    }
-
-    /// Sessions have ended: their tasks change nothing any more, and what they took is free.
-    pub(crate) fn ended(&self, sessions: &[Arc<Session>]) {
-        for session in sessions {
-            drop(session.close_tasks());
-            self.disks.table().luns.end(&lock(&session.nexus));
-        }
-    }
-
-    /// Ends the sessions whose lost connections were not taken up in time.
-    pub(crate) fn expire(&self) {
-        let ended = self.sessions.expire(self.clock.now());
-        for session in &ended {
-            tracing::info!(
-                "session {} expired: none of its lost connections was reinstated in time",
-                session.tsih
-            );
-        }
-        self.ended(&ended);
-    }
-
-    pub(crate) fn keep_ops(&self, mut seen: Vec<Op>) {
-        lock(&self.seen).append(&mut seen);
-    }
-}
 
 /// The statistics of a target, also after it has stopped.
 #[derive(Clone, Debug)]
@@ -201,7 +68,7 @@ impl BoundTarget {
         groups.sort_unstable();
         groups.dedup();
         let sessions = Arc::new(Sessions::default());
-        let disks = Disks::new(&config.luns, &config.iqn, groups, (&sessions, state))?;
+        let disks = Disks::new(&config.luns, &config.iqn, groups, Arc::clone(&sessions) as _, state)?;
         let (mut listeners, mut portals) = (Vec::new(), config.portals.clone());
         for portal in &mut portals {
             let listener = listen(portal.listen, &config.tcp)?;
@@ -210,7 +77,7 @@ impl BoundTarget {
             listeners.push(listener);
         }
         let pool = Pool::new(config.limits.disk_threads, config.limits.abandoned_bytes);
-        let shared = Arc::new(Shared::new(config, portals, (disks, sessions), pool, Clock::System));
+        let shared = Arc::new(Shared::new(config, portals, disks, sessions, pool, Clock::System));
         Ok(Self { listeners, shared })
     }
 
@@ -395,12 +262,12 @@ fn listen(portal: SocketAddr, tcp: &TcpOptions) -> Result<TcpListener, TargetErr
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// A connection that was accepted: its portal, its socket, the peer.
-type Accepted = (usize, TcpStream, SocketAddr);
+type Queued = (usize, TcpStream, SocketAddr);
 
 /// The portals' thread.
 fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
     let (mut next_id, limits) = (0, &shared.config.limits);
-    let mut admission: Admission<Accepted> =
+    let mut admission: Admission<Queued> =
         Admission::new(limits.accepts_per_second, limits.accepts_per_address, Instant::now());
     while !shared.is_stopping() {
         let mut fds: Vec<PollFd> =
@@ -433,13 +300,14 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
         }
         while let Some((portal, socket, peer)) = admission.next(Instant::now(), is_gone) {
             next_id += 1;
-            begin((next_id, portal), shared, socket, peer);
+            let local = socket.local_addr().ok();
+            begin(Accepted { id: next_id, portal, peer, local }, shared, socket);
         }
     }
 }
 
 /// Whether the peer has closed a connection that waits to be taken.
-fn is_gone((_, socket, _): &Accepted) -> bool {
+fn is_gone((_, socket, _): &Queued) -> bool {
     let ended = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
     match ended {
         Ok(count) => count == 0,
@@ -450,7 +318,8 @@ fn is_gone((_, socket, _): &Accepted) -> bool {
 /// Connections that are accepted from one portal before others are looked at.
 const ACCEPTS_AT_ONCE: usize = 64;
 
-fn begin((id, portal): (u64, usize), shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) {
+fn begin(accepted: Accepted, shared: &Arc<Shared>, socket: TcpStream) {
+    let Accepted { id, peer, .. } = accepted;
     let begun = (|| {
         // Also what has no flag of its own (sendfile) is not to wait.
         socket.set_nonblocking(true)?;
@@ -460,7 +329,7 @@ fn begin((id, portal): (u64, usize), shared: &Arc<Shared>, socket: TcpStream, pe
         let for_thread = Arc::clone(shared);
         let thread = std::thread::Builder::new()
             .name(format!("session {id}"))
-            .spawn(move || Connection::new((id, portal), for_thread, mailbox, socket, peer).run());
+            .spawn(move || Connection::new(accepted, for_thread, mailbox, socket).run());
         thread.map(drop).inspect_err(|_| shared.sessions.leave(id))
     })();
     if let Err(error) = begun {

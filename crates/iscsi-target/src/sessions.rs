@@ -1,364 +1,24 @@
-//! Who is connected, which connections make a session, and what one session has to tell another.
+//! Who is connected, and which connections make a session.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use iscsi::CommandSequence;
 use iscsi::login::Status;
 use iscsi::login::target::LoggedIn;
-use iscsi::target::Parked;
-use iscsi::{CommandSequence, Parameters};
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use policy::SendPolicy;
 use scsi::{Lun, Nexus, UnitAttention};
 
 use crate::admission::network;
 use crate::config::Limits;
-use crate::disks::{Table, Unit};
-use crate::execute::Gathering;
-use crate::fence::{Epoch, NexusTasks};
-use crate::jobs::Done;
-use crate::memory::{Memory, Share};
-use crate::reads::Read;
-
-/// Something that a connection learns from outside. There is at most one of a kind in a mailbox, so a peer that makes
-/// others notify a connection cannot fill it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
-    /// Tasks of this session were aborted, by whomever: drop those whose epoch has ended.
-    Sweep,
-    /// The disks, or who sees them, have changed.
-    Disks,
-    /// Commands of other connections have come; it may be the turn of one that waits.
-    Turn,
-    /// The initiator is to be asked to log out within this time; then the connection ends.
-    LogOut(Duration),
-    /// Responses are sent like this from now on.
-    Send(SendPolicy),
-    /// The connection must end, and its tasks go on with others.
-    Park,
-    /// The connection must end, because of this.
-    Drop(&'static str),
-    /// The target is stopping.
-    Stop,
-}
-
-/// The mailbox of one connection's thread. Looking whether something is in it costs one atomic load.
-#[derive(Debug)]
-pub(crate) struct Mailbox {
-    full: AtomicBool,
-    notices: Mutex<Vec<Notice>>,
-    has_done: AtomicBool,
-    done: Mutex<Vec<Done>>,
-    /// Wakes the thread out of its wait for the socket.
-    pub(crate) wake: EventFd,
-}
-
-impl Mailbox {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self {
-            full: AtomicBool::new(false),
-            notices: Mutex::default(),
-            has_done: AtomicBool::new(false),
-            done: Mutex::default(),
-            wake,
-        })
-    }
-
-    /// Leaves a notice; of its kind the last one counts, and of the reasons to end the first.
-    pub(crate) fn post(&self, notice: Notice) {
-        let mut notices = lock(&self.notices);
-        let kind = std::mem::discriminant(&notice);
-        match notices.iter_mut().find(|there| std::mem::discriminant(&**there) == kind) {
-            Some(Notice::Drop(_)) => {}
-            Some(there) => *there = notice,
-            None => notices.push(notice),
-        }
-        self.full.store(true, Ordering::Release);
-        // Fails only when the counter is full, and then the thread is awake anyway.
-        let _ = self.wake.write(1);
-    }
-
-    /// A job is done; there are no more of them than commands in flight.
-    pub(crate) fn done(&self, done: Done) {
-        lock(&self.done).push(done);
-        if !self.has_done.swap(true, Ordering::AcqRel) {
-            let _ = self.wake.write(1);
-        }
-    }
-
-    /// Whether anything is there.
-    #[inline]
-    pub(crate) fn has_mail(&self) -> bool {
-        self.full.load(Ordering::Acquire) || self.has_done.load(Ordering::Acquire)
-    }
-
-    /// The jobs that are done since this was last asked.
-    #[inline]
-    pub(crate) fn take_done(&self) -> Vec<Done> {
-        if !self.has_done.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let _ = self.wake.read();
-        let mut done = lock(&self.done);
-        self.has_done.store(false, Ordering::Release);
-        std::mem::take(&mut *done)
-    }
-
-    #[inline]
-    pub(crate) fn take(&self) -> Vec<Notice> {
-        if !self.full.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let _ = self.wake.read();
-        if self.has_done.load(Ordering::Acquire) {
-            // A job that ended meanwhile rang the same bell.
-            let _ = self.wake.write(1);
-        }
-        let mut notices = lock(&self.notices);
-        self.full.store(false, Ordering::Release);
-        std::mem::take(&mut *notices)
-    }
-}
-
-/// What makes a session the same session (RFC 7143 4.4.1: I_T nexus with its ISID), and who has proven to own it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SessionKey {
-    /// In lower case: names are compared after normalisation.
-    pub(crate) initiator_name: String,
-    pub(crate) isid: [u8; 6],
-    pub(crate) target_name: String,
-    pub(crate) portal_group: u16,
-    /// The CHAP user that the initiator has proven to be, where it had to.
-    pub(crate) user: Option<String>,
-}
-
-impl SessionKey {
-    /// Whether both are the same I_T nexus, whoever has proven to own it.
-    fn is_same_nexus(&self, other: &Self) -> bool {
-        let Self { initiator_name, isid, target_name, portal_group, user: _ } = self;
-        (initiator_name, isid, target_name, portal_group)
-            == (&other.initiator_name, &other.isid, &other.target_name, &other.portal_group)
-    }
-
-    /// Whether both are sessions of one initiator, by name and proven user.
-    fn is_same_initiator(&self, other: &Self) -> bool {
-        self.initiator_name == other.initiator_name && self.user == other.user
-    }
-
-    /// The initiator port (SAM: iSCSI name and ISID, RFC 7143 4.4.1).
-    fn port(&self) -> String {
-        let isid = self.isid.iter().fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
-        format!("{},i,{isid:#014x}", self.initiator_name)
-    }
-}
-
-/// One session, shared by the threads of its connections.
-#[derive(Debug)]
-pub(crate) struct Session {
-    pub(crate) tsih: u16,
-    /// Tells it from every other session of the target.
-    pub(crate) instance: u64,
-    /// [`Nexus::name`].
-    pub(crate) nexus_name: String,
-    pub(crate) key: SessionKey,
-    /// What was agreed with its first connection.
-    pub(crate) parameters: Parameters,
-    pub(crate) commands: Arc<CommandSequence>,
-    pub(crate) nexus: Mutex<Nexus>,
-    members: Mutex<Members>,
-    has_begun: AtomicBool,
-    /// The disks that the initiator sees.
-    view: Mutex<Option<Arc<Table>>>,
-    /// Changes of the disks that the initiator has not been sent a message of.
-    news: Mutex<Vec<(Lun, UnitAttention)>>,
-    /// Its tasks by logical unit.
-    tasks: Mutex<TasksByLun>,
-    /// It may begin no task any more, nor may a connection join it.
-    is_closed: AtomicBool,
-}
-
-type TasksByLun = BTreeMap<u16, (Arc<Unit>, Arc<NexusTasks>)>;
-
-/// The connections of a session, by CID.
-#[derive(Debug, Default)]
-struct Members {
-    connections: BTreeMap<u16, Member>,
-    lost: BTreeMap<u16, Lost>,
-}
-
-#[derive(Debug)]
-struct Member {
-    id: u64,
-    mailbox: Arc<Mailbox>,
-}
-
-/// What a lost connection leaves to its session (ErrorRecoveryLevel 2).
-#[derive(Debug, Default)]
-pub(crate) struct Remains {
-    pub(crate) parked: Parked,
-    pub(crate) gathering: Gathering,
-    /// Reads whose answers were not complete, by tag: they begin again.
-    pub(crate) reads: BTreeMap<u32, Read>,
-}
-
-impl Remains {
-    fn is_empty(&self) -> bool {
-        self.parked.is_empty() && self.reads.is_empty()
-    }
-
-    fn bytes(&self) -> usize {
-        self.parked.bytes() + self.gathering.bytes() + self.reads.len() * size_of::<Read>()
-    }
-}
-
-/// What a lost connection has left, and until when it is kept.
-#[derive(Debug)]
-struct Lost {
-    remains: Remains,
-    until: Instant,
-    _share: Share,
-    bytes: usize,
-}
-
-impl Session {
-    /// Whether it begins with this call: true once, for its first connection.
-    pub(crate) fn begins(&self) -> bool {
-        !self.has_begun.swap(true, Ordering::AcqRel)
-    }
-
-    /// What lost connections have left, to go on with.
-    pub(crate) fn with_lost<R>(&self, mut take: impl FnMut(&mut Remains) -> Option<R>) -> Option<R> {
-        lock(&self.members).lost.values_mut().find_map(|lost| take(&mut lost.remains))
-    }
-
-    /// The connection with this CID, if it is there; and whether one with it was lost.
-    pub(crate) fn has(&self, cid: u16) -> (Option<u64>, bool) {
-        let members = lock(&self.members);
-        (members.connections.get(&cid).map(|member| member.id), members.lost.contains_key(&cid))
-    }
-
-    /// Whether there is no connection but this one.
-    pub(crate) fn is_alone(&self, id: u64) -> bool {
-        lock(&self.members).connections.values().all(|member| member.id == id)
-    }
-
-    /// Posts a notice to all of its connections.
-    pub(crate) fn post(&self, notice: Notice) {
-        lock(&self.members).connections.values().for_each(|member| member.mailbox.post(notice));
-    }
-
-    /// Posts a notice to all of its connections but this one.
-    pub(crate) fn post_to_others(&self, id: u64, notice: Notice) {
-        let members = lock(&self.members);
-        let others = members.connections.values().filter(|member| member.id != id);
-        others.for_each(|member| member.mailbox.post(notice));
-    }
-
-    /// Ends another connection of it; whether there was one.
-    pub(crate) fn end_connection(&self, cid: u16, notice: Notice) -> bool {
-        let members = lock(&self.members);
-        members.connections.get(&cid).map(|member| member.mailbox.post(notice)).is_some()
-    }
-
-    /// Forgets what lost connections have left.
-    pub(crate) fn forget_lost(&self) {
-        lock(&self.members).lost.clear();
-    }
-
-    /// The disks that the initiator sees now.
-    pub(crate) fn view(&self) -> Option<Arc<Table>> {
-        lock(&self.view).clone()
-    }
-
-    /// Whether the initiator sees a logical unit.
-    pub(crate) fn sees(&self, lun: Lun) -> bool {
-        lock(&self.view).as_ref().is_some_and(|view| view.unit(lun).is_some())
-    }
-
-    /// These are the disks that the initiator sees from now on. What changed is established as unit attentions, once
-    /// for the session; tasks at what is gone are aborted, and the epochs that may still last are handed out.
-    pub(crate) fn set_view(&self, view: &Arc<Table>) -> Vec<Arc<Epoch>> {
-        let news = {
-            let mut there = lock(&self.view);
-            let news = there.as_ref().map(|before| view.news(before)).unwrap_or_default();
-            *there = Some(Arc::clone(view));
-            news
-        };
-        let mut nexus = lock(&self.nexus);
-        let mut waiting = lock(&self.news);
-        for (lun, attention) in news {
-            nexus.raise(lun, attention);
-            // That the list has changed is told once, at whatever logical unit.
-            let is_told =
-                waiting.iter().any(|(l, a)| *a == attention && (*l == lun || a.is_about_the_list()));
-            if !is_told {
-                waiting.push((lun, attention));
-            }
-        }
-        drop((nexus, waiting));
-        let mut tasks = lock(&self.tasks);
-        let mut ended = Vec::new();
-        tasks.retain(|&lun, (unit, tasks)| {
-            let stays = view.unit(Lun(lun)).is_some_and(|now| Arc::ptr_eq(now, unit));
-            if !stays {
-                ended.extend(tasks.close());
-            }
-            stays
-        });
-        drop(tasks);
-        self.post(Notice::Disks);
-        ended
-    }
-
-    /// What the initiator is to be sent messages of: handed out once.
-    pub(crate) fn take_news(&self) -> Vec<(Lun, UnitAttention)> {
-        std::mem::take(&mut *lock(&self.news))
-    }
-
-    /// The session's tasks at a logical unit; nothing once it has ended.
-    pub(crate) fn tasks_at(self: &Arc<Self>, lun: Lun, unit: &Arc<Unit>) -> Option<Arc<NexusTasks>> {
-        let mut tasks = lock(&self.tasks);
-        if self.is_closed.load(Ordering::Acquire) || !self.sees(lun) {
-            return None;
-        }
-        if let Some((there, mine)) = tasks.get(&lun.0)
-            && Arc::ptr_eq(there, unit)
-        {
-            return Some(Arc::clone(mine));
-        }
-        let mine = unit.nexuses.join(self);
-        let old = tasks.insert(lun.0, (Arc::clone(unit), Arc::clone(&mine)));
-        old.inspect(|(_, old)| drop(old.close()));
-        Some(mine)
-    }
-
-    /// Whether it has ended: no task begins any more, and its connections are dropped.
-    #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// Aborts the session's tasks at a logical unit; the epochs that may still last.
-    pub(crate) fn abort_tasks(&self, lun: Lun) -> Vec<Arc<Epoch>> {
-        let tasks = lock(&self.tasks).get(&lun.0).map(|(_, tasks)| Arc::clone(tasks));
-        tasks.map(|tasks| tasks.abort(None)).unwrap_or_default()
-    }
-
-    /// Aborts all tasks of the session, and lets none come any more; the epochs that may still last.
-    pub(crate) fn close_tasks(&self) -> Vec<Arc<Epoch>> {
-        let all = {
-            let tasks = lock(&self.tasks);
-            self.is_closed.store(true, Ordering::Release);
-            tasks.values().map(|(_, tasks)| Arc::clone(tasks)).collect::<Vec<_>>()
-        };
-        // Also whoever closes it after another is told what still lasts.
-        all.iter().flat_map(|tasks| tasks.close()).collect()
-    }
-}
+use crate::effects::{Attentions, Recipient};
+use crate::fence::Epoch;
+use crate::lock::lock;
+use crate::mailbox::{Mailbox, Notice};
+use crate::memory::Memory;
+use crate::session::{Lost, Member, Members, Remains, Session, SessionKey};
 
 #[derive(Debug)]
 struct Connected {
@@ -375,11 +35,55 @@ pub(crate) struct Sessions {
     next_instance: AtomicU64,
 }
 
+/// Whether initiators must prove who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// By CHAP: a session belongs to the user who began it.
+    Demanded,
+    /// A name is enough.
+    NotDemanded,
+}
+
+/// A connection whose login has succeeded.
+#[derive(Debug)]
+pub(crate) struct Newcomer<'a> {
+    /// What was agreed.
+    pub(crate) login: &'a LoggedIn,
+    /// The session that it asks for.
+    pub(crate) key: SessionKey,
+    pub(crate) proof: Proof,
+    /// The connection's number in the target.
+    pub(crate) id: u64,
+    pub(crate) mailbox: &'a Arc<Mailbox>,
+}
+
+/// A connection that has ended.
+#[derive(Debug)]
+pub(crate) struct Leaver {
+    /// Its CID in its session.
+    pub(crate) cid: u16,
+    /// Its number in the target.
+    pub(crate) id: u64,
+    /// What its session keeps for a while.
+    pub(crate) remains: Option<Remains>,
+}
+
 /// A session that a login has begun or joined, and the sessions that ended by it.
 #[derive(Debug)]
 pub(crate) struct Established {
     pub(crate) session: Arc<Session>,
     pub(crate) ended: Vec<Arc<Session>>,
+}
+
+impl Attentions for Sessions {
+    fn raise(&self, lun: Lun, attention: UnitAttention, is_for: &dyn Fn(Recipient<'_>) -> bool) {
+        for session in self.all() {
+            let recipient = Recipient { instance: session.instance, nexus_name: &session.nexus_name };
+            if is_for(recipient) && session.sees(lun) {
+                lock(&session.nexus).raise(lun, attention);
+            }
+        }
+    }
 }
 
 impl Sessions {
@@ -464,13 +168,8 @@ impl Sessions {
     ///
     /// # Errors
     /// Why it cannot: another user's session is never taken over, as long as users must prove who they are.
-    pub(crate) fn establish(
-        &self,
-        login: &LoggedIn,
-        (key, must_prove): (SessionKey, bool),
-        (id, mailbox): (u64, &Arc<Mailbox>),
-        limits: &Limits,
-    ) -> Result<Established, Status> {
+    pub(crate) fn establish(&self, newcomer: Newcomer<'_>, limits: &Limits) -> Result<Established, Status> {
+        let Newcomer { login, key, proof, id, mailbox } = newcomer;
         let member = || Member { id, mailbox: Arc::clone(mailbox) };
         if login.tsih != 0 {
             let session = self.find(login, &key)?;
@@ -495,7 +194,7 @@ impl Sessions {
         let mut sessions = lock(&self.sessions);
         let old = sessions.iter().find(|(_, session)| session.key.is_same_nexus(&key));
         let old = match old {
-            Some((_, session)) if must_prove && session.key.user != key.user => {
+            Some((_, session)) if proof == Proof::Demanded && session.key.user != key.user => {
                 return Err(Status::AUTHORIZATION_FAILURE);
             }
             Some((&instance, _)) => sessions.remove(&instance),
@@ -561,15 +260,17 @@ impl Sessions {
         orphans.min().map(|(_, instance)| instance)
     }
 
-    /// Connection `id` has left its session; what it leaves is kept for a while, as far as the limits allow. The
+    /// A connection has left its session; what it leaves is kept for a while, as far as the limits allow. The
     /// sessions that end with it.
     pub(crate) fn part(
         &self,
         session: &Arc<Session>,
-        (cid, id): (u16, u64),
-        remains: Option<Remains>,
-        (limits, memory, now): (&Limits, &Arc<Memory>, Instant),
+        leaver: Leaver,
+        limits: &Limits,
+        memory: &Arc<Memory>,
+        now: Instant,
     ) -> Vec<Arc<Session>> {
+        let Leaver { cid, id, remains } = leaver;
         let mut members = lock(&session.members);
         if members.connections.get(&cid).is_some_and(|member| member.id == id) {
             members.connections.remove(&cid);
@@ -625,15 +326,6 @@ impl Sessions {
         ended
     }
 
-    /// Establishes a unit attention at every session that sees the logical unit, and that `tells` chooses.
-    pub(crate) fn raise(&self, lun: Lun, attention: UnitAttention, tells: impl Fn(&Session) -> bool) {
-        for session in self.all() {
-            if tells(&session) && session.sees(lun) {
-                lock(&session.nexus).raise(lun, attention);
-            }
-        }
-    }
-
     /// Ends the sessions of the initiator of this one, by name and proven user, all their connections but `id`.
     pub(crate) fn end_initiator(&self, of: &Session, id: u64, reason: &'static str) -> Vec<Arc<Epoch>> {
         let mut epochs = Vec::new();
@@ -667,36 +359,20 @@ impl Sessions {
     }
 }
 
-/// A thread that panicked while it held the lock left nothing half done: every critical section here is a
-/// few map operations that cannot fail between each other.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
+    use iscsi::Parameters;
     use iscsi::login::SessionType;
 
     use super::*;
+    use crate::read::Read;
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     fn mailbox() -> Arc<Mailbox> {
         Arc::new(Mailbox::new().unwrap())
-    }
-
-    #[test]
-    fn a_job_that_ends_while_notices_are_taken_still_wakes() {
-        let mailbox = mailbox();
-        mailbox.post(Notice::Sweep);
-        assert!(mailbox.take_done().is_empty());
-        mailbox.done(Done::example());
-        assert_eq!(mailbox.take().len(), 1);
-        assert!(mailbox.has_mail() && mailbox.wake.read().is_ok(), "the bell rings for the job");
-        assert_eq!(mailbox.take_done().len(), 1);
-        assert!(!mailbox.has_mail());
     }
 
     fn login(tsih: u16, cid: u16) -> LoggedIn {
@@ -738,22 +414,24 @@ mod tests {
         }
 
         fn establish(&self, login: &LoggedIn, key: SessionKey, id: u64) -> Result<Arc<Session>, Status> {
-            self.establish_where(login, (key, true), id)
+            self.establish_where(login, key, Proof::Demanded, id)
         }
 
         fn establish_where(
             &self,
             login: &LoggedIn,
-            key: (SessionKey, bool),
+            key: SessionKey,
+            proof: Proof,
             id: u64,
         ) -> Result<Arc<Session>, Status> {
-            let established = self.sessions.establish(login, key, (id, &mailbox()), &self.limits);
+            let newcomer = Newcomer { login, key, proof, id, mailbox: &mailbox() };
+            let established = self.sessions.establish(newcomer, &self.limits);
             established.map(|established| established.session)
         }
 
         fn part(&self, session: &Arc<Session>, cid: u16, id: u64, remains: Option<Remains>) -> usize {
-            let bounds = (&self.limits, &self.memory, self.now);
-            self.sessions.part(session, (cid, id), remains, bounds).len()
+            let leaver = Leaver { cid, id, remains };
+            self.sessions.part(session, leaver, &self.limits, &self.memory, self.now).len()
         }
 
         fn expire(&self, after: Duration) -> usize {
@@ -773,8 +451,10 @@ mod tests {
         let (old, new) = (mailbox(), mailbox());
         sessions.enter(1, &old, HERE, limits).unwrap();
         sessions.enter(2, &new, HERE, limits).unwrap();
-        let establish =
-            |id, mailbox| sessions.establish(&login(0, 0), (key(), true), (id, mailbox), limits).unwrap();
+        let establish = |id, mailbox| {
+            let newcomer = Newcomer { login: &login(0, 0), key: key(), proof: Proof::Demanded, id, mailbox };
+            sessions.establish(newcomer, limits).unwrap()
+        };
         let (first, second) = (establish(1, &old).session, establish(2, &new));
         assert!(Arc::ptr_eq(&second.ended[0], &first));
         let second = second.session;
@@ -802,7 +482,7 @@ mod tests {
         );
         assert!(place.establish(&login(0, 0), of("alice"), 5).is_ok());
         // Where nobody is asked for a proof any more, its owner could give none either.
-        assert!(place.establish_where(&login(0, 0), (key(), false), 6).is_ok());
+        assert!(place.establish_where(&login(0, 0), key(), Proof::NotDemanded, 6).is_ok());
     }
 
     #[test]
@@ -811,7 +491,9 @@ mod tests {
         let (sessions, limits) = (&place.sessions, &place.limits);
         let boxes: Vec<_> = (0..4).map(|_| mailbox()).collect();
         let establish = |login: &LoggedIn, key, id: usize| {
-            sessions.establish(login, (key, true), (id as u64, &boxes[id]), limits).map(|e| e.session)
+            let (id, mailbox) = (id as u64, &boxes[id]);
+            let newcomer = Newcomer { login, key, proof: Proof::Demanded, id, mailbox };
+            sessions.establish(newcomer, limits).map(|e| e.session)
         };
         let session = establish(&login(0, 0), key(), 0).unwrap();
         let join = |cid, id, key| establish(&login(session.tsih, cid), key, id).map(|s| s.tsih);
@@ -918,18 +600,5 @@ mod tests {
             let _ = place.sessions.enter(id, &mailbox(), [127, 0, 1, id as u8].into(), &place.limits);
         }
         assert!(lock(&place.sessions.connections).contains_key(&11));
-    }
-
-    #[test]
-    fn a_mailbox_cannot_be_filled() {
-        let mailbox = mailbox();
-        for n in 0..1000 {
-            mailbox.post(Notice::Sweep);
-            mailbox.post(Notice::LogOut(Duration::from_secs(n)));
-        }
-        mailbox.post(Notice::Drop("first"));
-        mailbox.post(Notice::Drop("second"));
-        let last = Notice::LogOut(Duration::from_secs(999));
-        assert_eq!(mailbox.take(), [Notice::Sweep, last, Notice::Drop("first")]);
     }
 }

@@ -19,6 +19,7 @@
 //! `ROUNDTRIP_SIM_STEPS` and `ROUNDTRIP_SIM_SEED` ask for another number of steps, or for one seed again.
 
 mod client;
+mod kinds;
 mod model;
 mod store;
 
@@ -28,18 +29,22 @@ use std::time::Duration;
 use fastrand::Rng;
 use iscsi::{Bhs, Cut, Framer};
 
-use self::client::{Conn, Kinds, command_pdu, login_pdu, logout_pdu, management_pdu, nop_pdu};
+use self::client::{Conn, command_pdu, login_pdu, logout_pdu, management_pdu, nop_pdu};
+use self::kinds::Kinds;
 use self::model::{Command, Model, What};
 use self::store::{BLOCK, Kind, Log, SimStore};
 use crate::clock::{Clock, Manual};
 use crate::config::{Limits, LunConfig, Portal, TargetConfig};
+use crate::core::Accepted;
 use crate::core::{Core, Taken};
 use crate::disks::Disks;
 use crate::error::ConnectionEnd;
 use crate::jobs::Pool;
+use crate::lock::lock;
+use crate::mailbox::Mailbox;
 use crate::planted::{Bug, plant};
-use crate::server::Shared;
-use crate::sessions::{Mailbox, Sessions, lock};
+use crate::sessions::Sessions;
+use crate::shared::Shared;
 
 /// Steps of one seed before everything must come to rest.
 const STEPS_OF_SEED: usize = 500;
@@ -90,11 +95,11 @@ impl World {
             ..Limits::default()
         };
         let sessions = Arc::new(Sessions::default());
-        let disks = Disks::new(&luns, IQN, vec![1], (&sessions, None)).expect("disks");
+        let disks = Disks::new(&luns, IQN, vec![1], Arc::clone(&sessions) as _, None).expect("disks");
         let pool = Pool::manual(1 << 20);
         let portals: Vec<Portal> = config.portals.clone();
         let time = Clock::Manual(clock.clone());
-        let shared = Arc::new(Shared::new(config, portals, (disks, sessions), Arc::clone(&pool), time));
+        let shared = Arc::new(Shared::new(config, portals, disks, sessions, Arc::clone(&pool), time));
         let (model, conns) = (Model::default(), Vec::new());
         Self {
             random,
@@ -181,7 +186,8 @@ impl World {
         {
             return;
         }
-        let core = Core::new((self.next_conn, 0), Arc::clone(&self.shared), mailbox, (peer, None), None);
+        let accepted = Accepted { id: self.next_conn, portal: 0, peer, local: None };
+        let core = Core::new(&accepted, Arc::clone(&self.shared), mailbox, None);
         let mut conn = Conn::new(core, name, isid, recovery);
         conn.cid = self.random.u16(..4);
         let initial_r2t = self.random.bool();

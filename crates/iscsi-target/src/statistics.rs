@@ -7,7 +7,7 @@ use policy::control::Shares;
 use policy::{BusyCount, SendPolicy};
 use serde::{Deserialize, Serialize};
 
-use crate::sessions::lock;
+use crate::lock::lock;
 
 /// One connection, as last published by its thread (when it goes idle, and when it ends).
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use iscsi::task_management::Response;
 
 use crate::fence::Epoch;
 use crate::jobs::Claim;
-use crate::sessions::Session;
+use crate::session::Session;
 
 /// Answers that wait at most, for one connection; what comes beyond is refused.
 pub(crate) const WAITING_MAX: usize = 64;

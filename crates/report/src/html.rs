@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use analysis::Stanza;
-use analysis::stanza::TermSource;
+use analysis::TermSource;
 use record::Term;
 use study::{Series, StudyResult};
 

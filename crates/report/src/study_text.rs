@@ -27,7 +27,7 @@ pub(crate) fn column<'a>(stanza: &'a Stanza, names: &[&str]) -> Option<&'a TermV
         .breakdown
         .terms
         .iter()
-        .find(|t| t.source != analysis::stanza::TermSource::Rule && names.contains(&t.terms.as_str()))
+        .find(|t| t.source != analysis::TermSource::Rule && names.contains(&t.terms.as_str()))
 }
 
 /// Where and how a study was made, in one line each.

@@ -1,7 +1,7 @@
 //! What a study found.
 
 use analysis::Stanza;
-use analysis::predict::from_stanzas;
+use analysis::stanza::from_stanzas;
 use model::ModelError;
 use model::setup::{Nagle, Setup};
 use record::wire::{Link, Messages};

@@ -10,6 +10,23 @@ pub(super) struct EveryNth {
     pub(super) is_slow: Vec<bool>,
 }
 
+impl EveryNth {
+    /// A series without what the pattern explains.
+    pub(super) fn explained(&self, mut series: Series) -> Series {
+        let mean = |slow: bool| {
+            let all = series.values.iter().zip(&self.is_slow);
+            median(all.filter(|(_, s)| **s == slow).map(|(v, _)| *v).collect())
+        };
+        let longer = mean(true) - mean(false);
+        for (value, slow) in series.values.iter_mut().zip(&self.is_slow) {
+            if *slow {
+                *value -= longer;
+            }
+        }
+        series
+    }
+}
+
 /// Largest distance that is looked for.
 const DISTANCE_MAX: usize = 64;
 /// Share of the slow operations whose next one must be at that distance.

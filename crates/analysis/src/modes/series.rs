@@ -1,7 +1,6 @@
 //! One part of consecutive operations, made fit for statistics: finite, ordered in time, outliers cut.
 
 use super::Point;
-use super::every_nth::EveryNth;
 use crate::parts::Part;
 
 /// A part's values.
@@ -46,29 +45,6 @@ impl Series {
             })
             .collect();
         Some(Self { times_ms, values })
-    }
-
-    /// The same without what a pattern in the order of operations explains.
-    pub(super) fn without(mut self, explained: Option<&EveryNth>) -> Self {
-        if let Some(found) = explained {
-            let mean = |slow: bool| {
-                let values: Vec<f64> = self
-                    .values
-                    .iter()
-                    .zip(&found.is_slow)
-                    .filter(|(_, s)| **s == slow)
-                    .map(|(v, _)| *v)
-                    .collect();
-                median(values)
-            };
-            let longer = mean(true) - mean(false);
-            for (value, slow) in self.values.iter_mut().zip(&found.is_slow) {
-                if *slow {
-                    *value -= longer;
-                }
-            }
-        }
-        self
     }
 
     /// Medians of `count` stretches of equally many operations, with the mean time of each.

@@ -2,7 +2,7 @@
 
 use model::bound::queue_depth_network_bound;
 
-use super::judge::{Case, duration, significant};
+use super::case::{Case, duration, significant};
 use super::{Frames, Gain, Verdict, VerdictKind};
 use crate::parts::Part;
 use crate::traffic::TrafficStanza;

@@ -2,8 +2,8 @@
 
 use record::{Conduct, ConnectionFacts, Side, StallKind};
 
+use super::case::{Case, duration, lasted_ns, significant};
 use super::evidence::Stalls;
-use super::judge::{Case, duration, lasted_ns, significant};
 use super::{Frames, Verdict, VerdictKind};
 
 /// Stalls that must be seen before a coincidence is out of the question.

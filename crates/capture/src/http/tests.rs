@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use record::ConnectionFacts;
 
 use super::*;
-use crate::record::StreamHole;
+use crate::observer::StreamHole;
 
 #[derive(Default)]
 struct Seen(Vec<Exchange>);

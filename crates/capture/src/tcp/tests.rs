@@ -4,7 +4,7 @@ use crate::application::Protocol;
 use crate::link::Link;
 use crate::observer::{Counted, Observer};
 use crate::packet::{At, Segment};
-use crate::record::StreamHole;
+use crate::observer::StreamHole;
 use crate::vantage::{Selection, Vantage};
 
 const MS: u64 = 1_000_000;

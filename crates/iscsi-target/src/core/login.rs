@@ -12,11 +12,13 @@ use scsi::UnitAttention;
 
 use super::{Core, Serving, Taken};
 use crate::error::ConnectionEnd;
-use crate::execute::Tasks;
 use crate::gate::PortalGate;
 use crate::jobs::Jobs;
-use crate::server::Shared;
-use crate::sessions::{Notice, Session, lock};
+use crate::lock::lock;
+use crate::mailbox::Notice;
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::tasks::Tasks;
 
 /// A login in progress.
 pub(super) struct LoginPhase {
@@ -54,7 +56,8 @@ impl Core {
             shared: &self.shared,
             access: self.shared.access(),
             portal: &self.shared.portals[phase.portal],
-            connection: (self.id, &self.mailbox),
+            id: self.id,
+            mailbox: &self.mailbox,
             session: RefCell::new(None),
         };
         let total = frame.total_bytes;

@@ -16,10 +16,11 @@ use iscsi::task_management::{Function, Response};
 use scsi::{Lun, UnitAttention};
 
 use super::{Core, SETTLE, Serving};
+use crate::effects::Attentions;
 use crate::error::ConnectionEnd;
 use crate::fence::Epoch;
 use crate::jobs::Claim;
-use crate::sessions::lock;
+use crate::lock::lock;
 use crate::waiting::{Then, WAITING_MAX, Waiting};
 
 impl Core {
@@ -95,7 +96,7 @@ impl Core {
         let Some(unit) = serving.view.unit(lun) else { return Vec::new() };
         let epochs = unit.nexuses.abort(|_| true, |_| None);
         serving.view.luns.reset(Some(lun));
-        self.shared.sessions.raise(lun, UnitAttention::Reset, |_| true);
+        self.shared.sessions.raise(lun, UnitAttention::Reset, &|_| true);
         epochs
     }
 
@@ -118,7 +119,7 @@ impl Core {
             })
         };
         let response = session.with_lost(|remains| {
-            let lanes = &tasks.lanes;
+            let lanes = &tasks.open_units;
             let is_aborted = |lun, epoch| !Lun::decode(lun).is_some_and(|lun| lanes.is_current(lun, epoch));
             remains
                 .parked

@@ -6,8 +6,8 @@ use iscsi::login::SessionType;
 use iscsi::text;
 
 use crate::error::ConnectionEnd;
-use crate::server::{Shared, may_log_in};
-use crate::sessions::SessionKey;
+use crate::session::SessionKey;
+use crate::shared::{Shared, may_log_in};
 
 /// Answers the keys of a text request: SendTargets, and NotUnderstood to all others.
 pub(super) fn answer(

@@ -11,6 +11,10 @@ use store::{Fault, FileStore, Ram, Request};
 
 use super::*;
 
+fn at<'a>(store: &'a dyn Store, atomic_lock: &'a RwLock<()>, offset_bytes: u64) -> Place<'a> {
+    Place { store, atomic_lock, offset_bytes }
+}
+
 #[test]
 fn a_step_is_whole_or_nothing() {
     let (ram, step) = (Ram::new(1 << 20), RwLock::new(()));
@@ -40,18 +44,18 @@ fn a_range_is_copied_over_itself_and_to_another_disk() {
     let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 249) as u8).collect();
     for (from, to) in [(100, 5000), (5000, 100)] {
         a.write_at(from, &data).unwrap();
-        copy((&a, &step, from), (&a, &step, to), data.len() as u64, || Some(())).unwrap();
+        copy(at(&a, &step, from), at(&a, &step, to), data.len() as u64, || Some(())).unwrap();
         let mut there = vec![0; data.len()];
         a.read_at(to, &mut there).unwrap();
         assert!(there == data, "{from} to {to}");
     }
-    copy((&a, &step, 100), (&b, &other, 7), data.len() as u64, || Some(())).unwrap();
+    copy(at(&a, &step, 100), at(&b, &other, 7), data.len() as u64, || Some(())).unwrap();
     let mut there = vec![0; data.len()];
     b.read_at(7, &mut there).unwrap();
     assert!(there == data);
-    let fenced = copy((&a, &step, 0), (&b, &other, 0), 512, || None::<()>);
+    let fenced = copy(at(&a, &step, 0), at(&b, &other, 0), 512, || None::<()>);
     assert_eq!(fenced, Err(Sense::COPY_ABORTED));
-    let beyond = copy((&a, &step, 0), (&b, &other, 2 << 20), 512, || Some(()));
+    let beyond = copy(at(&a, &step, 0), at(&b, &other, 2 << 20), 512, || Some(()));
     assert_eq!(beyond.map_err(|sense| sense.key), Err(SenseKey::CopyAborted));
 }
 
@@ -228,7 +232,7 @@ fn run(store: &dyn Store, plain: &mut Vec<u8>, step: &Step) {
         Step::Copy(from, to, blocks) => {
             let (from, to) = (range(from, blocks, size), range(to, blocks, size));
             let length = from.1.min(to.1);
-            copy((store, &lock, from.0), (store, &lock, to.0), length, || Some(())).unwrap();
+            copy(at(store, &lock, from.0), at(store, &lock, to.0), length, || Some(())).unwrap();
             let data = plain[place((from.0, length))].to_vec();
             plain[place((to.0, length))].copy_from_slice(&data);
         }

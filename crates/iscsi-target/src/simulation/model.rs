@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::client::Kinds;
-use crate::sessions::Session;
+use super::kinds::Kinds;
+use crate::session::Session;
 
 /// Additional sense code and qualifier of a unit attention.
 type Attention = (u8, u8);

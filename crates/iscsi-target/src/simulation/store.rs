@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use store::layer::Operation;
 use store::{Done, Ended, Request, Store, StoreError, Ticket};
 
-use crate::sessions::lock;
+use crate::lock::lock;
 
 pub(super) const BLOCK: u64 = 512;
 

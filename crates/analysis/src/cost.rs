@@ -1,0 +1,83 @@
+//! What an operation costs CPUs and the wire.
+
+use serde::{Deserialize, Serialize};
+
+/// CPU work of one operation, microseconds, from the kernel's accounting.
+///
+/// On Linux the transmit work (CK, SK) runs inside the thread's own send call, so it is part of the thread's
+/// share and cannot be told from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuCost {
+    /// CP + CK: the client thread with its transmit work.
+    pub client_thread_us: f64,
+    /// CI: softirq on the client's CPU.
+    pub client_softirq_us: f64,
+    /// SP + SK: the server thread with its transmit work.
+    pub server_thread_us: f64,
+    /// SI: softirq on the server's CPU.
+    pub server_softirq_us: f64,
+}
+
+impl CpuCost {
+    /// A share of all of it.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self {
+            client_thread_us: self.client_thread_us * factor,
+            client_softirq_us: self.client_softirq_us * factor,
+            server_thread_us: self.server_thread_us * factor,
+            server_softirq_us: self.server_softirq_us * factor,
+        }
+    }
+
+    /// The same with no side above `us`: a CPU that served one operation in that time did not need longer.
+    #[must_use]
+    pub fn at_most(self, us: f64) -> Self {
+        let scale = |thread: f64, softirq: f64| (us / (thread + softirq).max(f64::MIN_POSITIVE)).min(1.0);
+        let client = scale(self.client_thread_us, self.client_softirq_us);
+        let server = scale(self.server_thread_us, self.server_softirq_us);
+        Self {
+            client_thread_us: self.client_thread_us * client,
+            client_softirq_us: self.client_softirq_us * client,
+            server_thread_us: self.server_thread_us * server,
+            server_softirq_us: self.server_softirq_us * server,
+        }
+    }
+}
+
+/// What the wire costs one operation, microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathCost {
+    /// W1 by arithmetic.
+    pub w1_us: f64,
+    /// W2 by arithmetic.
+    pub w2_us: f64,
+    /// The rate is kept by a token bucket in front of the capture points: frames are spaced there and cross in
+    /// no time, so W is a service time (it limits the rate) but no part of an operation's way.
+    pub token_bucket: bool,
+}
+
+impl PathCost {
+    /// How much of a time on the wire an operation spends there.
+    pub(crate) fn on_the_way(&self, wire_us: f64) -> f64 {
+        if self.token_bucket { 0.0 } else { wire_us }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_did_not_need_longer_than_it_took() {
+        let cost = CpuCost {
+            client_thread_us: 2.0,
+            client_softirq_us: 1.0,
+            server_thread_us: 6.0,
+            server_softirq_us: 6.0,
+        };
+        let bounded = cost.at_most(4.0);
+        assert_eq!((bounded.client_thread_us, bounded.client_softirq_us), (2.0, 1.0));
+        assert_eq!((bounded.server_thread_us, bounded.server_softirq_us), (2.0, 2.0));
+    }
+}

@@ -1,0 +1,130 @@
+//! What is judged: the evidence, the stanzas, the link and what the capture lost.
+
+use record::ConnectionFacts;
+use serde::{Deserialize, Serialize};
+
+use super::evidence::Evidence;
+use super::remedy::remedies;
+use super::{Frames, Gain, Verdict, VerdictKind};
+use crate::traffic::TrafficStanza;
+
+/// A link whose rate is known.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// Bits per second, each way.
+    pub bits_per_second: f64,
+    /// Share of it that full frames leave for messages.
+    pub efficiency: f64,
+}
+
+/// What the capture itself lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureLoss {
+    /// Holes in streams whose bytes had arrived: the capture lost them.
+    pub holes: u64,
+    /// Bytes in them.
+    pub hole_bytes: u64,
+    /// Operations that this may have cost.
+    pub operations: u64,
+    /// Packets that the capturing system says it dropped.
+    pub drops: u64,
+}
+
+/// What is to be judged.
+#[derive(Debug)]
+pub struct Case<'a> {
+    /// What was gathered.
+    pub evidence: &'a Evidence,
+    /// The stanzas.
+    pub stanzas: &'a [TrafficStanza],
+    /// The link, where its rate is known.
+    pub link: Option<Link>,
+    /// Share of the time that the busiest CPU of the client and of the server were busy, where known.
+    pub cpu_busy: Option<(f64, f64)>,
+    /// What the capture lost.
+    pub loss: CaptureLoss,
+    /// The input that each capture point's frames are numbered in.
+    pub inputs: &'a [u32],
+}
+
+impl Case<'_> {
+    /// A verdict with its share and its remedies.
+    pub(super) fn verdict(
+        &self,
+        kind: VerdictKind,
+        operations: u64,
+        cost_us: f64,
+        frames: Frames,
+        text: String,
+        gain: Option<Gain>,
+    ) -> Verdict {
+        let all = self.evidence.operations.max(1) as f64;
+        let share = (operations as f64 / all).min(1.0);
+        Verdict { kind, operations, share, cost_us, frames, text, remedy: remedies(kind), gain }
+    }
+
+    /// Frames that a capture point saw, in their order.
+    pub(super) fn frames<'b>(&self, vantage: u32, frames: impl IntoIterator<Item = &'b [u64; 3]>) -> Frames {
+        let mut numbers: Vec<u64> = frames.into_iter().flatten().copied().filter(|&n| n > 0).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let input = self.inputs.get(vantage as usize).copied().unwrap_or(0);
+        Frames { input, numbers }
+    }
+
+    /// How long connections lasted, all together, nanoseconds, and their exchanges.
+    pub(super) fn lasted<'b>(&self, connections: impl IntoIterator<Item = &'b u32>) -> (u64, u64) {
+        connections
+            .into_iter()
+            .filter_map(|&connection| self.evidence.facts(connection))
+            .fold((0_u64, 0), |(ns, exchanges), facts| {
+                (ns.saturating_add(lasted_ns(facts)), exchanges + facts.exchanges)
+            })
+    }
+
+    /// What there is to gain when `cost_ns` of the time that connections lasted falls away.
+    pub(super) fn gain(&self, cost_ns: u64, lasted_ns: u64, exchanges: u64) -> Option<Gain> {
+        if lasted_ns == 0 || exchanges == 0 {
+            return None;
+        }
+        // A wait that runs into the connection's first or last moment may seem longer than the connection.
+        let left_ns = lasted_ns.saturating_sub(cost_ns).max(lasted_ns / 100_000).max(1);
+        let factor = lasted_ns as f64 / left_ns as f64;
+        let each = |ns: u64| ns as f64 / exchanges as f64 / 1000.0;
+        let (now, then) = (each(lasted_ns), each(left_ns));
+        Some(Gain {
+            throughput_factor: factor,
+            operation_us: Some((now, then)),
+            text: format!(
+                "one operation every {} instead of every {} on the connections concerned: {} times as many",
+                duration(then),
+                duration(now),
+                significant(factor)
+            ),
+        })
+    }
+}
+
+/// How long a connection lasted, nanoseconds.
+pub(super) fn lasted_ns(facts: &ConnectionFacts) -> u64 {
+    facts.ended_ns.saturating_sub(facts.began_ns)
+}
+
+/// A time in the unit that suits it, of so many microseconds.
+pub(super) fn duration(us: f64) -> String {
+    match us.abs() {
+        v if v >= 1e6 => format!("{} s", significant(us / 1e6)),
+        v if v >= 1e3 => format!("{} ms", significant(us / 1e3)),
+        _ => format!("{} us", significant(us)),
+    }
+}
+
+/// Three digits.
+pub(super) fn significant(value: f64) -> String {
+    let digits = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}")
+}

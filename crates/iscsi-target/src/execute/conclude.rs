@@ -1,0 +1,202 @@
+//! Plans that need no more data: media actions, copies, changes of modes and reservations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iscsi::pdu::ScsiCommand;
+use iscsi::status;
+use scsi::copy::Segment;
+use scsi::{Disk, Effects, Lun, Plan, Sense};
+
+use crate::context::{CommandState, Context, Transfer};
+use crate::done::Outcome;
+use crate::effects::Recipient;
+use crate::fence::Epoch;
+use crate::jobs::{Job, Room};
+use crate::lock::lock;
+use crate::medium;
+use crate::medium::Place;
+use crate::planted::{Bug, is_planted};
+use crate::sense::write_sense;
+use crate::session::Session;
+use crate::table::Table;
+use crate::waiting::{Then, Waiting};
+
+/// Longest time that PREEMPT AND ABORT waits for writes in flight before it fails.
+const PREEMPT_TIME: Duration = Duration::from_secs(30);
+
+/// The epochs of a copy's destinations, by number of the logical unit.
+type CopyEpochs = BTreeMap<u16, Arc<Epoch>>;
+
+/// What a change of reservations has come to.
+struct Reserved {
+    lun: Lun,
+    status: u8,
+    effects: Effects,
+}
+
+impl Table {
+    /// Concludes a plan that needs no more data: here, or by a job where its disk takes its time.
+    pub(super) fn conclude_or_begin(
+        self: &Arc<Self>,
+        command: &ScsiCommand,
+        plan: Plan,
+        transfer: Transfer,
+        context: &mut Context<'_>,
+    ) -> CommandState {
+        let Transfer { r2ts, moved_bytes } = transfer;
+        if let Plan::Reserved { lun, status, effects } = plan {
+            return self.reserved(command, transfer, Reserved { lun, status, effects }, context);
+        }
+        let Some(copies) = self.copy_epochs(&plan, context) else { return CommandState::Over };
+        let target = match &plan {
+            Plan::Medium { lun, .. } | Plan::Changed { lun, .. } | Plan::Copy { lun, .. } => Some(*lun),
+            _ => None,
+        };
+        let unit = target.and_then(|lun| Some((lun, self.unit(lun)?)));
+        if self.is_slow(&plan)
+            && let Some((lun, unit)) = unit
+            && let Some(share) = context.tasks.jobs.room(moved_bytes)
+            && let Some(job) = context.job(command, lun, true)
+        {
+            let (table, session, lun) = (Arc::clone(self), Arc::clone(context.session), command.lun);
+            let job = Job { r2ts, ..job };
+            context.tasks.jobs.begin(job, Room { unit, share: Some(share), bytes: moved_bytes }, move || {
+                let (status, sense) = table.conclude(lun, plan, &session, &copies);
+                Outcome::Status(status, sense, moved_bytes)
+            });
+            return CommandState::Pending;
+        }
+        let epoch = target.and_then(|lun| context.tasks.open_units.epoch(lun));
+        let _working = match &epoch {
+            Some(epoch) => match Epoch::enter(&**epoch) {
+                Some(working) => Some(working),
+                None => return CommandState::Over,
+            },
+            None => None,
+        };
+        let (status, sense) = self.conclude(command.lun, plan, context.session, &copies);
+        context.connection.respond_status(command, status, &sense, moved_bytes, r2ts, context.out);
+        CommandState::Over
+    }
+
+    /// A change of reservations: who is to learn of it does, and tasks that it aborts are aborted before the answer.
+    fn reserved(
+        &self,
+        command: &ScsiCommand,
+        transfer: Transfer,
+        reserved: Reserved,
+        context: &mut Context<'_>,
+    ) -> CommandState {
+        let Transfer { r2ts, moved_bytes } = transfer;
+        let Reserved { lun, status, effects } = reserved;
+        for (port, attention) in &effects.attentions {
+            let is_named = |recipient: Recipient<'_>| scsi::reservations::names(port, recipient.nexus_name);
+            self.effects.raise(lun, *attention, is_named);
+        }
+        let aborts = |nexus: &str| effects.aborted.iter().any(|port| scsi::reservations::names(port, nexus));
+        let epochs = match self.unit(lun) {
+            Some(unit) if !effects.aborted.is_empty() => unit.nexuses.abort(aborts, |_| None),
+            _ => Vec::new(),
+        };
+        if epochs.is_empty() {
+            context.connection.respond_status(command, status, &[], moved_bytes, r2ts, context.out);
+            return CommandState::Over;
+        }
+        let then = Then::Command { command: *command, r2ts, status, moved_bytes };
+        let until = context.clock.now() + PREEMPT_TIME;
+        context.connection.sequence().unfinished(1);
+        context.tasks.waiting.push(Waiting { epochs, claims: Vec::new(), until, then });
+        CommandState::Pending
+    }
+
+    /// The epochs of the logical units that a copy writes to: whoever fences its nexus off one of them stops it there.
+    /// Nothing where the session may not use one any more.
+    fn copy_epochs(&self, plan: &Plan, context: &mut Context<'_>) -> Option<CopyEpochs> {
+        let mut epochs = CopyEpochs::new();
+        let Plan::Copy { segments, .. } = plan else { return Some(epochs) };
+        for (lun, _) in segments.iter().map(|segment| segment.to) {
+            if !context.tasks.open_units.is_open(lun) {
+                let unit = self.unit(lun)?;
+                context.tasks.open_units.open(lun, unit, context.session);
+            }
+            epochs.insert(lun.0, context.tasks.open_units.epoch(lun)?);
+        }
+        Some(epochs)
+    }
+
+    /// Carries out a plan that needs no more data: status and sense.
+    fn conclude(
+        &self,
+        lun_field: [u8; 8],
+        plan: Plan,
+        session: &Session,
+        copies: &CopyEpochs,
+    ) -> (u8, Vec<u8>) {
+        let outcome = match plan {
+            Plan::Medium { lun, action } => match self.unit(lun) {
+                Some(unit) => medium::act(&*unit.store, &unit.atomic_lock, action)
+                    .and_then(|()| self.through(lun))
+                    .map(|()| status::GOOD),
+                None => Err(Sense::NO_SUCH_LUN),
+            },
+            Plan::Status(status) => Ok(status),
+            Plan::Changed { lun, attention } => {
+                // Every other session learns of it once, the one that changed it never.
+                let is_other = |recipient: Recipient<'_>| {
+                    recipient.instance != session.instance || is_planted(Bug::TellsOriginator)
+                };
+                self.effects.raise(lun, attention, is_other);
+                Ok(status::GOOD)
+            }
+            Plan::Copy { lun, segments, list_identifier } => {
+                let (copied, outcome) = self.copy(&segments, copies);
+                if let (Some(disk), Some(identifier)) = (self.luns.0.get(&lun), list_identifier) {
+                    note_copy(disk, session, identifier, &segments[..copied], outcome.is_ok());
+                }
+                outcome.map(|()| status::GOOD)
+            }
+            Plan::Check(sense) => Err(sense),
+            _ => Err(Sense::INVALID_FIELD),
+        };
+        match outcome {
+            Ok(status) => (status, Vec::new()),
+            Err(sense) => (status::CHECK_CONDITION, self.luns.encode(lun_field, &sense)),
+        }
+    }
+
+    /// Brings what was written to stable storage where the disk's cache is switched off.
+    fn through(&self, lun: Lun) -> Result<(), Sense> {
+        match (self.luns.0.get(&lun), self.store(lun)) {
+            (Some(disk), Some(store)) if disk.is_write_through() => {
+                store.flush().map_err(|error| write_sense(&error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies segment after segment; how many were copied, and why not all.
+    fn copy(&self, segments: &[Segment], copies: &CopyEpochs) -> (usize, Result<(), Sense>) {
+        for (index, segment) in segments.iter().enumerate() {
+            let ((from, from_offset), (to, to_offset)) = (segment.from, segment.to);
+            let (Some(a), Some(b), Some(epoch)) = (self.unit(from), self.unit(to), copies.get(&to.0)) else {
+                return (index, Err(Sense::COPY_ABORTED));
+            };
+            let source = Place { store: &*a.store, atomic_lock: &a.atomic_lock, offset_bytes: from_offset };
+            let destination =
+                Place { store: &*b.store, atomic_lock: &b.atomic_lock, offset_bytes: to_offset };
+            let enter = || Epoch::enter(&**epoch);
+            let copied = medium::copy(source, destination, segment.length_bytes, enter)
+                .and_then(|()| self.through(to));
+            if let Err(sense) = copied {
+                return (index, Err(sense));
+            }
+        }
+        (segments.len(), Ok(()))
+    }
+}
+
+fn note_copy(disk: &Disk, session: &Session, identifier: u8, copied: &[Segment], is_whole: bool) {
+    disk.shared.copies.ended(&lock(&session.nexus), identifier, copied, is_whole);
+}

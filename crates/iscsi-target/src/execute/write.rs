@@ -1,0 +1,271 @@
+//! Commands with data of the initiator: written as it comes, or gathered first.
+
+use std::sync::Arc;
+
+use iscsi::pdu::ScsiCommand;
+use iscsi::status;
+use iscsi::target::WriteOrder;
+use parking_lot::RwLock;
+use scsi::{Lun, Sense};
+use store::layer::Operation;
+use store::{Buffer, Ended, Request, Store, StoreError};
+
+use crate::context::{CommandState, Context, Transfer, no_lun};
+use crate::fence::Epoch;
+use crate::gathering::{GatheredWrite, Taken};
+use crate::jobs::{Job, Jobs, Room};
+use crate::lock::lock;
+use crate::memory::Share;
+use crate::read::Extent;
+use crate::sense::write_sense;
+use crate::table::Table;
+use crate::unit::Unit;
+
+/// The data of a Data-Out PDU, and where it goes.
+#[derive(Clone, Copy)]
+pub(crate) struct DataOut<'a> {
+    pub(crate) tag: u32,
+    /// As in the PDU.
+    pub(crate) lun: [u8; 8],
+    pub(crate) store_offset: u64,
+    pub(crate) data: &'a [u8],
+}
+
+impl Table {
+    pub(super) fn begin_write(
+        self: &Arc<Self>,
+        command: &ScsiCommand,
+        immediate: &[u8],
+        to: GatheredWrite,
+        context: &mut Context<'_>,
+    ) -> CommandState {
+        let GatheredWrite { extent: Extent { lun, offset_bytes, length_bytes }, fua } = to;
+        let Some(unit) = self.unit(lun) else { return no_lun(command, context) };
+        let Some(epoch) = context.tasks.open_units.epoch(lun) else { return CommandState::Over };
+        let Unit { store, atomic_lock, .. } = &**unit;
+        let order = WriteOrder {
+            store_offset: offset_bytes,
+            cdb_bytes: length_bytes,
+            stable: fua,
+            epoch: epoch.number(),
+        };
+        let begun = context.connection.begin_write(command, immediate.len(), order, context.out);
+        let Ok(begun) = begun else { return CommandState::Over };
+        let data = &immediate[..begun.useful_bytes];
+        let waits = store.may_wait(Operation::Write) || (fua && store.may_wait(Operation::Flush));
+        if !begun.complete {
+            let length = length_bytes.min(command.expected_bytes.into()) as usize;
+            if waits
+                && let Some((mut whole, share)) =
+                    gathering_room(context, length, |length| store.try_buffer(length))
+            {
+                whole[..data.len()].copy_from_slice(data);
+                // The memory may be that of another session's data before.
+                whole[data.len()..].fill(0);
+                let taken = Taken { cdb: command.cdb, lun, data: whole, write: Some(to), share };
+                context.tasks.gathering.insert(command.tag, taken);
+                return CommandState::Pending;
+            }
+            let Some(_working) = Epoch::enter(&*epoch) else {
+                context.connection.abort(|task| task.command.tag == command.tag);
+                return CommandState::Over;
+            };
+            if let Err(error) = write(store, atomic_lock, offset_bytes, data) {
+                let sense = self.luns.encode(command.lun, &write_sense(&error));
+                context.connection.fail_write(command.tag, sense);
+            }
+            return CommandState::Pending;
+        }
+        if waits
+            && let Some(share) = context.tasks.jobs.room(data.len() as u64)
+            && let Ok(mut whole) = store.try_buffer(data.len())
+        {
+            whole.copy_from_slice(data);
+            let job = Job { command: *command, r2ts: 0, epoch, changes: true, is_piece: false };
+            let room = Room { unit, share: Some(share), bytes: whole.len() as u64 };
+            self.write_beside(job, room, to, whole, &mut context.tasks.jobs);
+            return CommandState::Pending;
+        }
+        let Some(_working) = Epoch::enter(&*epoch) else { return CommandState::Over };
+        let outcome = if fua {
+            let _shared = atomic_lock.read();
+            store.write_stable_at(offset_bytes, data)
+        } else {
+            write(store, atomic_lock, offset_bytes, data)
+        };
+        self.respond(command, outcome, length_bytes, context);
+        CommandState::Over
+    }
+
+    /// Writes beside the connection's thread.
+    pub(super) fn write_beside(
+        self: &Arc<Self>,
+        job: Job,
+        room: Room<'_>,
+        to: GatheredWrite,
+        data: Buffer,
+        jobs: &mut Jobs,
+    ) {
+        let (table, lun_field, length_bytes) = (Arc::clone(self), job.command.lun, to.extent.length_bytes);
+        let request = Request::Write { offset: to.extent.offset_bytes, data, is_stable: to.fua };
+        jobs.ask(job, room, request, move |ended: Ended| table.ended(lun_field, ended.outcome, length_bytes));
+    }
+
+    /// Writes the data of a Data-Out PDU and goes on with its task.
+    pub(crate) fn write_data(
+        self: &Arc<Self>,
+        data_out: DataOut<'_>,
+        context: &mut Context<'_>,
+    ) -> CommandState {
+        let DataOut { tag, lun: lun_field, store_offset, data } = data_out;
+        let Some(task) = context.connection.write_task(tag) else { return CommandState::Pending };
+        let (epoch, lun) = (task.order.epoch, Lun::decode(lun_field));
+        // The session may not use the disk any more, or the task was aborted while its data was on its way.
+        let Some(lun) = lun.filter(|&lun| context.tasks.open_units.is_current(lun, epoch)) else {
+            context.connection.abort(|task| task.command.tag == tag);
+            context.tasks.gathering.prune(context.connection);
+            return CommandState::Over;
+        };
+        if let Some(taken) = context.tasks.gathering.taken.get_mut(&tag) {
+            let from = store_offset.saturating_sub(taken.write.map_or(0, |write| write.extent.offset_bytes))
+                as usize;
+            let place = from..from.saturating_add(data.len());
+            if let Some(place) = taken.data.get_mut(place) {
+                place.copy_from_slice(data);
+            }
+            if !context.connection.has_all_data(tag) {
+                return CommandState::of(context.connection.data_taken(tag, Ok(()), context.out));
+            }
+            return self.conclude_taken(tag, context);
+        }
+        let (unit, epoch) = (self.unit(lun), context.tasks.open_units.epoch(lun));
+        let (Some(unit), Some(epoch)) = (unit, epoch) else {
+            let sense = Sense::NO_SUCH_LUN.encode();
+            return CommandState::of(context.connection.data_taken(tag, Err(sense), context.out));
+        };
+        let Some(_working) = Epoch::enter(&*epoch) else {
+            context.connection.abort(|task| task.command.tag == tag);
+            return CommandState::Over;
+        };
+        let mut outcome = write(&unit.store, &unit.atomic_lock, store_offset, data);
+        if context.connection.must_be_stable(tag) {
+            outcome = outcome.and_then(|()| unit.store.flush());
+        }
+        let outcome = outcome.map_err(|error| self.luns.encode(lun_field, &write_sense(&error)));
+        CommandState::of(context.connection.data_taken(tag, outcome, context.out))
+    }
+
+    /// All data of a command that gathered it is there.
+    pub(super) fn conclude_taken(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> CommandState {
+        let Some(taken) = context.tasks.gathering.remove(tag) else { return CommandState::Pending };
+        let Some((command, r2ts)) = context.connection.release_write(tag) else {
+            return CommandState::Pending;
+        };
+        let moved_bytes = taken.data.len() as u64;
+        if let Some(to) = taken.write {
+            let unit = self.unit(taken.lun);
+            let (Some(unit), Some(job)) = (unit, context.job(&command, taken.lun, true)) else {
+                return no_lun(&command, context);
+            };
+            // The memory is claimed already, so the job begins whatever other jobs there are.
+            let job = Job { r2ts, ..job };
+            let room = Room { unit, share: Some(taken.share), bytes: moved_bytes };
+            self.write_beside(job, room, to, taken.data, &mut context.tasks.jobs);
+            return CommandState::Pending;
+        }
+        // What it changes beside the medium (reservations, mode parameters) is fenced like the medium.
+        let epoch = context.tasks.open_units.epoch(taken.lun);
+        let working = epoch.as_deref().map(Epoch::enter);
+        if matches!(working, Some(None)) {
+            return CommandState::Over;
+        }
+        let save = self.save(taken.lun);
+        let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(&context.session.nexus), &save);
+        drop(taken.data);
+        drop(taken.share);
+        self.conclude_or_begin(&command, plan, Transfer { r2ts, moved_bytes }, context)
+    }
+
+    /// Begins to gather a command's data.
+    pub(super) fn begin_taking(
+        self: &Arc<Self>,
+        command: &ScsiCommand,
+        immediate: &[u8],
+        lun: Lun,
+        length_bytes: u64,
+        context: &mut Context<'_>,
+    ) -> CommandState {
+        if length_bytes > 0 && length_bytes != u64::from(command.expected_bytes) {
+            // Half a list of parameters, or more than there can be, is none.
+            context.check(command, &Sense::PARAMETER_LENGTH.encode());
+            return CommandState::Over;
+        }
+        if length_bytes == 0 {
+            if command.expected_bytes > 0 {
+                context.check(command, &Sense::INVALID_FIELD.encode());
+            } else {
+                context.connection.respond_status(command, status::GOOD, &[], 0, 0, context.out);
+            }
+            return CommandState::Over;
+        }
+        let Some(epoch) = context.tasks.open_units.epoch(lun) else { return CommandState::Over };
+        // What the initiator does not send is not there: a shorter transfer brings less.
+        let length =
+            length_bytes.min(command.expected_bytes.into()).min(scsi::medium::TAKEN_BYTES_MAX) as usize;
+        let Some((mut data, share)) = gathering_room(context, length, Buffer::try_new) else {
+            context.connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, context.out);
+            return CommandState::Over;
+        };
+        let order = WriteOrder { cdb_bytes: length_bytes, epoch: epoch.number(), ..WriteOrder::default() };
+        let begun = context.connection.begin_write(command, immediate.len(), order, context.out);
+        let Ok(begun) = begun else { return CommandState::Over };
+        let here = begun.useful_bytes.min(length);
+        data[..here].copy_from_slice(&immediate[..here]);
+        if begun.complete {
+            let Some(_working) = Epoch::enter(&*epoch) else { return CommandState::Over };
+            let save = self.save(lun);
+            let plan = self.luns.finish(lun, &command.cdb, &data, &lock(&context.session.nexus), &save);
+            return self.conclude_or_begin(
+                command,
+                plan,
+                Transfer { r2ts: 0, moved_bytes: length_bytes },
+                context,
+            );
+        }
+        context
+            .tasks
+            .gathering
+            .insert(command.tag, Taken { cdb: command.cdb, lun, data, write: None, share });
+        CommandState::Pending
+    }
+}
+
+/// Memory to gather a command's data in; nothing where this connection, or the target, has none.
+fn gathering_room(
+    context: &mut Context<'_>,
+    length: usize,
+    buffer: impl FnOnce(usize) -> Result<Buffer, StoreError>,
+) -> Option<(Buffer, Share)> {
+    context.tasks.gathering.prune(context.connection);
+    let gathering = &context.tasks.gathering;
+    if gathering.bytes + length > gathering.limit {
+        return None;
+    }
+    let share = context.tasks.jobs.claim(length)?;
+    Some((buffer(length).ok()?, share))
+}
+
+/// Writes data, apart from steps that must be whole.
+#[inline]
+fn write(
+    store: &Arc<dyn Store>,
+    atomic_lock: &RwLock<()>,
+    offset: u64,
+    data: &[u8],
+) -> Result<(), StoreError> {
+    if data.is_empty() {
+        return Ok(());
+    }
+    let _shared = atomic_lock.read();
+    store.write_at(offset, data)
+}

@@ -1,0 +1,156 @@
+//! What the threads of a target share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use policy::SendPolicy;
+use record::Op;
+
+use crate::clock::Clock;
+use crate::config::{Access, Portal, TargetConfig};
+use crate::disks::Disks;
+use crate::inbound::Inbound;
+use crate::jobs::Pool;
+use crate::lock::lock;
+use crate::mailbox::Notice;
+use crate::memory::Memory;
+use crate::session::{Session, SessionKey};
+use crate::sessions::{Leaver, Sessions};
+use crate::statistics::Board;
+use crate::table::Table;
+
+/// Whether the initiator of a session may log in. Where discovery asks for no secret, a name is all that it shows.
+pub(crate) fn may_log_in(access: &Access, key: &SessionKey) -> bool {
+    if key.target_name.starts_with("discovery ") && !access.discovery {
+        return access.lists(&key.initiator_name);
+    }
+    access.admits(&key.initiator_name, key.user.as_deref())
+}
+
+/// Whether a session need not end when this comes into force. Discovery sessions stay: they are shown the target only
+/// while they may use it.
+pub(crate) fn may_stay(access: &Access, key: &SessionKey) -> bool {
+    key.target_name.starts_with("discovery ") || may_log_in(access, key)
+}
+
+/// What all threads of a target share.
+pub(crate) struct Shared {
+    pub(crate) config: TargetConfig,
+    /// As configured, with the addresses that the system gave.
+    pub(crate) portals: Vec<Portal>,
+    pub(crate) access: Mutex<Option<Arc<Access>>>,
+    pub(crate) send: Mutex<SendPolicy>,
+    pub(crate) disks: Disks,
+    pub(crate) sessions: Arc<Sessions>,
+    /// Held while views are made, so that no session gets an older one than it has.
+    views: Mutex<()>,
+    /// The threads that wait for disks.
+    pub(crate) pool: Arc<Pool>,
+    /// What commands in flight may hold.
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) inbound: Inbound,
+    pub(crate) clock: Clock,
+    pub(crate) board: Board,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) seen: Mutex<Vec<Op>>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: TargetConfig,
+        portals: Vec<Portal>,
+        disks: Disks,
+        sessions: Arc<Sessions>,
+        pool: Arc<Pool>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            access: Mutex::new(config.access.clone().map(Arc::new)),
+            send: Mutex::new(config.send),
+            portals,
+            disks,
+            sessions,
+            views: Mutex::default(),
+            pool,
+            memory: Memory::new(config.limits.memory_bytes),
+            inbound: Inbound::new(config.limits.receive_bytes),
+            clock,
+            board: Board::default(),
+            stopping: AtomicBool::new(false),
+            seen: Mutex::default(),
+            config,
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// How responses are sent now.
+    pub(crate) fn send(&self) -> SendPolicy {
+        *lock(&self.send)
+    }
+
+    /// Who may log in now.
+    pub(crate) fn access(&self) -> Option<Arc<Access>> {
+        lock(&self.access).clone()
+    }
+
+    /// The disks that a session begins with: what its initiator sees now. One that may not log in any more is ended.
+    pub(crate) fn begin_view(&self, session: &Session) -> Arc<Table> {
+        let _views = lock(&self.views);
+        if let Some(view) = session.view() {
+            return view;
+        }
+        let access = self.access();
+        if access.as_deref().is_some_and(|access| !may_stay(access, &session.key)) {
+            session.post(Notice::Drop("the initiator may not log in any more"));
+        }
+        let view = Arc::new(self.disks.table().view(access.as_deref(), &session.key.initiator_name));
+        let _ = session.set_view(&view);
+        view
+    }
+
+    /// Gives every session the disks that it sees now.
+    pub(crate) fn refresh_views(&self) {
+        let _views = lock(&self.views);
+        let (access, table) = (self.access(), self.disks.table());
+        for session in self.sessions.all() {
+            if session.view().is_some() {
+                let view = Arc::new(table.view(access.as_deref(), &session.key.initiator_name));
+                let _ = session.set_view(&view);
+            }
+        }
+    }
+
+    /// A connection has left its session; what the session took ends with its last one.
+    pub(crate) fn end(&self, session: &Arc<Session>, leaver: Leaver) {
+        let limits = &self.config.limits;
+        let ended = self.sessions.part(session, leaver, limits, &self.memory, self.clock.now());
+        self.ended(&ended);
+    }
+
+    /// Sessions have ended: their tasks change nothing any more, and what they took is free.
+    pub(crate) fn ended(&self, sessions: &[Arc<Session>]) {
+        for session in sessions {
+            drop(session.close_tasks());
+            self.disks.table().luns.end(&lock(&session.nexus));
+        }
+    }
+
+    /// Ends the sessions whose lost connections were not taken up in time.
+    pub(crate) fn expire(&self) {
+        let ended = self.sessions.expire(self.clock.now());
+        for session in &ended {
+            tracing::info!(
+                "session {} expired: none of its lost connections was reinstated in time",
+                session.tsih
+            );
+        }
+        self.ended(&ended);
+    }
+
+    pub(crate) fn keep_ops(&self, mut seen: Vec<Op>) {
+        lock(&self.seen).append(&mut seen);
+    }
+}

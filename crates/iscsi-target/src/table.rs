@@ -1,0 +1,59 @@
+//! The logical units that an initiator sees.
+
+use std::fmt;
+use std::sync::Arc;
+
+use scsi::{Lun, Luns, UnitAttention};
+
+use crate::config::Access;
+use crate::effects::SharedEffects;
+use crate::unit::Unit;
+
+/// Disks by number: all of a target's, or those that one initiator sees. It never changes; a change is a new
+/// table.
+pub(crate) struct Table {
+    pub(crate) luns: Luns,
+    /// By number; as many places as the highest number needs.
+    pub(crate) units: Vec<Option<Arc<Unit>>>,
+    pub(crate) effects: Arc<SharedEffects>,
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("luns", &self.luns.0.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<Unit>> {
+        self.units.get(usize::from(lun.0))?.as_ref()
+    }
+
+    /// The part of it that an initiator sees.
+    pub(crate) fn view(&self, access: Option<&Access>, initiator: &str) -> Table {
+        let is_shown = |number: u16| access.is_none_or(|access| access.shows(initiator, number));
+        let luns = self.luns.0.iter().filter(|(lun, _)| is_shown(lun.0));
+        let units = self.units.iter().zip(0_u16..).map(|(unit, n)| unit.clone().filter(|_| is_shown(n)));
+        Table {
+            luns: Luns(luns.map(|(lun, disk)| (*lun, disk.clone())).collect()),
+            units: units.collect(),
+            effects: Arc::clone(&self.effects),
+        }
+    }
+
+    /// The unit attentions of an initiator that has seen `before`, by today's logical units.
+    pub(crate) fn news(&self, before: &Table) -> Vec<(Lun, UnitAttention)> {
+        let (old, new) = (&before.luns.0, &self.luns.0);
+        let is_same = |lun: &Lun| match (old.get(lun), new.get(lun)) {
+            (Some(a), Some(b)) => Arc::ptr_eq(&a.shared, &b.shared),
+            _ => false,
+        };
+        let mut news = Vec::new();
+        if old.len() != new.len() || !new.keys().all(is_same) {
+            news.extend(new.keys().map(|&lun| (lun, UnitAttention::LunsChanged)));
+        }
+        let resized = new.iter().filter(|(lun, disk)| is_same(lun) && old[lun].blocks != disk.blocks);
+        news.extend(resized.map(|(&lun, _)| (lun, UnitAttention::CapacityChanged)));
+        news
+    }
+}
