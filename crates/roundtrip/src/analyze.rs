@@ -22,35 +22,35 @@ use crate::{Failure, args};
 /// Find out from a capture why a service was slow: operations, breakdown, verdicts
 ///
 /// Reads pcap and pcapng, plain or compressed (gzip, zstd), of one side, of both sides, or with several
-/// interfaces. Says where the time of iSCSI, HTTP/1.1 and other request/response traffic went, what made it slow,
-/// and what to do. Exits with 1 when there is a verdict.
+/// interfaces. Reports where the time of iSCSI, HTTP/1.1 and other request/response traffic went, the causes of
+/// slowness, and remedies. Exits with 1 if there is a verdict.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip analyze slow.pcapng\n  \
                         tcpdump -i eth0 -s 128 -w - port 3260 | roundtrip analyze -\n  \
                         roundtrip analyze --client a.pcap.gz --server b.pcap.zst --json\n  \
                         roundtrip analyze --interface eth0 --port 3260 --duration 10s")]
 pub(crate) struct AnalyzeArgs {
-    /// Captures; - is standard input
+    /// Capture files; - is standard input
     files: Vec<PathBuf>,
-    /// A capture made on the client's side
+    /// Capture from the client's side
     #[arg(long, value_name = "FILE")]
     client: Option<PathBuf>,
-    /// A capture made on the server's side
+    /// Capture from the server's side
     #[arg(long, value_name = "FILE")]
     server: Option<PathBuf>,
-    /// Capture here, instead of reading a file, until Ctrl-C or --duration; needs --port
+    /// Interface to capture from, instead of reading a file, until Ctrl-C or --duration; needs --port
     #[arg(long, value_name = "IF", requires = "port", conflicts_with_all = ["files", "client", "server", "annotate"])]
     interface: Vec<String>,
-    /// How long to capture
+    /// Duration of the capture
     #[arg(long, value_parser = args::time, requires = "interface")]
     duration: Option<Duration>,
-    /// What is spoken
+    /// Protocol of the messages
     #[arg(long, value_enum, default_value = "auto")]
     protocol: ProtocolArg,
-    /// Only connections with this port of the server
+    /// Analyze only connections with this server port
     #[arg(long)]
     port: Option<u16>,
-    /// Rate of the link between the sides, such as 1gbit: the link's own time, and whether it is full
+    /// Rate of the link between the sides, such as 1gbit: adds the time on the link, and detects a full link
     #[arg(long, value_parser = args::rate)]
     bandwidth: Option<u64>,
     /// MTU of the link
@@ -62,7 +62,7 @@ pub(crate) struct AnalyzeArgs {
     /// Write every operation to this file (.parquet or .csv)
     #[arg(long, value_name = "FILE")]
     ops: Option<PathBuf>,
-    /// Write the capture anew, with the verdicts as comments on their frames
+    /// Write a copy of the capture to this file, with the verdicts as comments on their frames
     #[arg(long, value_name = "FILE.pcapng")]
     annotate: Option<PathBuf>,
     /// Print the result as JSON on stdout
@@ -72,13 +72,13 @@ pub(crate) struct AnalyzeArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ProtocolArg {
-    /// By the first bytes
+    /// Detect from the first bytes
     Auto,
-    /// RFC 7143
+    /// iSCSI (RFC 7143)
     Iscsi,
     /// HTTP/1.1
     Http,
-    /// Questions and answers by change of direction
+    /// Requests and responses by change of direction
     Turns,
 }
 

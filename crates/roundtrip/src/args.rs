@@ -74,16 +74,16 @@ pub(crate) fn lun(text: &str) -> Result<(u16, store::StoreSpec), String> {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Socket options")]
 pub(crate) struct TcpArgs {
-    /// TCP congestion control, such as cubic; the system's default otherwise
+    /// TCP congestion control, such as cubic; by default the system's
     #[arg(long)]
     pub(crate) congestion: Option<String>,
-    /// SO_SNDBUF, such as 512k; the kernel's choice otherwise
+    /// SO_SNDBUF, such as 512k; by default the kernel's choice
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) send_buffer: Option<u64>,
-    /// SO_RCVBUF
+    /// SO_RCVBUF, such as 512k; by default the kernel's choice
     #[arg(long, value_parser = size, value_name = "SIZE")]
     pub(crate) receive_buffer: Option<u64>,
-    /// Acknowledge what comes at once (TCP_QUICKACK after each receive)
+    /// Acknowledge received data at once (TCP_QUICKACK after each receive)
     #[arg(long)]
     pub(crate) quick_ack: bool,
 }

@@ -17,17 +17,18 @@ use crate::{Failure, args};
 /// Operations kept in memory per session before they are written.
 const OPS_PER_SESSION_MAX: usize = 4 << 20;
 
-/// Drive an iSCSI target with a closed loop, and show its throughput and latency
+/// Load an iSCSI target, an HTTP server or a copy server, and show throughput and latency
 ///
-/// Runs every combination of block size and queue depth, one after the other.
+/// Runs every combination of block size, queue depth and rate, one after the other. The load is a closed loop, or with
+/// --rate an open loop.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  roundtrip bench iscsi://127.0.0.1:3260/iqn.2026-11.example.roundtrip:target/0 \
                         --rw randread --bs 512,4k --iodepth 1,8,32 --runtime 2s"
 )]
 pub(crate) struct BenchArgs {
-    /// iscsi://host[:port]/iqn/lun; http://host[:port]/path: GETs for reads and POSTs for writes, a connection for each
-    /// operation under way; or tcp://host:port: a copy of --size in blocks of --bs, on --iodepth connections at once
+    /// iscsi://host[:port]/iqn/lun; http://host[:port]/path: GETs for reads and POSTs for writes, with a connection for
+    /// each operation in flight; or tcp://host:port: a copy of --size in blocks of --bs, on --iodepth connections at once
     url: Url,
     /// Access pattern: read, write, randread, randwrite or randrw
     #[arg(long, default_value = "randread")]
@@ -38,34 +39,34 @@ pub(crate) struct BenchArgs {
     /// Queue depths of each session, such as 1,8,32
     #[arg(long, value_delimiter = ',', default_value = "1")]
     pub(crate) iodepth: Vec<u32>,
-    /// How long to measure each combination
+    /// Measured time of each combination
     #[arg(long, value_parser = args::time, default_value = "5s")]
     pub(crate) runtime: Duration,
-    /// How long to run before the measured time begins
+    /// Time to run before the measured time begins
     #[arg(long, value_parser = args::time, default_value = "200ms")]
     ramp: Duration,
-    /// An open loop (not of copies): so many operations begin each second whatever has ended, at most the queue depth at once; latencies
-    /// count from the moment at which each was to begin. Several rates, such as 1000,2000,4000, or a ramp, such as
-    /// 1000..16000/6 (six rates, each so many times the one before), are run one after the other
+    /// Open loop (not for copies): this many operations are due each second regardless of completions, with at most the
+    /// queue depth in flight; latency counts from the time at which an operation is due. Several rates, such as
+    /// 1000,2000,4000, or a ramp, such as 1000..16000/6 (six rates at a constant ratio), run one after the other
     #[arg(long, value_name = "OPERATIONS PER SECOND", value_parser = args::rates)]
     pub(crate) rate: Option<args::Rates>,
-    /// Sessions, each on a connection and a thread of its own
+    /// Number of sessions, each with its own connection and thread
     #[arg(long, default_value_t = 1)]
     pub(crate) sessions: u32,
-    /// Send all successors that one receive made possible in one send, instead of each by itself
+    /// Send all requests that one receive makes possible in one send, instead of one send each
     #[arg(long)]
     batch: bool,
-    /// Use only this much of the disk; of a copy: its size, on each connection
+    /// Use only this much of the disk; for copies: the size of the copy on each connection
     #[arg(long, value_parser = args::size)]
     pub(crate) size: Option<u64>,
-    /// Check what is read, and read back what was written
+    /// Check the data of reads, and read back written data
     #[arg(long)]
     verify: bool,
     /// Seed of the random patterns
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How a POST's header and body leave: one, apart, more, more-unfinished, cork or cork-unfinished; an iSCSI PDU's header and
-    /// data: one (with all that waits), apart or more
+    /// How to send a POST's header and body: one, apart, more, more-unfinished, cork or cork-unfinished; an iSCSI PDU's
+    /// header and data: one (together with all pending PDUs), apart or more
     #[arg(long, value_parser = writes, default_value = "one")]
     pub(crate) writes: Writes,
     /// Leave Nagle's algorithm on for requests
@@ -74,13 +75,13 @@ pub(crate) struct BenchArgs {
     /// Run the client on this CPU
     #[arg(long)]
     cpu: Option<usize>,
-    /// Look this long for an answer before sleeping, such as 1s; costs a core for each session
+    /// Poll for a response for this time, such as 1s, before sleeping; costs a core for each session
     #[arg(long, value_parser = args::time, value_name = "TIME", default_value = "0s")]
     busy_poll: Duration,
-    /// Longest wait for an answer
+    /// Longest wait for a response
     #[arg(long, value_parser = args::time, default_value = "30s")]
     pub(crate) timeout: Duration,
-    /// Write every operation's start and finish to this file: Parquet or CSV by its name, with the columns of analyze --ops
+    /// Write every operation's start and finish to this file (.parquet or .csv), with the columns of analyze --ops
     #[arg(long, value_name = "FILE")]
     ops: Option<std::path::PathBuf>,
     /// Print the result as JSON on stdout

@@ -12,41 +12,41 @@ use crate::say::{note, say};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
-/// Capture the packets of a port, with nanosecond stamps, until Ctrl-C
+/// Capture the packets of a port, with nanosecond timestamps, until Ctrl-C
 ///
-/// Says at the end what was dropped, and what the capture cost the traffic: packets per second of the interface
-/// before, while and after it ran.
+/// Reports at the end the number of dropped packets and the cost of the capture for the traffic: packets per second of
+/// the interface before, during and after the capture.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  roundtrip capture --port 3260 --interface eth0 --snap 128 -o slow.pcapng\n  \
                         roundtrip capture --port 3260 --duration 10s -o - | roundtrip analyze -"
 )]
 pub(crate) struct CaptureArgs {
-    /// TCP port, at either end
+    /// TCP port of either end
     #[arg(long)]
     port: u16,
-    /// Where; several times for several interfaces (default: lo)
+    /// Interface to capture from; repeatable
     #[arg(long, value_name = "IF", default_value = "lo")]
     interface: Vec<String>,
-    /// Bytes kept of each packet
+    /// Bytes to keep of each packet
     #[arg(long, value_parser = args::size, default_value = "256k")]
     snap: u64,
-    /// Size of the ring in memory, for each interface
+    /// Size of the ring in memory, per interface
     #[arg(long, value_parser = args::size, default_value = "64M")]
     ring: u64,
     /// Stop after this time
     #[arg(long, value_parser = args::time)]
     duration: Option<Duration>,
-    /// Keep no more packets when the file is so large; they are still counted
+    /// Keep no more packets when the file reaches this size; later packets are still counted
     #[arg(long, value_parser = args::size, value_name = "SIZE")]
     limit: Option<u64>,
-    /// How long to count the interface's packets before and after, to see what the capture costs
+    /// Time to count the interface's packets before and after the capture, to measure its cost
     #[arg(long, value_parser = args::time, default_value = "500ms")]
     baseline: Duration,
-    /// The file; - is standard output
+    /// File to write; - is standard output
     #[arg(short, long, value_name = "FILE.pcapng")]
     output: PathBuf,
-    /// Print what was captured as JSON (on stdout, or on stderr when the capture goes there)
+    /// Print a summary as JSON on stdout, or on stderr if the capture goes to stdout
     #[arg(long)]
     json: bool,
 }

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use crate::say::say;
 use crate::{Failure, args};
 
-/// Bounds, knee and throughput curve of a ring of stages, and predictions of what another setting would change
+/// Compute bounds, knee and throughput curve of a ring of stages, and predict the effect of other settings
 ///
-/// The ring comes from a TOML file, from a study's study.json (calibrated from its queue depth 1 run and its saturated
-/// run alone), or is one of the published runs.
+/// The ring comes from a TOML file, from a study's study.json (calibrated only from its queue depth 1 run and its
+/// saturated run), or from a published run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip model --preset seed-512\n  \
                         roundtrip model --preset seed-512 --iodepth 4 --what-if bandwidth=10gbit --what-if sl=0\n  \
@@ -33,23 +33,23 @@ use crate::{Failure, args};
                         mtu = 9000                        s2-s1 = \"32.6us\"            gap = \"2.2ms\"\n  \
                         (W1 and W2 follow from the wire)                              ack-delay = \"163ms\"")]
 pub(crate) struct ModelArgs {
-    /// A model as TOML, or a study.json
+    /// Model as TOML, or a study.json
     #[arg(required_unless_present = "preset", conflicts_with = "preset")]
     file: Option<PathBuf>,
-    /// A published run: seed-512, seed-512-nagle, seed-512-two-sends, seed-512-bimodal, seed-512-local, copy-mtu-write,
+    /// Published run: seed-512, seed-512-nagle, seed-512-two-sends, seed-512-bimodal, seed-512-local, copy-mtu-write,
     /// copy-mtu-read, copy-buffer-write, copy-buffer-read, post
     #[arg(long)]
     preset: Option<String>,
-    /// Of a study: which block size; the first where none is given
+    /// Block size to take from a study; by default the first
     #[arg(long, value_parser = args::size)]
     bs: Option<u64>,
-    /// Of a study: which send policy; the first where none is given
+    /// Send policy to take from a study; by default the first
     #[arg(long)]
     send: Option<String>,
     /// Queue depths of the curve
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,5,6,8,10,12,16,20,24,32,48,64,128")]
     iodepth: Vec<u32>,
-    /// Another setting: bandwidth=10gbit, mtu=1500, ip=6, vlan=on, timestamps=off, digests=both, block-size=4k,
+    /// Setting to change: bandwidth=10gbit, mtu=1500, ip=6, vlan=on, timestamps=off, digests=both, block-size=4k,
     /// queue-depth=32, sessions=4, think=50us, coalescing=50us/8, slow=3/203us, nodelay=on, sends=1, sl=0, cl=0,
     /// server-cpu=own, SP.service=5us, W2.latency=0; repeatable
     #[arg(long = "what-if", value_name = "KEY=VALUE")]

@@ -12,31 +12,32 @@ use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args, bench};
 
-/// Serve HTTP, to be measured: POSTs are taken, a GET of /N is answered with N bytes (at most 64 MiB); or take copies
+/// Serve HTTP or copies as the peer of a measurement
 ///
-/// Prints one line `ready ADDRESS` on stdout when it listens, and serves until SIGTERM or Ctrl-C.
+/// A GET of /N returns N bytes (at most 64 MiB), and POSTs are accepted. With --copies the server accepts copies over
+/// plain TCP instead. It prints one line `ready ADDRESS` on stdout when it listens, and serves until SIGTERM or Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  roundtrip serve --listen 127.0.0.1:8080 --writes apart --nagle\n  \
                         roundtrip bench http://127.0.0.1:8080/ --rw read --bs 512 --runtime 2s")]
 pub(crate) struct ServeArgs {
-    /// Address and port; port 0: any free one
+    /// Address and port to listen on; port 0: any free port
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Take copies over plain TCP (bench tcp://...), instead of HTTP
+    /// Accept copies over plain TCP (bench tcp://...) instead of HTTP
     #[arg(long, conflicts_with_all = ["body", "writes"])]
     copies: bool,
-    /// Bytes of an answer whose path says no number
+    /// Size of a response if the path is not a number
     #[arg(long, value_parser = args::size, default_value = "512")]
     body: u64,
-    /// How an answer's header and body leave: one, apart, more, more-unfinished, cork or cork-unfinished
+    /// How to send a response's header and body: one, apart, more, more-unfinished, cork or cork-unfinished
     #[arg(long, value_parser = bench::writes, default_value = "one")]
     writes: Writes,
-    /// Leave Nagle's algorithm on for answers
+    /// Leave Nagle's algorithm on for responses
     #[arg(long)]
     nagle: bool,
-    /// A bound on what clients can make the server hold or wait for: connections=N (default 2048; copies: 256; also the most
-    /// threads), connections_per_address=N (1024; copies: 256), silence=TIME (60s: a connection that moves nothing for so long is
-    /// closed), head_time=TIME (10s for the head of a request); repeatable
+    /// Limit on the server's resources or waiting times: connections=N (default 2048; copies: 256; each has a thread),
+    /// connections_per_address=N (1024; copies: 256), silence=TIME (60s: a connection without any transfer for this time
+    /// is closed), head_time=TIME (10s for the head of a request); repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     limits: Vec<String>,
     #[command(flatten)]

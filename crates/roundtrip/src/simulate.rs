@@ -20,40 +20,40 @@ use crate::say::say;
 use crate::stop::Stop;
 use crate::{Failure, args};
 
-/// Simulate the ring packet by packet, with the rules of a real TCP
+/// Simulate the ring packet by packet, with the rules of real TCP implementations
 ///
 /// Both ends have threads, softirqs, interrupts and a TCP each (Nagle in two forms, delayed and quick ACKs, MSG_MORE,
-/// TCP_CORK, autocorking, windows, loss); the wire has a rate and a length. The same setup and seed give the same run to
-/// the bit.
+/// TCP_CORK, autocorking, windows, loss). The wire has a rate and a delay. The same setup and seed give the same run bit
+/// for bit.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  roundtrip simulate --preset seed-512 --iodepth 1,2,3,4,5 --policy nodelay,nagle\n  \
                         roundtrip simulate ring.toml --iodepth 1,8,64 --set server.service=10us --chart curve.svg\n  \
                         roundtrip simulate --preset two-sends --pcapng two-sends.pcapng && roundtrip analyze two-sends.pcapng\n  \
                         roundtrip simulate --preset post --ladder post.svg --ladder-ops 20..22\n\n\
-                        docs/simulate.md has all keys of the file, and where each rule comes from."
+                        docs/simulate.md lists all keys of the file and the source of each rule."
 )]
 pub(crate) struct SimulateArgs {
-    /// A setup as TOML; without one and without --preset, the defaults
+    /// Setup as TOML; by default, without --preset, the default values
     #[arg(conflicts_with = "preset")]
     file: Option<PathBuf>,
-    /// A setup with a name; --list shows them
+    /// Named setup; --list shows the names
     #[arg(long)]
     preset: Option<String>,
     /// Show the presets
     #[arg(long)]
     list: bool,
-    /// Print the setup as TOML and end
+    /// Print the setup as TOML and exit
     #[arg(long)]
     print: bool,
-    /// Other values: server.service=5us, wire.delay=100us, client.tcp=windows; repeatable
+    /// Value to change: server.service=5us, wire.delay=100us, client.tcp=windows; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Find the costs with which the simulation does what a study measured: from its queue depths 1, a middle one and
-    /// the deepest, for each send policy; the others are what it is judged by
+    /// Find the costs with which the simulation reproduces a study: fits queue depth 1, a middle depth and the deepest
+    /// for each send policy, and measures the error at the other depths
     #[arg(long, value_name = "STUDY.json", conflicts_with_all = ["file", "preset", "set", "sweep", "policy", "iodepth", "pcapng", "ops", "ladder", "chart"])]
     fit: Option<PathBuf>,
-    /// A key and several values, each of which is simulated: wire.delay=0us,50us,100us; repeatable
+    /// Key and several values to simulate one by one: wire.delay=0us,50us,100us; repeatable
     #[arg(long, value_name = "KEY=V1,V2,...", value_parser = values)]
     sweep: Vec<Sweep>,
     /// Queue depths
@@ -62,28 +62,28 @@ pub(crate) struct SimulateArgs {
     /// Send policies of the server
     #[arg(long, value_delimiter = ',')]
     policy: Vec<SendPolicy>,
-    /// Data of an operation
+    /// Data sizes of an operation
     #[arg(long, value_delimiter = ',', value_parser = args::size)]
     bs: Vec<u64>,
-    /// Largest IP packets
+    /// MTUs: largest IP packet
     #[arg(long, value_delimiter = ',')]
     mtu: Vec<u32>,
-    /// Operations that are measured, of each run
+    /// Number of measured operations in each run
     #[arg(long)]
     operations: Option<u64>,
-    /// What varies follows from this number
+    /// Seed of the random variation
     #[arg(long)]
     seed: Option<u64>,
-    /// Write every packet at both capture points (of one run)
+    /// Write every packet at both capture points to this file (one run only)
     #[arg(long, value_name = "FILE.pcapng")]
     pcapng: Option<PathBuf>,
-    /// Write every operation (of one run), as Parquet or CSV by the name's ending
+    /// Write every operation to this file (.parquet or .csv; one run only)
     #[arg(long, value_name = "FILE")]
     ops: Option<PathBuf>,
-    /// Draw some operations of one run as a ladder diagram
+    /// Draw some operations as a ladder diagram (one run only)
     #[arg(long, value_name = "FILE.svg")]
     ladder: Option<PathBuf>,
-    /// Which ones, as FIRST..LAST in the order of their ends
+    /// Operations of the ladder diagram, as FIRST..LAST in the order of their ends
     #[arg(long, value_name = "FIRST..LAST", default_value = "0..9", value_parser = range)]
     ladder_ops: (u64, u64),
     /// Draw IOPS over queue depth

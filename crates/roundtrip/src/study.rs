@@ -23,11 +23,11 @@ use crate::say::{note, say};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
-/// Measure a real ring and show where the time goes; or compare what differs in one thing
+/// Measure a real ring and show where the time goes, or compare cases that differ in one setting
 ///
-/// As root: a target and a client in two network namespaces on a shaped wire, packets captured on both ends. Otherwise:
-/// loopback, and the report says what that costs in accuracy. Or the client on another host (--client). Whatever it makes is
-/// gone when it ends.
+/// As root, the study runs a target and a client in two network namespaces on a shaped wire and captures packets on both
+/// ends. Otherwise it uses loopback, and the report states the loss of accuracy. With --client, the client runs on another
+/// host. The study removes everything that it sets up when it ends, except its results.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  roundtrip study --quick -o out/study\n  roundtrip study --plan post -o out/post\n  \
@@ -37,16 +37,16 @@ use crate::{Failure, args};
 pub(crate) struct StudyArgs {
     #[command(flatten)]
     what: What,
-    /// Go on with a study that was interrupted: what is in DIR is not measured again
+    /// Continue an interrupted study: runs whose results are in DIR are not repeated
     #[arg(long)]
     resume: bool,
-    /// Print the plan and end
+    /// Print the plan and exit
     #[arg(long, conflicts_with = "compare")]
     print: bool,
-    /// Runs of each point or case, instead of the plan's
+    /// Number of runs of each point or case, instead of the plan's
     #[arg(long)]
     repeats: Option<u32>,
-    /// Directory for report.html, study.json or experiment.json, and raw data; made when missing
+    /// Directory for report.html, study.json or experiment.json, and raw data; created if missing
     #[arg(short, long, value_name = "DIR", required_unless_present = "print")]
     output: Option<PathBuf>,
     /// Queue depths, instead of the plan's; 1 is always measured, the last should saturate
@@ -58,28 +58,28 @@ pub(crate) struct StudyArgs {
     /// Send policies of the target, instead of the plan's
     #[arg(long, value_delimiter = ',')]
     send: Vec<SendPolicy>,
-    /// Measured time of each run, instead of the plan's; a point has two or three
+    /// Measured time of each run, instead of the plan's; a point has two or three runs
     #[arg(long, value_parser = args::time)]
     runtime: Option<Duration>,
-    /// Rate of the wire, instead of the plan's or of what network cards say
+    /// Rate of the wire, instead of the plan's or the one that network cards report
     #[arg(long, value_parser = args::rate)]
     rate: Option<u64>,
-    /// Do not run each case again with its packets kept
+    /// Do not run each case a second time to keep its packets
     #[arg(long)]
     no_traces: bool,
-    /// Of rings: write every operation of the observed runs to DIR/ops, as Parquet or CSV
+    /// For rings: write every operation of the observed runs to DIR/ops, as Parquet or CSV
     #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv"])]
     ops: Option<String>,
-    /// Use loopback even where namespaces could be made
+    /// Use loopback even if namespaces are available
     #[arg(long, conflicts_with_all = ["client", "wire"])]
     loopback: bool,
-    /// Use a wire that is up (roundtrip wire up), such as one of two network cards and a cable, instead of a veth pair
+    /// Use an existing wire (roundtrip wire up), such as two network cards and a cable, instead of a veth pair
     #[arg(long, value_name = "NAME", conflicts_with = "client")]
     wire: Option<String>,
-    /// Where wires are written down
+    /// Directory with the records of wires
     #[arg(long, value_name = "DIR", default_value = testbed::STATE_FOLDER)]
     wires: PathBuf,
-    /// Print study.json, or experiment.json, on stdout as well
+    /// Also print study.json or experiment.json on stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -101,7 +101,7 @@ struct What {
     /// quick, paper, post, pathology, nagle-write, copy, or a plan as TOML (docs/experiments.md)
     #[arg(long, value_name = "NAME|FILE.toml")]
     plan: Option<String>,
-    /// Other targets beside ours, by their URLs: random reads of every --bs and --iodepth; nothing is written there
+    /// URLs of other targets to compare with Roundtrip: random reads of every --bs and --iodepth, no writes
     #[arg(long, value_name = "URL", num_args = 1..)]
     compare: Vec<IscsiUrl>,
 }
@@ -110,16 +110,16 @@ struct What {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "CPUs")]
 struct PlacementArgs {
-    /// The client's thread
+    /// CPU of the client's thread
     #[arg(long, value_name = "CPU")]
     client_cpu: Option<usize>,
-    /// The server's thread
+    /// CPU of the server's thread
     #[arg(long, value_name = "CPU")]
     server_cpu: Option<usize>,
-    /// What receives for the client: its softirq; the client's CPU otherwise
+    /// CPU of the client's receive softirq; by default the client's CPU
     #[arg(long, value_name = "CPU")]
     client_softirq: Option<usize>,
-    /// What receives for the server
+    /// CPU of the server's receive softirq; by default the server's CPU
     #[arg(long, value_name = "CPU")]
     server_softirq: Option<usize>,
 }
@@ -128,16 +128,16 @@ struct PlacementArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Two hosts")]
 struct RemoteArgs {
-    /// Run the client's side there: this program is copied, started, and gone afterwards
+    /// Run the client on this host: this program is copied there, started, and removed afterwards
     #[arg(long, value_name = "ssh:[USER@]HOST", value_parser = ssh_host)]
     client: Option<String>,
-    /// The command that reaches it
+    /// Command that connects to the client's host
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     ssh: String,
-    /// Our address as the client reaches it; the one that ssh comes from otherwise
+    /// Address of this host for the client to connect to; by default the address that the ssh connection comes from
     #[arg(long, value_name = "IP")]
     address: Option<std::net::IpAddr>,
-    /// The program that is copied there, such as the one of `make static`; this one otherwise
+    /// Program to copy there, such as the one from `make static`; by default this one
     #[arg(long, value_name = "FILE")]
     client_program: Option<PathBuf>,
 }

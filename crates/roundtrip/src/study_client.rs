@@ -6,10 +6,10 @@ use anyhow::Context as _;
 
 use crate::Failure;
 
-/// The client's side of a study that is on the other end of standard input and output
+/// Run the client's side of a study that communicates over standard input and output
 #[derive(Debug, clap::Args)]
 pub(crate) struct StudyClientArgs {
-    /// Remove this program's file first, and its folder: it was copied here for this
+    /// First remove this program's file and its folder, which the study copied here
     #[arg(long)]
     remove: bool,
 }

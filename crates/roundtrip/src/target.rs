@@ -20,14 +20,14 @@ use crate::{Failure, args};
 /// Serve disks over iSCSI
 ///
 /// Prints one line `ready ADDRESS IQN` on stdout for each portal when it listens, and serves until SIGTERM or
-/// Ctrl-C. With --config, SIGHUP reads disks and access again.
+/// Ctrl-C. With --config, SIGHUP reloads disks, access rules and the send policy.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  roundtrip target --portal 127.0.0.1:3260 --lun 0=ram:1G --lun 1=zero:1T\n  \
                         roundtrip target --config target.toml\n  iscsi-ls -s iscsi://127.0.0.1:3260"
 )]
 pub(crate) struct TargetArgs {
-    /// Address and port to listen on, port 0 for any free one, and ,group=N for a portal group of its own;
+    /// Address and port to listen on (port 0: any free port), with ,group=N for another portal group than 1;
     /// repeatable [default: 127.0.0.1:3260]
     #[arg(long = "portal", value_parser = args::portal, value_name = "ADDRESS:PORT[,group=N]")]
     portals: Vec<Portal>,
@@ -38,32 +38,31 @@ pub(crate) struct TargetArgs {
     /// ,bs=512|4k ,pbs=4k ,readonly ,removable ,direct ,shared=yes, and layers (docs/target.md); repeatable
     #[arg(long = "lun", value_parser = args::lun, required_unless_present = "config", value_name = "N=STORE")]
     luns: Vec<(u16, store::StoreSpec)>,
-    /// Portals, disks, access and limits from a TOML file, see docs/target.md; the other options come on top
+    /// TOML file with portals, disks, access and limits (docs/target.md); other options take precedence or add to it
     #[arg(long, value_name = "FILE.toml")]
     config: Option<std::path::PathBuf>,
-    /// When responses leave: auto (whichever is best, found out by measuring), nodelay (one send each), nagle (Nagle's
+    /// Send policy for responses: auto (selects the best mode by measuring), nodelay (one send each), nagle (Nagle's
     /// algorithm, flushed when idle), adaptive[:THRESHOLD:MARGIN] (Nagle while a session is busy) or batch (one send for
-    /// all that can be answered); docs/send-policy.md [default: auto]
+    /// all pending responses); docs/send-policy.md [default: auto]
     #[arg(long)]
     send: Option<SendPolicy>,
-    /// Look this long for more before a connection's thread sleeps, such as 50us; costs a core for each connection
+    /// Poll for this time, such as 50us, before a connection's thread sleeps; costs a core for each connection
     #[arg(long, value_parser = args::time, value_name = "TIME", default_value = "0s")]
     busy_poll: Duration,
-    /// Keep the connections' threads on these CPUs, one after the other, such as 0,2
+    /// Pin the connections' threads to these CPUs in turn, such as 0,2
     #[arg(long, value_delimiter = ',', value_name = "CPU")]
     cpus: Vec<usize>,
-    /// Who may log in (CHAP names and secrets, initiators' names, which disks each sees): a TOML file, see
-    /// docs/target.md
+    /// TOML file with access rules: CHAP names and secrets, initiator names, and the disks that each initiator sees
+    /// (docs/target.md)
     #[arg(long, value_name = "FILE.toml")]
     access: Option<std::path::PathBuf>,
-    /// A folder for what initiators ask to be kept over a restart (persistent reservations, mode pages)
+    /// Folder for state that initiators ask to keep over a restart (persistent reservations, mode pages)
     #[arg(long, value_name = "FOLDER")]
     state: Option<std::path::PathBuf>,
-    /// A bound on what peers can make the target hold or wait for, such as sessions=64; see docs/target.md;
-    /// repeatable
+    /// Limit on the target's resources or waiting times, such as sessions=64 (docs/target.md); repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     limits: Vec<String>,
-    /// Print statistics on stderr this often, such as 1s
+    /// Print statistics on stderr at this interval, such as 1s
     #[arg(long, value_parser = args::time, value_name = "TIME")]
     stats: Option<Duration>,
     /// Print the final statistics as JSON on stdout

@@ -12,18 +12,18 @@ use testbed::{NamedWire, Nic, STATE_FOLDER, WireError, WireRecord, nat_plan};
 use crate::say::{note, say};
 use crate::{Failure, args};
 
-/// A cable between two network namespaces: a shaped veth pair, or two network cards and the cable between them
+/// Set up a wire between two network namespaces: a shaped veth pair, or two network cards and the cable between them
 ///
-/// Everything that uses it shares one clock, and all traffic crosses it. Interfaces that carry a default route or your
-/// login are never touched. It stays until it is taken down.
+/// Both ends share one clock, and all their traffic crosses the wire. Interfaces that carry a default route or your login
+/// are never changed. A wire stays until it is taken down.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip wire up --rate 1gbit --mtu 9000\n  \
                         roundtrip wire exec server -- roundtrip target --portal 10.99.0.2:3260 --lun 0=ram:1G\n  \
                         roundtrip wire exec client -- roundtrip bench iscsi://10.99.0.2:3260/iqn.2026-11.example.roundtrip:target/0\n  \
-                        roundtrip wire show\n  roundtrip study --plan copy --wire wire -o out/copy\n    roundtrip wire down\n  \
+                        roundtrip wire show\n  roundtrip study --plan copy --wire wire -o out/copy\n  roundtrip wire down\n  \
                         roundtrip wire up --nic eth4,eth5\n  roundtrip wire plan --nat eth4 eth5")]
 pub(crate) struct WireArgs {
-    /// Where wires are written down
+    /// Directory with the records of wires
     #[arg(long, value_name = "DIR", default_value = STATE_FOLDER, global = true)]
     state: PathBuf,
     #[command(subcommand)]
@@ -32,38 +32,38 @@ pub(crate) struct WireArgs {
 
 #[derive(Debug, Subcommand)]
 enum WireVerb {
-    /// Make a wire
+    /// Set up a wire
     Up(UpArgs),
-    /// Take a wire down: cards go back where they were, as they were
+    /// Take a wire down, and restore the namespace and the settings of its cards
     Down {
-        /// Which
+        /// Name of the wire
         #[arg(long, default_value = "wire", conflicts_with = "all")]
         name: String,
-        /// All that are written down, also after a crash
+        /// Take down all recorded wires, including those left by a crash
         #[arg(long)]
         all: bool,
     },
-    /// Show the wires, how their ends are set, and prove that packets cross
+    /// Show the wires and the settings of their ends, and verify that packets cross them
     Show {
         /// Print as JSON on stdout
         #[arg(long)]
         json: bool,
     },
-    /// Run a command on one side
+    /// Run a command on one side of a wire
     Exec {
-        /// client or server
+        /// Side to run it on
         #[arg(value_parser = ["client", "server"])]
         side: String,
-        /// Of which wire
+        /// Name of the wire
         #[arg(long, default_value = "wire")]
         name: String,
         /// The command, after --
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Print what would do the same without namespaces, and its undo; runs nothing
+    /// Print commands that have the same effect without namespaces, and commands that undo it; runs nothing
     Plan {
-        /// Two cards of this host, joined by a cable: addresses that do not exist, translated, force traffic over it
+        /// Two cards of this host joined by a cable; translation of nonexistent addresses forces traffic over the cable
         #[arg(long, num_args = 2, value_names = ["CLIENT", "SERVER"], required = true)]
         nat: Vec<String>,
     },
@@ -71,10 +71,10 @@ enum WireVerb {
 
 #[derive(Debug, clap::Args)]
 struct UpArgs {
-    /// Its name
+    /// Name of the wire
     #[arg(long, default_value = "wire")]
     name: String,
-    /// Rate of each direction, such as 1gbit; without it as fast as it goes
+    /// Rate of each direction, such as 1gbit; by default unlimited
     #[arg(long, value_parser = args::rate)]
     rate: Option<u64>,
     /// MTU of both ends
@@ -83,16 +83,16 @@ struct UpArgs {
     /// Two network cards joined by a cable, the client's and the server's, instead of a veth pair
     #[arg(long, value_delimiter = ',', num_args = 1, value_name = "CLIENT,SERVER")]
     nic: Vec<String>,
-    /// The CPU that receives for the client: RPS, XPS and, of a card, its interrupts
+    /// CPU that receives for the client: RPS, XPS and, for a card, its interrupts
     #[arg(long)]
     client_cpu: Option<usize>,
-    /// The CPU that receives for the server
+    /// CPU that receives for the server
     #[arg(long)]
     server_cpu: Option<usize>,
-    /// How much may wait for the wire, each direction; what comes then is lost
+    /// Size of the queue before the wire in each direction; packets beyond it are dropped
     #[arg(long, value_parser = args::size, value_name = "SIZE", default_value = "16M")]
     queue: u64,
-    /// Congestion control of connections in both namespaces, such as cubic; the system's default otherwise
+    /// Congestion control of connections in both namespaces, such as cubic; by default the system's
     #[arg(long)]
     congestion: Option<String>,
     /// Leave offloads on: faster, but captures show segments larger than the MTU

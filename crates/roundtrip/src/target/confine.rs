@@ -12,14 +12,14 @@ use store::spec::StoreKind;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Privileges")]
 pub(crate) struct SandboxArgs {
-    /// Run as this user once portals and disks are open; names or numbers, without supplementary groups; needs root
+    /// Run as this user (name or number) once portals and disks are open, without supplementary groups; needs root
     #[arg(long, value_name = "NAME[:GROUP]")]
     user: Option<Account>,
-    /// A folder in which a reload (SIGHUP) may open and create disks besides those of the start; repeatable
+    /// Folder in which a reload (SIGHUP) may open and create disks in addition to those of the start; repeatable
     #[arg(long = "disks", value_name = "FOLDER")]
     folders: Vec<PathBuf>,
-    /// Confine the process by Landlock, seccomp and capabilities: on (what the kernel offers), require (an error where
-    /// it lacks one) or off
+    /// Confine the process by Landlock, seccomp and capabilities: on (as far as the kernel supports them), require (an
+    /// error if the kernel lacks Landlock or seccomp) or off
     #[arg(long, value_name = "on|require|off", default_value = "on")]
     sandbox: Mode,
 }
