@@ -60,16 +60,6 @@ pub(crate) fn portal(text: &str) -> Result<iscsi_target::Portal, String> {
     Ok(iscsi_target::Portal { group, ..iscsi_target::Portal::new(listen) })
 }
 
-/// A disk: N=store.
-pub(crate) fn lun(text: &str) -> Result<(u16, store::StoreSpec), String> {
-    let (number, spec) = text.split_once('=').ok_or("write NUMBER=STORE, such as 0=ram:1G")?;
-    let number = number.parse().map_err(|_| format!("'{number}' is no LUN; use 0 to 255"))?;
-    if number > 255 {
-        return Err(format!("LUN {number}: use 0 to 255"));
-    }
-    Ok((number, spec.parse().map_err(|e: store::SpecError| e.to_string())?))
-}
-
 /// Socket options of one's own side.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Socket options")]

@@ -7,7 +7,6 @@
 // What is printed passes `say`, which escapes control characters.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod access;
 mod analyze;
 mod args;
 mod bench;
@@ -24,7 +23,6 @@ mod study;
 mod study_client;
 #[allow(clippy::print_stderr, reason = "tables, whose cells are escaped")]
 mod target;
-mod target_file;
 mod wire;
 
 use std::process::ExitCode;

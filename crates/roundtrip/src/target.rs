@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use iscsi_target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig};
 use sandbox::Sandbox;
+use target_config::{OpenDisks, Served, TargetFile};
 
 use crate::say::say;
 use crate::stop::Stop;
-use crate::target_file::{self, OpenDisks, Served, TargetFile};
 use crate::{Failure, args};
 
 /// Serve disks over iSCSI
@@ -36,7 +36,7 @@ pub(crate) struct TargetArgs {
     iqn: Option<String>,
     /// A disk: NUMBER=STORE, with STORE ram:SIZE, zero:SIZE, file:PATH[,size=SIZE] or dev:PATH, options
     /// ,bs=512|4k ,pbs=4k ,readonly ,removable ,direct ,shared=yes, and layers (docs/target.md); repeatable
-    #[arg(long = "lun", value_parser = args::lun, required_unless_present = "config", value_name = "N=STORE")]
+    #[arg(long = "lun", value_parser = target_config::lun, required_unless_present = "config", value_name = "N=STORE")]
     luns: Vec<(u16, store::StoreSpec)>,
     /// TOML file with portals, disks, access and limits (docs/target.md); other options take precedence or add to it
     #[arg(long, value_name = "FILE.toml")]
@@ -79,13 +79,13 @@ const LOG_OUT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The file with what the command line says on top of it.
 fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
-    let mut file = args.config.as_deref().map(target_file::read).transpose()?.unwrap_or_default();
+    let mut file = args.config.as_deref().map(target_config::file::read).transpose()?.unwrap_or_default();
     file.iqn = args.iqn.clone().or(file.iqn);
     file.state = args.state.clone().or(file.state);
     file.luns.extend(args.luns.iter().cloned());
     file.portals.extend(args.portals.iter().cloned());
     if let Some(path) = &args.access {
-        file.access = Some(crate::access::read(path)?);
+        file.access = Some(target_config::access::read(path)?);
     }
     for limit in &args.limits {
         let (name, value) = limit.split_once('=').with_context(|| format!("'{limit}': write NAME=VALUE"))?;
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         config.portals.clone_from(&file.portals);
     }
     for (name, value) in &file.limits {
-        target_file::set_limit(&mut config, name, value).map_err(Failure::Usage)?;
+        target_config::limits::set(&mut config, name, value).map_err(Failure::Usage)?;
     }
     let usage = |error: anyhow::Error| Failure::Usage(error);
     // Inside the sandbox, other processes cannot be seen.

@@ -2,9 +2,9 @@ use record::{ConnectionFacts, Exchange, Stall, StallKind};
 
 use crate::application::Protocol;
 use crate::link::Link;
+use crate::observer::StreamHole;
 use crate::observer::{Counted, Observer};
 use crate::packet::{At, Segment};
-use crate::observer::StreamHole;
 use crate::vantage::{Selection, Vantage};
 
 const MS: u64 = 1_000_000;

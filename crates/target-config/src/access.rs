@@ -27,7 +27,8 @@ use iscsi::login::target::Authentication;
 use iscsi_target::{Access, ActsFor, Initiator};
 use serde::Deserialize;
 
-use crate::target_file::{WordOr, read_text};
+use crate::text::read_text;
+use crate::word_or::WordOr;
 
 /// RFC 7143 12.1.3: secrets of less than 96 bits are not to be used without IPsec.
 const SECRET_MIN: usize = 12;
@@ -82,7 +83,7 @@ fn yes() -> bool {
 ///
 /// # Errors
 /// When it cannot be read, or would let in whom it should not.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Access> {
+pub fn read(path: &Path) -> anyhow::Result<Access> {
     parse(&read_text(path)?).with_context(|| path.display().to_string())
 }
 

@@ -12,7 +12,7 @@ use store::{Owner, Store, StoreSpec};
 
 /// The disks that are served, and how each was written.
 #[derive(Default)]
-pub(crate) struct OpenDisks(BTreeMap<u16, OpenDisk>);
+pub struct OpenDisks(BTreeMap<u16, OpenDisk>);
 
 #[derive(Clone)]
 struct OpenDisk {
@@ -24,7 +24,7 @@ struct OpenDisk {
 
 /// Other disks, checked and open. Until [`Next::commit`] they change nothing of the present ones; dropping them undoes
 /// what was done for them.
-pub(crate) struct Next {
+pub struct Next {
     disks: BTreeMap<u16, OpenDisk>,
     resizes: Vec<Resize>,
     /// Disks that end with the change. Their files may be opened again.
@@ -63,14 +63,20 @@ impl Resize {
     }
 }
 
+impl std::fmt::Debug for OpenDisks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
 impl OpenDisks {
     /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// What has passed the disks that count it.
-    pub(crate) fn statistics(&self) -> Vec<(u16, Vec<Passed>)> {
+    pub fn statistics(&self) -> Vec<(u16, Vec<Passed>)> {
         let all = self.0.iter().map(|(&number, disk)| (number, disk.store.statistics()));
         all.filter(|(_, passed)| !passed.is_empty()).collect()
     }
@@ -79,7 +85,7 @@ impl OpenDisks {
     ///
     /// # Errors
     /// As [`OpenDisks::prepare`].
-    pub(crate) fn open(&mut self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Vec<LunConfig>> {
+    pub fn open(&mut self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Vec<LunConfig>> {
         let next = self.prepare(luns)?;
         let configs = configs(&next.disks);
         next.commit(self, |_| Ok(()))?;
@@ -90,7 +96,7 @@ impl OpenDisks {
     ///
     /// # Errors
     /// When a disk cannot be opened or resized, or is named twice.
-    pub(crate) fn prepare(&self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Next> {
+    pub fn prepare(&self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Next> {
         let mut next = Next {
             disks: BTreeMap::new(),
             resizes: Vec::new(),
@@ -149,7 +155,7 @@ impl Next {
     ///
     /// # Errors
     /// When one cannot be.
-    pub(crate) fn grow(&mut self) -> anyhow::Result<()> {
+    pub fn grow(&mut self) -> anyhow::Result<()> {
         self.resizes
             .iter_mut()
             .filter(|resize| resize.grows() && !resize.is_done)
@@ -162,7 +168,7 @@ impl Next {
     ///
     /// # Errors
     /// When one cannot be resized or served. Everything is as it was before then.
-    pub(crate) fn commit(
+    pub fn commit(
         mut self,
         present: &mut OpenDisks,
         serve: impl Fn(&[LunConfig]) -> anyhow::Result<()>,
@@ -259,7 +265,7 @@ mod tests {
     use super::*;
 
     fn specs(texts: &[String]) -> Vec<(u16, StoreSpec)> {
-        texts.iter().map(|text| crate::args::lun(text).expect(text)).collect()
+        texts.iter().map(|text| crate::file::lun(text).expect(text)).collect()
     }
 
     fn words(texts: &[&str]) -> Vec<(u16, StoreSpec)> {
