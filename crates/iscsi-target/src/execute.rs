@@ -10,8 +10,7 @@ use iscsi::target::{ReadFailed, TargetConnection, WriteOrder};
 use iscsi::{TransmitBuffer, status};
 use parking_lot::RwLock;
 use scsi::cdb::Cdb;
-use scsi::copy::Segment;
-use scsi::{Disk, Durable, Effects, Lun, Plan, Sense, SenseKey};
+use scsi::{Disk, Durable, Effects, Lun, Plan, Segment, Sense, SenseKey};
 use store::layer::Operation;
 use store::{Buffer, Ended, Fault, Request, Store, StoreError};
 
@@ -618,7 +617,7 @@ impl Table {
             | Plan::Read { lun, .. }
             | Plan::Write { lun, .. }
             | Plan::Flush { lun } => waits(*lun),
-            Plan::Copy { segments, .. } => segments.iter().any(|s| waits(s.from.0) || waits(s.to.0)),
+            Plan::Copy { segments, .. } => segments.iter().any(|s| waits(s.from.lun) || waits(s.to.lun)),
             _ => false,
         }
     }
@@ -801,7 +800,7 @@ impl Table {
         let Some(epoch) = context.tasks.lanes.epoch(lun) else { return CommandState::Over };
         // What the initiator does not send is not there: a shorter transfer brings less.
         let length =
-            length_bytes.min(command.expected_bytes.into()).min(scsi::medium::TAKEN_BYTES_MAX) as usize;
+            length_bytes.min(command.expected_bytes.into()).min(scsi::limits::TAKEN_BYTES_MAX) as usize;
         let Some((mut data, share)) = gathering_room(context, length, Buffer::try_new) else {
             context.connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, context.out);
             return CommandState::Over;
@@ -829,7 +828,7 @@ impl Table {
     fn copy_epochs(&self, plan: &Plan, context: &mut Context<'_>) -> Option<CopyEpochs> {
         let mut epochs = CopyEpochs::new();
         let Plan::Copy { segments, .. } = plan else { return Some(epochs) };
-        for (lun, _) in segments.iter().map(|segment| segment.to) {
+        for lun in segments.iter().map(|segment| segment.to.lun) {
             if !context.tasks.lanes.is_open(lun) {
                 let unit = self.unit(lun)?;
                 context.tasks.lanes.open(lun, unit, context.session);
@@ -891,13 +890,16 @@ impl Table {
     /// Copies segment after segment; how many were copied, and why not all.
     fn copy(&self, segments: &[Segment], copies: &CopyEpochs) -> (usize, Result<(), Sense>) {
         for (index, segment) in segments.iter().enumerate() {
-            let ((from, from_offset), (to, to_offset)) = (segment.from, segment.to);
-            let (Some(a), Some(b), Some(epoch)) = (self.unit(from), self.unit(to), copies.get(&to.0)) else {
+            let (from, to) = (segment.from, segment.to);
+            let (Some(a), Some(b), Some(epoch)) =
+                (self.unit(from.lun), self.unit(to.lun), copies.get(&to.lun.0))
+            else {
                 return (index, Err(Sense::COPY_ABORTED));
             };
-            let (a, b) = ((&*a.store, &*a.atomic_lock, from_offset), (&*b.store, &*b.atomic_lock, to_offset));
+            let a = (&*a.store, &*a.atomic_lock, from.offset_bytes);
+            let b = (&*b.store, &*b.atomic_lock, to.offset_bytes);
             let enter = || Epoch::enter(&**epoch);
-            let copied = medium::copy(a, b, segment.length_bytes, enter).and_then(|()| self.through(to));
+            let copied = medium::copy(a, b, segment.length_bytes, enter).and_then(|()| self.through(to.lun));
             if let Err(sense) = copied {
                 return (index, Err(sense));
             }

@@ -65,7 +65,12 @@ fn a_block_over_and_over_is_written_and_verified() {
     assert_eq!(act(&ram, &step, same.clone()), Ok(()));
     ram.write_at(700_000, &[255]).unwrap();
     assert_eq!(act(&ram, &step, same), Err(Sense::miscompare(700_000 - 512)));
-    act(&ram, &step, Action::Unmap { ranges: vec![(0, 1 << 20)] }).unwrap();
+    act(
+        &ram,
+        &step,
+        Action::Unmap { ranges: vec![scsi::ByteRange { offset_bytes: 0, length_bytes: 1 << 20 }] },
+    )
+    .unwrap();
     let zeros = Action::Compare { offset_bytes: 0, length_bytes: 1 << 20, expected: vec![0; 512] };
     assert_eq!(act(&ram, &step, zeros), Ok(()));
 }
@@ -205,7 +210,8 @@ fn run(store: &dyn Store, plain: &mut Vec<u8>, step: &Step) {
         }
         Step::Unmap(at, blocks) => {
             let range = range(at, blocks, size);
-            act(store, &lock, Action::Unmap { ranges: vec![range] }).unwrap();
+            let unmapped = scsi::ByteRange { offset_bytes: range.0, length_bytes: range.1 };
+            act(store, &lock, Action::Unmap { ranges: vec![unmapped] }).unwrap();
             plain[place(range)].fill(0);
         }
         Step::Swap(at, blocks, mark, is_right) => {

@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::cdb::{be16, be32};
 use crate::disk::example;
+use crate::plan::{Action, ByteRange};
+use crate::ports;
 use crate::sense::SenseKey;
 
 fn luns() -> Luns {
@@ -353,22 +356,29 @@ const KNOWN: [u8; 50] = [
     0x8b, 0x8e, 0x8f, 0x90, 0x91, 0x93, 0x9c, 0x9e, 0xa0, 0xa3, 0xa4, 0xa8, 0xaa, 0xae, 0xaf, 0xb7,
 ];
 
-/// Everything that is to be done to the medium lies on it.
+fn range(offset_bytes: u64, length_bytes: u64) -> ByteRange {
+    ByteRange { offset_bytes, length_bytes }
+}
+
+/// Asserts that an action stays on the medium.
 fn stays_inside(plan: &Plan, size: u128) {
     let Plan::Medium { action, .. } = plan else { return };
-    let ranges: Vec<(u64, u64)> = match action {
+    let ranges: Vec<ByteRange> = match action {
         Action::Fill { offset_bytes, length_bytes, .. }
         | Action::Compare { offset_bytes, length_bytes, .. } => {
-            vec![(*offset_bytes, *length_bytes)]
+            vec![range(*offset_bytes, *length_bytes)]
         }
         Action::Unmap { ranges } => ranges.clone(),
         Action::CompareAndWrite { offset_bytes, data, .. }
         | Action::WriteAtomic { offset_bytes, data, .. }
         | Action::Or { offset_bytes, data, .. } => {
-            vec![(*offset_bytes, data.len() as u64)]
+            vec![range(*offset_bytes, data.len() as u64)]
         }
     };
-    assert!(ranges.iter().all(|(at, length)| u128::from(*at) + u128::from(*length) <= size), "{plan:?}");
+    assert!(
+        ranges.iter().all(|r| u128::from(r.offset_bytes) + u128::from(r.length_bytes) <= size),
+        "{plan:?}"
+    );
 }
 
 /// A thin disk of 1 MiB.
@@ -402,7 +412,7 @@ fn the_medium_is_compared_filled_and_unmapped_as_asked() {
     let fill = Action::Fill { offset_bytes: 1024, length_bytes: 1536, block: block.clone() };
     assert_eq!(finish(&same(0), &block), Ok(fill.clone()));
     assert_eq!(finish(&same(8), &block), Ok(fill));
-    assert_eq!(finish(&same(8), &[0; 512]), Ok(Action::Unmap { ranges: vec![(1024, 1536)] }));
+    assert_eq!(finish(&same(8), &[0; 512]), Ok(Action::Unmap { ranges: vec![range(1024, 1536)] }));
     assert_eq!(finish(&same(0), &[0; 100]), Err(Sense::PARAMETER_LENGTH));
     // COMPARE AND WRITE of one block.
     let compare = [0x89, 0x08, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
@@ -422,7 +432,10 @@ fn the_medium_is_compared_filled_and_unmapped_as_asked() {
         list
     };
     let unmap = [0x42, 0, 0, 0, 0, 0, 0, 0, 40];
-    assert_eq!(finish(&unmap, &list(9, 1)), Ok(Action::Unmap { ranges: vec![(512, 1024), (9 * 512, 512)] }));
+    assert_eq!(
+        finish(&unmap, &list(9, 1)),
+        Ok(Action::Unmap { ranges: vec![range(512, 1024), range(9 * 512, 512)] })
+    );
     assert_eq!(finish(&unmap, &list(9, 5000)), Err(Sense::lba_out_of_range(2048)));
 }
 
@@ -479,7 +492,7 @@ proptest! {
                         prop_assert_eq!(data_bytes, 0);
                     }
                     Plan::Take { lun, length_bytes } => {
-                        prop_assert!(length_bytes <= crate::medium::TAKEN_BYTES_MAX.max(2 * 255 * u64::from(block_bytes)));
+                        prop_assert!(length_bytes <= crate::limits::TAKEN_BYTES_MAX.max(2 * 255 * u64::from(block_bytes)));
                         prop_assert_eq!(data_bytes, 0);
                         // Whatever the data, only what is on the disk is touched.
                         let data: Vec<u8> = cdb.iter().copied().cycle().take(length_bytes.min(100_000) as usize).collect();
