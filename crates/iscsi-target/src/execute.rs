@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::replay::{Kept, KeptData, ReadOrigin};
-use iscsi::target::{ReadFailed, TargetConnection, WriteOrder};
+use iscsi::target::{ReadFailed, ReleasedWrite, TargetConnection, WriteOrder};
 use iscsi::{TransmitBuffer, status};
 use parking_lot::RwLock;
 use scsi::cdb::Cdb;
 use scsi::{Disk, Durable, Effects, Lun, Plan, Segment, Sense, SenseKey};
-use store::layer::Operation;
+use store::Operation;
 use store::{Buffer, Ended, Fault, Request, Store, StoreError};
 
 use crate::clock::Clock;
@@ -558,7 +558,7 @@ impl Table {
         let Context { connection, out, .. } = context;
         let Unit { store, atomic_lock, .. } = &**unit;
         let wanted = if command.read { length_bytes.min(command.expected_bytes.into()) } else { 0 };
-        if wanted <= AT_ONCE_BYTES && !lends(wanted as usize, connection, out) {
+        if wanted <= AT_ONCE_BYTES && !may_borrow_bytes(wanted as usize, connection, out) {
             let may_wait = store.may_wait(Operation::Read);
             // Not while something is done to the disk atomically, which a slow disk can take long for.
             let shared = if may_wait { atomic_lock.try_read() } else { Some(atomic_lock.read()) };
@@ -749,7 +749,7 @@ impl Table {
     /// All data of a command that gathered it is there.
     fn conclude_taken(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> CommandState {
         let Some(taken) = context.tasks.gathering.remove(tag) else { return CommandState::Pending };
-        let Some((command, r2ts)) = context.connection.release_write(tag) else {
+        let Some(ReleasedWrite { command, r2ts }) = context.connection.release_write(tag) else {
             return CommandState::Pending;
         };
         let moved_bytes = taken.data.len() as u64;
@@ -934,12 +934,12 @@ fn note_copy(disk: &Disk, session: &Session, identifier: u8, copied: &[Segment],
 const AT_ONCE_BYTES: u64 = 64 << 10;
 
 /// Data shorter than this is copied into the response: that costs less than to send it by itself.
-const LENT_BYTES_MIN: usize = 16 << 10;
+const BORROWED_BYTES_MIN: usize = 16 << 10;
 
 /// Whether a response refers to its data rather than holding it.
 #[inline]
-pub(crate) fn lends(bytes: usize, connection: &TargetConnection, out: &TransmitBuffer) -> bool {
-    bytes >= LENT_BYTES_MIN && connection.may_lend(out)
+pub(crate) fn may_borrow_bytes(bytes: usize, connection: &TargetConnection, out: &TransmitBuffer) -> bool {
+    bytes >= BORROWED_BYTES_MIN && connection.may_borrow(out)
 }
 
 /// How many times the bytes that a connection may hold unsent may be borrowed ones, which cost it no memory.

@@ -10,7 +10,7 @@ mod write;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lent::Lent;
+use borrowed::Borrowed;
 
 use crate::bhs::{BHS_BYTES, Bhs, NO_TAG, padding};
 use crate::digest::digest;
@@ -31,7 +31,9 @@ use crate::{opcode, status};
 
 pub use answers::LogoutOutcome;
 pub use recovery::{Adopted, Held, Parked};
-pub use write::WriteOrder;
+pub use write::ReleasedWrite;
+
+pub use crate::write_task::WriteOrder;
 
 /// What a frame asks of the layers above.
 #[derive(Debug)]
@@ -96,6 +98,14 @@ pub struct WriteBegun {
     pub complete: bool,
 }
 
+/// The rest of a text response.
+#[derive(Debug)]
+struct UnsentText {
+    /// The target transfer tag of the request that asks for it.
+    transfer_tag: u32,
+    text: Vec<u8>,
+}
+
 /// A connection in the full feature phase.
 #[derive(Debug)]
 pub struct TargetConnection {
@@ -113,8 +123,7 @@ pub struct TargetConnection {
     reads: HashMap<u32, ReadOrigin>,
     next_transfer_tag: u32,
     gathered: Gathered,
-    /// Text still to be sent, and the tag under which it is asked for.
-    unsent_text: Option<(u32, Vec<u8>)>,
+    unsent_text: Option<UnsentText>,
 }
 
 impl TargetConnection {
@@ -309,11 +318,11 @@ impl TargetConnection {
         Ok(())
     }
 
-    /// Whether data may be lent to this connection's responses: what is looked at (digests), or may be sent again,
+    /// Whether data may be borrowed to this connection's responses: what is looked at (digests), or may be sent again,
     /// is copied.
     #[must_use]
     #[inline]
-    pub fn may_lend(&self, out: &TransmitBuffer) -> bool {
+    pub fn may_borrow(&self, out: &TransmitBuffer) -> bool {
         self.parameters.error_recovery_level == 0 && !out.digests().data
     }
 
@@ -381,11 +390,11 @@ impl TargetConnection {
 
     /// Appends the next Data-In PDU of an answer with data that stays where it is: as many bytes as
     /// [`DataSequence::next`] said.
-    pub fn answer_lent(
+    pub fn answer_borrowed(
         &mut self,
         command: &ScsiCommand,
         sequence: &mut DataSequence,
-        data: impl IntoIterator<Item = Lent>,
+        data: impl IntoIterator<Item = Borrowed>,
         out: &mut TransmitBuffer,
     ) {
         let Some((_, bytes)) = sequence.next() else { return };
@@ -395,9 +404,9 @@ impl TargetConnection {
             out.extend(&digest(&[&bhs.0]));
         }
         let mut left = bytes as usize;
-        for lent in data {
-            let here = lent.length.min(left);
-            out.lend(lent.part(0, here));
+        for borrowed in data {
+            let here = borrowed.length.min(left);
+            out.push_borrowed(borrowed.part(0, here));
             left -= here;
         }
         // Who lends less than the command transfers breaks a promise; what the header says follows anyway.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use lent::{Lent, Source};
+use borrowed::{Borrowed, Source};
 
 use crate::bhs::{Bhs, padding};
 use crate::digest::{Digests, digest};
@@ -13,7 +13,7 @@ use crate::digest::{Digests, digest};
 /// Memory that was used before is handed out again by [`TransmitBuffer::claim`]; the claimer must overwrite
 /// all of it, or fragments of other responses would leave with it.
 ///
-/// Bytes that lie elsewhere can be lent to it ([`TransmitBuffer::lend`]): they take their place in the stream and
+/// Bytes that lie elsewhere can be borrowed to it ([`TransmitBuffer::lend`]): they take their place in the stream and
 /// are not copied.
 #[derive(Debug)]
 pub struct TransmitBuffer {
@@ -22,9 +22,9 @@ pub struct TransmitBuffer {
     end: usize,
     sent: u64,
     digests: Digests,
-    /// What is lent, each with the number of own bytes that leave before it, counted from `start`.
-    lent: VecDeque<(usize, Lent)>,
-    lent_bytes: usize,
+    /// What is borrowed, each with the number of own bytes that leave before it, counted from `start`.
+    borrowed: VecDeque<(usize, Borrowed)>,
+    borrowed_bytes: usize,
     kept_bytes: usize,
 }
 
@@ -47,7 +47,7 @@ pub enum Next<'a> {
         has_more: bool,
     },
     /// A piece of a file.
-    File(&'a Lent),
+    File(&'a Borrowed),
 }
 
 /// From here on a buffer grows by as much at a time, bytes.
@@ -75,13 +75,13 @@ impl TransmitBuffer {
             end: 0,
             sent: 0,
             digests: Digests::default(),
-            lent: VecDeque::new(),
-            lent_bytes: 0,
+            borrowed: VecDeque::new(),
+            borrowed_bytes: 0,
             kept_bytes,
         }
     }
 
-    /// What waits to be sent of its own bytes: all of it, where nothing is lent.
+    /// What waits to be sent of its own bytes: all of it, where nothing is borrowed.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
@@ -90,13 +90,13 @@ impl TransmitBuffer {
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.start == self.end && self.lent.is_empty()
+        self.start == self.end && self.borrowed.is_empty()
     }
 
-    /// How many bytes wait, own and lent.
+    /// How many bytes wait, own and borrowed.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
-        self.end - self.start + self.lent_bytes
+        self.end - self.start + self.borrowed_bytes
     }
 
     /// How many bytes wait that are its own.
@@ -106,18 +106,21 @@ impl TransmitBuffer {
         self.end - self.start
     }
 
-    /// Whether anything that waits is lent.
+    /// Whether anything that waits is borrowed.
     #[must_use]
-    pub fn has_lent(&self) -> bool {
-        !self.lent.is_empty()
+    pub fn has_borrowed(&self) -> bool {
+        !self.borrowed.is_empty()
     }
 
     /// Appends bytes that lie elsewhere.
-    pub fn lend(&mut self, lent: Lent) {
-        debug_assert!(matches!(lent.source, Source::File(_)) || lent.memory().is_some(), "{lent:?}");
-        if lent.length > 0 {
-            self.lent_bytes += lent.length;
-            self.lent.push_back((self.end - self.start, lent));
+    pub fn push_borrowed(&mut self, borrowed: Borrowed) {
+        debug_assert!(
+            matches!(borrowed.source, Source::File(_)) || borrowed.memory().is_some(),
+            "{borrowed:?}"
+        );
+        if borrowed.length > 0 {
+            self.borrowed_bytes += borrowed.length;
+            self.borrowed.push_back((self.end - self.start, borrowed));
         }
     }
 
@@ -126,14 +129,14 @@ impl TransmitBuffer {
         slices.clear();
         let own = self.pending();
         let mut from = 0;
-        for (before, lent) in &self.lent {
+        for (before, borrowed) in &self.borrowed {
             if *before > from {
                 slices.push(IoSlice::new(&own[from..*before]));
                 from = *before;
             }
-            match (lent.memory(), slices.is_empty()) {
+            match (borrowed.memory(), slices.is_empty()) {
                 (Some(memory), _) if slices.len() < SLICES_MAX => slices.push(IoSlice::new(memory)),
-                (None, true) => return Next::File(lent),
+                (None, true) => return Next::File(borrowed),
                 _ => return Next::Bytes { slices, has_more: true },
             }
         }
@@ -200,7 +203,7 @@ impl TransmitBuffer {
     pub fn sent(&mut self, count: usize) {
         let count = count.min(self.waiting_bytes());
         self.sent += count as u64;
-        self.start += if self.lent.is_empty() { count } else { self.own_of(count) };
+        self.start += if self.borrowed.is_empty() { count } else { self.own_of(count) };
         if self.is_empty() {
             self.start = 0;
             self.end = 0;
@@ -210,30 +213,30 @@ impl TransmitBuffer {
         }
     }
 
-    /// How many of the next `count` bytes are its own; what is lent of them is given back.
+    /// How many of the next `count` bytes are its own; what is borrowed of them is given back.
     fn own_of(&mut self, count: usize) -> usize {
         let (mut left, mut own) = (count, 0);
-        while let Some((before, lent)) = self.lent.front_mut() {
+        while let Some((before, borrowed)) = self.borrowed.front_mut() {
             let first = (*before - own).min(left);
             own += first;
             left -= first;
             if left == 0 {
                 break;
             }
-            let taken = lent.length.min(left);
+            let taken = borrowed.length.min(left);
             left -= taken;
-            self.lent_bytes -= taken;
-            if taken < lent.length {
-                lent.offset += taken as u64;
-                lent.length -= taken;
+            self.borrowed_bytes -= taken;
+            if taken < borrowed.length {
+                borrowed.offset += taken as u64;
+                borrowed.length -= taken;
                 break;
             }
-            self.lent.pop_front();
+            self.borrowed.pop_front();
         }
-        if self.lent.is_empty() {
+        if self.borrowed.is_empty() {
             own += left;
         }
-        for (before, _) in &mut self.lent {
+        for (before, _) in &mut self.borrowed {
             *before -= own;
         }
         own
@@ -241,11 +244,11 @@ impl TransmitBuffer {
 
     /// A piece of a file could not be sent: its bytes are, from now on, these.
     pub fn replace_next(&mut self, bytes: Vec<u8>) {
-        if let Some((_, lent)) = self.lent.front_mut() {
-            self.lent_bytes = self.lent_bytes - lent.length + bytes.len();
-            lent.length = bytes.len();
-            lent.offset = 0;
-            lent.source = Source::Memory(std::sync::Arc::new(bytes));
+        if let Some((_, borrowed)) = self.borrowed.front_mut() {
+            self.borrowed_bytes = self.borrowed_bytes - borrowed.length + bytes.len();
+            borrowed.length = bytes.len();
+            borrowed.offset = 0;
+            borrowed.source = Source::Memory(std::sync::Arc::new(bytes));
         }
     }
 
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_takes_its_place_in_the_stream_and_is_not_copied() {
+    fn borrowed_data_keeps_its_place_in_the_stream_without_a_copy() {
         let mut random = fastrand::Rng::with_seed(4);
         let memory: std::sync::Arc<Vec<u8>> =
             std::sync::Arc::new((0..5000_u32).map(|i| (i % 251) as u8).collect());
@@ -306,7 +309,7 @@ mod tests {
                 let from = random.usize(..4000);
                 let length = random.usize(..900);
                 let source = Source::Memory(memory.clone());
-                buffer.lend(Lent { source, offset: from as u64, length });
+                buffer.push_borrowed(Borrowed { source, offset: from as u64, length });
                 expected.extend_from_slice(&memory[from..from + length]);
             }
             assert_eq!(buffer.position(), expected.len() as u64);

@@ -5,9 +5,28 @@ use std::collections::VecDeque;
 use crate::bhs::NO_TAG;
 use crate::parameters::Parameters;
 use crate::pdu::{DataOut, ScsiCommand};
-use crate::target::WriteOrder;
 
-/// A sequence of Data-Out that is under way.
+/// Where the data of a write goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOrder {
+    /// First byte in the store.
+    pub store_offset: u64,
+    /// Bytes that the CDB asks to transfer.
+    pub cdb_bytes: u64,
+    /// The data must be on stable storage before the response (FUA).
+    pub stable: bool,
+    /// The number by which the caller fences the task; not used here.
+    pub epoch: u64,
+}
+
+/// A range of a command's data buffer.
+#[derive(Clone, Copy, Debug)]
+struct BufferRange {
+    offset: u32,
+    bytes: u32,
+}
+
+/// A sequence of Data-Out PDUs in progress.
 #[derive(Clone, Copy, Debug)]
 struct Sequence {
     transfer_tag: u32,
@@ -69,8 +88,8 @@ pub struct WriteTask {
     /// All before this byte has been asked for or announced.
     solicited: u32,
     sequences: VecDeque<Sequence>,
-    /// Ranges (first byte, how many) that came damaged and are to be asked for again.
-    lost: VecDeque<(u32, u32)>,
+    /// Ranges that arrived damaged and are to be solicited again.
+    lost: VecDeque<BufferRange>,
     r2ts: u32,
 }
 
@@ -141,17 +160,17 @@ impl WriteTask {
         if unsolicited || !room || (self.solicited >= self.total && self.lost.is_empty()) {
             return None;
         }
-        let (buffer_offset, desired_bytes) = match self.lost.pop_front() {
-            Some((offset, bytes)) if bytes > parameters.max_burst_bytes => {
+        let BufferRange { offset: buffer_offset, bytes: desired_bytes } = match self.lost.pop_front() {
+            Some(BufferRange { offset, bytes }) if bytes > parameters.max_burst_bytes => {
                 let burst = parameters.max_burst_bytes;
-                self.lost.push_front((offset + burst, bytes - burst));
-                (offset, burst)
+                self.lost.push_front(BufferRange { offset: offset + burst, bytes: bytes - burst });
+                BufferRange { offset, bytes: burst }
             }
             Some(lost) => lost,
             None => {
                 let bytes = (self.total - self.solicited).min(parameters.max_burst_bytes);
                 self.solicited += bytes;
-                (self.solicited - bytes, bytes)
+                BufferRange { offset: self.solicited - bytes, bytes }
             }
         };
         let wanted =
@@ -178,7 +197,7 @@ impl WriteTask {
         self.data(pdu, bytes)?;
         let wanted = self.useful(pdu.buffer_offset, bytes) as u32;
         if wanted > 0 {
-            self.lost.push_back((pdu.buffer_offset, wanted));
+            self.lost.push_back(BufferRange { offset: pdu.buffer_offset, bytes: wanted });
         }
         Ok(())
     }
@@ -186,7 +205,7 @@ impl WriteTask {
     /// The connection is gone, and with it everything that was asked for and has not come: it will be asked for
     /// again on another.
     pub fn restart(&mut self) {
-        let missing = self.sequences.iter().map(|s| s.at).chain(self.lost.iter().map(|(at, _)| *at));
+        let missing = self.sequences.iter().map(|s| s.at).chain(self.lost.iter().map(|lost| lost.offset));
         self.solicited = missing.min().unwrap_or(self.solicited).min(self.solicited);
         self.sequences.clear();
         self.lost.clear();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
 
-use crate::buffer::try_zeros;
+use crate::memory::try_zeros;
 
 /// Bytes that pass the buffer at once.
 const PIECE_BYTES: usize = 1 << 20;

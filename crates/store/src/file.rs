@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lent::{Lent, Source};
+use borrowed::{Borrowed, Source};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::{major, minor};
@@ -17,11 +17,11 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::claim::{Claim, Mode, Owner};
 use crate::direct::Direct;
-use crate::layer::Operation;
+use crate::operation::Operation;
 use crate::request::{Done, Ended, Ticket};
 use crate::resident::is_resident;
 use crate::uring::{Flight, Landed, Uring};
-use crate::{Buffer, Geometry, LENT_FILE_BYTES_MIN, Request, Store, StoreError, check_range};
+use crate::{BORROWED_FILE_BYTES_MIN, Buffer, Geometry, Request, Store, StoreError, check_range};
 
 /// What every file system takes past its page cache, bytes.
 const FILE_ALIGNMENT: u32 = 4096;
@@ -314,15 +314,15 @@ impl Store for FileStore {
         Ok(read.is_ok_and(|count| count == buffer.len()))
     }
 
-    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+    fn borrow(&self, offset: u64, length: usize) -> Result<Option<Vec<Borrowed>>, StoreError> {
         check_range(offset, length, self.size_bytes())?;
-        if length < LENT_FILE_BYTES_MIN
+        if length < BORROWED_FILE_BYTES_MIN
             || self.direct.is_some()
             || !is_resident(&self.file, offset, length as u64)
         {
             return Ok(None);
         }
-        Ok(Some(vec![Lent { source: Source::File(Arc::clone(&self.file)), offset, length }]))
+        Ok(Some(vec![Borrowed { source: Source::File(Arc::clone(&self.file)), offset, length }]))
     }
 
     fn geometry(&self) -> Option<Geometry> {

@@ -13,9 +13,9 @@ pub mod work;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lent::Lent;
+use borrowed::Borrowed;
 
-use crate::{Buffer, Done, Ended, Request, Store, StoreError, Ticket};
+use crate::{Buffer, Done, Ended, Operation, Request, Store, StoreError, Ticket};
 
 pub use crash::Crash;
 pub use delay::Delay;
@@ -25,19 +25,6 @@ pub use spec::LayerSpec;
 pub use stats::{Passed, Stats};
 pub use throttle::Throttle;
 pub use work::Work;
-
-/// What is asked of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    /// Bytes are read.
-    Read,
-    /// Bytes are written.
-    Write,
-    /// Bytes need not be kept.
-    Discard,
-    /// Everything written is brought to stable storage.
-    Flush,
-}
 
 /// Looks at every operation on its way to a store.
 pub trait Hook: Send + Sync {
@@ -192,15 +179,15 @@ impl<H: Hook + 'static> Store for Layered<H> {
             }
         }
     }
-    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+    fn borrow(&self, offset: u64, length: usize) -> Result<Option<Vec<Borrowed>>, StoreError> {
         if self.hook.may_wait(Operation::Read) {
             return Ok(None);
         }
         let begun = Instant::now();
-        let Some(lent) = self.inner.lend(offset, length)? else { return Ok(None) };
+        let Some(borrowed) = self.inner.borrow(offset, length)? else { return Ok(None) };
         let outcome = self.hook.before(Operation::Read, offset, length as u64);
         self.hook.after(Operation::Read, offset, length as u64, &outcome, begun.elapsed());
-        outcome.map(|()| Some(lent))
+        outcome.map(|()| Some(borrowed))
     }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.inner.geometry()

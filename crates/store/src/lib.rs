@@ -9,6 +9,8 @@ mod claim;
 mod direct;
 pub mod file;
 pub mod layer;
+mod memory;
+mod operation;
 pub mod ram;
 pub mod request;
 mod resident;
@@ -16,14 +18,15 @@ pub mod spec;
 mod uring;
 pub mod zero;
 
-use lent::Lent;
+use borrowed::Borrowed;
 use thiserror::Error;
 
-use crate::layer::{Operation, Passed};
+use crate::layer::Passed;
 
 pub use buffer::Buffer;
 pub use claim::Owner;
 pub use file::FileStore;
+pub use operation::Operation;
 pub use ram::Ram;
 pub use request::{Done, Ended, Request, Ticket};
 pub use spec::{SpecError, StoreSpec};
@@ -130,7 +133,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// As [`Store::read_at`].
-    fn lend(&self, _offset: u64, _length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+    fn borrow(&self, _offset: u64, _length: usize) -> Result<Option<Vec<Borrowed>>, StoreError> {
         Ok(None)
     }
 
@@ -248,18 +251,18 @@ pub enum Fault {
     NoSpace,
 }
 
-/// Memory that is shorter is better copied than lent: next to the header it is in the processor's cache when the
+/// Memory that is shorter is better copied than borrowed: next to the header it is in the processor's cache when the
 /// kernel copies it (docs/durability.md has the figures).
-pub(crate) const LENT_MEMORY_BYTES_MIN: usize = 1 << 20;
-/// A piece of a file that is shorter is better read than lent: that takes fewer calls.
-pub(crate) const LENT_FILE_BYTES_MIN: usize = 32 << 10;
+pub(crate) const BORROWED_MEMORY_BYTES_MIN: usize = 1 << 20;
+/// A piece of a file that is shorter is better read than borrowed: that takes fewer calls.
+pub(crate) const BORROWED_FILE_BYTES_MIN: usize = 32 << 10;
 
 /// Zeros that are written at once where a store knows no better.
 const ZEROS_BYTES: u64 = 64 << 10;
 
 /// Writes zeros over a range.
 pub(crate) fn write_zeros<S: Store + ?Sized>(store: &S, offset: u64, length: u64) -> Result<(), StoreError> {
-    let zeros = buffer::try_zeros(length.min(ZEROS_BYTES) as usize)?;
+    let zeros = memory::try_zeros(length.min(ZEROS_BYTES) as usize)?;
     let mut done = 0;
     while done < length {
         let count = (length - done).min(ZEROS_BYTES);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::layer::Operation;
+use crate::operation::Operation;
 use crate::{Buffer, Store, StoreError};
 
 /// What is asked of a store. It owns its memory until it has ended.

@@ -11,7 +11,8 @@ use thiserror::Error;
 
 use crate::claim::{self, Mode};
 use crate::file::{Engine, OpenOptions};
-use crate::layer::{LayerSpec, Operation};
+use crate::layer::LayerSpec;
+use crate::operation::Operation;
 use crate::{Done, Ended, FileStore, Owner, Ram, Request, Store, StoreError, Ticket, Zero};
 
 /// The logical block length when nothing is said, bytes.
@@ -302,8 +303,8 @@ impl Store for ReadOnly {
     fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, StoreError> {
         self.0.read_now(offset, buffer)
     }
-    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<lent::Lent>>, StoreError> {
-        self.0.lend(offset, length)
+    fn borrow(&self, offset: u64, length: usize) -> Result<Option<Vec<borrowed::Borrowed>>, StoreError> {
+        self.0.borrow(offset, length)
     }
     fn statistics(&self) -> Vec<crate::layer::Passed> {
         self.0.statistics()

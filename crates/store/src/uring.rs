@@ -143,7 +143,7 @@ impl Uring {
 
     /// Memory for an operation, registered where there is some.
     pub(crate) fn buffer(&self, length: usize) -> Option<Buffer> {
-        let piece = self.arena.as_ref()?.lend(length)?;
+        let piece = self.arena.as_ref()?.allocate(length)?;
         Some(Buffer::registered(piece, length))
     }
 }
@@ -297,7 +297,7 @@ impl Thread {
                 match (left, count, what) {
                     (0, ..) => Some(Ok(())),
                     // The file has become shorter.
-                    (_, 0, crate::layer::Operation::Read) => Some(Err(io::ErrorKind::UnexpectedEof.into())),
+                    (_, 0, crate::Operation::Read) => Some(Err(io::ErrorKind::UnexpectedEof.into())),
                     (_, 0, _) => Some(Err(io::ErrorKind::WriteZero.into())),
                     // The kernel may do less than what is asked for: on with the rest.
                     _ => None,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store::file::{Engine, OpenOptions};
-use store::layer::{Crash, Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle};
+use store::layer::{Crash, Delay, ErrorAt, Layered, Log, Stats, Throttle};
 use store::request::wait_for;
-use store::{Fault, FileStore, Ram, Request};
+use store::{Fault, FileStore, Operation, Ram, Request};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Answers to everything that is no SCSI command.
 
-use super::{Incoming, TargetConnection};
+use super::{Incoming, TargetConnection, UnsentText};
 use crate::bhs::{Bhs, NO_TAG};
 use crate::fault::{Fault, RejectReason};
 use crate::frame::Frame;
@@ -113,7 +113,9 @@ impl TargetConnection {
         if request.transfer_tag != NO_TAG && segment.is_empty() && !request.continues {
             // The initiator asks for the rest of a long answer.
             match self.unsent_text.take() {
-                Some((tag, rest)) if tag == request.transfer_tag => self.send_text(request, rest, out),
+                Some(UnsentText { transfer_tag, text }) if transfer_tag == request.transfer_tag => {
+                    self.send_text(request, text, out);
+                }
                 _ => self.reject(RejectReason::InvalidPduField, &request.write(), out),
             }
             return Ok(Incoming::Nothing);
@@ -143,7 +145,7 @@ impl TargetConnection {
         if answer.len() > most {
             let rest = answer.split_off(most);
             let tag = self.fresh_transfer_tag();
-            self.unsent_text = Some((tag, rest));
+            self.unsent_text = Some(UnsentText { transfer_tag: tag, text: rest });
             self.text_response(request, tag, false, true, &answer, out);
         } else {
             let tag = if request.is_final { NO_TAG } else { self.fresh_transfer_tag() };

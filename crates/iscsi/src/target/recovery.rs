@@ -235,7 +235,8 @@ impl TargetConnection {
     pub fn adopt(
         &mut self,
         parked: &mut Parked,
-        (tag, exp_data_sn): (u32, u32),
+        tag: u32,
+        exp_data_sn: u32,
         out: &mut TransmitBuffer,
     ) -> Adopted {
         if self.tasks.contains_key(&tag) {

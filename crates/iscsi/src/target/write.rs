@@ -4,19 +4,15 @@ use super::{Incoming, TargetConnection, WriteBegun};
 use crate::pdu::{DataOut, R2t, ScsiCommand};
 use crate::status;
 use crate::transmit::TransmitBuffer;
-use crate::write_task::{DataFault, WriteTask};
+use crate::write_task::{DataFault, WriteOrder, WriteTask};
 
-/// Where the data of a write goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteOrder {
-    /// First byte in the store.
-    pub store_offset: u64,
-    /// Bytes that the CDB asks to transfer.
-    pub cdb_bytes: u64,
-    /// The data must be on stable storage before the response (FUA).
-    pub stable: bool,
-    /// The number under which the layers above fence the task; not looked at here.
-    pub epoch: u64,
+/// A write whose data is complete, taken from its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct ReleasedWrite {
+    /// The command, which the caller answers.
+    pub command: ScsiCommand,
+    /// R2Ts sent: ExpDataSN of the response.
+    pub r2ts: u32,
 }
 
 impl TargetConnection {
@@ -87,10 +83,9 @@ impl TargetConnection {
         }
     }
 
-    /// Gives up a write all of whose data has come: whoever takes it answers its command, and says how many R2Ts
-    /// were sent (ExpDataSN).
-    pub fn release_write(&mut self, tag: u32) -> Option<(ScsiCommand, u32)> {
-        self.take_task(tag).map(|task| (task.command, task.r2ts()))
+    /// Removes a write whose data is complete; the caller answers its command with [`Self::respond_status`].
+    pub fn release_write(&mut self, tag: u32) -> Option<ReleasedWrite> {
+        self.take_task(tag).map(|task| ReleasedWrite { command: task.command, r2ts: task.r2ts() })
     }
 
     /// Notes that the data of an [`Incoming::Data`] was written, or with which sense it was not. Appends the

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::layer::Operation;
+use crate::operation::Operation;
 use crate::{Store, StoreError, check_range};
 
 /// Bytes that a medium writes whole or not at all.

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use super::{Hook, Operation};
+use super::Hook;
+use crate::operation::Operation;
 use crate::{Fault, StoreError};
 
 /// Lets operations of one kind fail at a rate, where they touch a range.

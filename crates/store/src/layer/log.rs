@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Hook, Operation};
+use super::Hook;
 use crate::StoreError;
+use crate::operation::Operation;
 
 /// Logs each operation with its place, its time and how it ended (level debug).
 #[derive(Clone, Debug)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use record::units::{parse_size, parse_time_ns};
 
-use super::{Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle, Work};
+use super::{Delay, ErrorAt, Layered, Log, Stats, Throttle, Work};
+use crate::operation::Operation;
 use crate::{Fault, Store};
 
 /// A layer and its settings.

@@ -3,8 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Hook, Operation};
+use super::Hook;
 use crate::StoreError;
+use crate::operation::Operation;
 
 /// Keeps a disk to a rate: operations wait until they are due. Flushes pass.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 /// A range of somebody else's bytes, that a response only refers to.
 #[derive(Clone)]
-pub struct Lent {
+pub struct Borrowed {
     /// Where they are.
     pub source: Source,
     /// First byte.
@@ -18,16 +18,16 @@ pub struct Lent {
     pub length: usize,
 }
 
-/// Where lent bytes are.
+/// Where borrowed bytes are.
 #[derive(Clone)]
 pub enum Source {
-    /// In memory that nobody changes while it is lent.
+    /// In memory that nobody changes while it is borrowed.
     Memory(Arc<dyn AsRef<[u8]> + Send + Sync>),
     /// In the page cache of a file, which the kernel sends by itself, as they are then.
     File(Arc<File>),
 }
 
-impl Lent {
+impl Borrowed {
     /// The bytes, where they are in memory.
     #[must_use]
     pub fn memory(&self) -> Option<&[u8]> {
@@ -43,7 +43,7 @@ impl Lent {
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for Borrowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match &self.source {
             Source::Memory(_) => "memory",
@@ -57,12 +57,12 @@ impl fmt::Debug for Lent {
 const ZEROS_BYTES: usize = 1 << 20;
 
 /// Zeros, so many.
-pub fn zeros(length: usize, lent: &mut Vec<Lent>) {
+pub fn zeros(length: usize, borrowed: &mut Vec<Borrowed>) {
     static ZEROS: LazyLock<Arc<Vec<u8>>> = LazyLock::new(|| Arc::new(vec![0; ZEROS_BYTES]));
     let mut left = length;
     while left > 0 {
         let length = left.min(ZEROS_BYTES);
-        lent.push(Lent { source: Source::Memory(ZEROS.clone()), offset: 0, length });
+        borrowed.push(Borrowed { source: Source::Memory(ZEROS.clone()), offset: 0, length });
         left -= length;
     }
 }
@@ -73,9 +73,9 @@ mod tests {
 
     #[test]
     fn zeros_are_as_many_as_are_wanted() {
-        let mut lent = Vec::new();
-        zeros(3 * ZEROS_BYTES + 5, &mut lent);
-        let bytes: usize = lent.iter().map(|lent| lent.length).sum();
-        assert_eq!((lent.len(), bytes), (4, 3 * ZEROS_BYTES + 5));
+        let mut borrowed = Vec::new();
+        zeros(3 * ZEROS_BYTES + 5, &mut borrowed);
+        let bytes: usize = borrowed.iter().map(|borrowed| borrowed.length).sum();
+        assert_eq!((borrowed.len(), bytes), (4, 3 * ZEROS_BYTES + 5));
     }
 }
