@@ -1,4 +1,4 @@
-//! Bytes on their way out.
+//! Bytes that wait to be sent.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -13,8 +13,8 @@ use crate::digest::{Digests, digest};
 /// Memory that was used before is handed out again by [`TransmitBuffer::claim`]; the claimer must overwrite
 /// all of it, or fragments of other responses would leave with it.
 ///
-/// Bytes that lie elsewhere can be borrowed to it ([`TransmitBuffer::lend`]): they take their place in the stream and
-/// are not copied.
+/// It can refer to borrowed ranges ([`TransmitBuffer::push_borrowed`]): they have their place in the stream and are not
+/// copied.
 #[derive(Debug)]
 pub struct TransmitBuffer {
     bytes: Vec<u8>,
@@ -22,7 +22,7 @@ pub struct TransmitBuffer {
     end: usize,
     sent: u64,
     digests: Digests,
-    /// What is borrowed, each with the number of own bytes that leave before it, counted from `start`.
+    /// Borrowed ranges, each with the number of own bytes before it, counted from `start`.
     borrowed: VecDeque<(usize, Borrowed)>,
     borrowed_bytes: usize,
     kept_bytes: usize,
@@ -34,10 +34,10 @@ impl Default for TransmitBuffer {
     }
 }
 
-/// What a socket takes next.
+/// What to send next.
 #[derive(Debug)]
 pub enum Next<'a> {
-    /// Nothing waits.
+    /// Nothing.
     Nothing,
     /// These bytes, and more follow at once when it says so.
     Bytes {
@@ -57,7 +57,7 @@ const LARGE_BYTES: usize = 128 << 10;
 pub const SLICES_MAX: usize = 64;
 
 impl TransmitBuffer {
-    /// Memory is given back when the buffer runs empty above this size, bytes, unless another is asked for.
+    /// Default size above which memory is freed when the buffer is empty, bytes.
     const KEPT_BYTES: usize = 512 << 10;
 
     /// An empty buffer.
@@ -81,13 +81,13 @@ impl TransmitBuffer {
         }
     }
 
-    /// What waits to be sent of its own bytes: all of it, where nothing is borrowed.
+    /// Its own unsent bytes: all unsent bytes, if none are borrowed.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Whether nothing waits.
+    /// Whether everything was sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start == self.end && self.borrowed.is_empty()
@@ -106,7 +106,7 @@ impl TransmitBuffer {
         self.end - self.start
     }
 
-    /// Whether anything that waits is borrowed.
+    /// Whether any unsent bytes are borrowed.
     #[must_use]
     pub fn has_borrowed(&self) -> bool {
         !self.borrowed.is_empty()
@@ -124,7 +124,7 @@ impl TransmitBuffer {
         }
     }
 
-    /// What comes next: memory as far as it goes, or a piece of a file. `slices` is room for it.
+    /// Returns what to send next: memory up to the next file, or a range of a file. `slices` is scratch space.
     pub fn next<'a>(&'a self, slices: &'a mut Vec<IoSlice<'a>>) -> Next<'a> {
         slices.clear();
         let own = self.pending();
@@ -199,7 +199,7 @@ impl TransmitBuffer {
         self.claim(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Notes that the first `count` pending bytes are gone.
+    /// Records that the first `count` pending bytes were sent.
     pub fn sent(&mut self, count: usize) {
         let count = count.min(self.waiting_bytes());
         self.sent += count as u64;
@@ -213,7 +213,7 @@ impl TransmitBuffer {
         }
     }
 
-    /// How many of the next `count` bytes are its own; what is borrowed of them is given back.
+    /// Returns how many of the next `count` bytes are its own, and drops the borrowed ones.
     fn own_of(&mut self, count: usize) -> usize {
         let (mut left, mut own) = (count, 0);
         while let Some((before, borrowed)) = self.borrowed.front_mut() {
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_appended_leaves_in_order_through_any_pattern_of_sends() {
+    fn bytes_leave_in_order_through_any_pattern_of_sends() {
         let mut buffer = TransmitBuffer::new();
         let (mut expected, mut got) = (Vec::new(), Vec::new());
         for n in 0..2000_usize {
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_burst_does_not_keep_its_memory() {
+    fn memory_of_a_large_burst_is_released() {
         let mut buffer = TransmitBuffer::new();
         buffer.claim(4 << 20).fill(1);
         buffer.sent(4 << 20);

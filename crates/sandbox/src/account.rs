@@ -46,7 +46,7 @@ impl FromStr for Account {
                 }
             },
             (None, Some(user)) => user.gid,
-            (None, None) => return Err(wrong(format!("uid {uid} has no entry; name its group: {uid}:GID"))),
+            (None, None) => return Err(wrong(format!("uid {uid} has no entry; give its group: {uid}:GID"))),
         };
         if uid.is_root() || uid.as_raw() == u32::MAX || gid.as_raw() == u32::MAX {
             return Err(wrong("root keeps all privileges; name another user".to_owned()));
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_names_and_numbers_and_refuses_root_and_unknown_users() {
+    fn parses_names_and_ids_and_rejects_root_and_unknown_users() {
         let nobody: Account = "65534:65533".parse().unwrap();
         assert_eq!((nobody.uid.as_raw(), nobody.gid.as_raw()), (65534, 65533));
         for (text, word) in [

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_between_two_disks_and_what_became_of_it() {
+    fn plans_a_copy_and_reports_its_result() {
         let (a, b) = (disk("a"), disk("b"));
         let luns = BTreeMap::from([(Lun(0), a.clone()), (Lun(4), b.clone())]);
         let nexus = Nexus::new("iqn.a", 1, 1);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_the_initiator_does_not_see_is_not_reachable() {
+    fn a_hidden_disk_is_not_reachable_by_a_copy() {
         let (mine, hidden) = (disk("mine"), disk("hidden"));
         let data = list(&[cscd(&hidden), cscd(&mine)], &[block_to_block(1, 3)]);
         let nexus = Nexus::new("iqn.a", 1, 1);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_wrong_copy_nothing() {
+    fn invalid_copy_lists_copy_nothing() {
         let a = disk("a");
         let luns = BTreeMap::from([(Lun(0), a.clone())]);
         let nexus = Nexus::new("iqn.a", 1, 1);

@@ -118,7 +118,7 @@ mod tests {
     const CONTROL_PAGE: [u8; 12] = [0x0a, 10, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
 
     #[test]
-    fn only_swp_can_be_selected_and_it_protects() {
+    fn selecting_swp_protects_the_disk() {
         let disk = example();
         let list = |swp: u8, other: u8| {
             let mut list = vec![0, 0, 0, 0];
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_comes_back_and_what_is_not_does_not() {
+    fn saved_mode_values_survive_a_restart() {
         let disk = Disk { is_durable: true, ..example() };
         let list = |d_sense: u8| [&[0, 0, 0, 0, 0x0a, 10, d_sense, 0x10][..], &[0; 8]].concat();
         assert_eq!(select(&disk, Pages::Saved, &list(D_SENSE)), Ok(()));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_cannot_be_saved_are_not_in_force() {
+    fn mode_parameters_that_cannot_be_saved_are_not_applied() {
         let disk = Disk { is_durable: true, ..example() };
         let list = [&[0, 0, 0, 0, 0x0a, 10, D_SENSE, 0x10][..], &[0; 8]].concat();
         let failed = super::select(&disk, &request(Pages::Saved), &list, &|kept| {

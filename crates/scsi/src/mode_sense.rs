@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changeable_is_said_and_the_default_is_what_is() {
+    fn reports_changeable_and_default_values() {
         let disk = Disk { write_cache: true, ..example() };
         let page = |control: u8| answer(&disk, &[0x1a, 0x08, control | 0x08, 0, 255]).unwrap()[4..].to_vec();
         assert_eq!(page(0x00), CACHING);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wrong_field_is_pointed_at() {
+    fn field_pointers_name_the_first_invalid_field() {
         let disk = example();
         for (cdb, sense) in [
             ([0x1a, 0, 0xc8, 0, 255], Sense::NO_SAVING),

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_with_anything_wrong_changes_nothing() {
+    fn an_invalid_list_changes_nothing() {
         let ports = Ports::new(&[1, 2]);
         for wrong in [[1, 0, 0, 3], [4, 0, 0, 2]] {
             let list = [&[0, 0, 0, 0, 3, 0, 0, 1][..], &wrong].concat();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_lets_its_commands_pass() {
+    fn each_access_state_admits_its_commands() {
         let ports = Ports::new(&[1, 2]);
         let may = |code: u8| {
             let mut cdb = [0; 16];

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_is_listed_once_in_order_and_is_found_alone() {
+    fn every_command_is_listed_once_in_order() {
         let all = ask(&[0xa3, 0x0c, 0]).unwrap();
         let codes: Vec<(u8, u16)> =
             all[4..].chunks_exact(8).map(|d| (d[0], u16::from_be_bytes([d[2], d[3]]))).collect();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said_and_wrong_questions_are_refused() {
+    fn reports_unsupported_commands_and_rejects_invalid_options() {
         assert_eq!(ask(&[0xa3, 0x0c, 1, 0xff]), Ok(vec![0, 1, 0, 0]));
         assert_eq!(ask(&[0xa3, 0x0c, 1, 0x9e]), Err(Sense::invalid_bit(2, 2)));
         assert_eq!(ask(&[0xa3, 0x0c, 2, 0x28]), Err(Sense::invalid_bit(2, 2)));

@@ -1,5 +1,5 @@
 //! Layers over any store: they delay, fail, slow down or log what passes, and change nothing else. For tests, and
-//! for people who study how initiators behave.
+//! for studies of initiators.
 
 pub mod crash;
 pub mod delay;
@@ -31,17 +31,17 @@ pub trait Hook: Send + Sync {
     /// Before the operation: it may take time, or fail.
     ///
     /// # Errors
-    /// What the operation ends with, in place of being done.
+    /// The error with which the operation ends without being carried out.
     fn before(&self, _operation: Operation, _offset: u64, _bytes: u64) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Whether it lets such an operation wait.
+    /// Whether it may delay such an operation.
     fn may_wait(&self, _operation: Operation) -> bool {
         false
     }
 
-    /// What has passed, where that is counted.
+    /// The operations so far, if this hook counts them.
     fn passed(&self) -> Vec<Passed> {
         Vec::new()
     }
@@ -116,7 +116,7 @@ impl<H: Hook + 'static> Store for Layered<H> {
             return Ok(false);
         }
         let (begun, bytes) = (Instant::now(), buffer.len() as u64);
-        // Only what is read now passes the hook now.
+        // A read that has to wait passes the hook later, when it is carried out.
         if !self.inner.read_now(offset, buffer)? {
             return Ok(false);
         }

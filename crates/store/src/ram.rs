@@ -97,7 +97,7 @@ impl Store for Ram {
         self.can_resize(size_bytes)?;
         let before = self.size_bytes();
         if size_bytes < before {
-            // What is cut off must not come back when it grows again. The rest of the last chunk goes first: that is
+            // Truncated data must not reappear when the store grows again. The rest of the last chunk is cleared first: that is
             // all that can fail, and then nothing behind it is lost.
             let whole = size_bytes.next_multiple_of(CHUNK_BYTES as u64).min(before);
             self.discard(size_bytes, whole - size_bytes)?;
@@ -219,7 +219,7 @@ impl Store for Ram {
         };
         let first = (offset / CHUNK_BYTES as u64) as usize;
         let is = mapped(first);
-        // Far enough for any use; who asks on gets the rest.
+        // A limit of one answer; the caller continues from its end.
         let same = (first + 1..first + LEAF_CHUNKS).take_while(|&index| mapped(index) == is).count();
         let end = (((first + 1 + same) * CHUNK_BYTES) as u64).min(self.size_bytes());
         (is, end.saturating_sub(offset))
@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_plain_array_of_bytes(
+        fn behaves_like_an_array_of_bytes(
             operations in prop::collection::vec((0_u64..300_000, 0_usize..100_000, any::<u8>(), any::<bool>()), 1..40)
         ) {
             let size = 300_000;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_store_costs_what_is_written() {
+    fn a_huge_store_uses_memory_for_written_chunks_only() {
         let ram = Ram::new(RAM_BYTES_MAX);
         ram.write_at(RAM_BYTES_MAX - 3, &[1, 2, 3]).unwrap();
         let mut last = [0; 4];
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_discarded_reads_as_zeros_and_gives_its_memory_back() {
+    fn discarded_ranges_read_as_zeros_and_free_memory() {
         let ram = Ram::new(10 << 20);
         let chunk = CHUNK_BYTES as u64;
         ram.write_at(0, &vec![7; 4 * CHUNK_BYTES]).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_of_one_chunk_do_not_tear_each_other_s_blocks() {
+    fn concurrent_writers_of_one_chunk_do_not_tear_blocks() {
         let ram = Arc::new(Ram::new(1 << 20));
         std::thread::scope(|scope| {
             for value in 1..=4_u8 {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_grows_with_its_data_and_what_was_cut_off_stays_gone() {
+    fn resizing_keeps_data_and_truncated_data_is_lost() {
         let store = Ram::new(1 << 20);
         store.write_at((1 << 20) - 512, &[7; 512]).unwrap();
         store.resize(2 << 20).unwrap();

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_overwrite_what_the_buffer_held_and_writes_vanish() {
+    fn reads_zero_the_buffer_and_writes_vanish() {
         let zero = Zero::new(1 << 40);
         let mut buffer = [7; 512];
         zero.write_at(1 << 30, &[9; 512]).unwrap();

@@ -30,7 +30,51 @@ pub enum Step {
     Refused(Status),
 }
 
-/// The state of a login in progress.
+/// The target's side of a login (RFC 7143 6.3).
+///
+/// Call [`TargetLogin::receive`] with every PDU of the connection until it returns anything but [`Step::Continue`], and
+/// send what it appended each time. After [`Step::FullFeature`], set the negotiated digests on the framer and the
+/// transmit buffer and continue with a [`TargetConnection`](crate::target::TargetConnection); after [`Step::Refused`]
+/// or an error, send what was appended and close the connection. [`TargetLogin::limit_text`] comes before the first PDU.
+///
+/// ```
+/// use iscsi::login::initiator::{Identity, InitiatorLogin};
+/// use iscsi::login::target::{Gate, LoggedIn, Step, TargetLogin};
+/// use iscsi::login::{SessionType, Status};
+/// use iscsi::{Framer, Wishes};
+///
+/// struct AnyInitiator;
+/// impl Gate for AnyInitiator {
+///     fn admit(&self, _: &LoggedIn) -> Result<(), Status> {
+///         Ok(())
+///     }
+///     fn portal_group_tag(&self) -> u16 {
+///         1
+///     }
+///     fn new_session(&self, _: &LoggedIn) -> Result<u16, Status> {
+///         Ok(7)
+///     }
+/// }
+///
+/// let identity = Identity {
+///     initiator_name: "iqn.2026-11.example:host".into(),
+///     target_name: "iqn.2026-11.example:disk".into(),
+///     session_type: SessionType::Normal,
+///     isid: [0, 0, 0, 0, 0, 1],
+/// };
+/// let (framer, mut request, mut response) = (Framer::new(8192), Vec::new(), Vec::new());
+/// let mut initiator = InitiatorLogin::begin(identity, &Wishes::default(), &mut request);
+/// let mut target = TargetLogin::new(Wishes::default(), 32);
+///
+/// let frame = framer.next(&request)?.frame().expect("one PDU");
+/// let step = target.receive(&frame, &AnyInitiator, &mut response)?;
+/// assert!(matches!(step, Step::FullFeature(login) if login.tsih == 7));
+///
+/// let frame = framer.next(&response)?.frame().expect("one PDU");
+/// let established = initiator.receive(&frame, &mut Vec::new())?.expect("the login is complete");
+/// assert_eq!(established.tsih, 7);
+/// # Ok::<(), iscsi::Fault>(())
+/// ```
 #[derive(Debug)]
 pub struct TargetLogin {
     wishes: Wishes,

@@ -10,7 +10,7 @@ pdu! {
         immediate: 0 & 0x40,
         /// T: ready to go to the next stage.
         transit: 1 & 0x80,
-        /// C: the text goes on in the next request.
+        /// C: the text continues in the next request.
         continues: 1 & 0x40,
     }
     fields {
@@ -55,7 +55,7 @@ pdu! {
     flags {
         /// T: the target goes to the next stage.
         transit: 1 & 0x80,
-        /// C: the text goes on in the next response.
+        /// C: the text continues in the next response.
         continues: 1 & 0x40,
     }
     fields {
@@ -88,9 +88,9 @@ pdu! {
     flags {
         /// I: deliver at once.
         immediate: 0 & 0x40,
-        /// F: the initiator has said all.
+        /// F: the initiator's last request of the exchange.
         is_final: 1 & 0x80,
-        /// C: the text goes on in the next request.
+        /// C: the text continues in the next request.
         continues: 1 & 0x40,
     }
     fields {
@@ -98,7 +98,7 @@ pdu! {
         lun: [u8; 8] = 8,
         /// Initiator task tag.
         tag: u32 = 16,
-        /// Target transfer tag, to go on with an exchange.
+        /// Target transfer tag, to continue an exchange.
         transfer_tag: u32 = 20,
         /// CmdSN.
         cmd_sn: u32 = 24,
@@ -111,9 +111,9 @@ pdu! {
     /// Text Response (RFC 7143 11.11).
     TextResponse = target::TEXT, fixed 0,
     flags {
-        /// F: the target has said all.
+        /// F: the target's last response of the exchange.
         is_final: 1 & 0x80,
-        /// C: the text goes on in the next response.
+        /// C: the text continues in the next response.
         continues: 1 & 0x40,
     }
     fields {
@@ -121,7 +121,7 @@ pdu! {
         lun: [u8; 8] = 8,
         /// Initiator task tag.
         tag: u32 = 16,
-        /// Target transfer tag, where the exchange goes on.
+        /// Target transfer tag, if the exchange continues.
         transfer_tag: u32 = 20,
         /// StatSN.
         stat_sn: u32 = 24,

@@ -54,7 +54,7 @@ pdu! {
     fields {
         /// The logical unit, copied from the NOP-In answered.
         lun: [u8; 8] = 8,
-        /// Initiator task tag; none where no answer is wanted.
+        /// Initiator task tag; reserved if no response is requested.
         tag: u32 = 16,
         /// Target transfer tag of the NOP-In answered; else none.
         transfer_tag: u32 = 20,
@@ -74,7 +74,7 @@ pdu! {
         lun: [u8; 8] = 8,
         /// Initiator task tag answered; none where the target asks.
         tag: u32 = 16,
-        /// Target transfer tag, where the target wants an answer; else none.
+        /// Target transfer tag, if the target requests a response; reserved otherwise.
         transfer_tag: u32 = 20,
         /// StatSN.
         stat_sn: u32 = 24,

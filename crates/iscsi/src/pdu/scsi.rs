@@ -164,9 +164,9 @@ pdu! {
         max_cmd_sn: u32 = 32,
         /// Number of this R2T within the command.
         r2t_sn: u32 = 36,
-        /// Where the wanted data begins, bytes.
+        /// First byte requested.
         buffer_offset: u32 = 40,
-        /// How much is wanted, bytes.
+        /// Bytes requested.
         desired_bytes: u32 = 44,
     }
 }

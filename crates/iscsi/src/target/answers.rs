@@ -12,7 +12,18 @@ use crate::sequence::Turn;
 use crate::task_management;
 use crate::transmit::TransmitBuffer;
 
-/// What became of a logout (RFC 7143 11.15.1).
+/// How a text exchange continues after a response (RFC 7143 11.11.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exchange {
+    /// The initiator may send more (neither F nor C).
+    Open,
+    /// The text continues in the next response (C).
+    Continues,
+    /// This response ends it (F).
+    Final,
+}
+
+/// The response to a logout (RFC 7143 11.15.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogoutOutcome {
     /// The connection or session is closed.
@@ -56,7 +67,7 @@ impl TargetConnection {
         out.pdu(pdu.write(), data);
     }
 
-    /// Asks the initiator for a sign of life.
+    /// Pings the initiator (NOP-In).
     pub fn ping(&mut self, out: &mut TransmitBuffer) {
         let pdu = NopIn {
             tag: NO_TAG,
@@ -111,7 +122,7 @@ impl TargetConnection {
             Turn::Never => return Ok(Incoming::Nothing),
         }
         if request.transfer_tag != NO_TAG && segment.is_empty() && !request.continues {
-            // The initiator asks for the rest of a long answer.
+            // A request for the rest of a long response.
             match self.unsent_text.take() {
                 Some(UnsentText { transfer_tag, text }) if transfer_tag == request.transfer_tag => {
                     self.send_text(request, text, out);
@@ -128,14 +139,14 @@ impl TargetConnection {
                 return Ok(Incoming::Nothing);
             }
             let tag = self.fresh_transfer_tag();
-            self.text_response(request, tag, false, false, &[], out);
+            self.text_response(request, tag, Exchange::Open, &[], out);
             return Ok(Incoming::Nothing);
         }
         self.unsent_text = None;
         Ok(Incoming::Text { request: *request, text: self.gathered.take() })
     }
 
-    /// Answers a text request; a long answer is spread over as many responses as the initiator asks for.
+    /// Answers a text request; a long answer takes several responses, each on a request of the initiator.
     pub fn respond_text(&mut self, request: &TextRequest, answer: Vec<u8>, out: &mut TransmitBuffer) {
         self.send_text(request, answer, out);
     }
@@ -146,10 +157,14 @@ impl TargetConnection {
             let rest = answer.split_off(most);
             let tag = self.fresh_transfer_tag();
             self.unsent_text = Some(UnsentText { transfer_tag: tag, text: rest });
-            self.text_response(request, tag, false, true, &answer, out);
+            self.text_response(request, tag, Exchange::Continues, &answer, out);
         } else {
-            let tag = if request.is_final { NO_TAG } else { self.fresh_transfer_tag() };
-            self.text_response(request, tag, request.is_final, false, &answer, out);
+            let (tag, exchange) = if request.is_final {
+                (NO_TAG, Exchange::Final)
+            } else {
+                (self.fresh_transfer_tag(), Exchange::Open)
+            };
+            self.text_response(request, tag, exchange, &answer, out);
         }
     }
 
@@ -157,14 +172,13 @@ impl TargetConnection {
         &mut self,
         request: &TextRequest,
         transfer_tag: u32,
-        is_final: bool,
-        continues: bool,
+        exchange: Exchange,
         text: &[u8],
         out: &mut TransmitBuffer,
     ) {
         let response = TextResponse {
-            is_final,
-            continues,
+            is_final: exchange == Exchange::Final,
+            continues: exchange == Exchange::Continues,
             lun: request.lun,
             tag: request.tag,
             transfer_tag,
@@ -182,7 +196,7 @@ impl TargetConnection {
     }
 
     pub(super) fn logout<'a>(&mut self, request: &LogoutRequest, out: &mut TransmitBuffer) -> Incoming<'a> {
-        // 0: the session; 1: the named connection; 2: a connection whose tasks go on with others.
+        // 0: the session; 1: the given connection; 2: the given connection, for recovery of its tasks.
         let reason = request.reason_byte & 0x7f;
         match reason {
             0 => Incoming::Logout { request: *request, session: true },

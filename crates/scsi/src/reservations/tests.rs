@@ -69,7 +69,7 @@ const GOOD: Result<u8, Sense> = Ok(status::GOOD);
 const CONFLICT: Result<u8, Sense> = Ok(status::RESERVATION_CONFLICT);
 
 #[test]
-fn who_may_do_what_under_each_type() {
+fn access_under_each_reservation_type() {
     // Type; may the unregistered read, write; may the registered read, write.
     for (kind, unregistered, registered) in [
         (1, (true, false), (true, false)),
@@ -88,7 +88,7 @@ fn who_may_do_what_under_each_type() {
         assert!(!conflicts(&r, opcode::INQUIRY, B) && !conflicts(&r, opcode::PERSISTENT_RESERVE_IN, B));
         assert_eq!(out(&r, B, 0, 0, Keys(0, 22)), GOOD);
         assert_eq!(may(B), registered, "{kind}");
-        // Release by who does not hold it is no error and does nothing.
+        // A release by another registrant is no error and does nothing.
         let after = if kind >= 7 { None } else { Some(kind) };
         assert_eq!(out(&r, B, 2, kind, Keys(22, 0)), GOOD);
         assert_eq!(read_in(&r, 1).get(21).copied(), after);
@@ -96,7 +96,7 @@ fn who_may_do_what_under_each_type() {
 }
 
 #[test]
-fn keys_are_checked_and_generations_counted() {
+fn checks_keys_and_counts_generations() {
     let r = Reservations::default();
     assert_eq!(out(&r, A, 0, 0, Keys(5, 11)), CONFLICT, "not registered, and a key");
     assert_eq!(out(&r, A, 1, 1, Keys(0, 0)), CONFLICT, "not registered");
@@ -113,13 +113,13 @@ fn keys_are_checked_and_generations_counted() {
 }
 
 #[test]
-fn preempting_takes_over_and_tells_the_others() {
+fn preempt_moves_the_reservation_and_raises_unit_attentions() {
     let r = Reservations::default();
     assert_eq!(out(&r, A, 0, 0, Keys(0, 11)), GOOD);
     assert_eq!(out(&r, B, 0, 0, Keys(0, 22)), GOOD);
     assert_eq!(out(&r, A, 1, 3, Keys(11, 0)), GOOD);
     assert_eq!(out(&r, B, 1, 3, Keys(22, 0)), CONFLICT);
-    assert_eq!(out(&r, B, 4, 5, Keys(22, 99)), CONFLICT, "nobody has that key");
+    assert_eq!(out(&r, B, 4, 5, Keys(22, 99)), CONFLICT, "no registrant has that key");
     let attentions = vec![(A.to_owned(), UnitAttention::RegistrationsPreempted)];
     assert_eq!(
         effects(&r, B, 4, 5, Keys(22, 11)),
@@ -135,7 +135,7 @@ fn preempting_takes_over_and_tells_the_others() {
 }
 
 #[test]
-fn preempt_and_abort_names_the_nexuses_whose_tasks_are_aborted() {
+fn preempt_and_abort_lists_the_nexuses_to_abort() {
     let r = Reservations::default();
     assert_eq!(out(&r, A, 0, 0, Keys(0, 11)), GOOD);
     assert_eq!(out(&r, B, 0, 0, Keys(0, 22)), GOOD);
@@ -144,7 +144,7 @@ fn preempt_and_abort_names_the_nexuses_whose_tasks_are_aborted() {
 }
 
 #[test]
-fn one_initiator_cannot_take_every_registration() {
+fn limits_registrations_of_one_initiator() {
     let r = Reservations::default();
     let port = |n: usize| format!("iqn.a,i,{n:#014x},t,0x0001");
     for n in 0..REGISTRATIONS_OF_INITIATOR_MAX {
@@ -158,7 +158,7 @@ fn one_initiator_cannot_take_every_registration() {
 }
 
 #[test]
-fn one_user_cannot_take_every_registration_by_many_names() {
+fn limits_registrations_of_one_user_with_many_names() {
     let r = Reservations::default();
     let port = |n: usize, user: &str| format!("iqn.a{n},i,0x000000000001,t,0x0001,u,{user}");
     for n in 0..REGISTRATIONS_OF_INITIATOR_MAX {
@@ -181,7 +181,7 @@ fn a_registration_belongs_to_the_proven_user() {
 }
 
 #[test]
-fn set_target_port_groups_is_not_for_those_whom_a_reservation_excludes() {
+fn set_target_port_groups_conflicts_with_a_reservation() {
     let r = Reservations::default();
     assert_eq!(out(&r, A, 0, 0, Keys(0, 11)), GOOD);
     assert_eq!(out(&r, A, 1, 3, Keys(11, 0)), GOOD);
@@ -190,7 +190,7 @@ fn set_target_port_groups_is_not_for_those_whom_a_reservation_excludes() {
 }
 
 #[test]
-fn a_change_that_cannot_be_saved_is_not_in_force() {
+fn a_change_that_cannot_be_saved_is_not_made() {
     let disk = Disk { is_durable: true, ..example() };
     let r = &disk.shared.reservations;
     let change = |list: &[u8], saved: Result<(), Sense>| {
@@ -211,7 +211,7 @@ fn a_change_that_cannot_be_saved_is_not_in_force() {
 }
 
 #[test]
-fn a_simple_reservation_shuts_out_everybody_else_until_it_goes() {
+fn a_simple_reservation_excludes_other_initiators_until_it_ends() {
     let (a, b) = (nexus("iqn.a,i,0x000000000001", 7), nexus("iqn.b,i,0x000000000002", 8));
     let r = Reservations::default();
     assert_eq!(r.reserve(&a), status::GOOD);
@@ -231,7 +231,7 @@ fn a_simple_reservation_shuts_out_everybody_else_until_it_goes() {
 
 /// Registers A with APTPL, reserves, and moves the reservation to B.
 #[test]
-fn a_reservation_moves_and_outlives_the_target() {
+fn register_and_move_survives_a_restart() {
     let disk = Disk { is_durable: true, ..example() };
     let r = &disk.shared.reservations;
     let saved = std::cell::RefCell::new(None);
@@ -266,7 +266,7 @@ fn a_reservation_moves_and_outlives_the_target() {
 }
 
 #[test]
-fn without_aptpl_nothing_is_kept() {
+fn without_aptpl_nothing_is_saved() {
     let disk = Disk { is_durable: true, ..example() };
     assert_eq!(out(&disk.shared.reservations, A, 0, 0, Keys(0, 11)), GOOD);
     assert_eq!(disk.shared.reservations.durable(), None);

@@ -28,8 +28,8 @@ impl Crash {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The power is lost: of what is cached, some sectors have reached the medium and others have not. How many
-    /// were lost.
+    /// Simulates a power loss: some of the cached sectors have reached the medium, the others are lost. Returns how many were
+    /// lost.
     ///
     /// # Errors
     /// When the store beneath fails.
@@ -133,7 +133,7 @@ mod tests {
     use crate::Ram;
 
     #[test]
-    fn what_was_flushed_survives_and_of_the_rest_each_sector_by_itself() {
+    fn flushed_data_survives_and_other_sectors_may_be_lost() {
         let medium: Arc<dyn Store> = Arc::new(Ram::new(1 << 20));
         let store = Crash::new(Arc::clone(&medium));
         store.write_at(100, &[1; 5000]).unwrap();

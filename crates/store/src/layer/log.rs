@@ -9,7 +9,7 @@ use crate::operation::Operation;
 /// Logs each operation with its place, its time and how it ended (level debug).
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// What the store is called in the log.
+    /// The name of the store in the log.
     pub name: String,
 }
 

@@ -81,7 +81,7 @@ pub struct LoggedIn {
     pub tsih: u16,
     /// Connection identifier.
     pub cid: u16,
-    /// What was negotiated.
+    /// The negotiated parameters.
     pub parameters: Parameters,
     /// ExpCmdSN when the full feature phase begins.
     pub exp_cmd_sn: u32,

@@ -79,7 +79,7 @@ fn both_stages_lead_to_full_feature() {
 }
 
 #[test]
-fn refusals_carry_their_status() {
+fn rejected_logins_carry_their_status() {
     let cases: [(&[u8], LoginRequest, Status); 7] = [
         (b"TargetName=iqn.t\0", request(1, 3, true), Status::MISSING_PARAMETER),
         (b"InitiatorName=iqn.i\0", request(1, 3, true), Status::MISSING_PARAMETER),
@@ -137,7 +137,7 @@ fn proof(secret: &str, more: &str) -> Vec<u8> {
 }
 
 #[test]
-fn chap_leads_to_full_feature_and_the_target_proves_itself_too() {
+fn mutual_chap_leads_to_full_feature() {
     let (gate, mut login) = (guarded(), TargetLogin::new(Wishes::default(), 128));
     let names = [NAMES, b"AuthMethod=CHAP,None\0"].concat();
     // The transit bit is not granted before the proof.
@@ -187,7 +187,7 @@ fn names_and_session_type_cannot_change_during_a_login() {
 }
 
 #[test]
-fn a_discovery_session_negotiates_no_recovery_wherever_its_type_stands() {
+fn discovery_sessions_negotiate_no_recovery_whatever_the_key_order() {
     let mut login = TargetLogin::new(Wishes::default(), 128);
     let text = b"ErrorRecoveryLevel=2\0MaxConnections=8\0InitiatorName=iqn.i\0SessionType=Discovery\0";
     let (step, _, text) = send(&mut login, &request(1, 3, true), text);
@@ -197,7 +197,7 @@ fn a_discovery_session_negotiates_no_recovery_wherever_its_type_stands() {
 }
 
 #[test]
-fn there_is_no_way_round_chap() {
+fn chap_cannot_be_bypassed() {
     let names = |method: &str| [NAMES, method.as_bytes()].concat();
     let chap = names("AuthMethod=CHAP\0");
     let cases: [Vec<(LoginRequest, Vec<u8>)>; 7] = [
@@ -240,7 +240,7 @@ fn there_is_no_way_round_chap() {
 }
 
 #[test]
-fn a_login_that_never_ends_is_ended() {
+fn limits_the_requests_of_a_login() {
     let mut login = TargetLogin::new(Wishes::default(), 128);
     for n in 0.. {
         let (step, ..) = send(&mut login, &request(1, 0, false), NAMES);
