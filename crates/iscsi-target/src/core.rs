@@ -639,7 +639,7 @@ impl Core {
                 if serving.session_type == SessionType::Normal {
                     for (lun, attention) in serving.session.take_news() {
                         let sense = attention.sense().encode();
-                        serving.protocol.tell(lun.encode(), &sense, &mut self.outgoing);
+                        serving.protocol.send_scsi_event(lun.encode(), &sense, &mut self.outgoing);
                     }
                 }
             }

@@ -46,7 +46,7 @@ impl FromStr for Account {
                 }
             },
             (None, Some(user)) => user.gid,
-            (None, None) => return Err(wrong(format!("uid {uid} has no entry; give its group: {uid}:GID"))),
+            (None, None) => return Err(wrong(format!("uid {uid} has no entry; name its group: {uid}:GID"))),
         };
         if uid.is_root() || uid.as_raw() == u32::MAX || gid.as_raw() == u32::MAX {
             return Err(wrong("root keeps all privileges; name another user".to_owned()));

@@ -317,9 +317,9 @@ mod tests {
                 .spawn()
                 .unwrap();
             let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
-            let said: Vec<String> =
+            let output_text: Vec<String> =
                 lines.map(Result::unwrap).take_while(|line| !line.contains("it is open")).collect();
-            assert!(child.try_wait().unwrap().is_none(), "{said:?}");
+            assert!(child.try_wait().unwrap().is_none(), "{output_text:?}");
             Self(child)
         }
     }
@@ -408,8 +408,8 @@ mod tests {
                 .stdin(Stdio::null())
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            if output.status.success() { String::new() } else { said }
+            let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            if output.status.success() { String::new() } else { output_text }
         }
     }
 

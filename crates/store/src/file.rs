@@ -286,7 +286,7 @@ impl Store for FileStore {
             }
         };
         let state = Arc::clone(&self.state);
-        let told = move |landed: Landed, request: Request| {
+        let finish = move |landed: Landed, request: Request| {
             drop(whole);
             let failed = |error| if landed.was_syncing { state.lost(&error) } else { state.failed(&error) };
             let outcome = landed.outcome.map_err(failed);
@@ -294,7 +294,7 @@ impl Store for FileStore {
         };
         let file = Arc::clone(&self.file);
         let id =
-            ring.submit(Flight { file, request, done_bytes: 0, is_syncing: false, done: Box::new(told) });
+            ring.submit(Flight { file, request, done_bytes: 0, is_syncing: false, done: Box::new(finish) });
         Ticket::new(ring.canceller(id))
     }
 

@@ -164,7 +164,7 @@ impl<H: Hook + 'static> Store for Layered<H> {
         if is_stable {
             passed = passed.and_then(|()| hook.before(Operation::Flush, 0, 0));
         }
-        let told: Done = Box::new(move |ended: Ended| {
+        let hooked: Done = Box::new(move |ended: Ended| {
             if is_stable {
                 hook.after(Operation::Flush, 0, 0, &ended.outcome, begun.elapsed());
             }
@@ -172,9 +172,9 @@ impl<H: Hook + 'static> Store for Layered<H> {
             done(ended);
         });
         match passed {
-            Ok(()) => self.inner.begin(request, told),
+            Ok(()) => self.inner.begin(request, hooked),
             Err(error) => {
-                told(Ended::new(Err(error), request));
+                hooked(Ended::new(Err(error), request));
                 Ticket::default()
             }
         }

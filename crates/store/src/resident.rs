@@ -31,11 +31,11 @@ pub(crate) fn is_resident(file: &File, offset: u64, length: u64) -> bool {
     let mut pages = Pages::default();
     // SAFETY: both structures are the kernel's (include/uapi/linux/mman.h), live through the call, and the kernel
     // writes only the second.
-    let told = unsafe {
+    let result = unsafe {
         libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut pages, 0 as libc::c_uint)
     };
     let (first, behind) = (offset / PAGE_BYTES, (offset + length).div_ceil(PAGE_BYTES));
-    told == 0 && pages.cached >= behind - first
+    result == 0 && pages.cached >= behind - first
 }
 
 #[cfg(test)]

@@ -103,21 +103,21 @@ impl Uring {
     fn new() -> io::Result<Self> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         let shared = Arc::new(Shared { inbox: Mutex::default(), wake, is_asleep: AtomicBool::new(false) });
-        let (told, hears) = mpsc::sync_channel(1);
+        let (started, start) = mpsc::sync_channel(1);
         let for_thread = Arc::clone(&shared);
         // The ring belongs to the thread that makes it: then the kernel needs no locks for it.
         std::thread::Builder::new().name("disk ring".to_owned()).spawn(move || match open() {
             Ok((ring, arena)) => {
-                if told.send(Ok(arena)).is_ok() {
+                if started.send(Ok(arena)).is_ok() {
                     Thread { ring, shared: for_thread, flights: ManuallyDrop::default() }.run();
                 }
             }
             Err(error) => {
                 // Nobody is left to tell only when the process ends.
-                let _ = told.send(Err(error));
+                let _ = started.send(Err(error));
             }
         })?;
-        let arena = hears.recv().map_err(|_| io::Error::other("its thread ended"))??;
+        let arena = start.recv().map_err(|_| io::Error::other("its thread ended"))??;
         Ok(Self { shared, arena })
     }
 
@@ -317,8 +317,8 @@ impl Thread {
             // A panicking callback must not drop the memory of other requests in flight.
             let was_syncing = flight.is_syncing || matches!(flight.request, Request::Flush);
             let landed = Landed { outcome, was_syncing };
-            let told = std::panic::catch_unwind(AssertUnwindSafe(|| (flight.done)(landed, flight.request)));
-            if told.is_err() {
+            let called = std::panic::catch_unwind(AssertUnwindSafe(|| (flight.done)(landed, flight.request)));
+            if called.is_err() {
                 tracing::error!("the completion of a disk request panicked");
             }
         }

@@ -80,19 +80,19 @@ impl TargetConnection {
         out.pdu(pdu.write(), &[]);
     }
 
-    /// Tells the initiator that the target will drop all connections of the session.
+    /// Announces that the target will drop all connections of the session (RFC 7143 11.9.1, event 3).
     pub fn announce_drop(&mut self, out: &mut TransmitBuffer) {
         let time2wait = self.parameters.time2wait;
         self.event(AsyncMessage { event: 3, parameter2: time2wait, ..AsyncMessage::default() }, &[], out);
     }
 
-    /// Asks the initiator to log out within this many seconds.
+    /// Asks the initiator to log out within this many seconds (RFC 7143 11.9.1, event 1).
     pub fn ask_to_log_out(&mut self, seconds: u16, out: &mut TransmitBuffer) {
         self.event(AsyncMessage { event: 1, parameter3: seconds, ..AsyncMessage::default() }, &[], out);
     }
 
-    /// Tells of a SCSI event at a logical unit, by its sense data (RFC 7143 11.9.1: event 0).
-    pub fn tell(&mut self, lun: [u8; 8], sense: &[u8], out: &mut TransmitBuffer) {
+    /// Sends an asynchronous message with the sense data of a logical unit (RFC 7143 11.9.1, event 0).
+    pub fn send_scsi_event(&mut self, lun: [u8; 8], sense: &[u8], out: &mut TransmitBuffer) {
         let mut data = (sense.len() as u16).to_be_bytes().to_vec();
         data.extend_from_slice(sense);
         self.event(AsyncMessage { lun, ..AsyncMessage::default() }, &data, out);

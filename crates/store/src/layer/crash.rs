@@ -10,7 +10,7 @@ use crate::{Store, StoreError, check_range};
 const SECTOR_BYTES: u64 = 512;
 
 /// A store with a volatile cache in front of it that a test can lose: each sector written since the last flush is
-/// then kept or lost by itself, as a seed decides.
+/// then kept or lost independently, by a seed.
 pub struct Crash {
     inner: Arc<dyn Store>,
     /// Sectors that were written and not flushed, by number.
