@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use scsi::medium::Action;
-use scsi::{Disk, Durable, Identity, Lun, Luns, Nexus, Plan, Provisioning, Sense};
+use scsi::{Action, Disk, Durable, Identity, Lun, Luns, Nexus, Plan, Provisioning, Sense};
 
 fn disk(serial: &str) -> Disk {
     Disk {
@@ -41,7 +40,7 @@ fn is_inside(plan: &Plan) -> bool {
         Plan::Medium { action, .. } => match action {
             Action::Fill { offset_bytes, length_bytes, .. }
             | Action::Compare { offset_bytes, length_bytes, .. } => fits(*offset_bytes, *length_bytes),
-            Action::Unmap { ranges } => ranges.iter().all(|(at, length)| fits(*at, *length)),
+            Action::Unmap { ranges } => ranges.iter().all(|range| fits(range.offset_bytes, range.length_bytes)),
             Action::CompareAndWrite { offset_bytes, data, .. }
             | Action::WriteAtomic { offset_bytes, data, .. }
             | Action::Or { offset_bytes, data, .. } => {
@@ -50,7 +49,7 @@ fn is_inside(plan: &Plan) -> bool {
         },
         Plan::MappedStatus { offset_bytes, .. } => *offset_bytes < size,
         Plan::Copy { segments, .. } => {
-            segments.iter().all(|s| fits(s.from.1, s.length_bytes) && fits(s.to.1, s.length_bytes))
+            segments.iter().all(|s| fits(s.from.offset_bytes, s.length_bytes) && fits(s.to.offset_bytes, s.length_bytes))
         }
         _ => true,
     }

@@ -157,8 +157,8 @@ impl Serving {
 
     #[inline]
     fn note_of(protocol: &mut TargetConnection, recorded: &mut u64, out: &TransmitBuffer) {
-        if out.has_lent() {
-            // Nothing is lent to a connection that may have to send it again.
+        if out.has_borrowed() {
+            // Nothing is borrowed to a connection that may have to send it again.
             *recorded = out.position();
             return;
         }
@@ -429,7 +429,7 @@ impl Core {
                 if serving.session_type == SessionType::Normal {
                     for (lun, attention) in serving.session.take_news() {
                         let sense = attention.sense().encode();
-                        serving.protocol.tell(lun.encode(), &sense, &mut self.outgoing);
+                        serving.protocol.send_scsi_event(lun.encode(), &sense, &mut self.outgoing);
                     }
                 }
             }

@@ -12,7 +12,7 @@ use iscsi::replay::{KeptData, ReadOrigin};
 use iscsi::status;
 use iscsi::target::{ReadFailed, TargetConnection};
 use scsi::{Durable, Lun, Plan, Sense};
-use store::layer::Operation;
+use store::Operation;
 use store::{Request, Store, StoreError};
 
 use crate::context::{CommandState, Context, Transfer, no_lun};
@@ -21,7 +21,7 @@ use crate::gathering::GatheredWrite;
 use crate::jobs::{Job, Room};
 use crate::lock::lock;
 use crate::read::{Extent, Progress, Read, Supply};
-use crate::room::{has_room, lends};
+use crate::room::{has_room, may_borrow_bytes};
 use crate::sense::{read_sense, write_sense};
 use crate::table::Table;
 use crate::tasks::Tasks;
@@ -237,7 +237,7 @@ impl Table {
         let Context { connection, out, .. } = context;
         let Unit { store, atomic_lock, .. } = &**unit;
         let wanted = if command.read { length_bytes.min(command.expected_bytes.into()) } else { 0 };
-        if wanted <= AT_ONCE_BYTES && !lends(wanted as usize, connection, out) {
+        if wanted <= AT_ONCE_BYTES && !may_borrow_bytes(wanted as usize, connection, out) {
             let may_wait = store.may_wait(Operation::Read);
             // Not while something is done to the disk atomically, which a slow disk can take long for.
             let shared = if may_wait { atomic_lock.try_read() } else { Some(atomic_lock.read()) };
@@ -297,7 +297,7 @@ impl Table {
             | Plan::Read { lun, .. }
             | Plan::Write { lun, .. }
             | Plan::Flush { lun } => waits(*lun),
-            Plan::Copy { segments, .. } => segments.iter().any(|s| waits(s.from.0) || waits(s.to.0)),
+            Plan::Copy { segments, .. } => segments.iter().any(|s| waits(s.from.lun) || waits(s.to.lun)),
             _ => false,
         }
     }

@@ -1,8 +1,7 @@
 //! What SCSI asks of a medium beyond reads and writes, done to a store.
 
 use parking_lot::RwLock;
-use scsi::medium::Action;
-use scsi::{Sense, SenseKey};
+use scsi::{Action, Sense, SenseKey};
 use store::{Store, StoreError};
 
 use crate::sense::{read_sense, write_sense};
@@ -33,7 +32,10 @@ pub(crate) fn act(store: &dyn Store, atomic_lock: &RwLock<()>, action: Action) -
         }
         Action::Unmap { ranges } => {
             let _shared = shared();
-            ranges.into_iter().try_for_each(|(offset, length)| store.discard(offset, length)).map_err(failed)
+            ranges
+                .into_iter()
+                .try_for_each(|range| store.discard(range.offset_bytes, range.length_bytes))
+                .map_err(failed)
         }
         Action::WriteAtomic { offset_bytes, data, fua } => {
             let _alone = alone();

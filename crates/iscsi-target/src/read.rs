@@ -4,21 +4,20 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use borrowed::{Borrowed, Source};
 use iscsi::pdu::ScsiCommand;
 use iscsi::replay::ReadOrigin;
 use iscsi::target::{DataSequence, TargetConnection};
 use iscsi::{TransmitBuffer, status};
-use lent::{Lent, Source};
 use scsi::{Lun, Sense};
-use store::layer::Operation;
-use store::{Buffer, Request};
+use store::{Buffer, Operation, Request};
 
 use crate::done::Outcome;
 use crate::fence::Epoch;
 use crate::jobs::{Job, Jobs, Room};
 use crate::memory::Share;
 use crate::planted::{Bug, is_planted};
-use crate::room::{has_room, lends};
+use crate::room::{has_room, may_borrow_bytes};
 use crate::sense::read_sense;
 use crate::table::Table;
 use crate::unit::Unit;
@@ -65,7 +64,7 @@ struct Chunk {
 #[derive(Debug)]
 enum Data {
     Read(Arc<Held<Buffer>>),
-    Borrowed(VecDeque<Lent>),
+    Borrowed(VecDeque<Borrowed>),
 }
 
 /// Data that holds its part of the memory of all for as long as anybody refers to it: until it is sent.
@@ -88,11 +87,11 @@ impl AsRef<[u8]> for Held<Arc<dyn AsRef<[u8]> + Send + Sync>> {
 }
 
 /// What is in memory, so that it holds its part too.
-fn held(mut lent: Lent, share: &Arc<Share>) -> Lent {
-    if let Source::Memory(data) = lent.source {
-        lent.source = Source::Memory(Arc::new(Held { data, _share: Arc::clone(share) }));
+fn held(mut borrowed: Borrowed, share: &Arc<Share>) -> Borrowed {
+    if let Source::Memory(data) = borrowed.source {
+        borrowed.source = Source::Memory(Arc::new(Held { data, _share: Arc::clone(share) }));
     }
-    lent
+    borrowed
 }
 
 /// How far an answer came.
@@ -226,35 +225,36 @@ impl Read {
                     self.chunk = None;
                     return false;
                 };
-                if lends(length, connection, out) {
-                    let lent = Lent { source: Source::Memory(buffer.clone()), offset: from as u64, length };
-                    connection.answer_lent(&self.command, &mut self.sequence, [lent], out);
+                if may_borrow_bytes(length, connection, out) {
+                    let borrowed =
+                        Borrowed { source: Source::Memory(buffer.clone()), offset: from as u64, length };
+                    connection.answer_borrowed(&self.command, &mut self.sequence, [borrowed], out);
                 } else {
                     connection.answer_piece(&self.command, &mut self.sequence, out, |piece| {
                         piece.copy_from_slice(data);
                     });
                 }
             }
-            Data::Borrowed(lent) => {
-                let there: usize = lent.iter().map(|lent| lent.length).sum();
+            Data::Borrowed(borrowed) => {
+                let there: usize = borrowed.iter().map(|borrowed| borrowed.length).sum();
                 if there < length {
                     self.chunk = None;
                     return false;
                 }
                 let mut left = length;
                 let pieces = std::iter::from_fn(|| {
-                    let first = lent.front_mut().filter(|_| left > 0)?;
+                    let first = borrowed.front_mut().filter(|_| left > 0)?;
                     let here = first.length.min(left);
                     left -= here;
                     let piece = first.part(0, here);
                     *first = first.part(here as u64, first.length - here);
                     if first.length == 0 {
-                        lent.pop_front();
+                        borrowed.pop_front();
                     }
                     Some(piece)
                 });
-                let pieces: Vec<Lent> = pieces.collect();
-                connection.answer_lent(&self.command, &mut self.sequence, pieces, out);
+                let pieces: Vec<Borrowed> = pieces.collect();
+                connection.answer_borrowed(&self.command, &mut self.sequence, pieces, out);
             }
         }
         true
@@ -280,7 +280,7 @@ impl Read {
         let may_wait = store.may_wait(Operation::Read);
         // Not while something is done to the disk atomically, which a slow disk can take long for.
         let shared = if may_wait { atomic_lock.try_read() } else { Some(atomic_lock.read()) };
-        if shared.is_some() && lends(chunk_bytes as usize, connection, out) {
+        if shared.is_some() && may_borrow_bytes(chunk_bytes as usize, connection, out) {
             // Memory is borrowed as a whole where there is budget for what writers would have to copy: then the answer
             // is of one moment. What is in a file is not copied by writers.
             let whole = self.sequence.transfer_bytes() - at;
@@ -290,18 +290,18 @@ impl Read {
             } else {
                 claims(whole).or_else(|| claims(chunk_bytes))
             };
-            let lent = borrowed.map_or(Ok(None), |(share, bytes)| {
-                let lent = store.lend(offset, bytes as usize)?;
-                Ok(lent.map(|lent| (lent, share)))
+            let borrowed = borrowed.map_or(Ok(None), |(share, bytes)| {
+                let borrowed = store.borrow(offset, bytes as usize)?;
+                Ok(borrowed.map(|borrowed| (borrowed, share)))
             });
-            match lent {
-                Ok(Some((lent, share))) => {
+            match borrowed {
+                Ok(Some((borrowed, share))) => {
                     let share = share.map(Arc::new);
-                    let lent = lent.into_iter().map(|lent| match &share {
-                        Some(share) => held(lent, share),
-                        None => lent,
+                    let borrowed = borrowed.into_iter().map(|borrowed| match &share {
+                        Some(share) => held(borrowed, share),
+                        None => borrowed,
                     });
-                    self.chunk = Some(Chunk { from: at, data: Data::Borrowed(lent.collect()) });
+                    self.chunk = Some(Chunk { from: at, data: Data::Borrowed(borrowed.collect()) });
                     return;
                 }
                 Ok(None) => {}

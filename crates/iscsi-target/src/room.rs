@@ -4,12 +4,12 @@ use iscsi::TransmitBuffer;
 use iscsi::target::TargetConnection;
 
 /// Data shorter than this is copied into the response: that costs less than to send it by itself.
-const LENT_BYTES_MIN: usize = 16 << 10;
+const BORROWED_BYTES_MIN: usize = 16 << 10;
 
 /// Whether a response refers to its data rather than holding it.
 #[inline]
-pub(crate) fn lends(bytes: usize, connection: &TargetConnection, out: &TransmitBuffer) -> bool {
-    bytes >= LENT_BYTES_MIN && connection.may_lend(out)
+pub(crate) fn may_borrow_bytes(bytes: usize, connection: &TargetConnection, out: &TransmitBuffer) -> bool {
+    bytes >= BORROWED_BYTES_MIN && connection.may_borrow(out)
 }
 
 /// How many times the bytes that a connection may hold unsent may be borrowed ones, which cost it no memory.

@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
+use borrowed::Source;
 use iscsi::transmit::Next;
 use iscsi::{ReceiveBuffer, TransmitBuffer};
-use lent::Source;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
@@ -78,8 +78,8 @@ impl Transport {
     pub(crate) fn flush(&mut self, outgoing: &mut TransmitBuffer) -> io::Result<()> {
         while !outgoing.is_empty() {
             let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            let taken = if outgoing.has_lent() {
-                self.send_lent(outgoing, flags)
+            let taken = if outgoing.has_borrowed() {
+                self.send_borrowed(outgoing, flags)
             } else {
                 send(self.socket.as_raw_fd(), outgoing.pending(), flags)
             };
@@ -98,7 +98,7 @@ impl Transport {
     }
 
     /// Sends what comes next where some of it lies elsewhere.
-    fn send_lent(&self, outgoing: &TransmitBuffer, flags: MsgFlags) -> Result<usize, Errno> {
+    fn send_borrowed(&self, outgoing: &TransmitBuffer, flags: MsgFlags) -> Result<usize, Errno> {
         let mut slices = Vec::new();
         match outgoing.next(&mut slices) {
             Next::Nothing => Ok(0),
@@ -107,10 +107,10 @@ impl Transport {
                 let more = MsgFlags::from_bits_retain(if has_more { nix::libc::MSG_MORE } else { 0 });
                 sendmsg::<()>(self.socket.as_raw_fd(), slices, &[], flags | more, None)
             }
-            Next::File(lent) => {
-                let Source::File(file) = &lent.source else { return Ok(0) };
-                let mut offset = i64::try_from(lent.offset).map_err(|_| Errno::EINVAL)?;
-                sendfile(&self.socket, file, Some(&mut offset), lent.length)
+            Next::File(borrowed) => {
+                let Source::File(file) = &borrowed.source else { return Ok(0) };
+                let mut offset = i64::try_from(borrowed.offset).map_err(|_| Errno::EINVAL)?;
+                sendfile(&self.socket, file, Some(&mut offset), borrowed.length)
             }
         }
     }

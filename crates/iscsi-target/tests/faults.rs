@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use common::{Client, Login, start};
 use iscsi::opcode::target as opcode;
 use iscsi_target::{LunConfig, RunningTarget};
+use store::Operation;
 use store::file::{Engine, OpenOptions};
-use store::layer::{Delay, ErrorAt, Layered, Operation};
+use store::layer::{Delay, ErrorAt, Layered};
 use store::{Fault, FileStore, Ram, Store, StoreError};
 
 fn serve(store: Arc<dyn Store>) -> (RunningTarget, Client) {
@@ -174,7 +175,7 @@ fn a_file_that_became_shorter_is_a_medium_error_and_not_the_end() {
         let mut half = READ;
         (half[5], half[8]) = (0, 16);
         assert_eq!(sense(&client.read(0, &half, 8192)), MEDIUM_READ, "{direct} {engine:?}");
-        // As much as would be lent to the socket.
+        // As much as would be borrowed to the socket.
         let mut large = READ;
         (large[5], large[7]) = (0, 1);
         assert_eq!(sense(&client.read(0, &large, 131_072)), MEDIUM_READ, "{direct} {engine:?}");

@@ -51,7 +51,7 @@ fn stores(folder: &std::path::Path) -> Vec<(&'static str, Arc<dyn Store>)> {
 }
 
 #[test]
-fn what_is_lent_is_what_would_have_been_copied() {
+fn borrowed_data_equals_copied_data() {
     let folder = tempfile::tempdir().unwrap();
     let stores = stores(folder.path());
     let luns = stores.iter().zip(0..).map(|((_, store), n)| LunConfig::new(n, Arc::clone(store))).collect();
@@ -90,9 +90,9 @@ fn what_is_lent_is_what_would_have_been_copied() {
     }
 }
 
-/// Nothing is taken from the socket for a while: what is lent waits in parts, and leaves in order.
+/// Nothing is taken from the socket for a while: what is borrowed waits in parts, and leaves in order.
 #[test]
-fn what_is_lent_waits_for_a_reader_that_takes_its_time() {
+fn borrowed_data_waits_for_a_slow_reader() {
     let folder = tempfile::tempdir().unwrap();
     for (name, store) in stores(folder.path()) {
         let target = start(vec![LunConfig::new(0, Arc::clone(&store))], |_| ());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{Client, IQN, Login, start};
 use iscsi::opcode::target as opcode;
 use iscsi_target::LunConfig;
-use store::layer::Operation;
+use store::Operation;
 use store::{Done, Ended, Ram, Request, Store, StoreError, Ticket, request};
 
 /// How far away it is.

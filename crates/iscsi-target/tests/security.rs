@@ -19,7 +19,8 @@ use iscsi::login::target::Authentication;
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::{ScsiCommand, Snack, TextRequest};
 use iscsi_target::{Access, AccessState, ActsFor, Initiator, Limits, LunConfig, RunningTarget};
-use store::layer::{Delay, Hook, Layered, Operation};
+use store::Operation;
+use store::layer::{Delay, Hook, Layered};
 use store::{Ram, Store, StoreError};
 
 const ALICE: &str = "iqn.2026-11.example.roundtrip:alice";

@@ -6,7 +6,7 @@ pub const BHS_BYTES: usize = 48;
 /// The tag value that means "none" (RFC 7143 11.2.1.8 and 11.7.4).
 pub const NO_TAG: u32 = 0xffff_ffff;
 
-/// A basic header segment as it travels.
+/// A basic header segment in wire format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bhs(pub [u8; BHS_BYTES]);
 

@@ -29,7 +29,7 @@ impl Digests {
     }
 }
 
-/// The digest of consecutive pieces, as it stands on the wire.
+/// The digest of consecutive pieces, in wire format.
 #[must_use]
 #[inline]
 pub fn digest(pieces: &[&[u8]]) -> [u8; DIGEST_BYTES] {

@@ -1,9 +1,9 @@
-//! What can be wrong with what a peer sends.
+//! Protocol violations by a peer.
 
 use thiserror::Error;
 
-/// A violation after which a connection cannot go on. The peer gets what the RFC provides (a Reject or a
-/// login status) where it still can, then the connection is closed.
+/// A violation after which a connection cannot continue. The peer gets a Reject or a login status where the RFC provides
+/// one, then the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// A data segment longer than the receiver declared.
@@ -13,12 +13,12 @@ pub enum Fault {
     DataSegmentTooLong {
         /// Of the offending PDU.
         opcode: u8,
-        /// What its header announces.
+        /// The length in its header.
         bytes: usize,
-        /// What was declared.
+        /// The declared limit.
         allowed: usize,
     },
-    /// A digest that is not that of what came: something on the way changes bytes.
+    /// A digest does not match: bytes were changed on the way.
     #[error(
         "the {part} digest of a PDU with opcode {opcode:#04x} is wrong: something on the way changes bytes"
     )]
@@ -36,7 +36,7 @@ pub enum Fault {
     OutOfPhase {
         /// Of the offending PDU.
         opcode: u8,
-        /// Where the connection is.
+        /// The phase of the connection.
         phase: &'static str,
     },
     /// Commands arrive with a gap in CmdSN, which one connection can never fill.
@@ -44,15 +44,15 @@ pub enum Fault {
         "CmdSN {got} arrived where {expected} was due; a single connection delivers in order (RFC 7143 4.2.2.1)"
     )]
     CommandGap {
-        /// What arrived.
+        /// The CmdSN that arrived.
         got: u32,
-        /// What was due.
+        /// The CmdSN that was expected.
         expected: u32,
     },
     /// The peer broke another rule.
     #[error("{what} ({section})")]
     Protocol {
-        /// What it did.
+        /// The violation.
         what: &'static str,
         /// The rule, as "RFC 7143 n.n".
         section: &'static str,

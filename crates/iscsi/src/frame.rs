@@ -1,4 +1,4 @@
-//! Cutting a byte stream into PDUs.
+//! PDU boundaries in a byte stream.
 
 use crate::bhs::{BHS_BYTES, Bhs, padding};
 use crate::digest::{DIGEST_BYTES, Digests, digest};
@@ -15,21 +15,21 @@ pub struct Frame<'a> {
     pub data: &'a [u8],
     /// All bytes of the PDU on the stream, padding included.
     pub total_bytes: usize,
-    /// The data digest is wrong: the data is not what was sent.
+    /// The data digest is wrong.
     pub is_damaged: bool,
 }
 
-/// What stands at the beginning of the bytes that have come.
+/// The beginning of the bytes received so far.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut<'a> {
     /// A whole PDU.
     Frame(Frame<'a>),
-    /// A part of one: so many bytes from its beginning are needed to go on.
+    /// Part of a PDU: this many bytes from its beginning on are needed to continue.
     Needs(usize),
 }
 
 impl<'a> Cut<'a> {
-    /// The PDU, where it is whole.
+    /// The PDU, if it is complete.
     #[must_use]
     pub fn frame(self) -> Option<Frame<'a>> {
         match self {
@@ -39,14 +39,31 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// Finds PDU boundaries; holds what bounds them.
+/// Finds PDU boundaries in a byte stream. It holds the limits only, so one framer can serve any buffer.
+///
+/// Call [`Framer::next`] with all unread bytes. [`Cut::Needs`] asks for that many bytes in total before the next call;
+/// after a [`Cut::Frame`], remove [`Frame::total_bytes`] from the stream before the next call. An error ends the stream:
+/// the boundary of the next PDU is unknown. Digests change only between PDUs, after the login.
+///
+/// ```
+/// use iscsi::{Bhs, Cut, Framer};
+///
+/// let framer = Framer::new(8192);
+/// let mut nop_out = Bhs::new(0x00);
+/// nop_out.set_data_bytes(3);
+/// let stream = [&nop_out.0[..], b"abc\0"].concat();
+/// assert!(matches!(framer.next(&stream[..48])?, Cut::Needs(52)));
+/// let frame = framer.next(&stream)?.frame().expect("the PDU is complete");
+/// assert_eq!((frame.data, frame.total_bytes), (&b"abc"[..], 52));
+/// # Ok::<(), iscsi::Fault>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Framer {
     /// Largest data segment that the peer may send, bytes: the declared MaxRecvDataSegmentLength.
     pub max_data_bytes: usize,
     /// The digests that PDUs carry.
     pub digests: Digests,
-    /// A wrong data digest is no end of the stream, but marks the PDU (ErrorRecoveryLevel above 0).
+    /// A wrong data digest marks the PDU as damaged instead of ending the stream (ErrorRecoveryLevel above 0).
     pub passes_damage: bool,
 }
 
@@ -60,8 +77,7 @@ impl Framer {
     /// The PDU at the beginning of `bytes`.
     ///
     /// # Errors
-    /// When the header announces more than the peer may send, or a digest is wrong: the stream cannot be
-    /// followed any more.
+    /// If the header announces more data than the peer may send, or a digest is wrong.
     #[inline]
     pub fn next<'a>(&self, bytes: &'a [u8]) -> Result<Cut<'a>, Fault> {
         let Some((header, rest)) = bytes.split_first_chunk::<BHS_BYTES>() else {
@@ -125,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_are_taken_off_and_a_changed_byte_is_a_fault() {
+    fn digests_are_removed_and_detect_a_changed_byte() {
         use crate::transmit::TransmitBuffer;
         for (header, data) in [(true, false), (false, true), (true, true)] {
             let digests = Digests { header, data };

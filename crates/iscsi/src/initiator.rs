@@ -100,7 +100,33 @@ struct Pending {
     received: u32,
 }
 
-/// A connection in the full feature phase.
+/// The initiator's side of a connection in the full feature phase.
+///
+/// [`InitiatorConnection::issue`] appends a command; it returns `None`, and appends nothing, while
+/// [`InitiatorConnection::may_issue`] is false, that is until a response opens the window. Call
+/// [`InitiatorConnection::receive`] with every PDU in the order of the stream, and answer [`Event::Wanted`] with
+/// [`InitiatorConnection::send_data`]. Each command ends with exactly one [`Completion`]. One text exchange at a time;
+/// nothing is issued after [`InitiatorConnection::logout`]. An error of `receive` ends the connection.
+///
+/// ```
+/// use iscsi::initiator::{Direction, Event, InitiatorConnection, Request};
+/// use iscsi::login::initiator::Established;
+/// use iscsi::pdu::ScsiResponse;
+/// use iscsi::{Framer, Parameters, TransmitBuffer};
+///
+/// let login =
+///     Established { parameters: Parameters::default(), cmd_sn: 1, exp_stat_sn: 1, max_cmd_sn: 32, tsih: 1 };
+/// let (framer, mut out) = (Framer::new(8192), TransmitBuffer::new());
+/// let mut connection = InitiatorConnection::new(&login);
+/// let test_unit_ready = Request { lun: [0; 8], cdb: [0; 16], data: Direction::None, user: 5 };
+/// let tag = connection.issue(&test_unit_ready, &mut out, |_, _| ()).expect("the window is open");
+///
+/// let response = ScsiResponse { tag, stat_sn: 1, max_cmd_sn: 33, ..ScsiResponse::default() }.write();
+/// let frame = framer.next(&response.0)?.frame().expect("one PDU");
+/// let Event::End(end) = connection.receive(&frame, &mut out)? else { panic!() };
+/// assert_eq!((end.user, end.status), (5, 0));
+/// # Ok::<(), iscsi::Fault>(())
+/// ```
 #[derive(Debug)]
 pub struct InitiatorConnection {
     parameters: Parameters,
@@ -129,7 +155,7 @@ impl InitiatorConnection {
         }
     }
 
-    /// What was negotiated.
+    /// The negotiated parameters.
     #[must_use]
     pub fn parameters(&self) -> &Parameters {
         &self.parameters

@@ -1,7 +1,7 @@
 //! iSCSI (RFC 7143): PDUs, text keys, the login and the full feature phase of both sides.
 //!
-//! No I/O and no clock: bytes and PDUs come in as arguments, PDUs and what is to be done go out. That is
-//! what makes the protocol testable byte by byte.
+//! No I/O and no clock: bytes and PDUs are arguments, PDUs and requests to the caller are results. So the protocol can be
+//! tested byte by byte.
 
 #![forbid(unsafe_code)]
 

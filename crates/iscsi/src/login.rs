@@ -22,9 +22,9 @@ pub struct Status(pub u16);
 impl Status {
     /// Proceeding.
     pub const SUCCESS: Status = Status(0x0000);
-    /// The target is at another address for now; TargetAddress says where.
+    /// The target has moved temporarily to TargetAddress.
     pub const MOVED_TEMPORARILY: Status = Status(0x0101);
-    /// The target is at another address from now on; TargetAddress says where.
+    /// The target has moved permanently to TargetAddress.
     pub const MOVED_PERMANENTLY: Status = Status(0x0102);
     /// Miscellaneous initiator error.
     pub const INITIATOR_ERROR: Status = Status(0x0200);
@@ -51,7 +51,7 @@ impl Status {
     /// The target is at a limit.
     pub const OUT_OF_RESOURCES: Status = Status(0x0302);
 
-    /// Whether the login goes on.
+    /// Whether the login continues.
     #[must_use]
     pub fn is_success(self) -> bool {
         self.0 == 0
@@ -85,7 +85,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// What kind of session a login asks for.
+/// The type of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SessionType {
     /// Text only, to find targets.
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_a_type_and_no_blanks() {
+    fn iscsi_names_have_a_type_and_no_blanks() {
         for good in
             ["iqn.2026-11.example:disk", "eui.02004567A425678D", "naa.52004567BA64678D", "IQN.2000-01.a"]
         {

@@ -2,7 +2,7 @@
 
 use crate::digest::Digests;
 
-/// What is in force on a connection after login, from the owner's point of view.
+/// The negotiated parameters of a connection, from the owner's point of view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Largest data segment that *we* take, bytes (our MaxRecvDataSegmentLength).
@@ -32,7 +32,7 @@ pub struct Parameters {
 }
 
 impl Default for Parameters {
-    /// The values in force when nobody says anything (RFC 7143 13).
+    /// The default values (RFC 7143 13).
     fn default() -> Self {
         Self {
             max_recv_bytes: 8192,
@@ -51,7 +51,7 @@ impl Default for Parameters {
     }
 }
 
-/// What our side would like; the outcome of each key depends on the peer too.
+/// The preferred values of this side; the result of each key depends on the peer too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wishes {
     /// MaxRecvDataSegmentLength that we declare, bytes.
@@ -138,7 +138,7 @@ pub fn answer(parameters: &mut Parameters, wishes: &Wishes, key: &str, value: &s
     };
     Some(match key {
         "HeaderDigest" | "DataDigest" => {
-            // The first of the peer's list that we know: it says what it prefers (RFC 7143 6.2.1).
+            // The first supported value of the peer's list, which is in order of preference (RFC 7143 6.2.1).
             let digests = &mut parameters.digests;
             let place = if key == "HeaderDigest" { &mut digests.header } else { &mut digests.data };
             match value.split(',').find(|v| matches!(*v, "None" | "CRC32C")) {
@@ -191,7 +191,7 @@ pub fn answer(parameters: &mut Parameters, wishes: &Wishes, key: &str, value: &s
         "DataPDUInOrder" | "DataSequenceInOrder" => {
             boolean(value).map_or_else(reject, |_| Answer::Value(yes_no(true)))
         }
-        // Markers are gone since RFC 7143 (13.25: obsolete); No is what every older initiator accepts.
+        // Markers are obsolete (RFC 7143 13.25); older initiators accept No.
         "IFMarker" | "OFMarker" => Answer::Value(yes_no(false)),
         "IFMarkInt" | "OFMarkInt" => Answer::Value("Irrelevant".to_owned()),
         "iSCSIProtocolLevel" => lesser_of(1, 0..=31, &mut 0),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn each_result_function_is_the_standard_s() {
+    fn negotiates_each_result_function() {
         let p = &mut Parameters::default();
         assert_eq!(ask(p, "InitialR2T", "No"), "No");
         assert_eq!(ask(p, "InitialR2T", "Yes"), "Yes");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_not_allowed_are_rejected_and_change_nothing() {
+    fn invalid_values_are_rejected_and_change_nothing() {
         for (key, value) in [
             ("MaxBurstLength", "511"),
             ("MaxBurstLength", "16777216"),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_cannot_raise_what_an_initiator_offered() {
+    fn a_target_cannot_raise_an_offered_value() {
         let mut p = Parameters { max_burst_bytes: 65536, ..Parameters::default() };
         accept(&mut p, "MaxBurstLength", "1048576");
         assert_eq!(p.max_burst_bytes, 65536);

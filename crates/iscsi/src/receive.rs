@@ -20,7 +20,7 @@ impl ReceiveBuffer {
         Self::default()
     }
 
-    /// What has come and is not taken.
+    /// Bytes received and not taken.
     #[must_use]
     pub fn unread(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
@@ -43,12 +43,12 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Makes sure that a PDU of `whole` bytes fits, and gives the free room behind what has come.
+    /// Makes room for a PDU of `whole` bytes. Returns the free space behind the unread bytes.
     pub fn room(&mut self, whole: usize) -> &mut [u8] {
         self.try_room(whole).unwrap_or_default()
     }
 
-    /// As [`Self::room`]; nothing where there is no memory for it.
+    /// As [`Self::room`]; `None` if the allocation fails.
     pub fn try_room(&mut self, whole: usize) -> Option<&mut [u8]> {
         self.shrink(whole);
         let crowded = self.bytes.len() - self.start < whole || self.end == self.bytes.len();
@@ -76,7 +76,7 @@ impl ReceiveBuffer {
         self.bytes.len() <= Self::USUAL_BYTES
     }
 
-    /// Notes that `count` bytes came into the room.
+    /// Records that `count` bytes were received into the room.
     pub fn came(&mut self, count: usize) {
         self.end = (self.end + count).min(self.bytes.len());
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_out_as_they_went_in() {
+    fn bytes_are_read_in_order() {
         let mut buffer = ReceiveBuffer::new();
         let stream: Vec<u8> = (0..400_000_u32).map(|i| (i % 251) as u8).collect();
         let (mut fed, mut got) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! What was sent and is not acknowledged, kept to be sent again (RFC 7143 7.1, 7.2; ErrorRecoveryLevel above 0).
+//! Unacknowledged PDUs, kept for retransmission (RFC 7143 7.1, 7.2; ErrorRecoveryLevel above 0).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -7,10 +7,10 @@ use crate::frame::{Cut, Framer};
 use crate::opcode::target as opcode;
 use crate::pdu::{DataIn, NopIn, R2t};
 
-/// Most bytes that a connection keeps when nothing else is said.
+/// Default limit of the bytes that a connection keeps.
 pub const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// What keeping one PDU costs beside its data segment, bytes.
+/// Memory for one PDU beside its data segment, bytes.
 const ENTRY_BYTES: usize = 2 * BHS_BYTES + 64;
 
 /// Where the data of a PDU is.
@@ -18,8 +18,8 @@ const ENTRY_BYTES: usize = 2 * BHS_BYTES + 64;
 pub enum KeptData {
     /// Here, without padding.
     Copy(Vec<u8>),
-    /// On the medium, to be read again: a task whose data was not acknowledged is still being read, so what is there
-    /// by now is as good an answer as what was there then.
+    /// On the medium, to be read again. The read is not acknowledged yet, so data written meanwhile is as valid an answer
+    /// as the data sent first.
     Medium {
         /// The logical unit.
         lun: [u8; 8],
@@ -46,9 +46,9 @@ pub struct Kept {
     pub bhs: Bhs,
     /// Its data segment.
     pub data: KeptData,
-    /// StatSN, where it carries status.
+    /// StatSN, if it carries status.
     stat_sn: Option<u32>,
-    /// DataSN or R2TSN, where it has one.
+    /// DataSN or R2TSN, if it has one.
     sequence: Option<u32>,
 }
 
@@ -249,7 +249,7 @@ impl Replay {
         if self.forgotten.is_some() { Vec::new() } else { all.map(|(_, kept)| kept.clone()).collect() }
     }
 
-    /// Those of consecutive numbers that are wanted; nothing where not all of them are there.
+    /// The PDUs of consecutive numbers; none if any of them is missing.
     fn run<'a>(numbered: impl Iterator<Item = (u32, &'a Kept)>, first: u32, count: u32) -> Vec<Kept> {
         let behind = |sn: u32| sn.wrapping_sub(first);
         let wanted =
@@ -260,7 +260,7 @@ impl Replay {
         if is_whole { wanted.into_iter().map(|(_, kept)| kept.clone()).collect() } else { Vec::new() }
     }
 
-    /// Takes what a task that has its status has sent, to go on with it elsewhere.
+    /// Removes the PDUs of a finished task, to continue it on another connection.
     #[must_use]
     pub fn take_task(&mut self, tag: u32) -> Vec<Kept> {
         let places = self.tasks.remove(&tag).unwrap_or_default();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_acknowledged_can_be_asked_for() {
+    fn unacknowledged_pdus_can_be_requested_again() {
         let mut out = TransmitBuffer::new();
         for sn in 0..3 {
             data(7, sn, (sn == 2).then_some(10), &mut out);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pdu_that_is_sent_again_is_kept_once() {
+    fn a_retransmitted_pdu_is_kept_once() {
         let (mut replay, mut origins) = (Replay::default(), HashMap::new());
         let mut out = TransmitBuffer::new();
         for sn in 0..3 {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_the_medium_is_not_kept_and_says_where_it_is() {
+    fn data_of_the_medium_is_kept_by_its_place() {
         let mut out = TransmitBuffer::new();
         let pdu = DataIn { tag: 7, buffer_offset: 512, has_status: true, ..DataIn::default() };
         out.pdu(pdu.write(), &[1; 100_000]);
@@ -365,7 +365,7 @@ mod tests {
     /// A hundred thousand answers, acknowledged one by one from the oldest on and then all at once: what is removed
     /// is what it costs. Were each acknowledgement to look through all that is kept, this would take ten billion steps.
     #[test]
-    fn acknowledging_costs_what_it_removes() {
+    fn acknowledging_costs_as_much_as_it_removes() {
         let mut replay = Replay::new(1 << 30);
         for stat_sn in 0..100_000 {
             let mut out = TransmitBuffer::new();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_is_used_again_keeps_what_its_second_task_sent() {
+    fn a_reused_tag_keeps_the_pdus_of_its_second_task() {
         let mut out = TransmitBuffer::new();
         data(7, 0, Some(10), &mut out);
         data(7, 0, None, &mut out);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn replay_memory_is_limited() {
         let mut replay = Replay::new(8 << 20);
         let mut out = TransmitBuffer::new();
         for sn in 0..9 {
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_sent_again_all_or_none() {
+    fn status_snack_is_served_entirely_or_not_at_all() {
         let mut replay = Replay::new(4 * 3 * 100);
         let mut out = TransmitBuffer::new();
         for stat_sn in [u32::MAX - 1, u32::MAX, 0, 1] {

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug)]
 pub struct CommandSequence {
     expected: AtomicU32,
-    /// Commands that keep their places in the window: writes whose data has not all come.
+    /// Commands that keep their places in the window: writes whose data is incomplete.
     unfinished: AtomicU32,
-    /// Commands that came before their turn and wait for it.
+    /// Commands that wait for their turn.
     waiting: AtomicU32,
     window: u32,
 }
 
-/// Whose turn a command is.
+/// The turn of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Its own.
@@ -43,7 +43,7 @@ impl CommandSequence {
         self.expected.load(Ordering::Acquire)
     }
 
-    /// How many commands may still come.
+    /// The open places of the window.
     #[inline]
     #[must_use]
     pub fn open_window(&self) -> u32 {
@@ -64,7 +64,7 @@ impl CommandSequence {
         match cmd_sn.wrapping_sub(expected) {
             0 if open > 0 => {
                 let next = expected.wrapping_add(1);
-                // Who comes second with the same number is no command of the window.
+                // A duplicate CmdSN is outside the window.
                 let (good, bad) = (Ordering::AcqRel, Ordering::Acquire);
                 match self.expected.compare_exchange(expected, next, good, bad) {
                     Ok(_) => Turn::Now,
@@ -76,7 +76,7 @@ impl CommandSequence {
         }
     }
 
-    /// Notes that `count` more commands wait for their turn; negative when they wait no more.
+    /// Adds `count` commands that wait for their turn; negative to remove them.
     pub fn wait(&self, count: i32) {
         self.waiting.fetch_add(count as u32, Ordering::AcqRel);
     }
@@ -88,7 +88,7 @@ impl CommandSequence {
         self.waiting.load(Ordering::Acquire) != 0
     }
 
-    /// Notes `count` more unfinished commands; negative when they are finished.
+    /// Adds `count` unfinished commands; negative to remove them.
     pub fn unfinished(&self, count: i32) {
         self.unfinished.fetch_add(count as u32, Ordering::AcqRel);
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_has_its_turn_once_also_around_the_end_of_the_numbers() {
+    fn every_cmdsn_is_taken_once_across_the_wrap() {
         let sequence = CommandSequence::new(u32::MAX, 4);
         assert_eq!(sequence.max_cmd_sn(), 2);
         assert_eq!(sequence.take_turn(0), Turn::Later);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_race_share_the_numbers_without_gap_or_double() {
+    fn racing_threads_take_every_cmdsn_once() {
         let sequence = CommandSequence::new(0, 1000);
         let taken: u32 = std::thread::scope(|scope| {
             let run = || (0..500).filter(|&n| sequence.take_turn(n) == Turn::Now).count() as u32;

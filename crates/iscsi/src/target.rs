@@ -1,7 +1,7 @@
 //! The target's half of the full feature phase: order of commands, data phases, responses.
 //!
-//! Frames come in, PDUs are appended to a [`TransmitBuffer`], and what needs the SCSI layer or the store
-//! comes back as [`Incoming`]. It does no I/O.
+//! Frames come in, PDUs are appended to a [`TransmitBuffer`], and requests for the SCSI layer or the store are returned as
+//! [`Incoming`]. It does no I/O.
 
 mod answers;
 mod recovery;
@@ -10,7 +10,7 @@ mod write;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lent::Lent;
+use borrowed::Borrowed;
 
 use crate::bhs::{BHS_BYTES, Bhs, NO_TAG, padding};
 use crate::digest::digest;
@@ -31,9 +31,11 @@ use crate::{opcode, status};
 
 pub use answers::LogoutOutcome;
 pub use recovery::{Adopted, Held, Parked};
-pub use write::WriteOrder;
+pub use write::ReleasedWrite;
 
-/// What a frame asks of the layers above.
+pub use crate::write_task::WriteOrder;
+
+/// The event that a frame turns into, for the caller.
 #[derive(Debug)]
 pub enum Incoming<'a> {
     /// Answered here, or to be ignored.
@@ -67,22 +69,22 @@ pub enum Incoming<'a> {
         /// Its keys.
         text: Vec<u8>,
     },
-    /// This connection is to be closed, or with it all of the session: answer with
-    /// [`TargetConnection::respond_logout`] once nothing of it can happen any more, then close.
+    /// A request to close this connection or the whole session: once all its tasks have ended, answer with
+    /// [`TargetConnection::respond_logout`], then close.
     Logout {
         /// The request.
         request: LogoutRequest,
         /// The whole session.
         session: bool,
     },
-    /// PDUs are to be sent again as they were (SNACK); data of the medium is to be read again.
+    /// Retransmit these PDUs unchanged (SNACK); data of the medium is read again.
     SendAgain(Vec<Kept>),
-    /// Another connection of the session is to be closed, or given up so that its tasks can go on with others
-    /// (`recovery`); answer with [`TargetConnection::respond_logout`].
+    /// A request to close another connection of the session, or to release its tasks for reassignment (`recovery`);
+    /// answer with [`TargetConnection::respond_logout`].
     LogoutOther {
         /// The request.
         request: LogoutRequest,
-        /// Its tasks go on.
+        /// Its tasks are kept for reassignment.
         recovery: bool,
     },
 }
@@ -96,7 +98,57 @@ pub struct WriteBegun {
     pub complete: bool,
 }
 
-/// A connection in the full feature phase.
+/// The rest of a text response.
+#[derive(Debug)]
+struct UnsentText {
+    /// The target transfer tag of the request that asks for it.
+    transfer_tag: u32,
+    text: Vec<u8>,
+}
+
+/// The target's side of a connection in the full feature phase.
+///
+/// Call [`TargetConnection::receive`] with every PDU in the order of the stream, and act on the [`Incoming`] before the
+/// next one:
+///
+/// - `Command`: answer at once or later, by exactly one of [`respond_status`](Self::respond_status),
+///   [`respond_read`](Self::respond_read) and [`begin_answer`](Self::begin_answer) with its pieces; or begin its data
+///   phase with [`begin_write`](Self::begin_write), which fails only after it has answered.
+/// - `Data`: store the data, then call [`data_taken`](Self::data_taken) with the outcome. It sends further R2Ts, and the
+///   response after the last data. To answer later instead, check [`has_all_data`](Self::has_all_data) first, then take
+///   the write with [`release_write`](Self::release_write).
+/// - `TaskManagement`, `Text`, `Logout`: answer with the method that the variant names.
+/// - `SendAgain`: append each PDU with [`send_again`](Self::send_again).
+///
+/// After `receive`, and after any call that answers a command, [`take_held`](Self::take_held) returns commands that
+/// arrived before their turn: pass their frames to `receive`. An error of `receive` ends the connection; send what is in
+/// the transmit buffer first. Above ErrorRecoveryLevel 0, call [`sent`](Self::sent) with everything appended, in order,
+/// before the bytes leave the buffer; [`park`](Self::park) hands the tasks of a lost connection to another one.
+///
+/// ```
+/// use iscsi::login::SessionType;
+/// use iscsi::login::target::LoggedIn;
+/// use iscsi::pdu::{ScsiCommand, ScsiResponse};
+/// use iscsi::target::{Incoming, TargetConnection};
+/// use iscsi::{Framer, Parameters, TransmitBuffer, status};
+///
+/// # let login = LoggedIn {
+/// #     initiator_name: "iqn.i".into(), user: None, target_name: "iqn.t".into(),
+/// #     session_type: SessionType::Normal, isid: [0; 6], tsih: 1, cid: 0,
+/// #     parameters: Parameters::default(), exp_cmd_sn: 1, stat_sn: 1,
+/// # };
+/// let (framer, mut out) = (Framer::new(8192), TransmitBuffer::new());
+/// let mut connection = TargetConnection::new(&login, 32);
+/// let test_unit_ready = ScsiCommand { is_final: true, tag: 9, cmd_sn: 1, ..ScsiCommand::default() };
+/// let stream = test_unit_ready.write().0;
+/// let frame = framer.next(&stream)?.frame().expect("one PDU");
+/// let Incoming::Command { command, .. } = connection.receive(&frame, &mut out)? else { panic!() };
+/// connection.respond_status(&command, status::GOOD, &[], 0, 0, &mut out);
+///
+/// let frame = framer.next(out.pending())?.frame().expect("one PDU");
+/// assert_eq!(ScsiResponse::read(&frame.bhs).tag, 9);
+/// # Ok::<(), iscsi::Fault>(())
+/// ```
 #[derive(Debug)]
 pub struct TargetConnection {
     parameters: Parameters,
@@ -105,16 +157,15 @@ pub struct TargetConnection {
     sequence: Arc<CommandSequence>,
     stat_sn: u32,
     tasks: HashMap<u32, WriteTask>,
-    /// Commands that came before their turn, by CmdSN.
+    /// Commands that arrived before their turn, by CmdSN.
     held: HashMap<u32, Held>,
     held_bytes: usize,
     replay: Replay,
-    /// Reads whose answers are being sent, and where their data is.
+    /// Reads in progress, with the place of their data.
     reads: HashMap<u32, ReadOrigin>,
     next_transfer_tag: u32,
     gathered: Gathered,
-    /// Text still to be sent, and the tag under which it is asked for.
-    unsent_text: Option<(u32, Vec<u8>)>,
+    unsent_text: Option<UnsentText>,
 }
 
 impl TargetConnection {
@@ -124,7 +175,7 @@ impl TargetConnection {
         Self::join(login, Arc::new(CommandSequence::new(login.exp_cmd_sn, window)))
     }
 
-    /// A connection whose login has ended, of a session whose connections share `sequence`.
+    /// A connection that completed its login, of a session whose connections share `sequence`.
     #[must_use]
     pub fn join(login: &LoggedIn, sequence: Arc<CommandSequence>) -> Self {
         Self {
@@ -144,7 +195,7 @@ impl TargetConnection {
         }
     }
 
-    /// What was negotiated.
+    /// The negotiated parameters.
     #[must_use]
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
@@ -156,13 +207,13 @@ impl TargetConnection {
         &self.sequence
     }
 
-    /// Bounds the text of one exchange, and what is kept to be sent again, bytes.
+    /// Limits the text of one exchange and the PDUs kept for retransmission, bytes. Must precede the first PDU.
     pub fn limit(&mut self, text_bytes: usize, replay_bytes: usize) {
         self.gathered = Gathered::new(text_bytes);
         self.replay = Replay::new(replay_bytes);
     }
 
-    /// Writes whose data has not all come.
+    /// The number of writes whose data is incomplete.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.tasks.len()
@@ -171,7 +222,7 @@ impl TargetConnection {
     /// Takes one PDU.
     ///
     /// # Errors
-    /// When the connection cannot go on; a Reject was appended where the RFC has one.
+    /// If the connection cannot continue; a Reject was appended where the RFC provides one.
     #[inline]
     pub fn receive<'a>(
         &mut self,
@@ -200,7 +251,7 @@ impl TargetConnection {
                     Turn::Never => return Ok(Incoming::Nothing),
                 }
                 if command.immediate && self.sequence.open_window() == 0 {
-                    // Immediate commands stand outside the window, but what they make us keep is bounded too.
+                    // Immediate commands are outside the window, but the memory that they need is limited too.
                     self.reject(RejectReason::ImmediateCommandReject, bhs, out);
                     return Ok(Incoming::Nothing);
                 }
@@ -254,7 +305,7 @@ impl TargetConnection {
         }
     }
 
-    /// Whose turn a command is (RFC 7143 4.2.2.1). Immediate commands stand outside the order.
+    /// Takes a command's turn in the order of CmdSN (RFC 7143 4.2.2.1). Immediate commands are outside that order.
     #[inline]
     fn turn(&self, immediate: bool, cmd_sn: u32) -> Turn {
         if immediate { Turn::Now } else { self.sequence.take_turn(cmd_sn) }
@@ -283,7 +334,7 @@ impl TargetConnection {
     /// transfers; `read` fills the given bytes of the data from the given offset on, all of them.
     ///
     /// # Errors
-    /// The reader's error; what was not yet complete is taken back, so that a status with sense can follow.
+    /// The reader's error; the incomplete PDU is removed, so that a status with sense can follow.
     #[inline]
     pub fn respond_read<E>(
         &mut self,
@@ -309,11 +360,10 @@ impl TargetConnection {
         Ok(())
     }
 
-    /// Whether data may be lent to this connection's responses: what is looked at (digests), or may be sent again,
-    /// is copied.
+    /// Whether this connection's responses may refer to borrowed data: data digests and retransmission need a copy.
     #[must_use]
     #[inline]
-    pub fn may_lend(&self, out: &TransmitBuffer) -> bool {
+    pub fn may_borrow(&self, out: &TransmitBuffer) -> bool {
         self.parameters.error_recovery_level == 0 && !out.digests().data
     }
 
@@ -326,13 +376,13 @@ impl TargetConnection {
         if count < 1 << 16 { count } else { 0 }
     }
 
-    /// Begins an answer that is made piece by piece, as there is room for it; nothing when no data is transferred.
+    /// Begins an answer that is made one PDU at a time, as there is room for it; `None` if no data is transferred.
     #[must_use]
     pub fn begin_answer(&self, command: &ScsiCommand, length: u64) -> Option<DataSequence> {
         DataSequence::new(command, length, &self.parameters)
     }
 
-    /// Appends the next Data-In PDU of an answer; `fill` fills its data, as many bytes as [`DataSequence::next`] said.
+    /// Appends the next Data-In PDU of an answer; `fill` fills its data, whose length [`DataSequence::next`] returned.
     pub fn answer_piece(
         &mut self,
         command: &ScsiCommand,
@@ -346,7 +396,7 @@ impl TargetConnection {
         });
     }
 
-    /// As [`Self::answer_piece`], where `fill` may have no data: then nothing is appended. Whether it was.
+    /// As [`Self::answer_piece`], with a `fill` that may fail: then nothing is appended, and this returns false.
     pub fn try_answer_piece(
         &mut self,
         command: &ScsiCommand,
@@ -379,13 +429,12 @@ impl TargetConnection {
         true
     }
 
-    /// Appends the next Data-In PDU of an answer with data that stays where it is: as many bytes as
-    /// [`DataSequence::next`] said.
-    pub fn answer_lent(
+    /// Appends the next Data-In PDU of an answer with borrowed data, whose length [`DataSequence::next`] returned.
+    pub fn answer_borrowed(
         &mut self,
         command: &ScsiCommand,
         sequence: &mut DataSequence,
-        data: impl IntoIterator<Item = Lent>,
+        data: impl IntoIterator<Item = Borrowed>,
         out: &mut TransmitBuffer,
     ) {
         let Some((_, bytes)) = sequence.next() else { return };
@@ -395,24 +444,25 @@ impl TargetConnection {
             out.extend(&digest(&[&bhs.0]));
         }
         let mut left = bytes as usize;
-        for lent in data {
-            let here = lent.length.min(left);
-            out.lend(lent.part(0, here));
+        for borrowed in data {
+            let here = borrowed.length.min(left);
+            out.push_borrowed(borrowed.part(0, here));
             left -= here;
         }
-        // Who lends less than the command transfers breaks a promise; what the header says follows anyway.
+        // Less data than announced is the caller's error. The PDU still has the length in its header, or the stream would be
+        // corrupt.
         out.claim(left).fill(0);
         out.extend(&[0; 3][..padding(bytes as usize)]);
     }
 
-    /// Passes over the next Data-In PDU of an answer, which the initiator has already.
+    /// Skips the next Data-In PDU of an answer, which the initiator has received.
     pub fn skip_piece(&mut self, command: &ScsiCommand, sequence: &mut DataSequence) {
         if sequence.next().is_some() {
             let _ = self.data_in(command, sequence);
         }
     }
 
-    /// Appends a PDU that was sent before, with its data.
+    /// Retransmits a PDU with its data.
     pub fn send_again(kept: &Kept, data: &[u8], out: &mut TransmitBuffer) {
         out.pdu(kept.bhs, data);
     }
@@ -485,13 +535,13 @@ impl TargetConnection {
     }
 }
 
-/// Whether a discovery session takes this PDU (RFC 7143 4.3, 4.4.2): text, a logout, signs of life.
+/// Whether a PDU is valid in a discovery session (RFC 7143 4.3, 4.4.2): Text, Logout, NOP-Out.
 fn is_discovery(code: u8) -> bool {
     matches!(code, opcode::initiator::TEXT | opcode::initiator::LOGOUT | opcode::initiator::NOP_OUT)
 }
 
 impl Drop for TargetConnection {
-    /// The places of its commands are free for those of other connections.
+    /// Frees the places of its commands in the window.
     fn drop(&mut self) {
         self.sequence.unfinished(-(self.tasks.len() as i32));
         self.sequence.wait(-(self.held.len() as i32));
@@ -501,10 +551,10 @@ impl Drop for TargetConnection {
 /// The Data-In PDUs of one command, as the negotiated lengths cut them (RFC 7143 11.7).
 #[derive(Clone, Copy, Debug)]
 pub struct DataSequence {
-    /// What the command would transfer, and what is transferred.
+    /// The length by the CDB, and the length transferred.
     length: u64,
     transfer: u32,
-    /// The next PDU: where its data begins, and how much it is.
+    /// The data of the next PDU: offset and length.
     at: u32,
     bytes: u32,
     pdu_bytes_max: u32,
@@ -514,7 +564,7 @@ pub struct DataSequence {
 }
 
 impl DataSequence {
-    /// Nothing when no data is transferred.
+    /// `None` if no data is transferred.
     #[inline]
     fn new(command: &ScsiCommand, length: u64, parameters: &Parameters) -> Option<Self> {
         let expected = if command.read { command.expected_bytes } else { 0 };
@@ -570,8 +620,7 @@ pub struct ReadFailed<E> {
     pub data_pdus: u32,
 }
 
-/// Overflow, underflow and count (RFC 7143 11.4.5): what the command would move against what the initiator
-/// expects.
+/// Overflow, underflow and residual count (RFC 7143 11.4.5): the CDB's length against the initiator's.
 fn residual(length: u64, expected: u32) -> (bool, bool, u32) {
     let expected = u64::from(expected);
     let count = u32::try_from(length.abs_diff(expected)).unwrap_or(u32::MAX);

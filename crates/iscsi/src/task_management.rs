@@ -2,7 +2,7 @@
 
 use crate::pdu::TaskManagementRequest;
 
-/// A function that an initiator asks for.
+/// A task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
     /// ABORT TASK.
@@ -21,7 +21,7 @@ pub enum Function {
     TargetColdReset,
     /// TASK REASSIGN.
     TaskReassign,
-    /// A code that no standard gives a meaning here.
+    /// An unknown code.
     Unknown(u8),
 }
 

@@ -80,7 +80,7 @@ impl Default for Gathered {
 }
 
 impl Gathered {
-    /// Most text of one exchange when nothing else is said, bytes.
+    /// Default limit of the text of one exchange, bytes.
     pub const LIMIT: usize = 64 * 1024;
 
     /// An exchange of at most `limit` bytes.
@@ -115,13 +115,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_come_in_order_and_padding_is_ignored() {
+    fn parses_pairs_in_order_and_ignores_padding() {
         assert_eq!(parse(b"A=1\0B=x=y\0\0\0").unwrap(), [("A", "1"), ("B", "x=y")]);
         assert_eq!(parse(b"").unwrap(), []);
     }
 
     #[test]
-    fn what_is_no_pair_is_refused() {
+    fn rejects_text_that_is_not_a_pair() {
         assert!(matches!(parse(b"A\0"), Err(TextError::NoEquals(_))));
         assert!(matches!(parse(b"=1\0"), Err(TextError::KeyLength(0))));
         assert!(matches!(parse(b"A=\xff\0"), Err(TextError::NotUtf8)));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_end_is_stopped() {
+    fn limits_the_text_of_an_exchange() {
         let mut gathered = Gathered::default();
         let segment = [b'x'; 8192];
         let taken = (0..).take_while(|_| gathered.add(&segment).is_ok()).count();
@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_pushed_is_parsed(keys in prop::collection::vec(("[A-Za-z]{1,63}", "[ -~]{0,200}"), 0..20)) {
+        fn pushed_pairs_round_trip(keys in prop::collection::vec(("[A-Za-z]{1,63}", "[ -~]{0,200}"), 0..20)) {
             let mut text = Vec::new();
             for (k, v) in &keys { push(&mut text, k, v); }
             let parsed = parse(&text).unwrap();

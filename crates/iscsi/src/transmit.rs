@@ -1,9 +1,9 @@
-//! Bytes on their way out.
+//! Bytes that wait to be sent.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use lent::{Lent, Source};
+use borrowed::{Borrowed, Source};
 
 use crate::bhs::{Bhs, padding};
 use crate::digest::{Digests, digest};
@@ -13,8 +13,8 @@ use crate::digest::{Digests, digest};
 /// Memory that was used before is handed out again by [`TransmitBuffer::claim`]; the claimer must overwrite
 /// all of it, or fragments of other responses would leave with it.
 ///
-/// Bytes that lie elsewhere can be lent to it ([`TransmitBuffer::lend`]): they take their place in the stream and
-/// are not copied.
+/// It can refer to borrowed ranges ([`TransmitBuffer::push_borrowed`]): they have their place in the stream and are not
+/// copied.
 #[derive(Debug)]
 pub struct TransmitBuffer {
     bytes: Vec<u8>,
@@ -22,9 +22,9 @@ pub struct TransmitBuffer {
     end: usize,
     sent: u64,
     digests: Digests,
-    /// What is lent, each with the number of own bytes that leave before it, counted from `start`.
-    lent: VecDeque<(usize, Lent)>,
-    lent_bytes: usize,
+    /// Borrowed ranges, each with the number of own bytes before it, counted from `start`.
+    borrowed: VecDeque<(usize, Borrowed)>,
+    borrowed_bytes: usize,
     kept_bytes: usize,
 }
 
@@ -34,10 +34,10 @@ impl Default for TransmitBuffer {
     }
 }
 
-/// What a socket takes next.
+/// What to send next.
 #[derive(Debug)]
 pub enum Next<'a> {
-    /// Nothing waits.
+    /// Nothing.
     Nothing,
     /// These bytes, and more follow at once when it says so.
     Bytes {
@@ -47,7 +47,7 @@ pub enum Next<'a> {
         has_more: bool,
     },
     /// A piece of a file.
-    File(&'a Lent),
+    File(&'a Borrowed),
 }
 
 /// From here on a buffer grows by as much at a time, bytes.
@@ -57,7 +57,7 @@ const LARGE_BYTES: usize = 128 << 10;
 pub const SLICES_MAX: usize = 64;
 
 impl TransmitBuffer {
-    /// Memory is given back when the buffer runs empty above this size, bytes, unless another is asked for.
+    /// Default size above which memory is freed when the buffer is empty, bytes.
     const KEPT_BYTES: usize = 512 << 10;
 
     /// An empty buffer.
@@ -75,28 +75,28 @@ impl TransmitBuffer {
             end: 0,
             sent: 0,
             digests: Digests::default(),
-            lent: VecDeque::new(),
-            lent_bytes: 0,
+            borrowed: VecDeque::new(),
+            borrowed_bytes: 0,
             kept_bytes,
         }
     }
 
-    /// What waits to be sent of its own bytes: all of it, where nothing is lent.
+    /// Its own unsent bytes: all unsent bytes, if none are borrowed.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Whether nothing waits.
+    /// Whether everything was sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.start == self.end && self.lent.is_empty()
+        self.start == self.end && self.borrowed.is_empty()
     }
 
-    /// How many bytes wait, own and lent.
+    /// How many bytes wait, own and borrowed.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
-        self.end - self.start + self.lent_bytes
+        self.end - self.start + self.borrowed_bytes
     }
 
     /// How many bytes wait that are its own.
@@ -106,34 +106,37 @@ impl TransmitBuffer {
         self.end - self.start
     }
 
-    /// Whether anything that waits is lent.
+    /// Whether any unsent bytes are borrowed.
     #[must_use]
-    pub fn has_lent(&self) -> bool {
-        !self.lent.is_empty()
+    pub fn has_borrowed(&self) -> bool {
+        !self.borrowed.is_empty()
     }
 
     /// Appends bytes that lie elsewhere.
-    pub fn lend(&mut self, lent: Lent) {
-        debug_assert!(matches!(lent.source, Source::File(_)) || lent.memory().is_some(), "{lent:?}");
-        if lent.length > 0 {
-            self.lent_bytes += lent.length;
-            self.lent.push_back((self.end - self.start, lent));
+    pub fn push_borrowed(&mut self, borrowed: Borrowed) {
+        debug_assert!(
+            matches!(borrowed.source, Source::File(_)) || borrowed.memory().is_some(),
+            "{borrowed:?}"
+        );
+        if borrowed.length > 0 {
+            self.borrowed_bytes += borrowed.length;
+            self.borrowed.push_back((self.end - self.start, borrowed));
         }
     }
 
-    /// What comes next: memory as far as it goes, or a piece of a file. `slices` is room for it.
+    /// Returns what to send next: memory up to the next file, or a range of a file. `slices` is scratch space.
     pub fn next<'a>(&'a self, slices: &'a mut Vec<IoSlice<'a>>) -> Next<'a> {
         slices.clear();
         let own = self.pending();
         let mut from = 0;
-        for (before, lent) in &self.lent {
+        for (before, borrowed) in &self.borrowed {
             if *before > from {
                 slices.push(IoSlice::new(&own[from..*before]));
                 from = *before;
             }
-            match (lent.memory(), slices.is_empty()) {
+            match (borrowed.memory(), slices.is_empty()) {
                 (Some(memory), _) if slices.len() < SLICES_MAX => slices.push(IoSlice::new(memory)),
-                (None, true) => return Next::File(lent),
+                (None, true) => return Next::File(borrowed),
                 _ => return Next::Bytes { slices, has_more: true },
             }
         }
@@ -196,11 +199,11 @@ impl TransmitBuffer {
         self.claim(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Notes that the first `count` pending bytes are gone.
+    /// Records that the first `count` pending bytes were sent.
     pub fn sent(&mut self, count: usize) {
         let count = count.min(self.waiting_bytes());
         self.sent += count as u64;
-        self.start += if self.lent.is_empty() { count } else { self.own_of(count) };
+        self.start += if self.borrowed.is_empty() { count } else { self.own_of(count) };
         if self.is_empty() {
             self.start = 0;
             self.end = 0;
@@ -210,30 +213,30 @@ impl TransmitBuffer {
         }
     }
 
-    /// How many of the next `count` bytes are its own; what is lent of them is given back.
+    /// Returns how many of the next `count` bytes are its own, and drops the borrowed ones.
     fn own_of(&mut self, count: usize) -> usize {
         let (mut left, mut own) = (count, 0);
-        while let Some((before, lent)) = self.lent.front_mut() {
+        while let Some((before, borrowed)) = self.borrowed.front_mut() {
             let first = (*before - own).min(left);
             own += first;
             left -= first;
             if left == 0 {
                 break;
             }
-            let taken = lent.length.min(left);
+            let taken = borrowed.length.min(left);
             left -= taken;
-            self.lent_bytes -= taken;
-            if taken < lent.length {
-                lent.offset += taken as u64;
-                lent.length -= taken;
+            self.borrowed_bytes -= taken;
+            if taken < borrowed.length {
+                borrowed.offset += taken as u64;
+                borrowed.length -= taken;
                 break;
             }
-            self.lent.pop_front();
+            self.borrowed.pop_front();
         }
-        if self.lent.is_empty() {
+        if self.borrowed.is_empty() {
             own += left;
         }
-        for (before, _) in &mut self.lent {
+        for (before, _) in &mut self.borrowed {
             *before -= own;
         }
         own
@@ -241,11 +244,11 @@ impl TransmitBuffer {
 
     /// A piece of a file could not be sent: its bytes are, from now on, these.
     pub fn replace_next(&mut self, bytes: Vec<u8>) {
-        if let Some((_, lent)) = self.lent.front_mut() {
-            self.lent_bytes = self.lent_bytes - lent.length + bytes.len();
-            lent.length = bytes.len();
-            lent.offset = 0;
-            lent.source = Source::Memory(std::sync::Arc::new(bytes));
+        if let Some((_, borrowed)) = self.borrowed.front_mut() {
+            self.borrowed_bytes = self.borrowed_bytes - borrowed.length + bytes.len();
+            borrowed.length = bytes.len();
+            borrowed.offset = 0;
+            borrowed.source = Source::Memory(std::sync::Arc::new(bytes));
         }
     }
 
@@ -274,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_appended_leaves_in_order_through_any_pattern_of_sends() {
+    fn bytes_leave_in_order_through_any_pattern_of_sends() {
         let mut buffer = TransmitBuffer::new();
         let (mut expected, mut got) = (Vec::new(), Vec::new());
         for n in 0..2000_usize {
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_takes_its_place_in_the_stream_and_is_not_copied() {
+    fn borrowed_data_keeps_its_place_in_the_stream_without_a_copy() {
         let mut random = fastrand::Rng::with_seed(4);
         let memory: std::sync::Arc<Vec<u8>> =
             std::sync::Arc::new((0..5000_u32).map(|i| (i % 251) as u8).collect());
@@ -306,7 +309,7 @@ mod tests {
                 let from = random.usize(..4000);
                 let length = random.usize(..900);
                 let source = Source::Memory(memory.clone());
-                buffer.lend(Lent { source, offset: from as u64, length });
+                buffer.push_borrowed(Borrowed { source, offset: from as u64, length });
                 expected.extend_from_slice(&memory[from..from + length]);
             }
             assert_eq!(buffer.position(), expected.len() as u64);
@@ -331,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_burst_does_not_keep_its_memory() {
+    fn memory_of_a_large_burst_is_released() {
         let mut buffer = TransmitBuffer::new();
         buffer.claim(4 << 20).fill(1);
         buffer.sent(4 << 20);

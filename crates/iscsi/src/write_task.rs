@@ -1,13 +1,32 @@
-//! A write whose data is on its way: immediate, unsolicited, then solicited by R2T (RFC 7143 4.2.5.2).
+//! The data phase of a write: immediate, unsolicited, then solicited data (RFC 7143 4.2.5.2).
 
 use std::collections::VecDeque;
 
 use crate::bhs::NO_TAG;
 use crate::parameters::Parameters;
 use crate::pdu::{DataOut, ScsiCommand};
-use crate::target::WriteOrder;
 
-/// A sequence of Data-Out that is under way.
+/// Where the data of a write goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOrder {
+    /// First byte in the store.
+    pub store_offset: u64,
+    /// Bytes that the CDB asks to transfer.
+    pub cdb_bytes: u64,
+    /// The data must be on stable storage before the response (FUA).
+    pub stable: bool,
+    /// The number by which the caller fences the task; not used here.
+    pub epoch: u64,
+}
+
+/// A range of a command's data buffer.
+#[derive(Clone, Copy, Debug)]
+struct BufferRange {
+    offset: u32,
+    bytes: u32,
+}
+
+/// A sequence of Data-Out PDUs in progress.
 #[derive(Clone, Copy, Debug)]
 struct Sequence {
     transfer_tag: u32,
@@ -25,18 +44,18 @@ pub struct Wanted {
     pub transfer_tag: u32,
     /// R2TSN.
     pub r2t_sn: u32,
-    /// First byte wanted.
+    /// First byte requested.
     pub buffer_offset: u32,
-    /// Bytes wanted.
+    /// Bytes requested.
     pub desired_bytes: u32,
 }
 
-/// What is wrong with a Data-Out PDU; the task ends with the sense that RFC 7143 11.4.7.2 names.
+/// An invalid Data-Out PDU; the task ends with the sense of RFC 7143 11.4.7.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFault {
     /// Unsolicited data that was not announced, or too much of it.
     UnexpectedUnsolicited,
-    /// A sequence ended before all its data came.
+    /// A sequence ended before its data was complete.
     NotEnough,
     /// DataSN or buffer offset out of order, or data outside the R2T.
     OutOfSequence,
@@ -64,21 +83,21 @@ pub struct WriteTask {
     pub order: WriteOrder,
     /// Sense data of a failure met on the way, reported when the data phase is over.
     pub failure: Option<Vec<u8>>,
-    /// Bytes that will be transferred: the lesser of what the CDB and the initiator say.
+    /// Bytes that will be transferred: the lesser of the CDB's and the initiator's length.
     total: u32,
-    /// All before this byte has been asked for or announced.
+    /// All data before this byte was solicited or announced.
     solicited: u32,
     sequences: VecDeque<Sequence>,
-    /// Ranges (first byte, how many) that came damaged and are to be asked for again.
-    lost: VecDeque<(u32, u32)>,
+    /// Ranges that arrived damaged and are to be solicited again.
+    lost: VecDeque<BufferRange>,
     r2ts: u32,
 }
 
 impl WriteTask {
-    /// A write whose immediate data (`immediate_bytes`) has been taken.
+    /// A write with its immediate data (`immediate_bytes`).
     ///
     /// # Errors
-    /// When more data came with the command than was agreed.
+    /// If more data came with the command than was negotiated.
     pub fn begin(
         command: ScsiCommand,
         immediate_bytes: usize,
@@ -115,14 +134,13 @@ impl WriteTask {
         Ok(task)
     }
 
-    /// How many of `bytes` bytes at `buffer_offset` belong to the transfer; the rest is padding that the
-    /// initiator sends beyond what the CDB asked for.
+    /// How many of `bytes` bytes at `buffer_offset` belong to the transfer; the rest exceeds the length in the CDB.
     #[must_use]
     pub fn useful(&self, buffer_offset: u32, bytes: usize) -> usize {
         bytes.min(self.total.saturating_sub(buffer_offset) as usize)
     }
 
-    /// Whether all data has come.
+    /// Whether all data was received.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.sequences.is_empty() && self.lost.is_empty() && self.solicited >= self.total
@@ -134,24 +152,24 @@ impl WriteTask {
         self.r2ts
     }
 
-    /// The next R2T to send, if one may be sent now. Unsolicited data comes to its end first.
+    /// The next R2T to send, if one may be sent now: not before unsolicited data has ended.
     pub fn solicit(&mut self, parameters: &Parameters, next_transfer_tag: &mut u32) -> Option<Wanted> {
         let unsolicited = self.sequences.front().is_some_and(|s| s.transfer_tag == NO_TAG);
         let room = self.sequences.len() < parameters.max_outstanding_r2t as usize;
         if unsolicited || !room || (self.solicited >= self.total && self.lost.is_empty()) {
             return None;
         }
-        let (buffer_offset, desired_bytes) = match self.lost.pop_front() {
-            Some((offset, bytes)) if bytes > parameters.max_burst_bytes => {
+        let BufferRange { offset: buffer_offset, bytes: desired_bytes } = match self.lost.pop_front() {
+            Some(BufferRange { offset, bytes }) if bytes > parameters.max_burst_bytes => {
                 let burst = parameters.max_burst_bytes;
-                self.lost.push_front((offset + burst, bytes - burst));
-                (offset, burst)
+                self.lost.push_front(BufferRange { offset: offset + burst, bytes: bytes - burst });
+                BufferRange { offset, bytes: burst }
             }
             Some(lost) => lost,
             None => {
                 let bytes = (self.total - self.solicited).min(parameters.max_burst_bytes);
                 self.solicited += bytes;
-                (self.solicited - bytes, bytes)
+                BufferRange { offset: self.solicited - bytes, bytes }
             }
         };
         let wanted =
@@ -170,7 +188,7 @@ impl WriteTask {
         Some(wanted)
     }
 
-    /// Notes one Data-Out PDU whose `bytes` data bytes came damaged: they will be asked for again.
+    /// Records a Data-Out PDU whose `bytes` data bytes are damaged: they will be solicited again.
     ///
     /// # Errors
     /// As [`Self::data`].
@@ -178,24 +196,23 @@ impl WriteTask {
         self.data(pdu, bytes)?;
         let wanted = self.useful(pdu.buffer_offset, bytes) as u32;
         if wanted > 0 {
-            self.lost.push_back((pdu.buffer_offset, wanted));
+            self.lost.push_back(BufferRange { offset: pdu.buffer_offset, bytes: wanted });
         }
         Ok(())
     }
 
-    /// The connection is gone, and with it everything that was asked for and has not come: it will be asked for
-    /// again on another.
+    /// Prepares for another connection: outstanding data was lost with the old one and will be solicited again.
     pub fn restart(&mut self) {
-        let missing = self.sequences.iter().map(|s| s.at).chain(self.lost.iter().map(|(at, _)| *at));
+        let missing = self.sequences.iter().map(|s| s.at).chain(self.lost.iter().map(|lost| lost.offset));
         self.solicited = missing.min().unwrap_or(self.solicited).min(self.solicited);
         self.sequences.clear();
         self.lost.clear();
     }
 
-    /// Notes one Data-Out PDU of `bytes` data bytes.
+    /// Records a Data-Out PDU of `bytes` data bytes.
     ///
     /// # Errors
-    /// When it is not the PDU that is due (data is in order: DataPDUInOrder and DataSequenceInOrder).
+    /// If it is not the next PDU in order (DataPDUInOrder and DataSequenceInOrder are Yes).
     pub fn data(&mut self, pdu: &DataOut, bytes: usize) -> Result<(), DataFault> {
         let Some(sequence) = self.sequences.front_mut().filter(|s| s.transfer_tag == pdu.transfer_tag) else {
             return Err(if pdu.transfer_tag == NO_TAG {
@@ -284,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_is_not_due_is_a_fault() {
+    fn rejects_data_out_that_is_not_due() {
         let p = parameters();
         let begin = || WriteTask::begin(command(4096, true), 0, to(4096), &p).unwrap();
         assert_eq!(
@@ -310,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_data_is_asked_for_again_and_a_new_connection_asks_for_all_that_is_missing() {
+    fn damaged_data_is_solicited_again_and_a_new_connection_solicits_the_rest() {
         let p = parameters();
         let mut tag = 0;
         let mut task = WriteTask::begin(command(4096, true), 0, to(4096), &p).unwrap();
@@ -337,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_cdb_asks_for_is_dropped() {
+    fn data_beyond_the_transfer_length_is_dropped() {
         let task = WriteTask::begin(command(1024, true), 1024, to(512), &parameters()).unwrap();
         assert!(task.is_complete());
         assert_eq!(task.useful(0, 1024), 512);

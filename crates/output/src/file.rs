@@ -1,8 +1,8 @@
-//! Files that are written.
+//! Output files.
 //!
-//! A folder may be writable by others (a study in /tmp), so a file's name there may be a symbolic link that somebody else has
-//! made. Nothing here follows a link at the last part of a path: a file that the user named is refused when it is a link, and
-//! the program's own files in a folder replace what has their name.
+//! A folder may be writable by other users (a study in /tmp), so a file name there may be a symbolic link that another user
+//! made. Nothing here follows a link at the last part of a path: a file that the user named is rejected if it is a link, and
+//! the program's own files in a folder replace a link of their name.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -48,7 +48,7 @@ pub fn write(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
     create(path)?.write_all(text.as_ref())
 }
 
-/// Creates a new file, in place of whatever has its name in a folder of the program's own. A link is removed, not followed.
+/// Creates a new file in a folder of the program's own, and replaces an existing one. A link is removed, not followed.
 ///
 /// # Errors
 /// When the old file cannot be removed or the new one not be made.
@@ -60,8 +60,8 @@ pub fn create_anew(path: &Path) -> io::Result<File> {
     File::create_new(path)
 }
 
-/// Writes a whole file, in place of whatever has its name, as one step: a reader sees the old file or the new one. A link is
-/// replaced, not followed.
+/// Writes a file atomically, and replaces an existing one: a reader sees the old file or the new one. A link is replaced, not
+/// followed.
 ///
 /// # Errors
 /// When it cannot be written; then nothing has changed.
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_the_user_names_is_refused() {
+    fn a_symbolic_link_as_output_is_rejected() {
         let (folder, victim, link) = trap();
         for error in [create(&link).unwrap_err(), append(&link).unwrap_err()] {
             assert!(error.to_string().contains("symbolic link"), "{error}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_a_folder_of_ours_is_replaced() {
+    fn a_symbolic_link_inside_an_output_folder_is_replaced() {
         let (_folder, victim, link) = trap();
         replace(&link, "ours").unwrap();
         assert!(symlink_metadata(&link).unwrap().is_file());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_a_folder() {
+    fn a_symbolic_link_to_a_folder_is_rejected() {
         let (folder, _, _) = trap();
         let (own, link) = (folder.path().join("own"), folder.path().join("elsewhere"));
         symlink(folder.path(), &link).unwrap();

@@ -1,4 +1,4 @@
-//! What leaves the program: files that follow no symbolic links, and text without control characters.
+//! Output of the program: files that follow no symbolic links, and text without control characters.
 
 #![forbid(unsafe_code)]
 

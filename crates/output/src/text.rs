@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_escaped_and_text_stays() {
+    fn control_characters_are_escaped() {
         for (text, shown) in [
             ("eth0 ä 你好 🦀 \\u", "eth0 ä 你好 🦀 \\u"),
             ("\x1b]0;owned\x07\x1b[31mRED", "\\u001b]0;owned\\u0007\\u001b[31mRED"),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_event_is_one_line_that_keeps_its_own_colours_only() {
+    fn a_log_event_is_one_line_with_its_own_colours_only() {
         let event = "\x1b[2m12:00\x1b[0m \x1b[33m WARN\x1b[0m peer said \x1b]0;x\x07\x1b[2J\nFAKE\x1b\n";
         assert_eq!(
             log(event, true),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_no_formula_and_no_second_cell() {
+    fn cells_are_neither_formulas_nor_split() {
         for (text, cell) in [
             ("GET", "GET"),
             ("=1+1", "'=1+1"),
@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_shown_has_no_control_character(
+        fn shown_text_has_no_control_characters(
             text in any::<String>(), parts in prop::collection::vec("[\\x00-\\x20\\x7f-\\xa0\\u{2020}-\\u{2070}m;0-9\\[]{0,4}", 0..8),
         ) {
             let acts = |c: char| c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c);

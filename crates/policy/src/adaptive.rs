@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nagle_comes_with_long_cycles_and_goes_with_short_ones() {
+    fn nagle_is_on_for_long_cycles_and_off_for_short_ones() {
         let mut state = AdaptiveState::new(Adaptive::DEFAULT);
         assert!(!cycle(&mut state, 95) && !cycle(&mut state, 95) && !cycle(&mut state, 95));
         // 96 served, and the mean of the four is (96 + 3 * 95) / 4, above (96 + 40) / 2.
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_cycle_after_short_ones_has_to_be_longer() {
+    fn one_long_cycle_after_short_ones_must_be_longer() {
         let mut state = AdaptiveState::new(Adaptive::DEFAULT);
         (0..271).for_each(|_| state.served());
         assert!(!state.is_nagle(), "271 / 4 is below 68");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_scale() {
+    fn thresholds_at_both_limits() {
         let mut always = AdaptiveState::new(Adaptive { threshold: 0, margin: 0 });
         assert!(cycle(&mut always, 1) && !always.idle() && always.is_nagle());
         let mut never = AdaptiveState::new(Adaptive { threshold: u32::MAX, margin: 0 });

@@ -5,7 +5,7 @@
 
 use crate::send_mode::SendMode;
 
-/// What it chooses among; it begins with the first.
+/// The modes to choose from; the first is the initial one.
 const ARMS: [SendMode; 6] = [
     SendMode::part(4),
     SendMode::NAGLE,
@@ -16,7 +16,7 @@ const ARMS: [SendMode; 6] = [
 ];
 /// Requests after which the time is asked for.
 const ASK_EVERY: u32 = 16;
-/// A turn takes at least this long, ns, and serves at least so many requests.
+/// Shortest turn, ns, and fewest requests of a turn.
 const TURN_NS: u64 = 3_000_000;
 const TURN_REQUESTS: u32 = 48;
 /// A challenger that is this much slower after a part of its turn is sent away at once.
@@ -28,7 +28,7 @@ const LULL_NS: u64 = 100_000_000;
 /// How long a mode that was not better is left alone, ns: at first, and at most.
 const REST_NS: u64 = 20_000_000;
 const REST_NS_MAX: u64 = 3_000_000_000;
-/// Requests under way below which nothing is tried unless the server is the bottleneck.
+/// Queue depth below which no mode is tried unless the server is the bottleneck.
 const FEW: u32 = 8;
 /// How long a load is looked at before anything is tried with it, ns.
 const SETTLE_NS: u64 = 12_000_000;
@@ -65,7 +65,7 @@ pub struct Auto {
     depth: f64,
 }
 
-/// What happened since a turn began.
+/// Counts since the beginning of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     began_ns: Option<u64>,
@@ -92,7 +92,7 @@ struct Trial {
     challenger: usize,
     /// It is the challenger's turn, or the best's.
     is_challengers: bool,
-    /// What the challenger did in its turn.
+    /// The measurement of the challenger in its turn.
     challengers: Measured,
     /// Its throughput to the best's, pair by pair.
     ratios: Vec<f64>,
@@ -141,7 +141,7 @@ impl Auto {
         self.unasked += 1;
     }
 
-    /// What waited was sent.
+    /// Records that everything unsent was sent.
     #[inline]
     pub fn sent(&mut self) {
         self.turn.sends += 1;
@@ -160,8 +160,8 @@ impl Auto {
         self.unasked >= ASK_EVERY
     }
 
-    /// It is `now_ns`, and the peer has had `under_way` requests under way of late.
-    pub fn clock(&mut self, now_ns: u64, under_way: u32) {
+    /// Takes the time `now_ns`, and the peer's recent queue depth.
+    pub fn clock(&mut self, now_ns: u64, in_flight: u32) {
         self.unasked = 0;
         let Some(began_ns) = self.turn.began_ns else { return self.begin_turn(now_ns) };
         let elapsed_ns = now_ns.saturating_sub(began_ns);
@@ -170,7 +170,7 @@ impl Auto {
             let can_tell = elapsed_ns >= GLANCE_NS && self.turn.requests >= GLANCE_REQUESTS;
             let is_slow = measured.requests_per_ns < GLANCE_WORSE * self.undisturbed;
             if elapsed_ns > LULL_NS {
-                // What took so long says nothing about sending.
+                // A cycle this long was not limited by sending.
                 self.trial = None;
                 self.begin_turn(now_ns);
             } else if let Some(trial) = self.trial.take_if(|t| t.is_challengers && can_tell && is_slow) {
@@ -188,7 +188,7 @@ impl Auto {
                 self.judge(trial, measured, now_ns);
             }
             None => {
-                self.rest(measured, under_way, now_ns);
+                self.rest(measured, in_flight, now_ns);
             }
         }
     }
@@ -205,7 +205,7 @@ impl Auto {
     }
 
     /// A turn without a trial has ended; the next one may be a trial's.
-    fn rest(&mut self, measured: Measured, under_way: u32, now_ns: u64) {
+    fn rest(&mut self, measured: Measured, in_flight: u32, now_ns: u64) {
         let depth = measured.requests_per_idle;
         // Up at once, down slowly.
         let keeps = UNDISTURBED_KEEPS * self.undisturbed;
@@ -218,10 +218,10 @@ impl Auto {
             self.rest_ns = [REST_NS; ARMS.len()];
             self.undisturbed = measured.requests_per_ns;
         }
-        // Few requests flow one by one round a ring that is not full, as long as nobody makes them wait for each other;
+        // Few requests move individually round a ring that is not full, as long as nothing makes them wait for each other;
         // then they go round together, and it takes them long to part again. A thread that serves more between idle
         // moments than there are is the bottleneck, and only then it pays to try.
-        self.is_flowing = under_way < FEW && depth <= f64::from(under_way) * 1.5;
+        self.is_flowing = in_flight < FEW && depth <= f64::from(in_flight) * 1.5;
         if self.is_flowing {
             return;
         }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_manner_is_found_and_kept() {
+    fn the_best_mode_is_found_and_kept() {
         for seed in 0..20 {
             for rates in [
                 [100.0, 100.0, 100.0, 100.0, 100.0, 100.0],
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn another_load_is_noticed() {
+    fn a_change_of_load_is_detected() {
         let mut auto = Auto::default();
         let mut now_ns = 0.0;
         let mut run = |auto: &mut Auto, until_ns: f64, depth: u32, thousands_per_s: [f64; 6]| {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_at_a_time_is_left_alone() {
+    fn queue_depth_one_is_left_at_nodelay() {
         let mut auto = Auto::default();
         for n in 0..100_000_u64 {
             auto.served();

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cycles_are_counted_by_what_they_served() {
+    fn cycles_are_counted_by_requests_served() {
         let mut count = BusyCount::default();
         for cycle in [2, 2, 1, 0, 300] {
             (0..cycle).for_each(|_| count.request());

@@ -1,4 +1,4 @@
-//! What a connection asks its policy: send now, or wait for more?
+//! The send policy of a connection: send now, or wait for more.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,16 +7,42 @@ use crate::auto::Auto;
 use crate::send_mode::{Hold, SendMode};
 use crate::send_policy::SendPolicy;
 
-/// Responses leave when so many bytes of them wait, whatever the policy.
+/// Unsent bytes at which every policy sends.
 pub const FULL_BYTES: usize = 256 << 10;
 
-/// A policy at work for one connection.
+/// The send policy of one connection: decides when responses are sent.
+///
+/// The owner of the socket reports events in the order in which they happen:
+///
+/// 1. [`requested`](Self::requested) for each request that arrives,
+/// 2. [`served`](Self::served) when its response is complete: true means send everything now,
+/// 3. [`chunk_ended`](Self::chunk_ended) when all requests of one receive are served: true means send what is unsent
+///    before the next receive,
+/// 4. [`sent`](Self::sent) after each send. Under any policy, everything unsent is sent once a receive finds nothing,
+/// 5. [`idle`](Self::idle) when nothing more can be received and everything was sent: true means flush what Nagle's
+///    algorithm holds back.
+///
+/// After `served` and `idle`, compare [`mode`](Self::mode)`.nagle` with the socket's option and set the option if they
+/// differ. [`clock`](Self::clock) must be called with the time, while nothing is unsent, whenever
+/// [`wants_time`](Self::wants_time) is true.
+///
+/// ```
+/// use policy::{SendControl, SendPolicy};
+///
+/// let mut control = SendControl::new(SendPolicy::Batch);
+/// control.requested(2);
+/// control.requested(2);
+/// assert!(!control.served(512) && !control.served(1024), "held until the receive buffer is empty");
+/// assert!(!control.chunk_ended());
+/// control.sent();
+/// assert!(!control.idle(), "Nagle's algorithm is off");
+/// ```
 #[derive(Clone, Debug)]
 pub struct SendControl {
     policy: SendPolicy,
     state: State,
     mode: SendMode,
-    /// Responses that wait.
+    /// Responses that are complete and unsent.
     held: u32,
     depth: Depth,
     shares: Shares,
@@ -32,16 +58,16 @@ enum State {
 /// Responses by the mode they were sent in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shares {
-    /// Each by itself, Nagle off.
+    /// Sent individually, Nagle off.
     pub nodelay: u64,
-    /// Each by itself, Nagle on.
+    /// Sent individually, Nagle on.
     pub nagle: u64,
-    /// Together with others, where there were others.
+    /// Sent together with other responses that were complete.
     pub batch: u64,
 }
 
 impl Shares {
-    /// Percent of all in a mode's count; 0 of nothing.
+    /// A mode's share of all responses in percent; 0 if there are none.
     #[must_use]
     pub fn percent(&self, count: u64) -> f64 {
         let all = self.nodelay + self.nagle + self.batch;
@@ -49,22 +75,22 @@ impl Shares {
     }
 }
 
-/// The most requests that a peer had under way of late.
+/// The highest recent queue depth of the peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Depth {
-    /// Of the requests before the last [`Depth::SPAN`], and since.
+    /// The highest in the previous span of [`Depth::SPAN`] requests, and in the current one.
     before: u32,
     since: u32,
     requests: u32,
 }
 
 impl Depth {
-    /// Requests after which what was before is forgotten.
+    /// Requests of a span.
     const SPAN: u32 = 256;
 
     #[inline]
-    fn note(&mut self, under_way: u32) {
-        self.since = self.since.max(under_way);
+    fn record(&mut self, in_flight: u32) {
+        self.since = self.since.max(in_flight);
         self.requests += 1;
         if self.requests >= Self::SPAN {
             *self = Self { before: self.since, since: 0, requests: 0 };
@@ -78,7 +104,7 @@ impl Depth {
 }
 
 impl SendControl {
-    /// Begins with a policy.
+    /// A control in the initial state of a policy.
     #[must_use]
     pub fn new(policy: SendPolicy) -> Self {
         let (state, mode) = match policy {
@@ -104,26 +130,26 @@ impl SendControl {
         self.policy
     }
 
-    /// How it sends now. Where `nagle` differs from what the socket has, the socket is to be told.
+    /// The current send mode.
     #[must_use]
     #[inline]
     pub fn mode(&self) -> SendMode {
         self.mode
     }
 
-    /// How responses were sent so far.
+    /// The responses so far, by send mode.
     #[must_use]
     pub fn shares(&self) -> Shares {
         self.shares
     }
 
-    /// A request came whose peer had `under_way` requests unanswered when it sent it, this one among them.
+    /// Records a request; its peer had `in_flight` unanswered requests when it sent it, this one included.
     #[inline]
-    pub fn requested(&mut self, under_way: u32) {
-        self.depth.note(under_way);
+    pub fn requested(&mut self, in_flight: u32) {
+        self.depth.record(in_flight);
     }
 
-    /// A request was answered, and `waiting_bytes` of responses wait; whether they are to be sent now.
+    /// Records a complete response, with `waiting_bytes` of responses unsent. Returns whether to send them now.
     #[inline]
     pub fn served(&mut self, waiting_bytes: usize) -> bool {
         self.held += 1;
@@ -147,7 +173,7 @@ impl SendControl {
         }
     }
 
-    /// What waited has been sent.
+    /// Records that everything unsent was sent.
     #[inline]
     pub fn sent(&mut self) {
         if self.held > 0
@@ -158,14 +184,15 @@ impl SendControl {
         self.held = 0;
     }
 
-    /// What a receive brought is used up; whether what waits is to be sent before the next one.
+    /// Returns whether to send before the next receive, once the data of the last one is used up.
     #[must_use]
     #[inline]
     pub fn chunk_ended(&self) -> bool {
         self.mode.hold != Hold::Drain
     }
 
-    /// Nothing more can be received, and what waited was sent; whether what Nagle holds back is to be flushed.
+    /// Records the end of a cycle: nothing can be received, and everything was sent. Returns whether to flush what
+    /// Nagle's algorithm holds back.
     #[inline]
     pub fn idle(&mut self) -> bool {
         match &mut self.state {
@@ -182,7 +209,7 @@ impl SendControl {
         }
     }
 
-    /// Whether [`SendControl::clock`] should be told the time, at a moment when nothing waits.
+    /// Whether [`SendControl::clock`] has to be called, while nothing is unsent.
     #[must_use]
     #[inline]
     pub fn wants_time(&self) -> bool {
@@ -230,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_sends_as_it_is_named() {
+    fn each_policy_sends_in_its_mode() {
         let cycles: &[&[u32]] = &[&[2, 1], &[3]];
         assert_eq!(run(SendPolicy::Nodelay, cycles), (vec![1; 6], 0));
         assert_eq!(run(SendPolicy::Nagle, cycles), (vec![1; 6], 2));
@@ -241,16 +268,16 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_of_what_the_peer_has_under_way() {
+    fn a_part_is_relative_to_the_peers_queue_depth() {
         let mut depth = Depth::default();
-        (0..600).for_each(|_| depth.note(32));
+        (0..600).for_each(|_| depth.record(32));
         assert_eq!(depth.most(), 32);
-        (0..600).for_each(|_| depth.note(8));
+        (0..600).for_each(|_| depth.record(8));
         assert_eq!(depth.most(), 8, "a load that is gone is forgotten");
     }
 
     #[test]
-    fn shares_tell_the_mode() {
+    fn shares_count_responses_by_mode() {
         let mut control = SendControl::new(SendPolicy::Batch);
         control.served(1);
         assert_eq!(control.shares(), Shares { batch: 1, ..Shares::default() });

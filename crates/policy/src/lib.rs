@@ -1,5 +1,5 @@
-//! Send policies: when responses leave (the paper, "Nagle's Algorithm"). Decisions without I/O and without a clock:
-//! whoever serves tells what happens, and is told what to do. The target and the simulator share them.
+//! Send policies: when responses are sent (the paper, "Nagle's Algorithm"). They do no I/O and read no clock: the owner of the
+//! socket reports events and gets decisions. The target and the simulator share them.
 
 #![forbid(unsafe_code)]
 

@@ -14,8 +14,8 @@ pub struct SendMode {
 pub enum Hold {
     /// Not at all: one send for each response.
     None,
-    /// Until there are as many as this part of the requests that the peer has under way (2: half of them), or what one
-    /// receive brought is used up: the peer works on one part while the next is made.
+    /// Until this fraction of the peer's requests in flight is answered (2: half of them), or the data of one receive is
+    /// used up: the peer processes one part while the next is made.
     Part(u32),
     /// Until nothing more can be received.
     Drain,
@@ -26,9 +26,9 @@ impl SendMode {
     pub const NODELAY: Self = Self { hold: Hold::None, nagle: false };
     /// One send for each response, Nagle on.
     pub const NAGLE: Self = Self { hold: Hold::None, nagle: true };
-    /// One send for all that can be answered.
+    /// One send for all responses until nothing can be received.
     pub const BATCH: Self = Self { hold: Hold::Drain, nagle: false };
-    /// One send for a part of what the peer has under way.
+    /// One send for a fraction of the peer's requests in flight.
     #[must_use]
     pub const fn part(of: u32) -> Self {
         Self { hold: Hold::Part(of), nagle: false }

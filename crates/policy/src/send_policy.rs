@@ -45,7 +45,7 @@ impl SendPolicy {
         }
     }
 
-    /// Whether every response leaves at once, by itself.
+    /// Whether every response is sent immediately and individually.
     #[must_use]
     pub fn is_nodelay(self) -> bool {
         self == SendPolicy::Nodelay
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_are_read_as_written() {
+    fn policies_round_trip() {
         for policy in SendPolicy::ALL {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }

@@ -4,7 +4,8 @@ use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use initiator::RunResult;
 use iscsi_target::ConnectionStatistics;
 use output::text::line;
-use store::layer::{Operation, Passed};
+use store::Operation;
+use store::layer::Passed;
 
 /// Rows of a table of connections.
 const CONNECTIONS_SHOWN: usize = 50;

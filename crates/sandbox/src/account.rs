@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_names_and_numbers_and_refuses_root_and_unknown_users() {
+    fn parses_names_and_ids_and_rejects_root_and_unknown_users() {
         let nobody: Account = "65534:65533".parse().unwrap();
         assert_eq!((nobody.uid.as_raw(), nobody.gid.as_raw()), (65534, 65533));
         for (text, word) in [

@@ -1,6 +1,6 @@
 //! Which system calls the process may make: an allow-list by seccomp, for all threads.
 //!
-//! What is not listed fails with EPERM and kills nothing, so that a C library that tries a newer call falls back or
+//! Other calls fail with EPERM and do not kill the process, so that a C library that tries a newer call falls back or
 //! reports an error. The list is what the target was seen to use (strace, all disks, engines and options), what musl
 //! and newer versions of glibc use in place of it, and their allocators and threads.
 
@@ -11,7 +11,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-/// What the process does with io_uring from now on.
+/// How the process uses io_uring from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ring {
     /// Nothing.
@@ -161,7 +161,7 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 /// Installs the filter on all threads; how many calls are allowed.
 pub(crate) fn restrict(ring: Ring) -> Result<usize, String> {
     let (fallback, list) = programs(ring, std::process::id()).map_err(|error| error.to_string())?;
-    // The first lets the second be installed.
+    // The first is required for the second.
     for program in [&fallback, &list.0] {
         seccompiler::apply_filter_all_threads(program).map_err(|error| match error {
             seccompiler::Error::Seccomp(error) | seccompiler::Error::Prctl(error) => error.to_string(),
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_a_target_never_needs() {
+    fn rejects_calls_that_a_target_never_makes() {
         let rules = allowed(Ring::New, 1).unwrap();
         for call in [
             libc::SYS_execve,

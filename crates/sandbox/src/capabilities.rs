@@ -4,7 +4,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::{SandboxError, failed};
 
-/// What a process does that needs capabilities where it runs as root.
+/// Operations of a process that need capabilities when it runs as root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     pub(crate) change_user: bool,

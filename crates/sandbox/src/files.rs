@@ -14,26 +14,38 @@ use crate::{Mode, Plan, SandboxError, failed};
 
 /// The newest ABI whose rights are handled; what an older kernel lacks is left out.
 const NEWEST: ABI = ABI::V7;
-/// The least that `--sandbox require` accepts: with truncation, so that what is read-only stays as it is.
+/// The oldest ABI that `--sandbox require` accepts: it covers truncation, so that read-only files are unchanged.
 const LEAST: ABI = ABI::V3;
 /// Where the kernel describes block devices: block lengths and rotation.
 const DEVICE_DESCRIPTIONS: [&str; 2] = ["/sys/dev/block", "/sys/devices"];
+
+/// How a process uses a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskAccess {
+    /// It reads only.
+    Read,
+    /// It reads and writes.
+    Write,
+    /// It reads and writes, and creates a missing file.
+    Create,
+}
 
 /// A disk, or a folder for disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     path: PathBuf,
     pub(crate) writes: bool,
-    /// It is created where it is missing.
+    /// A missing file is created.
     creates: bool,
     is_folder: bool,
 }
 
 impl Place {
-    /// A disk in a file or on a device; `creates` where the process creates a missing one.
+    /// A disk in a file or on a device.
     #[must_use]
-    pub fn disk(path: &Path, writes: bool, creates: bool) -> Self {
-        Self { path: path.to_owned(), writes, creates, is_folder: false }
+    pub fn disk(path: &Path, access: DiskAccess) -> Self {
+        let writes = access != DiskAccess::Read;
+        Self { path: path.to_owned(), writes, creates: access == DiskAccess::Create, is_folder: false }
     }
 
     /// A folder in which disks may be opened and created later.
@@ -118,7 +130,7 @@ pub(crate) fn confine(plan: &Plan) -> Result<Option<Confined>, SandboxError> {
 enum Refusal {
     /// A path that does not exist.
     Here(SandboxError),
-    /// The kernel lacks what is needed.
+    /// The kernel lacks a required feature.
     Kernel(String),
 }
 
@@ -142,7 +154,7 @@ fn try_confine(plan: &Plan) -> Result<Confined, Refusal> {
     for (path, rights, is_needed) in rules(plan, &mut places).map_err(Refusal::Here)? {
         let opened = match PathFd::new(&path) {
             Ok(opened) => opened,
-            // What is missing has its own error later.
+            // A missing path is reported later.
             Err(_) if !is_needed => continue,
             Err(error) => {
                 let error = failed(path.display().to_string(), io::Error::other(error.to_string()));
@@ -161,7 +173,7 @@ fn try_confine(plan: &Plan) -> Result<Confined, Refusal> {
         (RulesetStatus::NotEnforced, LandlockStatus::NotEnabled) => {
             Err(Refusal::Kernel("it is not enabled in this kernel (lsm=landlock)".to_owned()))
         }
-        (RulesetStatus::NotEnforced, _) => Err(Refusal::Kernel("this kernel is without it".to_owned())),
+        (RulesetStatus::NotEnforced, _) => Err(Refusal::Kernel("this kernel lacks it".to_owned())),
         (_, LandlockStatus::Available { effective_abi, .. }) => {
             Ok(Confined { files: Files(places), abi: effective_abi as i32, paths })
         }
@@ -172,14 +184,14 @@ fn try_confine(plan: &Plan) -> Result<Confined, Refusal> {
 /// A path, what may be done beneath it, and whether it must exist.
 type Rule = (PathBuf, BitFlags<AccessFs>, bool);
 
-/// What a plan needs; `places` receives the disks and folders by their real paths.
+/// The rules of a plan; `places` receives the real paths of disks and folders.
 fn rules(plan: &Plan, places: &mut Vec<Place>) -> Result<Vec<Rule>, SandboxError> {
     let read = BitFlags::from(AccessFs::ReadFile);
     let write = read | AccessFs::WriteFile | AccessFs::Truncate;
     let mut rules = Vec::new();
     for place in &plan.disks {
         if place.creates {
-            // A rule is for an inode. What cannot be created is reported by whoever opens it.
+            // A rule is for an inode. A file that cannot be created is reported when it is opened.
             let _ = std::fs::OpenOptions::new().write(true).create_new(true).open(&place.path);
         }
         if place.is_folder && !place.path.is_dir() {
@@ -187,7 +199,7 @@ fn rules(plan: &Plan, places: &mut Vec<Place>) -> Result<Vec<Rule>, SandboxError
             return Err(failed(format!("--disks {}", place.path.display()), error));
         }
         let rights = match (place.is_folder, place.writes) {
-            // What a reload has created it removes again when it is refused.
+            // A reload that is rejected removes the files that it created.
             (true, _) => write | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::ReadDir,
             (false, true) => write,
             (false, false) => read,
@@ -225,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn allows_disks_and_what_is_beneath_folders_and_nothing_beside_them() {
+    fn allows_disks_and_folder_contents_only() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         std::fs::create_dir(root.join("disks")).unwrap();
@@ -233,7 +245,7 @@ mod tests {
         std::fs::write(root.join("one"), "").unwrap();
         std::os::unix::fs::symlink(root.join("one"), root.join("disks/link")).unwrap();
         let files =
-            Files(vec![Place::disk(&root.join("one"), false, false), Place::folder(&root.join("disks"))]);
+            Files(vec![Place::disk(&root.join("one"), DiskAccess::Read), Place::folder(&root.join("disks"))]);
         let allows = |path: &str| files.allows(&root.join(path)).map(|place| place.writes);
         assert_eq!(allows("one"), Some(false));
         assert_eq!(allows("disks/new"), Some(true));

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 pub use account::Account;
-pub use files::Place;
+pub use files::{DiskAccess, Place};
 
 use capabilities::Needs;
 use files::{Confined, Files};
@@ -69,13 +69,13 @@ pub enum SandboxError {
     Account {
         /// As given.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What failed, and on what.
+        /// The operation and its object.
         what: String,
         /// Why.
         source: io::Error,
@@ -104,7 +104,7 @@ pub enum SandboxError {
     Outside {
         /// The disk.
         path: PathBuf,
-        /// What is allowed.
+        /// The allowed folders.
         allowed: String,
     },
     /// A disk that was opened for reading only when the target started.
@@ -112,7 +112,7 @@ pub enum SandboxError {
     ReadOnly(PathBuf),
 }
 
-/// What a process needs after it has started.
+/// The resources that a process needs after it has started.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Which restrictions are used.
@@ -121,7 +121,7 @@ pub struct Plan {
     pub user: Option<Account>,
     /// Disks that exist or are created, and folders for disks that are opened later.
     pub disks: Vec<Place>,
-    /// The folder for what is kept over a restart; created where it is missing, and then owned by `user`.
+    /// The folder for state that survives a restart; created if it is missing, and then owned by `user`.
     pub state: Option<PathBuf>,
     /// Files that are read again while the process runs. Their folders can be read, because editors replace files.
     pub configuration: Vec<PathBuf>,
@@ -258,7 +258,7 @@ impl Sandbox {
         self.files.as_ref().map_or(Ok(()), |confined| confined.files.check(path, writes))
     }
 
-    /// What may cause a permission error that the process would not get without the sandbox.
+    /// The parts of the sandbox that may cause a permission error.
     #[must_use]
     pub fn explain_denial(&self) -> Option<String> {
         let user = self.user.as_ref().map(|user| format!("the target runs as user {user}"));

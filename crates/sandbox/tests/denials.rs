@@ -15,12 +15,12 @@ use nix::errno::Errno;
 use nix::sched::CloneFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::unistd::Pid;
-use sandbox::{Mode, Place, Plan};
+use sandbox::{DiskAccess, Mode, Place, Plan};
 
 const FOLDER: &str = "SANDBOX_TEST_FOLDER";
 const MODE: &str = "SANDBOX_TEST_MODE";
 
-/// What an attempt ended with, 0 for success.
+/// The errno of an attempt, 0 for success.
 fn code<T>(result: nix::Result<T>) -> i32 {
     result.map_or_else(|error| error as i32, |_| 0)
 }
@@ -40,8 +40,8 @@ fn attempt(folder: &Path, mode: Mode) {
     let plan = Plan {
         mode,
         disks: vec![
-            Place::disk(&folder.join("read"), false, false),
-            Place::disk(&folder.join("made"), true, true),
+            Place::disk(&folder.join("read"), DiskAccess::Read),
+            Place::disk(&folder.join("made"), DiskAccess::Create),
             Place::folder(&folder.join("disks")),
         ],
         ..Plan::default()
@@ -101,7 +101,7 @@ fn answers(mode: &str) -> (String, BTreeMap<String, i32>) {
     std::fs::write(folder.path().join("read"), "x").unwrap();
     std::fs::create_dir(folder.path().join("disks")).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "denies_what_is_not_needed", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "denies_unneeded_access", "--nocapture", "--test-threads=1"])
         .env(FOLDER, folder.path())
         .env(MODE, mode)
         .output()
@@ -117,7 +117,7 @@ fn answers(mode: &str) -> (String, BTreeMap<String, i32>) {
 }
 
 #[test]
-fn denies_what_is_not_needed() {
+fn denies_unneeded_access() {
     if let (Some(folder), Ok(mode)) = (std::env::var_os(FOLDER), std::env::var(MODE)) {
         return attempt(Path::new(&folder), mode.parse().unwrap());
     }

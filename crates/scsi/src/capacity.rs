@@ -28,7 +28,7 @@ mod tests {
     use crate::disk::example;
 
     #[test]
-    fn a_disk_too_large_for_ten_bytes_says_so_and_is_whole_in_sixteen() {
+    fn read_capacity_10_saturates_and_16_does_not() {
         let disk = Disk { blocks: (1 << 32) + 2, block_bytes: 4096, ..example() };
         let mut out = Vec::new();
         read_capacity_10(&disk, &mut out);

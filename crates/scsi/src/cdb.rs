@@ -58,7 +58,7 @@ pub mod opcode {
 /// A command descriptor block; iSCSI carries 16 bytes of it.
 pub type Cdb = [u8; 16];
 
-/// Whether a command with input data reads the medium rather than the device's description.
+/// Whether a command with input data is a READ, rather than one that reports parameter data.
 #[must_use]
 pub fn reads_the_medium(cdb: &Cdb) -> bool {
     matches!(cdb[0], opcode::READ_6 | opcode::READ_10 | opcode::READ_12 | opcode::READ_16)
@@ -85,8 +85,8 @@ pub fn be64(cdb: &Cdb, at: usize) -> u64 {
     (u64::from(be32(cdb, at)) << 32) | u64::from(be32(cdb, at + 4))
 }
 
-/// Where a command's blocks are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The logical blocks of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// First logical block.
     pub lba: u64,
@@ -138,7 +138,7 @@ pub fn control(cdb: &Cdb) -> u8 {
     }
 }
 
-/// Where the CONTROL byte is, for a field pointer.
+/// The position of the CONTROL byte, for a field pointer.
 #[must_use]
 pub fn control_byte(cdb: &Cdb) -> u16 {
     match cdb[0] >> 5 {

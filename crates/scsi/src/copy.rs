@@ -1,140 +1,36 @@
-//! EXTENDED COPY (LID1) and RECEIVE COPY RESULTS (SPC-4 6.4, 6.24): data goes from disk to disk without
-//! travelling to the initiator.
+//! EXTENDED COPY (LID1) (SPC-4 6.4): copies data from disk to disk without moving it to the initiator.
 //!
-//! A copy names its disks by their designators, and they are looked for among the logical units that the
-//! initiator sees and nowhere else: what is hidden from it cannot be read or written by a copy either
-//! (CVE-2020-28374).
+//! A copy names its disks by their designators. They are looked up only among the logical units that the initiator
+//! sees, so a copy cannot read or write a disk that is hidden from it (CVE-2020-28374).
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
 
-use crate::cdb::{Cdb, Extent, be32, opcode};
+use crate::cdb::Extent;
+use crate::command::{Command, Transfer};
+use crate::copy_results::{BLOCK_TO_BLOCK, BLOCK_TO_BLOCK_OFFSETS, IDENTIFICATION};
+use crate::designator::designators;
 use crate::disk::Disk;
+use crate::limits::{COPY_BYTES_MAX, CSCDS_MAX, DESCRIPTORS_BYTES_MAX, SEGMENTS_MAX};
 use crate::lun::Lun;
-use crate::luns::{Luns, Plan, range};
 use crate::nexus::Nexus;
+use crate::plan::{Place, Plan, Segment};
 use crate::sense::{Sense, SenseKey};
-use crate::vpd;
-
-/// Most CSCD descriptors (copy sources and copy destinations).
-pub(crate) const CSCDS_MAX: u16 = 16;
-/// Most segment descriptors.
-pub(crate) const SEGMENTS_MAX: u16 = 32;
-/// Most bytes of all descriptors.
-pub(crate) const DESCRIPTORS_BYTES_MAX: u32 = 2048;
-/// Most bytes that one command copies: what is done in a fraction of a second.
-pub(crate) const COPY_BYTES_MAX: u32 = 256 << 20;
-/// Copies that can run at a time: more than sessions need.
-pub(crate) const CONCURRENT_MAX: u8 = 255;
-/// The descriptor types: block to block, block to block with offsets, identification.
-pub(crate) const DESCRIPTOR_TYPES: [u8; 3] = [BLOCK_TO_BLOCK, BLOCK_TO_BLOCK_OFFSETS, IDENTIFICATION];
+use crate::status;
 
 const HEADER_BYTES: usize = 16;
 const CSCD_BYTES: usize = 32;
-const BLOCK_TO_BLOCK: u8 = 0x02;
-const BLOCK_TO_BLOCK_OFFSETS: u8 = 0x0a;
-const IDENTIFICATION: u8 = 0xe4;
 
-/// A range to be copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// From which logical unit, and its first byte.
-    pub from: (Lun, u64),
-    /// To which logical unit, and its first byte.
-    pub to: (Lun, u64),
-    /// How many.
-    pub length_bytes: u64,
-}
-
-/// How the copies of a disk ended, for RECEIVE COPY RESULTS.
-#[derive(Debug, Default)]
-pub struct Copies(Mutex<VecDeque<Ended>>);
-
-#[derive(Debug)]
-struct Ended {
-    nexus: String,
-    list_identifier: u8,
-    segments: u16,
-    bytes: u64,
-    is_whole: bool,
-}
-
-/// Results that are kept at most; the oldest go first.
-const ENDED_MAX: usize = 256;
-
-impl Copies {
-    /// Notes the end of a copy.
-    pub fn ended(&self, nexus: &Nexus, list_identifier: u8, copied: &[Segment], is_whole: bool) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|e| e.nexus != nexus.name() || e.list_identifier != list_identifier);
-        if all.len() == ENDED_MAX {
-            all.pop_front();
-        }
-        all.push_back(Ended {
-            nexus: nexus.name().to_owned(),
-            list_identifier,
-            segments: copied.len() as u16,
-            bytes: copied.iter().map(|segment| segment.length_bytes).sum(),
-            is_whole,
-        });
-    }
-
-    /// COPY STATUS: told once.
-    fn status(&self, nexus: &Nexus, list_identifier: u8, out: &mut Vec<u8>) -> Result<(), Sense> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = all.iter().position(|e| e.nexus == nexus.name() && e.list_identifier == list_identifier);
-        let ended = found.and_then(|place| all.remove(place)).ok_or(Sense::invalid_field(2))?;
-        let [high, low] = ended.segments.to_be_bytes();
-        // In bytes, or in KiB where those do not fit.
-        let (unit, count) = match u32::try_from(ended.bytes) {
-            Ok(bytes) => (0, bytes),
-            Err(_) => (1, u32::try_from(ended.bytes >> 10).unwrap_or(u32::MAX)),
-        };
-        out.extend_from_slice(&[0, 0, 0, 8, if ended.is_whole { 1 } else { 2 }, high, low, unit]);
-        out.extend_from_slice(&count.to_be_bytes());
-        Ok(())
-    }
-}
-
-/// RECEIVE COPY RESULTS: COPY STATUS (LID1) and OPERATING PARAMETERS.
+/// Returns how much data an EXTENDED COPY brings.
 ///
 /// # Errors
-/// The sense of a service action that does not exist, or a copy that nobody made.
-pub(crate) fn results(disk: &Disk, cdb: &Cdb, nexus: &Nexus, out: &mut Vec<u8>) -> Result<(), Sense> {
-    match cdb[1] & 0x1f {
-        0 => disk.shared.copies.status(nexus, cdb[2], out),
-        3 => {
-            let mut data = [0_u8; 44];
-            data[3] = (44 + DESCRIPTOR_TYPES.len() - 4) as u8;
-            // SNLID: no list identifier need be given.
-            data[4] = 1;
-            data[8..10].copy_from_slice(&CSCDS_MAX.to_be_bytes());
-            data[10..12].copy_from_slice(&SEGMENTS_MAX.to_be_bytes());
-            data[12..16].copy_from_slice(&DESCRIPTORS_BYTES_MAX.to_be_bytes());
-            data[16..20].copy_from_slice(&COPY_BYTES_MAX.to_be_bytes());
-            data[34..36].copy_from_slice(&u16::from(CONCURRENT_MAX).to_be_bytes());
-            data[36] = CONCURRENT_MAX;
-            data[37] = disk.block_bytes.max(1).ilog2() as u8;
-            data[43] = DESCRIPTOR_TYPES.len() as u8;
-            out.extend_from_slice(&data);
-            out.extend_from_slice(&DESCRIPTOR_TYPES);
-            Ok(())
-        }
-        _ => Err(Sense::invalid_bit(1, 4)),
-    }
-}
-
-/// How much data an EXTENDED COPY brings.
-///
-/// # Errors
-/// The sense of a form that is not offered.
-pub(crate) fn begin(lun: Lun, cdb: &Cdb) -> Result<Plan, Sense> {
-    // LID4, tokens and all else of third-party copies are not offered.
-    if cdb[1] & 0x1f != 0 {
+/// The sense of a form that is not supported.
+pub(crate) fn begin(lun: Lun, action: u8, parameter_bytes: u32) -> Result<Plan, Sense> {
+    // LID4, tokens and the other third-party copies are not supported.
+    if action != 0 {
         return Err(Sense::invalid_bit(1, 4));
     }
-    match be32(cdb, 10) {
-        0 => Ok(Plan::Status(crate::status::GOOD)),
+    match parameter_bytes {
+        0 => Ok(Plan::Status(status::GOOD)),
         bytes if bytes as usize > HEADER_BYTES + 2 * DESCRIPTORS_BYTES_MAX as usize => {
             Err(Sense::PARAMETER_LENGTH)
         }
@@ -154,11 +50,16 @@ fn number(data: &[u8], at: usize, bytes: usize) -> u64 {
 const NO_SUCH_CSCD: Sense = Sense::new(SenseKey::CopyAborted, 0x08, 0x04);
 const NOT_REACHABLE: Sense = Sense::new(SenseKey::CopyAborted, 0x0d, 0x02);
 
-/// What to copy, from the parameter list.
+/// Plans a copy from its parameter list, received by `lun`, among the disks that the initiator sees.
 ///
 /// # Errors
-/// The sense of what is wrong with it; nothing was copied then.
-pub(crate) fn finish(luns: &Luns, lun: Lun, data: &[u8], nexus: &Nexus) -> Result<Plan, Sense> {
+/// The sense of the first error in it; nothing is copied then.
+pub(crate) fn finish(
+    disks: &BTreeMap<Lun, Disk>,
+    lun: Lun,
+    data: &[u8],
+    nexus: &Nexus,
+) -> Result<Plan, Sense> {
     let length = Sense::PARAMETER_LENGTH;
     let header = data.first_chunk::<HEADER_BYTES>().ok_or(length)?;
     let (cscd_bytes, segment_bytes) = (usize::from(word(header, 2)), number(header, 8, 4) as usize);
@@ -189,7 +90,7 @@ pub(crate) fn finish(luns: &Luns, lun: Lun, data: &[u8], nexus: &Nexus) -> Resul
             // TOO MANY SEGMENT DESCRIPTORS.
             return Err(Sense::new(SenseKey::IllegalRequest, 0x26, 0x08));
         }
-        if let Some(segment) = segment(luns, cscds, this, nexus)? {
+        if let Some(segment) = segment(disks, cscds, this, nexus)? {
             total = total.saturating_add(segment.length_bytes);
             planned.push(segment);
         }
@@ -203,9 +104,9 @@ pub(crate) fn finish(luns: &Luns, lun: Lun, data: &[u8], nexus: &Nexus) -> Resul
     Ok(Plan::Copy { lun, segments: planned, list_identifier })
 }
 
-/// One segment, checked on both sides; nothing when it copies nothing.
+/// Decodes and checks one segment descriptor; `None` if it copies nothing.
 fn segment(
-    luns: &Luns,
+    disks: &BTreeMap<Lun, Disk>,
     cscds: &[[u8; CSCD_BYTES]],
     descriptor: &[u8],
     nexus: &Nexus,
@@ -220,18 +121,14 @@ fn segment(
     if descriptor.len() != wanted {
         return Err(Sense::PARAMETER_LENGTH);
     }
-    let disk = |at: usize, code: u8| {
+    // A copy may do to each disk what this nexus may do with a READ or a WRITE of its own.
+    let disk = |at: usize, access: Command| {
         let cscd = cscds.get(usize::from(word(descriptor, at))).ok_or(NO_SUCH_CSCD)?;
-        let (lun, disk) = find(luns, cscd).ok_or(NOT_REACHABLE)?;
-        let mut cdb = [0; 16];
-        cdb[0] = code;
-        let is_free = !disk.shared.reservations.conflicts(&cdb, nexus.name())
-            && !disk.shared.loading.is_ejected()
-            && disk.ports.admit(nexus.portal_group(), &cdb).is_ok();
-        if is_free { Ok((lun, disk)) } else { Err(NOT_REACHABLE) }
+        let (lun, disk) = find(disks, cscd).ok_or(NOT_REACHABLE)?;
+        if disk.admits(&access, nexus) { Ok((lun, disk)) } else { Err(NOT_REACHABLE) }
     };
-    let (from_lun, from) = disk(4, opcode::READ_10)?;
-    let (to_lun, to) = disk(6, opcode::WRITE_10)?;
+    let (from_lun, from) = disk(4, Command::Read(Transfer::default()))?;
+    let (to_lun, to) = disk(6, Command::Write(Transfer::default()))?;
     if to.is_read_only() {
         return Err(Sense { key: SenseKey::CopyAborted, ..Sense::WRITE_PROTECTED });
     }
@@ -239,7 +136,7 @@ fn segment(
     let length_bytes = if code == BLOCK_TO_BLOCK_OFFSETS {
         number(descriptor, 8, 4)
     } else {
-        // DC says whose blocks are counted.
+        // DC selects whose blocks are counted: the destination's or the source's.
         let counted = if descriptor[1] & 0x02 != 0 { to } else { from };
         number(descriptor, 10, 2) * u64::from(counted.block_bytes)
     };
@@ -248,32 +145,33 @@ fn segment(
         let block = u64::from(disk.block_bytes.max(1));
         let blocks =
             u32::try_from((within + length_bytes).div_ceil(block)).map_err(|_| Sense::COPY_ABORTED)?;
-        let (offset, _) = range(disk, Extent { lba, blocks })
+        let range = disk
+            .range(Extent { lba, blocks })
             .map_err(|sense| Sense { information: sense.information, ..Sense::COPY_ABORTED })?;
-        Ok::<u64, Sense>(offset + within)
+        Ok::<u64, Sense>(range.offset_bytes + within)
     };
-    let (from_place, to_place) = (place(from, from_lba, 28)?, place(to, to_lba, 30)?);
-    let segment = Segment { from: (from_lun, from_place), to: (to_lun, to_place), length_bytes };
+    let from = Place { lun: from_lun, offset_bytes: place(from, from_lba, 28)? };
+    let to = Place { lun: to_lun, offset_bytes: place(to, to_lba, 30)? };
+    let segment = Segment { from, to, length_bytes };
     Ok((length_bytes > 0).then_some(segment))
 }
 
-/// The logical unit that an identification descriptor names, among those that the initiator sees.
-fn find<'a>(luns: &'a Luns, cscd: &[u8; CSCD_BYTES]) -> Option<(Lun, &'a Disk)> {
+/// Finds the logical unit of an identification descriptor among those that the initiator sees.
+fn find<'a>(disks: &'a BTreeMap<Lun, Disk>, cscd: &[u8; CSCD_BYTES]) -> Option<(Lun, &'a Disk)> {
     let (code_set, designator_type) = (cscd[4] & 0x0f, cscd[5] & 0x0f);
     let designator = cscd.get(8..8 + usize::from(cscd[7]).min(20))?;
-    let named = luns.0.iter().find(|(_, disk)| {
-        vpd::names(disk)
+    let named = disks.iter().find(|(_, disk)| {
+        designators(disk)
             .iter()
-            .any(|name| name.0 == code_set && name.1 == designator_type && name.2 == designator)
+            .any(|own| own.code_set == code_set && own.kind == designator_type && own.value == designator)
     });
     named.map(|(lun, disk)| (*lun, disk))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
+    use crate::designator::Designator;
     use crate::disk::example;
 
     /// A disk of its own name.
@@ -285,7 +183,7 @@ mod tests {
     }
 
     fn cscd(disk: &Disk) -> Vec<u8> {
-        let (code_set, designator_type, name) = vpd::names(disk).remove(0);
+        let [Designator { code_set, kind: designator_type, value: name }, _] = designators(disk);
         let mut data = vec![0; CSCD_BYTES];
         (data[0], data[4], data[5], data[7]) = (IDENTIFICATION, code_set, designator_type, name.len() as u8);
         data[8..8 + name.len()].copy_from_slice(&name);
@@ -311,38 +209,42 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_between_two_disks_and_what_became_of_it() {
+    fn plans_a_copy_and_reports_its_result() {
         let (a, b) = (disk("a"), disk("b"));
-        let luns = Luns(BTreeMap::from([(Lun(0), a.clone()), (Lun(4), b.clone())]));
+        let luns = BTreeMap::from([(Lun(0), a.clone()), (Lun(4), b.clone())]);
         let nexus = Nexus::new("iqn.a", 1, 1);
         let data = list(&[cscd(&a), cscd(&b)], &[block_to_block(1, 3)]);
-        let segment = Segment { from: (Lun(0), 512), to: (Lun(4), 9 * 512), length_bytes: 1536 };
+        let segment = Segment {
+            from: Place { lun: Lun(0), offset_bytes: 512 },
+            to: Place { lun: Lun(4), offset_bytes: 9 * 512 },
+            length_bytes: 1536,
+        };
         let plan = finish(&luns, Lun(0), &data, &nexus);
         assert_eq!(plan, Ok(Plan::Copy { lun: Lun(0), segments: vec![segment], list_identifier: Some(7) }));
         a.shared.copies.ended(&nexus, 7, &[segment], true);
-        let (mut cdb, mut out) = ([0; 16], Vec::new());
-        cdb[2] = 7;
-        assert_eq!(results(&a, &cdb, &Nexus::new("iqn.b", 1, 2), &mut out), Err(Sense::invalid_field(2)));
-        assert_eq!(results(&a, &cdb, &nexus, &mut out), Ok(()));
+        let mut out = Vec::new();
+        let mut status = |nexus: &Nexus| a.shared.copies.report(0, 7, nexus, 512, &mut out);
+        assert_eq!(status(&Nexus::new("iqn.b", 1, 2)), Err(Sense::invalid_field(2)));
+        assert_eq!(status(&nexus), Ok(()));
+        assert_eq!(status(&nexus), Err(Sense::invalid_field(2)), "reported once");
         assert_eq!(out, [0, 0, 0, 8, 1, 0, 1, 0, 0, 0, 6, 0]);
-        assert_eq!(results(&a, &cdb, &nexus, &mut out), Err(Sense::invalid_field(2)), "told once");
     }
 
     #[test]
-    fn a_disk_that_the_initiator_does_not_see_is_not_reachable() {
+    fn a_hidden_disk_is_not_reachable_by_a_copy() {
         let (mine, hidden) = (disk("mine"), disk("hidden"));
         let data = list(&[cscd(&hidden), cscd(&mine)], &[block_to_block(1, 3)]);
         let nexus = Nexus::new("iqn.a", 1, 1);
-        let all = Luns(BTreeMap::from([(Lun(0), mine.clone()), (Lun(1), hidden)]));
+        let all = BTreeMap::from([(Lun(0), mine.clone()), (Lun(1), hidden)]);
         assert!(finish(&all, Lun(0), &data, &nexus).is_ok());
-        let view = Luns(BTreeMap::from([(Lun(0), mine)]));
+        let view = BTreeMap::from([(Lun(0), mine)]);
         assert_eq!(finish(&view, Lun(0), &data, &nexus), Err(NOT_REACHABLE));
     }
 
     #[test]
-    fn lists_that_are_wrong_copy_nothing() {
+    fn invalid_copy_lists_copy_nothing() {
         let a = disk("a");
-        let luns = Luns(BTreeMap::from([(Lun(0), a.clone())]));
+        let luns = BTreeMap::from([(Lun(0), a.clone())]);
         let nexus = Nexus::new("iqn.a", 1, 1);
         let run = |data: &[u8]| finish(&luns, Lun(0), data, &nexus).map(|_| ()).unwrap_err();
         let good = list(&[cscd(&a)], &[block_to_block(0, 3)]);
@@ -355,7 +257,7 @@ mod tests {
         let mut stream = good.clone();
         stream[HEADER_BYTES + CSCD_BYTES] = 0x03;
         assert_eq!((run(&stream).asc, run(&stream).ascq), (0x26, 0x09));
-        // Reserved by somebody else.
+        // Reserved by another initiator.
         assert_eq!(a.shared.reservations.reserve(&Nexus::new("iqn.b", 1, 2)), crate::status::GOOD);
         assert_eq!(run(&good), NOT_REACHABLE);
     }

@@ -4,13 +4,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::copy::Copies;
+use crate::cdb::Extent;
+use crate::command::{Command, Transfer};
+use crate::copy_results::Copies;
 use crate::loading::Loading;
 use crate::mode::{ModeParameters, ModeValues};
+use crate::nexus::Nexus;
+use crate::plan::ByteRange;
 use crate::ports::Ports;
 use crate::reservations::{Reservations, SavedReservations};
+use crate::sense::Sense;
 
-/// How a disk names itself; fixed-length ASCII fields are padded or cut when reported.
+/// The names of a disk; fixed-length ASCII fields are padded or cut when reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// T10 VENDOR IDENTIFICATION, up to 8 characters.
@@ -25,7 +30,7 @@ pub struct Identity {
     pub target_name: String,
 }
 
-/// What is fixed about a disk while it is presented, and who has reserved it.
+/// The fixed properties of a disk, and the shared state that initiators change.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// Its names.
@@ -34,42 +39,42 @@ pub struct Disk {
     pub block_bytes: u32,
     /// Logical blocks.
     pub blocks: u64,
-    /// Writes are refused.
+    /// Writes are rejected.
     pub read_only: bool,
     /// Its medium can be ejected and loaded (RMB).
     pub removable: bool,
-    /// It has heads that must move.
+    /// The medium rotates.
     pub is_rotational: bool,
-    /// What initiators ask to be kept over a power loss is kept: mode pages, persistent reservations.
+    /// Mode pages and persistent reservations survive a power loss if an initiator asks for it.
     pub is_durable: bool,
     /// Written data may be lost by a power failure until the cache is synchronised (WCE).
     pub write_cache: bool,
-    /// How blocks are given memory and lose it; nothing for a disk that has all of it always.
+    /// Thin provisioning; `None` for a disk whose blocks are always allocated.
     pub provisioning: Option<Provisioning>,
     /// Logical blocks of a physical one, as a power of two: 3 for 512 bytes on 4096.
     pub physical_exponent: u8,
     /// The target ports through which it is reached.
     pub ports: Arc<Ports>,
-    /// What initiators change about it.
+    /// The state that initiators change.
     pub shared: Arc<Shared>,
 }
 
-/// What initiators change about a disk; one for all that see it.
+/// The state of a disk that initiators change; one for all that see it.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// Mode parameters.
     pub mode: ModeParameters,
-    /// Who has it to himself.
+    /// Reservations and registrations.
     pub reservations: Reservations,
-    /// Whether the medium is there.
+    /// Whether the medium is loaded.
     pub loading: Loading,
-    /// How its copies ended.
+    /// The results of its copies.
     pub copies: Copies,
-    /// Held while what is kept of the disk is saved, so that no save overtakes another.
+    /// Held while durable state is saved, so that no save overtakes another.
     saving: Mutex<()>,
 }
 
-/// What is kept of a disk over a power loss.
+/// The state of a disk that survives a power loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Durable {
     /// Mode parameters, where they were saved (SP).
@@ -79,7 +84,7 @@ pub struct Durable {
 }
 
 impl Shared {
-    /// What was kept comes back, before anybody sees the disk.
+    /// Restores saved state. Must be called before the disk is presented.
     pub fn restore(&self, kept: &Durable) {
         if let Some(mode) = kept.mode {
             self.mode.restore(mode);
@@ -89,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// Keeps other changes of what is saved away until it is dropped, so that no save overtakes another.
+    /// Locks durable state against other changes until the guard is dropped, so that no save overtakes another.
     pub(crate) fn saving(&self) -> MutexGuard<'_, ()> {
         self.saving.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,7 +103,7 @@ impl Shared {
 /// Thin provisioning (SBC-3 4.7): unmapped blocks read as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provisioning {
-    /// Bytes that are given memory together: unmapping less frees nothing.
+    /// Bytes that are allocated together: unmapping less frees nothing.
     pub granularity_bytes: u32,
 }
 
@@ -106,14 +111,14 @@ impl Disk {
     /// MAXIMUM TRANSFER LENGTH of the block limits page, bytes: bounds what one command moves.
     pub const TRANSFER_BYTES_MAX: u32 = 64 << 20;
 
-    /// Whether writes are refused, by the store or by an initiator.
+    /// Whether writes are rejected, because of the store or of an initiator's mode page.
     #[must_use]
     #[inline]
     pub fn is_read_only(&self) -> bool {
         self.read_only || self.shared.mode.values().write_protected
     }
 
-    /// Whether a write is to be on stable storage before it is acknowledged, without being asked (WCE is 0).
+    /// Whether every write is acknowledged only when it is on stable storage, as if it had FUA (WCE is 0).
     #[must_use]
     #[inline]
     pub fn is_write_through(&self) -> bool {
@@ -126,7 +131,55 @@ impl Disk {
         Self::TRANSFER_BYTES_MAX / self.block_bytes.max(1)
     }
 
-    /// An identifier of 60 bits that follows from the names: the same disk gets it again after a restart.
+    /// The bytes of an extent that is entirely on the disk.
+    ///
+    /// # Errors
+    /// LOGICAL BLOCK ADDRESS OUT OF RANGE.
+    #[inline]
+    pub(crate) fn range(&self, extent: Extent) -> Result<ByteRange, Sense> {
+        let end = extent.lba.checked_add(extent.blocks.into());
+        if end.is_none_or(|end| end > self.blocks) {
+            // The first address beyond the end.
+            return Err(Sense::lba_out_of_range(extent.lba.max(self.blocks)));
+        }
+        // No store has an offset beyond 64 bits, whatever number of blocks the disk claims. The length always fits:
+        // it is the product of two 32-bit numbers.
+        let block = u64::from(self.block_bytes);
+        let length_bytes = u64::from(extent.blocks) * block;
+        match extent.lba.checked_mul(block) {
+            Some(offset_bytes) if offset_bytes.checked_add(length_bytes).is_some() => {
+                Ok(ByteRange { offset_bytes, length_bytes })
+            }
+            _ => Err(Sense::lba_out_of_range(extent.lba)),
+        }
+    }
+
+    /// The bytes of a transfer: without protection information, which no disk here has, and within
+    /// [`Self::TRANSFER_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// INVALID FIELD IN CDB, or LOGICAL BLOCK ADDRESS OUT OF RANGE.
+    #[inline]
+    pub(crate) fn transfer(&self, transfer: &Transfer) -> Result<ByteRange, Sense> {
+        if transfer.protection {
+            return Err(Sense::invalid_bit(1, 7));
+        }
+        let range = self.range(transfer.extent)?;
+        if transfer.extent.blocks > self.transfer_blocks_max() {
+            return Err(Sense::INVALID_FIELD);
+        }
+        Ok(range)
+    }
+
+    /// Whether a command on the medium may run for this nexus now: not while another nexus has reserved the disk, the
+    /// port is in standby, or the medium is ejected.
+    pub(crate) fn admits(&self, command: &Command, nexus: &Nexus) -> bool {
+        !self.shared.reservations.conflicts(command, nexus.name())
+            && self.ports.admit(nexus.portal_group(), command).is_ok()
+            && !self.shared.loading.is_ejected()
+    }
+
+    /// A 60-bit identifier derived from the names: the same after a restart.
     #[must_use]
     pub fn designator(&self) -> u64 {
         let text = [self.identity.target_name.as_bytes(), b"\0", self.identity.serial.as_bytes()].concat();
@@ -134,7 +187,7 @@ impl Disk {
     }
 }
 
-/// The 64-bit FNV-1a hash: identifiers made with it stay the same across versions.
+/// The 64-bit FNV-1a hash: identifiers derived from it are stable across versions.
 #[must_use]
 pub fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_to_their_fields_and_are_graphic() {
+    fn names_are_truncated_and_graphic() {
         let mut field = [0; 4];
         ascii(&mut field, "abcdef");
         assert_eq!(&field, b"abcd");

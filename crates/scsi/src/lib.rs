@@ -1,34 +1,45 @@
-//! SCSI block devices: commands come in, and out comes an answer or the work to be done on a store.
+//! SCSI block devices: plans commands for stores that it does not know.
 //!
-//! A logical unit *plans* (see [`Luns::plan`]): it reads a command descriptor block and yields a [`Plan`].
-//! Commands about the device itself are finished by then; commands about its data say which bytes to read,
-//! write or flush, and whoever owns the store does that. No I/O and no clock. Names follow SPC-4, SBC-3
-//! and SAM-5.
+//! [`Luns::plan`] decodes a command descriptor block and returns a [`Plan`]. Commands about the device are complete
+//! then; commands about its data name the bytes to read, write or flush, and the owner of the store does that. No I/O
+//! and no clock. Names follow SPC-4, SBC-3 and SAM-5.
 
 #![forbid(unsafe_code)]
 
 pub mod capacity;
 pub mod cdb;
-pub mod copy;
+pub mod command;
+mod copy;
+pub mod copy_results;
+mod designator;
 pub mod disk;
 pub mod inquiry;
+pub mod limits;
 pub mod loading;
 pub mod lun;
 pub mod luns;
-pub mod medium;
+mod medium;
 pub mod mode;
+mod mode_page;
+mod mode_select;
+mod mode_sense;
 pub mod nexus;
+pub mod plan;
 pub mod ports;
 pub mod report_luns;
 pub mod reservations;
 pub mod sense;
+mod start_stop;
 pub mod status;
 mod supported;
+mod transfer;
 pub mod vpd;
 
+pub use command::Command;
 pub use disk::{Disk, Durable, Identity, Provisioning, Shared};
 pub use lun::Lun;
-pub use luns::{Luns, Plan};
+pub use luns::Luns;
 pub use nexus::{Nexus, UnitAttention};
+pub use plan::{Action, ByteRange, Place, Plan, Segment};
 pub use reservations::{Effects, Reservations};
 pub use sense::{Sense, SenseKey};

@@ -1,4 +1,4 @@
-//! The medium of a removable disk: loaded or not, and who prevents that it changes (SBC-3 5.12, 5.25).
+//! The medium of a removable disk, and prevention of its removal (SBC-3 5.12, 5.25).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::nexus::Nexus;
 use crate::sense::Sense;
 
-/// Whether the medium is there; shared by all that see the disk. A disk begins loaded.
+/// Whether the medium is loaded, for all that see the disk. Initially it is.
 #[derive(Debug, Default)]
 pub struct Loading {
     is_ejected: AtomicBool,
@@ -19,7 +19,7 @@ impl Loading {
         self.preventing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is no medium.
+    /// Whether the medium is ejected.
     #[inline]
     #[must_use]
     pub fn is_ejected(&self) -> bool {
@@ -35,10 +35,10 @@ impl Loading {
         }
     }
 
-    /// Loads or ejects; whether that changed anything.
+    /// Loads or ejects the medium. Returns whether that changed anything.
     ///
     /// # Errors
-    /// MEDIUM REMOVAL PREVENTED, when it would change something and somebody prevents it.
+    /// MEDIUM REMOVAL PREVENTED, if it would change something and a nexus prevents it.
     pub fn load(&self, is_loaded: bool) -> Result<bool, Sense> {
         let preventing = self.lock();
         if self.is_ejected() != is_loaded {
@@ -51,7 +51,7 @@ impl Loading {
         Ok(true)
     }
 
-    /// Forgets who prevents a removal, as `keeps` says of each I_T nexus and session.
+    /// Ends the preventions that `keeps` rejects, by I_T nexus and session.
     pub fn forget(&self, keeps: impl Fn(&str, u64) -> bool) {
         self.lock().retain(|(name, instance)| keeps(name, *instance));
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removal_waits_for_everybody_who_prevents_it() {
+    fn every_prevention_must_end_before_a_removal() {
         let (a, b) = (Nexus::new("a", 1, 1), Nexus::new("b", 1, 2));
         let loading = Loading::default();
         loading.prevent(&a, true);

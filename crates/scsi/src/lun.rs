@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_reads_as_written_and_other_forms_are_nothing() {
+    fn every_lun_round_trips_and_other_formats_are_rejected() {
         for n in 0..=Lun::MAX {
             assert_eq!(Lun::decode(Lun(n).encode()), Some(Lun(n)));
         }

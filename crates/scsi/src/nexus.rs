@@ -1,12 +1,11 @@
-//! An I_T nexus: who talks to us, through which port, and the unit attention conditions it has yet to be told
-//! of (SAM-5 5.14).
+//! I_T nexuses and their pending unit attention conditions (SAM-5 5.14).
 
 use std::collections::BTreeMap;
 
 use crate::lun::Lun;
 use crate::sense::{Sense, SenseKey};
 
-/// A change that an initiator must be told of, once.
+/// A unit attention condition: a change that is reported to an initiator once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitAttention {
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
@@ -70,9 +69,9 @@ pub struct Nexus {
     pending: BTreeMap<Lun, Vec<UnitAttention>>,
 }
 
-/// What stands between the initiator port and the portal group tag in a name.
+/// Separates the initiator port and the portal group tag in a name.
 const PORT_MARK: &str = ",t,";
-/// What stands between the portal group tag and the proven user in a name.
+/// Separates the portal group tag and the authenticated user in a name.
 const USER_MARK: &str = ",u,";
 
 /// The initiator port and the portal group tag in the name of a nexus.
@@ -82,15 +81,15 @@ pub(crate) fn ports_of(name: &str) -> (&str, u16) {
     (port, u16::from_str_radix(tag.trim_start_matches("0x"), 16).unwrap_or(0))
 }
 
-/// The proven user in the name of a nexus.
+/// The authenticated user in the name of a nexus.
 pub(crate) fn user_of(name: &str) -> Option<&str> {
     name.rsplit_once(USER_MARK).map(|(_, user)| user)
 }
 
-/// Whether a name that was noted earlier is that of this nexus. A name without a user was noted where the user could
-/// not be known (REGISTER AND MOVE names ports alone): it is that of the same ports, whoever proves to own them.
-pub(crate) fn is_same(noted: &str, nexus: &str) -> bool {
-    nexus.strip_prefix(noted).is_some_and(|rest| rest.is_empty() || rest.starts_with(USER_MARK))
+/// Whether a recorded name means this nexus. A recorded name without a user comes from REGISTER AND MOVE, which names ports
+/// only: it matches these ports with any user.
+pub(crate) fn is_same(recorded: &str, nexus: &str) -> bool {
+    nexus.strip_prefix(recorded).is_some_and(|rest| rest.is_empty() || rest.starts_with(USER_MARK))
 }
 
 impl Nexus {
@@ -102,8 +101,8 @@ impl Nexus {
         Self { name, portal_group, instance, pending: BTreeMap::new() }
     }
 
-    /// The same nexus of an initiator that has proven to be this user. Reservations belong to the proven identity:
-    /// another user is another nexus, whatever ports it names.
+    /// Adds the authenticated user to the name. Reservations belong to the authenticated identity: another user is another
+    /// nexus, even with the same ports.
     #[must_use]
     pub fn proven(mut self, user: Option<&str>) -> Self {
         if let Some(user) = user {
@@ -114,7 +113,7 @@ impl Nexus {
         self
     }
 
-    /// Its name: the same for every session between these two ports.
+    /// Its name, which every session between these ports has.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -154,7 +153,7 @@ impl Nexus {
         oldest
     }
 
-    /// Takes back a condition that the initiator has learnt of in another way, at every logical unit.
+    /// Clears a condition at every logical unit, because the initiator has learnt of the change by other means.
     pub fn clear(&mut self, attention: UnitAttention) {
         self.pending.retain(|_, pending| {
             pending.retain(|there| *there != attention);
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_is_told_once_to_its_logical_unit_in_order() {
+    fn unit_attentions_are_reported_once_and_in_order() {
         let mut nexus = Nexus::default();
         nexus.raise(Lun(1), UnitAttention::PowerOn);
         nexus.raise(Lun(1), UnitAttention::PowerOn);
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_condition_is_lost_and_none_is_kept_twice() {
+    fn unit_attentions_are_neither_lost_nor_duplicated() {
         let mut nexus = Nexus::default();
         for _ in 0..3 {
             for lun in 0..256 {
@@ -197,21 +196,21 @@ mod tests {
     }
 
     #[test]
-    fn a_nexus_is_that_of_its_proven_user() {
+    fn a_nexus_belongs_to_its_authenticated_user() {
         let port = "iqn.a,i,0x000000000001";
         let nexus = |user| Nexus::new(port, 1, 0).proven(user).name().to_owned();
-        let (nobody, alice, bob) = (nexus(None), nexus(Some("alice")), nexus(Some("bob")));
-        assert!(is_same(&alice, &alice) && !is_same(&alice, &bob) && !is_same(&alice, &nobody));
+        let (anonymous, alice, bob) = (nexus(None), nexus(Some("alice")), nexus(Some("bob")));
+        assert!(is_same(&alice, &alice) && !is_same(&alice, &bob) && !is_same(&alice, &anonymous));
         assert!(
-            is_same(&nobody, &alice) && is_same(&nobody, &nobody),
-            "ports alone are claimed by who proves them"
+            is_same(&anonymous, &alice) && is_same(&anonymous, &anonymous),
+            "a name without a user matches any user of its ports"
         );
         assert_eq!(ports_of(&alice), (port, 1));
         assert_eq!(ports_of(&nexus(Some("a,t,0x0009"))), (port, 1), "a user's name cannot look like a port");
     }
 
     #[test]
-    fn a_cleared_condition_goes_everywhere_and_takes_no_other_with_it() {
+    fn clearing_a_unit_attention_clears_it_at_every_logical_unit() {
         let mut nexus = Nexus::default();
         for lun in [Lun(0), Lun(1)] {
             nexus.raise(lun, UnitAttention::LunsChanged);

@@ -4,10 +4,10 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::cdb::{Cdb, be32, opcode};
+use crate::command::Command;
 use crate::sense::{Sense, SenseKey};
 
-/// How a logical unit can be reached through a target port group (SPC-4 table 319).
+/// Access to a logical unit through a target port group (SPC-4 table 319).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AccessState {
@@ -15,14 +15,14 @@ pub enum AccessState {
     Optimized = 0,
     /// Active/non-optimized.
     NonOptimized = 1,
-    /// Standby: only what manages the unit.
+    /// Standby: only commands that manage the unit.
     Standby = 2,
-    /// Unavailable: only what tells about it.
+    /// Unavailable: only commands that report about it.
     Unavailable = 3,
 }
 
 impl AccessState {
-    /// The state of a code.
+    /// The state with this code.
     #[must_use]
     pub fn of(code: u8) -> Option<Self> {
         [Self::Optimized, Self::NonOptimized, Self::Standby, Self::Unavailable].into_iter().nth(code.into())
@@ -76,7 +76,7 @@ impl Ports {
         group.and_then(|g| AccessState::of(g.state.load(Ordering::Relaxed))).unwrap_or(AccessState::Optimized)
     }
 
-    /// The target itself changes a state; whether there is such a group.
+    /// Changes a state by the target itself. Returns whether there is such a group.
     pub fn set(&self, tag: u16, state: AccessState) -> bool {
         self.change(tag, state, 2)
     }
@@ -93,21 +93,21 @@ impl Ports {
     /// # Errors
     /// The sense of a state in which it may not.
     #[inline]
-    pub(crate) fn admit(&self, tag: u16, cdb: &Cdb) -> Result<(), Sense> {
+    pub(crate) fn admit(&self, tag: u16, command: &Command) -> Result<(), Sense> {
         match self.state(tag) {
             AccessState::Optimized | AccessState::NonOptimized => Ok(()),
-            AccessState::Standby if is_management(cdb[0]) => Ok(()),
-            AccessState::Unavailable if tells_of_the_port(cdb[0]) => Ok(()),
+            AccessState::Standby if command.passes_standby() => Ok(()),
+            AccessState::Unavailable if command.passes_unavailable() => Ok(()),
             AccessState::Standby => Err(Sense::new(SenseKey::NotReady, 0x04, 0x0b)),
             AccessState::Unavailable => Err(Sense::new(SenseKey::NotReady, 0x04, 0x0c)),
         }
     }
 
     /// REPORT TARGET PORT GROUPS, with or without the extended header.
-    pub(crate) fn report(&self, cdb: &Cdb, out: &mut Vec<u8>) {
+    pub(crate) fn report(&self, extended: bool, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
-        if cdb[1] & 0xe0 == 0x20 {
+        if extended {
             out.extend_from_slice(&[0x10, 0, 0, 0]);
         }
         for (group, relative) in self.0.iter().zip(1_u16..) {
@@ -121,7 +121,8 @@ impl Ports {
         out[start..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// SET TARGET PORT GROUPS with its parameter list: all of it, or nothing. Whether any state is another than before.
+    /// SET TARGET PORT GROUPS with its parameter list, which is applied entirely or not at all. Returns whether any state
+    /// changed.
     ///
     /// # Errors
     /// The sense of a group or a state that does not exist.
@@ -148,56 +149,26 @@ impl Ports {
     }
 }
 
-/// PARAMETER LIST LENGTH of SET TARGET PORT GROUPS.
-pub(crate) fn parameter_bytes(cdb: &Cdb) -> u64 {
-    be32(cdb, 6).into()
-}
-
-fn tells_of_the_port(code: u8) -> bool {
-    matches!(
-        code,
-        opcode::INQUIRY
-            | opcode::REPORT_LUNS
-            | opcode::REQUEST_SENSE
-            | opcode::MAINTENANCE_IN
-            | opcode::MAINTENANCE_OUT
-    )
-}
-
-fn is_management(code: u8) -> bool {
-    tells_of_the_port(code)
-        || matches!(
-            code,
-            opcode::MODE_SENSE_6
-                | opcode::MODE_SENSE_10
-                | opcode::MODE_SELECT_6
-                | opcode::MODE_SELECT_10
-                | opcode::PERSISTENT_RESERVE_IN
-                | opcode::PERSISTENT_RESERVE_OUT
-        )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cdb::opcode;
 
     #[test]
     fn golden_bytes_of_two_groups_and_a_change() {
         let ports = Ports::new(&[1, 300]);
         assert_eq!(ports.select(&[0, 0, 0, 0, 2, 0, 1, 44]), Ok(true));
         let mut out = Vec::new();
-        ports.report(&[0; 16], &mut out);
+        ports.report(false, &mut out);
         let groups = [0, 0x0f, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 2, 0x0f, 1, 44, 0, 1, 0, 1, 0, 0, 0, 2];
         assert_eq!(out, [&[0, 0, 0, 24][..], &groups].concat());
         out.clear();
-        let mut cdb = [0; 16];
-        cdb[1] = 0x2a;
-        ports.report(&cdb, &mut out);
+        ports.report(true, &mut out);
         assert_eq!(out, [&[0, 0, 0, 28, 0x10, 0, 0, 0][..], &groups].concat());
     }
 
     #[test]
-    fn a_list_with_anything_wrong_changes_nothing() {
+    fn an_invalid_list_changes_nothing() {
         let ports = Ports::new(&[1, 2]);
         for wrong in [[1, 0, 0, 3], [4, 0, 0, 2]] {
             let list = [&[0, 0, 0, 0, 3, 0, 0, 1][..], &wrong].concat();
@@ -208,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn each_state_lets_its_commands_pass() {
+    fn each_access_state_admits_its_commands() {
         let ports = Ports::new(&[1, 2]);
         let may = |code: u8| {
             let mut cdb = [0; 16];
             cdb[0] = code;
-            ports.admit(2, &cdb).is_ok()
+            ports.admit(2, &Command::decode(&cdb)).is_ok()
         };
         let commands = [opcode::READ_10, opcode::MODE_SENSE_6, opcode::INQUIRY];
         for (state, expected) in [
@@ -223,7 +194,7 @@ mod tests {
         ] {
             assert!(ports.set(2, state));
             assert_eq!(commands.map(may), expected, "{state:?}");
-            assert!(ports.admit(1, &[opcode::READ_10; 16]).is_ok(), "another port");
+            assert!(ports.admit(1, &Command::decode(&[opcode::READ_10; 16])).is_ok(), "another port");
         }
         assert!(!ports.set(9, AccessState::Standby));
     }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_select_report_code_lists_what_it_means() {
+    fn every_select_report_code_lists_its_logical_units() {
         let luns = [Lun(0), Lun(300)];
         let list = |select| {
             let mut out = vec![0xee];

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats_as_the_standard_lays_them_out() {
+    fn encodes_both_sense_formats() {
         let sense = Sense::lba_out_of_range(0x1234);
         assert_eq!(sense.fixed(), [0xf0, 0, 5, 0, 0, 0x12, 0x34, 10, 0, 0, 0, 0, 0x21, 0, 0, 0, 0, 0]);
         let far = Sense::lba_out_of_range(1 << 32);

@@ -1,22 +1,22 @@
 //! REPORT SUPPORTED OPERATION CODES and TASK MANAGEMENT FUNCTIONS (SPC-4 6.35, 6.36).
 
-use crate::cdb::{Cdb, be16, be32};
+use crate::command::ReportSupportedOperationCodes;
 use crate::disk::Disk;
 use crate::sense::Sense;
 
-/// A command: its operation code, its service action where it has them, and which bits of its CDB count.
-struct Command {
+/// A supported command: its operation code, its service action if it has one, and the CDB usage data.
+struct Supported {
     code: u8,
     action: Option<u16>,
     usage: &'static [u8],
 }
 
-const fn plain(code: u8, usage: &'static [u8]) -> Command {
-    Command { code, action: None, usage }
+const fn plain(code: u8, usage: &'static [u8]) -> Supported {
+    Supported { code, action: None, usage }
 }
 
-const fn service(code: u8, action: u16, usage: &'static [u8]) -> Command {
-    Command { code, action: Some(action), usage }
+const fn service(code: u8, action: u16, usage: &'static [u8]) -> Supported {
+    Supported { code, action: Some(action), usage }
 }
 
 const fn usage_10(first: u8) -> [u8; 10] {
@@ -32,7 +32,7 @@ const fn usage_16(first: u8) -> [u8; 16] {
 }
 
 /// Every command, by operation code and service action. The first byte of each usage map is its code.
-const COMMANDS: &[Command] = &[
+const COMMANDS: &[Supported] = &[
     plain(0x00, &[0; 6]),
     plain(0x03, &[0, 0x01, 0, 0, 0xff, 0]),
     plain(0x08, &[0, 0x1f, 0xff, 0xff, 0xff, 0]),
@@ -107,22 +107,25 @@ const COMMANDS: &[Command] = &[
     plain(0xb7, &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
 ];
 
-/// Whether a disk has a command.
-fn has(disk: &Disk, command: &Command) -> bool {
+/// Whether a disk supports a command.
+fn has(disk: &Disk, command: &Supported) -> bool {
     // Without thin provisioning there is nothing to unmap, and no status of blocks.
     disk.provisioning.is_some() || !matches!((command.code, command.action), (0x42, _) | (0x9e, Some(0x12)))
 }
 
-/// The command timeouts descriptor: none is stated.
+/// The command timeouts descriptor, without any timeout.
 const TIMEOUTS: [u8; 12] = [0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Appends the answer to REPORT SUPPORTED OPERATION CODES.
 ///
 /// # Errors
-/// The sense of a form that does not exist.
-pub(crate) fn operation_codes(disk: &Disk, cdb: &Cdb, out: &mut Vec<u8>) -> Result<(), Sense> {
-    let (timeouts, options) = (cdb[2] & 0x80 != 0, cdb[2] & 0x07);
-    let (code, action) = (cdb[3], be16(cdb, 4));
+/// The sense of an invalid REPORTING OPTIONS field.
+pub(crate) fn operation_codes(
+    disk: &Disk,
+    request: &ReportSupportedOperationCodes,
+    out: &mut Vec<u8>,
+) -> Result<(), Sense> {
+    let ReportSupportedOperationCodes { timeouts, options, code, action, .. } = *request;
     let all = || COMMANDS.iter().filter(|command| has(disk, command));
     if options == 0 {
         let start = out.len();
@@ -144,7 +147,7 @@ pub(crate) fn operation_codes(disk: &Disk, cdb: &Cdb, out: &mut Vec<u8>) -> Resu
     let mut of_code = all().filter(|command| command.code == code).peekable();
     let has_actions = of_code.peek().is_some_and(|command| command.action.is_some());
     let found = match options {
-        // A code with service actions is to be asked for with one, and the other way round.
+        // A code with service actions must be requested with one, and a code without them without.
         1 if has_actions => return Err(Sense::invalid_bit(2, 2)),
         2 if of_code.peek().is_some() && !has_actions => return Err(Sense::invalid_bit(2, 2)),
         1 => of_code.next(),
@@ -175,12 +178,12 @@ pub(crate) fn operation_codes(disk: &Disk, cdb: &Cdb, out: &mut Vec<u8>) -> Resu
 
 /// Appends the answer to REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: abort task, abort task set, clear task
 /// set, logical unit reset; with REPD the extended form, without timeouts.
-pub(crate) fn task_management(cdb: &Cdb, out: &mut Vec<u8>) -> Result<(), Sense> {
-    if be32(cdb, 6) < 4 {
+pub(crate) fn task_management(extended: bool, allocation: usize, out: &mut Vec<u8>) -> Result<(), Sense> {
+    if allocation < 4 {
         return Err(Sense::invalid_field(6));
     }
     out.extend_from_slice(&[0x80 | 0x40 | 0x10 | 0x08, 0, 0, 0]);
-    if cdb[2] & 0x80 != 0 {
+    if extended {
         out[3] = 0x0c;
         out.extend_from_slice(&[0; 12]);
     }
@@ -190,17 +193,21 @@ pub(crate) fn task_management(cdb: &Cdb, out: &mut Vec<u8>) -> Result<(), Sense>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Command;
     use crate::disk::example;
 
     fn ask(bytes: &[u8]) -> Result<Vec<u8>, Sense> {
         let mut cdb = [0; 16];
         cdb[..bytes.len()].copy_from_slice(bytes);
         let mut out = Vec::new();
-        operation_codes(&example(), &cdb, &mut out).map(|()| out)
+        let Command::ReportSupportedOperationCodes(request) = Command::decode(&cdb) else {
+            panic!("{cdb:?}")
+        };
+        operation_codes(&example(), &request, &mut out).map(|()| out)
     }
 
     #[test]
-    fn every_command_is_listed_once_in_order_and_is_found_alone() {
+    fn every_command_is_listed_once_in_order() {
         let all = ask(&[0xa3, 0x0c, 0]).unwrap();
         let codes: Vec<(u8, u16)> =
             all[4..].chunks_exact(8).map(|d| (d[0], u16::from_be_bytes([d[2], d[3]]))).collect();
@@ -216,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said_and_wrong_questions_are_refused() {
+    fn reports_unsupported_commands_and_rejects_invalid_options() {
         assert_eq!(ask(&[0xa3, 0x0c, 1, 0xff]), Ok(vec![0, 1, 0, 0]));
         assert_eq!(ask(&[0xa3, 0x0c, 1, 0x9e]), Err(Sense::invalid_bit(2, 2)));
         assert_eq!(ask(&[0xa3, 0x0c, 2, 0x28]), Err(Sense::invalid_bit(2, 2)));

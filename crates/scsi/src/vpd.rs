@@ -1,16 +1,16 @@
 //! Vital product data pages (SPC-4 7.8, SBC-3 6.6).
 
-use crate::copy;
+use crate::copy_results::DESCRIPTOR_TYPES;
+use crate::designator::designators;
 use crate::disk::Disk;
-use crate::inquiry::ascii;
-use crate::medium;
+use crate::limits;
 
-/// The pages that a disk has, ascending, as the Supported VPD Pages page lists them.
+/// The supported pages, ascending.
 pub const PAGES: [u8; 11] = [0x00, 0x80, 0x83, 0x86, 0x87, 0x88, 0x8f, 0xb0, 0xb1, 0xb2, 0xb6];
 
-/// Appends a page, as seen through a portal group; false when there is no such page.
+/// Appends a page, as seen through a portal group. Returns false, and appends nothing, if there is no such page.
 pub fn page(disk: &Disk, code: u8, portal_group: u16, out: &mut Vec<u8>) -> bool {
-    // Peripheral type 00h, page code, and the length, which is known at the end.
+    // Peripheral type 00h, page code, and the length, which is set at the end.
     let start = out.len();
     out.extend_from_slice(&[0, code, 0, 0]);
     match code {
@@ -41,11 +41,11 @@ fn serial(disk: &Disk, out: &mut Vec<u8>) {
     out.extend(disk.identity.serial.bytes().filter(|b| (0x20..0x7f).contains(b)).take(64));
 }
 
-/// Device Identification: who the logical unit is, and through which port and target it is seen.
+/// Device Identification: of the logical unit, the target port and the target device.
 fn identification(disk: &Disk, portal_group: u16, out: &mut Vec<u8>) {
-    for (code_set, designator_type, name) in names(disk) {
-        out.extend_from_slice(&[code_set, designator_type, 0, name.len() as u8]);
-        out.extend_from_slice(&name);
+    for designator in designators(disk) {
+        out.extend_from_slice(&[designator.code_set, designator.kind, 0, designator.value.len() as u8]);
+        out.extend_from_slice(&designator.value);
     }
     // Relative target port, and target port group; association: target port; protocol iSCSI.
     let [high, low] = disk.ports.relative(portal_group).to_be_bytes();
@@ -55,17 +55,6 @@ fn identification(disk: &Disk, portal_group: u16, out: &mut Vec<u8>) {
     // SCSI name strings: of the target port, and of the target device.
     name_string(0x98, &port_name(disk, portal_group), out);
     name_string(0xa8, &disk.identity.target_name, out);
-}
-
-/// The designators of the logical unit itself: code set, type, and value.
-pub(crate) fn names(disk: &Disk) -> Vec<(u8, u8, Vec<u8>)> {
-    // NAA 3h, locally assigned; binary.
-    let naa = 0x3000_0000_0000_0000 | (disk.designator() & 0x0fff_ffff_ffff_ffff);
-    // T10 vendor identification; ASCII.
-    let mut vendor = vec![b' '; 8];
-    ascii(&mut vendor, &disk.identity.vendor);
-    vendor.extend(disk.identity.serial.bytes().filter(|b| (0x20..0x7f).contains(b)).take(64));
-    vec![(0x01, 0x03, naa.to_be_bytes().to_vec()), (0x02, 0x01, vendor)]
 }
 
 /// The name of a target port (RFC 7143 4.4.1).
@@ -98,24 +87,24 @@ fn third_party_copy(disk: &Disk, out: &mut Vec<u8>) {
     // Supported Commands: EXTENDED COPY (LID1); RECEIVE COPY STATUS (LID1), OPERATING PARAMETERS.
     descriptor(0x0001, &[7, 0x83, 1, 0x00, 0x84, 2, 0x00, 0x03]);
     let mut parameters = [0; 28];
-    parameters[4..6].copy_from_slice(&copy::CSCDS_MAX.to_be_bytes());
-    parameters[6..8].copy_from_slice(&copy::SEGMENTS_MAX.to_be_bytes());
-    parameters[8..12].copy_from_slice(&copy::DESCRIPTORS_BYTES_MAX.to_be_bytes());
+    parameters[4..6].copy_from_slice(&limits::CSCDS_MAX.to_be_bytes());
+    parameters[6..8].copy_from_slice(&limits::SEGMENTS_MAX.to_be_bytes());
+    parameters[8..12].copy_from_slice(&limits::DESCRIPTORS_BYTES_MAX.to_be_bytes());
     descriptor(0x0004, &parameters);
-    let mut types = vec![copy::DESCRIPTOR_TYPES.len() as u8];
-    types.extend(copy::DESCRIPTOR_TYPES);
+    let mut types = vec![DESCRIPTOR_TYPES.len() as u8];
+    types.extend(DESCRIPTOR_TYPES);
     descriptor(0x0008, &types);
     // Supported CSCD IDs: none beyond those of the list.
     descriptor(0x000c, &[0, 0]);
     let mut general = [0; 32];
-    general[3] = copy::CONCURRENT_MAX;
-    general[7] = copy::CONCURRENT_MAX;
-    general[8..12].copy_from_slice(&copy::COPY_BYTES_MAX.to_be_bytes());
+    general[3] = limits::CONCURRENT_COPIES_MAX;
+    general[7] = limits::CONCURRENT_COPIES_MAX;
+    general[8..12].copy_from_slice(&limits::COPY_BYTES_MAX.to_be_bytes());
     general[12] = disk.block_bytes.max(1).ilog2() as u8;
     descriptor(0x8001, &general);
 }
 
-/// Zoned Block Device Characteristics (ZBC 6.4.2): there are no zones, so no limits of them are stated.
+/// Zoned Block Device Characteristics (ZBC 6.4.2): there are no zones, and so no limits.
 fn zones(out: &mut Vec<u8>) {
     let mut data = [0_u8; 60];
     data[4..16].fill(0xff);
@@ -143,28 +132,28 @@ fn extended(out: &mut Vec<u8>) {
 fn block_limits(disk: &Disk, out: &mut Vec<u8>) {
     let mut data = [0_u8; 60];
     data[4..8].copy_from_slice(&disk.transfer_blocks_max().to_be_bytes());
-    // OPTIMAL TRANSFER LENGTH: one burst of our default.
+    // OPTIMAL TRANSFER LENGTH: one burst of the default MaxBurstLength.
     let block = disk.block_bytes.max(1);
     data[8..12].copy_from_slice(&((1_u32 << 20) / block).to_be_bytes());
-    // WSNZ is 0: WRITE SAME of no blocks is one of all that follow, where those are not too many.
-    data[1] = medium::COMPARE_BLOCKS_MAX;
+    // WSNZ is 0: WRITE SAME of zero blocks extends to the end of the disk, within the transfer limit.
+    data[1] = limits::COMPARE_BLOCKS_MAX;
     if let Some(thin) = disk.provisioning {
-        data[16..20].copy_from_slice(&medium::UNMAP_BLOCKS_MAX.to_be_bytes());
-        data[20..24].copy_from_slice(&medium::UNMAP_RANGES_MAX.to_be_bytes());
+        data[16..20].copy_from_slice(&limits::UNMAP_BLOCKS_MAX.to_be_bytes());
+        data[20..24].copy_from_slice(&limits::UNMAP_RANGES_MAX.to_be_bytes());
         data[24..28].copy_from_slice(&(thin.granularity_bytes / block).to_be_bytes());
         // UGAVALID, alignment 0.
         data[28] = 0x80;
     }
     data[32..40].copy_from_slice(&u64::from(disk.transfer_blocks_max()).to_be_bytes());
     // MAXIMUM ATOMIC TRANSFER LENGTH; any alignment, any granularity, no boundaries.
-    data[40..44].copy_from_slice(&(medium::ATOMIC_BYTES_MAX / block).to_be_bytes());
+    data[40..44].copy_from_slice(&(limits::ATOMIC_BYTES_MAX / block).to_be_bytes());
     out.extend_from_slice(&data);
 }
 
 /// Block Device Characteristics.
 fn characteristics(disk: &Disk, out: &mut Vec<u8>) {
     let mut data = [0_u8; 60];
-    // MEDIUM ROTATION RATE: 1 for what does not rotate, 0 for a rate that is not known.
+    // MEDIUM ROTATION RATE: 1 for a medium that does not rotate, 0 for an unknown rate.
     data[1] = u8::from(!disk.is_rotational);
     // WABEREQ 01b: after SANITIZE BLOCK ERASE blocks can be read before they are written.
     data[3] = 0x40;

@@ -55,7 +55,7 @@ impl TcpOptions {
     /// Connects a socket that has the options from its first segment on.
     ///
     /// # Errors
-    /// When an option is refused, or nobody answers in time.
+    /// If an option is rejected, or the peer does not answer in time.
     pub fn connect(&self, to: &SocketAddr, patience: Duration) -> io::Result<TcpStream> {
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let stream = TcpStream::from(socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?);
@@ -131,7 +131,7 @@ mod tests {
     use nix::sys::socket::getsockopt;
 
     #[test]
-    fn a_connection_has_its_options_and_its_listeners() {
+    fn connections_inherit_the_options_of_their_listener() {
         let of = |bytes| TcpOptions {
             send_buffer: Some(bytes),
             receive_buffer: Some(2 * bytes),

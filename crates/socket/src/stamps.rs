@@ -28,7 +28,7 @@ pub struct Stamps {
     last: u64,
 }
 
-/// What a receive returned.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampedReceive {
     /// Bytes received; 0 at the end of the stream.
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_are_extended_over_four_gigabytes() {
+    fn identifiers_are_extended_beyond_32_bits() {
         let mut stamps = Stamps { base: 100, last: 100 };
         assert_eq!(stamps.extend(47), 147);
         assert_eq!(stamps.extend(4_000_000_000_u32.wrapping_sub(2_000_000_000)), 2_000_000_100);

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_takes_the_first_mark_that_covers_its_last_byte() {
+    fn an_operation_has_the_first_stamp_that_covers_its_last_byte() {
         let mut tape = Tape::new(Side::Server, 10);
         tape.request(7, OpKind::Read, 512, 48, 48);
         tape.request(8, OpKind::Read, 512, 48, 96);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_mark_is_missing_and_what_has_no_response_is_absent() {
+    fn operations_without_a_response_are_left_out_and_missing_stamps_marked() {
         let mut tape = Tape::new(Side::Client, 10);
         tape.request(1, OpKind::Write, 512, 560, 560);
         tape.request(2, OpKind::Write, 512, 560, 1120);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_tape_counts_what_it_does_not_keep() {
+    fn a_full_tape_counts_dropped_entries() {
         let mut tape = Tape::new(Side::Server, 1);
         tape.request(1, OpKind::Read, 0, 48, 48);
         tape.request(2, OpKind::Read, 0, 48, 96);

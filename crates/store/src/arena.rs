@@ -1,7 +1,7 @@
-//! One piece of memory that the kernel has mapped for good (registered buffers), lent out in parts: reads and
-//! writes past the page cache then need not look every page up.
+//! Memory that is registered with the kernel (`IORING_REGISTER_BUFFERS`) and allocated in pieces: direct reads and
+//! writes need not look up its pages.
 
-#![allow(unsafe_code, reason = "parts of one allocation are lent out, each to one owner")]
+#![allow(unsafe_code, reason = "pieces of one allocation have one owner each")]
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
@@ -11,14 +11,21 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::StoreError;
-use crate::buffer::{ALIGNMENT_BYTES, try_zeros};
+use crate::memory::{ALIGNMENT_BYTES, try_zeros};
+
+/// A vector of `u8` in parts. A `Vec` would claim exclusive access to its bytes, which the pieces have.
+#[derive(Clone, Copy, Debug)]
+struct Allocation {
+    start: NonNull<u8>,
+    /// Its length, and its capacity.
+    bytes: usize,
+}
 
 /// Memory in whole pages, and which of them are free.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// The allocation, and its length. It is not kept as a vector, which would claim its bytes for itself.
-    allocation: (NonNull<u8>, usize),
-    /// The first aligned byte, from the pointer to all of the allocation.
+    allocation: Allocation,
+    /// The first aligned byte, derived from the pointer to all of the allocation.
     start: NonNull<u8>,
     length: usize,
     /// Free pages, in order, no two next to each other.
@@ -40,23 +47,24 @@ impl Arena {
         let mut bytes = ManuallyDrop::new(try_zeros(length + ALIGNMENT_BYTES)?);
         let skip = bytes.as_ptr().align_offset(ALIGNMENT_BYTES);
         let pages = length / ALIGNMENT_BYTES;
-        let allocation = NonNull::from(bytes.as_mut_slice());
-        let (first, all) = (allocation.cast::<u8>(), allocation.len());
+        let all = NonNull::from(bytes.as_mut_slice());
+        let allocation = Allocation { start: all.cast(), bytes: all.len() };
         // SAFETY: the allocation has ALIGNMENT_BYTES more than the pages need, so that the aligned byte lies in it.
-        let start = unsafe { first.add(skip) };
+        let start = unsafe { allocation.start.add(skip) };
         let length = pages * ALIGNMENT_BYTES;
-        let arena = Self { allocation: (first, all), start, length, free: Mutex::default() };
+        let arena = Self { allocation, start, length, free: Mutex::default() };
         arena.take_back(0..pages);
         Ok(Arc::new(arena))
     }
 
-    /// Where it is, for the kernel.
+    /// Its address and length, for registration with the kernel.
     pub(crate) fn place(&self) -> (*mut u8, usize) {
         (self.start.as_ptr(), self.length)
     }
 
-    /// Lends a part of at least `length` bytes, with whatever was in it; nothing when there is none.
-    pub(crate) fn lend(self: &Arc<Self>, length: usize) -> Option<Piece> {
+    /// Allocates a piece of at least `length` bytes with undefined contents; `None` if there is no free range of that
+    /// size.
+    pub(crate) fn allocate(self: &Arc<Self>, length: usize) -> Option<Piece> {
         let pages = length.div_ceil(ALIGNMENT_BYTES).max(1);
         let mut free = self.free.lock();
         let index = free.iter().position(|range| range.len() >= pages)?;
@@ -89,14 +97,14 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        let (first, all) = self.allocation;
+        let Allocation { start, bytes } = self.allocation;
         // SAFETY: `new` took these from a vector whose length was its capacity, and gave up the vector. No piece is
         // left: each holds the arena.
-        drop(unsafe { Vec::from_raw_parts(first.as_ptr(), all, all) });
+        drop(unsafe { Vec::from_raw_parts(start.as_ptr(), bytes, bytes) });
     }
 }
 
-/// A part of an arena; it goes back when dropped.
+/// A part of an arena, which is free again when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Piece {
     arena: Arc<Arena>,
@@ -141,26 +149,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_do_not_overlap_and_all_of_it_comes_back() {
+    fn pieces_do_not_overlap_and_are_freed() {
         let arena = Arena::new(64 * ALIGNMENT_BYTES).unwrap();
         let mut random = fastrand::Rng::with_seed(1);
-        let mut lent: Vec<(Piece, u8)> = Vec::new();
+        let mut allocated: Vec<(Piece, u8)> = Vec::new();
         // Miri takes a thousand times as long.
         for mark in 0..if cfg!(miri) { 24 } else { 2000_u32 } {
             let mark = mark as u8;
-            if random.bool() && !lent.is_empty() {
-                let (piece, mark) = lent.swap_remove(random.usize(..lent.len()));
+            if random.bool() && !allocated.is_empty() {
+                let (piece, mark) = allocated.swap_remove(random.usize(..allocated.len()));
                 assert!(piece.iter().all(|&byte| byte == mark));
             } else if let Some(mut piece) =
-                arena.lend(random.usize(1..if cfg!(miri) { 2 } else { 9 } * ALIGNMENT_BYTES))
+                arena.allocate(random.usize(1..if cfg!(miri) { 2 } else { 9 } * ALIGNMENT_BYTES))
             {
                 piece.fill(mark);
-                lent.push((piece, mark));
+                allocated.push((piece, mark));
             }
         }
-        assert!(arena.lend(65 * ALIGNMENT_BYTES).is_none());
-        lent.clear();
+        assert!(arena.allocate(65 * ALIGNMENT_BYTES).is_none());
+        allocated.clear();
         assert!(arena.free.lock().iter().eq([&(0..64)]));
-        assert!(arena.lend(64 * ALIGNMENT_BYTES).is_some());
+        assert!(arena.allocate(64 * ALIGNMENT_BYTES).is_some());
     }
 }

@@ -1,13 +1,12 @@
-//! Memory that data is read into and written from: aligned, so that a disk can fill it by itself.
+//! Memory of requests: aligned, so that a disk can access it directly.
 
-use std::alloc::{Layout, alloc_zeroed};
 use std::ops::{Deref, DerefMut};
 
 use crate::StoreError;
 use crate::arena::Piece;
+use crate::memory::try_zeros;
 
-/// Where every buffer begins, bytes: what O_DIRECT asks for everywhere.
-pub const ALIGNMENT_BYTES: usize = 4096;
+pub use crate::memory::ALIGNMENT_BYTES;
 
 /// Bytes that belong to one operation, from a boundary of [`ALIGNMENT_BYTES`] on.
 #[derive(Debug)]
@@ -18,43 +17,23 @@ pub struct Buffer {
 
 #[derive(Debug)]
 enum Memory {
-    /// The first aligned byte is `skip` from the beginning.
+    /// Memory of its own; its first aligned byte is `bytes[skip]`.
     Own { bytes: Vec<u8>, skip: usize },
-    /// Of memory that a ring has registered with the kernel.
+    /// Part of an arena that a ring has registered with the kernel.
     Registered(Piece),
 }
 
-/// `length` zeros, which the system provides without writing them where it can.
-///
-/// # Errors
-/// [`StoreError::NoMemory`] when the system has no memory left.
-#[allow(unsafe_code, reason = "the standard library has no allocation of zeros that may fail")]
-pub(crate) fn try_zeros(length: usize) -> Result<Vec<u8>, StoreError> {
-    if length == 0 {
-        return Ok(Vec::new());
-    }
-    let layout = Layout::array::<u8>(length).map_err(|_| StoreError::NoMemory(length))?;
-    // SAFETY: the layout is not empty. The vector gets memory of its allocator, initialised, with its layout.
-    unsafe {
-        let start = alloc_zeroed(layout);
-        if start.is_null() {
-            return Err(StoreError::NoMemory(length));
-        }
-        Ok(Vec::from_raw_parts(start, length, length))
-    }
-}
-
 impl Buffer {
-    /// Zeros.
+    /// A buffer of zeros.
     ///
     /// # Panics
-    /// When the system has no memory left, the process is aborted; see [`Buffer::try_new`].
+    /// Aborts the process if the system has no memory left; see [`Buffer::try_new`].
     #[must_use]
     pub fn new(length: usize) -> Self {
         Self::aligned(vec![0; length + ALIGNMENT_BYTES], length)
     }
 
-    /// Zeros.
+    /// A buffer of zeros.
     ///
     /// # Errors
     /// [`StoreError::NoMemory`] when the system has no memory left.
@@ -70,12 +49,12 @@ impl Buffer {
         Self { memory: Memory::Own { bytes, skip }, length }
     }
 
-    /// Memory that is registered with a ring; it holds what was in it before.
+    /// A buffer in memory that is registered with a ring; its contents are those of its last use.
     pub(crate) fn registered(piece: Piece, length: usize) -> Self {
         Self { memory: Memory::Registered(piece), length }
     }
 
-    /// Whether a ring knows it already.
+    /// Whether its memory is registered with a ring.
     pub(crate) fn is_registered(&self) -> bool {
         matches!(self.memory, Memory::Registered(_))
     }
@@ -120,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_buffer_begins_where_a_disk_can_fill_it() {
+    fn buffers_are_aligned_and_initialised() {
         for length in [0, 1, 512, 4096, 100_000] {
             let buffer = Buffer::from(&vec![7; length][..]);
             assert_eq!(buffer.as_ptr() as usize % ALIGNMENT_BYTES, 0);
@@ -132,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri itself has no more memory then")]
-    fn a_buffer_that_cannot_be_allocated_is_an_error() {
+    #[cfg_attr(miri, ignore = "Miri itself runs out of memory")]
+    fn a_failed_allocation_is_an_error() {
         for length in [usize::MAX, isize::MAX as usize, isize::MAX as usize / 2] {
             assert_eq!(Buffer::try_new(length).unwrap_err(), StoreError::NoMemory(length));
         }

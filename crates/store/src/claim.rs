@@ -46,7 +46,7 @@ pub(crate) enum Mode {
     Exclusive,
 }
 
-/// What makes two paths the same file.
+/// The identity of a file, whatever its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Identity {
     /// Device and inode.
@@ -92,7 +92,7 @@ fn in_use(holder: &str) -> String {
     format!("in use by {holder}; use another file or device, or 'shared=yes' for all its users")
 }
 
-/// The right to use a file, given up when dropped.
+/// The right to use a file, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim(u64);
 
@@ -254,7 +254,7 @@ fn set_lock(file: &File, kind: libc::c_int) -> Result<(), Errno> {
 pub(crate) fn check(file: &File, mode: Mode) -> Result<(), String> {
     let kind = if mode == Mode::Exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
     let mut lock = whole_file(kind);
-    // What cannot be found out now is found out when the file is claimed.
+    // A user that cannot be detected now is detected when the file is claimed.
     let (Ok(_), Ok(metadata)) = (fcntl(file.as_fd(), FcntlArg::F_OFD_GETLK(&mut lock)), file.metadata())
     else {
         return Ok(());
@@ -317,9 +317,9 @@ mod tests {
                 .spawn()
                 .unwrap();
             let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
-            let said: Vec<String> =
+            let output_text: Vec<String> =
                 lines.map(Result::unwrap).take_while(|line| !line.contains("it is open")).collect();
-            assert!(child.try_wait().unwrap().is_none(), "{said:?}");
+            assert!(child.try_wait().unwrap().is_none(), "{output_text:?}");
             Self(child)
         }
     }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_disk_is_refused_by_any_path_and_engine() {
+    fn a_file_in_use_is_rejected_by_any_path_and_engine() {
         let folder = tempfile::tempdir().unwrap();
         let path = disk(folder.path(), "a");
         let (first, second) = (Owner::new("LUN 0"), Owner::new("LUN 1"));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_share_a_file_and_so_do_shared_writers() {
+    fn readers_and_shared_writers_share_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = disk(folder.path(), "a");
         drop(open(&format!("{path},size=1M"), &Owner::new("LUN 0")).unwrap());
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_is_leaving_makes_room_and_the_lock_stays() {
+    fn a_replaced_owner_passes_its_lock_on() {
         let folder = tempfile::tempdir().unwrap();
         let path = disk(folder.path(), "a");
         let first = Owner::new("LUN 0");
@@ -408,13 +408,13 @@ mod tests {
                 .stdin(Stdio::null())
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            if output.status.success() { String::new() } else { said }
+            let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            if output.status.success() { String::new() } else { output_text }
         }
     }
 
     #[test]
-    fn a_file_of_another_process_is_refused_and_the_process_is_named() {
+    fn a_file_of_another_process_is_rejected_with_its_pid() {
         let folder = tempfile::tempdir().unwrap();
         let path = disk(folder.path(), "a");
         let other = Other::with(&format!("{path},size=1M"));

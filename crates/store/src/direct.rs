@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use parking_lot::{ArcRwLockReadGuard, RawRwLock, RwLock};
 
-use crate::buffer::try_zeros;
+use crate::memory::try_zeros;
 
 /// Bytes that pass the buffer at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// What every file system and device takes.
+/// An alignment that every file system and device accepts.
 const BUFFER_ALIGNMENT: usize = 4096;
 
 thread_local! {
@@ -27,7 +27,7 @@ pub(crate) type Whole = ArcRwLockReadGuard<RawRwLock, ()>;
 #[derive(Debug)]
 pub(crate) struct Direct {
     alignment: u64,
-    /// Held alone while a write reads, changes and writes back what is only partly its own.
+    /// Held exclusively during a read-modify-write of partial blocks.
     part: Arc<RwLock<()>>,
 }
 
@@ -40,8 +40,8 @@ impl Direct {
         }
     }
 
-    /// Keeps writes of parts away while a whole one is under way; nothing while there is one, which must be waited
-    /// for.
+    /// Excludes writes of partial blocks during a write of whole ones. `None` while a partial write is in flight: it has to
+    /// be waited for.
     pub(crate) fn try_keep_parts_away(&self) -> Option<Whole> {
         self.part.try_read_arc()
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lent::{Lent, Source};
+use borrowed::{Borrowed, Source};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::stat::{major, minor};
@@ -17,13 +17,13 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::claim::{Claim, Mode, Owner};
 use crate::direct::Direct;
-use crate::layer::Operation;
+use crate::operation::Operation;
 use crate::request::{Done, Ended, Ticket};
 use crate::resident::is_resident;
 use crate::uring::{Flight, Landed, Uring};
-use crate::{Buffer, Geometry, LENT_FILE_BYTES_MIN, Request, Store, StoreError, check_range};
+use crate::{BORROWED_FILE_BYTES_MIN, Buffer, Geometry, Request, Store, StoreError, check_range};
 
-/// What every file system takes past its page cache, bytes.
+/// An alignment that every file system accepts for direct I/O, bytes.
 const FILE_ALIGNMENT: u32 = 4096;
 /// Bytes that a file system gives and takes back together; all common ones agree.
 const GRANULARITY_BYTES: u32 = 4096;
@@ -34,16 +34,16 @@ pub struct FileStore {
     file: Arc<File>,
     size_bytes: AtomicU64,
     direct: Option<Direct>,
-    /// What the device says of itself; nothing for a file.
+    /// The geometry of a device; `None` for a file.
     geometry: Option<Geometry>,
     /// The file was opened for reading only.
     is_read_only: bool,
     state: Arc<State>,
-    /// Where operations are begun that have to wait for the disk; nothing leaves them to who asks.
+    /// The ring for operations that wait for the disk; `None` leaves them to the caller's thread.
     ring: Option<Arc<Uring>>,
 }
 
-/// What also an operation that ends elsewhere needs.
+/// The state that an operation on another thread needs too.
 struct State {
     name: String,
     /// The kernel may have dropped what it could not write: nothing here is certain any more until the file is
@@ -62,10 +62,10 @@ impl State {
         }
     }
 
-    /// What was to be stable may not be.
+    /// Converts the error of a flush, after which earlier writes may be lost.
     fn lost(&self, error: &std::io::Error) -> StoreError {
         let error = self.failed(error);
-        // The kernel reports a lost write once, for whatever reason it was lost: asking again would seem to succeed.
+        // The kernel reports a lost write only once: a second flush would seem to succeed.
         if error != StoreError::Cancelled {
             self.is_broken.store(true, Ordering::Relaxed);
         }
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// Who waits for the disk.
+/// Which threads wait for the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// The ring where it is allowed, threads elsewhere.
@@ -105,10 +105,9 @@ pub struct OpenOptions {
     pub direct: bool,
     /// It must be a block device, rather than a file.
     pub device: bool,
-    /// Who waits for the disk.
+    /// Which threads wait for the disk.
     pub engine: Engine,
-    /// Other disks and other processes may use it at the same time, where they say so too. Those who only read share
-    /// it anyway.
+    /// Other disks and processes may use it at the same time, if they have this option too. Readers always share it.
     pub shared: bool,
 }
 
@@ -154,7 +153,7 @@ impl FileStore {
             if is_device { (&*file).seek(SeekFrom::End(0)).map_err(failed)? } else { metadata.len() };
         let size = how.size_bytes.unwrap_or(length);
         if length > size {
-            return Err(wrong(&format!("it has {length} bytes, more than the {size} that are asked for")));
+            return Err(wrong(&format!("it has {length} bytes, more than the requested {size}")));
         }
         let alignment = geometry.map_or(FILE_ALIGNMENT, |geometry| geometry.logical_bytes);
         if how.direct && !size.is_multiple_of(alignment.into()) {
@@ -198,8 +197,8 @@ impl FileStore {
         }
     }
 
-    /// The next place that holds data, or is a hole; the end where there is none. Nothing where that cannot be
-    /// told: devices, and file systems that do not know.
+    /// The next place that holds data, or is a hole; the end if there is none. `None` if that is unknown: on devices, and on
+    /// some file systems.
     fn seek(&self, offset: u64, whence: Whence) -> Option<u64> {
         match lseek(self.file.as_fd(), i64::try_from(offset).ok()?, whence) {
             Ok(at) => u64::try_from(at).ok(),
@@ -281,13 +280,13 @@ impl Store for FileStore {
             None => None,
             Some(Some(whole)) => Some(whole),
             Some(None) => {
-                // A write of a part is under way: after it, and here.
+                // A partial write is in flight: wait for it, on this thread.
                 done(request.carry_out(self));
                 return Ticket::default();
             }
         };
         let state = Arc::clone(&self.state);
-        let told = move |landed: Landed, request: Request| {
+        let finish = move |landed: Landed, request: Request| {
             drop(whole);
             let failed = |error| if landed.was_syncing { state.lost(&error) } else { state.failed(&error) };
             let outcome = landed.outcome.map_err(failed);
@@ -295,7 +294,7 @@ impl Store for FileStore {
         };
         let file = Arc::clone(&self.file);
         let id =
-            ring.submit(Flight { file, request, done_bytes: 0, is_syncing: false, done: Box::new(told) });
+            ring.submit(Flight { file, request, done_bytes: 0, is_syncing: false, done: Box::new(finish) });
         Ticket::new(ring.canceller(id))
     }
 
@@ -309,20 +308,20 @@ impl Store for FileStore {
             return Ok(false);
         }
         check_range(offset, buffer.len(), self.size_bytes())?;
-        // What is in the page cache is given, and nothing is waited for; a part of it is no answer.
+        // Only a read that is entirely in the page cache succeeds without waiting.
         let read = preadv2(&*self.file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
         Ok(read.is_ok_and(|count| count == buffer.len()))
     }
 
-    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+    fn borrow(&self, offset: u64, length: usize) -> Result<Option<Vec<Borrowed>>, StoreError> {
         check_range(offset, length, self.size_bytes())?;
-        if length < LENT_FILE_BYTES_MIN
+        if length < BORROWED_FILE_BYTES_MIN
             || self.direct.is_some()
             || !is_resident(&self.file, offset, length as u64)
         {
             return Ok(None);
         }
-        Ok(Some(vec![Lent { source: Source::File(Arc::clone(&self.file)), offset, length }]))
+        Ok(Some(vec![Borrowed { source: Source::File(Arc::clone(&self.file)), offset, length }]))
     }
 
     fn geometry(&self) -> Option<Geometry> {
@@ -354,7 +353,7 @@ impl Store for FileStore {
 
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
         let size = self.size_bytes();
-        // What cannot be told holds data, for all we know.
+        // An unknown place counts as data.
         let data = self.seek(offset, Whence::SeekData).unwrap_or(offset).min(size);
         if data > offset {
             return (false, data - offset);
@@ -392,7 +391,7 @@ impl Store for FileStore {
     }
 }
 
-/// What a device says of itself in sysfs; a partition has its disk's queue.
+/// The geometry of a device in sysfs; a partition has its disk's queue.
 fn geometry(device: u64) -> Geometry {
     let folder = format!("/sys/dev/block/{}:{}", major(device), minor(device));
     let number = |name: &str| {
@@ -413,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_there_when_the_file_is_opened_again() {
+    fn written_data_survives_a_reopen() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let open = |size_bytes| FileStore::open(&path, OpenOptions { size_bytes, ..OpenOptions::default() });
@@ -435,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_failed_flush_says_nothing_is_certain_after_it() {
+    fn any_flush_error_but_a_cancellation_marks_the_file_broken() {
         for (errno, is_lost) in
             [(libc::EIO, true), (libc::ENOSPC, true), (libc::EDQUOT, true), (libc::ECANCELED, false)]
         {
@@ -446,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_punched_and_told() {
+    fn holes_are_punched_and_reported() {
         let folder = tempfile::tempdir().unwrap();
         let how = OpenOptions { size_bytes: Some(4 << 20), ..OpenOptions::default() };
         let store = FileStore::open(&folder.path().join("disk"), how).unwrap();
@@ -465,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_page_cache_any_range_is_read_and_written() {
+    fn direct_io_reads_and_writes_any_range() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let how = OpenOptions { size_bytes: Some(4 << 20), direct: true, ..OpenOptions::default() };

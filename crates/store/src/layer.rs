@@ -1,5 +1,5 @@
 //! Layers over any store: they delay, fail, slow down or log what passes, and change nothing else. For tests, and
-//! for people who study how initiators behave.
+//! for studies of initiators.
 
 pub mod crash;
 pub mod delay;
@@ -13,9 +13,9 @@ pub mod work;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lent::Lent;
+use borrowed::Borrowed;
 
-use crate::{Buffer, Done, Ended, Request, Store, StoreError, Ticket};
+use crate::{Buffer, Done, Ended, Operation, Request, Store, StoreError, Ticket};
 
 pub use crash::Crash;
 pub use delay::Delay;
@@ -26,35 +26,22 @@ pub use stats::{Passed, Stats};
 pub use throttle::Throttle;
 pub use work::Work;
 
-/// What is asked of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    /// Bytes are read.
-    Read,
-    /// Bytes are written.
-    Write,
-    /// Bytes need not be kept.
-    Discard,
-    /// Everything written is brought to stable storage.
-    Flush,
-}
-
 /// Looks at every operation on its way to a store.
 pub trait Hook: Send + Sync {
     /// Before the operation: it may take time, or fail.
     ///
     /// # Errors
-    /// What the operation ends with, in place of being done.
+    /// The error with which the operation ends without being carried out.
     fn before(&self, _operation: Operation, _offset: u64, _bytes: u64) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Whether it lets such an operation wait.
+    /// Whether it may delay such an operation.
     fn may_wait(&self, _operation: Operation) -> bool {
         false
     }
 
-    /// What has passed, where that is counted.
+    /// The operations so far, if this hook counts them.
     fn passed(&self) -> Vec<Passed> {
         Vec::new()
     }
@@ -129,7 +116,7 @@ impl<H: Hook + 'static> Store for Layered<H> {
             return Ok(false);
         }
         let (begun, bytes) = (Instant::now(), buffer.len() as u64);
-        // Only what is read now passes the hook now.
+        // A read that has to wait passes the hook later, when it is carried out.
         if !self.inner.read_now(offset, buffer)? {
             return Ok(false);
         }
@@ -177,7 +164,7 @@ impl<H: Hook + 'static> Store for Layered<H> {
         if is_stable {
             passed = passed.and_then(|()| hook.before(Operation::Flush, 0, 0));
         }
-        let told: Done = Box::new(move |ended: Ended| {
+        let hooked: Done = Box::new(move |ended: Ended| {
             if is_stable {
                 hook.after(Operation::Flush, 0, 0, &ended.outcome, begun.elapsed());
             }
@@ -185,22 +172,22 @@ impl<H: Hook + 'static> Store for Layered<H> {
             done(ended);
         });
         match passed {
-            Ok(()) => self.inner.begin(request, told),
+            Ok(()) => self.inner.begin(request, hooked),
             Err(error) => {
-                told(Ended::new(Err(error), request));
+                hooked(Ended::new(Err(error), request));
                 Ticket::default()
             }
         }
     }
-    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+    fn borrow(&self, offset: u64, length: usize) -> Result<Option<Vec<Borrowed>>, StoreError> {
         if self.hook.may_wait(Operation::Read) {
             return Ok(None);
         }
         let begun = Instant::now();
-        let Some(lent) = self.inner.lend(offset, length)? else { return Ok(None) };
+        let Some(borrowed) = self.inner.borrow(offset, length)? else { return Ok(None) };
         let outcome = self.hook.before(Operation::Read, offset, length as u64);
         self.hook.after(Operation::Read, offset, length as u64, &outcome, begun.elapsed());
-        outcome.map(|()| Some(lent))
+        outcome.map(|()| Some(borrowed))
     }
     fn geometry(&self) -> Option<crate::Geometry> {
         self.inner.geometry()

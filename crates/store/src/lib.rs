@@ -1,4 +1,4 @@
-//! Backing stores: where a disk's blocks are.
+//! Backing stores: where a disk's data is.
 
 #![deny(unsafe_code)]
 
@@ -9,6 +9,8 @@ mod claim;
 mod direct;
 pub mod file;
 pub mod layer;
+mod memory;
+mod operation;
 pub mod ram;
 pub mod request;
 mod resident;
@@ -16,30 +18,58 @@ pub mod spec;
 mod uring;
 pub mod zero;
 
-use lent::Lent;
+use borrowed::Borrowed;
 use thiserror::Error;
 
-use crate::layer::{Operation, Passed};
+use crate::layer::Passed;
 
 pub use buffer::Buffer;
 pub use claim::Owner;
 pub use file::FileStore;
+pub use operation::Operation;
 pub use ram::Ram;
 pub use request::{Done, Ended, Request, Ticket};
 pub use spec::{SpecError, StoreSpec};
 pub use zero::Zero;
 
-/// Bytes that outlive a command. Offsets and lengths are bytes; a store knows nothing of logical blocks.
+/// The data of a disk. Offsets and lengths are bytes; a store knows nothing of logical blocks.
 ///
-/// Reads and writes of different places may run at the same time on any thread.
+/// Every method may be called at any time on any thread, with one exception: [`Store::resize`] must not run during a
+/// write. Concurrent reads and writes of the same range are not atomic: a read may return part of the old and part of the
+/// new data.
+///
+/// The blocking methods ([`Store::read_at`] and so on) return when the operation is complete. [`Store::begin`] is the
+/// other way to the same data:
+///
+/// - For a request that [`Store::takes`], `begin` returns without waiting. Otherwise it carries the request out before
+///   it returns.
+/// - `done` is called exactly once with the [`Ended`] request, on any thread, possibly before `begin` returns. It must
+///   not block.
+/// - Requests in flight end in any order, so the caller orders conflicting ones. [`Request::Flush`] covers the writes
+///   that ended before it began.
+/// - The request owns its memory until it ends. [`Ticket::cancel`] asks for an early end, with
+///   [`StoreError::Cancelled`] if it succeeds; it may be called at any time, also after the end, and `done` is still
+///   called once. Dropping the [`Ticket`] cancels nothing.
+///
+/// ```
+/// use store::request::wait_for;
+/// use store::{Buffer, Ram, Request, Store};
+///
+/// let disk = Ram::new(1 << 20);
+/// disk.write_at(512, b"data")?;
+/// let ended = wait_for(&disk, Request::Read { offset: 512, buffer: Buffer::new(4) });
+/// ended.outcome?;
+/// assert_eq!(&ended.buffer.expect("a read returns its memory")[..], b"data");
+/// # Ok::<(), store::StoreError>(())
+/// ```
 pub trait Store: Send + Sync {
-    /// What it is, as on the command line: `ram`, `zero`.
+    /// Its kind, as on the command line: `ram`, `zero`.
     fn kind(&self) -> &'static str;
 
     /// Its size, bytes.
     fn size_bytes(&self) -> u64;
 
-    /// Whether writes are refused.
+    /// Whether writes are rejected.
     fn is_read_only(&self) -> bool {
         false
     }
@@ -51,16 +81,16 @@ pub trait Store: Send + Sync {
     /// Fills all of `buffer` from `offset` on.
     ///
     /// # Errors
-    /// When the range is outside, or the medium fails; the buffer's contents are then undefined.
+    /// If the range is outside, or the medium fails; the buffer's contents are then undefined.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError>;
 
     /// Writes all of `data` from `offset` on.
     ///
     /// # Errors
-    /// When the range is outside, the store is read only, or the medium fails.
+    /// If the range is outside, the store is read only, or the medium fails.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError>;
 
-    /// Writes like [`Store::write_at`], and brings what it wrote to where a flush would bring it.
+    /// Writes like [`Store::write_at`], and makes the data as durable as a flush would.
     ///
     /// # Errors
     /// As [`Store::write_at`] and [`Store::flush`].
@@ -69,9 +99,9 @@ pub trait Store: Send + Sync {
         self.flush()
     }
 
-    /// Compares a range with `expected` and writes `data` there when it is the same, as one step for all that use
-    /// the bytes behind this store, other targets among them: how many bytes from the first on were the same.
-    /// Nothing where the store has no such step and its only user, this target, keeps others away meanwhile.
+    /// Compares a range with `expected` and writes `data` there if they are equal, atomically for all users of the data,
+    /// other targets included. Returns how many leading bytes were equal. `None` if the store has no such operation: then
+    /// this target is its only user, and compares and writes under a lock of its own.
     ///
     /// # Errors
     /// As [`Store::write_at`].
@@ -97,24 +127,24 @@ pub trait Store: Send + Sync {
         Buffer::try_new(length)
     }
 
-    /// Whether [`Store::begin`] begins this request and goes on without waiting for its end.
+    /// Whether [`Store::begin`] returns before the end of this request.
     fn takes(&self, _request: &Request) -> bool {
         false
     }
 
-    /// Begins a request, of which `done` is told the end. Any number may be under way; they end in any order. One
-    /// that the store does not take is done here and now, however long that takes.
+    /// Begins a request, and calls `done` at its end. Any number may be in flight. A request that the store does not take
+    /// is carried out before this returns.
     fn begin(&self, request: Request, done: Done) -> Ticket {
         done(request.carry_out(self));
         Ticket::default()
     }
 
-    /// Whether such an operation may have to wait for a medium, so that it is better done beside other work.
+    /// Whether such an operation may wait for a medium, so that it should not run on a thread with other work.
     fn may_wait(&self, _operation: Operation) -> bool {
         false
     }
 
-    /// Fills the buffer like [`Store::read_at`] where that can be done without waiting; false where it cannot.
+    /// Fills the buffer like [`Store::read_at`] if that needs no waiting; otherwise returns false.
     ///
     /// # Errors
     /// As [`Store::read_at`].
@@ -130,69 +160,68 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// As [`Store::read_at`].
-    fn lend(&self, _offset: u64, _length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+    fn borrow(&self, _offset: u64, _length: usize) -> Result<Option<Vec<Borrowed>>, StoreError> {
         Ok(None)
     }
 
-    /// What the device beneath says of itself, where there is one.
+    /// The geometry of the underlying device, if there is one.
     fn geometry(&self) -> Option<Geometry> {
         None
     }
 
-    /// What has passed, kind by kind, where a `stats` layer counts it.
+    /// The operations so far by kind, if a `stats` layer counts them.
     fn statistics(&self) -> Vec<Passed> {
         Vec::new()
     }
 
-    /// Bytes that are given memory together, where unwritten places take none; nothing for a store that cannot
-    /// give memory back.
+    /// Bytes that are allocated together, for a store that allocates on write; `None` for one that cannot free memory.
     fn granularity_bytes(&self) -> Option<u32> {
         None
     }
-    /// Makes a range read as zeros, giving its memory back where whole pieces of it can be.
+    /// Makes a range read as zeros, and frees the memory of whole granules in it.
     ///
     /// # Errors
     /// As [`Store::write_at`].
     fn discard(&self, offset: u64, length: u64) -> Result<(), StoreError> {
         write_zeros(self, offset, length)
     }
-    /// Whether memory is given to a place, and for how many bytes from there on that stays so.
+    /// Whether a byte is allocated, and for how many bytes from it on the same holds.
     fn is_mapped(&self, offset: u64) -> (bool, u64) {
         (true, self.size_bytes().saturating_sub(offset))
     }
     /// Checks whether [`Store::resize`] to this size is possible, and changes nothing.
     ///
     /// # Errors
-    /// When this kind of store, or one of this size, cannot be.
+    /// If this kind of store cannot be resized, or not to this size.
     fn can_resize(&self, _size_bytes: u64) -> Result<(), StoreError> {
         Err(StoreError::FixedSize(self.kind()))
     }
-    /// Makes it larger or smaller; what lies behind the new end is gone. Not while it is written to.
+    /// Changes its size; data beyond the new end is lost. Must not run during a write.
     ///
     /// # Errors
-    /// When this kind of store, or one of this size, cannot be.
+    /// If this kind of store cannot be resized, or not to this size.
     fn resize(&self, _size_bytes: u64) -> Result<(), StoreError> {
         Err(StoreError::FixedSize(self.kind()))
     }
-    /// Brings everything written before to where it survives what the store promises to survive.
+    /// Makes all earlier writes as durable as this store can.
     ///
     /// # Errors
-    /// When the medium fails; data written since the last successful flush may be lost.
+    /// If the medium fails; data written since the last successful flush may be lost.
     fn flush(&self) -> Result<(), StoreError>;
 }
 
-/// A block device, as it describes itself.
+/// The geometry that a block device reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Logical block length, bytes.
     pub logical_bytes: u32,
     /// Physical block length, bytes.
     pub physical_bytes: u32,
-    /// It has heads that must move.
+    /// The medium rotates.
     pub is_rotational: bool,
 }
 
-/// Why a store did not do what was asked.
+/// The error of an operation on a store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
     /// The range is not inside the store.
@@ -210,16 +239,16 @@ pub enum StoreError {
     /// Writing is not allowed.
     #[error("the store is read only; open it without 'readonly' to write")]
     ReadOnly,
-    /// A layer was asked to let it fail.
-    #[error("failed on purpose ({0:?}), as the disk's 'error' option asks")]
+    /// A layer injected this failure.
+    #[error("injected failure ({0:?}), by the disk's 'error' option")]
     Injected(Fault),
-    /// It was given up before it was done; all, none or a part of it may have been.
-    #[error("given up before it was done")]
+    /// It was cancelled before its end; all, none or part of it may have been done.
+    #[error("cancelled before it was complete")]
     Cancelled,
     /// The file system is full.
     #[error("{0}: no space is left for more data; free some")]
     NoSpace(String),
-    /// The kernel could not do it.
+    /// The kernel reported an error.
     #[error("{name}: {error}")]
     Io {
         /// The file.
@@ -228,19 +257,19 @@ pub enum StoreError {
         error: String,
     },
     /// The size is fixed, or cannot be that.
-    #[error("a {0} store cannot have another size, or not that one")]
+    #[error("a {0} store cannot be resized to this size")]
     FixedSize(&'static str),
     /// The system has no memory left for this many bytes.
     #[error("no memory for {0} more bytes; free some, or serve smaller disks")]
     NoMemory(usize),
 }
 
-/// How an operation can be made to fail.
+/// A failure that a layer injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A place that cannot be read or written.
+    /// The range cannot be read or written.
     Medium,
-    /// The device is broken.
+    /// The device is faulty.
     Hardware,
     /// The device does not answer.
     NotReady,
@@ -248,18 +277,18 @@ pub enum Fault {
     NoSpace,
 }
 
-/// Memory that is shorter is better copied than lent: next to the header it is in the processor's cache when the
+/// Memory that is shorter is better copied than borrowed: next to the header it is in the processor's cache when the
 /// kernel copies it (docs/durability.md has the figures).
-pub(crate) const LENT_MEMORY_BYTES_MIN: usize = 1 << 20;
-/// A piece of a file that is shorter is better read than lent: that takes fewer calls.
-pub(crate) const LENT_FILE_BYTES_MIN: usize = 32 << 10;
+pub(crate) const BORROWED_MEMORY_BYTES_MIN: usize = 1 << 20;
+/// A piece of a file that is shorter is better read than borrowed: that takes fewer calls.
+pub(crate) const BORROWED_FILE_BYTES_MIN: usize = 32 << 10;
 
-/// Zeros that are written at once where a store knows no better.
+/// Bytes of zeros per write in a store without a better way.
 const ZEROS_BYTES: u64 = 64 << 10;
 
 /// Writes zeros over a range.
 pub(crate) fn write_zeros<S: Store + ?Sized>(store: &S, offset: u64, length: u64) -> Result<(), StoreError> {
-    let zeros = buffer::try_zeros(length.min(ZEROS_BYTES) as usize)?;
+    let zeros = memory::try_zeros(length.min(ZEROS_BYTES) as usize)?;
     let mut done = 0;
     while done < length {
         let count = (length - done).min(ZEROS_BYTES);

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use lent::{Lent, Source};
+use borrowed::{Borrowed, Source};
 
 use crate::chunk::{Batch, CHUNK_BYTES, Chunk, Chunks};
-use crate::{LENT_MEMORY_BYTES_MIN, Store, StoreError, check_range};
+use crate::{BORROWED_MEMORY_BYTES_MIN, Store, StoreError, check_range};
 
 /// Chunks in one leaf of the table.
 const LEAF_CHUNKS: usize = 1024;
@@ -14,7 +14,7 @@ const LEAF_CHUNKS: usize = 1024;
 /// The largest store: its table of leaves then takes 512 KiB before the first write.
 pub const RAM_BYTES_MAX: u64 = 1 << 40;
 
-/// The place of a chunk, which is taken when something in it is first written. While its bytes are lent, writes go to
+/// The place of a chunk, which is taken when something in it is first written. While its bytes are borrowed, writes go to
 /// a copy.
 type Slot = RwLock<Option<Arc<Chunk>>>;
 type Leaf = Vec<Slot>;
@@ -63,7 +63,7 @@ impl Ram {
         Ok(leaf.get(index % LEAF_CHUNKS))
     }
 
-    /// A chunk's bytes for writing: a copy while they are lent.
+    /// A chunk's bytes for writing: a copy while they are borrowed.
     #[inline]
     fn writable<'a>(&self, chunk: &'a mut Arc<Chunk>) -> Result<&'a mut [u8], StoreError> {
         if Arc::get_mut(chunk).is_none() {
@@ -97,7 +97,7 @@ impl Store for Ram {
         self.can_resize(size_bytes)?;
         let before = self.size_bytes();
         if size_bytes < before {
-            // What is cut off must not come back when it grows again. The rest of the last chunk goes first: that is
+            // Truncated data must not reappear when the store grows again. The rest of the last chunk is cleared first: that is
             // all that can fail, and then nothing behind it is lost.
             let whole = size_bytes.next_multiple_of(CHUNK_BYTES as u64).min(before);
             self.discard(size_bytes, whole - size_bytes)?;
@@ -154,12 +154,12 @@ impl Store for Ram {
         Ok(())
     }
 
-    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+    fn borrow(&self, offset: u64, length: usize) -> Result<Option<Vec<Borrowed>>, StoreError> {
         check_range(offset, length, self.size_bytes())?;
-        if length < LENT_MEMORY_BYTES_MIN {
+        if length < BORROWED_MEMORY_BYTES_MIN {
             return Ok(None);
         }
-        let (mut at, mut left, mut lent) = (offset, length, Vec::new());
+        let (mut at, mut left, mut borrowed) = (offset, length, Vec::new());
         while left > 0 {
             let (index, within) = ((at / CHUNK_BYTES as u64) as usize, (at % CHUNK_BYTES as u64) as usize);
             let length = left.min(CHUNK_BYTES - within);
@@ -167,14 +167,14 @@ impl Store for Ram {
             match chunk.as_ref().and_then(|c| c.as_ref()) {
                 Some(bytes) => {
                     let (source, offset) = (Source::Memory(Arc::clone(bytes) as _), within as u64);
-                    lent.push(Lent { source, offset, length });
+                    borrowed.push(Borrowed { source, offset, length });
                 }
-                None => lent::zeros(length, &mut lent),
+                None => borrowed::zeros(length, &mut borrowed),
             }
             at += length as u64;
             left -= length;
         }
-        Ok(Some(lent))
+        Ok(Some(borrowed))
     }
 
     fn granularity_bytes(&self) -> Option<u32> {
@@ -193,7 +193,7 @@ impl Store for Ram {
             if let Some(chunk) = self.slot(index) {
                 let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
                 if count == CHUNK_BYTES {
-                    // One that is lent is dropped by the last reader.
+                    // One that is borrowed is dropped by the last reader.
                     if let Some(chunk) = chunk.take().and_then(Arc::into_inner) {
                         dropped.push(chunk);
                     }
@@ -219,7 +219,7 @@ impl Store for Ram {
         };
         let first = (offset / CHUNK_BYTES as u64) as usize;
         let is = mapped(first);
-        // Far enough for any use; who asks on gets the rest.
+        // A limit of one answer; the caller continues from its end.
         let same = (first + 1..first + LEAF_CHUNKS).take_while(|&index| mapped(index) == is).count();
         let end = (((first + 1 + same) * CHUNK_BYTES) as u64).min(self.size_bytes());
         (is, end.saturating_sub(offset))
@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_plain_array_of_bytes(
+        fn behaves_like_an_array_of_bytes(
             operations in prop::collection::vec((0_u64..300_000, 0_usize..100_000, any::<u8>(), any::<bool>()), 1..40)
         ) {
             let size = 300_000;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_store_costs_what_is_written() {
+    fn a_huge_store_uses_memory_for_written_chunks_only() {
         let ram = Ram::new(RAM_BYTES_MAX);
         ram.write_at(RAM_BYTES_MAX - 3, &[1, 2, 3]).unwrap();
         let mut last = [0; 4];
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_discarded_reads_as_zeros_and_gives_its_memory_back() {
+    fn discarded_ranges_read_as_zeros_and_free_memory() {
         let ram = Ram::new(10 << 20);
         let chunk = CHUNK_BYTES as u64;
         ram.write_at(0, &vec![7; 4 * CHUNK_BYTES]).unwrap();
@@ -289,28 +289,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lent_stays_as_it_was_when_it_is_written_over() {
+    fn borrowed_data_is_unchanged_by_a_later_write() {
         let ram = Ram::new(10 << 20);
         let chunk = CHUNK_BYTES as u64;
         ram.write_at(chunk, &vec![7; CHUNK_BYTES]).unwrap();
         // A hole, a chunk, and a hole again, the last chunk of it in part.
-        let length = LENT_MEMORY_BYTES_MIN;
-        let lent = ram.lend(10, length).unwrap().unwrap();
+        let length = BORROWED_MEMORY_BYTES_MIN;
+        let borrowed = ram.borrow(10, length).unwrap().unwrap();
         ram.write_at(0, &vec![9; 2 * length]).unwrap();
         ram.discard(chunk, chunk).unwrap();
         let mut all = Vec::new();
-        for piece in &lent {
+        for piece in &borrowed {
             let Source::Memory(memory) = &piece.source else { panic!("in a file") };
             all.extend_from_slice(&(**memory).as_ref()[piece.offset as usize..][..piece.length]);
         }
         let sevens = CHUNK_BYTES - 10..2 * CHUNK_BYTES - 10;
         assert_eq!(all.len(), length);
         assert!(all.iter().enumerate().all(|(i, &b)| b == if sevens.contains(&i) { 7 } else { 0 }));
-        assert!(ram.lend(10 << 20, 1).is_err());
+        assert!(ram.borrow(10 << 20, 1).is_err());
     }
 
     #[test]
-    fn writers_of_one_chunk_do_not_tear_each_other_s_blocks() {
+    fn concurrent_writers_of_one_chunk_do_not_tear_blocks() {
         let ram = Arc::new(Ram::new(1 << 20));
         std::thread::scope(|scope| {
             for value in 1..=4_u8 {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_grows_with_its_data_and_what_was_cut_off_stays_gone() {
+    fn resizing_keeps_data_and_truncated_data_is_lost() {
         let store = Ram::new(1 << 20);
         store.write_at((1 << 20) - 512, &[7; 512]).unwrap();
         store.resize(2 << 20).unwrap();

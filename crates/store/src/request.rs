@@ -1,28 +1,28 @@
-//! Operations that are begun, and whose end is told later: what a store answers by a disk, or by a network.
+//! Asynchronous operations: requests that begin now and end later, on a disk or across a network.
 
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::layer::Operation;
+use crate::operation::Operation;
 use crate::{Buffer, Store, StoreError};
 
-/// What is asked of a store. It owns its memory until it has ended.
+/// An operation on a store. It owns its memory until it ends.
 #[derive(Debug)]
 pub enum Request {
     /// Fill the buffer from `offset` on.
     Read {
         /// First byte.
         offset: u64,
-        /// As long as what is read.
+        /// The memory to fill; its length is the length of the read.
         buffer: Buffer,
     },
     /// Write all of `data` from `offset` on.
     Write {
         /// First byte.
         offset: u64,
-        /// What is written.
+        /// The data to write.
         data: Buffer,
         /// It is on stable storage when it ends.
         is_stable: bool,
@@ -34,7 +34,7 @@ pub enum Request {
         /// How many.
         length: u64,
     },
-    /// Bring everything that was written before to stable storage.
+    /// Bring all earlier writes to stable storage.
     Flush,
 }
 
@@ -50,13 +50,13 @@ impl Request {
         }
     }
 
-    /// Whether it changes what is there.
+    /// Whether it changes data.
     #[must_use]
     pub fn writes(&self) -> bool {
         matches!(self, Self::Write { .. } | Self::Discard { .. })
     }
 
-    /// First byte and how many.
+    /// Its range: first byte, and how many.
     #[must_use]
     pub fn place(&self) -> (u64, u64) {
         match self {
@@ -67,7 +67,7 @@ impl Request {
         }
     }
 
-    /// Does it on this thread.
+    /// Carries it out on this thread, by the blocking methods of the store.
     #[must_use]
     pub fn carry_out(mut self, store: &(impl Store + ?Sized)) -> Ended {
         let outcome = match &mut self {
@@ -81,12 +81,12 @@ impl Request {
     }
 }
 
-/// How a request has ended.
+/// The end of a request.
 #[derive(Debug)]
 pub struct Ended {
-    /// Whether it was done; after [`StoreError::Cancelled`] all, none or a part of it may have been.
+    /// The result; after [`StoreError::Cancelled`] all, none or part of it may have been done.
     pub outcome: Result<(), StoreError>,
-    /// The memory of the request: what was read, when it was.
+    /// The memory of the request; after a successful read, the data.
     pub buffer: Option<Buffer>,
 }
 
@@ -102,11 +102,11 @@ impl Ended {
     }
 }
 
-/// Who is told how a request has ended: exactly once, on any thread, and perhaps before it was said to have begun.
-/// It must not wait for anything.
+/// The callback for the end of a request: called exactly once, on any thread, possibly before [`Store::begin`] returns.
+/// It must not block.
 pub type Done = Box<dyn FnOnce(Ended) + Send>;
 
-/// A request that was begun. Dropping it changes nothing.
+/// A request in flight. Dropping it does not cancel the request.
 #[derive(Clone, Default)]
 pub struct Ticket(Option<Arc<dyn Fn() + Send + Sync>>);
 
@@ -117,7 +117,7 @@ impl Ticket {
         Self(Some(Arc::new(cancel)))
     }
 
-    /// Nobody wants it any more: it should end soon, be it done or not. It still ends exactly once.
+    /// Asks for an early end. The request still ends exactly once, complete or not.
     pub fn cancel(&self) {
         if let Some(cancel) = &self.0 {
             cancel();
@@ -131,7 +131,7 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// Begins a request and waits until it has ended: how a store that only begins does what is to be done at once.
+/// Begins a request and waits for its end: the blocking methods of a store that is asynchronous.
 #[must_use]
 pub fn wait_for(store: &(impl Store + ?Sized), request: Request) -> Ended {
     let slot = Arc::new((Mutex::new(None), Condvar::new()));

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// What every file system's page is at least, bytes; more only makes it look less resident.
+/// The smallest page size, bytes; with larger pages, data only appears less resident.
 const PAGE_BYTES: u64 = 4096;
 const CACHESTAT: libc::c_long = 451;
 
@@ -31,11 +31,11 @@ pub(crate) fn is_resident(file: &File, offset: u64, length: u64) -> bool {
     let mut pages = Pages::default();
     // SAFETY: both structures are the kernel's (include/uapi/linux/mman.h), live through the call, and the kernel
     // writes only the second.
-    let told = unsafe {
+    let result = unsafe {
         libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut pages, 0 as libc::c_uint)
     };
     let (first, behind) = (offset / PAGE_BYTES, (offset + length).div_ceil(PAGE_BYTES));
-    told == 0 && pages.cached >= behind - first
+    result == 0 && pages.cached >= behind - first
 }
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_just_written_is_in_memory_and_a_hole_is_not() {
+    fn written_pages_are_resident_and_holes_are_not() {
         use std::os::unix::fs::FileExt;
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 20).unwrap();

@@ -11,10 +11,11 @@ use thiserror::Error;
 
 use crate::claim::{self, Mode};
 use crate::file::{Engine, OpenOptions};
-use crate::layer::{LayerSpec, Operation};
+use crate::layer::LayerSpec;
+use crate::operation::Operation;
 use crate::{Done, Ended, FileStore, Owner, Ram, Request, Store, StoreError, Ticket, Zero};
 
-/// The logical block length when nothing is said, bytes.
+/// The default logical block length, bytes.
 pub const BLOCK_BYTES_DEFAULT: u32 = 512;
 
 /// Which bytes a disk has.
@@ -34,7 +35,7 @@ pub enum StoreKind {
     File {
         /// Where it is.
         path: PathBuf,
-        /// Size, bytes; the file's own length when nothing is said (`size=10G`).
+        /// Size, bytes; by default the file's own length (`size=10G`).
         size_bytes: Option<u64>,
         /// Past the page cache (`direct`).
         direct: bool,
@@ -81,9 +82,9 @@ pub enum SpecError {
     /// The size is not possible.
     #[error("size {given} B: {allowed}")]
     SizeRange {
-        /// What was given.
+        /// The given size.
         given: u64,
-        /// What is possible.
+        /// The sizes that are possible.
         allowed: String,
     },
     /// An option that does not exist, or a value that it cannot have.
@@ -93,7 +94,7 @@ pub enum SpecError {
     )]
     Option(String),
     /// An option that was given before.
-    #[error("option '{0}' is given twice; say it once")]
+    #[error("option '{0}' is given twice; give it once")]
     Repeated(String),
 }
 
@@ -206,7 +207,7 @@ impl StoreSpec {
     }
 
     /// Checks that no other process uses its file, and names the one that does. [`StoreSpec::open`] checks that too, but
-    /// a process that has given up privileges by then cannot see who uses a file.
+    /// a process that has dropped its privileges by then cannot see which process uses a file.
     ///
     /// # Errors
     /// When another process uses the file.
@@ -214,7 +215,7 @@ impl StoreSpec {
         let StoreKind::File { path, shared, .. } = &self.kind else { return Ok(()) };
         let mode = if self.read_only || *shared { Mode::Shared } else { Mode::Exclusive };
         let mut options = std::fs::OpenOptions::new();
-        // What cannot be opened is reported when the store is.
+        // A file that cannot be opened is reported when the store is opened.
         let Ok(file) = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) else {
             return Ok(());
         };
@@ -302,8 +303,8 @@ impl Store for ReadOnly {
     fn read_now(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, StoreError> {
         self.0.read_now(offset, buffer)
     }
-    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<lent::Lent>>, StoreError> {
-        self.0.lend(offset, length)
+    fn borrow(&self, offset: u64, length: usize) -> Result<Option<Vec<borrowed::Borrowed>>, StoreError> {
+        self.0.borrow(offset, length)
     }
     fn statistics(&self) -> Vec<crate::layer::Passed> {
         self.0.statistics()
@@ -339,7 +340,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_can_panic_and_what_is_read_is_a_whole_disk(
+        fn no_text_panics_and_parsed_specs_are_valid(
             text in "(zero|ram|disk|)(:|)([0-9]{0,20}[kmgtpxKMGT]?(iB|B|)|.*)(,(readonly|bs=512|bs=4k|bs=4KiB|bs=|.*)){0,3}"
         ) {
             if let Ok(spec) = text.parse::<StoreSpec>() {
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_are_read_as_written() {
+    fn store_specs_round_trip() {
         let spec: StoreSpec = "ram:1G".parse().unwrap();
         assert_eq!(
             spec,
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_part() {
         for (text, named) in [
             ("ram", "'ram' is not a store"),
             (":1G", "is not a store"),

@@ -27,7 +27,7 @@ const COMPLETIONS: u32 = 4096;
 const ARENA_BYTES: usize = 16 << 20;
 /// Longest piece of one operation that the kernel is asked for at once, bytes.
 const PIECE_BYTES: usize = 1 << 30;
-/// What the thread's own entries are called.
+/// The user data of the thread's own entries.
 const WAKE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 
@@ -37,7 +37,7 @@ pub(crate) struct Flight {
     pub(crate) request: Request,
     /// Bytes that are done.
     pub(crate) done_bytes: usize,
-    /// What is to be stable is written, and is brought to the disk now.
+    /// The data of a stable write is written, and the flush is in flight.
     pub(crate) is_syncing: bool,
     /// Told once how it ended, with the request and its memory.
     pub(crate) done: Box<dyn FnOnce(Landed, Request) + Send>,
@@ -51,7 +51,7 @@ pub(crate) struct Landed {
     pub(crate) was_syncing: bool,
 }
 
-/// The ring's side that any thread may use. When the last user is gone, the thread ends with what is under way.
+/// The handle of the ring for any thread. When the last handle is dropped, the thread ends after the requests in flight.
 pub(crate) struct Uring {
     shared: Arc<Shared>,
     /// Memory that the ring knows; nothing where it may not be registered.
@@ -103,21 +103,21 @@ impl Uring {
     fn new() -> io::Result<Self> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
         let shared = Arc::new(Shared { inbox: Mutex::default(), wake, is_asleep: AtomicBool::new(false) });
-        let (told, hears) = mpsc::sync_channel(1);
+        let (started, start) = mpsc::sync_channel(1);
         let for_thread = Arc::clone(&shared);
         // The ring belongs to the thread that makes it: then the kernel needs no locks for it.
         std::thread::Builder::new().name("disk ring".to_owned()).spawn(move || match open() {
             Ok((ring, arena)) => {
-                if told.send(Ok(arena)).is_ok() {
+                if started.send(Ok(arena)).is_ok() {
                     Thread { ring, shared: for_thread, flights: ManuallyDrop::default() }.run();
                 }
             }
             Err(error) => {
                 // Nobody is left to tell only when the process ends.
-                let _ = told.send(Err(error));
+                let _ = started.send(Err(error));
             }
         })?;
-        let arena = hears.recv().map_err(|_| io::Error::other("its thread ended"))??;
+        let arena = start.recv().map_err(|_| io::Error::other("its thread ended"))??;
         Ok(Self { shared, arena })
     }
 
@@ -143,7 +143,7 @@ impl Uring {
 
     /// Memory for an operation, registered where there is some.
     pub(crate) fn buffer(&self, length: usize) -> Option<Buffer> {
-        let piece = self.arena.as_ref()?.lend(length)?;
+        let piece = self.arena.as_ref()?.allocate(length)?;
         Some(Buffer::registered(piece, length))
     }
 }
@@ -176,7 +176,9 @@ fn open() -> io::Result<(IoUring, Option<Arc<Arena>>)> {
         opcode::AsyncCancel::CODE,
     ];
     if !needed.iter().all(|&code| probe.is_supported(code)) {
-        return Err(io::Error::other("this kernel's has not all that is needed (5.6 and later have)"));
+        return Err(io::Error::other(
+            "this kernel's io_uring lacks required features (Linux 5.6 or later has them)",
+        ));
     }
     let arena = Arena::new(ARENA_BYTES).map_err(io::Error::other)?;
     let (start, length) = arena.place();
@@ -195,7 +197,7 @@ fn open() -> io::Result<(IoUring, Option<Arc<Arena>>)> {
 struct Thread {
     ring: IoUring,
     shared: Arc<Shared>,
-    /// What the kernel may still write into or read from: never dropped by an unwinding thread.
+    /// Memory that the kernel may still access: never dropped by an unwinding thread.
     flights: ManuallyDrop<HashMap<u64, Flight>>,
 }
 
@@ -216,7 +218,7 @@ impl Thread {
                 self.push(&opcode::AsyncCancel::new(id).build().user_data(CANCEL));
             }
             if is_shut && self.flights.is_empty() {
-                // Nothing is under way, so nothing of it can be touched any more.
+                // Nothing is in flight, so the kernel accesses no memory any more.
                 drop(ManuallyDrop::into_inner(self.flights));
                 return;
             }
@@ -259,12 +261,12 @@ impl Thread {
 
     fn push(&mut self, entry: &squeue::Entry) {
         loop {
-            // SAFETY: what the entry points at is in `flights`, whose memory stays where it is until the kernel has
-            // told its end; the entries of the thread itself point at nothing.
+            // SAFETY: the entry points into `flights`, whose memory does not move until the kernel reports the completion; the
+            // thread's own entries point at nothing.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return;
             }
-            // Full: the kernel takes what is there.
+            // The queue is full: submit its entries.
             if let Err(error) = self.ring.submit() {
                 tracing::debug!("the disk ring is full: {error}");
                 std::thread::yield_now();
@@ -272,7 +274,7 @@ impl Thread {
         }
     }
 
-    /// Hands over what is left of an operation.
+    /// Submits the rest of an operation.
     fn launch(&mut self, id: u64) {
         let Some(flight) = self.flights.get_mut(&id) else { return };
         let fd = types::Fd(flight.file.as_raw_fd());
@@ -297,9 +299,9 @@ impl Thread {
                 match (left, count, what) {
                     (0, ..) => Some(Ok(())),
                     // The file has become shorter.
-                    (_, 0, crate::layer::Operation::Read) => Some(Err(io::ErrorKind::UnexpectedEof.into())),
+                    (_, 0, crate::Operation::Read) => Some(Err(io::ErrorKind::UnexpectedEof.into())),
                     (_, 0, _) => Some(Err(io::ErrorKind::WriteZero.into())),
-                    // The kernel may do less than what is asked for: on with the rest.
+                    // A short read or write: continue with the rest.
                     _ => None,
                 }
             }
@@ -307,24 +309,23 @@ impl Thread {
         let Some(outcome) = outcome else { return self.launch(id) };
         let is_stable = matches!(flight.request, Request::Write { is_stable: true, .. });
         if outcome.is_ok() && is_stable && !flight.is_syncing {
-            // As a step of its own: a disk that is full refuses the write, and has lost nothing; one that cannot keep
-            // what it took has.
+            // A separate operation: a full disk fails the write and loses nothing, but a failed flush loses data.
             flight.is_syncing = true;
             return self.launch(id);
         }
         if let Some(flight) = self.flights.remove(&id) {
-            // Who panics when told must not take the others' memory with it.
+            // A panicking callback must not drop the memory of other requests in flight.
             let was_syncing = flight.is_syncing || matches!(flight.request, Request::Flush);
             let landed = Landed { outcome, was_syncing };
-            let told = std::panic::catch_unwind(AssertUnwindSafe(|| (flight.done)(landed, flight.request)));
-            if told.is_err() {
+            let called = std::panic::catch_unwind(AssertUnwindSafe(|| (flight.done)(landed, flight.request)));
+            if called.is_err() {
                 tracing::error!("the completion of a disk request panicked");
             }
         }
     }
 }
 
-/// The entry for what is left of a request.
+/// The entry for the rest of a request.
 fn entry(fd: types::Fd, request: &mut Request, done: usize) -> squeue::Entry {
     match request {
         Request::Read { offset, buffer } => {
@@ -370,7 +371,7 @@ mod tests {
 
     type Heard = (io::Result<()>, Request);
 
-    /// The ring; nothing where it is not allowed, which is said.
+    /// The ring; `None` where io_uring is forbidden, which is printed.
     fn ring() -> Option<Uring> {
         let ring = Uring::new();
         let why = ring.as_ref().err().map(ToString::to_string).unwrap_or_default();
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn many_operations_end_each_with_its_own_memory() {
+    fn concurrent_requests_end_with_their_own_memory() {
         let Some(ring) = ring() else { return };
         let file = Arc::new(tempfile::tempfile().unwrap());
         let writes: Vec<_> = (0..600_u64)
@@ -415,9 +416,9 @@ mod tests {
         }
     }
 
-    /// A pipe hands out what is in it: a read of more is a short one, again and again.
+    /// A pipe returns short reads.
     #[test]
-    fn what_is_read_in_parts_is_whole_in_the_end_and_an_end_before_that_is_an_error() {
+    fn short_reads_are_continued_and_an_early_end_is_an_error() {
         let Some(ring) = ring() else { return };
         let (from, to) = nix::unistd::pipe().unwrap();
         let (from, mut to) = (Arc::new(File::from(from)), File::from(to));
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_by_itself_is_cancelled() {
+    fn a_hanging_request_can_be_cancelled() {
         let Some(ring) = ring() else { return };
         let (from, _to) = nix::unistd::pipe().unwrap();
         let from = Arc::new(File::from(from));
@@ -457,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn who_panics_when_told_takes_nobody_along() {
+    fn a_panicking_callback_does_not_stop_the_ring() {
         let Some(ring) = ring() else { return };
         let file = Arc::new(tempfile::tempfile().unwrap());
         let done = Box::new(|_: Landed, _| panic!("on purpose"));

@@ -1,8 +1,8 @@
 //! `zero:`, the disk of the paper's measurements: reads are zeros, writes vanish.
 
-use lent::Lent;
+use borrowed::Borrowed;
 
-use crate::{LENT_MEMORY_BYTES_MIN, Store, StoreError, check_range};
+use crate::{BORROWED_MEMORY_BYTES_MIN, Store, StoreError, check_range};
 
 /// A store without data, of any size: what remains is the cost of everything around it.
 #[derive(Clone, Copy, Debug)]
@@ -39,14 +39,14 @@ impl Store for Zero {
         Ok(())
     }
 
-    fn lend(&self, offset: u64, length: usize) -> Result<Option<Vec<Lent>>, StoreError> {
+    fn borrow(&self, offset: u64, length: usize) -> Result<Option<Vec<Borrowed>>, StoreError> {
         check_range(offset, length, self.size_bytes)?;
-        if length < LENT_MEMORY_BYTES_MIN {
+        if length < BORROWED_MEMORY_BYTES_MIN {
             return Ok(None);
         }
-        let mut lent = Vec::new();
-        lent::zeros(length, &mut lent);
-        Ok(Some(lent))
+        let mut borrowed = Vec::new();
+        borrowed::zeros(length, &mut borrowed);
+        Ok(Some(borrowed))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_overwrite_what_the_buffer_held_and_writes_vanish() {
+    fn reads_zero_the_buffer_and_writes_vanish() {
         let zero = Zero::new(1 << 40);
         let mut buffer = [7; 512];
         zero.write_at(1 << 30, &[9; 512]).unwrap();

@@ -10,11 +10,11 @@ use store::{Buffer, Ram, Store, StoreError};
 const IN_CHILD: &str = "STORE_TEST_NO_MEMORY";
 
 #[test]
-fn a_full_memory_is_an_error_and_not_an_abort() {
+fn exhausted_memory_is_an_error_and_not_an_abort() {
     if std::env::var_os(IN_CHILD).is_some() {
         return without_memory();
     }
-    let name = "a_full_memory_is_an_error_and_not_an_abort";
+    let name = "exhausted_memory_is_an_error_and_not_an_abort";
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(IN_CHILD, "1")
@@ -42,7 +42,7 @@ fn without_memory() {
     };
     assert!(matches!(error, StoreError::NoMemory(_)), "{error}");
     assert!(written > 100 << 20, "{written}");
-    // What was written is there, can be written again, and makes room when it is discarded.
+    // Written data remains, can be overwritten, and frees memory when it is discarded.
     let mut there = vec![0; 1 << 20];
     ram.read_at(written - data.len() as u64, &mut there).unwrap();
     assert!(there == data);

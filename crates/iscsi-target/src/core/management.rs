@@ -138,7 +138,7 @@ impl Core {
                 tasks.next_read += 1;
                 return Some(Response::Complete);
             }
-            match protocol.adopt(&mut remains.parked, (tag, request.exp_data_sn), out) {
+            match protocol.adopt(&mut remains.parked, tag, request.exp_data_sn, out) {
                 Adopted::Refused(Response::NoSuchTask) => None,
                 Adopted::Refused(response) => Some(response),
                 Adopted::Write => {

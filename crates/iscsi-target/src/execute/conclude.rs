@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::status;
-use scsi::copy::Segment;
-use scsi::{Disk, Effects, Lun, Plan, Sense};
+use scsi::{Disk, Effects, Lun, Plan, Segment, Sense};
 
 use crate::context::{CommandState, Context, Transfer};
 use crate::done::Outcome;
@@ -116,7 +115,7 @@ impl Table {
     fn copy_epochs(&self, plan: &Plan, context: &mut Context<'_>) -> Option<CopyEpochs> {
         let mut epochs = CopyEpochs::new();
         let Plan::Copy { segments, .. } = plan else { return Some(epochs) };
-        for (lun, _) in segments.iter().map(|segment| segment.to) {
+        for lun in segments.iter().map(|segment| segment.to.lun) {
             if !context.tasks.open_units.is_open(lun) {
                 let unit = self.unit(lun)?;
                 context.tasks.open_units.open(lun, unit, context.session);
@@ -179,16 +178,19 @@ impl Table {
     /// Copies segment after segment; how many were copied, and why not all.
     fn copy(&self, segments: &[Segment], copies: &CopyEpochs) -> (usize, Result<(), Sense>) {
         for (index, segment) in segments.iter().enumerate() {
-            let ((from, from_offset), (to, to_offset)) = (segment.from, segment.to);
-            let (Some(a), Some(b), Some(epoch)) = (self.unit(from), self.unit(to), copies.get(&to.0)) else {
+            let (from, to) = (segment.from, segment.to);
+            let (Some(a), Some(b), Some(epoch)) =
+                (self.unit(from.lun), self.unit(to.lun), copies.get(&to.lun.0))
+            else {
                 return (index, Err(Sense::COPY_ABORTED));
             };
-            let source = Place { store: &*a.store, atomic_lock: &a.atomic_lock, offset_bytes: from_offset };
+            let source =
+                Place { store: &*a.store, atomic_lock: &a.atomic_lock, offset_bytes: from.offset_bytes };
             let destination =
-                Place { store: &*b.store, atomic_lock: &b.atomic_lock, offset_bytes: to_offset };
+                Place { store: &*b.store, atomic_lock: &b.atomic_lock, offset_bytes: to.offset_bytes };
             let enter = || Epoch::enter(&**epoch);
             let copied = medium::copy(source, destination, segment.length_bytes, enter)
-                .and_then(|()| self.through(to));
+                .and_then(|()| self.through(to.lun));
             if let Err(sense) = copied {
                 return (index, Err(sense));
             }

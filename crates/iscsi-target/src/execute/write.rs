@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use iscsi::pdu::ScsiCommand;
 use iscsi::status;
-use iscsi::target::WriteOrder;
+use iscsi::target::{ReleasedWrite, WriteOrder};
 use parking_lot::RwLock;
 use scsi::{Lun, Sense};
-use store::layer::Operation;
+use store::Operation;
 use store::{Buffer, Ended, Request, Store, StoreError};
 
 use crate::context::{CommandState, Context, Transfer, no_lun};
@@ -158,7 +158,7 @@ impl Table {
     /// All data of a command that gathered it is there.
     pub(super) fn conclude_taken(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> CommandState {
         let Some(taken) = context.tasks.gathering.remove(tag) else { return CommandState::Pending };
-        let Some((command, r2ts)) = context.connection.release_write(tag) else {
+        let Some(ReleasedWrite { command, r2ts }) = context.connection.release_write(tag) else {
             return CommandState::Pending;
         };
         let moved_bytes = taken.data.len() as u64;
@@ -211,7 +211,7 @@ impl Table {
         let Some(epoch) = context.tasks.open_units.epoch(lun) else { return CommandState::Over };
         // What the initiator does not send is not there: a shorter transfer brings less.
         let length =
-            length_bytes.min(command.expected_bytes.into()).min(scsi::medium::TAKEN_BYTES_MAX) as usize;
+            length_bytes.min(command.expected_bytes.into()).min(scsi::limits::TAKEN_BYTES_MAX) as usize;
         let Some((mut data, share)) = gathering_room(context, length, Buffer::try_new) else {
             context.connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, context.out);
             return CommandState::Over;

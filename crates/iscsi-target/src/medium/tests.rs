@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use store::file::{Engine, OpenOptions};
-use store::layer::{Crash, Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle};
+use store::layer::{Crash, Delay, ErrorAt, Layered, Log, Stats, Throttle};
 use store::request::wait_for;
-use store::{Fault, FileStore, Ram, Request};
+use store::{Fault, FileStore, Operation, Ram, Request};
 
 use super::*;
 
@@ -69,7 +69,12 @@ fn a_block_over_and_over_is_written_and_verified() {
     assert_eq!(act(&ram, &step, same.clone()), Ok(()));
     ram.write_at(700_000, &[255]).unwrap();
     assert_eq!(act(&ram, &step, same), Err(Sense::miscompare(700_000 - 512)));
-    act(&ram, &step, Action::Unmap { ranges: vec![(0, 1 << 20)] }).unwrap();
+    act(
+        &ram,
+        &step,
+        Action::Unmap { ranges: vec![scsi::ByteRange { offset_bytes: 0, length_bytes: 1 << 20 }] },
+    )
+    .unwrap();
     let zeros = Action::Compare { offset_bytes: 0, length_bytes: 1 << 20, expected: vec![0; 512] };
     assert_eq!(act(&ram, &step, zeros), Ok(()));
 }
@@ -209,7 +214,8 @@ fn run(store: &dyn Store, plain: &mut Vec<u8>, step: &Step) {
         }
         Step::Unmap(at, blocks) => {
             let range = range(at, blocks, size);
-            act(store, &lock, Action::Unmap { ranges: vec![range] }).unwrap();
+            let unmapped = scsi::ByteRange { offset_bytes: range.0, length_bytes: range.1 };
+            act(store, &lock, Action::Unmap { ranges: vec![unmapped] }).unwrap();
             plain[place(range)].fill(0);
         }
         Step::Swap(at, blocks, mark, is_right) => {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use store::layer::Operation;
+use store::Operation;
 use store::{Done, Ended, Request, Store, StoreError, Ticket};
 
 use crate::lock::lock;

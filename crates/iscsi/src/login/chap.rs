@@ -1,4 +1,4 @@
-//! CHAP (RFC 1994, RFC 7143 12.1.3): who knows the secret proves it, once, for one challenge.
+//! CHAP (RFC 1994, RFC 7143 12.1.3): proof of a shared secret for one challenge.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -65,7 +65,7 @@ impl Algorithm {
     }
 }
 
-/// A name and what only its owner and we know.
+/// A name and its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// CHAP_N.
@@ -112,17 +112,17 @@ pub fn encode(bytes: &[u8]) -> String {
     })
 }
 
-/// What an initiator says in the last step.
+/// The keys that an initiator sends in the last exchange.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) name: Option<String>,
     pub(crate) response: Option<Vec<u8>>,
-    /// Identifier and challenge, when the target must prove itself too.
+    /// Identifier and challenge, for mutual authentication.
     pub(crate) identifier: Option<u8>,
     pub(crate) challenge: Option<Vec<u8>>,
 }
 
-/// A challenge that waits for its response.
+/// A challenge without a response yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Challenge {
     pub(crate) algorithm: Algorithm,
@@ -130,17 +130,17 @@ pub(crate) struct Challenge {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a true claim proves.
+/// The result of a valid claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Proven {
-    /// The user that owns the secret: the identity of the initiator, whatever names it gives itself.
+    /// The user that owns the secret: the authenticated identity, independent of the initiator's name.
     pub(crate) user: String,
-    /// CHAP_N and CHAP_R of our own response, if one was asked for.
+    /// CHAP_N and CHAP_R of the target's own response, if one was requested.
     pub(crate) answer: Option<(String, Vec<u8>)>,
 }
 
 impl Challenge {
-    /// Judges a claim: who it proves the initiator to be; nothing when the claim is false.
+    /// Verifies a claim. Returns the authenticated user, or `None` if the claim is invalid.
     pub(crate) fn judge(
         &self,
         claim: &Claim,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_true_only_with_the_secret_and_a_challenge_of_its_own() {
+    fn a_response_is_valid_only_for_its_secret_and_challenge() {
         let user = |name: &str, secret: &str| Credentials { name: name.into(), secret: secret.into() };
         let (known, own) = ([user("alice", "wonderland-12")], user("target", "looking-glass"));
         let challenge = Challenge { algorithm: Algorithm::Sha256, identifier: 7, bytes: vec![9; 16] };
@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded_and_nothing_panics(bytes in prop::collection::vec(any::<u8>(), 1..200), text in ".{0,60}") {
+        fn binary_values_round_trip_and_no_text_panics(bytes in prop::collection::vec(any::<u8>(), 1..200), text in ".{0,60}") {
             prop_assert_eq!(decode(&encode(&bytes)), Some(bytes));
             let _ = (decode(&text), decode(&format!("0x{text}")), decode(&format!("0b{text}")));
         }

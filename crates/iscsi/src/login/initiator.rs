@@ -8,7 +8,7 @@ use crate::parameters::{self, Parameters, Wishes};
 use crate::pdu::{LoginRequest, LoginResponse};
 use crate::text::{self, Gathered};
 
-/// Who logs in where.
+/// The names of a session to log in to.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// InitiatorName.
@@ -21,10 +21,10 @@ pub struct Identity {
     pub isid: [u8; 6],
 }
 
-/// What a finished login leaves.
+/// The result of a login.
 #[derive(Clone, Debug)]
 pub struct Established {
-    /// What was negotiated.
+    /// The negotiated parameters.
     pub parameters: Parameters,
     /// CmdSN of the first command.
     pub cmd_sn: u32,
@@ -36,7 +36,11 @@ pub struct Established {
     pub tsih: u16,
 }
 
-/// The state of a login in progress.
+/// The initiator's side of a login (RFC 7143 6.3): one operational stage without authentication.
+///
+/// [`InitiatorLogin::begin`] appends the first request. Call [`InitiatorLogin::receive`] with every response, and send
+/// what it appended, until it returns [`Established`] or an error; it must not be called after that.
+/// [`TargetLogin`](crate::login::target::TargetLogin) has an example of both sides.
 #[derive(Debug)]
 pub struct InitiatorLogin {
     identity: Identity,
@@ -105,10 +109,10 @@ impl InitiatorLogin {
         out.resize(out.len() + padding(text.len()), 0);
     }
 
-    /// Takes one PDU; the result is there when the login is done. A further request may be appended.
+    /// Takes one PDU. Returns the result when the login is complete; otherwise a further request was appended.
     ///
     /// # Errors
-    /// When the target refuses, or answers with something that is no Login Response.
+    /// If the target rejects the login, or sends anything but a Login Response.
     pub fn receive(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<Option<Established>, Fault> {
         if frame.bhs.opcode() != LoginResponse::OPCODE {
             return Err(Fault::OutOfPhase { opcode: frame.bhs.opcode(), phase: "login" });
@@ -121,7 +125,7 @@ impl InitiatorLogin {
         self.responses += 1;
         if self.responses > 16 {
             return Err(Fault::Protocol {
-                what: "the target does not come to the end of the login",
+                what: "the target does not complete the login",
                 section: "RFC 7143 6.3",
             });
         }

@@ -1,6 +1,6 @@
 //! Answers to everything that is no SCSI command.
 
-use super::{Incoming, TargetConnection};
+use super::{Incoming, TargetConnection, UnsentText};
 use crate::bhs::{Bhs, NO_TAG};
 use crate::fault::{Fault, RejectReason};
 use crate::frame::Frame;
@@ -12,7 +12,18 @@ use crate::sequence::Turn;
 use crate::task_management;
 use crate::transmit::TransmitBuffer;
 
-/// What became of a logout (RFC 7143 11.15.1).
+/// How a text exchange continues after a response (RFC 7143 11.11.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exchange {
+    /// The initiator may send more (neither F nor C).
+    Open,
+    /// The text continues in the next response (C).
+    Continues,
+    /// This response ends it (F).
+    Final,
+}
+
+/// The response to a logout (RFC 7143 11.15.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogoutOutcome {
     /// The connection or session is closed.
@@ -56,7 +67,7 @@ impl TargetConnection {
         out.pdu(pdu.write(), data);
     }
 
-    /// Asks the initiator for a sign of life.
+    /// Pings the initiator (NOP-In).
     pub fn ping(&mut self, out: &mut TransmitBuffer) {
         let pdu = NopIn {
             tag: NO_TAG,
@@ -69,19 +80,19 @@ impl TargetConnection {
         out.pdu(pdu.write(), &[]);
     }
 
-    /// Tells the initiator that the target will drop all connections of the session.
+    /// Announces that the target will drop all connections of the session (RFC 7143 11.9.1, event 3).
     pub fn announce_drop(&mut self, out: &mut TransmitBuffer) {
         let time2wait = self.parameters.time2wait;
         self.event(AsyncMessage { event: 3, parameter2: time2wait, ..AsyncMessage::default() }, &[], out);
     }
 
-    /// Asks the initiator to log out within this many seconds.
+    /// Asks the initiator to log out within this many seconds (RFC 7143 11.9.1, event 1).
     pub fn ask_to_log_out(&mut self, seconds: u16, out: &mut TransmitBuffer) {
         self.event(AsyncMessage { event: 1, parameter3: seconds, ..AsyncMessage::default() }, &[], out);
     }
 
-    /// Tells of a SCSI event at a logical unit, by its sense data (RFC 7143 11.9.1: event 0).
-    pub fn tell(&mut self, lun: [u8; 8], sense: &[u8], out: &mut TransmitBuffer) {
+    /// Sends an asynchronous message with the sense data of a logical unit (RFC 7143 11.9.1, event 0).
+    pub fn send_scsi_event(&mut self, lun: [u8; 8], sense: &[u8], out: &mut TransmitBuffer) {
         let mut data = (sense.len() as u16).to_be_bytes().to_vec();
         data.extend_from_slice(sense);
         self.event(AsyncMessage { lun, ..AsyncMessage::default() }, &data, out);
@@ -111,9 +122,11 @@ impl TargetConnection {
             Turn::Never => return Ok(Incoming::Nothing),
         }
         if request.transfer_tag != NO_TAG && segment.is_empty() && !request.continues {
-            // The initiator asks for the rest of a long answer.
+            // A request for the rest of a long response.
             match self.unsent_text.take() {
-                Some((tag, rest)) if tag == request.transfer_tag => self.send_text(request, rest, out),
+                Some(UnsentText { transfer_tag, text }) if transfer_tag == request.transfer_tag => {
+                    self.send_text(request, text, out);
+                }
                 _ => self.reject(RejectReason::InvalidPduField, &request.write(), out),
             }
             return Ok(Incoming::Nothing);
@@ -126,14 +139,14 @@ impl TargetConnection {
                 return Ok(Incoming::Nothing);
             }
             let tag = self.fresh_transfer_tag();
-            self.text_response(request, tag, false, false, &[], out);
+            self.text_response(request, tag, Exchange::Open, &[], out);
             return Ok(Incoming::Nothing);
         }
         self.unsent_text = None;
         Ok(Incoming::Text { request: *request, text: self.gathered.take() })
     }
 
-    /// Answers a text request; a long answer is spread over as many responses as the initiator asks for.
+    /// Answers a text request; a long answer takes several responses, each on a request of the initiator.
     pub fn respond_text(&mut self, request: &TextRequest, answer: Vec<u8>, out: &mut TransmitBuffer) {
         self.send_text(request, answer, out);
     }
@@ -143,11 +156,15 @@ impl TargetConnection {
         if answer.len() > most {
             let rest = answer.split_off(most);
             let tag = self.fresh_transfer_tag();
-            self.unsent_text = Some((tag, rest));
-            self.text_response(request, tag, false, true, &answer, out);
+            self.unsent_text = Some(UnsentText { transfer_tag: tag, text: rest });
+            self.text_response(request, tag, Exchange::Continues, &answer, out);
         } else {
-            let tag = if request.is_final { NO_TAG } else { self.fresh_transfer_tag() };
-            self.text_response(request, tag, request.is_final, false, &answer, out);
+            let (tag, exchange) = if request.is_final {
+                (NO_TAG, Exchange::Final)
+            } else {
+                (self.fresh_transfer_tag(), Exchange::Open)
+            };
+            self.text_response(request, tag, exchange, &answer, out);
         }
     }
 
@@ -155,14 +172,13 @@ impl TargetConnection {
         &mut self,
         request: &TextRequest,
         transfer_tag: u32,
-        is_final: bool,
-        continues: bool,
+        exchange: Exchange,
         text: &[u8],
         out: &mut TransmitBuffer,
     ) {
         let response = TextResponse {
-            is_final,
-            continues,
+            is_final: exchange == Exchange::Final,
+            continues: exchange == Exchange::Continues,
             lun: request.lun,
             tag: request.tag,
             transfer_tag,
@@ -180,7 +196,7 @@ impl TargetConnection {
     }
 
     pub(super) fn logout<'a>(&mut self, request: &LogoutRequest, out: &mut TransmitBuffer) -> Incoming<'a> {
-        // 0: the session; 1: the named connection; 2: a connection whose tasks go on with others.
+        // 0: the session; 1: the given connection; 2: the given connection, for recovery of its tasks.
         let reason = request.reason_byte & 0x7f;
         match reason {
             0 => Incoming::Logout { request: *request, session: true },

@@ -1,5 +1,4 @@
-//! Recovery below the session (RFC 7143 7; ErrorRecoveryLevel 1 and 2): damaged data, SNACK, and tasks that go
-//! on with another connection.
+//! Recovery within the session (RFC 7143 7; ErrorRecoveryLevel 1 and 2): damaged data, SNACK, and task reassignment.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,27 +15,27 @@ use crate::task_management::Response;
 use crate::transmit::TransmitBuffer;
 use crate::write_task::WriteTask;
 
-/// Bytes of commands that wait for their turn, at most, for one connection.
+/// Most bytes of commands that wait for their turn on one connection.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
-/// A command that came before its turn.
+/// A command that arrived before its turn.
 #[derive(Debug)]
 pub struct Held {
     bhs: Bhs,
     ahs: Vec<u8>,
     data: Vec<u8>,
-    /// Unsolicited Data-Out that came behind it.
+    /// Unsolicited Data-Out that followed it.
     followers: Vec<(Bhs, Vec<u8>)>,
 }
 
 impl Held {
-    /// The command as it came. It takes no bytes off the stream any more.
+    /// The command as received. Its bytes were taken off the stream already.
     #[must_use]
     pub fn frame(&self) -> Frame<'_> {
         Frame { bhs: self.bhs, ahs: &self.ahs, data: &self.data, total_bytes: 0, is_damaged: false }
     }
 
-    /// The PDUs that came behind it and belong to it, to be taken after it.
+    /// Its Data-Out PDUs, to be processed after it.
     pub fn followers(&self) -> impl Iterator<Item = Frame<'_>> {
         self.followers.iter().map(|(bhs, data)| Frame {
             bhs: *bhs,
@@ -53,18 +52,18 @@ impl Held {
     }
 }
 
-/// What a connection that is gone leaves to its session (ErrorRecoveryLevel 2).
+/// The state that a lost connection leaves to its session (ErrorRecoveryLevel 2).
 #[derive(Debug, Default)]
 pub struct Parked {
     tasks: HashMap<u32, WriteTask>,
     replay: Replay,
 }
 
-/// What a parked write costs, bytes, beside its data.
+/// Memory of a parked write beside its data, bytes.
 const TASK_BYTES: usize = 512;
 
 impl Parked {
-    /// Whether there is nothing to go on with.
+    /// Whether no task can be continued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty() && !self.replay.has_any_finished()
@@ -76,7 +75,7 @@ impl Parked {
         self.tasks.len() * TASK_BYTES + self.replay.bytes()
     }
 
-    /// Drops the writes that `aborts` chooses; how many.
+    /// Drops the writes that `aborts` selects, and returns how many.
     pub fn abort(&mut self, mut aborts: impl FnMut(&WriteTask) -> bool) -> usize {
         let before = self.tasks.len();
         self.tasks.retain(|_, task| !aborts(task));
@@ -84,19 +83,19 @@ impl Parked {
     }
 }
 
-/// What TASK REASSIGN found.
+/// The outcome of TASK REASSIGN.
 #[derive(Debug)]
 pub enum Adopted {
-    /// An answer that says so; nothing goes on.
+    /// The task cannot be reassigned, for the reason in this response.
     Refused(Response),
     /// An unfinished write: its R2Ts were appended.
     Write,
-    /// A finished task: these PDUs are to be sent again, by [`TargetConnection::reassigned`].
+    /// A finished task: convert these PDUs with [`TargetConnection::reassigned`] and send them.
     Finished(Vec<Kept>),
 }
 
 impl TargetConnection {
-    /// Keeps a command until it is its turn.
+    /// Holds a command until its turn.
     pub(super) fn hold<'a>(&mut self, frame: &Frame<'a>, cmd_sn: u32) -> Result<Incoming<'a>, Fault> {
         if self.parameters.max_connections < 2 && self.parameters.error_recovery_level == 0 {
             return Err(Fault::CommandGap { got: cmd_sn, expected: self.sequence.expected() });
@@ -104,11 +103,11 @@ impl TargetConnection {
         let bytes = frame.data.len() + frame.ahs.len();
         if self.held_bytes + bytes > HELD_BYTES_MAX {
             return Err(Fault::Protocol {
-                what: "more data came with commands ahead of their turn than is kept",
+                what: "too much data arrived with commands ahead of their turn",
                 section: "RFC 7143 4.2.2.1",
             });
         }
-        // Who comes second with the same number is no other command.
+        // A duplicate CmdSN is the same command.
         if let Entry::Vacant(place) = self.held.entry(cmd_sn) {
             let (ahs, data) = (frame.ahs.to_vec(), frame.data.to_vec());
             place.insert(Held { bhs: frame.bhs, ahs, data, followers: Vec::new() });
@@ -118,7 +117,7 @@ impl TargetConnection {
         Ok(Incoming::Nothing)
     }
 
-    /// Keeps unsolicited Data-Out behind its command, where that waits for its turn; whether it does.
+    /// Keeps unsolicited Data-Out of a command that waits for its turn. Returns false if there is no such command.
     pub(super) fn hold_data(&mut self, frame: &Frame<'_>) -> Result<bool, Fault> {
         let (tag, bytes) = (frame.bhs.initiator_task_tag(), BHS_BYTES + frame.data.len());
         let is_full = self.held_bytes + bytes > HELD_BYTES_MAX;
@@ -128,7 +127,7 @@ impl TargetConnection {
         let Some(held) = self.held.values_mut().find(is_its) else { return Ok(false) };
         if is_full {
             return Err(Fault::Protocol {
-                what: "more data came with commands ahead of their turn than is kept",
+                what: "too much data arrived with commands ahead of their turn",
                 section: "RFC 7143 4.2.2.1",
             });
         }
@@ -144,7 +143,7 @@ impl TargetConnection {
         self.held_bytes
     }
 
-    /// The command whose turn has come, if it came before.
+    /// Removes the held command whose turn it is, if there is one.
     #[inline]
     #[must_use]
     pub fn take_held(&mut self) -> Option<Held> {
@@ -152,7 +151,7 @@ impl TargetConnection {
             return None;
         }
         let expected = self.sequence.expected();
-        // A number that came by another connection meanwhile has had its turn.
+        // Another connection may have taken the turn of a held number meanwhile.
         let (bytes, sequence) = (&mut self.held_bytes, &self.sequence);
         self.held.retain(|cmd_sn, held| {
             let is_due = (cmd_sn.wrapping_sub(expected) as i32) >= 0;
@@ -168,7 +167,7 @@ impl TargetConnection {
         Some(held)
     }
 
-    /// A PDU whose data was changed on the way: it is refused, and a command's data is asked for again.
+    /// Rejects a PDU with damaged data, and solicits the data of a write again.
     pub(super) fn damaged<'a>(&mut self, frame: &Frame<'a>, out: &mut TransmitBuffer) -> Incoming<'a> {
         self.reject(RejectReason::DataDigestError, &frame.bhs, out);
         if frame.bhs.opcode() == initiator::DATA_OUT {
@@ -180,11 +179,11 @@ impl TargetConnection {
                 }
             }
         }
-        // A command is as if it had not come: its CmdSN stays due, and the initiator sends it again.
+        // A damaged command is dropped: its CmdSN stays due, and the initiator retransmits it.
         Incoming::Nothing
     }
 
-    /// Notes what was sent, as it stands on the stream, where it may have to be sent again.
+    /// Keeps appended PDUs, in stream format, for retransmission (above ErrorRecoveryLevel 0).
     #[inline]
     pub fn sent(&mut self, bytes: &[u8], digests: Digests) {
         if self.parameters.error_recovery_level > 0 && !bytes.is_empty() {
@@ -194,15 +193,15 @@ impl TargetConnection {
         }
     }
 
-    /// The data of this task's answer comes from the medium: where it has to be sent again it is read again, and so
-    /// not kept. To be said before the answer.
+    /// Declares that the data of this task is on the medium: a retransmission reads it again, so it is not kept. Must
+    /// precede the answer.
     pub fn reads_from(&mut self, tag: u32, origin: ReadOrigin) {
         if self.parameters.error_recovery_level > 0 {
             self.reads.insert(tag, origin);
         }
     }
 
-    /// The PDUs that a SNACK asks for, to be sent again as they were; where there are none it is rejected.
+    /// The PDUs that a SNACK requests; a SNACK for PDUs that are not kept is rejected.
     pub(super) fn snack<'a>(&mut self, bhs: &Bhs, out: &mut TransmitBuffer) -> Incoming<'a> {
         if self.parameters.error_recovery_level == 0 {
             self.reject(RejectReason::SnackReject, bhs, out);
@@ -212,7 +211,7 @@ impl TargetConnection {
         let wanted = match snack.type_byte & 0x0f {
             0 | 3 if snack.tag != NO_TAG => self.replay.sequence(snack.tag, snack.first, snack.count),
             1 => self.replay.status(snack.first, snack.count),
-            // DataACK: we never ask for it.
+            // DataACK: never requested by this target.
             2 => return Incoming::Nothing,
             _ => Vec::new(),
         };
@@ -223,19 +222,20 @@ impl TargetConnection {
         Incoming::SendAgain(wanted)
     }
 
-    /// What this connection leaves to its session when it is lost.
+    /// Takes the state that a lost connection leaves to its session.
     #[must_use]
     pub fn park(&mut self) -> Parked {
         self.sequence.unfinished(-(self.tasks.len() as i32));
         Parked { tasks: std::mem::take(&mut self.tasks), replay: std::mem::take(&mut self.replay) }
     }
 
-    /// TASK REASSIGN: goes on with a task of a lost connection, whose initiator has the Data-In PDUs before
+    /// TASK REASSIGN: continues a task of a lost connection. The initiator has received the Data-In PDUs before
     /// `exp_data_sn`.
     pub fn adopt(
         &mut self,
         parked: &mut Parked,
-        (tag, exp_data_sn): (u32, u32),
+        tag: u32,
+        exp_data_sn: u32,
         out: &mut TransmitBuffer,
     ) -> Adopted {
         if self.tasks.contains_key(&tag) {
@@ -251,7 +251,7 @@ impl TargetConnection {
             return Adopted::Refused(Response::NoSuchTask);
         }
         if parked.replay.first(tag).is_some_and(|first| first > exp_data_sn) {
-            // Data that the initiator lacks is not kept any more.
+            // Data that the initiator lacks is no longer kept.
             return Adopted::Refused(Response::ReassignNotSupported);
         }
         let kept = parked.replay.take_task(tag);
@@ -261,8 +261,8 @@ impl TargetConnection {
         Adopted::Finished(kept)
     }
 
-    /// Makes a PDU of another connection one of this one; nothing where the initiator has it already: `exp_data_sn` is
-    /// the first Data-In that it has not.
+    /// Converts a PDU of another connection to one of this connection; `None` if the initiator has received it, that is if
+    /// it is a Data-In before `exp_data_sn`.
     pub fn reassigned(&mut self, kept: &mut Kept, exp_data_sn: u32) -> Option<()> {
         let (expected, most) = (self.sequence.expected(), self.sequence.max_cmd_sn());
         let length = kept.bhs.data_bytes();

@@ -97,7 +97,7 @@ fn write_through(parameters: &Parameters, data: &[u8]) -> (Vec<u8>, u8) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
-    fn writes_arrive_whole_whatever_was_negotiated(
+    fn writes_are_complete_under_any_parameters(
         bytes in 1_usize..20_000, max_recv in 512_u32..4096, max_burst in 512_u32..8192, first_burst in 512_u32..8192,
         initial_r2t: bool, immediate_data: bool, max_outstanding_r2t in 1_u32..4,
     ) {
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn reads_arrive_whole_in_segments_the_initiator_takes(length in 1_u64..40_000, max_send in 512_u32..9000, max_burst in 512_u32..20_000) {
+    fn reads_are_complete_in_segments_of_the_negotiated_length(length in 1_u64..40_000, max_send in 512_u32..9000, max_burst in 512_u32..20_000) {
         let parameters = Parameters { max_send_bytes: max_send, max_burst_bytes: max_burst, ..Parameters::default() };
         let (mut target, mut initiator) = pair(&parameters);
         let (mut to_target, mut to_initiator) = (TransmitBuffer::new(), TransmitBuffer::new());
@@ -184,7 +184,7 @@ fn commands_outside_the_window_are_ignored_and_a_gap_is_a_fault() {
 }
 
 #[test]
-fn immediate_writes_that_wait_for_data_are_bounded_like_all_others() {
+fn immediate_writes_in_progress_are_limited() {
     let (mut target, mut initiator) = pair(&Parameters::default());
     let mut out = TransmitBuffer::new();
     for tag in 0..20 {
@@ -231,7 +231,7 @@ fn residuals_are_exact() {
 }
 
 #[test]
-fn a_discovery_session_takes_no_commands() {
+fn a_discovery_session_rejects_commands() {
     let mut target = TargetConnection::new(&logged_in(Parameters::default(), SessionType::Discovery), 8);
     let mut out = TransmitBuffer::new();
     let bhs = ScsiCommand { is_final: true, cmd_sn: 1, ..ScsiCommand::default() }.write();
@@ -243,7 +243,7 @@ fn a_discovery_session_takes_no_commands() {
 }
 
 #[test]
-fn a_long_answer_is_given_piece_by_piece() {
+fn a_long_text_response_is_sent_in_parts() {
     let (mut target, mut initiator) = pair(&Parameters { max_send_bytes: 512, ..Parameters::default() });
     let (mut to_target, mut to_initiator) = (TransmitBuffer::new(), TransmitBuffer::new());
     let answer: Vec<u8> = (0..2000).map(|i| b'a' + (i % 26) as u8).collect();
@@ -267,7 +267,7 @@ fn a_long_answer_is_given_piece_by_piece() {
 
 /// Found by the fuzzer: a number that came twice before its turn, with more data the second time.
 #[test]
-fn a_command_that_comes_twice_before_its_turn_is_held_once() {
+fn a_duplicate_early_command_is_held_once() {
     let parameters = Parameters { max_connections: 2, ..Parameters::default() };
     let (mut target, _) = pair(&parameters);
     let mut out = TransmitBuffer::new();

@@ -4,19 +4,15 @@ use super::{Incoming, TargetConnection, WriteBegun};
 use crate::pdu::{DataOut, R2t, ScsiCommand};
 use crate::status;
 use crate::transmit::TransmitBuffer;
-use crate::write_task::{DataFault, WriteTask};
+use crate::write_task::{DataFault, WriteOrder, WriteTask};
 
-/// Where the data of a write goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteOrder {
-    /// First byte in the store.
-    pub store_offset: u64,
-    /// Bytes that the CDB asks to transfer.
-    pub cdb_bytes: u64,
-    /// The data must be on stable storage before the response (FUA).
-    pub stable: bool,
-    /// The number under which the layers above fence the task; not looked at here.
-    pub epoch: u64,
+/// A write whose data is complete, taken from its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct ReleasedWrite {
+    /// The command, which the caller answers.
+    pub command: ScsiCommand,
+    /// R2Ts sent: ExpDataSN of the response.
+    pub r2ts: u32,
 }
 
 impl TargetConnection {
@@ -50,25 +46,25 @@ impl TargetConnection {
         }
     }
 
-    /// Answers a write whose data came whole with the command.
+    /// Answers a write that had all its data with the command.
     pub fn respond_write(&mut self, command: &ScsiCommand, cdb_bytes: u64, out: &mut TransmitBuffer) {
         self.respond_status(command, status::GOOD, &[], cdb_bytes, 0, out);
     }
 
-    /// Notes a failure of a write whose data has not all come; it is reported when the data phase is over.
+    /// Records a failure of a write in progress; it is reported at the end of the data phase.
     pub fn fail_write(&mut self, tag: u32, sense: Vec<u8>) {
         if let Some(task) = self.tasks.get_mut(&tag) {
             task.failure.get_or_insert(sense);
         }
     }
 
-    /// Whether all data of a write has come that must be on stable storage before its response.
+    /// Whether a write's data is complete and must be on stable storage before its response.
     #[must_use]
     pub fn must_be_stable(&self, tag: u32) -> bool {
         self.tasks.get(&tag).is_some_and(|task| task.order.stable && task.is_complete())
     }
 
-    /// Whether all data of a write has come.
+    /// Whether all data of a write was received.
     #[must_use]
     pub fn has_all_data(&self, tag: u32) -> bool {
         self.tasks.get(&tag).is_some_and(WriteTask::is_complete)
@@ -80,21 +76,20 @@ impl TargetConnection {
         self.tasks.contains_key(&tag)
     }
 
-    /// Answers a write all of whose data has come, in place of [`Self::data_taken`].
+    /// Answers a write whose data is complete, in place of [`Self::data_taken`].
     pub fn end_write(&mut self, tag: u32, status: u8, sense: &[u8], out: &mut TransmitBuffer) {
         if let Some(task) = self.take_task(tag) {
             self.respond_status(&task.command, status, sense, task.order.cdb_bytes, task.r2ts(), out);
         }
     }
 
-    /// Gives up a write all of whose data has come: whoever takes it answers its command, and says how many R2Ts
-    /// were sent (ExpDataSN).
-    pub fn release_write(&mut self, tag: u32) -> Option<(ScsiCommand, u32)> {
-        self.take_task(tag).map(|task| (task.command, task.r2ts()))
+    /// Removes a write whose data is complete; the caller answers its command with [`Self::respond_status`].
+    pub fn release_write(&mut self, tag: u32) -> Option<ReleasedWrite> {
+        self.take_task(tag).map(|task| ReleasedWrite { command: task.command, r2ts: task.r2ts() })
     }
 
-    /// Notes that the data of an [`Incoming::Data`] was written, or with which sense it was not. Appends the
-    /// R2Ts that became possible, or the response when the data phase is over; true then.
+    /// Records that the data of an [`Incoming::Data`] was written, or the sense of the failure. Appends further R2Ts, or
+    /// the response at the end of the data phase; returns true then.
     pub fn data_taken(&mut self, tag: u32, outcome: Result<(), Vec<u8>>, out: &mut TransmitBuffer) -> bool {
         let Some(task) = self.tasks.get_mut(&tag) else { return false };
         if let Err(sense) = outcome {
@@ -121,7 +116,7 @@ impl TargetConnection {
         data: &'a [u8],
         out: &mut TransmitBuffer,
     ) -> Incoming<'a> {
-        // Data of a task that is gone (refused, aborted) is still on its way: drop it.
+        // Drop data in flight of a task that was rejected or aborted.
         let Some(task) = self.tasks.get_mut(&pdu.tag) else { return Incoming::Nothing };
         if let Err(fault) = task.data(pdu, data.len()) {
             self.fail_task(pdu.tag, fault, out);
@@ -135,7 +130,7 @@ impl TargetConnection {
         }
     }
 
-    /// Ends a task whose data phase went wrong.
+    /// Ends a task after an invalid Data-Out.
     pub(super) fn fail_task(&mut self, tag: u32, fault: DataFault, out: &mut TransmitBuffer) {
         if let Some(task) = self.take_task(tag) {
             self.fail_data(&task.command, fault, task.r2ts(), out);
@@ -174,7 +169,7 @@ impl TargetConnection {
         }
     }
 
-    /// The write of this tag, while its data has not all come.
+    /// The write of this tag, if it is in progress.
     #[must_use]
     pub fn write_task(&self, tag: u32) -> Option<&WriteTask> {
         self.tasks.get(&tag)
@@ -186,7 +181,7 @@ impl TargetConnection {
         self.tasks.values().any(|task| task.command.lun == lun)
     }
 
-    /// Drops the writes in progress that `aborts` chooses, without a response; how many.
+    /// Drops the writes in progress that `aborts` selects, without a response, and returns how many.
     pub fn abort(&mut self, mut aborts: impl FnMut(&WriteTask) -> bool) -> usize {
         let before = self.tasks.len();
         self.tasks.retain(|_, task| !aborts(task));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use iscsi_target::TargetConfig;
-use sandbox::{Account, Mode, Place, Plan, Sandbox};
+use sandbox::{Account, DiskAccess, Mode, Place, Plan, Sandbox};
 use store::StoreSpec;
 use store::spec::StoreKind;
 
@@ -34,8 +34,12 @@ impl SandboxArgs {
     ) -> Plan {
         let disks = luns.iter().filter_map(|(_, spec)| {
             let (path, writes) = file_of(spec)?;
-            let creates = writes && spec.size_bytes().is_some() && !is_device(spec);
-            Some(Place::disk(path, writes, creates))
+            let access = match writes {
+                true if spec.size_bytes().is_some() && !is_device(spec) => DiskAccess::Create,
+                true => DiskAccess::Write,
+                false => DiskAccess::Read,
+            };
+            Some(Place::disk(path, access))
         });
         Plan {
             mode: self.sandbox,

@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::cdb::{be16, be32};
 use crate::disk::example;
+use crate::plan::{Action, ByteRange};
+use crate::ports;
 use crate::sense::SenseKey;
 
 fn luns() -> Luns {
@@ -26,7 +29,7 @@ fn check(lun: u8, bytes: &[u8]) -> (SenseKey, u8, u8) {
 }
 
 #[test]
-fn reads_and_writes_of_every_length_name_their_bytes() {
+fn plans_reads_and_writes_of_every_cdb_length() {
     let read = |offset_bytes, length_bytes| Plan::Read { lun: Lun(0), offset_bytes, length_bytes };
     assert_eq!(plan(0, &[0x08, 0, 0, 2, 0]).0, read(1024, 256 * 512), "0 means 256 blocks");
     assert_eq!(plan(0, &[0x28, 0, 0, 0, 0, 2, 0, 0, 3]).0, read(1024, 1536));
@@ -58,7 +61,7 @@ fn the_end_of_the_disk_is_exact() {
 }
 
 #[test]
-fn what_is_not_offered_is_refused_by_name() {
+fn rejects_unsupported_fields_with_their_sense() {
     let illegal = |asc| (SenseKey::IllegalRequest, asc, 0);
     assert_eq!(check(0, &[0xff]), illegal(0x20));
     assert_eq!(check(0, &[0x28, 0x20, 0, 0, 0, 0, 0, 0, 1]), illegal(0x24), "RDPROTECT");
@@ -72,7 +75,7 @@ fn what_is_not_offered_is_refused_by_name() {
 }
 
 #[test]
-fn a_missing_logical_unit_answers_what_every_address_must() {
+fn an_absent_logical_unit_answers_the_mandatory_commands() {
     assert_eq!(check(9, &[0x00]), (SenseKey::IllegalRequest, 0x25, 0));
     let (plan_inquiry, data) = plan(9, &[0x12, 0, 0, 0, 255]);
     assert_eq!((plan_inquiry, data[0], data.len()), (Plan::Data, 0x7f, 36));
@@ -83,7 +86,7 @@ fn a_missing_logical_unit_answers_what_every_address_must() {
 }
 
 #[test]
-fn answers_are_cut_to_their_allocation_length() {
+fn parameter_data_is_truncated_to_the_allocation_length() {
     for (cdb, length) in [
         (&[0x12, 0, 0, 0, 5][..], 5),
         (&[0x12, 1, 0x83, 0, 3], 3),
@@ -119,7 +122,7 @@ fn mode_pages_state_write_protection_and_the_cache() {
 }
 
 #[test]
-fn a_unit_attention_is_told_once_but_not_to_inquiry() {
+fn a_unit_attention_is_reported_once_but_not_to_inquiry() {
     let mut nexus = Nexus::default();
     nexus.raise(Lun(0), UnitAttention::Reset);
     let mut run = |cdb: &[u8]| {
@@ -150,10 +153,10 @@ fn request_sense_reports_a_unit_attention_and_clears_it() {
 }
 
 #[test]
-fn a_list_that_was_read_is_no_news_any_more() {
+fn report_luns_clears_its_unit_attention() {
     for (length, first_test) in [
         (16, Plan::Status(status::GOOD)),
-        // A list that was refused told nothing.
+        // A rejected command reports nothing.
         (15, Plan::Check(UnitAttention::LunsChanged.sense())),
     ] {
         // Read at a number without a logical unit, as at any other.
@@ -208,7 +211,7 @@ fn commands_without_data_check_their_range_and_their_fields() {
 }
 
 #[test]
-fn naca_is_pointed_at_where_each_length_has_it() {
+fn rejects_naca_with_the_position_of_the_control_byte() {
     for (opcode, at) in [(0x00, 5), (0x28, 9), (0x5a, 9), (0xa8, 11), (0x88, 15)] {
         let mut cdb = [0; 16];
         (cdb[0], cdb[at]) = (opcode, 0x04);
@@ -217,7 +220,7 @@ fn naca_is_pointed_at_where_each_length_has_it() {
 }
 
 #[test]
-fn one_command_moves_no_more_than_the_block_limits_page_allows() {
+fn rejects_transfers_beyond_the_block_limits() {
     for block_bytes in [512, 4096] {
         let disk = Disk { block_bytes, blocks: 1 << 40, ..example() };
         let most = disk.transfer_blocks_max();
@@ -237,7 +240,7 @@ fn one_command_moves_no_more_than_the_block_limits_page_allows() {
 }
 
 #[test]
-fn a_disk_that_claims_more_bytes_than_there_are_addresses_ends_where_they_do() {
+fn rejects_offsets_beyond_64_bits() {
     let disk = Disk { blocks: u64::MAX, block_bytes: 4096, ..example() };
     let luns = Luns(BTreeMap::from([(Lun(0), disk)]));
     let read_16 = |lba: u64, blocks: u32| {
@@ -256,7 +259,7 @@ fn a_disk_that_claims_more_bytes_than_there_are_addresses_ends_where_they_do() {
 }
 
 #[test]
-fn a_medium_is_ejected_missed_and_loaded() {
+fn ejects_and_loads_the_medium() {
     let luns = Luns(BTreeMap::from([(Lun(0), Disk { removable: true, ..example() })]));
     let mut nexus = Nexus::new("iqn.a,i,0x000000000001", 1, 1);
     let mut run = |bytes: &[u8]| luns.plan([0; 8], &cdb_of(bytes), &mut nexus, &mut Vec::new());
@@ -281,7 +284,7 @@ fn a_medium_is_ejected_missed_and_loaded() {
 }
 
 #[test]
-fn a_write_is_atomic_or_refused() {
+fn write_atomic_is_planned_or_rejected() {
     let atomic = |lba: u8, blocks: u16, boundary: u8| {
         let [high, low] = blocks.to_be_bytes();
         plan(0, &[0x9c, 0x08, 0, 0, 0, 0, 0, 0, 0, lba, 0, boundary, high, low]).0
@@ -302,7 +305,7 @@ fn a_write_is_atomic_or_refused() {
 }
 
 #[test]
-fn what_a_port_state_forbids_is_not_planned_and_a_change_is_news() {
+fn port_states_reject_commands_and_changes_raise_unit_attentions() {
     let mut luns = luns();
     luns.0.get_mut(&Lun(0)).unwrap().ports = std::sync::Arc::new(ports::Ports::new(&[1, 2]));
     let mut nexus = Nexus::new("iqn.a,i,0x000000000001", 2, 1);
@@ -321,7 +324,7 @@ fn what_a_port_state_forbids_is_not_planned_and_a_change_is_news() {
 }
 
 #[test]
-fn sense_data_has_the_format_that_the_control_page_says() {
+fn d_sense_selects_the_sense_format() {
     let luns = luns();
     let list = [0, 0, 0, 0, 0x0a, 10, 0x04, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
     let select = cdb_of(&[0x15, 0x10, 0, 0, 16]);
@@ -353,22 +356,29 @@ const KNOWN: [u8; 50] = [
     0x8b, 0x8e, 0x8f, 0x90, 0x91, 0x93, 0x9c, 0x9e, 0xa0, 0xa3, 0xa4, 0xa8, 0xaa, 0xae, 0xaf, 0xb7,
 ];
 
-/// Everything that is to be done to the medium lies on it.
+fn range(offset_bytes: u64, length_bytes: u64) -> ByteRange {
+    ByteRange { offset_bytes, length_bytes }
+}
+
+/// Asserts that an action stays on the medium.
 fn stays_inside(plan: &Plan, size: u128) {
     let Plan::Medium { action, .. } = plan else { return };
-    let ranges: Vec<(u64, u64)> = match action {
+    let ranges: Vec<ByteRange> = match action {
         Action::Fill { offset_bytes, length_bytes, .. }
         | Action::Compare { offset_bytes, length_bytes, .. } => {
-            vec![(*offset_bytes, *length_bytes)]
+            vec![range(*offset_bytes, *length_bytes)]
         }
         Action::Unmap { ranges } => ranges.clone(),
         Action::CompareAndWrite { offset_bytes, data, .. }
         | Action::WriteAtomic { offset_bytes, data, .. }
         | Action::Or { offset_bytes, data, .. } => {
-            vec![(*offset_bytes, data.len() as u64)]
+            vec![range(*offset_bytes, data.len() as u64)]
         }
     };
-    assert!(ranges.iter().all(|(at, length)| u128::from(*at) + u128::from(*length) <= size), "{plan:?}");
+    assert!(
+        ranges.iter().all(|r| u128::from(r.offset_bytes) + u128::from(r.length_bytes) <= size),
+        "{plan:?}"
+    );
 }
 
 /// A thin disk of 1 MiB.
@@ -384,7 +394,7 @@ fn cdb_of(bytes: &[u8]) -> Cdb {
 }
 
 #[test]
-fn the_medium_is_compared_filled_and_unmapped_as_asked() {
+fn plans_compare_fill_and_unmap() {
     let finish = |bytes: &[u8], data: &[u8]| match thin().finish(
         Lun(0),
         &cdb_of(bytes),
@@ -402,7 +412,7 @@ fn the_medium_is_compared_filled_and_unmapped_as_asked() {
     let fill = Action::Fill { offset_bytes: 1024, length_bytes: 1536, block: block.clone() };
     assert_eq!(finish(&same(0), &block), Ok(fill.clone()));
     assert_eq!(finish(&same(8), &block), Ok(fill));
-    assert_eq!(finish(&same(8), &[0; 512]), Ok(Action::Unmap { ranges: vec![(1024, 1536)] }));
+    assert_eq!(finish(&same(8), &[0; 512]), Ok(Action::Unmap { ranges: vec![range(1024, 1536)] }));
     assert_eq!(finish(&same(0), &[0; 100]), Err(Sense::PARAMETER_LENGTH));
     // COMPARE AND WRITE of one block.
     let compare = [0x89, 0x08, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
@@ -422,12 +432,15 @@ fn the_medium_is_compared_filled_and_unmapped_as_asked() {
         list
     };
     let unmap = [0x42, 0, 0, 0, 0, 0, 0, 0, 40];
-    assert_eq!(finish(&unmap, &list(9, 1)), Ok(Action::Unmap { ranges: vec![(512, 1024), (9 * 512, 512)] }));
+    assert_eq!(
+        finish(&unmap, &list(9, 1)),
+        Ok(Action::Unmap { ranges: vec![range(512, 1024), range(9 * 512, 512)] })
+    );
     assert_eq!(finish(&unmap, &list(9, 5000)), Err(Sense::lba_out_of_range(2048)));
 }
 
 #[test]
-fn a_thick_disk_has_nothing_to_unmap() {
+fn a_thick_disk_rejects_unmap() {
     let mut out = Vec::new();
     let mut nexus = Nexus::default();
     let unmap = cdb_of(&[0x42, 0, 0, 0, 0, 0, 0, 0, 24]);
@@ -442,7 +455,7 @@ fn a_thick_disk_has_nothing_to_unmap() {
 
 proptest! {
     #[test]
-    fn no_command_can_panic_or_answer_outside_the_disk_or_its_allocation(
+    fn no_command_panics_or_exceeds_the_disk_or_its_allocation(
         cdb in prop::array::uniform16(prop_oneof![Just(0), 0_u8..32, any::<u8>()]),
         known in 0..KNOWN.len(),
         lun in prop::array::uniform8(0_u8..4),
@@ -462,7 +475,7 @@ proptest! {
                 if raised {
                     nexus.raise(Lun(0), UnitAttention::CapacityChanged);
                 }
-                // What was there before belongs to somebody else.
+                // Bytes before `from` belong to another response.
                 let mut out = vec![0x55; 3];
                 let planned = luns.plan(lun, &cdb, &mut nexus, &mut out);
                 prop_assert_eq!(&out[..3], [0x55; 3]);
@@ -479,7 +492,7 @@ proptest! {
                         prop_assert_eq!(data_bytes, 0);
                     }
                     Plan::Take { lun, length_bytes } => {
-                        prop_assert!(length_bytes <= crate::medium::TAKEN_BYTES_MAX.max(2 * 255 * u64::from(block_bytes)));
+                        prop_assert!(length_bytes <= crate::limits::TAKEN_BYTES_MAX.max(2 * 255 * u64::from(block_bytes)));
                         prop_assert_eq!(data_bytes, 0);
                         // Whatever the data, only what is on the disk is touched.
                         let data: Vec<u8> = cdb.iter().copied().cycle().take(length_bytes.min(100_000) as usize).collect();

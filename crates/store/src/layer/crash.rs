@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::layer::Operation;
+use crate::operation::Operation;
 use crate::{Store, StoreError, check_range};
 
 /// Bytes that a medium writes whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
 /// A store with a volatile cache in front of it that a test can lose: each sector written since the last flush is
-/// then kept or lost by itself, as a seed decides.
+/// then kept or lost independently, by a seed.
 pub struct Crash {
     inner: Arc<dyn Store>,
     /// Sectors that were written and not flushed, by number.
@@ -28,8 +28,8 @@ impl Crash {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The power is lost: of what is cached, some sectors have reached the medium and others have not. How many
-    /// were lost.
+    /// Simulates a power loss: some of the cached sectors have reached the medium, the others are lost. Returns how many were
+    /// lost.
     ///
     /// # Errors
     /// When the store beneath fails.
@@ -133,7 +133,7 @@ mod tests {
     use crate::Ram;
 
     #[test]
-    fn what_was_flushed_survives_and_of_the_rest_each_sector_by_itself() {
+    fn flushed_data_survives_and_other_sectors_may_be_lost() {
         let medium: Arc<dyn Store> = Arc::new(Ram::new(1 << 20));
         let store = Crash::new(Arc::clone(&medium));
         store.write_at(100, &[1; 5000]).unwrap();

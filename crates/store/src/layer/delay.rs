@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Hook, Operation};
+use super::Hook;
 use crate::StoreError;
+use crate::operation::Operation;
 
 /// Waits before each operation.
 #[derive(Clone, Copy, Debug)]

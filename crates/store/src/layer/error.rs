@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use super::{Hook, Operation};
+use super::Hook;
+use crate::operation::Operation;
 use crate::{Fault, StoreError};
 
 /// Lets operations of one kind fail at a rate, where they touch a range.
@@ -49,7 +50,7 @@ mod tests {
     use crate::{Ram, Store};
 
     #[test]
-    fn errors_come_where_they_are_wanted_as_often_as_they_are_wanted() {
+    fn errors_are_injected_at_their_place_and_count() {
         let run = |rate: f64| {
             let hook = ErrorAt::new(Operation::Read, Fault::Medium, rate, 4096..8192, 7);
             let store = Layered::new(hook, Arc::new(Ram::new(1 << 20)));

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Hook, Operation};
+use super::Hook;
 use crate::StoreError;
+use crate::operation::Operation;
 
 /// Logs each operation with its place, its time and how it ended (level debug).
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// What the store is called in the log.
+    /// The name of the store in the log.
     pub name: String,
 }
 

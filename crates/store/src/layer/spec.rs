@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use record::units::{parse_size, parse_time_ns};
 
-use super::{Delay, ErrorAt, Layered, Log, Operation, Stats, Throttle, Work};
+use super::{Delay, ErrorAt, Layered, Log, Stats, Throttle, Work};
+use crate::operation::Operation;
 use crate::{Fault, Store};
 
 /// A layer and its settings.
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_read_as_written_and_nothing_else_is() {
+    fn layer_specs_round_trip_and_others_are_rejected() {
         assert_eq!("delay=1ms".parse(), Ok(LayerSpec::Delay(Duration::from_millis(1))));
         assert_eq!("bandwidth=100M".parse(), Ok(LayerSpec::Bandwidth(100 << 20)));
         let whole = LayerSpec::Error {

@@ -5,14 +5,15 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-use super::{Hook, Operation};
+use super::Hook;
 use crate::StoreError;
+use crate::operation::Operation;
 
 /// Counts and times what passes, kind by kind.
 #[derive(Debug)]
 pub struct Stats(Mutex<[Row; 4]>);
 
-/// What passed of one kind of operation.
+/// Counts of one kind of operation.
 #[derive(Clone, Debug)]
 struct Row {
     bytes: u64,
@@ -21,7 +22,7 @@ struct Row {
     ns: Histogram<u64>,
 }
 
-/// What passed of one kind of operation, summed up.
+/// The summary of one kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Passed {
     /// Which kind.
@@ -59,7 +60,7 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl Stats {
-    /// What has passed until now; kinds of which nothing has are left out.
+    /// The operations so far, without kinds that did not occur.
     #[must_use]
     pub fn passed(&self) -> Vec<Passed> {
         let rows = self.0.lock();
@@ -106,7 +107,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_passes_is_counted_by_kind() {
+    fn operations_are_counted_by_kind() {
         let store = Layered::new(Stats::default(), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
         for _ in 0..3 {
             store.write_at(0, &[1; 512]).unwrap();

@@ -1,10 +1,11 @@
-//! No more than so many operations, or bytes, in a second.
+//! A limit of operations and bytes per second.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Hook, Operation};
+use super::Hook;
 use crate::StoreError;
+use crate::operation::Operation;
 
 /// Keeps a disk to a rate: operations wait until they are due. Flushes pass.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// At most so many operations and so many bytes in a second; nothing bounds neither.
+    /// Limits operations and bytes per second; `None` is no limit.
     #[must_use]
     pub fn new(operations: Option<u64>, bytes: Option<u64>) -> Self {
         Self {
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_due_one_after_the_other_and_idle_time_is_not_saved_up() {
+    fn throttled_operations_are_spaced_without_credit_for_idle_time() {
         let throttle = Throttle::new(Some(100), Some(1 << 20));
         let now = Instant::now();
         assert_eq!(throttle.wait(now, 0), Duration::ZERO);

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Hook, Operation};
+use super::Hook;
 use crate::StoreError;
+use crate::operation::Operation;
 
 /// Keeps the processor busy before each operation, as a store that compresses or looks things up would: the thread of
 /// the connection does it, and nothing else meanwhile.

@@ -1,5 +1,5 @@
-//! Bytes on their way out that stay where they are until a socket has taken them: a store lends them, a response
-//! refers to them, and nobody copies them in between.
+//! Borrowed data: ranges of a store's memory or file that a response refers to until a socket has sent them, without a
+//! copy.
 
 #![forbid(unsafe_code)]
 
@@ -7,10 +7,10 @@ use std::fmt;
 use std::fs::File;
 use std::sync::{Arc, LazyLock};
 
-/// A range of somebody else's bytes, that a response only refers to.
+/// A range of bytes that a response refers to and does not own.
 #[derive(Clone)]
-pub struct Lent {
-    /// Where they are.
+pub struct Borrowed {
+    /// The memory or file.
     pub source: Source,
     /// First byte.
     pub offset: u64,
@@ -18,17 +18,17 @@ pub struct Lent {
     pub length: usize,
 }
 
-/// Where lent bytes are.
+/// The owner of borrowed bytes.
 #[derive(Clone)]
 pub enum Source {
-    /// In memory that nobody changes while it is lent.
+    /// Memory that is not changed while it is borrowed.
     Memory(Arc<dyn AsRef<[u8]> + Send + Sync>),
-    /// In the page cache of a file, which the kernel sends by itself, as they are then.
+    /// The page cache of a file, which the kernel sends directly, with the contents at that time.
     File(Arc<File>),
 }
 
-impl Lent {
-    /// The bytes, where they are in memory.
+impl Borrowed {
+    /// The bytes, if they are in memory.
     #[must_use]
     pub fn memory(&self) -> Option<&[u8]> {
         let Source::Memory(memory) = &self.source else { return None };
@@ -43,7 +43,7 @@ impl Lent {
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for Borrowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match &self.source {
             Source::Memory(_) => "memory",
@@ -53,16 +53,16 @@ impl fmt::Debug for Lent {
     }
 }
 
-/// Memory for zeros: pages that are never written are all the same page.
+/// Length of the memory for zeros. It is never written, so all its pages are one page of the system.
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// Zeros, so many.
-pub fn zeros(length: usize, lent: &mut Vec<Lent>) {
+/// Appends `length` zero bytes.
+pub fn zeros(length: usize, borrowed: &mut Vec<Borrowed>) {
     static ZEROS: LazyLock<Arc<Vec<u8>>> = LazyLock::new(|| Arc::new(vec![0; ZEROS_BYTES]));
     let mut left = length;
     while left > 0 {
         let length = left.min(ZEROS_BYTES);
-        lent.push(Lent { source: Source::Memory(ZEROS.clone()), offset: 0, length });
+        borrowed.push(Borrowed { source: Source::Memory(ZEROS.clone()), offset: 0, length });
         left -= length;
     }
 }
@@ -72,10 +72,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zeros_are_as_many_as_are_wanted() {
-        let mut lent = Vec::new();
-        zeros(3 * ZEROS_BYTES + 5, &mut lent);
-        let bytes: usize = lent.iter().map(|lent| lent.length).sum();
-        assert_eq!((lent.len(), bytes), (4, 3 * ZEROS_BYTES + 5));
+    fn zeros_have_the_requested_length() {
+        let mut borrowed = Vec::new();
+        zeros(3 * ZEROS_BYTES + 5, &mut borrowed);
+        let bytes: usize = borrowed.iter().map(|borrowed| borrowed.length).sum();
+        assert_eq!((borrowed.len(), bytes), (4, 3 * ZEROS_BYTES + 5));
     }
 }
