@@ -175,7 +175,7 @@ fn share(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact::Extras;
+    use crate::extras::Extras;
 
     /// The published pair of runs, at its published precision; the single CPU shares are not printed.
     fn published() -> (Saturated, DepthOne, WireTimes) {

@@ -15,7 +15,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::Stage;
-use super::exact::{Coalescing, Extras, Run, Side};
+use super::extras::{Coalescing, Extras, Side};
+use super::run::Run;
 
 /// Operations of one run.
 const OPERATIONS: usize = 6000;

@@ -6,8 +6,9 @@
 
 use serde::Serialize;
 
-use super::{ModelError, Ring, Stage, check_queue_depth};
-use super::{events, recursion};
+use super::extras::Extras;
+use super::run::{Run, StageRun};
+use super::{ModelError, Ring, Stage, check_queue_depth, events, recursion};
 
 /// Throughput of a ring at a queue depth, over its start phases.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -45,127 +46,10 @@ pub struct Cycle {
     pub backlog: f64,
 }
 
-/// What a ring may have besides its stages.
-#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
-pub struct Extras {
-    /// Time that a client spends between an operation's end and its successor, microseconds; not a stage, for
-    /// operations think side by side.
-    pub think_us: f64,
-    /// Interrupt coalescing.
-    pub coalescing: Coalescing,
-    /// A share of slow operations.
-    pub slow: Slow,
-}
-
-/// Interrupt coalescing: arrivals are held until the oldest has waited, or enough are there.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Coalescing {
-    /// Longest wait of the first of a group, microseconds; 0 is off.
-    pub hold_us: f64,
-    /// Arrivals that end the wait.
-    pub packets: u32,
-    /// Whose network card does it.
-    pub side: Side,
-}
-
-/// One side of the ring, or both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// Responses are held.
-    #[default]
-    Client,
-    /// Requests are held.
-    Server,
-    /// Both are.
-    Both,
-}
-
-impl Default for Coalescing {
-    fn default() -> Self {
-        Self { hold_us: 0.0, packets: 1, side: Side::Client }
-    }
-}
-
-impl Coalescing {
-    /// Whether it holds anything.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
-        self.hold_us > 0.0 && self.packets > 1
-    }
-}
-
-/// Every n-th operation takes longer: bimodal latency.
-#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
-pub struct Slow {
-    /// One in this many is slow; 0 for none.
-    pub every: u32,
-    /// By this much, microseconds, on its way and beside the stages.
-    pub extra_us: f64,
-}
-
-impl Slow {
-    /// What it adds to the mean round trip of operations that do not wait for each other, microseconds.
-    #[must_use]
-    pub fn mean_us(&self) -> f64 {
-        if self.every == 0 { 0.0 } else { self.extra_us / f64::from(self.every) }
-    }
-}
-
-/// Laps until a ring has settled, and laps over which it is measured. The latter is a multiple of many small
-/// numbers, so that most limit cycles fit it whole.
-pub(super) const SETTLE_LAPS: usize = 240;
-/// See [`SETTLE_LAPS`].
-pub(super) const MEASURE_LAPS: usize = 720;
-
 /// Start phases beside the two regular ones.
 const RANDOM_PHASES: u64 = 14;
 /// The same for the slower computation of shared resources.
 const RANDOM_PHASES_SHARED: u64 = 4;
-/// Round trips kept of one run.
-const ROUND_TRIPS: usize = 4096;
-
-/// What one run from one start phase found.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Run {
-    pub(super) iops: f64,
-    /// A sample of round trips, and the longest.
-    round_trips: Vec<f64>,
-    longest: f64,
-    stride: usize,
-    seen: usize,
-    pub(super) stages: Vec<StageRun>,
-}
-
-/// One stage's counts in a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StageRun {
-    pub(super) served: u64,
-    pub(super) wakes: u64,
-    pub(super) idle_us: f64,
-    pub(super) waited_us: f64,
-}
-
-impl Run {
-    /// A run of about so many operations.
-    pub(super) fn of(stages: usize, operations: usize) -> Self {
-        Self {
-            stages: vec![StageRun::default(); stages],
-            stride: (operations / ROUND_TRIPS).max(1),
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn round_trip(&mut self, us: f64) {
-        // A prime-like shift keeps the sample from beating with a pattern in the operations.
-        if (self.seen + self.seen / 7).is_multiple_of(self.stride) {
-            self.round_trips.push(us);
-        }
-        self.longest = self.longest.max(us);
-        self.seen += 1;
-    }
-}
-
 impl Ring {
     /// What the ring does at a queue depth.
     ///
@@ -258,6 +142,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::extras::{Coalescing, Side, Slow};
 
     pub(crate) fn ring(times: &[(f64, f64)]) -> Ring {
         Ring::new(times.iter().enumerate().map(|(i, &(p, l))| Stage::own(&format!("s{i}"), p, l)).collect())

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 use super::calibrate::{DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate};
-use super::exact::Extras;
+use super::extras::Extras;
 use super::setup::{Nagle, Setup};
 use super::transfer::{CopyModel, Measured, Post};
 use super::what_if::{parse_coalescing, parse_digests, parse_ip, parse_mtu, parse_slow, time_us};

@@ -1,6 +1,6 @@
 //! The published runs as models.
 
-use super::exact::Slow;
+use super::extras::Slow;
 use super::setup::{Nagle, Setup};
 use super::transfer::{CopyModel, Measured, Post};
 use super::{Model, ModelError, Ring, Stage};

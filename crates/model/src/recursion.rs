@@ -12,7 +12,8 @@
 //! and for a pacer d(s, k) = max(a, d(s, k-1) + P(s)). Without start latencies this is the max-plus ring.
 
 use super::Stage;
-use super::exact::{Extras, MEASURE_LAPS, Run, SETTLE_LAPS};
+use super::extras::Extras;
+use super::run::{MEASURE_LAPS, Run, SETTLE_LAPS};
 
 /// Operations at most of one run; deep queues need fewer laps.
 const OPERATIONS_MAX: usize = 400_000;

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::exact::{Exact, Extras};
+use super::exact::Exact;
+use super::extras::Extras;
 use super::nagle::{NagleDelay, backlog_cpu_bound};
 use super::{ModelError, Ring, Stage};
 use crate::known::Known;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::exact::{Coalescing, Side, Slow};
+use super::extras::{Coalescing, Side, Slow};
 use super::setup::{Nagle, Setup};
 use super::{ModelError, Ring, Stage, check_queue_depth};
 use crate::known::Known;
