@@ -8,6 +8,7 @@ use record::wire::ETHERNET_BYTES;
 
 use crate::error::WireError;
 use crate::namespace::Namespace;
+use crate::offloads::{OFFLOADS, switch_offloads};
 use crate::tools::run;
 
 /// What the cable should be.
@@ -192,15 +193,6 @@ fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), Wir
         steer(interface, cpu)?;
     }
     Ok(())
-}
-
-/// Offloads that hide packets, as ethtool sets them.
-pub(crate) const OFFLOADS: [&str; 6] = ["tso", "gso", "gro", "tx", "rx", "sg"];
-
-pub(crate) fn switch_offloads(interface: &str, names: &[&str], to: &str) -> Result<(), WireError> {
-    let switches = names.iter().flat_map(|name| [*name, to]);
-    let arguments: Vec<&str> = ["-K", interface].into_iter().chain(switches).collect();
-    run("ethtool", &arguments).map(drop)
 }
 
 /// Keeps an interface's sending rate, or lifts the limit.

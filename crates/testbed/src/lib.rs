@@ -7,18 +7,23 @@
 #![forbid(unsafe_code)]
 
 mod cable;
+mod crossing;
 mod error;
 mod interrupts;
 mod named;
 mod namespace;
 mod nat;
 mod nic;
+mod offloads;
+mod state;
 mod tools;
 
 pub use cable::{Cable, CableConfig, End};
+pub use crossing::Crossing;
 pub use error::WireError;
 pub use interrupts::Interrupt;
-pub use named::{Crossing, EndState, NamedWire, STATE_FOLDER, WireRecord};
+pub use named::{NamedWire, STATE_FOLDER, WireRecord};
 pub use namespace::Namespace;
 pub use nat::{NatPlan, nat_plan};
 pub use nic::Nic;
+pub use state::EndState;

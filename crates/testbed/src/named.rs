@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::cable::{Cable, CableConfig};
+use crate::crossing::Crossing;
 use crate::error::WireError;
 use crate::interrupts;
 use crate::namespace::Namespace;
-use crate::nic::{self, Nic};
+use crate::nic::Nic;
+use crate::state::{EndState, end_state};
 use crate::tools::run;
 
 /// Where wires are written down.
@@ -37,52 +39,6 @@ pub struct WireRecord {
     pub nics: Option<[Nic; 2]>,
 }
 
-/// What crosses a wire, and how its ends are set.
-#[derive(Clone, Debug, Serialize)]
-pub struct EndState {
-    /// `client` or `server`.
-    pub side: &'static str,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its interface.
-    pub interface: String,
-    /// Its address.
-    pub address: String,
-    /// MTU, bytes.
-    pub mtu_bytes: u64,
-    /// Its queueing discipline, as `tc` names it.
-    pub queue: String,
-    /// Offloads that are on, of those that hide packets.
-    pub offloads_on: Vec<String>,
-    /// Speed and duplex, as the card says.
-    pub link: String,
-    /// Packets that it sent and received so far.
-    pub packets: [u64; 2],
-}
-
-/// Proof that packets cross the cable: what each end counted while an exchange was made over it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Crossing {
-    /// Exchanges of 64 B each way.
-    pub exchanges: u64,
-    /// Packets that the client's end sent and received meanwhile.
-    pub client: [u64; 2],
-    /// Packets that the server's end sent and received.
-    pub server: [u64; 2],
-}
-
-impl Crossing {
-    /// Every exchange crossed, and what one end sent the other received.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        let ([client_out, client_in], [server_out, server_in]) = (self.client, self.server);
-        client_out >= self.exchanges
-            && server_out >= self.exchanges
-            && client_out == server_in
-            && server_out == client_in
-    }
-}
-
 /// A wire that stays.
 #[derive(Clone, Debug)]
 pub struct NamedWire {
@@ -90,9 +46,6 @@ pub struct NamedWire {
     pub record: WireRecord,
     file: PathBuf,
 }
-
-/// How many exchanges prove it.
-const EXCHANGES: u64 = 100;
 
 impl NamedWire {
     /// Makes one. Nothing is left of it when that fails.
@@ -216,10 +169,7 @@ impl NamedWire {
     pub fn state(&self) -> Result<[EndState; 2], WireError> {
         let (cable, names) = (self.cable()?, self.namespaces());
         let [client, server] = names;
-        Ok([
-            nic::end_state("client", client, &cable.client)?,
-            nic::end_state("server", server, &cable.server)?,
-        ])
+        Ok([end_state("client", client, &cable.client)?, end_state("server", server, &cable.server)?])
     }
 
     /// Makes exchanges over the wire, and counts what its ends see.
@@ -227,12 +177,7 @@ impl NamedWire {
     /// # Errors
     /// When they cannot be made.
     pub fn prove(&self) -> Result<Crossing, WireError> {
-        let cable = self.cable()?;
-        let before = [nic::packets(&cable.client)?, nic::packets(&cable.server)?];
-        nic::exchange(&cable, EXCHANGES)?;
-        let after = [nic::packets(&cable.client)?, nic::packets(&cable.server)?];
-        let of = |end: usize| [0, 1].map(|way| after[end][way] - before[end][way]);
-        Ok(Crossing { exchanges: EXCHANGES, client: of(0), server: of(1) })
+        Crossing::over(&self.cable()?)
     }
 
     /// Takes it down: cards go back to where they were, as they were. Also of a wire that was never whole.

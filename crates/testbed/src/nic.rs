@@ -1,17 +1,12 @@
 //! Network cards: which may be moved, how they were, and what they count.
 
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, TcpListener, TcpStream};
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::cable::{Cable, End, OFFLOADS, queue_cpus, switch_offloads};
+use crate::cable::queue_cpus;
 use crate::error::WireError;
 use crate::interrupts::{self, Interrupt};
-use crate::named::EndState;
-use crate::tools::run;
+use crate::offloads::{offloads_on, switch_offloads};
+use crate::tools::{ip_json, run};
 
 /// A card as it was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,21 +25,6 @@ pub struct Nic {
     pub queue_cpus: Vec<(String, String)>,
     /// Its interrupts, and the CPUs that each may go to.
     pub interrupts: Vec<Interrupt>,
-}
-
-/// What `ip` says as JSON.
-fn ip_json(arguments: &[&str]) -> Result<Value, WireError> {
-    let text = run("ip", &[&["-j"], arguments].concat())?;
-    let io = |error: serde_json::Error| WireError::Io {
-        what: "reading what ip prints".into(),
-        source: error.into(),
-    };
-    // Nothing is an empty list.
-    if text.trim().is_empty() {
-        Ok(Value::Array(Vec::new()))
-    } else {
-        serde_json::from_str(&text).map_err(io)
-    }
 }
 
 impl Nic {
@@ -138,104 +118,5 @@ impl Nic {
             run("ip", &["address", "replace", address, "dev", interface])?;
         }
         Ok(())
-    }
-}
-
-/// Offloads that hide packets, as ethtool names those that [`OFFLOADS`] sets.
-const OFFLOAD_NAMES: [&str; 6] = [
-    "tcp-segmentation-offload",
-    "generic-segmentation-offload",
-    "generic-receive-offload",
-    "tx-checksumming",
-    "rx-checksumming",
-    "scatter-gather",
-];
-
-/// Those that are on, as ethtool sets and as it names them.
-fn offloads_on(interface: &str) -> Result<impl Iterator<Item = (&'static str, &'static str)>, WireError> {
-    let features = run("ethtool", &["-k", interface])?;
-    Ok(OFFLOADS.into_iter().zip(OFFLOAD_NAMES).filter(move |(_, name)| {
-        features.lines().any(|line| line.trim().starts_with(&format!("{name}: on")))
-    }))
-}
-
-/// Speed and duplex, as ethtool prints them.
-fn link_of(interface: &str) -> Result<String, WireError> {
-    let all = run("ethtool", &[interface])?;
-    let of = |key: &str| {
-        all.lines()
-            .find_map(|line| Some(line.trim().strip_prefix(key)?.trim().to_owned()))
-            .unwrap_or_default()
-    };
-    Ok(format!("{} {}", of("Speed:"), of("Duplex:").to_lowercase()))
-}
-
-/// Packets that an end sent and received so far.
-pub(crate) fn packets(end: &End) -> Result<[u64; 2], WireError> {
-    end.namespace.run(|| {
-        let link = ip_json(&["-s", "link", "show", "dev", &end.interface])?;
-        let of = |way: &str| link[0]["stats64"][way]["packets"].as_u64().unwrap_or(0);
-        Ok([of("tx"), of("rx")])
-    })
-}
-
-/// How an end is set.
-pub(crate) fn end_state(side: &'static str, namespace: String, end: &End) -> Result<EndState, WireError> {
-    let packets = packets(end)?;
-    end.namespace.run(|| {
-        let link = ip_json(&["address", "show", "dev", &end.interface])?;
-        let queue = run("tc", &["qdisc", "show", "dev", &end.interface])?;
-        Ok(EndState {
-            side,
-            namespace,
-            interface: end.interface.clone(),
-            address: end.address.to_string(),
-            mtu_bytes: link[0]["mtu"].as_u64().unwrap_or(0),
-            queue: queue.lines().next().unwrap_or_default().trim_start_matches("qdisc ").trim().to_owned(),
-            offloads_on: offloads_on(&end.interface)?.map(|(_, name)| name.to_owned()).collect(),
-            link: link_of(&end.interface)?,
-            packets,
-        })
-    })
-}
-
-/// Makes exchanges of 64 B each way over a cable.
-pub(crate) fn exchange(cable: &Cable, count: u64) -> Result<(), WireError> {
-    let io = |what: &'static str| move |source| WireError::Io { what: what.to_owned(), source };
-    const PATIENCE: Duration = Duration::from_secs(5);
-    let address: IpAddr = cable.server.address;
-    let listener = cable.server.namespace.run(|| TcpListener::bind((address, 0)).map_err(io("listening")))?;
-    let port = listener.local_addr().map_err(io("listening"))?.port();
-    let answers = std::thread::spawn(move || -> std::io::Result<()> {
-        let (mut stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut bytes = [0; 64];
-        for _ in 0..count {
-            stream.read_exact(&mut bytes)?;
-            stream.write_all(&bytes)?;
-        }
-        Ok(())
-    });
-    let asked = cable.client.namespace.run(|| {
-        let what = "an exchange over the wire";
-        let mut stream = TcpStream::connect_timeout(&(address, port).into(), PATIENCE).map_err(io(what))?;
-        stream.set_nodelay(true).map_err(io(what))?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(io(what))?;
-        let mut bytes = [0; 64];
-        for _ in 0..count {
-            stream.write_all(&bytes).map_err(io(what))?;
-            stream.read_exact(&mut bytes).map_err(io(what))?;
-        }
-        Ok(())
-    });
-    asked?;
-    match answers.join() {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(source)) => Err(WireError::Io { what: "an exchange over the wire".into(), source }),
-        Err(_) => {
-            let source = std::io::Error::other("the thread panicked");
-            Err(WireError::Io { what: "an exchange over the wire".into(), source })
-        }
     }
 }
