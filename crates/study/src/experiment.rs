@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use self::result::{CaseResult, ExperimentResult, Found, KeptRun};
 pub use self::run::Keep;
 use crate::placement::Placement;
-use crate::plan::{check_common, rate, size, time};
+use crate::values::{check_common, rate, size, time};
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

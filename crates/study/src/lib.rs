@@ -3,9 +3,12 @@
 #![forbid(unsafe_code)]
 
 pub mod accounts;
+mod capturing;
 pub mod client;
+mod congestion;
 pub mod error;
 pub mod experiment;
+pub mod interface;
 pub mod journal;
 pub mod machine;
 mod place;
@@ -16,6 +19,7 @@ pub mod remote;
 pub mod result;
 pub mod runner;
 pub mod trace;
+mod values;
 
 pub use error::StudyError;
 pub use experiment::{Experiment, ExperimentResult};

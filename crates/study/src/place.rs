@@ -11,21 +11,15 @@ use socket::options::TcpOptions;
 use testbed::{Cable, CableConfig, NamedWire, Namespace, WireError};
 
 use crate::accounts::Snapshot;
-use crate::client::{Interface, Job, capture_of, perform};
+use crate::capturing::{OPERATIONS_MAX, REMOTE_OPERATIONS_MAX, capture_of};
+use crate::client::{Job, perform};
+use crate::congestion;
 use crate::error::StudyError;
+use crate::interface::Interface;
 use crate::machine::Machine;
 use crate::placement::Placement;
 use crate::remote::{Account, Remote, RemoteSpec, Reply};
 use crate::result::Observation;
-
-/// Memory of one capture's ring, bytes: half a second of a saturated gigabit.
-pub(crate) const RING_BYTES: usize = 48 << 20;
-
-/// Operations kept per run; bounds the memory of a study.
-pub(crate) const OPERATIONS_MAX: usize = 1_000_000;
-
-/// Of them, those whose records are fetched from another host.
-pub(crate) const REMOTE_OPERATIONS_MAX: usize = 400_000;
 
 /// MTU of the loopback interface, bytes.
 const LOOPBACK_MTU: u32 = 65_536;
@@ -104,24 +98,6 @@ pub(crate) struct Performed {
     pub(crate) is_remote: bool,
 }
 
-/// The congestion controls that this process may choose.
-pub(crate) fn congestion_choices() -> Vec<String> {
-    let kind = if nix::unistd::geteuid().is_root() { "available" } else { "allowed" };
-    let path = format!("/proc/sys/net/ipv4/tcp_{kind}_congestion_control");
-    std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-}
-
-/// The congestion control asked for, or another that does not pace, where it may not be chosen.
-fn congestion(wanted: &str, choices: &[Vec<String>], warnings: &mut Vec<String>) -> Option<String> {
-    let may = |name: &str| choices.iter().all(|side| side.iter().any(|choice| choice == name));
-    let chosen = [wanted, "cubic", "reno"].into_iter().find(|name| may(name));
-    if chosen != Some(wanted) {
-        let instead = chosen.unwrap_or("the system's default");
-        warnings.push(format!("{wanted} may not be chosen as congestion control: {instead} is used"));
-    }
-    chosen.map(str::to_owned)
-}
-
 const NO_CAPTURE: &str = "this process may not capture packets (no CAP_NET_RAW): the four points are the kernel's stamps of both \
                           sides' own sockets; where one receive returns several packets, all carry the last one's stamp";
 const ON_LOOPBACK: &str = "on loopback there is no wire: no rate limit (W1 = W2 = 0), packets of up to 64 KiB, and the receiver's \
@@ -163,7 +139,7 @@ impl Place {
         let mut place = Self {
             ends,
             observation: Observation::Packets,
-            congestion: congestion(wanted.congestion, &[congestion_choices()], warnings),
+            congestion: congestion::choose(wanted.congestion, &[congestion::choices()], warnings),
             client_cpu: placement.client.unwrap_or(0),
             server_cpu: placement.server.unwrap_or(0),
             placement,
@@ -210,7 +186,7 @@ impl Place {
         }
         Ok(Self {
             observation: Observation::Packets,
-            congestion: congestion(wanted.congestion, &[congestion_choices()], warnings),
+            congestion: congestion::choose(wanted.congestion, &[congestion::choices()], warnings),
             client_cpu: placement.client.unwrap_or(0),
             server_cpu: placement.server.unwrap_or(0),
             placement,
@@ -269,7 +245,11 @@ impl Place {
         };
         Ok(Self {
             observation,
-            congestion: congestion(wanted.congestion, &[congestion_choices(), hello.congestion], warnings),
+            congestion: congestion::choose(
+                wanted.congestion,
+                &[congestion::choices(), hello.congestion],
+                warnings,
+            ),
             client_cpu: hello.cpus.first().copied().unwrap_or(0),
             server_cpu: placement.server.unwrap_or(0),
             placement,

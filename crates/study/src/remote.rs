@@ -17,8 +17,9 @@ use initiator::Phase;
 pub(crate) use self::messages::{Account, Hello, Reply};
 use self::messages::{Answer, Request};
 pub use self::there::serve;
-use crate::client::{Interface, Job};
+use crate::client::Job;
 use crate::error::StudyError;
+use crate::interface::Interface;
 
 /// Where the client is, and how it is reached.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub struct RemoteSpec {
 /// The argument by which the program there knows what it is.
 pub const CLIENT_VERB: &str = "study-client";
 
-/// Longest line that is taken: the records of [`crate::place::REMOTE_OPERATIONS_MAX`] operations are half of it.
+/// Longest line accepted: twice the records of [`crate::capturing::REMOTE_OPERATIONS_MAX`] operations.
 const LINE_MAX: u64 = 256 << 20;
 /// How long the other host may take to be reached, and for a copy of the program.
 const PATIENCE: Duration = Duration::from_secs(60);

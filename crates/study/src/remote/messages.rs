@@ -7,7 +7,8 @@ use initiator::Phase;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::CpuUse;
-use crate::client::{Done, Interface, Job};
+use crate::client::{Done, Job};
+use crate::interface::Interface;
 use crate::machine::Machine;
 
 /// What the study asks.

@@ -8,10 +8,11 @@ use initiator::Phase;
 
 use super::messages::{Account, Answer, Hello, Reply, Request};
 use crate::accounts::Snapshot;
-use crate::client::{Interface, Job, perform};
+use crate::client::{Job, perform};
+use crate::congestion;
 use crate::error::StudyError;
+use crate::interface::Interface;
 use crate::machine::Machine;
-use crate::place;
 
 /// Serves a study that is on the other end of standard input and output, until it goes. When it goes in the middle of a
 /// job, the process ends there.
@@ -33,7 +34,7 @@ pub fn serve() -> Result<(), StudyError> {
                 caller: std::env::var("SSH_CONNECTION")
                     .ok()
                     .and_then(|text| text.split_whitespace().next()?.parse().ok()),
-                congestion: place::congestion_choices(),
+                congestion: congestion::choices(),
             })),
             Request::Look(address) => match Interface::towards(address) {
                 Ok(interface) => Answer::Look(interface),
