@@ -139,7 +139,7 @@ impl Ladder {
                     seq: segment.seq,
                     bytes: segment.bytes,
                     ack: segment.ack,
-                    again: segment.again,
+                    again: segment.retransmitted,
                     left: at,
                     arrived: None,
                 });
@@ -154,7 +154,7 @@ impl Ladder {
                             segment.seq,
                             segment.bytes,
                             segment.ack,
-                            segment.again,
+                            segment.retransmitted,
                         )
             });
             if let Some(arrow) = sent {

@@ -59,8 +59,8 @@ impl Observer for Witness {
         }
         let (key, segment) = ((frame.session, frame.sender), frame.segment);
         let sent = self.sent.entry(key).or_default();
-        if segment.again {
-            assert!(segment.end() <= *sent, "again what was never sent: {frame:?}");
+        if segment.retransmitted {
+            assert!(segment.end() <= *sent, "retransmitted, but never sent: {frame:?}");
         } else if segment.bytes > 0 {
             assert_eq!(segment.seq, *sent, "new bytes follow the ones before");
             *sent = segment.end();
