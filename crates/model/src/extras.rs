@@ -1,27 +1,27 @@
-//! What a ring may have besides its stages: think time, interrupt coalescing, slow operations.
+//! Properties of a ring besides its stages: think time, interrupt coalescing, slow operations.
 
 use serde::Serialize;
 
-/// What a ring may have besides its stages.
+/// Properties of a ring besides its stages.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
 pub struct Extras {
-    /// Time that a client spends between an operation's end and its successor, microseconds; not a stage, for
-    /// operations think side by side.
+    /// Time of the client between an operation's end and its successor, microseconds. Not a stage: operations think
+    /// concurrently.
     pub think_us: f64,
     /// Interrupt coalescing.
     pub coalescing: Coalescing,
-    /// A share of slow operations.
+    /// Slow operations.
     pub slow: Slow,
 }
 
-/// Interrupt coalescing: arrivals are held until the oldest has waited, or enough are there.
+/// Interrupt coalescing: arrivals are held for a time or until a group is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Coalescing {
-    /// Longest wait of the first of a group, microseconds; 0 is off.
+    /// Longest wait of the first arrival of a group, microseconds; 0 is off.
     pub hold_us: f64,
-    /// Arrivals that end the wait.
+    /// Arrivals that complete a group.
     pub packets: u32,
-    /// Whose network card does it.
+    /// The side whose network card coalesces.
     pub side: Side,
 }
 
@@ -34,7 +34,7 @@ pub enum Side {
     Client,
     /// Requests are held.
     Server,
-    /// Both are.
+    /// Both are held.
     Both,
 }
 
@@ -45,7 +45,7 @@ impl Default for Coalescing {
 }
 
 impl Coalescing {
-    /// Whether it holds anything.
+    /// Whether it holds any arrival.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.hold_us > 0.0 && self.packets > 1
@@ -57,12 +57,12 @@ impl Coalescing {
 pub struct Slow {
     /// One in this many is slow; 0 for none.
     pub every: u32,
-    /// By this much, microseconds, on its way and beside the stages.
+    /// Its additional time, microseconds, which occupies no stage.
     pub extra_us: f64,
 }
 
 impl Slow {
-    /// What it adds to the mean round trip of operations that do not wait for each other, microseconds.
+    /// The addition to the mean round trip of operations that do not wait for each other, microseconds.
     #[must_use]
     pub fn mean_us(&self) -> f64 {
         if self.every == 0 { 0.0 } else { self.extra_us / f64::from(self.every) }

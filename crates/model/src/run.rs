@@ -1,15 +1,15 @@
-//! What one run of a ring is measured by, however it is computed.
+//! The measurements of one run of a ring, common to both computations.
 
-/// Laps until a ring has settled, and laps over which it is measured. The latter is a multiple of many small
-/// numbers, so that most limit cycles fit it whole.
+/// Laps until a ring has settled.
 pub(super) const SETTLE_LAPS: usize = 240;
-/// See [`SETTLE_LAPS`].
+/// Laps over which a settled ring is measured: a multiple of many small numbers, so that most limit cycles fit it
+/// without a remainder.
 pub(super) const MEASURE_LAPS: usize = 720;
 
-/// Round trips kept of one run.
+/// Sampled round trips of one run, about.
 const ROUND_TRIPS: usize = 4096;
 
-/// What one run from one start phase found.
+/// The measurements of one run from one start phase.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     pub(super) iops: f64,
@@ -31,7 +31,7 @@ pub(super) struct StageRun {
 }
 
 impl Run {
-    /// A run of about so many operations.
+    /// An empty run of about `operations` operations.
     pub(super) fn of(stages: usize, operations: usize) -> Self {
         Self {
             stages: vec![StageRun::default(); stages],
@@ -40,8 +40,9 @@ impl Run {
         }
     }
 
+    /// Adds a measured round trip.
     pub(super) fn round_trip(&mut self, us: f64) {
-        // A prime-like shift keeps the sample from beating with a pattern in the operations.
+        // The shift by one in seven keeps the stride from aliasing with a period of the operations.
         if (self.seen + self.seen / 7).is_multiple_of(self.stride) {
             self.round_trips.push(us);
         }
