@@ -60,8 +60,8 @@ pub fn heading(result: &StudyResult) -> Vec<String> {
     vec![
         format!(
             "{place}; client on CPU {}, server on CPU {}; {}",
-            result.cpus.0,
-            result.cpus.1,
+            result.cpus.client,
+            result.cpus.server,
             result.congestion.as_deref().unwrap_or(&result.machine.default_congestion)
         ),
         format!(

@@ -75,8 +75,17 @@ pub enum Done {
     Exchanges(Exchanges),
     /// A copy has arrived.
     Copied,
-    /// Of iSCSI, and of the watch where there was one.
-    Bench(Box<(Bench, Option<Watched>)>),
+    /// Of iSCSI.
+    Bench(Box<BenchDone>),
+}
+
+/// What came of iSCSI.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BenchDone {
+    /// The load's result.
+    pub bench: Bench,
+    /// What the client's capture point saw, where it was watched.
+    pub watched: Option<Watched>,
 }
 
 impl Done {
@@ -89,7 +98,7 @@ impl Done {
     }
 
     /// The run of iSCSI.
-    pub(crate) fn bench(self) -> Result<(Bench, Option<Watched>), StudyError> {
+    pub(crate) fn bench(self) -> Result<BenchDone, StudyError> {
         match self {
             Self::Bench(bench) => Ok(*bench),
             _ => Err(StudyError::machine("a client", std::io::Error::other("it did something else"))),
@@ -166,5 +175,5 @@ fn iscsi(
             side.map(|side| Watched { seen: side.ops, counters: side.counters, drops: report.drops })
         }
     };
-    Ok(Done::Bench(Box::new((bench, watched))))
+    Ok(Done::Bench(Box::new(BenchDone { bench, watched })))
 }

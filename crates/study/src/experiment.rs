@@ -117,13 +117,38 @@ pub enum Work {
     },
 }
 
-impl Work {
-    /// The figure that is compared: exchanges, or millions of bytes, a second.
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// Exchanges per second.
+    #[serde(rename = "1/s")]
+    PerSecond,
+    /// Millions of bytes per second.
+    #[serde(rename = "MB/s")]
+    MegabytesPerSecond,
+}
+
+impl Unit {
+    /// All units.
+    pub const ALL: [Self; 2] = [Self::PerSecond, Self::MegabytesPerSecond];
+
+    /// The name that reports print.
     #[must_use]
-    pub fn unit(&self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Self::Post(_) | Self::Get(_) | Self::Messages(_) => "1/s",
-            Self::Copy { .. } | Self::Iscsi { .. } | Self::Url { .. } => "MB/s",
+            Self::PerSecond => "1/s",
+            Self::MegabytesPerSecond => "MB/s",
+        }
+    }
+}
+
+impl Work {
+    /// The unit of the compared figure.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        match self {
+            Self::Post(_) | Self::Get(_) | Self::Messages(_) => Unit::PerSecond,
+            Self::Copy { .. } | Self::Iscsi { .. } | Self::Url { .. } => Unit::MegabytesPerSecond,
         }
     }
 }

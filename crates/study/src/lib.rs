@@ -1,4 +1,7 @@
-//! The study, the main job: a wire, a target, a load, a capture, and the breakdown of every point.
+//! The study: a wire, a target, a load, a capture, and the breakdown of every point.
+//!
+//! [`Study`] measures a ring, [`Experiment`] compares cases; [`AnyPlan`] reads the plan of either, and a [`Journal`] keeps
+//! what an interrupted one has measured.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +21,7 @@ mod point;
 pub mod remote;
 pub mod result;
 pub mod runner;
+pub mod sides;
 pub mod trace;
 mod values;
 

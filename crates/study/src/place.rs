@@ -98,7 +98,7 @@ pub(crate) struct Performed {
     pub(crate) is_remote: bool,
 }
 
-const NO_CAPTURE: &str = "this process may not capture packets (no CAP_NET_RAW): the four points are the kernel's stamps of both \
+pub(crate) const NO_CAPTURE: &str = "this process may not capture packets (no CAP_NET_RAW): the four points are the kernel's stamps of both \
                           sides' own sockets; where one receive returns several packets, all carry the last one's stamp";
 const ON_LOOPBACK: &str = "on loopback there is no wire: no rate limit (W1 = W2 = 0), packets of up to 64 KiB, and the receiver's \
                            softirq runs on the sender's CPU, so SI is charged to the client and CI to the server; run as root \
