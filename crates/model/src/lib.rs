@@ -86,7 +86,7 @@ pub struct Stage {
     pub service_us: f64,
     /// Time from an arrival at the idle stage until it begins, microseconds.
     pub start_latency_us: f64,
-    /// What it runs on: stages with the same resource run serially.
+    /// The resource that it runs on: stages with the same resource run serially.
     pub resource: String,
     /// A pacer (a token bucket, a rate limit): keeps operations `service_us` apart; one that arrives later
     /// than that passes without delay. Its service time limits the rate and is not part of an undisturbed round trip.
@@ -180,7 +180,7 @@ impl Role {
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{key} = {given}: {allowed}")]
 pub struct ModelError {
-    /// Which value.
+    /// The key of the value.
     pub key: String,
     /// The given value.
     pub given: String,

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_pathologies() {
+    fn delayed_acks_limit_throughput_as_published() {
         // "IOPS = 1/(40 ms) = 25"; "two IOPS with the maximum allowable ACK delay of 500 ms"; "1/(200ms) = 5 IOPS"
         assert!((iops_delayed_ack(1, 40_000.0) - 25.0).abs() < 1e-9);
         assert!((iops_delayed_ack(4, 40_000.0) - 100.0).abs() < 1e-9);

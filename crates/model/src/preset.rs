@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_local_run_has_its_published_peak() {
+    fn local_run_has_its_published_peak() {
         let (remote, local) = (setup("seed-512").ring, setup("seed-512-local").ring);
         assert!((local.iops_max() - 56_200.0).abs() < 1.0);
         // "about 13 % longer": of the thread; 12 % of all the server's work, which is what both peaks say.
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bimodal_run_has_the_average_that_hid_it() {
+    fn bimodal_run_has_the_published_average() {
         // "an average of 204.5 microseconds ... 1/3 of the time the latency is 338 microseconds, and 2/3 of the time
         // it is only 135"; 202.7 by that arithmetic (errata).
         let exact = setup("seed-512-bimodal").outcome(1).unwrap().exact.unwrap();

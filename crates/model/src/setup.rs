@@ -80,7 +80,7 @@ impl Setup {
         Self { ring, link, messages, nagle: None, queue_depth: 1, sessions: 1, extras: Extras::default() }
     }
 
-    /// How many responses fill a packet.
+    /// Number of responses that fill a packet.
     #[must_use]
     pub fn responses_per_packet(&self) -> f64 {
         self.link.wire().messages_per_packet(self.messages.response_bytes())
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_claimed() {
+    fn uncertain_times_give_uncertain_outcomes() {
         let mut setup = published();
         let stages = setup.ring.stages().iter().cloned().map(|s| s.known_within(0.3, 1.0));
         setup.ring = Ring::new(stages.collect()).unwrap();

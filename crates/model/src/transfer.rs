@@ -70,7 +70,7 @@ impl Transfer {
 /// A copy measured with two units, and the throughput of other units.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CopyModel {
-    /// What the unit is: `packet payload`, `socket buffer`, `block`.
+    /// The kind of unit: `packet payload`, `socket buffer`, `block`.
     pub unit: String,
     /// The costs behind the measurements.
     pub costs: Transfer,

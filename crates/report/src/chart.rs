@@ -92,7 +92,7 @@ pub struct Area {
 /// A curve with its guaranteed band and its range over start phases.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// The axes.
     pub x_label: String,
@@ -181,7 +181,7 @@ mod tests {
 /// Lines over a logarithmic axis.
 #[derive(Clone, Debug)]
 pub struct Lines {
-    /// What they show.
+    /// Its title.
     pub title: String,
     /// The axes.
     pub x_label: String,

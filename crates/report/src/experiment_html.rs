@@ -185,7 +185,7 @@ fn has_wait(frames: &[TraceFrame]) -> bool {
     frames.windows(2).any(|pair| pair[1].at_us - pair[0].at_us >= WAIT_US)
 }
 
-/// What a late frame has waited for.
+/// The reason for a late frame.
 fn remark(frame: &TraceFrame) -> &'static str {
     match (frame.bytes, frame.is_clients) {
         (0, true) => {

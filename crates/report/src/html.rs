@@ -90,7 +90,7 @@ fn summary(result: &StudyResult, page: &mut String) {
     page.push_str("</tbody></table></div>");
 }
 
-/// What somebody else found, beside what was found here.
+/// Published figures beside the measured ones.
 fn published(result: &StudyResult, page: &mut String) {
     if result.plan.published.is_empty() {
         return;
@@ -162,7 +162,7 @@ fn breakdown(result: &StudyResult, page: &mut String) {
                 value.terms.split('+').any(|term| s.breakdown.limit.bottleneck.split('+').any(|b| b == term))
                     && value.source != TermSource::Remainder;
             let class = if limits { " class=\"bottleneck\"" } else { "" };
-            // A token bucket's wire takes no time on the way: what it does is to keep frames apart.
+            // A token bucket takes no time of an operation: it keeps frames apart.
             let apart = s.path.filter(|p| p.token_bucket).and_then(|p| match title {
                 "W1" => Some(p.w1_us),
                 "W2" => Some(p.w2_us),
@@ -282,7 +282,7 @@ fn charts(result: &StudyResult, page: &mut String) {
         let _ = write!(page, "<i style=\"background:{colour}\"></i>{label}");
     }
     page.push_str("</p>");
-    // A saturated ring's are clouds; where there are many charts, those of one operation at a time are what shows a pattern.
+    // Charts of a saturated ring are clouds. Of many charts only those of queue depth 1 are shown, which have patterns.
     let is_shown = |series: &&Series| {
         result.is_end(series.queue_depth) && (result.series.len() <= 12 || series.queue_depth == 1)
     };
@@ -310,7 +310,7 @@ fn series_dots(series: &Series) -> Vec<Dots> {
     ]
 }
 
-/// What the names mean.
+/// The meaning of the terms.
 fn terms(page: &mut String) {
     page.push_str("<h2>The terms</h2><dl>");
     for term in Term::ALL {

@@ -1,4 +1,4 @@
-//! How a study captures packets, and how much of them it keeps.
+//! Capture settings of a study, and limits of what it keeps.
 
 use capture::LiveConfig;
 
@@ -11,7 +11,7 @@ pub(crate) const OPERATIONS_MAX: usize = 1_000_000;
 /// Operations whose records are fetched from another host.
 pub(crate) const REMOTE_OPERATIONS_MAX: usize = 400_000;
 
-/// How a study captures.
+/// The capture of a port on an interface.
 pub(crate) fn capture_of(interface: &str, port: u16) -> LiveConfig {
     LiveConfig {
         interface: interface.to_owned(),

@@ -1,4 +1,4 @@
-//! What the client's side of a study does: jobs that a thread here runs, or a process on another host.
+//! Jobs of the client's side, performed by a thread here or by a process on another host.
 
 use std::net::SocketAddr;
 
@@ -18,33 +18,33 @@ use crate::interface::Interface;
 pub enum Job {
     /// Posts or gets, one after another on one connection.
     Http {
-        /// Whom to ask.
+        /// The server.
         server: SocketAddr,
-        /// What.
+        /// The request.
         request: http::Request,
-        /// Over which socket, and how it leaves.
+        /// The socket's options.
         side: EndpointOptions,
-        /// How long.
+        /// Duration.
         runtime: std::time::Duration,
     },
     /// A ring of messages.
     Messages {
-        /// Whom to ask.
+        /// The server.
         server: SocketAddr,
-        /// What.
+        /// The load.
         load: Load,
-        /// Over which socket, and how it leaves.
+        /// The socket's options.
         side: EndpointOptions,
-        /// How long.
+        /// Duration.
         runtime: std::time::Duration,
     },
     /// A copy to the server.
     Copy {
-        /// Where to.
+        /// The receiver.
         server: SocketAddr,
-        /// What.
+        /// The copy.
         spec: CopySpec,
-        /// Over which socket.
+        /// The socket's options.
         side: EndpointOptions,
     },
     /// iSCSI.
@@ -58,33 +58,33 @@ pub struct IscsiJob {
     pub url: String,
     /// The session's socket.
     pub tcp: TcpOptions,
-    /// How a PDU's header and data leave.
+    /// How a PDU's header and data are written.
     pub writes: Writes,
     /// The load.
     pub spec: BenchSpec,
-    /// Keep the kernel's stamps of up to so many operations.
+    /// Keep the kernel's stamps of at most this many operations.
     pub stamp_operations: Option<usize>,
-    /// Watch the packets of the interface towards the target.
+    /// Capture the packets of the interface towards the target.
     pub watch: bool,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Done {
     /// Of exchanges.
     Exchanges(Exchanges),
-    /// A copy has arrived.
+    /// A copy is complete.
     Copied,
     /// Of iSCSI.
     Bench(Box<BenchDone>),
 }
 
-/// What came of iSCSI.
+/// The result of an iSCSI load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchDone {
     /// The load's result.
     pub bench: Bench,
-    /// What the client's capture point saw, where it was watched.
+    /// The client's capture point, if it was watched.
     pub watched: Option<Watched>,
 }
 
@@ -106,18 +106,18 @@ impl Done {
     }
 }
 
-/// What the client's capture point saw.
+/// The observations of the client's capture point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Watched {
     /// The operations.
     pub seen: Vec<Op>,
-    /// What was counted.
+    /// Its counters.
     pub counters: Counters,
     /// Packets that found the ring full.
     pub drops: u64,
 }
 
-/// Does a job, on the thread that it is called from and where that is.
+/// Performs a job on the calling thread, in its namespace and on its CPU.
 ///
 /// # Errors
 /// When the server cannot be reached, or the connection is lost.

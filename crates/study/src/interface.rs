@@ -12,17 +12,17 @@ pub struct Interface {
     pub name: String,
     /// Its MTU, bytes.
     pub mtu_bytes: u32,
-    /// Its speed as its driver has it, bits per second.
+    /// The speed that its driver reports, bits per second.
     pub bits_per_second: Option<u64>,
     /// This process may capture on it.
     pub may_capture: bool,
 }
 
 impl Interface {
-    /// The one that packets to an address leave by; none is sent.
+    /// The interface that packets to an address are sent from. Sends none.
     ///
     /// # Errors
-    /// When there is no way there.
+    /// When there is no route.
     pub fn towards(address: IpAddr) -> std::io::Result<Self> {
         let any: IpAddr = if address.is_ipv4() {
             std::net::Ipv4Addr::UNSPECIFIED.into()
@@ -35,7 +35,7 @@ impl Interface {
         Self::with(socket.local_addr()?.ip())
     }
 
-    /// The one that has an address.
+    /// The interface that has an address.
     ///
     /// # Errors
     /// When none has it.
@@ -52,7 +52,7 @@ impl Interface {
         let read =
             |what: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{what}")).unwrap_or_default();
         let mtu_bytes = read("mtu").trim().parse().unwrap_or(1500);
-        // -1 where the driver knows none.
+        // -1 when the driver knows no speed.
         let megabits: Option<i64> = read("speed").trim().parse().ok();
         let probe = LiveConfig { interface: name.clone(), port: 1, ring_bytes: 0, snap_bytes: 0 };
         Ok(Self {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interface_towards_this_host_is_loopback() {
+    fn interface_towards_this_host_is_loopback() {
         let found = Interface::towards([127, 0, 0, 1].into()).unwrap();
         assert_eq!((&*found.name, found.mtu_bytes), ("lo", 65_536));
         assert!(Interface::with([192, 0, 2, 77].into()).is_err());

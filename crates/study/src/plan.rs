@@ -61,7 +61,7 @@ pub struct Plan {
     pub queue_depths: Vec<u32>,
     /// Send policies of the target.
     pub policies: Vec<SendPolicy>,
-    /// How often each point is measured.
+    /// Number of measurements of each point.
     #[serde(default = "once")]
     pub repeats: u32,
     /// Measured time of each run (a point has two each time: one bare, one observed).
@@ -76,7 +76,7 @@ pub struct Plan {
     pub congestion: String,
     /// Size of the zero disk, bytes.
     pub disk_bytes: u64,
-    /// Which CPU does what.
+    /// The CPUs.
     #[serde(default)]
     pub placement: Placement,
     /// Published figures of some points.

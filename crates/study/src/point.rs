@@ -22,13 +22,13 @@ use crate::sides::Sides;
 /// The name of the study's target.
 const IQN: &str = "iqn.2026-11.example.roundtrip:study";
 
-/// How long the target may take to notice that a session has ended.
+/// Time limit for the target to notice that a session has ended.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Operations in a chart's sample.
 const SAMPLES: usize = 1500;
 
-/// What a point varies.
+/// The parameters that differ between points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PointKey {
     /// Bytes of a read.
@@ -48,7 +48,7 @@ enum Observe {
     CapturePoints,
 }
 
-/// What one point measured.
+/// The measurements of one point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Bytes of a read.
@@ -77,7 +77,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// What it varies.
+    /// Its parameters.
     pub(crate) fn key(&self) -> PointKey {
         PointKey { block_bytes: self.block_bytes, policy: self.policy, queue_depth: self.queue_depth }
     }

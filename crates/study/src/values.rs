@@ -1,11 +1,11 @@
-//! Values of plans: how they are written, and what plans of both kinds must keep to.
+//! Values of plans: their text forms, and checks common to both kinds of plans.
 
 use std::time::Duration;
 
 use record::units::{parse_bit_rate, parse_size, parse_time_ns};
 use serde::{Deserialize, Deserializer};
 
-/// What plans of both kinds must hold.
+/// Checks the values that plans of both kinds have.
 pub(crate) fn check_common(repeats: u32, mtu_bytes: u32) -> Result<(), String> {
     if !(1..=1000).contains(&repeats) {
         return Err(format!("repeats = {repeats}: 1 to 1000 are possible"));

@@ -85,7 +85,7 @@ pub struct Host {
     /// Most bytes of one receive call.
     #[serde(deserialize_with = "size")]
     pub receive_bytes: u64,
-    /// How messages are written.
+    /// The pattern in which messages are written.
     pub pattern: Writes,
     /// Its TCP.
     #[serde(deserialize_with = "profile")]

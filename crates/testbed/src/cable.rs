@@ -11,20 +11,20 @@ use crate::namespace::Namespace;
 use crate::offloads::{OFFLOADS, switch_offloads};
 use crate::tools::run;
 
-/// What the cable should be.
+/// The configuration of a cable.
 #[derive(Clone, Debug)]
 pub struct CableConfig {
-    /// Rate of each direction, bits per second; nothing leaves it unshaped.
+    /// Rate of each direction, bits per second; `None` for no limit.
     pub bits_per_second: Option<u64>,
     /// MTU of both ends, bytes.
     pub mtu_bytes: u32,
-    /// The CPU that receives for the client (RPS), or wherever the sender runs.
+    /// The CPU that receives for the client (RPS); `None`: the sender's.
     pub client_cpu: Option<usize>,
     /// The CPU that receives for the server.
     pub server_cpu: Option<usize>,
-    /// Bytes that may wait for the wire, each direction.
+    /// Size of the queue of each direction, bytes.
     pub queue_bytes: u32,
-    /// The congestion control that connections of both namespaces have by default; nothing keeps the system's.
+    /// The default congestion control of both namespaces; `None`: the system's.
     pub congestion: Option<String>,
     /// Leave offloads on: segments larger than the MTU cross then, and captures show packets that no wire carries.
     pub offloads: bool,
@@ -80,7 +80,7 @@ pub struct End {
     pub address: IpAddr,
 }
 
-/// A cable between two namespaces. It goes when the last holder of the namespaces does.
+/// A cable between two namespaces. It exists until the last handle of the namespaces is dropped.
 #[derive(Clone, Debug)]
 pub struct Cable {
     /// The client's end.
@@ -94,11 +94,11 @@ pub struct Cable {
 /// Bytes of a frame that a queueing discipline does not count: all of the wire's own but the header.
 const UNCOUNTED_BYTES: u32 = ETHERNET_BYTES - 14;
 
-/// Bytes that may wait for the wire where nothing else is said, per direction. Far more than TCP puts there, so that nothing is lost.
+/// Default size of the queue of each direction, bytes: far more than TCP puts there, so that nothing is lost.
 const QUEUE_BYTES: u32 = 16 << 20;
 
 impl Cable {
-    /// Makes the namespaces and joins them.
+    /// Makes two namespaces and joins them.
     ///
     /// # Errors
     /// When the process may not, a program is missing, or the configuration is impossible.
@@ -149,7 +149,7 @@ impl Cable {
         self.shape(config.bits_per_second)
     }
 
-    /// Sets the rate of both directions, bits per second, or lifts it.
+    /// Sets the rate of both directions, bits per second; `None` removes the limit.
     ///
     /// # Errors
     /// When `tc` fails.
@@ -160,7 +160,7 @@ impl Cable {
         Ok(())
     }
 
-    /// The queueing discipline's own counters of each end, as `tc` prints them: proof of what passed.
+    /// The counters of each end's queueing discipline, as `tc` prints them.
     ///
     /// # Errors
     /// When `tc` fails.
@@ -195,15 +195,14 @@ fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), Wir
     Ok(())
 }
 
-/// Keeps an interface's sending rate, or lifts the limit.
+/// Sets an interface's sending rate, or removes the limit.
 fn shape(interface: &str, cable: &Cable, bits_per_second: Option<u64>) -> Result<(), WireError> {
     let limit = cable.queue_bytes.to_string();
     let Some(rate) = bits_per_second else {
         let queue = ["qdisc", "replace", "dev", interface, "root", "bfifo", "limit", &limit];
         return run("tc", &queue).map(drop);
     };
-    // The bucket holds one frame and what accrues while the shaper's timer is late; a larger one would send
-    // trains.
+    // The bucket holds one frame and the tokens that accrue while the shaper's timer is late. A larger one would send bursts.
     let frame = cable.mtu_bytes + 14 + UNCOUNTED_BYTES;
     let accrued = |us: u64| u32::try_from(rate / 8 / 1_000_000 * us).unwrap_or(u32::MAX);
     let burst = frame.saturating_add(accrued(SHAPER_LATENESS_US)).to_string();
@@ -214,19 +213,19 @@ fn shape(interface: &str, cable: &Cable, bits_per_second: Option<u64>) -> Result
     run("tc", &arguments).map(drop)
 }
 
-/// How late the shaper's timer may be without losing rate, microseconds: what comes to a bucket that is full is lost. On a
-/// busy virtual machine 60 cost a stream 5 to 20 % of 1 Gb/s at MTU 1500, and reads over iSCSI 10 % at MTU 9000; where a
-/// sender sleeps between large bursts, its processor does too and wakes late: 125 cost 1 to 12 % then, 250 nothing.
+/// Lateness of the shaper's timer that loses no rate, microseconds: tokens that exceed the bucket are lost. Measured on a
+/// busy virtual machine: 60 lost a stream 5 to 20 % of 1 Gb/s at MTU 1500, and reads over iSCSI 10 % at MTU 9000. When the
+/// sender sleeps between large bursts, its processor wakes late: 125 lost 1 to 12 % then, 250 nothing.
 const SHAPER_LATENESS_US: u64 = 250;
 
 /// Moves the receive softirq of an interface to one CPU (RPS): veth would run it on the sender's. And that CPU's packets to
 /// queues of their own (XPS), where there are several.
 fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
     let io = |what: &str, source: nix::Error| WireError::Io { what: what.to_owned(), source: source.into() };
-    // sysfs shows the namespace of who mounted it, so this thread mounts its own, where nobody else sees it.
+    // sysfs shows the network namespace of the mounting process, so this thread mounts its own in a private namespace.
     unshare(CloneFlags::CLONE_NEWNS).map_err(|e| io("making a mount namespace", e))?;
     let none: Option<&str> = None;
-    // What is mounted on a private mount is seen by nobody else. In a chroot "/" is no mount, but /sys is.
+    // Mounts below a private mount are not propagated. In a chroot "/" is not a mount point, but /sys is.
     let private = |place| mount(none, place, none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none);
     private("/sys").or_else(|_| private("/")).map_err(|e| io("making /sys private", e))?;
     mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)
@@ -273,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_impossible_mtu_is_refused_before_anything_is_made() {
+    fn impossible_configurations_are_rejected_before_anything_is_made() {
         let error = Cable::up(&CableConfig::new(100)).unwrap_err().to_string();
         assert!(error.contains("mtu = 100"), "{error}");
         let small = CableConfig { queue_bytes: 1000, ..CableConfig::new(1500) };
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cable_carries_packets_between_its_ends_and_leaves_nothing_behind() {
+    fn cable_carries_packets_and_leaves_nothing_behind() {
         let config = CableConfig {
             bits_per_second: Some(1_000_000_000),
             client_cpu: Some(0),

@@ -10,7 +10,7 @@ use crate::cable::Cable;
 use crate::error::WireError;
 use crate::state::packets;
 
-/// How many exchanges prove it.
+/// Number of exchanges that prove it.
 const EXCHANGES: u64 = 100;
 
 /// Proof that packets cross the cable: what each end counted while an exchange was made over it.

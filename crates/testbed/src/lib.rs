@@ -1,8 +1,8 @@
 //! The wire: two network namespaces joined by a shaped cable.
 //!
-//! A study's namespaces have no name: they live as long as this program holds them, so that nothing is left behind
-//! however it ends, also by SIGKILL. Those of a [`NamedWire`] stay until they are taken down. Nothing of the host is
-//! touched but the cards that somebody names.
+//! A study's namespaces have no name: they exist as long as this program holds them, so that nothing is left behind after
+//! any end, also SIGKILL. Those of a [`NamedWire`] exist until it is taken down. Nothing of the host is changed except the
+//! named cards.
 
 #![forbid(unsafe_code)]
 

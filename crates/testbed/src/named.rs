@@ -1,5 +1,5 @@
-//! Wires that stay: two namespaces with names, joined by a veth pair or by two real network cards and the cable between
-//! them, until they are taken down. What was done is written down first, so that it can be undone after anything.
+//! Persistent wires: two namespaces with names, joined by a veth pair or by two network cards and the cable between them,
+//! until they are taken down. A record is written before anything is changed, so that it can be undone after a crash.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use crate::nic::Nic;
 use crate::state::{EndState, end_state};
 use crate::tools::run;
 
-/// Where wires are written down.
+/// The folder of wire records.
 pub const STATE_FOLDER: &str = "/run/roundtrip/wires";
 
-/// What a wire that stays is.
+/// The record of a persistent wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireRecord {
     /// Its name.
     pub name: String,
-    /// Rate of each direction, bits per second; nothing: as fast as it goes.
+    /// Rate of each direction, bits per second; `None`: unlimited.
     pub bits_per_second: Option<u64>,
     /// MTU of both ends, bytes.
     pub mtu_bytes: u32,
@@ -31,24 +31,24 @@ pub struct WireRecord {
     pub cpus: [Option<usize>; 2],
     /// Bytes that may wait, each direction.
     pub queue_bytes: u32,
-    /// Default congestion control; nothing: the system's.
+    /// Default congestion control; `None`: the system's.
     pub congestion: Option<String>,
     /// Offloads are left on.
     pub offloads: bool,
-    /// The network cards that were moved, as they were: the client's and the server's.
+    /// The moved network cards and their settings before: the client's and the server's.
     pub nics: Option<[Nic; 2]>,
 }
 
-/// A wire that stays.
+/// A persistent wire.
 #[derive(Clone, Debug)]
 pub struct NamedWire {
-    /// What it is.
+    /// Its record.
     pub record: WireRecord,
     file: PathBuf,
 }
 
 impl NamedWire {
-    /// Makes one. Nothing is left of it when that fails.
+    /// Makes a wire; leaves nothing behind on an error.
     ///
     /// # Errors
     /// When there is one of that name, the configuration is impossible, a card must not be moved, or the process may not.
@@ -82,7 +82,7 @@ impl NamedWire {
         match wire.make() {
             Ok(()) => Ok(wire),
             Err(error) => {
-                // What went wrong is said; what is left of it is not worth another word.
+                // The first error is returned; errors of the clean-up are not.
                 let _ = wire.down();
                 Err(error)
             }
@@ -162,7 +162,7 @@ impl NamedWire {
         Ok(Cable::of(ends, interfaces, &self.record.config()))
     }
 
-    /// How both ends are set, and what crossed them.
+    /// The settings and counters of both ends.
     ///
     /// # Errors
     /// When a namespace is gone, or a program fails.
@@ -172,7 +172,7 @@ impl NamedWire {
         Ok([end_state("client", client, &cable.client)?, end_state("server", server, &cable.server)?])
     }
 
-    /// Makes exchanges over the wire, and counts what its ends see.
+    /// Makes exchanges over the wire and counts the packets of its ends.
     ///
     /// # Errors
     /// When they cannot be made.
@@ -180,10 +180,10 @@ impl NamedWire {
         Crossing::over(&self.cable()?)
     }
 
-    /// Takes it down: cards go back to where they were, as they were. Also of a wire that was never whole.
+    /// Takes the wire down and restores its cards. Also works for a wire that was not completed.
     ///
     /// # Errors
-    /// When something could not be undone; the wire is then still written down, and can be tried again.
+    /// When a step could not be undone; the record is kept, so that it can be tried again.
     pub fn down(&self) -> Result<(), WireError> {
         let names = self.namespaces();
         let mut failure = None;

@@ -1,4 +1,4 @@
-//! Network cards: which may be moved, how they were, and what they count.
+//! Network cards: which may be moved, and their settings before the move.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,14 +8,14 @@ use crate::interrupts::{self, Interrupt};
 use crate::offloads::{offloads_on, switch_offloads};
 use crate::tools::{ip_json, run};
 
-/// A card as it was found.
+/// A card and its settings before the move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
     /// Its interface.
     pub interface: String,
     /// MTU, bytes.
     pub mtu_bytes: u64,
-    /// It was up.
+    /// Whether it was up.
     pub is_up: bool,
     /// Its addresses with their prefixes, but for those that the kernel makes itself.
     pub addresses: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Looks at a card, and refuses one that must not be moved.
+    /// Reads the settings of a card that may be moved.
     ///
     /// # Errors
     /// When there is none of that name, or a default route or the caller's login goes over it.
@@ -44,7 +44,7 @@ impl Nic {
         for family in ["-4", "-6"] {
             let routes = ip_json(&[family, "route", "show", "default"])?;
             if routes.as_array().is_some_and(|all| all.iter().any(|route| route["dev"] == interface)) {
-                return refuse("a default route goes over it: whoever moves it cuts the machine off");
+                return refuse("a default route goes over it: moving it would disconnect the machine");
             }
         }
         let addresses: Vec<(String, u64, bool)> = link["addr_info"]
@@ -61,12 +61,12 @@ impl Nic {
             && let Some(own) = login.split_whitespace().nth(2)
         {
             if addresses.iter().any(|(address, ..)| address == own) {
-                return refuse("your login goes over it: whoever moves it is cut off");
+                return refuse("your login goes over it: moving it would disconnect you");
             }
             if let Some(peer) = login.split_whitespace().next()
                 && ip_json(&["route", "get", peer]).is_ok_and(|route| route[0]["dev"] == interface)
             {
-                return refuse("your login goes over it: whoever moves it is cut off");
+                return refuse("your login goes over it: moving it would disconnect you");
             }
         }
         Ok(Self {
@@ -84,7 +84,7 @@ impl Nic {
         })
     }
 
-    /// Moves the card out of a namespace to the caller's, and sets it as it was.
+    /// Moves the card from a namespace to the caller's and restores its settings.
     pub(crate) fn give_back(&self, namespace: &str) -> Result<(), WireError> {
         let interface = &*self.interface;
         let is_there = std::path::Path::new("/run/netns").join(namespace).exists()
@@ -98,11 +98,11 @@ impl Nic {
             )?;
         }
         if run("ip", &["link", "show", "dev", interface]).is_err() {
-            // It was never moved, and is gone by itself.
+            // It was never moved and has disappeared since.
             return Ok(());
         }
         run("ip", &["link", "set", interface, "mtu", &self.mtu_bytes.to_string()])?;
-        // One by one: a card that cannot be told one of them keeps the others.
+        // One at a time: a card that rejects one of them still gets the others.
         for name in &self.offloads_on {
             let _ = switch_offloads(interface, &[name], "on");
         }

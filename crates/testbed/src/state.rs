@@ -1,4 +1,4 @@
-//! How the ends of a wire are set, and what they counted.
+//! The settings and counters of a wire's ends.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::error::WireError;
 use crate::offloads::offloads_on;
 use crate::tools::{ip_json, run};
 
-/// How one end of a wire is set, and what it counted.
+/// The settings and counters of one end of a wire.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndState {
     /// `client` or `server`.
@@ -26,7 +26,7 @@ pub struct EndState {
     pub offloads_on: Vec<String>,
     /// Speed and duplex, as the card says.
     pub link: String,
-    /// Packets that it sent and received so far.
+    /// Packets sent and received so far.
     pub packets: [u64; 2],
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn packets(end: &End) -> Result<[u64; 2], WireError> {
     })
 }
 
-/// How an end is set.
+/// Reads the settings and counters of an end.
 pub(crate) fn end_state(side: &'static str, namespace: String, end: &End) -> Result<EndState, WireError> {
     let packets = packets(end)?;
     end.namespace.run(|| {

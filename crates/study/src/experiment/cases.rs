@@ -38,10 +38,10 @@ struct IscsiLoad {
     queue_depth: u32,
 }
 
-/// What a run found.
+/// The result of a run.
 pub(super) struct Made {
     pub(super) found: Found,
-    /// What the client's CPU did, if it is another host's.
+    /// The use of the client's CPU, if it is another host's.
     pub(super) client: Option<Account>,
 }
 
@@ -172,7 +172,7 @@ impl Run<'_> {
     }
 }
 
-/// What both ends of a served job returned.
+/// The results of both ends of a job.
 struct Served<T> {
     performed: Performed,
     /// The server's result.

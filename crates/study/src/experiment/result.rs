@@ -9,7 +9,7 @@ use crate::place::Disturbance;
 use crate::sides::Sides;
 use crate::trace::TraceFrame;
 
-/// What one run found.
+/// The figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// In the work's unit.
@@ -59,7 +59,7 @@ pub struct CaseResult {
     pub ratio: Option<f64>,
     /// Application data that the wire can carry, MB/s, for figures in MB/s.
     pub limit: Option<f64>,
-    /// What keeping packets costs: the median, over the runs, of the share that is lost while they are kept.
+    /// The observer's cost: the median over the runs of the share that is lost while packets are kept.
     pub observer_cost: Option<f64>,
     /// What made it slow, by the analysis of its packets.
     pub verdicts: Vec<Verdict>,

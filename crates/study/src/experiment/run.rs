@@ -183,7 +183,7 @@ fn place_of<'a>(places: &'a [MtuPlace], case: &Case) -> &'a Place {
     own.map_or_else(|| unreachable!("a plan has at least one case, and each case a place"), |own| &own.place)
 }
 
-/// Where traces are, below the directory of an experiment.
+/// The folder of traces, below the directory of an experiment.
 const TRACES: &str = "traces";
 
 /// The file of a case's packets.
@@ -208,8 +208,8 @@ fn disturbed(found: Disturbance) -> Vec<String> {
     let mut warnings: Vec<String> = takers
         .into_iter()
         .filter(|(share, _)| *share > DISTURBED_FROM)
-        .map(|(share, who)| {
-            format!("{who} took up to {:.0} % of the CPUs during a run: look at the spread", share * 100.0)
+        .map(|(share, taker)| {
+            format!("{taker} took up to {:.0} % of the CPUs during a run: look at the spread", share * 100.0)
         })
         .collect();
     if found.clock > DISTURBED_FROM {

@@ -1,4 +1,4 @@
-//! How much may be in flight, and what a loss does to it: slow start, congestion avoidance and NewReno (RFC 5681,
+//! The congestion window and its reaction to loss: slow start, congestion avoidance and NewReno (RFC 5681,
 //! RFC 6582), the retransmission time-out (RFC 6298, with Linux's least deviation). Counts segments, sends none.
 
 use crate::Ns;

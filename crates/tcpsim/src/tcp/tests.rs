@@ -257,7 +257,7 @@ fn conversation_ends_quick_acknowledgements_and_delays_them_40_ms_in_ticks() {
     assert_eq!(scene.out.len(), sent, "no acknowledgement of its own");
     scene.after(60 * MS);
     let (at, ack) = scene.acks()[scene.acks().len() - 1];
-    assert_eq!((at, ack), (44 * MS, 200), "40 ms are ten ticks, and the one under way does not count");
+    assert_eq!((at, ack), (44 * MS, 200), "40 ms are ten ticks, after the present one");
 }
 
 #[test]

@@ -22,7 +22,7 @@ struct SideSums {
     retransmitted: u64,
 }
 
-/// What the policy of one session counted.
+/// The counts of one session's policy.
 #[derive(Debug)]
 pub(super) struct SessionCounts {
     pub(super) busy: BusyCount,

@@ -1,4 +1,4 @@
-//! What the peer's acknowledgements and their absence do to the send side.
+//! The send side's reaction to the peer's acknowledgements and to their absence.
 
 use super::ack::AckFields;
 use super::{Endpoint, NEVER};
