@@ -178,6 +178,15 @@ mod tests {
     }
 }
 
+/// A line of a chart.
+#[derive(Clone, Debug)]
+pub struct NamedLine {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points.
+    pub points: Line,
+}
+
 /// Lines over a logarithmic axis.
 #[derive(Clone, Debug)]
 pub struct Lines {
@@ -188,7 +197,7 @@ pub struct Lines {
     /// See `x_label`.
     pub y_label: String,
     /// Their names and points, in the chart's units.
-    pub series: Vec<(String, Line)>,
+    pub series: Vec<NamedLine>,
 }
 
 /// Draws lines with their points over a logarithmic axis. Nothing when there are no points or the drawing fails.
@@ -202,7 +211,7 @@ pub fn lines(chart: &Lines) -> Option<String> {
         RGBColor(0xdb, 0x27, 0x77),
         RGBColor(0x33, 0x41, 0x55),
     ];
-    let all = || chart.series.iter().flat_map(|(_, line)| line.iter());
+    let all = || chart.series.iter().flat_map(|line| line.points.iter());
     let first = all().map(|p| p.0).fold(f64::INFINITY, f64::min);
     let last = all().map(|p| p.0).fold(0.0, f64::max);
     let high = all().map(|p| p.1).fold(f64::MIN_POSITIVE, f64::max) * 1.08;
@@ -228,7 +237,8 @@ pub fn lines(chart: &Lines) -> Option<String> {
             .light_line_style(WHITE)
             .draw()
             .ok()?;
-        for ((name, line), colour) in chart.series.iter().zip(COLOURS.into_iter().cycle()) {
+        for (NamedLine { name, points: line }, colour) in chart.series.iter().zip(COLOURS.into_iter().cycle())
+        {
             area.draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))
                 .ok()?
                 .label(name)

@@ -8,8 +8,8 @@ use study::experiment::{CaseResult, Unit};
 use study::trace::TraceFrame;
 
 use crate::chart::{Dots, dots};
-use crate::experiment_text::{columns, figure, place, verdicts};
-use crate::page::{begin, end, escape, machines, notes, table_head};
+use crate::experiment_text::{Column, columns, figure, place, verdicts};
+use crate::page::{Title, begin, end, escape, machines, notes, table_head};
 use crate::terminal::us;
 
 /// Ratio of the greatest to the least figure above which bars have a logarithmic scale.
@@ -43,7 +43,7 @@ pub fn experiment(result: &ExperimentResult) -> String {
 fn table(result: &ExperimentResult, page: &mut String) {
     page.push_str("<h2>What came out</h2>");
     let columns = columns(result);
-    table_head(&columns.iter().map(|column| (column.title, column.is_text)).collect::<Vec<_>>(), page);
+    table_head(&columns.iter().map(Column::heading).collect::<Vec<_>>(), page);
     for row in 0..result.cases.len() {
         page.push_str("<tr>");
         for column in &columns {
@@ -122,7 +122,7 @@ fn judged(result: &ExperimentResult, page: &mut String) {
     page.push_str("<h2>What the packets say</h2>");
     if verdicts(result).next().is_some() {
         let titles = ["case", "verdict", "what happened", "what there is to gain"];
-        table_head(&titles.map(|title| (title, true)), page);
+        table_head(&titles.map(Title::text), page);
         for (case, verdict) in verdicts(result) {
             let gain = verdict.gain.as_ref().map_or("-", |gain| &gain.text);
             let _ = write!(page, "<tr class=\"said\"><td class=\"t\">{}</td>", escape(case));
@@ -157,7 +157,14 @@ fn traces(result: &ExperimentResult, page: &mut String) {
             escape(&case.case.label)
         );
         table_head(
-            &[("µs", false), ("after", false), ("", true), ("bytes", false), ("what", true), ("", true)],
+            &[
+                Title::number("µs"),
+                Title::number("after"),
+                Title::text(""),
+                Title::number("bytes"),
+                Title::text("what"),
+                Title::text(""),
+            ],
             page,
         );
         let mut before = None;

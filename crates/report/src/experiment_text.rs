@@ -6,6 +6,7 @@ use study::ExperimentResult;
 use study::experiment::CaseResult;
 use study::sides::Sides;
 
+use crate::page::Title;
 use crate::terminal::{cell, number, table, us};
 
 /// A figure of a case.
@@ -34,6 +35,12 @@ pub(crate) struct Column {
     pub(crate) is_text: bool,
     /// One for each case.
     pub(crate) cells: Vec<String>,
+}
+
+impl Column {
+    pub(crate) fn heading(&self) -> Title<'_> {
+        if self.is_text { Title::text(self.title) } else { Title::number(self.title) }
+    }
 }
 
 /// The table's columns, without empty ones.

@@ -60,11 +60,29 @@ pub(crate) fn end(mut page: String) -> String {
     page
 }
 
-/// The beginning of a table: its titles, and whether a column is text.
-pub(crate) fn table_head(titles: &[(&str, bool)], page: &mut String) {
+/// The title of a table's column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Title<'a> {
+    text: &'a str,
+    /// The column has text, aligned to the left, and not numbers.
+    is_text: bool,
+}
+
+impl<'a> Title<'a> {
+    pub(crate) fn number(text: &'a str) -> Self {
+        Self { text, is_text: false }
+    }
+
+    pub(crate) fn text(text: &'a str) -> Self {
+        Self { text, is_text: true }
+    }
+}
+
+/// The beginning of a table.
+pub(crate) fn table_head(titles: &[Title<'_>], page: &mut String) {
     page.push_str("<div class=\"scroll\"><table><thead><tr>");
-    for (title, text) in titles {
-        let _ = write!(page, "<th{}>{}</th>", if *text { " class=\"t\"" } else { "" }, escape(title));
+    for Title { text, is_text } in titles {
+        let _ = write!(page, "<th{}>{}</th>", if *is_text { " class=\"t\"" } else { "" }, escape(text));
     }
     page.push_str("</tr></thead><tbody>");
 }

@@ -4,7 +4,7 @@ use policy::SendPolicy;
 use tcpsim::RunResult;
 use tcpsim::fit::Measured;
 
-use crate::chart::{Lines, lines};
+use crate::chart::{Lines, NamedLine, lines};
 use crate::terminal::{cell, number, table, thousands, us};
 
 /// Classes of busy cycles with a column of their own.
@@ -138,7 +138,8 @@ pub fn chart(runs: &[RunResult]) -> Option<String> {
         .iter()
         .map(|policy| {
             let own = runs.iter().filter(|run| run.policy == *policy);
-            (policy.to_string(), own.map(|run| (f64::from(run.queue_depth), run.iops)).collect())
+            let points = own.map(|run| (f64::from(run.queue_depth), run.iops)).collect();
+            NamedLine { name: policy.to_string(), points }
         })
         .collect();
     lines(&Lines {

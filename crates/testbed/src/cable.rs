@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use record::wire::ETHERNET_BYTES;
+use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
 use crate::namespace::Namespace;
-use crate::offloads::{OFFLOADS, switch_offloads};
+use crate::offloads;
 use crate::tools::run;
 
 /// The configuration of a cable.
@@ -183,7 +184,7 @@ fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), Wir
     run("ip", &["address", "add", &format!("{}/30", end.address), "dev", interface])?;
     // Packets as a wire would carry them: no segments larger than the MTU, no merging on arrival.
     if !config.offloads {
-        switch_offloads(interface, &OFFLOADS, "off")?;
+        offloads::switch_off(interface)?;
     }
     if let Some(name) = &config.congestion {
         write("/proc/sys/net/ipv4/tcp_congestion_control", name)?;
@@ -233,7 +234,7 @@ fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
     // A mask of 32-bit words, the highest first.
     let words = cpu / 32;
     let mask = format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(words));
-    for (file, _) in queue_cpus(interface) {
+    for QueueCpus { file, .. } in queue_cpus(interface) {
         let written = write(&format!("/sys/class/net/{interface}/queues/{file}"), &mask);
         if file.ends_with(RPS) {
             written?;
@@ -246,16 +247,38 @@ fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
 const RPS: &str = "rps_cpus";
 const XPS: &str = "xps_cpus";
 
-/// The queues of an interface, as the files below it that name CPUs, and what they say.
-pub(crate) fn queue_cpus(interface: &str) -> Vec<(String, String)> {
+/// The CPUs of a queue. Wire records contain it as a pair: file, CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(String, String)", into = "(String, String)")]
+pub struct QueueCpus {
+    /// The file below the interface's queues, such as `rx-0/rps_cpus`.
+    pub file: String,
+    /// Its contents: a mask of CPUs.
+    pub cpus: String,
+}
+
+impl From<(String, String)> for QueueCpus {
+    fn from((file, cpus): (String, String)) -> Self {
+        Self { file, cpus }
+    }
+}
+
+impl From<QueueCpus> for (String, String) {
+    fn from(queue: QueueCpus) -> Self {
+        (queue.file, queue.cpus)
+    }
+}
+
+/// The CPUs of an interface's queues.
+pub(crate) fn queue_cpus(interface: &str) -> Vec<QueueCpus> {
     let queues =
         std::fs::read_dir(format!("/sys/class/net/{interface}/queues")).into_iter().flatten().flatten();
-    let mut all: Vec<(String, String)> = queues
+    let mut all: Vec<QueueCpus> = queues
         .filter_map(|queue| {
             let name = queue.file_name().into_string().ok()?;
             let file = if name.starts_with("rx-") { RPS } else { XPS };
             let cpus = std::fs::read_to_string(queue.path().join(file)).unwrap_or_default();
-            Some((format!("{name}/{file}"), cpus.trim().to_owned()))
+            Some(QueueCpus { file: format!("{name}/{file}"), cpus: cpus.trim().to_owned() })
         })
         .collect();
     all.sort();

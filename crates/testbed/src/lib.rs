@@ -18,7 +18,7 @@ mod offloads;
 mod state;
 mod tools;
 
-pub use cable::{Cable, CableConfig, End};
+pub use cable::{Cable, CableConfig, End, QueueCpus};
 pub use crossing::Crossing;
 pub use error::WireError;
 pub use interrupts::Interrupt;

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cable::queue_cpus;
+use crate::cable::{QueueCpus, queue_cpus};
 use crate::error::WireError;
 use crate::interrupts::{self, Interrupt};
-use crate::offloads::{offloads_on, switch_offloads};
+use crate::offloads::{offloads_on, switch_on};
 use crate::tools::{ip_json, run};
 
 /// A card and its settings before the move.
@@ -22,7 +22,7 @@ pub struct Nic {
     /// Offloads that hide packets and were on, as ethtool sets them.
     pub offloads_on: Vec<String>,
     /// The CPUs that its queues receive on and send from, as sysfs has them.
-    pub queue_cpus: Vec<(String, String)>,
+    pub queue_cpus: Vec<QueueCpus>,
     /// Its interrupts, and the CPUs that each may go to.
     pub interrupts: Vec<Interrupt>,
 }
@@ -78,7 +78,7 @@ impl Nic {
                 .filter(|(_, _, is_kernels)| !is_kernels)
                 .map(|(address, prefix, _)| format!("{address}/{prefix}"))
                 .collect(),
-            offloads_on: offloads_on(interface)?.map(|(set, _)| set.to_owned()).collect(),
+            offloads_on: offloads_on(interface)?.map(|offload| offload.key.to_owned()).collect(),
             queue_cpus: queue_cpus(interface),
             interrupts: interrupts::of(interface),
         })
@@ -104,9 +104,9 @@ impl Nic {
         run("ip", &["link", "set", interface, "mtu", &self.mtu_bytes.to_string()])?;
         // One at a time: a card that rejects one of them still gets the others.
         for name in &self.offloads_on {
-            let _ = switch_offloads(interface, &[name], "on");
+            let _ = switch_on(interface, name);
         }
-        for (file, cpus) in &self.queue_cpus {
+        for QueueCpus { file, cpus } in &self.queue_cpus {
             // A card of one queue has files that cannot be written.
             let _ = std::fs::write(format!("/sys/class/net/{interface}/queues/{file}"), cpus);
         }

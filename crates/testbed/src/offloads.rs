@@ -3,32 +3,46 @@
 use crate::error::WireError;
 use crate::tools::run;
 
-/// Offloads that hide packets, as ethtool sets them.
-pub(crate) const OFFLOADS: [&str; 6] = ["tso", "gso", "gro", "tx", "rx", "sg"];
+/// An offload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offload {
+    /// The name by which `ethtool -K` sets it.
+    pub(crate) key: &'static str,
+    /// The name that `ethtool -k` prints.
+    pub(crate) name: &'static str,
+}
 
-/// Switches offloads `on` or `off`.
-pub(crate) fn switch_offloads(interface: &str, names: &[&str], to: &str) -> Result<(), WireError> {
-    let switches = names.iter().flat_map(|name| [*name, to]);
+/// The offloads that hide packets.
+pub(crate) const OFFLOADS: [Offload; 6] = [
+    Offload { key: "tso", name: "tcp-segmentation-offload" },
+    Offload { key: "gso", name: "generic-segmentation-offload" },
+    Offload { key: "gro", name: "generic-receive-offload" },
+    Offload { key: "tx", name: "tx-checksumming" },
+    Offload { key: "rx", name: "rx-checksumming" },
+    Offload { key: "sg", name: "scatter-gather" },
+];
+
+/// Switches the offloads with these keys `on` or `off`.
+fn switch(interface: &str, keys: &[&str], to: &str) -> Result<(), WireError> {
+    let switches = keys.iter().flat_map(|key| [*key, to]);
     let arguments: Vec<&str> = ["-K", interface].into_iter().chain(switches).collect();
     run("ethtool", &arguments).map(drop)
 }
 
-/// Offloads that hide packets, as ethtool names those that [`OFFLOADS`] sets.
-const OFFLOAD_NAMES: [&str; 6] = [
-    "tcp-segmentation-offload",
-    "generic-segmentation-offload",
-    "generic-receive-offload",
-    "tx-checksumming",
-    "rx-checksumming",
-    "scatter-gather",
-];
+/// Switches all of them off.
+pub(crate) fn switch_off(interface: &str) -> Result<(), WireError> {
+    switch(interface, &OFFLOADS.map(|offload| offload.key), "off")
+}
 
-/// The offloads that are on, each as ethtool sets it and as it names it.
-pub(crate) fn offloads_on(
-    interface: &str,
-) -> Result<impl Iterator<Item = (&'static str, &'static str)>, WireError> {
+/// Switches the offload with this key on.
+pub(crate) fn switch_on(interface: &str, key: &str) -> Result<(), WireError> {
+    switch(interface, &[key], "on")
+}
+
+/// The offloads that are on.
+pub(crate) fn offloads_on(interface: &str) -> Result<impl Iterator<Item = Offload>, WireError> {
     let features = run("ethtool", &["-k", interface])?;
-    Ok(OFFLOADS.into_iter().zip(OFFLOAD_NAMES).filter(move |(_, name)| {
-        features.lines().any(|line| line.trim().starts_with(&format!("{name}: on")))
+    Ok(OFFLOADS.into_iter().filter(move |offload| {
+        features.lines().any(|line| line.trim().starts_with(&format!("{}: on", offload.name)))
     }))
 }

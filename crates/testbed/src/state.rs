@@ -63,7 +63,7 @@ pub(crate) fn end_state(side: &'static str, namespace: String, end: &End) -> Res
             address: end.address.to_string(),
             mtu_bytes: link[0]["mtu"].as_u64().unwrap_or(0),
             queue: queue.lines().next().unwrap_or_default().trim_start_matches("qdisc ").trim().to_owned(),
-            offloads_on: offloads_on(&end.interface)?.map(|(_, name)| name.to_owned()).collect(),
+            offloads_on: offloads_on(&end.interface)?.map(|offload| offload.name.to_owned()).collect(),
             link: link_of(&end.interface)?,
             packets,
         })
