@@ -4,7 +4,7 @@ use model::Known;
 use model::calibrate::{
     Calibrated, DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate as calibrate_ring,
 };
-use model::exact::Extras;
+use model::extras::Extras;
 use model::{ModelError, Ring};
 use serde::{Deserialize, Serialize};
 

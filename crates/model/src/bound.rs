@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What limits the ring at depth.
+/// The resource that limits the ring at depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -10,12 +10,12 @@ pub enum Bound {
     Network,
     /// The server's CPU is the longest stage (SP > W2).
     ServerCpu,
-    /// The client's CPU is the longest stage: outside the paper's assumption CP < SP, and said so.
+    /// The client's CPU is the longest stage: outside the paper's assumption CP < SP.
     ClientCpu,
 }
 
 impl Bound {
-    /// As a person says it.
+    /// The name that reports print.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

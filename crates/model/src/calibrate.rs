@@ -25,7 +25,7 @@ pub struct SideWork {
 }
 
 impl SideWork {
-    /// All of it.
+    /// The sum.
     #[must_use]
     pub fn sum(&self) -> Known {
         self.softirq + self.thread + self.transmit.unwrap_or_default()
@@ -54,21 +54,21 @@ pub struct DepthOne {
     pub request_path: Option<Known>,
 }
 
-/// How the wire takes part.
+/// The wire's times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WireTimes {
     /// W1, microseconds.
     pub w1_us: f64,
     /// W2, microseconds.
     pub w2_us: f64,
-    /// Kept by a token bucket: spacing, and no part of an undisturbed way.
+    /// A token bucket keeps the rate: the times are a spacing and not part of an undisturbed round trip.
     pub paced: bool,
 }
 
-/// Who runs where.
+/// Which stages share a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
 pub enum Placement {
-    /// Softirq and thread of a side share a CPU, and the softirq interrupts the thread.
+    /// Softirq and thread of a side share a CPU, and the softirq preempts the thread.
     #[default]
     Interrupts,
     /// A side's work is one stage: the paper's uniprocessor, and loopback, where softirq work is done in send().
@@ -77,20 +77,45 @@ pub enum Placement {
     OwnCpus,
 }
 
-/// What came out.
+/// A term of the paper and its time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TermTime {
+    /// Its name, such as `SL` or `CT+SR`.
+    pub term: &'static str,
+    /// Its time, microseconds.
+    pub us: Known,
+}
+
+/// The result of a calibration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibrated {
     /// The ring, its times with their uncertainties.
     pub ring: Ring,
-    /// The terms by the paper's names, microseconds.
-    pub terms: Vec<(&'static str, Known)>,
+    /// The terms by the paper's names.
+    pub terms: Vec<TermTime>,
 }
 
-/// The ring behind two runs.
+/// The names of a side's stages, single and merged.
+#[derive(Clone, Copy)]
+struct StageNames {
+    softirq: &'static str,
+    thread: &'static str,
+    transmit: &'static str,
+    thread_and_transmit: &'static str,
+    all: &'static str,
+}
+
+const SERVER_STAGES: StageNames =
+    StageNames { softirq: "SI", thread: "SP", transmit: "SK", thread_and_transmit: "SP+SK", all: "SI+SP+SK" };
+
+const CLIENT_STAGES: StageNames =
+    StageNames { softirq: "CI", thread: "CP", transmit: "CK", thread_and_transmit: "CP+CK", all: "CI+CP+CK" };
+
+/// The ring that two runs are of.
 ///
 /// # Errors
-/// When a latency comes out below zero by more than its uncertainty: then the two runs are not of one system;
-/// or when nothing takes any time.
+/// When a latency is below zero by more than its uncertainty, so that the two runs are not of one system; or when no
+/// stage takes any time.
 pub fn calibrate(
     saturated: &Saturated,
     depth_one: &DepthOne,
@@ -104,38 +129,39 @@ pub fn calibrate(
     let request = depth_one.request_path.unwrap_or(both_ways * 0.5);
     let response = Known::within(both_ways.value - request.value, request.plus_minus);
     let client_segment = depth_one.rtt - depth_one.outside_client;
-    // What a side does before its first capture point (sending the interrupt, entering it) is in the path; a
-    // segment shorter than the side's work says so, and the path pays.
-    let (ct_sr, sl) = share("SL", request - w1, depth_one.server - server.sum(), wire.w1_us)?;
-    let (st_cr, cl) = share("CL", response - w2, client_segment - client.sum(), wire.w2_us)?;
+    // Work before a side's first capture point (raising and entering the interrupt) is part of the path: a segment
+    // shorter than the side's work shows that, and the difference is taken from the path.
+    let Latencies { path: ct_sr, wake: sl } =
+        share("SL", request - w1, depth_one.server - server.sum(), wire.w1_us)?;
+    let Latencies { path: st_cr, wake: cl } =
+        share("CL", response - w2, client_segment - client.sum(), wire.w2_us)?;
     let stage = |name: &str, service: Known, latency: Known| {
         Stage::own(name, service.value, latency.value.max(0.0))
             .known_within(service.plus_minus, latency.plus_minus)
     };
     let zero = Known::default();
-    let side =
-        |[i, p, k, p_k, all]: [&str; 5], work: SideWork, path: Known, wake: Known, cpu: &str| match placement
-        {
-            Placement::OneStage => vec![stage(all, work.sum(), path + wake).on(cpu)],
-            Placement::OwnCpus => {
-                let mut stages = vec![stage(i, work.softirq, path), stage(p, work.thread, wake)];
-                stages.extend(work.transmit.map(|t| stage(k, t, zero)));
-                stages
-            }
-            Placement::Interrupts => {
-                let thread = work.thread + work.transmit.unwrap_or_default();
-                let softirq = Stage { interrupt: true, ..stage(i, work.softirq, path).on(cpu) };
-                vec![softirq, stage(p_k, thread, wake).on(cpu)]
-            }
-        };
+    let side = |names: StageNames, work: SideWork, path: Known, wake: Known, cpu: &str| match placement {
+        Placement::OneStage => vec![stage(names.all, work.sum(), path + wake).on(cpu)],
+        Placement::OwnCpus => {
+            let mut stages =
+                vec![stage(names.softirq, work.softirq, path), stage(names.thread, work.thread, wake)];
+            stages.extend(work.transmit.map(|t| stage(names.transmit, t, zero)));
+            stages
+        }
+        Placement::Interrupts => {
+            let thread = work.thread + work.transmit.unwrap_or_default();
+            let softirq = Stage { interrupt: true, ..stage(names.softirq, work.softirq, path).on(cpu) };
+            vec![softirq, stage(names.thread_and_transmit, thread, wake).on(cpu)]
+        }
+    };
     let of_wire = |name: &str, us: f64| {
         if wire.paced { Stage::pacer(name, us) } else { Stage::own(name, us, 0.0) }
     };
     let mut stages = vec![of_wire("W1", wire.w1_us)];
-    stages.extend(side(["SI", "SP", "SK", "SP+SK", "SI+SP+SK"], server, ct_sr, sl, "server CPU"));
+    stages.extend(side(SERVER_STAGES, server, ct_sr, sl, "server CPU"));
     stages.push(of_wire("W2", wire.w2_us));
-    stages.extend(side(["CI", "CP", "CK", "CP+CK", "CI+CP+CK"], client, st_cr, cl, "client CPU"));
-    let terms = vec![
+    stages.extend(side(CLIENT_STAGES, client, st_cr, cl, "client CPU"));
+    let terms = [
         ("SI+SP+SK", server.sum()),
         ("CI+CP+CK", client.sum()),
         ("W1", Known::exactly(wire.w1_us)),
@@ -146,21 +172,25 @@ pub fn calibrate(
         ("ST+CR", st_cr),
         ("CT+SR+ST+CR", ct_sr + st_cr),
     ];
+    let terms = terms.map(|(term, us)| TermTime { term, us }).to_vec();
     Ok(Calibrated { ring: Ring::new(stages)?, terms })
 }
 
-/// A path's latency and the wake-up behind it. A wake-up below zero is taken from the path: work before the
+/// The two latencies between a side's capture point and its thread.
+struct Latencies {
+    /// Wire and interrupt.
+    path: Known,
+    /// The thread's wake-up.
+    wake: Known,
+}
+
+/// Separates a path's latency from the wake-up after it. A wake-up below zero is taken from the path: work before the
 /// capture point, or work on a message's first packets while its last ones still arrive, which cannot be more
 /// than the message's time on the wire.
-fn share(
-    name: &'static str,
-    path: Known,
-    wake: Known,
-    overlap_us: f64,
-) -> Result<(Known, Known), ModelError> {
+fn share(name: &'static str, path: Known, wake: Known, overlap_us: f64) -> Result<Latencies, ModelError> {
     let (path, wake) =
         if wake.value < 0.0 { (path + wake, Known::within(0.0, wake.plus_minus)) } else { (path, wake) };
-    // Three times the uncertainty: accounting by samples is no finer.
+    // Three times the uncertainty: sampled CPU accounting is no more precise.
     if path.value < -(3.0 * path.plus_minus + overlap_us) {
         return Err(ModelError::new(
             name,
@@ -169,13 +199,13 @@ fn share(
              two runs are not of one system",
         ));
     }
-    Ok((Known::within(path.value.max(0.0), path.plus_minus), wake))
+    Ok(Latencies { path: Known::within(path.value.max(0.0), path.plus_minus), wake })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact::Extras;
+    use crate::extras::Extras;
 
     /// The published pair of runs, at its published precision; the single CPU shares are not printed.
     fn published() -> (Saturated, DepthOne, WireTimes) {
@@ -192,10 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn the_published_pair_of_runs_gives_the_published_latencies_to_their_digits() {
+    fn published_runs_give_the_published_latencies_to_their_digits() {
         let (saturated, depth_one, wire) = published();
         let calibrated = calibrate(&saturated, &depth_one, &wire, Placement::OneStage).unwrap();
-        let term = |name| calibrated.terms.iter().find(|(n, _)| *n == name).unwrap().1;
+        let term = |name| calibrated.terms.iter().find(|t| t.term == name).unwrap().us;
         // "RTT - (C2 - C1) - (CI + CP + CK) = 275.7 - 243.4 - 8.6 = 23.7"; "32.6 - 15.9 = 16.7"
         assert_eq!(term("CL").to_string(), "23.70±0.09");
         assert_eq!(term("SL").to_string(), "16.70±0.07");
@@ -222,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_two_systems_are_refused() {
+    fn runs_of_two_systems_are_rejected() {
         let (mut saturated, depth_one, wire) = published();
         saturated.server.thread = Known::within(400.0, 1.0);
         let error = calibrate(&saturated, &depth_one, &wire, Placement::OneStage).unwrap_err().to_string();

@@ -1,34 +1,35 @@
 //! The ring as a sequence of events: for stages that share a CPU, are interrupted, or whose arrivals are
 //! coalesced.
 //!
-//! On one CPU the receive interrupt goes before the thread: what arrives while the thread works on an earlier
-//! operation is taken in first, so that operations which travel together leave together, and the overlap of
-//! both ends is less than separate stages would have. Rules:
+//! On one CPU the receive interrupt preempts the thread: operations that arrive while the thread works are received
+//! first, so operations that arrive together leave together, and both ends overlap less than separate stages would.
+//! Rules:
 //!
-//! - a CPU runs one stage at a time; interrupt stages preempt the others; of several others the one that runs
-//!   goes on until its queue is empty, then the one that is ready for the longest time is next;
-//! - an interrupt stage pays its start latency (waking the CPU) only when nothing at all runs there;
+//! - a CPU runs one stage at a time; interrupt stages preempt the others; the running one of the others continues
+//!   until its queue is empty, then the one that has been ready for the longest time is next;
+//! - an interrupt stage pays its start latency (waking the CPU) only when its CPU is idle;
 //! - the start latency of a stage that shares its CPU with an interrupt is work on that CPU (scheduling and
-//!   switching), which interrupts delay; of any other stage it is mere time.
+//!   switching), which interrupts delay; the start latency of any other stage occupies no CPU.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::Stage;
-use super::exact::{Coalescing, Extras, Run, Side};
+use super::extras::{Coalescing, Extras, Side};
+use super::run::Run;
 
 /// Operations of one run.
 const OPERATIONS: usize = 6000;
-/// Laps of one run at the least, of which a quarter is for settling.
+/// Least number of laps of one run; the first quarter is for settling.
 const LAPS_MIN: usize = 24;
 
-/// Runs operations that enter the first stage at these moments until they have settled, and measures.
+/// Runs operations that enter the first stage at `starts` until they have settled, and measures.
 pub(super) fn run(stages: &[Stage], extras: &Extras, starts: &[f64]) -> Run {
     let operations = OPERATIONS.max(LAPS_MIN * starts.len());
     Events::new(stages, extras, starts, operations).run()
 }
 
-/// A moment, microseconds. Moments are finite, so they have an order.
+/// A time, microseconds. Times are finite, so they have an order.
 #[derive(Clone, Copy, PartialEq)]
 struct At(f64);
 
@@ -48,22 +49,30 @@ impl Ord for At {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// An operation reaches the boundary in front of a stage.
+    /// An operation arrives at a stage.
     Arrive { stage: usize, operation: usize },
     /// A stage's start latency is over.
     Awake { stage: usize },
-    /// A stage has served the first of its queue, unless something came between.
+    /// A stage has served the first of its queue; void when `turn` is no longer the stage's turn.
     Served { stage: usize, turn: u64 },
-    /// A coalesced group's time is over.
+    /// The time of a coalesced group ends; void when the group was complete before.
     Release { stage: usize, group: u64 },
+}
+
+/// An event in the heap. The order of the fields is the order of events: by time, then as they were pushed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Pending {
+    at: At,
+    order: u64,
+    event: Event,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Idle,
-    /// Start latency that takes no CPU.
+    /// In its start latency, which occupies no CPU.
     Starting,
-    /// Has work and waits for the CPU.
+    /// Waits for the CPU.
     Ready,
     Running,
 }
@@ -77,7 +86,7 @@ struct Queue {
     turn: u64,
     since: f64,
     idle_since: f64,
-    /// Of a pacer: when the last one passed.
+    /// When the last operation passed, for a pacer.
     passed: f64,
     cpu: usize,
     /// Held by coalescing.
@@ -93,7 +102,7 @@ struct Events<'a> {
     running: Vec<Option<usize>>,
     interrupted: Vec<bool>,
     coalesced: Vec<bool>,
-    heap: BinaryHeap<Reverse<(At, u64, Event)>>,
+    heap: BinaryHeap<Reverse<Pending>>,
     pushed: u64,
     now: f64,
     entered: Vec<f64>,
@@ -158,7 +167,7 @@ impl<'a> Events<'a> {
 
     fn push(&mut self, at: f64, event: Event) {
         self.pushed += 1;
-        self.heap.push(Reverse((At(at), self.pushed, event)));
+        self.heap.push(Reverse(Pending { at: At(at), order: self.pushed, event }));
     }
 
     fn measuring(&self) -> bool {
@@ -167,7 +176,7 @@ impl<'a> Events<'a> {
 
     fn run(mut self) -> Run {
         while self.finished < self.operations {
-            let Some(Reverse((At(now), _, event))) = self.heap.pop() else { break };
+            let Some(Reverse(Pending { at: At(now), event, .. })) = self.heap.pop() else { break };
             self.now = now;
             match event {
                 Event::Arrive { stage, operation } => self.arrive(stage, operation),
@@ -227,7 +236,7 @@ impl<'a> Events<'a> {
         if queue.state != State::Idle {
             return;
         }
-        // Who has just served its last is still awake when the next comes at that very moment.
+        // A stage that served its last operation at this very time is still awake.
         let awake = queue.idle_since >= self.now;
         if measuring && !awake {
             self.run.stages[stage].wakes += 1;
@@ -247,7 +256,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Gives the CPU to whom it belongs.
+    /// Runs the stage that is next on a CPU.
     fn schedule(&mut self, cpu: usize) {
         let running = self.running[cpu];
         if running.is_some_and(|r| self.stages[r].interrupt) {
@@ -267,7 +276,7 @@ impl<'a> Events<'a> {
             queue.left_us -= self.now - queue.since;
             queue.state = State::Ready;
             queue.turn += 1;
-            // It goes on where it was as soon as the interrupt is over.
+            // Before all that become ready meanwhile: it resumes as soon as the interrupt ends.
             queue.since = f64::NEG_INFINITY;
         }
         self.start(next);
@@ -303,7 +312,7 @@ impl<'a> Events<'a> {
         } else {
             queue.state = State::Ready;
             queue.left_us = service_us;
-            // It runs on: nobody is ready for longer.
+            // It keeps the CPU: no other stage has been ready for longer.
             queue.since = f64::NEG_INFINITY;
         }
         if let Some(operation) = operation {
@@ -334,7 +343,7 @@ impl<'a> Events<'a> {
     }
 }
 
-/// In front of which stages arrivals are held: behind the wire of that direction.
+/// The stages whose arrivals are held: those after the wire of the coalesced direction.
 fn coalesced(stages: &[Stage], coalescing: Coalescing) -> Vec<bool> {
     let mut held = vec![false; stages.len()];
     if !coalescing.is_on() {
@@ -342,7 +351,7 @@ fn coalesced(stages: &[Stage], coalescing: Coalescing) -> Vec<bool> {
     }
     let behind = |wire: &str| stages.iter().position(|s| s.name == wire).map(|i| (i + 1) % stages.len());
     if coalescing.side != Side::Server {
-        // Without a named wire: where operations come home.
+        // Without a stage of that name: the first stage.
         held[behind("W2").unwrap_or(0)] = true;
     }
     if coalescing.side != Side::Client {
@@ -362,7 +371,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
-        /// Both computations are one model where stages have resources of their own.
+        /// Both computations agree where stages have resources of their own.
         #[test]
         fn events_and_recursion_agree(
             times in prop::collection::vec((0.1_f64..50.0, 0.0_f64..100.0), 1..7), depth in 1_usize..12,
@@ -374,7 +383,8 @@ mod tests {
             prop_assert!((a.iops / b.iops - 1.0).abs() < 0.02, "{} {}", a.iops, b.iops);
         }
 
-        /// Whatever shares a CPU: nothing is lost, something always moves, and no resource does more than it can.
+        /// With any sharing of CPUs throughput stays in the band: some operation always makes progress, and no resource
+        /// exceeds its capacity.
         #[test]
         fn shared_cpus_stay_in_their_band(
             times in prop::collection::vec((0.1_f64..50.0, 0.0_f64..100.0, 0_u8..3, any::<bool>()), 1..7), depth in 1_u32..24,
@@ -401,18 +411,18 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_take_the_overlap_away_but_not_the_limit() {
+    fn interrupts_reduce_overlap_but_not_the_limit() {
         let alone = 1e6 / 48.0;
         assert!((sides(1, true, 1.0) - alone).abs() < 1.0 && (sides(1, false, 1.0) - alone).abs() < 1.0);
         let (with, without) = (sides(2, true, 1.0), sides(2, false, 1.0));
         assert!(with < 0.95 * without, "{with} {without}");
-        // A client half as slow leaves the server no reason to rest.
+        // A client twice as fast keeps the server busy.
         let (with, without) = (sides(64, true, 0.5), sides(64, false, 0.5));
         assert!(with > 0.95 * without, "{with} {without}");
     }
 
     #[test]
-    fn one_cpu_for_both_ends_is_a_resource_like_any_other() {
+    fn both_ends_on_one_cpu_share_its_capacity() {
         let stages = vec![
             Stage::own("W1", 1.0, 0.0),
             Stage::own("SP", 6.0, 5.0).on("cpu"),
@@ -425,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_group_does_not_wait() {
+    fn complete_group_is_released_without_delay() {
         let ring = ring(&[(10.0, 0.0), (5.0, 0.0)]);
         let with = |depth, packets| {
             let coalescing = Coalescing { hold_us: 500.0, packets, side: Side::Client };

@@ -6,19 +6,20 @@
 
 use serde::Serialize;
 
-use super::{ModelError, Ring, Stage, check_queue_depth};
-use super::{events, recursion};
+use super::extras::Extras;
+use super::run::{Run, StageRun};
+use super::{ModelError, Ring, Stage, check_queue_depth, events, recursion};
 
 /// Throughput of a ring at a queue depth, over its start phases.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Exact {
     /// Queue depth.
     pub queue_depth: u32,
-    /// Least throughput that a start phase settled in, operations per second.
+    /// Least throughput of a start phase, operations per second.
     pub iops_low: f64,
-    /// The mean over start phases.
+    /// Mean over start phases.
     pub iops: f64,
-    /// Greatest.
+    /// Greatest throughput of a start phase.
     pub iops_high: f64,
     /// Mean round trip at the mean throughput, microseconds: QD / IOPS, less the think time.
     pub rtt_us: f64,
@@ -28,161 +29,44 @@ pub struct Exact {
     pub rtt_p99_us: f64,
     /// Longest, microseconds.
     pub rtt_max_us: f64,
-    /// What each stage does between two sleeps.
+    /// The busy and idle times of each stage.
     pub cycles: Vec<Cycle>,
 }
 
 /// A stage's busy and idle times, means over all start phases.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cycle {
-    /// The stage, or those that were merged.
+    /// The stage, or the merged stages joined by `+`.
     pub stage: String,
-    /// Operations served from waking up to falling idle; nothing when it never falls idle.
+    /// Operations served between waking up and falling idle; `None` when it never falls idle.
     pub operations: Option<f64>,
-    /// How long it is idle before the next arrival, microseconds; start latency not included.
+    /// Idle time before the next arrival, without start latency, microseconds.
     pub idle_us: f64,
-    /// Operations that wait in front of it, the served one not included (BACKLOG).
+    /// Operations that wait for it, without the served one (BACKLOG).
     pub backlog: f64,
 }
 
-/// What a ring may have besides its stages.
-#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
-pub struct Extras {
-    /// Time that a client spends between an operation's end and its successor, microseconds; not a stage, for
-    /// operations think side by side.
-    pub think_us: f64,
-    /// Interrupt coalescing.
-    pub coalescing: Coalescing,
-    /// A share of slow operations.
-    pub slow: Slow,
-}
-
-/// Interrupt coalescing: arrivals are held until the oldest has waited, or enough are there.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Coalescing {
-    /// Longest wait of the first of a group, microseconds; 0 is off.
-    pub hold_us: f64,
-    /// Arrivals that end the wait.
-    pub packets: u32,
-    /// Whose network card does it.
-    pub side: Side,
-}
-
-/// One side of the ring, or both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// Responses are held.
-    #[default]
-    Client,
-    /// Requests are held.
-    Server,
-    /// Both are.
-    Both,
-}
-
-impl Default for Coalescing {
-    fn default() -> Self {
-        Self { hold_us: 0.0, packets: 1, side: Side::Client }
-    }
-}
-
-impl Coalescing {
-    /// Whether it holds anything.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
-        self.hold_us > 0.0 && self.packets > 1
-    }
-}
-
-/// Every n-th operation takes longer: bimodal latency.
-#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
-pub struct Slow {
-    /// One in this many is slow; 0 for none.
-    pub every: u32,
-    /// By this much, microseconds, on its way and beside the stages.
-    pub extra_us: f64,
-}
-
-impl Slow {
-    /// What it adds to the mean round trip of operations that do not wait for each other, microseconds.
-    #[must_use]
-    pub fn mean_us(&self) -> f64 {
-        if self.every == 0 { 0.0 } else { self.extra_us / f64::from(self.every) }
-    }
-}
-
-/// Laps until a ring has settled, and laps over which it is measured. The latter is a multiple of many small
-/// numbers, so that most limit cycles fit it whole.
-pub(super) const SETTLE_LAPS: usize = 240;
-/// See [`SETTLE_LAPS`].
-pub(super) const MEASURE_LAPS: usize = 720;
-
-/// Start phases beside the two regular ones.
+/// Random start phases, in addition to the two regular ones.
 const RANDOM_PHASES: u64 = 14;
-/// The same for the slower computation of shared resources.
+/// The same for rings with shared resources, whose computation is slower.
 const RANDOM_PHASES_SHARED: u64 = 4;
-/// Round trips kept of one run.
-const ROUND_TRIPS: usize = 4096;
-
-/// What one run from one start phase found.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Run {
-    pub(super) iops: f64,
-    /// A sample of round trips, and the longest.
-    round_trips: Vec<f64>,
-    longest: f64,
-    stride: usize,
-    seen: usize,
-    pub(super) stages: Vec<StageRun>,
-}
-
-/// One stage's counts in a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StageRun {
-    pub(super) served: u64,
-    pub(super) wakes: u64,
-    pub(super) idle_us: f64,
-    pub(super) waited_us: f64,
-}
-
-impl Run {
-    /// A run of about so many operations.
-    pub(super) fn of(stages: usize, operations: usize) -> Self {
-        Self {
-            stages: vec![StageRun::default(); stages],
-            stride: (operations / ROUND_TRIPS).max(1),
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn round_trip(&mut self, us: f64) {
-        // A prime-like shift keeps the sample from beating with a pattern in the operations.
-        if (self.seen + self.seen / 7).is_multiple_of(self.stride) {
-            self.round_trips.push(us);
-        }
-        self.longest = self.longest.max(us);
-        self.seen += 1;
-    }
-}
-
 impl Ring {
-    /// What the ring does at a queue depth.
+    /// Throughput and round trips at a queue depth, over start phases. Deterministic.
     ///
     /// # Errors
     /// When the queue depth is not possible.
     pub fn exact(&self, queue_depth: u32, extras: &Extras) -> Result<Exact, ModelError> {
         check_queue_depth(queue_depth)?;
         let depth = queue_depth as usize;
-        // Merging is the paper's treatment of a thread that shares its CPU; it is exact only where nothing
-        // interrupts.
+        // Merging is the paper's treatment of a thread that shares its CPU. It is exact only without interrupts and
+        // coalescing.
         let simple = self
             .merged()
             .filter(|ring| !extras.coalescing.is_on() && !ring.stages().iter().any(|s| s.interrupt));
         let stages = simple.as_ref().unwrap_or(self).stages();
         let alone = self.rtt_alone_us() + extras.think_us;
         let mut phases = vec![
-            // All at once; and evenly spread over an undisturbed round trip.
+            // All at one time, and evenly spread over an undisturbed round trip.
             vec![0.0; depth],
             (0..depth).map(|k| alone * k as f64 / depth as f64).collect::<Vec<_>>(),
         ];
@@ -214,7 +98,7 @@ fn summary(queue_depth: u32, extras: &Extras, stages: &[Stage], runs: Vec<Run>) 
                 stage: stage.name.clone(),
                 operations: (wakes > 0.0).then(|| served / wakes),
                 idle_us: if wakes > 0.0 { sum(|s| s.idle_us) / wakes } else { 0.0 },
-                // Little: how many wait is how often times how long.
+                // Little's law: waiting operations = rate x waiting time.
                 backlog: iops / 1e6 * sum(|s| s.waited_us) / served.max(1.0),
             }
         })
@@ -238,7 +122,10 @@ fn summary(queue_depth: u32, extras: &Extras, stages: &[Stage], runs: Vec<Run>) 
     }
 }
 
-/// Ascending start moments within one round trip, by a small generator of our own kind: any spread will do.
+/// Ascending start times within one round trip, by xorshift64 (Marsaglia 2003) with shifts 13, 7, 17.
+///
+/// Any spread would do, but published figures contain these numbers: another generator would change them. The seed is
+/// spread over the state by the golden ratio, because small seeds give small first numbers.
 fn random_phases(depth: usize, alone: f64, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut phases: Vec<f64> = (0..depth)
@@ -258,6 +145,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::extras::{Coalescing, Side, Slow};
 
     pub(crate) fn ring(times: &[(f64, f64)]) -> Ring {
         Ring::new(times.iter().enumerate().map(|(i, &(p, l))| Stage::own(&format!("s{i}"), p, l)).collect())
@@ -268,7 +156,7 @@ pub(super) mod tests {
         #![proptest_config(ProptestConfig::with_cases(1000))]
         /// The recursion's throughput lies within the band, from every start phase.
         #[test]
-        fn no_ring_leaves_its_band(
+        fn exact_throughput_lies_in_the_band(
             times in prop::collection::vec((0.1_f64..50.0, 0.0_f64..100.0), 1..9), depth in 1_u32..40,
         ) {
             let ring = ring(&times);
@@ -298,7 +186,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_operation_pays_every_latency_and_every_stage_sleeps() {
+    fn single_operation_pays_every_start_latency() {
         let exact = ring(&[(1.0, 10.0), (2.0, 20.0)]).exact(1, &Extras::default()).unwrap();
         assert!((exact.rtt_us - 33.0).abs() < 1e-6 && (exact.rtt_max_us - 33.0).abs() < 1e-6);
         assert_eq!(exact.cycles[1].operations, Some(1.0));
@@ -306,9 +194,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn below_the_knee_one_parameter_set_can_settle_in_several_cycles() {
-        // Spread just so, the operations keep every stage busy for ever; bunched, the stages fall asleep each
-        // round. Both go on without end, so a single figure would be wrong.
+    fn ring_below_its_knee_can_settle_in_several_cycles() {
+        // Evenly spread operations keep every stage busy; bunched ones let the stages sleep each round. Both cycles are
+        // stable, so a single figure would be wrong.
         let ring = ring(&[(1.0, 7.0), (1.0, 0.0), (1.0, 15.0), (1.0, 0.0)]);
         let exact = ring.exact(5, &Extras::default()).unwrap();
         assert!(exact.iops_high > exact.iops_low * 2.0, "{exact:?}");
@@ -316,7 +204,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_network_bound_thread_works_in_bursts() {
+    fn network_bound_thread_works_in_bursts() {
         // The paper: "the Session Thread runs BUSY at 100% CPU for a while, then goes IDLE for a minimum of time
         // SL, then repeats that cycle; while the network remains fully saturated".
         let ring = Ring::new(vec![Stage::own("SP", 8.0, 20.0), Stage::own("W2", 17.0, 0.0)]).unwrap();
@@ -331,10 +219,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_pacer_limits_the_rate_and_delays_nobody_who_comes_late() {
+    fn pacer_limits_the_rate_and_does_not_delay_late_operations() {
         let ring = Ring::new(vec![Stage::own("SP", 5.0, 20.0), Stage::pacer("W2", 34.0)]).unwrap();
         let exact = |depth| ring.exact(depth, &Extras::default()).unwrap();
-        assert!((exact(1).rtt_us - 34.0).abs() < 1e-6, "25 us of way, but no faster than one in 34");
+        assert!(
+            (exact(1).rtt_us - 34.0).abs() < 1e-6,
+            "a round trip of 25 us, limited to one operation in 34 us"
+        );
         assert!((exact(8).iops - 1e6 / 34.0).abs() < 1.0);
         assert_eq!(ring.bottleneck().stages, "W2");
     }
@@ -351,7 +242,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn slow_operations_move_the_mean_a_little_and_the_tail_by_all_of_it() {
+    fn slow_operations_lengthen_mean_and_tail() {
         // "1/3 of the time the latency is 338 microseconds, and 2/3 of the time it is only 135": 203 us apart.
         let slow = Slow { every: 3, extra_us: 203.0 };
         assert_eq!(format!("{:.1}", 135.0 + slow.mean_us()), "202.7", "the paper's 204.5, but for rounding");

@@ -1,4 +1,4 @@
-//! Models as people write them: TOML with units.
+//! Models as files: TOML with units.
 //!
 //! Three kinds: `[[stage]]` or `[saturated]` with `[depth-one]` make a ring; `[copy]` a bulk copy; `[post]` a
 //! request in two segments.
@@ -6,10 +6,10 @@
 use serde::Deserialize;
 
 use super::calibrate::{DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate};
-use super::exact::Extras;
+use super::extras::Extras;
 use super::setup::{Nagle, Setup};
 use super::transfer::{CopyModel, Measured, Post};
-use super::what_if::{parse_coalescing, parse_digests, parse_ip, parse_mtu, parse_slow, time_us};
+use super::what_if::{parse_coalescing, parse_digests, parse_is_ipv6, parse_mtu, parse_slow, time_us};
 use super::{Model, ModelError, Ring, Stage, check_queue_depth};
 use crate::known::Known;
 use record::units::{UnitError, parse_bit_rate, parse_size};
@@ -241,14 +241,14 @@ fn read_wire(file: &File) -> Result<(Link, Messages), ModelError> {
     let link = Link {
         bits_per_second: parse_bit_rate(&w.bandwidth).map_err(|e| wrong("wire.bandwidth", &e))?,
         mtu_bytes: parse_mtu("wire.mtu", &w.mtu.to_string())?,
-        ipv6: parse_ip("wire.ip", &w.ip.to_string())?,
+        ipv6: parse_is_ipv6("wire.ip", &w.ip.to_string())?,
         timestamps: w.timestamps,
         vlan: w.vlan,
     };
     if link.mtu_bytes <= link.wire().tcpip_bytes {
         return Err(ModelError::new("wire.mtu", w.mtu, "more than the headers is possible"));
     }
-    let (header_digest, data_digest) = parse_digests("wire.digests", &w.digests)?;
+    let digests = parse_digests("wire.digests", &w.digests)?;
     let block_bytes = parse_size(&file.ring.block_size).map_err(|e| wrong("ring.block-size", &e))?;
     if block_bytes == 0 || block_bytes > 1 << 30 {
         return Err(ModelError::new("ring.block-size", block_bytes, "1 byte to 1G is possible"));
@@ -258,7 +258,8 @@ fn read_wire(file: &File) -> Result<(Link, Messages), ModelError> {
         "write" => true,
         other => return Err(ModelError::new("ring.operation", other, "read or write is possible")),
     };
-    Ok((link, Messages { block_bytes, write, header_digest, data_digest }))
+    let messages = Messages { block_bytes, write, header_digest: digests.header, data_digest: digests.data };
+    Ok((link, messages))
 }
 
 fn read_stages(tables: &[StageTable], link: Link, messages: Messages) -> Result<Vec<Stage>, ModelError> {
@@ -423,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gives_the_published_run() {
+    fn file_gives_the_published_run() {
         let setup = ring(GOOD).unwrap();
         assert_eq!(setup.queue_depth, 4);
         assert!((setup.ring.rtt_alone_us() - 275.7).abs() < 0.06, "{}", setup.ring.rtt_alone_us());
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_typed_by_hand_give_times_with_their_uncertainty() {
+    fn written_tables_give_times_with_their_uncertainty() {
         let setup = ring(TABLES).unwrap();
         let server = &setup.ring.stages()[1];
         let of = |value, within| Known::within(value, within).to_string();
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_and_posts_are_models_too() {
+    fn reads_copies_and_posts() {
         let copy = r#"
             [copy]
             unit = "socket buffer"
@@ -457,11 +458,11 @@ mod tests {
         assert!((57.37e6..58.8e6).contains(&copy.predicted[0].bytes_per_second), "{copy:?}");
         let post = "[post]\nrest = '46.8ms'\ngap = '2.2ms'\nack-delay = '163ms'";
         let Ok(Model::Post(post)) = read(post) else { panic!() };
-        assert!((post.request_us(false) - 49_000.0).abs() < 1e-6);
+        assert!((post.nodelay_request_us() - 49_000.0).abs() < 1e-6);
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_key() {
         for (from, to, named) in [
             ("mtu = 9000", "mtu = 40", "wire.mtu = 40"),
             ("mtu = 9000", "mtu = 70\nip = 6", "wire.mtu = 70"),

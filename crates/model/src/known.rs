@@ -1,7 +1,7 @@
-//! A measured value and how well it is known.
+//! A measured value and its uncertainty.
 //!
-//! A figure is no better than what it was made from: sums and differences add their uncertainties in
-//! quadrature (they are taken as independent), and a value is written only to the digit that is known.
+//! Sums and differences add uncertainties in quadrature (they are taken as independent), and a value is printed only to
+//! its first uncertain digit.
 
 use std::fmt;
 use std::ops::{Add, Div, Mul, Sub};
@@ -15,12 +15,12 @@ use record::units::{UnitError, parse_time_ns};
 pub struct Known {
     /// The value.
     pub value: f64,
-    /// How far it may be off, either way.
+    /// The uncertainty, either way.
     pub plus_minus: f64,
 }
 
 impl Known {
-    /// A value that is given, not measured.
+    /// A value without uncertainty.
     #[must_use]
     pub const fn exactly(value: f64) -> Self {
         Self { value, plus_minus: 0.0 }
@@ -44,7 +44,7 @@ impl Known {
         self.value <= self.plus_minus
     }
 
-    /// A time as people write it: `16.7us`, known to half of its last digit, or `16.7us+-0.4us`. Microseconds.
+    /// A written time: `16.7us`, known to half of its last digit, or `16.7us+-0.4us`. Microseconds.
     ///
     /// # Errors
     /// When it is no time.
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_written_figure_is_known_to_half_of_its_last_digit() {
+    fn written_figure_is_known_to_half_of_its_last_digit() {
         let close = |k: Known, value: f64, pm: f64| {
             assert!((k.value - value).abs() < 1e-9 && (k.plus_minus - pm).abs() < 1e-9, "{k:?}");
         };
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn no_digit_is_written_that_is_not_known() {
+    fn prints_to_the_first_uncertain_digit() {
         assert_eq!(Known::within(15.873, 0.126).to_string(), "15.9±0.1");
         assert_eq!(Known::within(204.5, 12.0).to_string(), "200±10");
         assert_eq!(Known::within(62_893.2, 480.0).to_string(), "62900±500");

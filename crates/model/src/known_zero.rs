@@ -69,7 +69,7 @@ pub const RULES: [Rule; 10] = [
     },
 ];
 
-/// The rules that hold for a run.
+/// The rules that apply to a run.
 pub fn rules(queue_depth: u32, nodelay: bool, bound: Bound) -> impl Iterator<Item = Rule> {
     RULES.into_iter().filter(move |rule| match rule.condition {
         Condition::Nodelay => nodelay,
@@ -80,7 +80,7 @@ pub fn rules(queue_depth: u32, nodelay: bool, bound: Bound) -> impl Iterator<Ite
     })
 }
 
-/// Which waits of a run are zero by the rules, so that what is left can be told apart.
+/// The waits of a run that are zero by the rules, so that the remaining ones are known separately.
 #[must_use]
 pub fn zero_waits(queue_depth: u32, nodelay: bool, bound: Bound) -> Vec<Term> {
     let mut zero = Vec::new();
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rules_that_hold_are_those_of_the_run() {
+    fn rules_apply_to_their_runs() {
         let names = |qd, nodelay, bound| rules(qd, nodelay, bound).map(|r| r.equality).collect::<Vec<_>>();
         assert_eq!(
             names(1, true, Bound::ServerCpu),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_are_zero_leave_the_other_alone() {
+    fn zero_waits_leave_one_wait_of_a_pair() {
         assert_eq!(zero_waits(1, false, Bound::Network), [Term::Cw, Term::Sw]);
         assert_eq!(zero_waits(64, true, Bound::ServerCpu), [Term::Sw]);
         assert_eq!(zero_waits(64, false, Bound::ServerCpu), [], "SW = SN is not zero with Nagle");

@@ -1,8 +1,36 @@
-//! The analytic model of any ring of stages: identities, bounds, knee, band.
+//! The analytic model of any ring of stages: identities, bounds, knee, band, exact behaviour.
 //!
 //! A ring is a list of stages in flow order. Each has a service time, a start latency and a resource it
 //! runs on; stages of one resource (a CPU, a direction of the wire) run serially. The paper's four- and
 //! eight-stage rings are lists of this kind.
+//!
+//! [`Ring`] is the entry for a ring whose times are known: [`Ring::new`] checks it once, and every other call takes a
+//! valid ring, reads it and may be made in any order. [`setup::Setup`] adds the wire, the messages, Nagle's algorithm
+//! and several sessions, and its [`outcome`](setup::Setup::outcome) chooses between the computations below.
+//! [`calibrate`] makes a ring from two measured runs, [`file`](mod@file) reads any of these from text.
+//!
+//! ```
+//! use model::extras::Extras;
+//! use model::{Ring, Stage};
+//!
+//! # fn main() -> Result<(), model::ModelError> {
+//! let ring = Ring::new(vec![
+//!     Stage::own("W1", 1.1, 10.0),
+//!     Stage::own("SP", 15.9, 16.7),
+//!     Stage::own("W2", 5.2, 10.0),
+//!     Stage::own("CP", 8.6, 23.7),
+//! ])?;
+//! // One operation pays every service time and every start latency.
+//! assert!((ring.rtt_alone_us() - 91.2).abs() < 1e-9);
+//! // The server thread limits the ring to 1 / 15.9 us from queue depth 4.7.
+//! assert_eq!(ring.bottleneck().stages, "SP");
+//! assert!((ring.knee() - 4.69).abs() < 0.01);
+//! // The exact behaviour lies in the guaranteed band at every queue depth.
+//! let (band, exact) = (ring.band(3)?, ring.exact(3, &Extras::default())?);
+//! assert!(band.low <= exact.iops_low && exact.iops_high <= band.high * 1.001);
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +38,7 @@ pub mod bound;
 pub mod calibrate;
 mod events;
 pub mod exact;
+pub mod extras;
 pub mod file;
 pub mod known;
 pub mod known_zero;
@@ -17,6 +46,7 @@ pub mod mva;
 pub mod nagle;
 pub mod preset;
 mod recursion;
+mod run;
 pub mod setup;
 pub mod transfer;
 pub mod what_if;
@@ -29,7 +59,7 @@ use thiserror::Error;
 
 use crate::bound::knee;
 
-/// What a file or a preset describes.
+/// A model that a file or a preset describes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Model {
     /// Requests and responses round a ring.
@@ -40,7 +70,7 @@ pub enum Model {
     Post(transfer::Post),
 }
 
-/// Longest service time or latency that is believed, microseconds: ten minutes.
+/// Longest service time or latency that is accepted, microseconds: ten minutes.
 pub const TIME_US_MAX: f64 = 6e8;
 /// Most stages of a ring.
 pub const STAGES_MAX: usize = 64;
@@ -50,25 +80,25 @@ pub const QUEUE_DEPTH_MAX: u32 = 65_536;
 /// One stage: one queue and one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
-    /// Its name, as `SP` or `W2`.
+    /// Its name, such as `SP` or `W2`. The first letter is the stage's [`Role`].
     pub name: String,
     /// Time for one operation, microseconds.
     pub service_us: f64,
-    /// From an arrival at the idle stage until it begins, microseconds.
+    /// Time from an arrival at the idle stage until it begins, microseconds.
     pub start_latency_us: f64,
-    /// What it runs on: stages with the same resource run serially.
+    /// The resource that it runs on: stages with the same resource run serially.
     pub resource: String,
-    /// A pacer (a token bucket, a rate limit): keeps operations `service_us` apart, but one that comes later
-    /// than that passes at once. Its service time limits the rate and is no part of an undisturbed way.
+    /// A pacer (a token bucket, a rate limit): keeps operations `service_us` apart; one that arrives later
+    /// than that passes without delay. Its service time limits the rate and is not part of an undisturbed round trip.
     #[serde(default)]
     pub paced: bool,
-    /// Runs at interrupt level: it goes before the other stages of its resource and preempts them.
+    /// Runs at interrupt level: it preempts the other stages of its resource.
     #[serde(default)]
     pub interrupt: bool,
-    /// How well the service time is known, either way, microseconds; 0 for what was given and not measured.
+    /// Uncertainty of the service time, either way, microseconds; 0 for a time that was given and not measured.
     #[serde(default)]
     pub service_within_us: f64,
-    /// The same of the start latency.
+    /// Uncertainty of the start latency.
     #[serde(default)]
     pub latency_within_us: f64,
 }
@@ -95,16 +125,22 @@ impl Stage {
         Self { paced: true, ..Self::own(name, spacing_us, 0.0) }
     }
 
-    /// The same, its times known this well, microseconds.
+    /// The same stage with uncertainties, microseconds.
     #[must_use]
     pub fn known_within(self, service_us: f64, latency_us: f64) -> Self {
         Self { service_within_us: service_us, latency_within_us: latency_us, ..self }
     }
 
-    /// How long an undisturbed operation is in it, start latency aside, microseconds.
+    /// Time of an undisturbed operation in the stage without start latency, microseconds.
     #[must_use]
     pub fn way_us(&self) -> f64 {
         if self.paced { 0.0 } else { self.service_us }
+    }
+
+    /// Its role, by its name.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        Role::of(&self.name)
     }
 
     /// The same stage on a named resource.
@@ -114,15 +150,41 @@ impl Stage {
     }
 }
 
+/// The part of a ring that a stage belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The server's host: `SI`, `SP`, `SK`.
+    Server,
+    /// The client's host: `CI`, `CP`, `CK`.
+    Client,
+    /// The wire: `W1`, `W2`.
+    Wire,
+    /// Any other name.
+    Other,
+}
+
+impl Role {
+    /// The role of the stage, or of the first of several stages joined by `+`.
+    #[must_use]
+    pub fn of(stages: &str) -> Self {
+        match stages.as_bytes().first() {
+            Some(b'S') => Self::Server,
+            Some(b'C') => Self::Client,
+            Some(b'W') => Self::Wire,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// A value that no ring can have.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{key} = {given}: {allowed}")]
 pub struct ModelError {
-    /// Which value.
+    /// The key of the value.
     pub key: String,
-    /// What was given.
+    /// The given value.
     pub given: String,
-    /// What is possible.
+    /// The possible values.
     pub allowed: &'static str,
 }
 
@@ -138,15 +200,33 @@ pub struct Ring {
     stages: Vec<Stage>,
 }
 
-/// What one resource does per operation.
+/// The work of one resource per operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
     /// The resource.
     pub resource: String,
-    /// Its stages, as `SI+SP+SK`.
+    /// Its stages, such as `SI+SP+SK`.
     pub stages: String,
     /// Their service times together, microseconds.
     pub service_us: f64,
+}
+
+/// How busy a resource is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Utilisation {
+    /// The resource and its work.
+    pub load: Load,
+    /// Share of the time that it works, 0 to 1.
+    pub share: f64,
+}
+
+/// An end of the range that measured times are known to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// Every time at its greatest.
+    Slow,
+    /// Every time at its least.
+    Fast,
 }
 
 /// Throughput that no start phase can fall below or exceed, operations per second.
@@ -158,11 +238,20 @@ pub struct Band {
     pub high: f64,
 }
 
+impl Load {
+    /// The role of its first stage.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        Role::of(&self.stages)
+    }
+}
+
 impl Ring {
     /// A ring of these stages, in flow order.
     ///
     /// # Errors
-    /// When a time is negative or not believable, there is no stage, or none of them takes any time.
+    /// When a time is negative or above [`TIME_US_MAX`], there is no stage or more than [`STAGES_MAX`], or no stage takes
+    /// any time.
     pub fn new(stages: Vec<Stage>) -> Result<Self, ModelError> {
         if stages.is_empty() || stages.len() > STAGES_MAX {
             return Err(ModelError::new("stages", stages.len(), "a ring has 1 to 64 stages"));
@@ -183,9 +272,13 @@ impl Ring {
         Ok(Self { stages })
     }
 
-    /// The ring with every time at its upper (`1.0`) or lower (`-1.0`) end of what is known.
+    /// The ring with every time at one end of its uncertainty.
     #[must_use]
-    pub fn at_the_edge(&self, sign: f64) -> Ring {
+    pub fn at_edge(&self, edge: Edge) -> Ring {
+        let sign = match edge {
+            Edge::Slow => 1.0,
+            Edge::Fast => -1.0,
+        };
         let edge = |value: f64, within: f64| (value + sign * within).max(0.0);
         let stages = self.stages.iter().map(|s| Stage {
             service_us: edge(s.service_us, s.service_within_us),
@@ -195,7 +288,7 @@ impl Ring {
         Ring { stages: stages.collect() }
     }
 
-    /// Whether any of its times is a measured one with an uncertainty.
+    /// Whether any of its times has an uncertainty.
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
         self.stages.iter().any(|s| s.service_within_us > 0.0 || s.latency_within_us > 0.0)
@@ -207,7 +300,7 @@ impl Ring {
         &self.stages
     }
 
-    /// RTTmin: the round trip when nothing waits and nothing was idle, microseconds.
+    /// RTTmin: the round trip without queueing and without start latencies, microseconds.
     #[must_use]
     pub fn rtt_min_us(&self) -> f64 {
         self.stages.iter().map(Stage::way_us).sum()
@@ -225,7 +318,7 @@ impl Ring {
         self.rtt_min_us() + self.latencies_us()
     }
 
-    /// What each resource does per operation, in order of first appearance.
+    /// The work of each resource per operation, in order of first appearance.
     #[must_use]
     pub fn loads(&self) -> Vec<Load> {
         let mut loads: Vec<Load> = Vec::new();
@@ -259,13 +352,13 @@ impl Ring {
         self.bottleneck().service_us
     }
 
-    /// The most operations per second: 1 / TPTmin.
+    /// Greatest throughput, operations per second: 1 / TPTmin.
     #[must_use]
     pub fn iops_max(&self) -> f64 {
         1e6 / self.tpt_min_us()
     }
 
-    /// The queue depth from which the ring stays at its limit: [1] and [2] as the one formula they are.
+    /// The queue depth from which the ring stays at its limit: the paper's [1] and [2] as one formula, [`bound::knee`].
     #[must_use]
     pub fn knee(&self) -> f64 {
         let bottleneck = self.bottleneck();
@@ -280,8 +373,8 @@ impl Ring {
 
     /// The guaranteed band of throughput at a queue depth.
     ///
-    /// Where stages that share a resource cannot be merged, or one interrupts another, work that is put off can
-    /// starve the rest of the ring: then no more is guaranteed than that something always moves.
+    /// Where stages that share a resource cannot be merged, or one interrupts another, delayed work can starve the rest of
+    /// the ring: then the only guarantee is that one operation at a time makes progress.
     ///
     /// # Errors
     /// When the queue depth is not possible.
@@ -300,19 +393,19 @@ impl Ring {
 
     /// How busy each resource is at a throughput, 0 to 1.
     #[must_use]
-    pub fn utilisation(&self, iops: f64) -> Vec<(Load, f64)> {
+    pub fn utilisation(&self, iops: f64) -> Vec<Utilisation> {
         self.loads()
             .into_iter()
             .map(|load| {
                 let share = iops * load.service_us / 1e6;
-                (load, share)
+                Utilisation { load, share }
             })
             .collect()
     }
 
-    /// The ring with stages that share a resource and follow each other merged into one, as the paper treats a
-    /// thread and the softirq on its CPU. Nothing when stages of one resource do not follow each other (around
-    /// the ring): their order of service is then not determined by this model.
+    /// The ring with consecutive stages of one resource merged into one, as the paper treats a thread and the softirq on
+    /// its CPU. `None` when stages of one resource are not consecutive (around the ring): this model does not determine
+    /// their order of service.
     #[must_use]
     pub fn merged(&self) -> Option<Ring> {
         let mut stages: Vec<Stage> = Vec::new();
@@ -380,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_of_one_cpu_are_one_stage() {
+    fn consecutive_stages_of_one_cpu_are_merged() {
         let ring = Ring::new(vec![
             Stage::own("CK", 1.0, 0.0).on("client"),
             Stage::own("W1", 1.0, 2.0),
@@ -409,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_values_are_refused_by_name() {
+    fn impossible_values_are_rejected_by_name() {
         let text = |stages| Ring::new(stages).unwrap_err().to_string();
         assert!(text(vec![]).contains("1 to 64 stages"));
         assert!(text(vec![Stage::own("SP", -1.0, 0.0)]).contains("SP.service = -1"));

@@ -1,9 +1,9 @@
 //! Several sessions on shared resources: exact mean value analysis of a closed queueing network.
 //!
-//! It is exact where every resource serves in any order and its service times are exponential (a product-form
-//! network). Real stages are nearly constant, so below saturation it is a pessimist: queues form that a
-//! deterministic ring would not have. At saturation both agree: 1 / TPTmin. Start latencies count as time on the
-//! way, which is what they are while a resource is mostly idle; a busy one does not pay them.
+//! It is exact for exponential service times (a product-form network). Real service times are nearly constant, so below
+//! saturation it is pessimistic: it has queues that a deterministic ring does not. At saturation both agree: 1 / TPTmin.
+//! Start latencies count as delay without a resource, which is true while a resource is mostly idle; a busy one does not
+//! pay them.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use super::{ModelError, Ring, check_queue_depth};
 /// Most operations in flight, all sessions together.
 pub const POPULATION_MAX: u32 = 65_536;
 
-/// What the analysis gives.
+/// The result of the analysis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Shared {
     /// Sessions.
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_balanced_network_has_its_textbook_throughput() {
+    fn balanced_network_has_the_textbook_throughput() {
         // Two equal stations, n customers: X = n / (D (n + 1)).
         let shared = ring(&[(10.0, 0.0), (10.0, 0.0)]).shared(1, 4).unwrap();
         assert!((shared.iops - 1e6 * 4.0 / (10.0 * 5.0)).abs() < 1e-6);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_count_only_by_their_operations() {
+    fn only_the_number_of_operations_in_flight_counts() {
         let r = ring(&[(5.0, 20.0), (10.0, 3.0), (2.0, 0.0)]);
         assert!((r.shared(4, 8).unwrap().iops - r.shared(1, 32).unwrap().iops).abs() < 1e-9);
         assert!(r.shared(0, 1).is_err() && r.shared(65_536, 2).is_err() && r.shared(1, 0).is_err());
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_never_promises_more_than_the_limit(times in prop::collection::vec((0.1_f64..50.0, 0.0_f64..100.0), 1..9), n in 1_u32..200) {
+        fn throughput_never_exceeds_the_limit(times in prop::collection::vec((0.1_f64..50.0, 0.0_f64..100.0), 1..9), n in 1_u32..200) {
             let r = ring(&times);
             let shared = r.shared(1, n).unwrap();
             prop_assert!(shared.iops <= r.band(n).unwrap().high * (1.0 + 1e-9));

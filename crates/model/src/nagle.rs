@@ -1,21 +1,24 @@
-//! Nagle's algorithm in the model: the transmit delay SN and what it asks of the backlog (the paper,
+//! Nagle's algorithm in the model: the transmit delay SN and the backlog that it needs (the paper,
 //! "Nagle's Algorithm (Transmission Delay SN > 0)" and [3]).
 
 use serde::Serialize;
 
-/// What bounds SN, microseconds.
+/// Name of the stage that holds responses back.
+pub const STAGE: &str = "SN";
+
+/// The limits of SN, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NagleDelay {
     /// Until the partial packet is full: SN <= SP * ((MTU - TCPIP) / (IOSIZE + H) - 1).
     pub until_full_us: f64,
-    /// When the ACK of the packet before comes first: SN <= CL + RTTmin - 2 SP. Nothing when it cannot.
+    /// When the ACK of the previous packet arrives first: SN <= CL + RTTmin - 2 SP. `None` when it cannot.
     pub until_ack_us: Option<f64>,
 }
 
 impl NagleDelay {
     /// The limits of a CPU-bound session.
     ///
-    /// `messages_per_packet` is (MTU - TCPIP) / (IOSIZE + H), see [`crate::Wire::messages_per_packet`]; times in
+    /// `messages_per_packet` is (MTU - TCPIP) / (IOSIZE + H), see [`record::Wire::messages_per_packet`]; times in
     /// microseconds.
     #[must_use]
     pub fn limits(sp_us: f64, cl_us: f64, rtt_min_us: f64, messages_per_packet: f64) -> Self {
@@ -63,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_acknowledgement_comes_first_only_where_the_thread_is_slow() {
+    fn acknowledgement_arrives_first_only_with_a_slow_thread() {
         let slow = NagleDelay::limits(15.9, 23.7, 30.8, 15.98);
         assert!((slow.until_full_us - 15.9 * 14.98).abs() < 1e-9);
         assert_eq!(slow.until_ack_us.map(|us| (us * 10.0).round() / 10.0), Some(22.7));
@@ -74,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_pathologies() {
+    fn delayed_acks_limit_throughput_as_published() {
         // "IOPS = 1/(40 ms) = 25"; "two IOPS with the maximum allowable ACK delay of 500 ms"; "1/(200ms) = 5 IOPS"
         assert!((iops_delayed_ack(1, 40_000.0) - 25.0).abs() < 1e-9);
         assert!((iops_delayed_ack(4, 40_000.0) - 100.0).abs() < 1e-9);

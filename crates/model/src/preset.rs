@@ -1,6 +1,6 @@
 //! The published runs as models.
 
-use super::exact::Slow;
+use super::extras::Slow;
 use super::setup::{Nagle, Setup};
 use super::transfer::{CopyModel, Measured, Post};
 use super::{Model, ModelError, Ring, Stage};
@@ -11,7 +11,7 @@ use record::wire::{Link, Messages};
 pub struct Preset {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is.
+    /// A description in one line.
     pub about: &'static str,
     /// Bytes per operation.
     pub block_bytes: u64,
@@ -19,12 +19,21 @@ pub struct Preset {
     server_us: f64,
     /// Service time of the client's CPU (CI+CP+CK), microseconds.
     client_us: f64,
-    /// SL, CL and (CT+SR)+(ST+CR), microseconds.
-    latencies_us: (f64, f64, f64),
+    latencies: Latencies,
     /// Nagle's algorithm: how many sends a response has.
     nagle_sends: Option<u32>,
-    /// One in so many is slower by so much, microseconds.
-    slow: (u32, f64),
+    slow: Slow,
+}
+
+/// The start latencies of a published run, microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Latencies {
+    /// SL.
+    server_us: f64,
+    /// CL.
+    client_us: f64,
+    /// (CT+SR)+(ST+CR).
+    network_us: f64,
 }
 
 /// The published 512-byte run: the paper's diagrams with the single service times are not in its text, but
@@ -35,9 +44,9 @@ const REMOTE: Preset = Preset {
     block_bytes: 512,
     server_us: 32.6 - 16.7,
     client_us: 32.3 - 23.7,
-    latencies_us: (16.7, 23.7, 204.5),
+    latencies: Latencies { server_us: 16.7, client_us: 23.7, network_us: 204.5 },
     nagle_sends: None,
-    slow: (0, 0.0),
+    slow: Slow { every: 0, extra_us: 0.0 },
 };
 
 /// The runs of the paper whose figures are printed.
@@ -58,8 +67,8 @@ pub const PRESETS: [Preset; 5] = [
     Preset {
         name: "seed-512-bimodal",
         about: "the same, its latency as the paper found it behind the average: 135 us, every third 203 us longer",
-        latencies_us: (16.7, 23.7, 135.0),
-        slow: (3, 203.0),
+        latencies: Latencies { network_us: 135.0, ..REMOTE.latencies },
+        slow: Slow { every: 3, extra_us: 203.0 },
         ..REMOTE
     },
     Preset {
@@ -70,19 +79,31 @@ pub const PRESETS: [Preset; 5] = [
     },
 ];
 
+/// A published measurement that is not a ring: a copy or a post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherPreset {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// A description in one line.
+    pub about: &'static str,
+}
+
 /// The other published measurements.
-pub const OTHER: [(&str, &str); 5] = [
-    ("copy-mtu-write", "1 GB copy to a RAM disk, MTU 1500 and 9000"),
-    ("copy-mtu-read", "the same, reading"),
-    ("copy-buffer-write", "1 GB copy to a raidz, socket buffers of 64 KiB and 512 KiB"),
-    ("copy-buffer-read", "the same, reading"),
-    ("post", "HTTP POST of a 480-byte message, header and body in two segments"),
+pub const OTHER: [OtherPreset; 5] = [
+    OtherPreset { name: "copy-mtu-write", about: "1 GB copy to a RAM disk, MTU 1500 and 9000" },
+    OtherPreset { name: "copy-mtu-read", about: "the same, reading" },
+    OtherPreset {
+        name: "copy-buffer-write",
+        about: "1 GB copy to a raidz, socket buffers of 64 KiB and 512 KiB",
+    },
+    OtherPreset { name: "copy-buffer-read", about: "the same, reading" },
+    OtherPreset { name: "post", about: "HTTP POST of a 480-byte message, header and body in two segments" },
 ];
 
-/// The model of this name.
+/// The model of this name; `None` when there is none.
 ///
 /// # Errors
-/// Never for the presets here; the type says so for whoever adds one.
+/// None of the presets is invalid; a test checks them all.
 #[must_use]
 pub fn named(name: &str) -> Option<Result<Model, ModelError>> {
     if let Some(preset) = Preset::named(name) {
@@ -99,7 +120,7 @@ pub fn named(name: &str) -> Option<Result<Model, ModelError>> {
         "copy-mtu-read" => copy("packet payload", mtu, [80.7, 81.1], [3948.0, 65_483.0]),
         "copy-buffer-write" => copy("socket buffer", buffer, [48.30, 57.37], [131_072.0, 4_194_304.0]),
         "copy-buffer-read" => copy("socket buffer", buffer, [58.36, 63.99], [131_072.0, 4_194_304.0]),
-        // The body leaves 2.2 ms behind the header, or when the ACK comes after 163 ms; the answer takes the rest.
+        // The body is sent 2.2 ms after the header, or when the ACK arrives after 163 ms; the response takes the rest.
         "post" => {
             Ok(Model::Post(Post { rest_us: 49_000.0 - 2_200.0, gap_us: 2_200.0, ack_delay_us: 163_000.0 }))
         }
@@ -123,11 +144,11 @@ impl Preset {
     /// The run as a ring. Only the sum of both directions' latencies is published: each gets half.
     ///
     /// # Errors
-    /// Never for the presets here; the type says so for whoever adds one.
+    /// None of the presets is invalid; a test checks them all.
     pub fn setup(&self) -> Result<Setup, ModelError> {
         let wire = Self::link().wire();
         let messages = Messages::read(self.block_bytes);
-        let (sl, cl, network) = self.latencies_us;
+        let Latencies { server_us: sl, client_us: cl, network_us: network } = self.latencies;
         let ring = Ring::new(vec![
             Stage::own("W1", wire.own_packets_us(messages.request_bytes()), network / 2.0),
             Stage::own("SI+SP+SK", self.server_us, sl),
@@ -136,7 +157,7 @@ impl Preset {
         ])?;
         let mut setup = Setup::new(ring, Self::link(), messages);
         setup.nagle = self.nagle_sends.map(|sends| Nagle { sends, ..Nagle::default() });
-        setup.extras.slow = Slow { every: self.slow.0, extra_us: self.slow.1 };
+        setup.extras.slow = self.slow;
         Ok(setup)
     }
 }
@@ -150,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_512_byte_run_comes_out_of_its_preset() {
+    fn preset_reproduces_the_published_512_byte_run() {
         let setup = setup("seed-512");
         // "peak about 63,000 IOPS (TPT 15.9 us)"
         assert!((setup.ring.iops_max() / 63_000.0 - 1.0).abs() < 0.01, "{}", setup.ring.iops_max());
@@ -163,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_local_run_has_its_published_peak() {
+    fn local_run_has_its_published_peak() {
         let (remote, local) = (setup("seed-512").ring, setup("seed-512-local").ring);
         assert!((local.iops_max() - 56_200.0).abs() < 1.0);
         // "about 13 % longer": of the thread; 12 % of all the server's work, which is what both peaks say.
@@ -172,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bimodal_run_has_the_average_that_hid_it() {
+    fn bimodal_run_has_the_published_average() {
         // "an average of 204.5 microseconds ... 1/3 of the time the latency is 338 microseconds, and 2/3 of the time
         // it is only 135"; 202.7 by that arithmetic (errata).
         let exact = setup("seed-512-bimodal").outcome(1).unwrap().exact.unwrap();
@@ -183,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn two_sends_are_capped_as_published() {
+    fn two_sends_have_the_published_limit() {
         // "IOPS cannot exceed (25 * QD)"
         let at = |depth| setup("seed-512-two-sends").outcome(depth).unwrap().iops.value;
         assert!(at(1) <= 25.0 && at(8) <= 200.0 && at(1) > 24.0);
     }
 
     #[test]
-    fn wait_patterns_of_local_runs_are_what_they_sum_to() {
+    fn wait_patterns_of_local_runs_have_their_published_sums() {
         // Local 4096 B: "between about 22 microseconds and 141", "about 119 microseconds longer", one in five.
         assert_eq!(141 - 22, 119);
         let slow = Slow { every: 5, extra_us: 119.0 };
@@ -201,7 +222,7 @@ mod tests {
 
     #[test]
     fn every_preset_has_a_model() {
-        for name in PRESETS.iter().map(|p| p.name).chain(OTHER.iter().map(|o| o.0)) {
+        for name in PRESETS.iter().map(|p| p.name).chain(OTHER.iter().map(|o| o.name)) {
             assert!(matches!(named(name), Some(Ok(_))), "{name}");
         }
         assert!(named("nonsense").is_none());

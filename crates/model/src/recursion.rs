@@ -1,7 +1,7 @@
 //! The ring as a recursion: stages with resources of their own serve in order, so operations never overtake.
 //!
-//! With d(s, k) the moment when the k-th operation leaves stage s, and a the moment it arrives there (left the
-//! stage before; at the first stage: when operation k - QD went all the way round),
+//! With d(s, k) the time at which the k-th operation leaves stage s, and a the time at which it arrives there (it left
+//! the previous stage; at the first stage: operation k - QD completed its round),
 //!
 //! ```text
 //! begin = d(s, k-1)     when a <= d(s, k-1): the stage is busy and pays no start latency
@@ -12,19 +12,20 @@
 //! and for a pacer d(s, k) = max(a, d(s, k-1) + P(s)). Without start latencies this is the max-plus ring.
 
 use super::Stage;
-use super::exact::{Extras, MEASURE_LAPS, Run, SETTLE_LAPS};
+use super::extras::Extras;
+use super::run::{MEASURE_LAPS, Run, SETTLE_LAPS};
 
-/// Operations at most of one run; deep queues need fewer laps.
+/// Most operations of one run; deep queues run fewer laps.
 const OPERATIONS_MAX: usize = 400_000;
 
-/// Runs operations that enter the first stage at these moments until they have settled, and measures.
+/// Runs operations that enter the first stage at `starts` until they have settled, and measures.
 pub(super) fn run(stages: &[Stage], extras: &Extras, starts: &[f64]) -> Run {
     let depth = starts.len();
     let affordable = (OPERATIONS_MAX / depth.max(1)).max(4);
     let settle = SETTLE_LAPS.min(affordable / 4);
     let measure = MEASURE_LAPS.min(affordable - affordable / 4).max(2);
     let mut run = Run::of(stages.len(), measure * depth);
-    // When each stage finished its last operation; never yet.
+    // When each stage finished its last operation.
     let mut done = vec![f64::NEG_INFINITY; stages.len()];
     // When each operation may enter the first stage again.
     let mut ready = starts.to_vec();

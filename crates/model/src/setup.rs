@@ -1,10 +1,11 @@
-//! A ring with what its stages' times follow from, so that settings can be changed and outcomes compared.
+//! A ring with the wire and the messages that its times follow from, so that settings can be changed and outcomes compared.
 
 use serde::Serialize;
 
-use super::exact::{Exact, Extras};
-use super::nagle::{NagleDelay, backlog_cpu_bound};
-use super::{ModelError, Ring, Stage};
+use super::exact::Exact;
+use super::extras::Extras;
+use super::nagle::{self, NagleDelay, backlog_cpu_bound};
+use super::{Edge, ModelError, Ring, Role, Stage};
 use crate::known::Known;
 use record::wire::{Link, Messages};
 
@@ -23,29 +24,29 @@ impl Default for Nagle {
     }
 }
 
-/// A system.
+/// A ring, its wire and its load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     /// The stages.
     pub ring: Ring,
     /// The wire.
     pub link: Link,
-    /// What an operation sends.
+    /// The request and the response of an operation.
     pub messages: Messages,
-    /// Nagle's algorithm; nothing with TCP_NODELAY.
+    /// Nagle's algorithm; `None` with TCP_NODELAY.
     pub nagle: Option<Nagle>,
     /// Queue depth that predictions are made for, of each session.
     pub queue_depth: u32,
     /// Sessions that share every resource.
     pub sessions: u32,
-    /// Everything that is no stage.
+    /// Think time, coalescing, slow operations.
     pub extras: Extras,
 }
 
-/// What a system does at a queue depth.
+/// Throughput and round trip of a setup at a queue depth.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Operations per second, all sessions together, and how well the calibration lets it be known.
+    /// Operations per second, all sessions together, with the uncertainty of the calibration.
     pub iops: Known,
     /// Mean round trip, microseconds.
     pub rtt_us: Known,
@@ -55,11 +56,11 @@ pub struct Outcome {
     pub iops_high: f64,
     /// The stages of the bottleneck.
     pub bottleneck: String,
-    /// The single session's detail; absent for several sessions, which mean value analysis answers.
+    /// The details of a single session; `None` for several sessions, which are computed by mean value analysis.
     pub exact: Option<Exact>,
 }
 
-/// What Nagle's algorithm asks for at the limit (the paper, [3]).
+/// What Nagle's algorithm needs to stay CPU bound (the paper, [3]).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NagleNeeds {
     /// Both limits on SN.
@@ -79,14 +80,14 @@ impl Setup {
         Self { ring, link, messages, nagle: None, queue_depth: 1, sessions: 1, extras: Extras::default() }
     }
 
-    /// How many responses fill a packet.
+    /// Number of responses that fill a packet.
     #[must_use]
     pub fn responses_per_packet(&self) -> f64 {
         self.link.wire().messages_per_packet(self.messages.response_bytes())
     }
 
-    /// Another wire or another size: W1 and W2 follow by arithmetic; CPU work is taken as it was (its part
-    /// that grows with the size is not known from one run).
+    /// Sets another wire or another size: W1 and W2 follow by arithmetic. CPU work stays as it was: its part that grows
+    /// with the size is not known from one run.
     ///
     /// # Errors
     /// When the wire is impossible.
@@ -112,17 +113,16 @@ impl Setup {
         Ok(())
     }
 
-    /// What Nagle's algorithm asks for with the server's CPU as the bottleneck; nothing for a ring without
-    /// stages of a server.
+    /// What Nagle's algorithm needs with the server's CPU as the bottleneck; `None` for a ring without server stages.
     #[must_use]
     pub fn nagle_needs(&self) -> Option<NagleNeeds> {
         let stages = self.ring.stages();
-        let sp: f64 = stages.iter().filter(|s| s.name.starts_with('S')).map(|s| s.service_us).sum();
+        let sp: f64 = stages.iter().filter(|s| s.role() == Role::Server).map(|s| s.service_us).sum();
         if sp <= 0.0 {
             return None;
         }
-        // The paper's CL: its four-stage wire holds the interrupt latencies, here they are start latencies too.
-        let others = stages.iter().filter(|s| !s.name.starts_with('S'));
+        // The paper's CL. Its four-stage wire contains the interrupt latencies; here they are start latencies too.
+        let others = stages.iter().filter(|s| s.role() != Role::Server);
         let cl = others.map(|s| s.start_latency_us).sum();
         let (rtt_min, full) = (self.ring.rtt_min_us(), self.responses_per_packet());
         let delay = NagleDelay::limits(sp, cl, rtt_min, full);
@@ -135,11 +135,11 @@ impl Setup {
         })
     }
 
-    /// The rings that bound what may happen: one with NODELAY, two with Nagle (SN at its least and its most).
+    /// The rings that bound the behaviour: one with NODELAY, two with Nagle (SN at its least and its greatest).
     fn rings(&self, ring: &Ring, queue_depth: u32) -> Result<Vec<Ring>, ModelError> {
         let Some(nagle) = self.nagle else { return Ok(vec![ring.clone()]) };
         let full = self.responses_per_packet();
-        // As many responses share a packet as there are, at most.
+        // At most all responses in flight share a packet.
         let together = f64::from(queue_depth).min(full).floor().max(1.0);
         let response = self.messages.response_bytes();
         let w2 = self.link.wire().own_packets_us(response * together as u64) / together;
@@ -148,7 +148,7 @@ impl Setup {
             for stage in ring.stages() {
                 if stage.name == "W2" {
                     if sn > 0.0 {
-                        stages.push(Stage::own("SN", 0.0, sn));
+                        stages.push(Stage::own(nagle::STAGE, 0.0, sn));
                     }
                     stages.push(Stage { service_us: stage.service_us.min(w2), ..stage.clone() });
                 } else {
@@ -158,18 +158,18 @@ impl Setup {
             Ring::new(stages)
         };
         if nagle.sends > 1 && f64::from(queue_depth) < full {
-            // Nothing but the delayed ACK frees the data behind its header.
+            // Only the delayed ACK releases the data that follows the header.
             return Ok(vec![with(nagle.ack_delay_us)?]);
         }
         let packed = with(0.0)?;
-        let cpu_bound = packed.bottleneck().stages.starts_with('S');
+        let cpu_bound = packed.bottleneck().role() == Role::Server;
         match self.nagle_needs().filter(|_| queue_depth > 1 && cpu_bound) {
             Some(needs) => Ok(vec![packed, with(needs.delay.sn_max_us())?]),
             None => Ok(vec![packed]),
         }
     }
 
-    /// What the system does at a queue depth.
+    /// Throughput and round trip at a queue depth.
     ///
     /// # Errors
     /// When the queue depth or the number of sessions is not possible.
@@ -178,7 +178,7 @@ impl Setup {
         let (mut iops_within, mut rtt_within) = (0.0, 0.0);
         if self.ring.is_uncertain() {
             let [slow, fast] =
-                [1.0, -1.0].map(|sign| self.throughput(&self.ring.at_the_edge(sign), queue_depth));
+                [Edge::Slow, Edge::Fast].map(|edge| self.throughput(&self.ring.at_edge(edge), queue_depth));
             let (slow, fast) = (slow?, fast?);
             iops_within = (fast.iops - slow.iops) / 2.0;
             rtt_within = (slow.rtt_us - fast.rtt_us) / 2.0;
@@ -211,7 +211,7 @@ impl Setup {
     }
 }
 
-/// What a ring with given times does.
+/// Throughput and round trip of a ring with given times.
 struct Found {
     iops: f64,
     rtt_us: f64,
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_claimed() {
+    fn uncertain_times_give_uncertain_outcomes() {
         let mut setup = published();
         let stages = setup.ring.stages().iter().cloned().map(|s| s.known_within(0.3, 1.0));
         setup.ring = Ring::new(stages.collect()).unwrap();

@@ -17,7 +17,7 @@ pub struct Transfer {
     pub per_unit_us: f64,
 }
 
-/// One measurement: so many bytes of payload per unit gave this throughput.
+/// One measurement: the throughput with units of this payload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// Payload of a unit, bytes: a packet's, a window's, a block's.
@@ -30,8 +30,8 @@ impl Transfer {
     /// The costs behind two measurements.
     ///
     /// # Errors
-    /// When the units are alike, a figure is not positive, or the larger unit was slower: then something else
-    /// than the unit made the difference.
+    /// When the units are equal, a figure is not positive, or the larger unit was slower: then the unit is not the cause
+    /// of the difference.
     pub fn calibrate(a: Measured, b: Measured) -> Result<Self, ModelError> {
         let (small, large) = if a.unit_bytes <= b.unit_bytes { (a, b) } else { (b, a) };
         for (key, value) in [
@@ -67,21 +67,21 @@ impl Transfer {
     }
 }
 
-/// A copy as it was measured with two units, and what other units would do.
+/// A copy measured with two units, and the throughput of other units.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CopyModel {
-    /// What the unit is: `packet payload`, `socket buffer`, `block`.
+    /// The kind of unit: `packet payload`, `socket buffer`, `block`.
     pub unit: String,
     /// The costs behind the measurements.
     pub costs: Transfer,
     /// The two measurements.
     pub measured: [Measured; 2],
-    /// Units that were asked for, with the throughput they would have.
+    /// The requested units and their predicted throughput.
     pub predicted: Vec<Measured>,
 }
 
 impl CopyModel {
-    /// From two measurements and the units that are asked for, bytes.
+    /// From two measurements and the units to be predicted, bytes.
     ///
     /// # Errors
     /// When the measurements make no model, or a unit is not positive.
@@ -108,10 +108,16 @@ pub struct Post {
 }
 
 impl Post {
-    /// The whole request, microseconds. With Nagle's algorithm the body waits for the header's acknowledgement.
+    /// Time of a request with TCP_NODELAY, microseconds.
     #[must_use]
-    pub fn request_us(&self, nagle: bool) -> f64 {
-        self.rest_us + if nagle { self.gap_us.max(self.ack_delay_us) } else { self.gap_us }
+    pub fn nodelay_request_us(&self) -> f64 {
+        self.rest_us + self.gap_us
+    }
+
+    /// Time of a request with Nagle's algorithm, microseconds: the body waits for the header's acknowledgement.
+    #[must_use]
+    pub fn nagle_request_us(&self) -> f64 {
+        self.rest_us + self.gap_us.max(self.ack_delay_us)
     }
 }
 
@@ -127,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_at_two_mtus_as_published() {
+    fn copies_at_two_mtus_match_the_published_gains() {
         // Seed 003: write 90.5 / 87.6, read 81.1 / 80.7 MB/s at MTU 9000 / 1500: 3.3 % and 0.5 %.
         assert_eq!((gain(87.6, 90.5), gain(80.7, 81.1)), ("3.3".into(), "0.5".into()));
         let unit = |mtu| f64::from(Wire::ethernet(1_000_000_000, mtu).payload_bytes());
@@ -143,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_with_two_buffers_as_published() {
+    fn copies_with_two_buffers_match_the_published_gains() {
         // Seed 003: 64 KiB -> 512 KiB: write 48.30 -> 57.37, read 58.36 -> 63.99 MB/s: 18.8 % and 9.6 %.
         assert_eq!((gain(48.30, 57.37), gain(58.36, 63.99)), ("18.8".into(), "9.6".into()));
         let at = |kib: f64, rate| Measured { unit_bytes: kib * 1024.0, bytes_per_second: rate * MB };
@@ -154,25 +160,25 @@ mod tests {
     }
 
     #[test]
-    fn a_post_in_two_segments_as_published() {
+    fn post_in_two_segments_matches_the_published_trace() {
         // Seed 004: with Nagle the body waits 163 ms for the ACK, the request takes 205 ms; without 2.2 and 49.
         let post = Post { rest_us: 49_000.0 - 2_200.0, gap_us: 2_200.0, ack_delay_us: 163_000.0 };
         // The trace: header .160472, ACK .323342, answer .365973; without Nagle .346146, body .348661, .395271.
         assert_eq!(((323_342 - 160_472) / 1000, (365_973 - 160_472) / 1000), (162, 205));
         assert_eq!(((395_271 - 346_146) / 1000, (348_661 - 346_146) / 100), (49, 25));
-        assert!((post.request_us(false) - 49_000.0).abs() < 1e-9);
-        assert!((post.request_us(true) / 205_000.0 - 1.0).abs() < 0.03, "{}", post.request_us(true));
+        assert!((post.nodelay_request_us() - 49_000.0).abs() < 1e-9);
+        assert!((post.nagle_request_us() / 205_000.0 - 1.0).abs() < 0.03, "{}", post.nagle_request_us());
     }
 
     #[test]
-    fn nagle_on_a_sequential_write_as_published() {
+    fn nagle_halves_a_sequential_write_as_published() {
         // Seed 000: 26.7 and 24.1 MB/s with Nagle, 47.9 and 47.8 without: nearly half of the time was waiting.
         let waiting = 1.0 - ((26.7 + 24.1) / 2.0) / ((47.9 + 47.8) / 2.0);
         assert!((0.46..0.48).contains(&waiting), "{waiting}");
     }
 
     #[test]
-    fn measurements_that_make_no_model_are_refused() {
+    fn inconsistent_measurements_are_rejected() {
         let at = |unit_bytes, bytes_per_second| Measured { unit_bytes, bytes_per_second };
         for (a, b) in [
             (at(1.0, 1.0), at(1.0, 1.0)),

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::exact::{Coalescing, Side, Slow};
+use super::extras::{Coalescing, Side, Slow};
 use super::setup::{Nagle, Setup};
-use super::{ModelError, Ring, Stage, check_queue_depth};
+use super::{ModelError, Ring, Role, Stage, check_queue_depth};
 use crate::known::Known;
 use record::units::{parse_bit_rate, parse_size, parse_time_ns};
 use record::wire::{Link, Messages};
@@ -28,12 +28,113 @@ pub struct Prediction {
     pub gain: f64,
 }
 
-/// The settings that can be changed.
+/// The settings that can be changed, as an error lists them.
 pub const KEYS: &str = "use bandwidth, mtu, ip, timestamps, vlan, digests, block-size, queue-depth, sessions, think, \
                         coalescing, slow, nodelay, sends, sl, cl, server-cpu, client-cpu, STAGE.service or STAGE.latency";
 
+/// A setting that can be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting<'a> {
+    Bandwidth,
+    Mtu,
+    Ip,
+    Timestamps,
+    Vlan,
+    Digests,
+    BlockSize,
+    QueueDepth,
+    Sessions,
+    Think,
+    Coalescing,
+    Slow,
+    Nodelay,
+    Sends,
+    /// Which stages of a side share its CPU.
+    Cpu(Host),
+    /// A time of some stages.
+    Time(Stages<'a>, StageTime),
+}
+
+/// A side of the ring with CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Host {
+    Server,
+    Client,
+}
+
+impl Host {
+    fn role(self) -> Role {
+        match self {
+            Self::Server => Role::Server,
+            Self::Client => Role::Client,
+        }
+    }
+
+    /// The resource of a CPU that its stages share.
+    fn cpu(self) -> &'static str {
+        match self {
+            Self::Server => "server CPU",
+            Self::Client => "client CPU",
+        }
+    }
+}
+
+/// The stages whose time is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stages<'a> {
+    /// The stage of that name.
+    Named(&'a str),
+    /// The CPU stages of a side without the interrupt, whose latency also a polling thread pays.
+    Threads(Host),
+}
+
+impl Stages<'_> {
+    fn contain(self, stage: &Stage) -> bool {
+        match self {
+            Self::Named(name) => stage.name == name,
+            Self::Threads(host) => stage.role() == host.role() && !stage.interrupt,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StageTime {
+    Service,
+    StartLatency,
+}
+
+impl<'a> Setting<'a> {
+    fn parse(key: &'a str) -> Option<Self> {
+        Some(match key {
+            "bandwidth" => Self::Bandwidth,
+            "mtu" => Self::Mtu,
+            "ip" => Self::Ip,
+            "timestamps" => Self::Timestamps,
+            "vlan" => Self::Vlan,
+            "digests" => Self::Digests,
+            "block-size" => Self::BlockSize,
+            "queue-depth" => Self::QueueDepth,
+            "sessions" => Self::Sessions,
+            "think" => Self::Think,
+            "coalescing" => Self::Coalescing,
+            "slow" => Self::Slow,
+            "nodelay" => Self::Nodelay,
+            "sends" => Self::Sends,
+            "sl" => Self::Time(Stages::Threads(Host::Server), StageTime::StartLatency),
+            "cl" => Self::Time(Stages::Threads(Host::Client), StageTime::StartLatency),
+            "server-cpu" => Self::Cpu(Host::Server),
+            "client-cpu" => Self::Cpu(Host::Client),
+            _ => match key.split_once('.')? {
+                (stage, "service") => Self::Time(Stages::Named(stage), StageTime::Service),
+                (stage, "latency") => Self::Time(Stages::Named(stage), StageTime::StartLatency),
+                _ => return None,
+            },
+        })
+    }
+}
+
 impl Setup {
-    /// The same with one setting changed: `key=value`.
+    /// The same setup with one setting changed: `key=value`.
     ///
     /// # Errors
     /// When there is no such setting, or the value is impossible.
@@ -41,9 +142,9 @@ impl Setup {
         let (key, value) =
             change.split_once('=').ok_or_else(|| ModelError::new("what-if", change, "write KEY=VALUE"))?;
         let (key, value) = (key.trim(), value.trim());
+        let setting = Setting::parse(key).ok_or_else(|| ModelError::new("what-if", key, KEYS))?;
         let mut setup = self.clone();
         let wrong = |e: record::units::UnitError| ModelError::new(key, e, "see its units");
-        let us = |text: &str| time_us(key, text);
         let flag = || match value {
             "on" => Ok(true),
             "off" => Ok(false),
@@ -51,46 +152,48 @@ impl Setup {
         };
         let link = self.link;
         let messages = self.messages;
-        match key {
-            "bandwidth" => {
+        match setting {
+            Setting::Bandwidth => {
                 let bits_per_second = parse_bit_rate(value).map_err(wrong)?;
                 setup.rewire(Link { bits_per_second, ..link }, messages)?;
             }
-            "mtu" => {
+            Setting::Mtu => {
                 let mtu_bytes = parse_mtu(key, value)?;
                 setup.rewire(Link { mtu_bytes, ..link }, messages)?;
             }
-            "ip" => {
-                let ipv6 = parse_ip(key, value)?;
+            Setting::Ip => {
+                let ipv6 = parse_is_ipv6(key, value)?;
                 setup.rewire(Link { ipv6, ..link }, messages)?;
             }
-            "timestamps" => setup.rewire(Link { timestamps: flag()?, ..link }, messages)?,
-            "vlan" => setup.rewire(Link { vlan: flag()?, ..link }, messages)?,
-            "digests" => {
-                let (header_digest, data_digest) = parse_digests(key, value)?;
-                setup.rewire(link, Messages { header_digest, data_digest, ..messages })?;
+            Setting::Timestamps => setup.rewire(Link { timestamps: flag()?, ..link }, messages)?,
+            Setting::Vlan => setup.rewire(Link { vlan: flag()?, ..link }, messages)?,
+            Setting::Digests => {
+                let Digests { header, data } = parse_digests(key, value)?;
+                setup.rewire(link, Messages { header_digest: header, data_digest: data, ..messages })?;
             }
-            "block-size" => {
+            Setting::BlockSize => {
                 let block_bytes = parse_size(value).map_err(wrong)?;
                 setup.rewire(link, Messages { block_bytes, ..messages })?;
             }
-            "queue-depth" => {
+            Setting::QueueDepth => {
                 setup.queue_depth =
                     value.parse().map_err(|_| ModelError::new(key, value, "1 to 65536 is possible"))?;
                 check_queue_depth(setup.queue_depth)?;
             }
-            "sessions" => {
+            Setting::Sessions => {
                 setup.sessions = value
                     .parse()
                     .ok()
                     .filter(|&n| n > 0)
                     .ok_or_else(|| ModelError::new(key, value, "1 or more sessions are possible"))?;
             }
-            "think" => setup.extras.think_us = us(value)?,
-            "coalescing" => setup.extras.coalescing = parse_coalescing(key, value)?,
-            "slow" => setup.extras.slow = parse_slow(key, value)?,
-            "nodelay" => setup.nagle = if flag()? { None } else { Some(self.nagle.unwrap_or_default()) },
-            "sends" => {
+            Setting::Think => setup.extras.think_us = time_us(key, value)?,
+            Setting::Coalescing => setup.extras.coalescing = parse_coalescing(key, value)?,
+            Setting::Slow => setup.extras.slow = parse_slow(key, value)?,
+            Setting::Nodelay => {
+                setup.nagle = if flag()? { None } else { Some(self.nagle.unwrap_or_default()) };
+            }
+            Setting::Sends => {
                 let sends = value.parse().ok().filter(|n| (1..=2).contains(n)).ok_or_else(|| {
                     ModelError::new(
                         key,
@@ -100,34 +203,27 @@ impl Setup {
                 })?;
                 setup.nagle = self.nagle.map(|nagle| Nagle { sends, ..nagle });
             }
-            "sl" => setup.change("S", true, value)?,
-            "cl" => setup.change("C", true, value)?,
-            "server-cpu" | "client-cpu" => setup.place(key, value)?,
-            _ => match key.split_once('.') {
-                Some((stage, "service")) => setup.change(stage, false, value)?,
-                Some((stage, "latency")) => setup.change(stage, true, value)?,
-                _ => return Err(ModelError::new("what-if", key, KEYS)),
-            },
+            Setting::Cpu(host) => setup.place(host, key, value)?,
+            Setting::Time(stages, time) => setup.set_time(stages, time, value)?,
         }
         Ok(setup)
     }
 
-    /// Sets a time of the stages of that name; for `S` and `C`, of that side's CPU stages but the interrupt,
-    /// which no polling thread does without.
-    fn change(&mut self, name: &str, latency: bool, value: &str) -> Result<(), ModelError> {
+    fn set_time(&mut self, of: Stages<'_>, time: StageTime, value: &str) -> Result<(), ModelError> {
+        let name = match of {
+            Stages::Named(name) => name,
+            Stages::Threads(Host::Server) => "S",
+            Stages::Threads(Host::Client) => "C",
+        };
         let us = if value == "0" { 0.0 } else { time_us(name, value)? };
         let mut stages = self.ring.stages().to_vec();
         let mut found = false;
-        let side = name.len() == 1;
-        for stage in
-            stages.iter_mut().filter(|s| s.name == name || (side && s.name.starts_with(name) && !s.interrupt))
-        {
+        for stage in stages.iter_mut().filter(|stage| of.contain(stage)) {
             found = true;
-            // What is set by hand is exact.
-            if latency {
-                (stage.start_latency_us, stage.latency_within_us) = (us, 0.0);
-            } else {
-                (stage.service_us, stage.service_within_us) = (us, 0.0);
+            // A time set by hand has no uncertainty.
+            match time {
+                StageTime::StartLatency => (stage.start_latency_us, stage.latency_within_us) = (us, 0.0),
+                StageTime::Service => (stage.service_us, stage.service_within_us) = (us, 0.0),
             }
         }
         if !found {
@@ -138,15 +234,14 @@ impl Setup {
     }
 
     /// Gives each stage of a side a CPU of its own, or all of them one.
-    fn place(&mut self, key: &str, value: &str) -> Result<(), ModelError> {
-        let letter = if key == "server-cpu" { 'S' } else { 'C' };
+    fn place(&mut self, host: Host, key: &str, value: &str) -> Result<(), ModelError> {
         let own = match value {
             "own" => true,
             "shared" => false,
             _ => return Err(ModelError::new(key, value, "own or shared is possible")),
         };
-        let of_side = |s: &&Stage| s.name.starts_with(letter);
-        let count = self.ring.stages().iter().filter(of_side).count();
+        let is_of_host = |stage: &Stage| stage.role() == host.role();
+        let count = self.ring.stages().iter().filter(|stage| is_of_host(stage)).count();
         if count < 2 {
             return Err(ModelError::new(
                 key,
@@ -155,21 +250,21 @@ impl Setup {
             ));
         }
         let stages = self.ring.stages().iter().map(|s| {
-            if !s.name.starts_with(letter) {
+            if !is_of_host(s) {
                 s.clone()
             } else if own {
-                // On a CPU of its own nothing is left to interrupt.
+                // A stage on a CPU of its own interrupts no other.
                 Stage { interrupt: false, resource: s.name.clone(), ..s.clone() }
             } else {
                 let interrupt = s.name == "SI" || s.name == "CI";
-                Stage { interrupt, resource: format!("{} CPU", key.trim_end_matches("-cpu")), ..s.clone() }
+                Stage { interrupt, resource: host.cpu().to_owned(), ..s.clone() }
             }
         });
         self.ring = Ring::new(stages.collect())?;
         Ok(())
     }
 
-    /// Predicts each change by itself, and all together where there are several; the greatest gain first.
+    /// Predicts each change alone, and all together where there are several; the greatest gain first.
     ///
     /// # Errors
     /// When a change is impossible.
@@ -218,7 +313,8 @@ pub(super) fn parse_mtu(key: &str, text: &str) -> Result<u32, ModelError> {
         .ok_or_else(|| ModelError::new(key, text, "68 to 65535 bytes is possible"))
 }
 
-pub(super) fn parse_ip(key: &str, text: &str) -> Result<bool, ModelError> {
+/// Whether the version is 6.
+pub(super) fn parse_is_ipv6(key: &str, text: &str) -> Result<bool, ModelError> {
     match text {
         "4" => Ok(false),
         "6" => Ok(true),
@@ -226,15 +322,22 @@ pub(super) fn parse_ip(key: &str, text: &str) -> Result<bool, ModelError> {
     }
 }
 
-/// Header and data.
-pub(super) fn parse_digests(key: &str, text: &str) -> Result<(bool, bool), ModelError> {
-    match text {
-        "none" => Ok((false, false)),
-        "header" => Ok((true, false)),
-        "data" => Ok((false, true)),
-        "both" => Ok((true, true)),
-        _ => Err(ModelError::new(key, text, "none, header, data or both is possible")),
-    }
+/// The digests of a PDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Digests {
+    pub(super) header: bool,
+    pub(super) data: bool,
+}
+
+pub(super) fn parse_digests(key: &str, text: &str) -> Result<Digests, ModelError> {
+    let (header, data) = match text {
+        "none" => (false, false),
+        "header" => (true, false),
+        "data" => (false, true),
+        "both" => (true, true),
+        _ => return Err(ModelError::new(key, text, "none, header, data or both is possible")),
+    };
+    Ok(Digests { header, data })
 }
 
 /// `50us`, `50us/8`, `50us/8@server`, `off`.
@@ -259,7 +362,7 @@ pub(super) fn parse_coalescing(key: &str, text: &str) -> Result<Coalescing, Mode
     })
 }
 
-/// `3/203us`: one in three takes 203 us longer; `off`.
+/// `3/203us` for one operation in three that takes 203 us longer; `off`.
 pub(super) fn parse_slow(key: &str, text: &str) -> Result<Slow, ModelError> {
     if text == "off" {
         return Ok(Slow::default());
@@ -293,10 +396,20 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_ranked_by_what_they_gain() {
+    fn every_listed_key_is_a_setting() {
+        let (names, stages) = KEYS.trim_start_matches("use ").split_once(", STAGE.").unwrap();
+        assert_eq!(stages, "service or STAGE.latency");
+        for key in names.split(", ").chain(["SP.service", "SP.latency"]) {
+            assert!(Setting::parse(key).is_some(), "{key}");
+        }
+        assert_eq!(Setting::parse("SP.colour"), None);
+    }
+
+    #[test]
+    fn changes_are_ranked_by_gain() {
         let changes = ["bandwidth=10gbit".to_owned(), "sl=0".to_owned(), "queue-depth=32".to_owned()];
         let all = setup(4).predict(&changes).unwrap();
-        assert_eq!(all.len(), 4, "each by itself, and all together");
+        assert_eq!(all.len(), 4, "each alone, and all together");
         assert!(all.windows(2).all(|w| w[0].gain >= w[1].gain));
         let gain = |change: &str| all.iter().find(|p| p.change == change).unwrap().gain;
         assert!(gain("queue-depth=32") > 2.0, "{all:?}");
@@ -311,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_changes_are_refused_by_name() {
+    fn impossible_changes_are_rejected_by_name() {
         for (change, named) in [
             ("mtu=40", "68 to 65535"),
             ("bandwidth=0gbit", "bandwidth"),
@@ -337,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn nodelay_frees_a_response_in_two_sends_from_the_delayed_ack() {
+    fn nodelay_removes_the_delayed_ack_of_two_sends() {
         let nagle = Some(Nagle { sends: 2, ..Nagle::default() });
         let all =
             Setup { nagle, ..setup(4) }.predict(&["nodelay=on".to_owned(), "sends=1".to_owned()]).unwrap();
@@ -346,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_softirq_on_its_own_cpu_takes_its_time_out_of_the_limit() {
+    fn softirq_on_its_own_cpu_no_longer_counts_in_the_limit() {
         // The paper: SI + SP and max(SI, SP).
         let setup = apart();
         assert!((setup.ring.tpt_min_us() - 15.0).abs() < 1e-9);
@@ -358,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_digests_cost_what_they_are() {
+    fn headers_and_digests_cost_their_bytes() {
         let before = setup(64).with("block-size=64k").unwrap();
         let w2 = |s: &Setup| s.ring.stages()[2].service_us;
         for (change, bytes) in

@@ -1,4 +1,4 @@
-//! What an analysis found, for a terminal.
+//! The result of an analysis as text.
 
 use std::fmt::Write as _;
 
@@ -214,7 +214,7 @@ fn verdict(index: usize, verdict: &Verdict, out: &mut String) {
     }
 }
 
-/// What was captured.
+/// The summary of a capture.
 #[must_use]
 pub fn recorded(recorded: &capture::record_to_file::Recorded) -> String {
     let mut t =

@@ -10,7 +10,7 @@ use plotters::prelude::*;
 /// A series of dots.
 #[derive(Clone, Debug)]
 pub struct Dots {
-    /// What they are.
+    /// Their name.
     pub label: String,
     /// CSS colour.
     pub colour: &'static str,
@@ -18,13 +18,13 @@ pub struct Dots {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Dots that are few.
+/// Fewer dots than this are drawn larger.
 const FEW: usize = 120;
 
 /// Size of a chart, pixels.
 const SIZE: (u32, u32) = (960, 300);
 
-/// Draws series of dots over common axes. Nothing when there are no points or the drawing fails.
+/// Draws series of dots over common axes; `None` when there are no points or the drawing fails.
 #[must_use]
 pub fn dots(x_label: &str, y_label: &str, series: &[Dots]) -> Option<String> {
     let all = || series.iter().flat_map(|s| s.points.iter().copied());
@@ -34,7 +34,7 @@ pub fn dots(x_label: &str, y_label: &str, series: &[Dots]) -> Option<String> {
         return None;
     }
     ys.sort_by(f64::total_cmp);
-    // A few extreme operations must not flatten the rest: they are drawn at the upper edge.
+    // Extreme operations are drawn at the upper edge, so that they do not flatten the rest.
     let at = |q: f64| ys[((ys.len() - 1) as f64 * q) as usize];
     let (low, high) = (at(0.0).min(0.0), (at(0.995) * 1.15).max(1.0));
     let mut svg = String::new();
@@ -63,7 +63,6 @@ pub fn dots(x_label: &str, y_label: &str, series: &[Dots]) -> Option<String> {
                 let _ = write!(path, "M{px} {py}h0");
             }
             let colour = s.colour;
-            // A few dots are looked for, many are looked at.
             let width = if s.points.len() < FEW { 6.0 } else { 2.5 };
             let _ = writeln!(
                 paths,
@@ -78,34 +77,43 @@ pub fn dots(x_label: &str, y_label: &str, series: &[Dots]) -> Option<String> {
     Some(svg.replacen(&format!(r#"width="{}" height="{}""#, SIZE.0, SIZE.1), r#"width="100%""#, 1))
 }
 
-/// Points of a line, in the chart's units.
-type Line = Vec<(f64, f64)>;
+/// Points of a line, x and y in the chart's units.
+pub type Line = Vec<(f64, f64)>;
 
-/// A curve with what is guaranteed and where it may settle; points in the chart's units.
+/// The area between two lines.
+#[derive(Clone, Debug)]
+pub struct Area {
+    /// Its lower edge.
+    pub low: Line,
+    /// Its upper edge.
+    pub high: Line,
+}
+
+/// A curve with its guaranteed band and its range over start phases.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// The axes.
     pub x_label: String,
     /// See `x_label`.
     pub y_label: String,
-    /// Lower and upper ends of the guaranteed band.
-    pub guaranteed: (Line, Line),
-    /// Least and greatest over start phases.
-    pub settles: (Line, Line),
+    /// The guaranteed band.
+    pub guaranteed: Area,
+    /// Least to greatest over start phases.
+    pub settles: Area,
     /// The mean.
     pub mean: Line,
 }
 
-/// Draws a curve and its bands over a logarithmic axis. Nothing when there are no points or the drawing fails.
+/// Draws a curve and its bands over a logarithmic axis; `None` when there are no points or the drawing fails.
 #[must_use]
 pub fn band(curve: &Curve) -> Option<String> {
     const SURE: RGBColor = RGBColor(0xe2, 0xe8, 0xf0);
     const PHASES: RGBColor = RGBColor(0x94, 0xc5, 0xcf);
     const MEAN: RGBColor = RGBColor(0xc2, 0x41, 0x0c);
     let (first, last) = (curve.mean.first()?.0, curve.mean.last()?.0);
-    let high = curve.guaranteed.1.iter().map(|p| p.1).fold(f64::MIN_POSITIVE, f64::max) * 1.08;
+    let high = curve.guaranteed.high.iter().map(|p| p.1).fold(f64::MIN_POSITIVE, f64::max) * 1.08;
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (SIZE.0, SIZE.1 + 100)).into_drawing_area();
@@ -126,10 +134,10 @@ pub fn band(curve: &Curve) -> Option<String> {
             .light_line_style(WHITE)
             .draw()
             .ok()?;
-        for ((low, high), colour, label) in
+        for (area, colour, label) in
             [(&curve.guaranteed, SURE, "guaranteed band"), (&curve.settles, PHASES, "over start phases")]
         {
-            let around: Line = low.iter().copied().chain(high.iter().rev().copied()).collect();
+            let around: Line = area.low.iter().copied().chain(area.high.iter().rev().copied()).collect();
             chart
                 .draw_series(std::iter::once(Polygon::new(around, colour.filled())))
                 .ok()?
@@ -160,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chart_holds_its_points_in_one_path_and_survives_having_none() {
+    fn chart_has_one_path_per_series_and_may_be_empty() {
         let series =
             [Dots { label: "a".into(), colour: "green", points: vec![(0.0, 1.0), (1.0, 2.0), (2.0, -1.0)] }];
         let svg = dots("ms", "us", &series).unwrap();
@@ -170,17 +178,26 @@ mod tests {
     }
 }
 
+/// A line of a chart.
+#[derive(Clone, Debug)]
+pub struct NamedLine {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points.
+    pub points: Line,
+}
+
 /// Lines over a logarithmic axis.
 #[derive(Clone, Debug)]
 pub struct Lines {
-    /// What they show.
+    /// Its title.
     pub title: String,
     /// The axes.
     pub x_label: String,
     /// See `x_label`.
     pub y_label: String,
     /// Their names and points, in the chart's units.
-    pub series: Vec<(String, Line)>,
+    pub series: Vec<NamedLine>,
 }
 
 /// Draws lines with their points over a logarithmic axis. Nothing when there are no points or the drawing fails.
@@ -194,7 +211,7 @@ pub fn lines(chart: &Lines) -> Option<String> {
         RGBColor(0xdb, 0x27, 0x77),
         RGBColor(0x33, 0x41, 0x55),
     ];
-    let all = || chart.series.iter().flat_map(|(_, line)| line.iter());
+    let all = || chart.series.iter().flat_map(|line| line.points.iter());
     let first = all().map(|p| p.0).fold(f64::INFINITY, f64::min);
     let last = all().map(|p| p.0).fold(0.0, f64::max);
     let high = all().map(|p| p.1).fold(f64::MIN_POSITIVE, f64::max) * 1.08;
@@ -220,7 +237,8 @@ pub fn lines(chart: &Lines) -> Option<String> {
             .light_line_style(WHITE)
             .draw()
             .ok()?;
-        for ((name, line), colour) in chart.series.iter().zip(COLOURS.into_iter().cycle()) {
+        for (NamedLine { name, points: line }, colour) in chart.series.iter().zip(COLOURS.into_iter().cycle())
+        {
             area.draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))
                 .ok()?
                 .label(name)

@@ -4,18 +4,18 @@ use std::fmt::Write as _;
 
 use analysis::verdict::name;
 use study::ExperimentResult;
-use study::experiment::CaseResult;
+use study::experiment::{CaseResult, Unit};
 use study::trace::TraceFrame;
 
 use crate::chart::{Dots, dots};
-use crate::experiment_text::{columns, figure, place, verdicts};
-use crate::page::{begin, end, escape, machines, notes, table_head};
+use crate::experiment_text::{Column, columns, figure, place, verdicts};
+use crate::page::{Title, begin, end, escape, machines, notes, table_head};
 use crate::terminal::us;
 
-/// A span of figures above which bars of one scale would only show the greatest.
+/// Ratio of the greatest to the least figure above which bars have a logarithmic scale.
 const LOGARITHMIC_FROM: f64 = 30.0;
 
-/// A wait between two frames that is worth a word, us: shorter ones are work.
+/// A time between two frames that is marked as a wait, us; shorter ones are work.
 const WAIT_US: f64 = 10_000.0;
 
 /// The whole page.
@@ -43,7 +43,7 @@ pub fn experiment(result: &ExperimentResult) -> String {
 fn table(result: &ExperimentResult, page: &mut String) {
     page.push_str("<h2>What came out</h2>");
     let columns = columns(result);
-    table_head(&columns.iter().map(|column| (column.title, column.is_text)).collect::<Vec<_>>(), page);
+    table_head(&columns.iter().map(Column::heading).collect::<Vec<_>>(), page);
     for row in 0..result.cases.len() {
         page.push_str("<tr>");
         for column in &columns {
@@ -60,7 +60,7 @@ fn table(result: &ExperimentResult, page: &mut String) {
 
 /// Each figure as a bar, with the spread of its runs.
 fn bars(result: &ExperimentResult, page: &mut String) {
-    for unit in ["1/s", "MB/s"] {
+    for unit in Unit::ALL {
         let cases: Vec<&CaseResult> = result.cases.iter().filter(|case| case.unit == unit).collect();
         let greatest = cases.iter().map(|case| case.greatest).fold(0.0, f64::max);
         let least = cases.iter().map(|case| case.median).fold(f64::INFINITY, f64::min);
@@ -68,14 +68,14 @@ fn bars(result: &ExperimentResult, page: &mut String) {
             continue;
         }
         let is_logarithmic = least > 0.0 && greatest / least > LOGARITHMIC_FROM;
-        // The least has a tenth of the width, where the scale is one of powers.
+        // On a logarithmic scale the least figure has a tenth of the width.
         let share = |value: f64| {
             let linear = value / greatest;
             let power = 0.1 + 0.9 * (value.max(least) / least).ln() / (greatest / least).ln();
             (if is_logarithmic { power } else { linear }).clamp(0.0, 1.0) * 100.0
         };
         let scale = if is_logarithmic { ", on a scale of powers" } else { "" };
-        let _ = write!(page, "<h2>{unit}{scale}</h2><div class=\"figures\">");
+        let _ = write!(page, "<h2>{}{scale}</h2><div class=\"figures\">", unit.name());
         for case in cases {
             let (width, from, to) = (share(case.median), share(case.least), share(case.greatest));
             let _ = write!(
@@ -114,8 +114,7 @@ fn series(result: &ExperimentResult, page: &mut String) {
     page.push_str("</div>");
 }
 
-/// Two exchanges of each case, frame by frame.
-/// What the analysis of each case's packets found.
+/// The verdicts of the analysis of each case's packets.
 fn judged(result: &ExperimentResult, page: &mut String) {
     if result.cases.iter().all(|case| case.trace.is_none()) {
         return;
@@ -123,7 +122,7 @@ fn judged(result: &ExperimentResult, page: &mut String) {
     page.push_str("<h2>What the packets say</h2>");
     if verdicts(result).next().is_some() {
         let titles = ["case", "verdict", "what happened", "what there is to gain"];
-        table_head(&titles.map(|title| (title, true)), page);
+        table_head(&titles.map(Title::text), page);
         for (case, verdict) in verdicts(result) {
             let gain = verdict.gain.as_ref().map_or("-", |gain| &gain.text);
             let _ = write!(page, "<tr class=\"said\"><td class=\"t\">{}</td>", escape(case));
@@ -139,6 +138,7 @@ fn judged(result: &ExperimentResult, page: &mut String) {
     );
 }
 
+/// Two exchanges of each case, frame by frame.
 fn traces(result: &ExperimentResult, page: &mut String) {
     if result.cases.iter().all(|case| case.frames.is_empty()) {
         return;
@@ -157,7 +157,14 @@ fn traces(result: &ExperimentResult, page: &mut String) {
             escape(&case.case.label)
         );
         table_head(
-            &[("µs", false), ("after", false), ("", true), ("bytes", false), ("what", true), ("", true)],
+            &[
+                Title::number("µs"),
+                Title::number("after"),
+                Title::text(""),
+                Title::number("bytes"),
+                Title::text("what"),
+                Title::text(""),
+            ],
             page,
         );
         let mut before = None;
@@ -185,7 +192,7 @@ fn has_wait(frames: &[TraceFrame]) -> bool {
     frames.windows(2).any(|pair| pair[1].at_us - pair[0].at_us >= WAIT_US)
 }
 
-/// What a frame that came late has waited for.
+/// The reason for a late frame.
 fn remark(frame: &TraceFrame) -> &'static str {
     match (frame.bytes, frame.is_clients) {
         (0, true) => {

@@ -4,7 +4,9 @@ use analysis::verdict::{Verdict, name};
 use output::text::line;
 use study::ExperimentResult;
 use study::experiment::CaseResult;
+use study::sides::Sides;
 
+use crate::page::Title;
 use crate::terminal::{cell, number, table, us};
 
 /// A figure of a case.
@@ -12,10 +14,10 @@ pub(crate) fn figure(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-/// Where it was made.
+/// The place of the experiment.
 pub(crate) fn place(result: &ExperimentResult) -> String {
     let rate = record::units::format_bit_rate(result.bits_per_second);
-    let (client, server) = result.cpus;
+    let Sides { client, server } = result.cpus;
     match (&result.client_machine, result.wire) {
         (Some(client), _) => {
             format!("client on another host ({}, {}), wire taken for {rate}", client.cpu, client.kernel)
@@ -35,14 +37,21 @@ pub(crate) struct Column {
     pub(crate) cells: Vec<String>,
 }
 
-/// The table's columns, without those that have nothing to say.
+impl Column {
+    pub(crate) fn heading(&self) -> Title<'_> {
+        if self.is_text { Title::text(self.title) } else { Title::number(self.title) }
+    }
+}
+
+/// The table's columns, without empty ones.
 pub(crate) fn columns(result: &ExperimentResult) -> Vec<Column> {
-    type Tell = fn(&CaseResult) -> Option<String>;
-    let all: [(&str, bool, Tell); 12] = [
+    /// The text of a case's cell.
+    type CellText = fn(&CaseResult) -> Option<String>;
+    let all: [(&str, bool, CellText); 12] = [
         ("case", true, |case| Some(case.case.label.clone())),
         ("MTU", false, |case| Some(case.mtu_bytes.to_string())),
         ("figure", false, |case| Some(figure(case.median))),
-        ("", true, |case| Some(case.unit.to_owned())),
+        ("", true, |case| Some(case.unit.name().to_owned())),
         ("least", false, |case| Some(figure(case.least))),
         ("greatest", false, |case| Some(figure(case.greatest))),
         ("p50 us", false, |case| case.p50_us.map(us)),
@@ -54,9 +63,8 @@ pub(crate) fn columns(result: &ExperimentResult) -> Vec<Column> {
         ("observer", false, |case| case.observer_cost.map(|cost| format!("{:+.1} %", -cost * 100.0))),
         ("published", true, |case| case.case.published.clone()),
     ];
-    let told = |tell: Tell| result.cases.iter().map(tell).collect::<Vec<_>>();
     all.into_iter()
-        .map(|(title, is_text, tell)| (title, is_text, told(tell)))
+        .map(|(title, is_text, text)| (title, is_text, result.cases.iter().map(text).collect::<Vec<_>>()))
         .filter(|(_, _, cells)| cells.iter().any(Option::is_some))
         .map(|(title, is_text, cells)| {
             let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".into())).collect();
@@ -65,7 +73,7 @@ pub(crate) fn columns(result: &ExperimentResult) -> Vec<Column> {
         .collect()
 }
 
-/// What the packets of each case say, where they say something.
+/// The verdicts on the packets of each case, with the case's label.
 pub(crate) fn verdicts(result: &ExperimentResult) -> impl Iterator<Item = (&str, &Verdict)> {
     result.cases.iter().flat_map(|case| case.verdicts.iter().map(|verdict| (&*case.case.label, verdict)))
 }

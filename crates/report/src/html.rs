@@ -7,8 +7,8 @@ use analysis::TermSource;
 use record::Term;
 use study::{Series, StudyResult};
 
-use crate::chart::{Dots, Lines, dots, lines};
-use crate::page::{begin, end, escape, folded, machines, notes, table_head};
+use crate::chart::{Dots, Lines, NamedLine, dots, lines};
+use crate::page::{Title, begin, end, escape, folded, machines, notes, table_head};
 use crate::study_text::{COLUMNS, PUBLISHED_COLUMNS, closure, column, heading, published_rows, spread};
 use crate::terminal::{thousands, us};
 
@@ -43,20 +43,20 @@ pub fn study(result: &StudyResult) -> String {
 fn summary(result: &StudyResult, page: &mut String) {
     table_head(
         &[
-            ("block", false),
-            ("send", true),
-            ("QD", false),
-            ("IOPS", false),
-            ("with capture", false),
-            ("TPT µs", false),
-            ("RTT µs", false),
-            ("CPU client", false),
-            ("CPU server", false),
-            ("at depth", true),
-            ("bottleneck", true),
-            ("TPTmin µs", false),
-            ("QD needed", false),
-            ("sums", true),
+            Title::number("block"),
+            Title::text("send"),
+            Title::number("QD"),
+            Title::number("IOPS"),
+            Title::number("with capture"),
+            Title::number("TPT µs"),
+            Title::number("RTT µs"),
+            Title::number("CPU client"),
+            Title::number("CPU server"),
+            Title::text("at depth"),
+            Title::text("bottleneck"),
+            Title::number("TPTmin µs"),
+            Title::number("QD needed"),
+            Title::text("sums"),
         ],
         page,
     );
@@ -90,14 +90,14 @@ fn summary(result: &StudyResult, page: &mut String) {
     page.push_str("</tbody></table></div>");
 }
 
-/// What somebody else found, beside what was found here.
+/// Published figures beside the measured ones.
 fn published(result: &StudyResult, page: &mut String) {
     if result.plan.published.is_empty() {
         return;
     }
     page.push_str("<h2>What was published, and what came out here</h2>");
-    let mut titles = vec![("block", false), ("send", true), ("QD", false)];
-    titles.extend(PUBLISHED_COLUMNS.map(|name| (name, false)));
+    let mut titles = vec![Title::number("block"), Title::text("send"), Title::number("QD")];
+    titles.extend(PUBLISHED_COLUMNS.map(Title::number));
     table_head(&titles, page);
     for (stanza, cells) in published_rows(result) {
         row_start(stanza, page);
@@ -146,9 +146,9 @@ fn bars(result: &StudyResult, page: &mut String) {
 
 fn breakdown(result: &StudyResult, page: &mut String) {
     page.push_str("<h2>Breakdown, microseconds (means)</h2>");
-    let mut titles = vec![("block", false), ("send", true), ("QD", false)];
-    titles.extend(COLUMNS.iter().map(|(name, _)| (*name, false)));
-    titles.extend([("sum", false), ("RTT", false)]);
+    let mut titles = vec![Title::number("block"), Title::text("send"), Title::number("QD")];
+    titles.extend(COLUMNS.iter().map(|(name, _)| Title::number(name)));
+    titles.extend([Title::number("sum"), Title::number("RTT")]);
     table_head(&titles, page);
     for s in result.stanzas.iter().filter(|s| result.is_end(s.queue_depth)) {
         row_start(s, page);
@@ -162,7 +162,7 @@ fn breakdown(result: &StudyResult, page: &mut String) {
                 value.terms.split('+').any(|term| s.breakdown.limit.bottleneck.split('+').any(|b| b == term))
                     && value.source != TermSource::Remainder;
             let class = if limits { " class=\"bottleneck\"" } else { "" };
-            // A token bucket's wire takes no time on the way: what it does is to keep frames apart.
+            // A token bucket takes no time of an operation: it keeps frames apart.
             let apart = s.path.filter(|p| p.token_bucket).and_then(|p| match title {
                 "W1" => Some(p.w1_us),
                 "W2" => Some(p.w2_us),
@@ -205,8 +205,8 @@ fn row_start(s: &Stanza, page: &mut String) {
 
 fn predictions(result: &StudyResult, page: &mut String) {
     let names = ["QD", "measured", "predicted", "least phase", "greatest phase", "band from", "to", "error"];
-    let mut titles = vec![("block", false), ("send", true)];
-    titles.extend(names.map(|name| (name, false)));
+    let mut titles = vec![Title::number("block"), Title::text("send")];
+    titles.extend(names.map(Title::number));
     table_head(&titles, page);
     for s in &result.stanzas {
         let Some(p) = s.predicted else { continue };
@@ -223,9 +223,8 @@ fn predictions(result: &StudyResult, page: &mut String) {
 }
 
 fn busy_counts(result: &StudyResult, page: &mut String) {
-    let mut titles = vec![("block", false), ("send", true)];
-    titles
-        .extend(["QD", "mean", "n = 1", "2", "3", "4", "5", "6", "7", "8", "more"].map(|name| (name, false)));
+    let mut titles = vec![Title::number("block"), Title::text("send")];
+    titles.extend(["QD", "mean", "n = 1", "2", "3", "4", "5", "6", "7", "8", "more"].map(Title::number));
     table_head(&titles, page);
     for s in &result.stanzas {
         row_start(s, page);
@@ -254,7 +253,7 @@ fn curves(result: &StudyResult, page: &mut String) {
                 let name = policy.to_string();
                 let own = result.stanzas.iter().filter(|s| s.block_size_bytes == bytes && s.policy == name);
                 let points = own.map(|s| (f64::from(s.queue_depth), s.iops)).collect();
-                (name, points)
+                NamedLine { name, points }
             })
             .collect();
         let chart = Lines {
@@ -282,7 +281,7 @@ fn charts(result: &StudyResult, page: &mut String) {
         let _ = write!(page, "<i style=\"background:{colour}\"></i>{label}");
     }
     page.push_str("</p>");
-    // A saturated ring's are clouds; where there are many charts, those of one operation at a time are what shows a pattern.
+    // Charts of a saturated ring are clouds. Of many charts only those of queue depth 1 are shown, which have patterns.
     let is_shown = |series: &&Series| {
         result.is_end(series.queue_depth) && (result.series.len() <= 12 || series.queue_depth == 1)
     };
@@ -310,7 +309,7 @@ fn series_dots(series: &Series) -> Vec<Dots> {
     ]
 }
 
-/// What the names mean.
+/// The meaning of the terms.
 fn terms(page: &mut String) {
     page.push_str("<h2>The terms</h2><dl>");
     for term in Term::ALL {

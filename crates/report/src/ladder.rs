@@ -1,20 +1,23 @@
-//! A ladder diagram: the client on the left, the server on the right, time downwards, and an arrow for each segment of
-//! some operations.
+//! A ladder diagram of some operations: the client on the left, the server on the right, time downwards, and an arrow for
+//! each segment.
 
 use plotters::prelude::*;
 use record::Side;
+use tcpsim::tcp::Segment;
 use tcpsim::{EPOCH_NS, Frame, Observer, SimOp};
 
-/// Most segments and operations that are drawn.
+/// Most operations that are drawn; bounds the segments too.
 const FRAMES_MAX: usize = 400;
 const WIDTH: u32 = 900;
-/// Where the two stand, and the margins.
-const COLUMNS: (i32, i32) = (250, 650);
+/// The columns of client and server, and the upper margin, pixels.
+const CLIENT_X: i32 = 250;
+const SERVER_X: i32 = 650;
 const TOP: i32 = 56;
-/// Two moments are so far apart, pixels: at least, at most.
-const GAP: (f64, f64) = (9.0, 64.0);
+/// Least and greatest distance of two times, pixels.
+const GAP_MIN: f64 = 9.0;
+const GAP_MAX: f64 = 64.0;
 
-/// Collects what is to be drawn of a simulation, and ends it then.
+/// Collects the segments of some operations and ends the simulation after them.
 #[derive(Debug, Default)]
 pub struct Ladder {
     first: u64,
@@ -25,19 +28,19 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// Of the operations numbered so, from 0, in the order in which they end.
+    /// Collects the operations `first` to `last`, counted from 0 in the order in which they complete.
     #[must_use]
     pub fn new(first: u64, last: u64) -> Self {
         Self { first, last, ..Self::default() }
     }
 
-    /// The operations that were collected.
+    /// The collected operations.
     #[must_use]
     pub fn ops(&self) -> &[SimOp] {
         &self.ops
     }
 
-    /// Draws what was collected. Nothing when there is nothing, or the drawing fails.
+    /// Draws the diagram as SVG; `None` when no operations were collected or the drawing fails.
     #[must_use]
     pub fn draw(&self) -> Option<String> {
         let start = self.ops.iter().filter_map(|op| op.op.start.ns()).min()?;
@@ -52,12 +55,12 @@ impl Ladder {
         }
         moments.sort_unstable();
         moments.dedup();
-        // Proportional where that can be read, else shortened: a delayed acknowledgement is a thousand times a send.
+        // Proportional within limits: a delayed acknowledgement takes a thousand times as long as a send.
         let steps: Vec<f64> = moments.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3).collect();
         let mut heights = vec![f64::from(TOP) + 24.0];
         for step in steps {
             let last = *heights.last()?;
-            heights.push(last + (step * 6.0).clamp(GAP.0, GAP.1));
+            heights.push(last + (step * 6.0).clamp(GAP_MIN, GAP_MAX));
         }
         let height = |ns: u64| {
             let place = moments.partition_point(|moment| *moment < since(ns)).min(heights.len() - 1);
@@ -78,7 +81,7 @@ impl Ladder {
                 RGBColor(194, 65, 12),
                 RGBColor(51, 65, 85),
             );
-            for (name, x) in [("client", COLUMNS.0), ("server", COLUMNS.1)] {
+            for (name, x) in [("client", CLIENT_X), ("server", SERVER_X)] {
                 text(name, x - 20, 14, 15, BLACK)?;
                 root.draw(&PathElement::new([(x, TOP - 16), (x, bottom)], grey.stroke_width(2))).ok()?;
             }
@@ -88,13 +91,13 @@ impl Ladder {
                 root.draw(&PathElement::new([(60, y as i32), (74, y as i32)], grey)).ok()?;
             }
             for arrow in &arrows {
-                let (from, to) = match arrow.sender {
-                    Side::Client => COLUMNS,
-                    Side::Server => (COLUMNS.1, COLUMNS.0),
+                let (from, to) = match arrow.segment.sender {
+                    Side::Client => (CLIENT_X, SERVER_X),
+                    Side::Server => (SERVER_X, CLIENT_X),
                 };
-                let colour = if arrow.bytes == 0 {
+                let colour = if arrow.segment.bytes == 0 {
                     grey
-                } else if arrow.sender == Side::Client {
+                } else if arrow.segment.sender == Side::Client {
                     blue
                 } else {
                     orange
@@ -127,36 +130,16 @@ impl Ladder {
         Some(svg)
     }
 
-    /// Each segment that left, and when it came.
+    /// Each sent segment with the time of its arrival.
     fn arrows(&self) -> Vec<Arrow> {
         let mut arrows: Vec<Arrow> = Vec::new();
         for frame in &self.frames {
-            let (at, segment) = (EPOCH_NS + frame.at, frame.segment);
+            let (at, segment) = (EPOCH_NS + frame.at, Identity::of(frame));
             if frame.point == frame.sender {
-                arrows.push(Arrow {
-                    session: frame.session,
-                    sender: frame.sender,
-                    seq: segment.seq,
-                    bytes: segment.bytes,
-                    ack: segment.ack,
-                    again: segment.again,
-                    left: at,
-                    arrived: None,
-                });
+                arrows.push(Arrow { segment, left: at, arrived: None });
                 continue;
             }
-            let sent = arrows.iter_mut().find(|a| {
-                a.arrived.is_none()
-                    && (a.session, a.sender, a.seq, a.bytes, a.ack, a.again)
-                        == (
-                            frame.session,
-                            frame.sender,
-                            segment.seq,
-                            segment.bytes,
-                            segment.ack,
-                            segment.again,
-                        )
-            });
+            let sent = arrows.iter_mut().find(|a| a.arrived.is_none() && a.segment == segment);
             if let Some(arrow) = sent {
                 arrow.arrived = Some(at);
             }
@@ -165,27 +148,40 @@ impl Ladder {
     }
 }
 
-/// A segment's way.
-#[derive(Clone, Copy, Debug)]
-struct Arrow {
+/// The fields by which a segment is the same at both capture points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
     session: u32,
     sender: Side,
     seq: u64,
     bytes: u32,
     ack: u64,
-    again: bool,
+    retransmitted: bool,
+}
+
+impl Identity {
+    fn of(frame: &Frame) -> Self {
+        let Segment { seq, bytes, ack, retransmitted, .. } = frame.segment;
+        Self { session: frame.session, sender: frame.sender, seq, bytes, ack, retransmitted }
+    }
+}
+
+/// A segment between the two capture points.
+#[derive(Clone, Copy, Debug)]
+struct Arrow {
+    segment: Identity,
     left: u64,
     arrived: Option<u64>,
 }
 
 impl Arrow {
     fn label(&self) -> String {
-        let again = if self.again { " again" } else { "" };
-        match self.bytes {
-            0 => format!("ACK {}{again}", self.ack),
-            bytes => {
-                format!("{}..{} ({bytes} B), ACK {}{again}", self.seq, self.seq + u64::from(bytes), self.ack)
-            }
+        let Identity { seq, bytes, ack, retransmitted, .. } = self.segment;
+        let again = if retransmitted { " again" } else { "" };
+        if bytes == 0 {
+            format!("ACK {ack}{again}")
+        } else {
+            format!("{seq}..{} ({bytes} B), ACK {ack}{again}", seq + u64::from(bytes))
         }
     }
 }
@@ -201,7 +197,7 @@ impl Observer for Ladder {
     }
 
     fn frame(&mut self, frame: &Frame) {
-        // Older ones matter only as long as an operation that is to come may have begun with them.
+        // Frames before the first operation are kept as long as that operation may have begun with them.
         if self.seen <= self.last + 1 {
             self.frames.push(*frame);
             if self.ops.is_empty() && self.frames.len() > 4 * FRAMES_MAX {

@@ -1,14 +1,13 @@
 //! The model as a drawing, tables, a chart and JSON.
 
-use model::Band;
-use model::Known;
 use model::setup::{Outcome, Setup};
 use model::transfer::{CopyModel, Post};
 use model::what_if::Prediction;
+use model::{Band, Known, Role, nagle};
 use output::text::line;
 use serde_json::{Value, json};
 
-use crate::chart::{Curve, band};
+use crate::chart::{Area, Curve, band};
 use crate::terminal::{cell, number, table, thousands, us};
 
 /// One point of the curve.
@@ -16,13 +15,13 @@ use crate::terminal::{cell, number, table, thousands, us};
 pub struct Point {
     /// Queue depth of each session.
     pub queue_depth: u32,
-    /// What no start phase can leave.
+    /// The guaranteed band.
     pub band: Band,
-    /// What the model gives.
+    /// The predicted throughput and round trip.
     pub outcome: Outcome,
 }
 
-/// A value to the digit that is known; one that is exact, as the table has it.
+/// A value to its first uncertain digit; an exact one as `exact` formats it.
 fn known(value: Known, exact: fn(f64) -> String) -> String {
     if value.plus_minus < 5e-4 { exact(value.value) } else { value.to_string() }
 }
@@ -39,7 +38,7 @@ pub fn text(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Strin
         us(ring.rtt_alone_us()),
         us(bottleneck.service_us),
         line(&bottleneck.stages),
-        if bottleneck.resource.starts_with('W') { "network bound" } else { "CPU bound" },
+        if bottleneck.role() == Role::Wire { "network bound" } else { "CPU bound" },
         thousands(ring.iops_max()),
         ring.knee(),
         if ring.stages().iter().any(|s| s.interrupt) { " at best (interrupts put the thread off)" } else { "" }
@@ -67,7 +66,7 @@ pub fn text(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Strin
              pessimist for stages that are nearly constant; at the limit both agree.",
         );
     }
-    out.push_str(&nagle(setup));
+    out.push_str(&nagle_needs(setup));
     out.push_str(&cycles(curve));
     if !predictions.is_empty() {
         out.push_str(&format!(
@@ -90,7 +89,7 @@ fn curve_table(setup: &Setup, curve: &[Point]) -> String {
     };
     for p in curve {
         let o = &p.outcome;
-        let busiest = setup.ring.utilisation(o.iops.value).into_iter().map(|(_, s)| s).fold(0.0, f64::max);
+        let busiest = setup.ring.utilisation(o.iops.value).into_iter().map(|u| u.share).fold(0.0, f64::max);
         let percentile = |of: Option<f64>| number(of.map(us).unwrap_or_default());
         t.add_row(vec![
             number(p.queue_depth.to_string()),
@@ -120,9 +119,9 @@ fn times(setup: &Setup) -> String {
     t.to_string()
 }
 
-/// What Nagle's algorithm would ask for, where the server's CPU limits.
-fn nagle(setup: &Setup) -> String {
-    if !setup.ring.bottleneck().stages.starts_with('S') {
+/// What Nagle's algorithm needs, if the server's CPU is the bottleneck.
+fn nagle_needs(setup: &Setup) -> String {
+    if setup.ring.bottleneck().role() != Role::Server {
         return String::new();
     }
     let Some(needs) = setup.nagle_needs() else { return String::new() };
@@ -141,13 +140,14 @@ fn nagle(setup: &Setup) -> String {
     )
 }
 
-/// What stages do between two sleeps.
+/// The server's busy cycles.
 fn cycles(curve: &[Point]) -> String {
     let mut t = table(&["QD", "stage", "operations per busy cycle", "then idle us", "backlog"]);
     let mut rows = 0;
     for p in curve {
         let Some(exact) = &p.outcome.exact else { continue };
-        for c in exact.cycles.iter().filter(|c| c.stage.starts_with('S') && c.stage != "SN") {
+        for c in exact.cycles.iter().filter(|c| Role::of(&c.stage) == Role::Server && c.stage != nagle::STAGE)
+        {
             rows += 1;
             t.add_row(vec![
                 number(p.queue_depth.to_string()),
@@ -177,7 +177,7 @@ fn what_if(predictions: &[Prediction]) -> String {
     t.to_string()
 }
 
-/// The ring, drawn: service times, and below them the start latencies; the bottleneck in brackets.
+/// The ring as a drawing: service times above start latencies, the bottleneck in brackets.
 fn drawing(setup: &Setup) -> String {
     let bottleneck = setup.ring.bottleneck().resource;
     let boxes: Vec<(String, String)> = setup
@@ -238,8 +238,7 @@ pub fn copy(model: &CopyModel) -> String {
 #[must_use]
 pub fn post(model: &Post) -> String {
     let mut t = table(&["Nagle", "request ms", "requests per second"]);
-    for (name, nagle) in [("on", true), ("off", false)] {
-        let request = model.request_us(nagle);
+    for (name, request) in [("on", model.nagle_request_us()), ("off", model.nodelay_request_us())] {
         t.add_row(vec![
             cell(name),
             number(format!("{:.1}", request / 1000.0)),
@@ -267,13 +266,13 @@ pub fn chart(setup: &Setup, curve: &[Point]) -> Option<String> {
         ),
         x_label: "queue depth".to_owned(),
         y_label: "thousand IOPS".to_owned(),
-        guaranteed: (of(&|p| p.band.low), of(&|p| p.band.high)),
-        settles: (of(&|p| p.outcome.iops_low), of(&|p| p.outcome.iops_high)),
+        guaranteed: Area { low: of(&|p| p.band.low), high: of(&|p| p.band.high) },
+        settles: Area { low: of(&|p| p.outcome.iops_low), high: of(&|p| p.outcome.iops_high) },
         mean: of(&|p| p.outcome.iops.value),
     })
 }
 
-/// The documented keys.
+/// The JSON object of a ring, with its documented keys.
 #[must_use]
 pub fn json(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Value {
     let ring = &setup.ring;

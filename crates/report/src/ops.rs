@@ -176,7 +176,7 @@ impl OpsWriter {
         }
     }
 
-    /// Brings everything to the file.
+    /// Writes everything that is buffered and closes the file.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats_hold_every_record() {
+    fn both_formats_have_every_record() {
         let folder = tempfile::tempdir().unwrap();
         let exchange = |i: u64| Exchange {
             op: Op { connection: 3, tag: i as u32, data_bytes: 512, ..Op::default() },
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_of_a_capture_is_no_formula_in_a_spreadsheet() {
+    fn http_methods_cannot_become_spreadsheet_formulas() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv");
         let mut writer = OpsWriter::create(&path).unwrap();

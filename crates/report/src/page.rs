@@ -1,4 +1,4 @@
-//! What pages have in common: their look, their tables, what they say of machines.
+//! The common parts of HTML pages: style, tables, machines.
 
 use std::fmt::{Display, Write as _};
 
@@ -54,25 +54,43 @@ pub(crate) fn begin(title: &str, heading: &str) -> String {
     )
 }
 
-/// Its end.
+/// The end of a page.
 pub(crate) fn end(mut page: String) -> String {
     page.push_str("</body></html>\n");
     page
 }
 
-/// The beginning of a table: its titles, and whether a column is text.
-pub(crate) fn table_head(titles: &[(&str, bool)], page: &mut String) {
+/// The title of a table's column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Title<'a> {
+    text: &'a str,
+    /// The column has text, aligned to the left, and not numbers.
+    is_text: bool,
+}
+
+impl<'a> Title<'a> {
+    pub(crate) fn number(text: &'a str) -> Self {
+        Self { text, is_text: false }
+    }
+
+    pub(crate) fn text(text: &'a str) -> Self {
+        Self { text, is_text: true }
+    }
+}
+
+/// The beginning of a table.
+pub(crate) fn table_head(titles: &[Title<'_>], page: &mut String) {
     page.push_str("<div class=\"scroll\"><table><thead><tr>");
-    for (title, text) in titles {
-        let _ = write!(page, "<th{}>{}</th>", if *text { " class=\"t\"" } else { "" }, escape(title));
+    for Title { text, is_text } in titles {
+        let _ = write!(page, "<th{}>{}</th>", if *is_text { " class=\"t\"" } else { "" }, escape(text));
     }
     page.push_str("</tr></thead><tbody>");
 }
 
-/// Rows of a table that is shown at once.
+/// Most rows of a table that is not folded.
 const ROWS_OPEN: usize = 24;
 
-/// A titled table of so many rows, which opens by a click where they are many.
+/// A titled table, folded if it has many rows.
 pub(crate) fn folded(title: &str, rows: usize, page: &mut String, table: impl FnOnce(&mut String)) {
     let _ = write!(page, "<h2>{}</h2>", escape(title));
     if rows <= ROWS_OPEN {
@@ -84,7 +102,7 @@ pub(crate) fn folded(title: &str, rows: usize, page: &mut String, table: impl Fn
     page.push_str("</details>");
 }
 
-/// What the reader must know.
+/// The list of warnings.
 pub(crate) fn notes(warnings: &[String], page: &mut String) {
     if warnings.is_empty() {
         return;

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Work that takes longer than this shows how far it is.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// A progress line; on something that is no terminal, plain lines.
+/// A progress line; plain lines if stderr is not a terminal.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `steps` steps to come; `shown` is false where stderr should stay quiet.
+    /// A line of `steps` steps; `shown` is false if stderr should stay quiet.
     #[must_use]
     pub fn new(steps: u64, shown: bool) -> Self {
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
@@ -47,7 +47,7 @@ impl Progress {
         self.bar.tick();
     }
 
-    /// The work is over: the line goes.
+    /// Removes the line.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -61,7 +61,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Counts of what.
+    /// A count of `what`.
     #[must_use]
     pub fn new(what: &'static str) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
@@ -71,7 +71,7 @@ impl Counting {
         Self { bar, started: Instant::now() }
     }
 
-    /// So many by now.
+    /// Sets the count.
     pub fn set(&self, count: u64) {
         if self.bar.is_hidden() && self.started.elapsed() >= QUIET {
             // Draws on a terminal only.
@@ -80,7 +80,7 @@ impl Counting {
         self.bar.set_position(count);
     }
 
-    /// The work is over: the line goes.
+    /// Removes the line.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,5 +1,5 @@
-//! Simulated traffic as a capture that any analyzer reads: the segments at both capture points, with the iSCSI PDUs or
-//! HTTP messages that the simulation counts only the bytes of.
+//! Simulated traffic as a capture file: the segments at both capture points. The simulation counts bytes only, so the
+//! iSCSI PDUs or HTTP messages are generated here.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,19 +13,45 @@ use tcpsim::{EPOCH_NS, Frame, Message, Observer, Setup, SimOp};
 
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u32 = 1;
-/// The window field counts these.
+/// Window scale of both sides (RFC 7323).
 const WINDOW_SHIFT: u8 = 7;
-/// Messages that stay known after they were acknowledged: a late repetition may still come.
+/// Acknowledged messages that are kept, because a late retransmission may still contain them.
 const KEPT_MESSAGES: usize = 4096;
-const FIN_NOT: u8 = 0x10;
 
-/// A frame that waits: its time, its number, its interface, whether it leaves there, and its bytes.
-type Waiting = (u64, u64, u32, bool, Vec<u8>);
+/// TCP flags.
+const SYN: u8 = 0x02;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
 
-/// Writes frames as they come.
+/// A frame that waits for earlier ones. The order of the fields is the order of frames: by time, then as they were made.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    time_ns: u64,
+    order: u64,
+    interface: u32,
+    is_outgoing: bool,
+    bytes: Vec<u8>,
+}
+
+/// A connection's direction.
+#[derive(Clone, Copy, Debug)]
+struct Direction {
+    session: u32,
+    sender: Side,
+}
+
+/// The fields of a TCP header that change from segment to segment.
+#[derive(Clone, Copy, Debug)]
+struct Fields {
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    window: u16,
+}
+
+/// Writes frames in order of time.
 struct Writer<W: Write> {
     out: PcapngWriter<W>,
-    /// Frames that wait for earlier ones, by time and order.
     waiting: BinaryHeap<Reverse<Waiting>>,
     order: u64,
 }
@@ -38,7 +64,7 @@ pub struct Packets<'a, W: Write> {
     /// The messages of each session's two directions.
     streams: Vec<[VecDeque<Message>; 2]>,
     failure: Option<io::Error>,
-    /// Is told of every operation.
+    /// Called with every operation.
     ops: Option<&'a mut dyn FnMut(&SimOp)>,
     is_stopped: &'a dyn Fn() -> bool,
 }
@@ -50,7 +76,7 @@ impl<W: Write> std::fmt::Debug for Packets<'_, W> {
 }
 
 impl<'a, W: Write> Packets<'a, W> {
-    /// Begins a capture: each connection's handshake is in it.
+    /// Begins a capture with the handshake of each connection.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -86,7 +112,7 @@ impl<'a, W: Write> Packets<'a, W> {
     /// Ends the capture.
     ///
     /// # Errors
-    /// What went wrong while it was written.
+    /// The first error of writing.
     pub fn finish(mut self) -> io::Result<W> {
         match self.failure.take() {
             Some(error) => Err(error),
@@ -94,24 +120,21 @@ impl<'a, W: Write> Packets<'a, W> {
         }
     }
 
+    /// Adds a handshake, which the simulation does not have: three segments in the microseconds before it begins.
     fn shake_hands(&mut self, session: u32) {
         let buffers = [self.setup.client.receive_buffer, self.setup.server.receive_buffer];
         for (before_ns, sender, flags) in
-            [(3_000, Side::Client, 0x02_u8), (2_000, Side::Server, 0x12), (1_000, Side::Client, FIN_NOT)]
+            [(3_000, Side::Client, SYN), (2_000, Side::Server, SYN | ACK), (1_000, Side::Client, ACK)]
         {
-            let is_syn = flags & 0x02 != 0;
+            let is_syn = flags & SYN != 0;
             let mss = self.setup.wire.mtu.saturating_sub(40) as u16;
             let options: &[u8] = &[2, 4, (mss >> 8) as u8, mss as u8, 1, 3, 3, WINDOW_SHIFT];
-            let (seq, ack) = match flags {
-                0x02 => (0, 0),
-                0x12 => (0, 1),
-                _ => (1, 1),
-            };
+            let (seq, ack) = (u32::from(!is_syn), u32::from(flags & ACK != 0));
             let window = if is_syn { u64::from(u16::MAX) } else { buffers[sender as usize] >> WINDOW_SHIFT };
             let window = window.min(u16::MAX.into()) as u16;
             let bytes = self.header(
-                (session, sender),
-                (seq, ack, flags, window),
+                Direction { session, sender },
+                Fields { seq, ack, flags, window },
                 EPOCH_NS - before_ns,
                 if is_syn { options } else { &[] },
                 0,
@@ -125,19 +148,21 @@ impl<'a, W: Write> Packets<'a, W> {
     fn keep(&mut self, time_ns: u64, point: Side, sender: Side, bytes: Vec<u8>) {
         let is_outgoing = (point == Side::Client) == (sender == Side::Client);
         self.writer.order += 1;
-        let key = (time_ns, self.writer.order, point as u32, is_outgoing, bytes);
-        self.writer.waiting.push(Reverse(key));
+        let order = self.writer.order;
+        let frame = Waiting { time_ns, order, interface: point as u32, is_outgoing, bytes };
+        self.writer.waiting.push(Reverse(frame));
     }
 
-    /// Ethernet, IPv4 and TCP headers with timestamps, with room for `payload` bytes behind them.
+    /// Ethernet, IPv4 and TCP headers with timestamps, with capacity for `payload` bytes after them.
     fn header(
         &self,
-        (session, sender): (u32, Side),
-        (seq, ack, flags, window): (u32, u32, u8, u16),
+        direction: Direction,
+        fields: Fields,
         time_ns: u64,
         options: &[u8],
         payload: usize,
     ) -> Vec<u8> {
+        let Direction { session, sender } = direction;
         let (client, server) = ([192, 0, 2, 1], [192, 0, 2, 2]);
         let (from, to) = if sender == Side::Client { (client, server) } else { (server, client) };
         let service = if matches!(self.verb, Verb::Scsi(_)) { 3260_u16 } else { 80 };
@@ -157,11 +182,11 @@ impl<'a, W: Write> Packets<'a, W> {
         bytes.extend_from_slice(&ip);
         bytes.extend_from_slice(&source.to_be_bytes());
         bytes.extend_from_slice(&destination.to_be_bytes());
-        bytes.extend_from_slice(&seq.to_be_bytes());
-        bytes.extend_from_slice(&ack.to_be_bytes());
-        bytes.extend_from_slice(&[((tcp_bytes / 4) as u8) << 4, flags]);
-        bytes.extend_from_slice(&window.to_be_bytes());
-        // No checksum, as of a device that fills it in; no urgent data.
+        bytes.extend_from_slice(&fields.seq.to_be_bytes());
+        bytes.extend_from_slice(&fields.ack.to_be_bytes());
+        bytes.extend_from_slice(&[((tcp_bytes / 4) as u8) << 4, fields.flags]);
+        bytes.extend_from_slice(&fields.window.to_be_bytes());
+        // No checksum, as with checksum offload; no urgent pointer.
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(options);
         bytes.extend_from_slice(&[1, 1, 8, 10]);
@@ -181,7 +206,7 @@ impl<'a, W: Write> Packets<'a, W> {
                     Side::Server => "HTTP/1.1 200 OK\r\n".to_owned(),
                 };
                 let mut text = format!("{first}Content-Length: {}\r\n", size.data);
-                // As long as the simulation has it, where that is possible.
+                // Padded to the simulated length, if that is long enough.
                 let missing = (size.header as usize).saturating_sub(text.len() + 2);
                 if missing >= 5 {
                     text.push_str(&format!("X: {}\r\n", "x".repeat(missing - 5)));
@@ -251,7 +276,7 @@ impl<'a, W: Write> Packets<'a, W> {
         if sender == Side::Client { self.setup.request.bytes() } else { self.setup.response.bytes() }
     }
 
-    /// The bytes of a segment, behind its headers.
+    /// Appends the payload of a segment.
     fn append(&self, bytes: &mut Vec<u8>, frame: &Frame) {
         let length = self.message_bytes(frame.sender);
         let stream = &self.streams[frame.session as usize][frame.sender as usize];
@@ -293,15 +318,17 @@ impl<W: Write> Observer for Packets<'_, W> {
 
     fn frame(&mut self, frame: &Frame) {
         let segment = frame.segment;
-        let push = if segment.push && segment.bytes > 0 { 0x08 } else { 0 };
+        let push = if segment.push && segment.bytes > 0 { PSH } else { 0 };
         let window = ((segment.edge - segment.ack) >> WINDOW_SHIFT).min(u16::MAX.into()) as u16;
-        let fields = ((segment.seq + 1) as u32, (segment.ack + 1) as u32, FIN_NOT | push, window);
+        // Sequence number 0 is the SYN.
+        let (seq, ack) = ((segment.seq + 1) as u32, (segment.ack + 1) as u32);
+        let fields = Fields { seq, ack, flags: ACK | push, window };
+        let direction = Direction { session: frame.session, sender: frame.sender };
         let time_ns = EPOCH_NS + frame.at;
-        let mut bytes =
-            self.header((frame.session, frame.sender), fields, time_ns, &[], segment.bytes as usize);
+        let mut bytes = self.header(direction, fields, time_ns, &[], segment.bytes as usize);
         self.append(&mut bytes, frame);
         self.keep(time_ns, frame.point, frame.sender, bytes);
-        // What its sender knows to have arrived is not sent again.
+        // Acknowledged messages are not retransmitted.
         let other = &mut self.streams[frame.session as usize][frame.sender.peer() as usize];
         while other.len() > KEPT_MESSAGES && other.front().is_some_and(|message| message.end <= segment.ack) {
             other.pop_front();
@@ -310,12 +337,14 @@ impl<W: Write> Observer for Packets<'_, W> {
 
     fn tick(&mut self, now: u64) -> bool {
         let until = EPOCH_NS.saturating_add(now);
-        while let Some(Reverse((at, ..))) = self.writer.waiting.peek()
-            && *at <= until
-            && let Some(Reverse((at, _, point, is_outgoing, bytes))) = self.writer.waiting.pop()
+        while let Some(Reverse(first)) = self.writer.waiting.peek()
+            && first.time_ns <= until
+            && let Some(Reverse(Waiting { time_ns, interface, is_outgoing, bytes, .. })) =
+                self.writer.waiting.pop()
         {
             let length = bytes.len() as u32;
-            if let Err(error) = self.writer.out.frame(point, at, Some(is_outgoing), &bytes, length, None) {
+            let written = self.writer.out.frame(interface, time_ns, Some(is_outgoing), &bytes, length, None);
+            if let Err(error) = written {
                 self.failure.get_or_insert(error);
                 return false;
             }

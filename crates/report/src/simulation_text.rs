@@ -4,13 +4,13 @@ use policy::SendPolicy;
 use tcpsim::RunResult;
 use tcpsim::fit::Measured;
 
-use crate::chart::{Lines, lines};
+use crate::chart::{Lines, NamedLine, lines};
 use crate::terminal::{cell, number, table, thousands, us};
 
-/// Most classes of busy cycles that are shown for themselves.
+/// Classes of busy cycles with a column of their own.
 const CLASSES: u32 = 5;
 
-/// The runs, one a line: what came out, and what was waited for; `labels` say what was swept in each.
+/// The runs, one per line; `labels` are the swept values of each.
 #[must_use]
 pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
     let mut heading = vec![
@@ -63,7 +63,7 @@ pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
     text
 }
 
-/// Shares of the busy cycles that served so many requests, percent.
+/// Shares of the busy cycles by the number of requests that they served, percent.
 #[must_use]
 pub fn busy_counts(runs: &[RunResult]) -> String {
     let mut out = table(&["policy", "QD", "1", "2", "3", "4", "5", "more", "mean"]);
@@ -79,7 +79,7 @@ pub fn busy_counts(runs: &[RunResult]) -> String {
     out.to_string()
 }
 
-/// Where the time of one run's operations went, part by part.
+/// The time of one run's operations, by part.
 #[must_use]
 pub fn parts(run: &RunResult) -> String {
     let mut out = table(&["part", "request us", "response us"]);
@@ -95,7 +95,7 @@ pub fn parts(run: &RunResult) -> String {
     format!("{out}\nsum {} us, RTT {} us", us(sum), us(run.rtt_us.mean))
 }
 
-/// What was measured beside what is simulated; `is_shown` tells the points that the simulation was made from.
+/// Measured points beside simulated ones; `is_shown` returns whether the simulation was fitted to a point.
 #[must_use]
 pub fn fitted(points: &[Measured], runs: &[RunResult], is_shown: &dyn Fn(&Measured) -> bool) -> String {
     let mut out = table(&["policy", "QD", "measured IOPS", "simulated", "error", ""]);
@@ -138,7 +138,8 @@ pub fn chart(runs: &[RunResult]) -> Option<String> {
         .iter()
         .map(|policy| {
             let own = runs.iter().filter(|run| run.policy == *policy);
-            (policy.to_string(), own.map(|run| (f64::from(run.queue_depth), run.iops)).collect())
+            let points = own.map(|run| (f64::from(run.queue_depth), run.iops)).collect();
+            NamedLine { name: policy.to_string(), points }
         })
         .collect();
     lines(&Lines {

@@ -7,7 +7,7 @@ use study::{Observation, StudyResult};
 
 use crate::terminal::{cell, number, table, thousands, us};
 
-/// The columns of the breakdown, in flow order: sums that Linux does not let us separate further.
+/// The columns of the breakdown, in flow order: sums that cannot be separated further on Linux.
 pub(crate) const COLUMNS: [(&str, &[&str]); 10] = [
     ("CP+CK", &["CP+CK"]),
     ("CW+CQ", &["CQ", "CW", "CW+CQ"]),
@@ -30,7 +30,7 @@ pub(crate) fn column<'a>(stanza: &'a Stanza, names: &[&str]) -> Option<&'a TermV
         .find(|t| t.source != analysis::TermSource::Rule && names.contains(&t.terms.as_str()))
 }
 
-/// Where and how a study was made, in one line each.
+/// The place and the method of a study, one line each.
 #[must_use]
 pub fn heading(result: &StudyResult) -> Vec<String> {
     let plan = &result.plan;
@@ -60,8 +60,8 @@ pub fn heading(result: &StudyResult) -> Vec<String> {
     vec![
         format!(
             "{place}; client on CPU {}, server on CPU {}; {}",
-            result.cpus.0,
-            result.cpus.1,
+            result.cpus.client,
+            result.cpus.server,
             result.congestion.as_deref().unwrap_or(&result.machine.default_congestion)
         ),
         format!(
@@ -104,7 +104,7 @@ pub fn study(result: &StudyResult) -> String {
     text
 }
 
-/// One sentence on whether everything adds up.
+/// The closure of all stanzas, in one sentence.
 #[must_use]
 pub fn closure(result: &StudyResult) -> String {
     let worst =
@@ -140,11 +140,11 @@ pub(crate) fn spread(s: &Stanza) -> String {
     }
 }
 
-/// What is compared with what was published.
+/// The figures that are compared with published ones.
 pub(crate) const PUBLISHED_COLUMNS: [&str; 5] =
     ["IOPS", "RTT us", "outside the client us", "in the server us", "busy cycles of 1, 2, ... %"];
 
-/// The points of which something was published, and each cell: published, measured.
+/// The points with published figures, and their cells: published, measured.
 pub(crate) fn published_rows(result: &StudyResult) -> Vec<(&Stanza, Vec<String>)> {
     let pair = |published: Option<f64>, measured: String, of: fn(f64) -> String| {
         published.map_or("-".to_owned(), |published| format!("{}, {measured}", of(published)))
@@ -235,12 +235,12 @@ fn breakdown<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> String {
     for s in stanzas {
         let mut row = name_cells(s);
         for (title, names) in COLUMNS {
-            // A token bucket's wire takes no time on the way: what it does is to keep frames apart.
+            // A token bucket takes no time of an operation: it keeps frames apart.
             let bucket: Option<PathCost> = s.path.filter(|p| p.token_bucket);
             row.push(number(match column(s, names) {
                 Some(v) if title == "W1" && bucket.is_some() => apart(v.mean_us, bucket.map(|p| p.w1_us)),
                 Some(v) if title == "W2" && bucket.is_some() => apart(v.mean_us, bucket.map(|p| p.w2_us)),
-                // A sum of which a rule leaves one term says which.
+                // A sum of which a rule leaves one term is printed with that term.
                 Some(v) if v.terms == title => us(v.mean_us),
                 Some(v) => format!("{} {}", v.terms, us(v.mean_us)),
                 None => String::new(),
@@ -253,7 +253,7 @@ fn breakdown<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> String {
     t.to_string()
 }
 
-/// Time on the way, and how far apart the wire keeps frames.
+/// An operation's time on the wire, and the spacing of frames.
 fn apart(way_us: f64, spacing_us: Option<f64>) -> String {
     format!("{} ({})", us(way_us), us(spacing_us.unwrap_or(0.0)))
 }
@@ -287,10 +287,10 @@ fn predictions(stanzas: &[Stanza]) -> String {
     format!("{t}\n{}", prediction_errors(stanzas))
 }
 
-/// How good the predictions are, in one sentence.
+/// The errors of the predictions, in one sentence.
 #[must_use]
 pub fn prediction_errors(stanzas: &[Stanza]) -> String {
-    // Queue depth 1 is what was calibrated from.
+    // The model is calibrated from queue depth 1.
     let mut errors: Vec<(f64, &Stanza)> = stanzas
         .iter()
         .filter(|s| s.queue_depth > 1)

@@ -1,4 +1,4 @@
-//! Tables for a terminal: the one table printer.
+//! Tables for a terminal.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use initiator::RunResult;
@@ -13,13 +13,13 @@ const CONNECTIONS_SHOWN: usize = 50;
 /// A table with a heading, numbers to the right.
 pub(crate) fn table(heading: &[&str]) -> Table {
     let mut table = Table::new();
-    // A line under the heading and nothing else: rows are read across.
+    // Only a line under the heading: rows are read across.
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
     table.set_header(heading.to_vec());
     table
 }
 
-/// A text's cell: one line without control characters, whatever it holds.
+/// A text's cell: one line, control characters escaped.
 #[allow(clippy::disallowed_methods, reason = "here it is escaped")]
 pub(crate) fn cell(text: impl std::fmt::Display) -> Cell {
     Cell::new(line(text))
@@ -53,7 +53,7 @@ pub fn us(value: f64) -> String {
 /// The runs of `bench`.
 #[must_use]
 pub fn runs(runs: &[RunResult]) -> String {
-    // What an open loop was asked for, and what had not begun by its end.
+    // The rate that an open loop was asked for, and the operations that had not begun at its end.
     let is_open = runs.iter().any(|run| run.rate.is_some());
     let open: &[&str] = if is_open { &["asked/s", "behind"] } else { &[] };
     let columns =
@@ -79,7 +79,7 @@ pub fn runs(runs: &[RunResult]) -> String {
     t.to_string()
 }
 
-/// What passed the `stats` layers of a target's disks.
+/// The operations that passed the `stats` layers of a target's disks, by LUN.
 #[must_use]
 pub fn disks(all: &[(u16, Vec<Passed>)]) -> String {
     let mut t = table(&["LUN", "operation", "count", "MB", "mean us", "p50", "p99", "max", "errors"]);
@@ -151,9 +151,20 @@ pub fn connections(all: &[ConnectionStatistics]) -> String {
     t.to_string()
 }
 
-/// Wires that are up: how their ends are set, and whether packets cross.
+/// A wire that is up.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// Its configuration.
+    pub record: testbed::WireRecord,
+    /// The client's and the server's end.
+    pub ends: [testbed::EndState; 2],
+    /// Proof that packets cross it.
+    pub crossing: testbed::Crossing,
+}
+
+/// Wires that are up: the settings of their ends, and whether packets cross.
 #[must_use]
-pub fn wires(all: &[(testbed::WireRecord, [testbed::EndState; 2], testbed::Crossing)]) -> String {
+pub fn wires(all: &[Wire]) -> String {
     let mut out = table(&[
         "wire",
         "side",
@@ -167,7 +178,7 @@ pub fn wires(all: &[(testbed::WireRecord, [testbed::EndState; 2], testbed::Cross
         "received",
     ]);
     let mut proofs = String::new();
-    for (record, ends, crossing) in all {
+    for Wire { record, ends, crossing } in all {
         for end in ends {
             let offloads =
                 if end.offloads_on.is_empty() { "none".into() } else { end.offloads_on.join(", ") };
@@ -199,11 +210,24 @@ pub fn wires(all: &[(testbed::WireRecord, [testbed::EndState; 2], testbed::Cross
     format!("{out}\n{proofs}")
 }
 
-/// Copies over plain TCP: block, how many at once, seconds, bytes a second of all.
+/// A run of concurrent copies over plain TCP.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CopyRun {
+    /// Bytes of a write.
+    pub block_bytes: u64,
+    /// Concurrent copies.
+    pub copies: u32,
+    /// Duration, seconds.
+    pub seconds: f64,
+    /// Throughput of all copies.
+    pub bytes_per_second: f64,
+}
+
+/// Copies over plain TCP.
 #[must_use]
-pub fn copies(bytes_each: u64, runs: &[(u64, u32, f64, f64)]) -> String {
+pub fn copies(bytes_each: u64, runs: &[CopyRun]) -> String {
     let mut t = table(&["block", "at once", "each", "seconds", "MB/s"]);
-    for &(block, copies, seconds, rate) in runs {
+    for &CopyRun { block_bytes: block, copies, seconds, bytes_per_second: rate } in runs {
         t.add_row(vec![
             number(record::units::format_size(block)),
             number(copies.to_string()),
@@ -220,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated() {
         assert_eq!(thousands(0.0), "0");
         assert_eq!(thousands(999.4), "999");
         assert_eq!(thousands(63_104.0), "63 104");
@@ -228,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_s_text_stays_in_its_cell() {
+    fn text_of_a_peer_cannot_leave_its_cell() {
         let mut t = table(&["initiator", "count"]);
         t.add_row(vec![cell("iqn.\x1b[2J\nFAKE\u{202e}"), number("1\u{9b}".to_owned())]);
         let text = t.to_string();

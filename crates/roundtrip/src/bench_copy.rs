@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
 use exchange::{CopySpec, EndpointOptions, copy};
+use report::terminal::{CopyRun, copies};
 use serde_json::json;
 
 use crate::Failure;
@@ -59,25 +60,27 @@ pub(crate) fn run(args: &BenchArgs, url: &CopyUrl) -> Result<ExitCode, Failure> 
     let bytes = args.size.unwrap_or(SIZE).max(1);
     let mut runs = Vec::new();
     for &block in &args.bs {
-        for &copies in &args.iodepth {
+        for &at_once in &args.iodepth {
             let spec = CopySpec { bytes, block_bytes: block as usize };
-            let seconds =
-                copy_all(to, &spec, &side, copies).with_context(|| url.to_string()).map_err(Failure::Work)?;
-            let rate = (bytes * u64::from(copies)) as f64 / seconds;
-            runs.push((block, copies, seconds, rate));
+            let seconds = copy_all(to, &spec, &side, at_once)
+                .with_context(|| url.to_string())
+                .map_err(Failure::Work)?;
+            let rate = (bytes * u64::from(at_once)) as f64 / seconds;
+            runs.push(CopyRun { block_bytes: block, copies: at_once, seconds, bytes_per_second: rate });
         }
     }
     if args.json {
         let runs: Vec<_> = runs
             .iter()
-            .map(|(block, copies, seconds, rate)| {
-                json!({ "block_size_bytes": block, "copies": copies, "bytes_each": bytes, "seconds": seconds, "bytes_per_second": rate })
+            .map(|run| {
+                json!({ "block_size_bytes": run.block_bytes, "copies": run.copies, "bytes_each": bytes, "seconds": run.seconds,
+                    "bytes_per_second": run.bytes_per_second })
             })
             .collect();
         let text = serde_json::to_string_pretty(&json!({ "url": url.to_string(), "runs": runs }));
         say(text.context("writing JSON").map_err(Failure::Work)?);
     } else {
-        say(report::terminal::copies(bytes, &runs));
+        say(copies(bytes, &runs));
     }
     Ok(ExitCode::SUCCESS)
 }

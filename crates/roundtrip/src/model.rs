@@ -74,8 +74,8 @@ pub(crate) fn run(args: &ModelArgs) -> Result<ExitCode, Failure> {
         Model::Copy(copy) => print(args, &model_text::copy(&copy), || json!({ "copy": copy })),
         Model::Post(post) => print(args, &model_text::post(&post), || {
             json!({ "post": {
-                "nagle_request_us": post.request_us(true),
-                "nodelay_request_us": post.request_us(false),
+                "nagle_request_us": post.nagle_request_us(),
+                "nodelay_request_us": post.nodelay_request_us(),
             }})
         }),
     }
@@ -129,7 +129,7 @@ fn read(path: &Path, args: &ModelArgs) -> anyhow::Result<Model> {
 
 fn named(name: &str) -> Result<Model, Failure> {
     let model = preset::named(name).ok_or_else(|| {
-        let names = PRESETS.iter().map(|p| p.name).chain(OTHER.iter().map(|o| o.0));
+        let names = PRESETS.iter().map(|p| p.name).chain(OTHER.iter().map(|o| o.name));
         Failure::Usage(anyhow!("'{name}' is not a preset; use {}", names.collect::<Vec<_>>().join(", ")))
     })?;
     model.map_err(|e| Failure::Work(e.into()))

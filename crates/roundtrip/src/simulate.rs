@@ -13,7 +13,8 @@ use report::progress::Progress;
 use report::simulated::Packets;
 use report::simulation_text as text;
 use serde_json::json;
-use tcpsim::fit::{self, Measured};
+use tcpsim::fit::{self, CpuTimes, Measured};
+use tcpsim::preset::Preset;
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
 
 use crate::say::say;
@@ -121,8 +122,8 @@ fn combinations(sweeps: &[Sweep]) -> Vec<Vec<String>> {
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if args.list {
-        for (name, what, _) in preset::PRESETS {
-            say(format_args!("{name:<16} {what}"));
+        for preset in preset::PRESETS {
+            say(format_args!("{:<16} {}", preset.name, preset.about));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -184,8 +185,8 @@ fn source(args: &SimulateArgs) -> Result<String, Failure> {
         (Some(path), _) => std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))
             .map_err(Failure::Usage),
-        (None, Some(name)) => preset::named(name).map(str::to_owned).ok_or_else(|| {
-            let names: Vec<&str> = preset::PRESETS.iter().map(|(name, ..)| *name).collect();
+        (None, Some(name)) => Preset::named(name).map(|preset| preset.text.to_owned()).ok_or_else(|| {
+            let names: Vec<&str> = preset::PRESETS.iter().map(|preset| preset.name).collect();
             Failure::Usage(anyhow!("'{name}' is not a preset; use {}", names.join(", ")))
         }),
         (None, None) => Ok(String::new()),
@@ -251,12 +252,12 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
         .iter()
         .filter(|s| s.block_size_bytes == block)
         .filter_map(|s| {
-            let cpu_us = [
-                s.cpu.client_thread_us,
-                s.cpu.client_softirq_us,
-                s.cpu.server_thread_us,
-                s.cpu.server_softirq_us,
-            ];
+            let cpu_us = CpuTimes {
+                client_thread: s.cpu.client_thread_us,
+                client_softirq: s.cpu.client_softirq_us,
+                server_thread: s.cpu.server_thread_us,
+                server_softirq: s.cpu.server_softirq_us,
+            };
             // What sleeping costs counts as work at low depth: the deepest tells the work.
             let cpu_us = (Some(&s.queue_depth) == study.plan.queue_depths.last()).then_some(cpu_us);
             Some(Measured {
@@ -301,7 +302,8 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
                     "measured_iops": point.iops, "simulated_iops": run.iops })
             })
             .collect();
-        let costs: std::collections::BTreeMap<_, _> = fitted.costs_us.iter().copied().collect();
+        let costs: std::collections::BTreeMap<_, _> =
+            fitted.costs.iter().map(|cost| (cost.name, cost.us)).collect();
         let json = json!({ "costs_us": costs, "deviation": fitted.deviation, "points": rows, "setup": fitted.text() });
         say(serde_json::to_string_pretty(&json).context("writing JSON").map_err(Failure::Work)?);
     } else {

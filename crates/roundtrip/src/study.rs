@@ -197,12 +197,12 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
 
 /// The text of a plan: a built-in one, or a file.
 fn text_of(name: &str) -> Result<String, Failure> {
-    if let Some((_, text)) = PLANS.iter().find(|(known, _)| *known == name) {
-        return Ok((*text).to_owned());
+    if let Some(plan) = PLANS.iter().find(|plan| plan.name == name) {
+        return Ok(plan.text.to_owned());
     }
     std::fs::read_to_string(name)
         .with_context(|| {
-            let names: Vec<&str> = PLANS.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = PLANS.iter().map(|plan| plan.name).collect();
             format!("'{name}' is neither a built-in plan ({}) nor a file that can be read", names.join(", "))
         })
         .map_err(Failure::Usage)

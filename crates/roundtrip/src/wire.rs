@@ -184,12 +184,12 @@ fn show(args: &WireArgs, as_json: bool) -> Result<ExitCode, Failure> {
         let crossing = wire.prove().map_err(classify)?;
         let ends = wire.state().map_err(classify)?;
         holds &= crossing.holds();
-        all.push((wire.record, ends, crossing));
+        all.push(report::terminal::Wire { record: wire.record, ends, crossing });
     }
     if as_json {
         let wires: Vec<_> = all
             .iter()
-            .map(|(record, ends, crossing)| json!({ "wire": record, "ends": ends, "crossing": crossing, "crosses": crossing.holds() }))
+            .map(|wire| json!({ "wire": wire.record, "ends": wire.ends, "crossing": wire.crossing, "crosses": wire.crossing.holds() }))
             .collect();
         let text = serde_json::to_string_pretty(&json!({ "wires": wires }));
         say(text.map_err(|error| Failure::Work(error.into()))?);

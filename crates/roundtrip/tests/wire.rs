@@ -1,4 +1,5 @@
-//! Wires that stay: what they carry, what they refuse, and that nothing is left of them.
+//! Persistent wires: what they carry, what is rejected, and that nothing is left of them. The rate of a shaped wire is tested
+//! in crates/testbed/tests/rate.rs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +10,6 @@ use std::process::Command;
 
 use common::roundtrip;
 use serde_json::Value;
-use socket::options::TcpOptions;
 
 /// A name that no other run has.
 fn name(of: &str) -> String {
@@ -46,7 +46,7 @@ fn namespaces(name: &str) -> usize {
 }
 
 #[test]
-fn a_wire_carries_what_runs_on_it_and_goes_when_it_is_told() {
+fn wire_carries_commands_until_it_is_taken_down() {
     if !is_root() {
         return;
     }
@@ -82,127 +82,8 @@ fn a_wire_carries_what_runs_on_it_and_goes_when_it_is_told() {
     assert!(code == Some(2) && error.contains("there is no wire"), "{error}");
 }
 
-/// Bytes on the wire, with all that belongs to a frame, that the client's shaper has let pass.
-fn passed(cable: &testbed::Cable) -> f64 {
-    let [client, _] = cable.counters().unwrap();
-    let words: Vec<&str> = client.split_whitespace().collect();
-    let place = words.iter().position(|word| *word == "Sent").unwrap();
-    let number = |at: usize| words[at].parse::<f64>().unwrap();
-    // "Sent BYTES bytes PACKETS pkt": preamble, CRC and gap are not counted.
-    number(place + 1) + 24.0 * number(place + 3)
-}
-
-/// The share of 1 Gb/s that a bulk stream gets over a second at the least, from the shaper's own counters: how late this program
-/// reads them only makes it less.
-fn bulk_share(mtu_bytes: u32) -> f64 {
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::time::{Duration, Instant};
-    let rate = Some(1_000_000_000);
-    let config = testbed::CableConfig { bits_per_second: rate, ..testbed::CableConfig::new(mtu_bytes) };
-    let cable = testbed::Cable::up(&config).unwrap();
-    let address = cable.server.address;
-    let fail = |source| testbed::WireError::Io { what: "bulk".into(), source };
-    let listener = cable.server.namespace.run(|| TcpListener::bind((address, 0)).map_err(fail)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let sink = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut buffer = vec![0; 1 << 20];
-        while stream.read(&mut buffer).unwrap() > 0 {}
-    });
-    let source = cable.client.namespace.clone();
-    let sends = std::thread::spawn(move || {
-        source.run(|| {
-            let mut stream = TcpStream::connect((address, port)).map_err(fail)?;
-            // One that does not pace by itself.
-            let cubic = Some("cubic".into());
-            TcpOptions { nodelay: true, congestion: cubic, ..TcpOptions::default() }
-                .apply(&stream)
-                .map_err(fail)?;
-            let (begun, block) = (Instant::now(), vec![1; 256 << 10]);
-            while begun.elapsed() < Duration::from_millis(1800) {
-                stream.write_all(&block).map_err(fail)?;
-            }
-            Ok(())
-        })
-    });
-    // The first part opens windows.
-    std::thread::sleep(Duration::from_millis(300));
-    let before_first = Instant::now();
-    let first = passed(&cable);
-    std::thread::sleep(Duration::from_secs(1));
-    let last = passed(&cable);
-    let after_last = Instant::now();
-    sends.join().unwrap().unwrap();
-    sink.join().unwrap();
-    (last - first) * 8.0 / 1e9 / after_last.duration_since(before_first).as_secs_f64()
-}
-
-/// A minute of them: what else runs on a machine may take longer than some.
-const TRIES: usize = 32;
-
-/// It is never faster than its rate, and a stream gets 94 to 100 % of it; a machine that is busy with something else can
-/// take that from a stream, but not from every one.
 #[test]
-fn a_wire_keeps_its_rate() {
-    if !is_root() {
-        return;
-    }
-    for mtu_bytes in [1500, 9000] {
-        let mut shares = Vec::new();
-        while shares.len() < TRIES && !shares.iter().any(|share| *share >= 0.94) {
-            shares.push(bulk_share(mtu_bytes));
-        }
-        assert!(shares.iter().all(|share| *share <= 1.005), "MTU {mtu_bytes}: {shares:.3?}");
-        assert!(shares.iter().any(|share| *share >= 0.94), "MTU {mtu_bytes}: {shares:.3?}");
-    }
-}
-
-/// Small packets are paced, too: a burst of them arrives no faster than the rate lets it, but for what the bucket holds. A
-/// machine that is busy can only make it slower.
-#[test]
-fn small_packets_are_paced() {
-    use nix::sys::socket::{setsockopt, sockopt};
-    use std::net::UdpSocket;
-    if !is_root() {
-        return;
-    }
-    const RATE: u64 = 100_000_000;
-    const COUNT: usize = 4000;
-    const PAYLOAD: usize = 58;
-    // UDP, IPv4 and all of Ethernet's own: preamble, header, CRC and gap.
-    const ON_THE_WIRE: usize = PAYLOAD + 8 + 20 + 38;
-    let config = testbed::CableConfig { bits_per_second: Some(RATE), ..testbed::CableConfig::new(1500) };
-    let cable = testbed::Cable::up(&config).unwrap();
-    let fail = |source| testbed::WireError::Io { what: "a burst".into(), source };
-    let to = (cable.server.address, 7777);
-    let receiver = cable.server.namespace.run(|| UdpSocket::bind(to).map_err(fail)).unwrap();
-    setsockopt(&receiver, sockopt::RcvBufForce, &(8 << 20)).unwrap();
-    receiver.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
-    let receives = std::thread::spawn(move || {
-        let mut bytes = [0; 100];
-        for number in 0..COUNT {
-            receiver.recv(&mut bytes).unwrap_or_else(|error| panic!("{number}: {error}"));
-        }
-        std::time::Instant::now()
-    });
-    let begun = std::time::Instant::now();
-    cable
-        .client
-        .namespace
-        .run(|| {
-            let socket = UdpSocket::bind((cable.client.address, 0)).map_err(fail)?;
-            (0..COUNT).try_for_each(|_| socket.send_to(&[7; PAYLOAD], to).map(drop).map_err(fail))
-        })
-        .unwrap();
-    let took = receives.join().unwrap().duration_since(begun).as_secs_f64();
-    let arithmetic = (COUNT * ON_THE_WIRE * 8) as f64 / RATE as f64;
-    // What is in the bucket goes at once: 250 us of the rate and a frame.
-    assert!(took > 0.97 * arithmetic, "{took} s for {arithmetic} s of frames");
-}
-
-#[test]
-fn queue_congestion_control_and_offloads_are_as_they_were_asked_for() {
+fn queue_congestion_control_and_offloads_are_as_requested() {
     if !is_root() {
         return;
     }
@@ -231,15 +112,15 @@ fn queue_congestion_control_and_offloads_are_as_they_were_asked_for() {
     assert!(code == Some(2) && error.contains("at least one frame"), "{error}");
 }
 
-/// Two cards (here: a veth pair that stands for them) go into their namespaces and come back as they were.
+/// Two cards (here: a veth pair in their place) are moved into their namespaces and return with their settings.
 #[test]
-fn cards_come_back_as_they_were() {
+fn cards_return_with_their_settings() {
     if !is_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let (state, name) = (folder.path().to_str().unwrap().to_owned(), name("nic"));
-    // In a namespace of its own: the host has no card to spare, and is not touched.
+    // In a namespace of its own, so that the host's cards are not touched.
     let place = testbed::Namespace::new().unwrap();
     let inside = |command: &str| sh(&place, command);
     let program = env!("CARGO_BIN_EXE_roundtrip");
@@ -279,7 +160,7 @@ fn cards_come_back_as_they_were() {
     assert!(!inside("ip link show dev ca").status.success(), "it is in its namespace");
     let shown = inside(&format!("{program} wire --state {state} show"));
     assert!(shown.status.success() && text(&shown).contains("cross it"), "{}", text(&shown));
-    // As after a crash: nobody is there but what was written down.
+    // As after a crash: only the written record is left.
     let down = inside(&format!("{program} wire --state {state} down --all"));
     assert!(down.status.success(), "{}", text(&down));
     let back = text(&inside("ip address show dev ca; ip route show default"));
@@ -347,9 +228,9 @@ fn socket_from(own: &str, to: &str, port: u16) -> std::io::Result<std::net::TcpS
     Ok(socket.into())
 }
 
-/// A program that is not there is said, once, with the package that has it, before anything starts.
+/// A missing program is reported once, with its package, before anything starts.
 #[test]
-fn a_missing_tool_is_one_clear_line() {
+fn missing_tool_is_reported_in_one_line() {
     if !is_root() {
         return;
     }
@@ -369,9 +250,9 @@ fn a_missing_tool_is_one_clear_line() {
     assert!(line.contains("apt-get install") && !folder.path().join("experiment.json").exists(), "{line}");
 }
 
-/// A study on a wire that is up: it leaves it up, and as it was.
+/// A study on a wire that is up leaves it up and unchanged.
 #[test]
-fn a_study_uses_a_wire_that_stays() {
+fn study_uses_a_persistent_wire_and_leaves_it_unchanged() {
     if !is_root() {
         return;
     }
@@ -427,7 +308,7 @@ fn a_study_uses_a_wire_that_stays() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_is_made() {
+fn impossible_wires_are_rejected_before_anything_is_made() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, said) in [
         (&["up", "--name", "Not Good"][..], "1 to 20 small letters"),

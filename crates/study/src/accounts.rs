@@ -21,7 +21,7 @@ struct Ticks {
     steal: u64,
 }
 
-/// What the CPUs and threads had used at one moment.
+/// The accounts of CPUs and threads at one time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     at_ns: u64,
@@ -35,7 +35,7 @@ pub struct Snapshot {
     megahertz: Option<f64>,
 }
 
-/// What one CPU did between two snapshots, seconds.
+/// The use of one CPU between two snapshots, seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
     /// Not idle.
@@ -47,7 +47,7 @@ pub struct CpuUse {
 }
 
 impl Snapshot {
-    /// Takes one; `threads` are thread numbers of this process.
+    /// Takes a snapshot; `threads` are thread numbers of this process.
     ///
     /// # Errors
     /// When /proc/stat cannot be read.
@@ -70,7 +70,7 @@ impl Snapshot {
         self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9
     }
 
-    /// What a CPU did since `earlier`.
+    /// The use of a CPU since `earlier`.
     #[must_use]
     pub fn cpu_since(&self, earlier: &Snapshot, cpu: usize) -> CpuUse {
         let of = |s: &Snapshot| s.cpus.iter().find(|(n, _)| *n == cpu).map(|(_, t)| *t).unwrap_or_default();
@@ -79,12 +79,12 @@ impl Snapshot {
         let wall = self.seconds_since(earlier);
         let busy = (wall - seconds(now.idle, then.idle)).clamp(0.0, wall);
         let (thread, softirq) = (seconds(now.thread, then.thread), seconds(now.softirq, then.softirq));
-        // The samples say how the busy time divides.
+        // The sampled ticks divide the busy time.
         let share = if thread + softirq > 0.0 { softirq / (thread + softirq) } else { 0.0 };
         CpuUse { busy, softirq: busy * share, steal: seconds(now.steal, then.steal) }
     }
 
-    /// By how much the CPUs' clock changed since `earlier`, as a share of the faster.
+    /// Change of the CPUs' clock since `earlier`, as a share of the faster one.
     #[must_use]
     pub fn frequency_change(&self, earlier: &Snapshot) -> f64 {
         match (self.megahertz, earlier.megahertz) {
@@ -93,8 +93,8 @@ impl Snapshot {
         }
     }
 
-    /// Share of these CPUs that other programs used since `earlier`, at the least: busy time that is neither
-    /// this process's nor softirq work.
+    /// Least share of these CPUs used by other programs since `earlier`: busy time that is neither this process's nor
+    /// softirq work.
     #[must_use]
     pub fn others_since(&self, earlier: &Snapshot, cpus: &[usize]) -> f64 {
         let own = self.process.saturating_sub(earlier.process) as f64 / 1e9;
@@ -110,7 +110,7 @@ impl Snapshot {
     }
 }
 
-/// CPU work per operation from what the client's and the server's CPU did.
+/// CPU work per operation from the use of the client's and the server's CPU.
 #[must_use]
 pub fn per_operation(client: CpuUse, server: CpuUse, operations: u64) -> CpuCost {
     let us = |seconds: f64| seconds * 1e6 / operations.max(1) as f64;
@@ -122,7 +122,7 @@ pub fn per_operation(client: CpuUse, server: CpuUse, operations: u64) -> CpuCost
     }
 }
 
-/// The mean clock of the CPUs that the kernel scales by itself (cpufreq), MHz; a machine without has one clock.
+/// The mean clock of the CPUs whose frequency the kernel scales (cpufreq), MHz; `None` on a machine without scaling.
 fn megahertz() -> Option<f64> {
     let entries = std::fs::read_dir("/sys/devices/system/cpu/cpufreq").ok()?;
     let clocks: Vec<f64> = entries
@@ -168,14 +168,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cpu_lines_of_proc_stat_are_read() {
+    fn parses_the_cpu_lines_of_proc_stat() {
         let text = "cpu  9 9 9 9\ncpu0 10 1 20 300 5 1 40 2 0 0\ncpu12 1 0 0 0 0 0 0\nintr 5\n";
         let ticks = Ticks { thread: 31, idle: 305, softirq: 41, steal: 2 };
         assert_eq!(parse(text), [(0, ticks), (12, Ticks { thread: 1, ..Ticks::default() })]);
     }
 
     #[test]
-    fn a_busy_thread_is_seen_on_its_cpu_and_by_its_own_clock() {
+    fn busy_thread_counts_on_its_cpu_and_by_its_own_clock() {
         let cpu = socket::cpu::allowed().unwrap()[0];
         std::thread::spawn(move || {
             socket::cpu::pin(cpu).unwrap();

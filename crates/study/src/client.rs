@@ -1,49 +1,50 @@
-//! What the client's side of a study does: jobs that a thread here runs, or a process on another host.
+//! Jobs of the client's side, performed by a thread here or by a process on another host.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
-use capture::{Counters, LiveCapture, LiveConfig, Watch};
+use capture::{Counters, Watch};
 use exchange::{CopySpec, EndpointOptions, Exchanges, Load, copy, http, ring_of_messages};
 use initiator::{Bench, BenchSpec, IscsiUrl, Phase, SessionOptions};
 use record::{Op, Side, Writes};
 use serde::{Deserialize, Serialize};
 use socket::options::TcpOptions;
 
+use crate::capturing::{OPERATIONS_MAX, capture_of};
 use crate::error::StudyError;
-use crate::place::{OPERATIONS_MAX, RING_BYTES};
+use crate::interface::Interface;
 
 /// A job of the client's side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Job {
     /// Posts or gets, one after another on one connection.
     Http {
-        /// Whom to ask.
+        /// The server.
         server: SocketAddr,
-        /// What.
+        /// The request.
         request: http::Request,
-        /// Over which socket, and how it leaves.
+        /// The socket's options.
         side: EndpointOptions,
-        /// How long.
+        /// Duration.
         runtime: std::time::Duration,
     },
     /// A ring of messages.
     Messages {
-        /// Whom to ask.
+        /// The server.
         server: SocketAddr,
-        /// What.
+        /// The load.
         load: Load,
-        /// Over which socket, and how it leaves.
+        /// The socket's options.
         side: EndpointOptions,
-        /// How long.
+        /// Duration.
         runtime: std::time::Duration,
     },
     /// A copy to the server.
     Copy {
-        /// Where to.
+        /// The receiver.
         server: SocketAddr,
-        /// What.
+        /// The copy.
         spec: CopySpec,
-        /// Over which socket.
+        /// The socket's options.
         side: EndpointOptions,
     },
     /// iSCSI.
@@ -57,25 +58,34 @@ pub struct IscsiJob {
     pub url: String,
     /// The session's socket.
     pub tcp: TcpOptions,
-    /// How a PDU's header and data leave.
+    /// How a PDU's header and data are written.
     pub writes: Writes,
     /// The load.
     pub spec: BenchSpec,
-    /// Keep the kernel's stamps of up to so many operations.
+    /// Keep the kernel's stamps of at most this many operations.
     pub stamp_operations: Option<usize>,
-    /// Watch the packets of the interface towards the target.
+    /// Capture the packets of the interface towards the target.
     pub watch: bool,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Done {
     /// Of exchanges.
     Exchanges(Exchanges),
-    /// A copy has arrived.
+    /// A copy is complete.
     Copied,
-    /// Of iSCSI, and of the watch where there was one.
-    Bench(Box<(Bench, Option<Watched>)>),
+    /// Of iSCSI.
+    Bench(Box<BenchDone>),
+}
+
+/// The result of an iSCSI load.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BenchDone {
+    /// The load's result.
+    pub bench: Bench,
+    /// The client's capture point, if it was watched.
+    pub watched: Option<Watched>,
 }
 
 impl Done {
@@ -88,7 +98,7 @@ impl Done {
     }
 
     /// The run of iSCSI.
-    pub(crate) fn bench(self) -> Result<(Bench, Option<Watched>), StudyError> {
+    pub(crate) fn bench(self) -> Result<BenchDone, StudyError> {
         match self {
             Self::Bench(bench) => Ok(*bench),
             _ => Err(StudyError::machine("a client", std::io::Error::other("it did something else"))),
@@ -96,18 +106,18 @@ impl Done {
     }
 }
 
-/// What the client's capture point saw.
+/// The observations of the client's capture point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Watched {
     /// The operations.
     pub seen: Vec<Op>,
-    /// What was counted.
+    /// Its counters.
     pub counters: Counters,
     /// Packets that found the ring full.
     pub drops: u64,
 }
 
-/// Does a job, on the thread that it is called from and where that is.
+/// Performs a job on the calling thread, in its namespace and on its CPU.
 ///
 /// # Errors
 /// When the server cannot be reached, or the connection is lost.
@@ -165,86 +175,5 @@ fn iscsi(
             side.map(|side| Watched { seen: side.ops, counters: side.counters, drops: report.drops })
         }
     };
-    Ok(Done::Bench(Box::new((bench, watched))))
-}
-
-/// How a study captures.
-pub(crate) fn capture_of(interface: &str, port: u16) -> LiveConfig {
-    LiveConfig {
-        interface: interface.to_owned(),
-        port,
-        ring_bytes: RING_BYTES,
-        snap_bytes: LiveConfig::SNAP_NOTHING,
-    }
-}
-
-/// An interface of this host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Interface {
-    /// Its name.
-    pub name: String,
-    /// Its MTU, bytes.
-    pub mtu_bytes: u32,
-    /// Its speed as its driver has it, bits per second.
-    pub bits_per_second: Option<u64>,
-    /// This process may capture on it.
-    pub may_capture: bool,
-}
-
-impl Interface {
-    /// The one that packets to an address leave by; none is sent.
-    ///
-    /// # Errors
-    /// When there is no way there.
-    pub fn towards(address: IpAddr) -> std::io::Result<Self> {
-        let any: IpAddr = if address.is_ipv4() {
-            std::net::Ipv4Addr::UNSPECIFIED.into()
-        } else {
-            std::net::Ipv6Addr::UNSPECIFIED.into()
-        };
-        let socket = UdpSocket::bind((any, 0))?;
-        // Connecting a datagram socket only chooses its own address.
-        socket.connect((address, 9))?;
-        Self::with(socket.local_addr()?.ip())
-    }
-
-    /// The one that has an address.
-    ///
-    /// # Errors
-    /// When none has it.
-    pub fn with(address: IpAddr) -> std::io::Result<Self> {
-        let found = nix::ifaddrs::getifaddrs()?
-            .find(|known| {
-                known.address.and_then(|of| of.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip())))
-                    == Some(address)
-                    || known.address.and_then(|of| of.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
-                        == Some(address)
-            })
-            .ok_or_else(|| std::io::Error::other(format!("no interface of this host has {address}")))?;
-        let name = found.interface_name;
-        let read =
-            |what: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{what}")).unwrap_or_default();
-        let mtu_bytes = read("mtu").trim().parse().unwrap_or(1500);
-        // -1 where the driver knows none.
-        let megabits: Option<i64> = read("speed").trim().parse().ok();
-        let probe = LiveConfig { interface: name.clone(), port: 1, ring_bytes: 0, snap_bytes: 0 };
-        Ok(Self {
-            mtu_bytes,
-            bits_per_second: megabits.and_then(|of| u64::try_from(of).ok()).map(|of| of * 1_000_000),
-            may_capture: LiveCapture::open(&probe).is_ok(),
-            name,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_interface_towards_this_host_is_loopback() {
-        let found = Interface::towards([127, 0, 0, 1].into()).unwrap();
-        assert_eq!((&*found.name, found.mtu_bytes), ("lo", 65_536));
-        assert!(Interface::with([192, 0, 2, 77].into()).is_err());
-    }
+    Ok(Done::Bench(Box::new(BenchDone { bench, watched })))
 }

@@ -1,8 +1,8 @@
-//! Why a study could not be done.
+//! Errors of studies.
 
 use thiserror::Error;
 
-/// A study that could not start or go on.
+/// The reason for which a study could not start or continue.
 #[derive(Debug, Error)]
 pub enum StudyError {
     /// The wire.
@@ -20,17 +20,17 @@ pub enum StudyError {
     /// The machine.
     #[error("{what}: {source}")]
     Machine {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The kernel's reason.
         source: std::io::Error,
     },
-    /// A CPU that is not there.
+    /// A CPU that this process may not use.
     #[error("CPU {cpu}: this process may use {may}")]
     Placement {
         /// Its number.
         cpu: usize,
-        /// Those that there are.
+        /// Those that it may use.
         may: String,
     },
     /// The client's host.
@@ -38,10 +38,10 @@ pub enum StudyError {
     Remote {
         /// Which.
         host: String,
-        /// What it said, or what became of it.
+        /// What failed there.
         message: String,
     },
-    /// Somebody asked it to stop.
+    /// The watcher ended it.
     #[error("interrupted; the wire and everything on it is gone")]
     Interrupted,
 }

@@ -1,4 +1,4 @@
-//! Experiments: cases that differ in one thing, run in interleaved order, medians and spread beside what was published.
+//! Experiments: cases that differ in one property, run interleaved, with medians and spread beside published figures.
 
 mod cases;
 mod result;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use self::result::{CaseResult, ExperimentResult, Found, KeptRun};
 pub use self::run::Keep;
 use crate::placement::Placement;
-use crate::plan::{check_common, rate, size, time};
+use crate::values::{check_common, rate, size, time};
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ use crate::plan::{check_common, rate, size, time};
 pub struct Experiment {
     /// Its name.
     pub name: String,
-    /// What it is about.
+    /// A description in one line.
     pub about: String,
     /// Rate of the wire, bits per second.
     #[serde(deserialize_with = "rate")]
@@ -32,10 +32,10 @@ pub struct Experiment {
     pub runtime: Duration,
     /// Runs of each case.
     pub repeats: u32,
-    /// Each run is made again while its packets are kept: what the observer costs, and frames to look at.
+    /// Each run is made once more while its packets are kept: for the observer's cost, and for the frames.
     #[serde(default = "yes")]
     pub traces: bool,
-    /// Which CPU does what.
+    /// The CPUs.
     #[serde(default)]
     pub placement: Placement,
     /// The cases.
@@ -43,16 +43,16 @@ pub struct Experiment {
     pub cases: Vec<Case>,
 }
 
-/// A case: one way to do it.
+/// A case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Case {
-    /// What stands in the table.
+    /// Its name in the table.
     pub label: String,
     /// MTU of the wire.
     #[serde(default = "usual_mtu")]
     pub mtu: u32,
-    /// What is done.
+    /// Its work.
     pub work: Work,
     /// The client's side.
     #[serde(default)]
@@ -62,7 +62,7 @@ pub struct Case {
     pub server: EndpointOptions,
     /// The case that this one is compared with, by its label.
     pub against: Option<String>,
-    /// What was published, in words.
+    /// Published figures, in words.
     pub published: Option<String>,
 }
 
@@ -74,13 +74,13 @@ fn yes() -> bool {
     true
 }
 
-/// What is done.
+/// The work of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Work {
-    /// Posts of so many bytes, one after another on one connection.
+    /// Posts of this many bytes, one after another on one connection.
     Post(usize),
-    /// Gets of so many bytes.
+    /// Gets of this many bytes.
     Get(usize),
     /// Messages of a header and a body.
     Messages(Load),
@@ -93,7 +93,7 @@ pub enum Work {
         #[serde(deserialize_with = "size")]
         block: u64,
     },
-    /// iSCSI against anybody's target, from this host: what it writes is lost there.
+    /// iSCSI against any target, from this host. It overwrites data there.
     Url {
         /// `iscsi://host[:port]/iqn/lun`.
         url: String,
@@ -102,7 +102,7 @@ pub enum Work {
         /// Bytes of an operation.
         #[serde(deserialize_with = "size")]
         block: u64,
-        /// Operations under way.
+        /// Operations in flight.
         depth: u32,
     },
     /// iSCSI against a disk in memory; Nagle on the server's side is its send policy `nagle`.
@@ -112,18 +112,43 @@ pub enum Work {
         /// Bytes of an operation.
         #[serde(deserialize_with = "size")]
         block: u64,
-        /// Operations under way.
+        /// Operations in flight.
         depth: u32,
     },
 }
 
-impl Work {
-    /// The figure that is compared: exchanges, or millions of bytes, a second.
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// Exchanges per second.
+    #[serde(rename = "1/s")]
+    PerSecond,
+    /// Millions of bytes per second.
+    #[serde(rename = "MB/s")]
+    MegabytesPerSecond,
+}
+
+impl Unit {
+    /// All units.
+    pub const ALL: [Self; 2] = [Self::PerSecond, Self::MegabytesPerSecond];
+
+    /// The name that reports print.
     #[must_use]
-    pub fn unit(&self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Self::Post(_) | Self::Get(_) | Self::Messages(_) => "1/s",
-            Self::Copy { .. } | Self::Iscsi { .. } | Self::Url { .. } => "MB/s",
+            Self::PerSecond => "1/s",
+            Self::MegabytesPerSecond => "MB/s",
+        }
+    }
+}
+
+impl Work {
+    /// The unit of the compared figure.
+    #[must_use]
+    pub fn unit(&self) -> Unit {
+        match self {
+            Self::Post(_) | Self::Get(_) | Self::Messages(_) => Unit::PerSecond,
+            Self::Copy { .. } | Self::Iscsi { .. } | Self::Url { .. } => Unit::MegabytesPerSecond,
         }
     }
 }
@@ -132,7 +157,7 @@ impl Experiment {
     /// Reads a plan.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The first mistake, with its place.
     pub fn read(text: &str) -> Result<Self, String> {
         let plan: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         let wrong = |why: String| Err(why);
@@ -189,7 +214,7 @@ impl Experiment {
 }
 
 impl Case {
-    /// A setting that this work would not heed: better said than left out.
+    /// A setting that this work does not use.
     fn idle_setting(&self) -> Option<&'static str> {
         let (client, server) = (&self.client, &self.server);
         let one = Writes::One;
@@ -225,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_work_does_not_have_is_said() {
+    fn unused_settings_are_rejected() {
         let plan = |case: &str| {
             let text = format!(
                 "name = 'n'\nabout = 'a'\nrate = '1gbit'\nruntime = '1s'\nrepeats = 1\n[[case]]\nlabel = 'c'\n{case}"

@@ -1,5 +1,4 @@
-//! What a study keeps while it runs, so that an interrupted one can go on: its plan, and one line of JSON for each part
-//! that was measured.
+//! The journal of a study, from which an interrupted one continues: its plan, and one line of JSON for each measured part.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -27,7 +26,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// There is no earlier study.
-    #[error("nothing to go on with: cannot read {path}: {source}")]
+    #[error("no interrupted study to continue: cannot read {path}: {source}")]
     Nothing {
         /// The file that is missing.
         path: PathBuf,
@@ -47,7 +46,7 @@ pub enum JournalError {
         path: PathBuf,
         /// Counted from one.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         source: serde_json::Error,
     },
 }
@@ -56,9 +55,9 @@ pub enum JournalError {
 #[derive(Debug)]
 pub struct Journal<T> {
     folder: PathBuf,
-    /// What an earlier, interrupted study of the same plan has measured.
+    /// The parts that an interrupted study of the same plan has measured.
     pub earlier: Vec<T>,
-    /// A record at the end had been cut off, and was removed.
+    /// The last record was incomplete and has been removed.
     pub was_cut: bool,
     parts: File,
 }
@@ -115,13 +114,13 @@ impl<T: DeserializeOwned> Journal<T> {
 }
 
 impl<T> Journal<T> {
-    /// Where it is.
+    /// Its folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where parts are appended as they are measured.
+    /// A writer that appends parts as they are measured.
     ///
     /// # Errors
     /// When the process may not open more files.
@@ -155,7 +154,7 @@ impl Writer {
     }
 }
 
-/// What the lines of a journal hold.
+/// The contents of a journal's lines.
 #[derive(Debug)]
 struct Lines<T> {
     parts: Vec<T>,
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_that_is_cut_anywhere_costs_its_part_alone() {
+    fn incomplete_last_line_loses_only_its_part() {
         let folder = tempfile::tempdir().unwrap();
         let (folder, parts) = (folder.path(), texts(3));
         let whole = write(folder, "plan", &parts);
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_changed_is_an_error_that_names_it() {
+    fn damaged_line_is_reported_by_number() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         for damage in [&b"{\n"[..], b"\n", b"\xff\xfe\n", b"17\n"] {
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn another_plan_or_none_is_not_continued() {
+    fn journal_of_another_plan_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let resume = |plan| Journal::<String>::resume(folder, plan).unwrap_err();

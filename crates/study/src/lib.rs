@@ -1,11 +1,17 @@
-//! The study, the main job: a wire, a target, a load, a capture, and the breakdown of every point.
+//! The study: a wire, a target, a load, a capture, and the breakdown of every point.
+//!
+//! [`Study`] measures a ring, [`Experiment`] compares cases; [`AnyPlan`] reads the plan of either, and a [`Journal`] keeps
+//! what an interrupted one has measured.
 
 #![forbid(unsafe_code)]
 
 pub mod accounts;
+mod capturing;
 pub mod client;
+mod congestion;
 pub mod error;
 pub mod experiment;
+pub mod interface;
 pub mod journal;
 pub mod machine;
 mod place;
@@ -15,7 +21,9 @@ mod point;
 pub mod remote;
 pub mod result;
 pub mod runner;
+pub mod sides;
 pub mod trace;
+mod values;
 
 pub use error::StudyError;
 pub use experiment::{Experiment, ExperimentResult};

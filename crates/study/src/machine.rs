@@ -1,10 +1,10 @@
-//! What the figures were measured on.
+//! The machine that figures were measured on.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, as far as figures depend on it.
+/// The properties of a machine that figures depend on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Kernel name and release.
@@ -45,7 +45,7 @@ const SETTINGS: [(&str, &str); 14] = [
 ];
 
 impl Machine {
-    /// The machine this runs on; what the kernel does not say is empty.
+    /// This machine; properties that the kernel does not report are empty.
     #[must_use]
     pub fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();

@@ -1,4 +1,4 @@
-//! Where a study runs: on a wire between namespaces, on loopback, or with its client on another host.
+//! The place of a study: a wire between namespaces, loopback, or two hosts.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,41 +11,35 @@ use socket::options::TcpOptions;
 use testbed::{Cable, CableConfig, NamedWire, Namespace, WireError};
 
 use crate::accounts::Snapshot;
-use crate::client::{Interface, Job, capture_of, perform};
+use crate::capturing::{OPERATIONS_MAX, REMOTE_OPERATIONS_MAX, capture_of};
+use crate::client::{Job, perform};
+use crate::congestion;
 use crate::error::StudyError;
+use crate::interface::Interface;
 use crate::machine::Machine;
 use crate::placement::Placement;
 use crate::remote::{Account, Remote, RemoteSpec, Reply};
 use crate::result::Observation;
 
-/// Memory of one capture's ring, bytes: half a second of a saturated gigabit.
-pub(crate) const RING_BYTES: usize = 48 << 20;
-
-/// Operations kept per run; bounds the memory of a study.
-pub(crate) const OPERATIONS_MAX: usize = 1_000_000;
-
-/// Of them, those whose records are fetched from another host.
-pub(crate) const REMOTE_OPERATIONS_MAX: usize = 400_000;
-
 /// MTU of the loopback interface, bytes.
 const LOOPBACK_MTU: u32 = 65_536;
 
-/// Which place is wanted.
+/// The requested place.
 #[derive(Clone, Debug, Default)]
 pub struct Where {
-    /// Loopback even where a wire could be made.
+    /// Use loopback even if a wire could be made.
     pub loopback: bool,
     /// The client is on another host.
     pub client: Option<RemoteSpec>,
-    /// A wire that stays: its namespaces, with whatever joins them.
+    /// A persistent wire.
     pub wire: Option<NamedWire>,
-    /// Which CPU does what.
+    /// The CPUs.
     pub placement: Placement,
-    /// The rate is known, and not what a network card's driver says of it.
+    /// The rate is given, and a network card's driver is not asked for it.
     pub rate_is_known: bool,
 }
 
-/// What a place is to be like.
+/// The requested properties of a place.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted<'a> {
     /// Rate of the wire, bits per second.
@@ -59,10 +53,10 @@ pub(crate) struct Wanted<'a> {
 /// The two ends.
 #[derive(Debug)]
 enum Ends {
-    /// Two namespaces, and what joins them.
+    /// Two namespaces and their cable.
     Wire {
         cable: Cable,
-        /// It is ours alone, and its rate ours to lift.
+        /// This study made it, and may change its rate.
         is_own: bool,
         /// A token bucket keeps its rate.
         is_shaped: bool,
@@ -72,14 +66,14 @@ enum Ends {
     /// The server here, the client on another host.
     Hosts {
         remote: Mutex<Remote>,
-        /// Ours, towards it.
+        /// This host's, towards the client.
         interface: Interface,
-        /// Ours, as it reaches us.
+        /// This host's, as the client reaches it.
         address: IpAddr,
     },
 }
 
-/// The place, and how it is observed.
+/// A place, and the observer of its capture points.
 #[derive(Debug)]
 pub(crate) struct Place {
     ends: Ends,
@@ -87,49 +81,31 @@ pub(crate) struct Place {
     pub(crate) placement: Placement,
     pub(crate) client_cpu: usize,
     pub(crate) server_cpu: usize,
-    /// MTU of what there is, bytes.
+    /// Its MTU, bytes.
     pub(crate) mtu_bytes: u32,
     /// Its rate, bits per second.
     pub(crate) bits_per_second: u64,
-    /// Congestion control of both sides; nothing keeps the system's default.
+    /// Congestion control of both sides; `None` for the system's default.
     pub(crate) congestion: Option<String>,
     /// The client's machine, where it is another.
     pub(crate) client_machine: Option<Machine>,
 }
 
-/// What became of a job of the client's side.
+/// The result of a job of the client's side.
 pub(crate) struct Performed {
     pub(crate) reply: Reply,
-    /// It was on another host, and `reply.account` says what became of its CPU.
+    /// It ran on another host, and `reply.account` is the use of the CPU there.
     pub(crate) is_remote: bool,
 }
 
-/// The congestion controls that this process may choose.
-pub(crate) fn congestion_choices() -> Vec<String> {
-    let kind = if nix::unistd::geteuid().is_root() { "available" } else { "allowed" };
-    let path = format!("/proc/sys/net/ipv4/tcp_{kind}_congestion_control");
-    std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-}
-
-/// The congestion control asked for, or another that does not pace, where it may not be chosen.
-fn congestion(wanted: &str, choices: &[Vec<String>], warnings: &mut Vec<String>) -> Option<String> {
-    let may = |name: &str| choices.iter().all(|side| side.iter().any(|choice| choice == name));
-    let chosen = [wanted, "cubic", "reno"].into_iter().find(|name| may(name));
-    if chosen != Some(wanted) {
-        let instead = chosen.unwrap_or("the system's default");
-        warnings.push(format!("{wanted} may not be chosen as congestion control: {instead} is used"));
-    }
-    chosen.map(str::to_owned)
-}
-
-const NO_CAPTURE: &str = "this process may not capture packets (no CAP_NET_RAW): the four points are the kernel's stamps of both \
+pub(crate) const NO_CAPTURE: &str = "this process may not capture packets (no CAP_NET_RAW): the four points are the kernel's stamps of both \
                           sides' own sockets; where one receive returns several packets, all carry the last one's stamp";
 const ON_LOOPBACK: &str = "on loopback there is no wire: no rate limit (W1 = W2 = 0), packets of up to 64 KiB, and the receiver's \
                            softirq runs on the sender's CPU, so SI is charged to the client and CI to the server; run as root \
                            for a shaped wire between two namespaces";
 
 impl Place {
-    /// Chooses the best place that this process may use; says in `warnings` what a lesser one costs.
+    /// Chooses the best place that this process may use, and adds the limits of a lesser one to `warnings`.
     pub(crate) fn choose(
         wanted: &Wanted<'_>,
         at: &Where,
@@ -163,7 +139,7 @@ impl Place {
         let mut place = Self {
             ends,
             observation: Observation::Packets,
-            congestion: congestion(wanted.congestion, &[congestion_choices()], warnings),
+            congestion: congestion::choose(wanted.congestion, &[congestion::choices()], warnings),
             client_cpu: placement.client.unwrap_or(0),
             server_cpu: placement.server.unwrap_or(0),
             placement,
@@ -178,7 +154,7 @@ impl Place {
         Ok(place)
     }
 
-    /// A place on a wire that somebody put up: a veth pair, or two network cards and the cable between them.
+    /// A place on a persistent wire: a veth pair, or two network cards and the cable between them.
     fn on_wire(
         wire: &NamedWire,
         wanted: &Wanted<'_>,
@@ -197,7 +173,7 @@ impl Place {
             known.or(record.bits_per_second).or(speed.bits_per_second).unwrap_or(wanted.bits_per_second);
         if record.mtu_bytes != wanted.mtu_bytes {
             warnings.push(format!(
-                "the wire '{}' has an MTU of {}, and not of {}: it stays as it was put up",
+                "the wire '{}' has an MTU of {}, and not of {}; a study does not change a persistent wire",
                 record.name, record.mtu_bytes, wanted.mtu_bytes
             ));
         }
@@ -210,7 +186,7 @@ impl Place {
         }
         Ok(Self {
             observation: Observation::Packets,
-            congestion: congestion(wanted.congestion, &[congestion_choices()], warnings),
+            congestion: congestion::choose(wanted.congestion, &[congestion::choices()], warnings),
             client_cpu: placement.client.unwrap_or(0),
             server_cpu: placement.server.unwrap_or(0),
             placement,
@@ -269,7 +245,11 @@ impl Place {
         };
         Ok(Self {
             observation,
-            congestion: congestion(wanted.congestion, &[congestion_choices(), hello.congestion], warnings),
+            congestion: congestion::choose(
+                wanted.congestion,
+                &[congestion::choices(), hello.congestion],
+                warnings,
+            ),
             client_cpu: hello.cpus.first().copied().unwrap_or(0),
             server_cpu: placement.server.unwrap_or(0),
             placement,
@@ -300,7 +280,7 @@ impl Place {
         !self.is_remote()
     }
 
-    /// Whether it is as it is: its MTU is not ours to choose.
+    /// Whether its MTU is given and cannot be chosen.
     pub(crate) fn is_given(&self) -> bool {
         !matches!(self.ends, Ends::Wire { is_own: true, .. } | Ends::Loopback)
     }
@@ -320,8 +300,8 @@ impl Place {
         if self.is_remote() { REMOTE_OPERATIONS_MAX } else { OPERATIONS_MAX }
     }
 
-    /// Lifts the wire's rate limit while `work` runs, so that CPUs are what limits the ring. What is not ours to lift
-    /// stays.
+    /// Removes the wire's rate limit while `work` runs, so that the CPUs limit the ring. The limit of a wire that this study
+    /// did not make stays.
     pub(crate) fn unlimited<T>(&self, work: impl FnOnce() -> Result<T, StudyError>) -> Result<T, StudyError> {
         let Ends::Wire { cable, is_own: true, .. } = &self.ends else { return work() };
         cable.shape(None)?;
@@ -339,7 +319,7 @@ impl Place {
         }
     }
 
-    /// Runs something on the server's side, on its CPU.
+    /// Calls `work` on the server's side, on its CPU.
     pub(crate) fn on_server<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, StudyError> {
         let namespace = match &self.ends {
             Ends::Wire { cable, .. } => Some(&cable.server.namespace),
@@ -348,7 +328,7 @@ impl Place {
         on_side(namespace, self.server_cpu, work)
     }
 
-    /// Has the client's side do a job, wherever it is; `observe` is told of its moments.
+    /// Performs a job on the client's side, here or on another host; `observe` is called with its phases.
     pub(crate) fn perform(
         &self,
         job: &Job,
@@ -367,7 +347,7 @@ impl Place {
         Ok(Performed { reply: Reply { done, account: Account::default() }, is_remote: false })
     }
 
-    /// As [`Place::perform`], from this host's own namespace: the target is somewhere else.
+    /// As [`Place::perform`], from this host's own namespace, for a target that is not in the place.
     pub(crate) fn perform_from_here(
         &self,
         job: &Job,
@@ -380,8 +360,7 @@ impl Place {
         Ok(Performed { reply: Reply { done, account: Account::default() }, is_remote: false })
     }
 
-    /// Does something with an eye on who else uses the CPUs: shares of the time, taken by other guests of the machine and by
-    /// other programs.
+    /// Calls `work` and measures the use of the CPUs by other programs and other guests of the machine meanwhile.
     pub(crate) fn watched<T>(
         &self,
         work: impl FnOnce() -> Result<(T, Option<Account>), StudyError>,
@@ -416,7 +395,7 @@ impl Place {
         }
     }
 
-    /// Starts capturing the sides that are here, where packets are what is observed.
+    /// Starts capturing the sides on this host, if packets are observed.
     pub(crate) fn watch(&self, port: u16) -> Result<Vec<Watch>, StudyError> {
         if self.observation == Observation::SocketStamps {
             return Ok(Vec::new());
@@ -435,8 +414,8 @@ impl Place {
         })
     }
 
-    /// Runs something while all packets of a port are kept, from the client's end of the wire (the server's, where the
-    /// client is on another host).
+    /// Calls `work` while all packets of a port are captured at the client's end of the wire (at the server's, where the client
+    /// is on another host).
     pub(crate) fn traced<T: Send>(
         &self,
         port: u16,
@@ -460,20 +439,20 @@ impl Place {
     }
 }
 
-/// Who else used the CPUs while something ran.
+/// Use of the CPUs by others during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Disturbance {
-    /// Share of the time that other guests of the machine took.
+    /// Share of the time used by other guests of the machine.
     pub steal: f64,
-    /// Share of the time that other programs took.
+    /// Share of the time used by other programs.
     pub others: f64,
-    /// By how much the CPUs' clock changed, as a share of the faster.
+    /// Change of the CPUs' clock, as a share of the faster one.
     #[serde(default)]
     pub clock: f64,
 }
 
 impl Disturbance {
-    /// The greater of both, one by one.
+    /// The greater value of each field.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -484,6 +463,7 @@ impl Disturbance {
     }
 }
 
+/// Calls `work` on a thread inside a namespace and on a CPU.
 fn on_side<T: Send>(
     namespace: Option<&Namespace>,
     cpu: usize,

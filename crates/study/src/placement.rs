@@ -1,12 +1,13 @@
-//! Which CPU does what: the two threads, and the softirqs that receive for them.
+//! The CPUs of the two threads and of the softirqs that receive for them.
 
 use record::CpuSharing;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StudyError;
+use crate::sides::Sides;
 
-/// CPUs by their numbers; what is not said is chosen: client and server apart where there are two, and each softirq with
-/// its thread.
+/// CPUs by their numbers. Those that are not given are chosen: different ones for client and server where there are two,
+/// and each softirq on its thread's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Placement {
@@ -14,14 +15,14 @@ pub struct Placement {
     pub client: Option<usize>,
     /// The server's.
     pub server: Option<usize>,
-    /// What receives for the client (CI).
+    /// The client's softirq (CI).
     pub client_softirq: Option<usize>,
-    /// What receives for the server (SI).
+    /// The server's softirq (SI).
     pub server_softirq: Option<usize>,
 }
 
 impl Placement {
-    /// What is said here, and what is said there where it is not.
+    /// This placement, completed by `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             client: self.client.or(other.client),
@@ -31,7 +32,7 @@ impl Placement {
         }
     }
 
-    /// Chooses what was not said among the CPUs that this process may use.
+    /// Chooses the missing CPUs among `cpus`, those that this process may use.
     pub(crate) fn complete(
         self,
         cpus: &[usize],
@@ -62,25 +63,24 @@ impl Placement {
             return Ok(whole);
         }
         if client == server {
-            warnings.push(
-                "client and server have one CPU: they take turns on it, which no two machines do".to_owned(),
-            );
+            warnings
+                .push("client and server share one CPU: they run in turn, unlike two machines".to_owned());
         } else if whole.client_softirq == Some(server) || whole.server_softirq == Some(client) {
             warnings.push(
-                "a softirq has its CPU together with the other side's thread: the model takes both sides for machines of their \
-                 own, and its predictions for slower than they look"
+                "a softirq shares its CPU with the other side's thread: the model assumes that each side is a machine of its own, \
+                 so its predictions are too high"
                     .to_owned(),
             );
         }
         Ok(whole)
     }
 
-    /// Which stages of the client and of the server have one CPU.
-    pub(crate) fn sharing(&self) -> (CpuSharing, CpuSharing) {
+    /// Whether thread and softirq of a side share a CPU.
+    pub(crate) fn sharing(&self) -> Sides<CpuSharing> {
         let of = |thread: Option<usize>, softirq: Option<usize>| {
             if thread == softirq { CpuSharing::Uniprocessor } else { CpuSharing::OwnCpus }
         };
-        (of(self.client, self.client_softirq), of(self.server, self.server_softirq))
+        Sides { client: of(self.client, self.client_softirq), server: of(self.server, self.server_softirq) }
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_apart_where_it_can_be() {
+    fn missing_cpus_are_chosen_apart() {
         let of = |client, server, client_softirq, server_softirq| Placement {
             client: Some(client),
             server: Some(server),
@@ -105,18 +105,19 @@ mod tests {
         let nothing = Placement::default();
         assert_eq!(complete(nothing, &[0, 1]).0.unwrap(), of(0, 1, 0, 1));
         assert_eq!(complete(nothing, &[3]).0.unwrap(), of(3, 3, 3, 3));
-        assert_eq!(complete(nothing, &[3]).1, 1, "one CPU is worth a word");
+        assert_eq!(complete(nothing, &[3]).1, 1, "one CPU is a warning");
         let server_first = Placement { server: Some(0), ..nothing };
         assert_eq!(complete(server_first, &[0, 1]).0.unwrap(), of(1, 0, 1, 0));
         let crossed = Placement { client_softirq: Some(1), ..nothing };
         let (whole, words) = complete(crossed, &[0, 1]);
         assert_eq!((whole.unwrap(), words), (of(0, 1, 1, 1), 1));
-        assert_eq!(whole_sharing(crossed), (CpuSharing::OwnCpus, CpuSharing::Uniprocessor));
-        let said = complete(Placement { client: Some(7), ..nothing }, &[0, 1]).0.unwrap_err().to_string();
-        assert!(said.contains("CPU 7") && said.contains("0, 1"), "{said}");
+        let sharing = Sides { client: CpuSharing::OwnCpus, server: CpuSharing::Uniprocessor };
+        assert_eq!(whole_sharing(crossed), sharing);
+        let error = complete(Placement { client: Some(7), ..nothing }, &[0, 1]).0.unwrap_err().to_string();
+        assert!(error.contains("CPU 7") && error.contains("0, 1"), "{error}");
     }
 
-    fn whole_sharing(placement: Placement) -> (CpuSharing, CpuSharing) {
+    fn whole_sharing(placement: Placement) -> Sides<CpuSharing> {
         complete(placement, &[0, 1]).0.unwrap().sharing()
     }
 }

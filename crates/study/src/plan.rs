@@ -3,37 +3,47 @@
 use std::time::Duration;
 
 use iscsi_target::SendPolicy;
-use record::units::{parse_bit_rate, parse_size, parse_time_ns};
-use serde::{Deserialize, Deserializer, Serialize};
+use record::units::parse_size;
+use serde::{Deserialize, Serialize};
 
 use crate::experiment::Experiment;
 use crate::placement::Placement;
+use crate::values::{check_common, rate, size, time};
 
-/// The plans that are built in: their names and texts.
-pub const PLANS: [(&str, &str); 6] = [
-    ("quick", include_str!("plans/quick.toml")),
-    ("paper", include_str!("plans/paper.toml")),
-    ("post", include_str!("plans/post.toml")),
-    ("pathology", include_str!("plans/pathology.toml")),
-    ("nagle-write", include_str!("plans/nagle-write.toml")),
-    ("copy", include_str!("plans/copy.toml")),
+/// A built-in plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// The plan as TOML.
+    pub text: &'static str,
+}
+
+/// The built-in plans.
+pub const PLANS: [BuiltIn; 6] = [
+    BuiltIn { name: "quick", text: include_str!("plans/quick.toml") },
+    BuiltIn { name: "paper", text: include_str!("plans/paper.toml") },
+    BuiltIn { name: "post", text: include_str!("plans/post.toml") },
+    BuiltIn { name: "pathology", text: include_str!("plans/pathology.toml") },
+    BuiltIn { name: "nagle-write", text: include_str!("plans/nagle-write.toml") },
+    BuiltIn { name: "copy", text: include_str!("plans/copy.toml") },
 ];
 
-/// A pacing congestion control would hold responses back on its own account.
+/// A congestion control without pacing, which would hold responses back.
 pub(crate) const CONGESTION: &str = "cubic";
 
 /// Deepest queue of a plan.
 const DEPTH_MAX: u32 = initiator::bench::QUEUE_DEPTH_MAX;
 
-/// CPU time is known to 10 ms: shorter runs would say nothing.
+/// CPU time is accounted in steps of 10 ms, so that shorter runs are meaningless.
 pub const SHORTEST_RUNTIME: Duration = Duration::from_millis(100);
 
 /// A plan of either kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AnyPlan {
-    /// A ring, taken apart: the breakdown of round trips at sizes, send policies and depths.
+    /// The breakdown of round trips at several sizes, send policies and depths.
     Ring(Plan),
-    /// Cases that differ in one thing.
+    /// A comparison of cases that differ in one property.
     Cases(Experiment),
 }
 
@@ -42,16 +52,16 @@ pub enum AnyPlan {
 pub struct Plan {
     /// Its name.
     pub name: String,
-    /// What it is about.
+    /// A description in one line.
     #[serde(default)]
     pub about: String,
     /// Read sizes, bytes.
     pub block_bytes: Vec<u64>,
-    /// Depths; the first must be 1, the last saturates.
+    /// Depths; the first is 1, the last should saturate the ring.
     pub queue_depths: Vec<u32>,
     /// Send policies of the target.
     pub policies: Vec<SendPolicy>,
-    /// How often each point is measured.
+    /// Number of measurements of each point.
     #[serde(default = "once")]
     pub repeats: u32,
     /// Measured time of each run (a point has two each time: one bare, one observed).
@@ -66,10 +76,10 @@ pub struct Plan {
     pub congestion: String,
     /// Size of the zero disk, bytes.
     pub disk_bytes: u64,
-    /// Which CPU does what.
+    /// The CPUs.
     #[serde(default)]
     pub placement: Placement,
-    /// What somebody else found.
+    /// Published figures of some points.
     #[serde(default)]
     pub published: Vec<Published>,
 }
@@ -78,7 +88,7 @@ fn once() -> u32 {
     1
 }
 
-/// A point that somebody published.
+/// The published figures of a point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Published {
@@ -102,7 +112,7 @@ pub struct Published {
     pub busy_percent: Vec<f64>,
 }
 
-/// How a plan of a ring is written.
+/// The TOML of a plan of a ring.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RingText {
@@ -132,10 +142,10 @@ struct RingTable {
 }
 
 impl AnyPlan {
-    /// Reads a plan: one with a `[ring]` is taken apart, one with `[[case]]` compared.
+    /// Reads a plan: a [`Plan`] if it has a `[ring]`, else an [`Experiment`] of `[[case]]`s.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The first mistake, with its place.
     pub fn read(text: &str) -> Result<Self, String> {
         let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         if table.contains_key("ring") {
@@ -166,7 +176,7 @@ impl AnyPlan {
 }
 
 impl Plan {
-    /// The first plan: the paper's sizes, at depth 1 and saturated, without and with Nagle's algorithm.
+    /// The default plan: the paper's sizes, at depth 1 and saturated, without and with Nagle's algorithm.
     #[must_use]
     pub fn quick() -> Self {
         Self {
@@ -187,10 +197,10 @@ impl Plan {
         }
     }
 
-    /// Depths in order, with 1 among them; or what is impossible.
+    /// Sorts the depths, adds 1, and checks all values.
     ///
     /// # Errors
-    /// What is impossible, and what is possible.
+    /// The first impossible value, and what is possible.
     pub fn complete(mut self) -> Result<Self, String> {
         self.queue_depths.push(1);
         self.queue_depths.sort_unstable();
@@ -213,13 +223,13 @@ impl Plan {
         Ok(self)
     }
 
-    /// How many points.
+    /// Number of points.
     #[must_use]
     pub fn points(&self) -> usize {
         self.block_bytes.len() * self.queue_depths.len() * self.policies.len()
     }
 
-    /// What was published of a point.
+    /// The published figures of a point.
     #[must_use]
     pub fn published(&self, block_bytes: u64, policy: &str, queue_depth: u32) -> Option<&Published> {
         self.published.iter().find(|known| {
@@ -228,54 +238,13 @@ impl Plan {
     }
 }
 
-/// What plans of both kinds must hold.
-pub(crate) fn check_common(repeats: u32, mtu_bytes: u32) -> Result<(), String> {
-    if !(1..=1000).contains(&repeats) {
-        return Err(format!("repeats = {repeats}: 1 to 1000 are possible"));
-    }
-    if !(576..=65_535).contains(&mtu_bytes) {
-        return Err(format!("mtu = {mtu_bytes}: 576 to 65535 bytes are possible"));
-    }
-    Ok(())
-}
-
-pub(crate) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    with(from, parse_bit_rate)
-}
-
-pub(crate) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    with(from, parse_size)
-}
-
-pub(crate) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    with(from, |text| parse_time_ns(text).map(Duration::from_nanos))
-}
-
-fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
-    from: D,
-    parse: impl Fn(&str) -> Result<T, E>,
-) -> Result<T, D::Error> {
-    /// As in a plan, or as this program writes it down.
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Written {
-        Text(String),
-        Number(u64),
-    }
-    let text = match Written::deserialize(from)? {
-        Written::Text(text) => text,
-        Written::Number(number) => number.to_string(),
-    };
-    parse(&text).map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_plan_is_one() {
-        for (name, text) in PLANS {
+    fn every_built_in_plan_is_valid() {
+        for BuiltIn { name, text } in PLANS {
             let read = match AnyPlan::read(text) {
                 Ok(AnyPlan::Ring(plan)) => plan.name,
                 Ok(AnyPlan::Cases(plan)) => plan.name,
@@ -286,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_ring_cannot_be_is_said() {
+    fn impossible_rings_are_rejected_by_name() {
         let text =
             |ring: &str| format!("name = 'n'\nabout = 'a'\nrate = '1gbit'\nruntime = '1s'\n[ring]\n{ring}");
         let whole = "mtu = 9000\nblock = ['4k']\nsend = ['nodelay']\ndepth = [8]";
@@ -299,8 +268,8 @@ mod tests {
             ("mtu = 9000", "mtu = 9", "mtu = 9"),
             ("depth = [8]", "depth = [8]\ncolour = 1", "colour"),
         ] {
-            let said = AnyPlan::read(&text(&whole.replace(from, to))).unwrap_err();
-            assert!(said.contains(why), "{said}");
+            let error = AnyPlan::read(&text(&whole.replace(from, to))).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
     }
 }

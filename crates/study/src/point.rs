@@ -11,23 +11,44 @@ use record::{Op, OpKind, Side, Writes};
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::{CpuUse, Snapshot, per_operation};
-use crate::client::{IscsiJob, Job};
+use crate::client::{BenchDone, IscsiJob, Job};
 use crate::error::StudyError;
 use crate::place::{Disturbance, Place};
 use crate::plan::Plan;
 use crate::remote::Account;
 use crate::result::{Observation, Sample, Series};
+use crate::sides::Sides;
 
 /// The name of the study's target.
 const IQN: &str = "iqn.2026-11.example.roundtrip:study";
 
-/// How long the target may take to notice that a session has ended.
+/// Time limit for the target to notice that a session has ended.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Operations in a chart's sample.
 const SAMPLES: usize = 1500;
 
-/// What one point measured.
+/// The parameters that differ between points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PointKey {
+    /// Bytes of a read.
+    pub(crate) block_bytes: u64,
+    /// The target's send policy.
+    pub(crate) policy: SendPolicy,
+    /// Operations in flight.
+    pub(crate) queue_depth: u32,
+}
+
+/// What a run records of its operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Observe {
+    /// Nothing: throughput and CPU time are not changed by an observer.
+    Nothing,
+    /// The four capture points.
+    CapturePoints,
+}
+
+/// The measurements of one point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Bytes of a read.
@@ -40,7 +61,7 @@ pub struct Point {
     pub(crate) iops: f64,
     pub(crate) rtt_us: f64,
     pub(crate) cpu: CpuCost,
-    pub(crate) cpu_busy: (f64, f64),
+    pub(crate) cpu_busy: Sides<f64>,
     pub(crate) disturbance: Disturbance,
     pub(crate) segments: Segments,
     pub(crate) completed: u64,
@@ -56,33 +77,36 @@ pub struct Point {
 }
 
 impl Point {
-    /// Measures one point; and its operations, of the measured time of the observed run.
+    /// Its parameters.
+    pub(crate) fn key(&self) -> PointKey {
+        PointKey { block_bytes: self.block_bytes, policy: self.policy, queue_depth: self.queue_depth }
+    }
+
+    /// Measures a point: a bare run, then an observed one. Returns the operations of the observed run's measured time too.
     pub(crate) fn measure(
         place: &Place,
         plan: &Plan,
-        block_bytes: u64,
-        policy: SendPolicy,
-        queue_depth: u32,
+        key: PointKey,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<(Self, Vec<Op>), StudyError> {
-        let bare = run(place, plan, (block_bytes, policy, queue_depth), false, stop)?;
+        let PointKey { block_bytes, policy, queue_depth } = key;
+        let bare = run(place, plan, key, Observe::Nothing, stop)?;
         if stop() {
             return Err(StudyError::Interrupted);
         }
-        let observed = run(place, plan, (block_bytes, policy, queue_depth), true, stop)?;
+        let observed = run(place, plan, key, Observe::CapturePoints, stop)?;
         if stop() {
             return Err(StudyError::Interrupted);
         }
         let joined = record::join(&observed.bench.ops, &observed.client, &observed.server);
         let (begin, end) = observed.bench.window;
-        // The ramp and the drain are joined, so that nothing is missed, but not measured.
+        // Operations of the ramp and the drain are joined, so that none is missing, but not measured.
         let inside = |op: &&Op| op.finish >= begin && op.finish <= end;
         let measured: Vec<Op> = joined.ops.iter().filter(inside).copied().collect();
         let first = measured.first().copied().unwrap_or_default();
         let result = &observed.bench.result;
         let title = format!("{block_bytes} B reads, {policy}, queue depth {queue_depth}");
         let mut holes = joined.holes;
-        // Operations that the client had not finished when the capture ended are no loss.
         holes.retain(|h| h.operations > 0);
         let point = Self {
             block_bytes,
@@ -91,9 +115,9 @@ impl Point {
             iops_bare: bare.bench.result.iops,
             iops: result.iops,
             rtt_us: result.latency_us.mean,
-            cpu: bare.cpu,
-            cpu_busy: bare.cpu_busy,
-            disturbance: bare.disturbance,
+            cpu: bare.accounts.cpu,
+            cpu_busy: bare.accounts.cpu_busy,
+            disturbance: bare.accounts.disturbance,
             segments: Segments::of(&measured, place.has_one_clock()),
             completed: observed.bench.ops.len() as u64 + observed.bench.ops_over_limit,
             followed: joined.ops.len() as u64,
@@ -104,34 +128,31 @@ impl Point {
             drops: observed.drops,
             counters: observed.counters,
             errors: [&bare.bench.result, result].iter().find_map(|r| r.first_error.clone()),
-            series: series((title, queue_depth), &measured, place.has_one_clock()),
+            series: series(title, queue_depth, &measured, place.has_one_clock()),
         };
         Ok((point, measured))
     }
 }
 
-/// CPU work per operation with the CPUs as the bottleneck: the paper's CPU-bound run. On a wire the rate limit
-/// is lifted for it, or sizes that are network bound would never show it: a thread that sleeps between
-/// operations pays for its wake-ups as well.
+/// CPU work per operation with the CPUs as the bottleneck: the paper's CPU-bound run. The wire's rate limit is lifted for
+/// it: the work of network-bound sizes includes wake-ups, because their threads sleep between operations.
 pub(crate) fn calibrate(
     place: &Place,
     plan: &Plan,
-    point: (u64, SendPolicy, u32),
+    point: PointKey,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<CpuCost, StudyError> {
-    let run = place.unlimited(|| run(place, plan, point, false, stop))?;
+    let run = place.unlimited(|| run(place, plan, point, Observe::Nothing, stop))?;
     if stop() {
         return Err(StudyError::Interrupted);
     }
-    Ok(run.cpu)
+    Ok(run.accounts.cpu)
 }
 
 /// One run's raw results.
 struct Run {
     bench: Bench,
-    cpu: CpuCost,
-    cpu_busy: (f64, f64),
-    disturbance: Disturbance,
+    accounts: Accounts,
     client: Vec<Op>,
     server: Vec<Op>,
     busy_count: BusyCount,
@@ -142,10 +163,11 @@ struct Run {
 fn run(
     place: &Place,
     plan: &Plan,
-    (block_bytes, policy, queue_depth): (u64, SendPolicy, u32),
-    observed: bool,
+    PointKey { block_bytes, policy, queue_depth }: PointKey,
+    observe: Observe,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Run, StudyError> {
+    let observed = observe == Observe::CapturePoints;
     let stamped =
         (observed && place.observation == Observation::SocketStamps).then(|| place.operations_max());
     let store = std::sync::Arc::new(store::Zero::new(plan.disk_bytes));
@@ -177,13 +199,13 @@ fn run(
         watch: observed && place.is_remote() && place.may_trace(),
     }));
     let snapshots = Mutex::new(Vec::new());
-    let observe = |_: Phase| {
+    let on_phase = |_: Phase| {
         let snapshot = Snapshot::take(&[]);
         snapshots.lock().unwrap_or_else(PoisonError::into_inner).push(snapshot);
     };
-    let performed = place.perform(&job, &observe, stop)?;
+    let performed = place.perform(&job, &on_phase, stop)?;
     let account = performed.is_remote.then_some(performed.reply.account);
-    let (bench, watched) = performed.reply.done.bench()?;
+    let BenchDone { bench, watched } = performed.reply.done.bench()?;
     // The session's last statistics and stamps are published when its thread ends.
     if !target.wait_until_idle(CLOSE_PATIENCE) {
         tracing::warn!("a session did not end in time; its statistics may be missing");
@@ -208,7 +230,7 @@ fn run(
         counters.push(watched.counters);
         client.extend(watched.seen);
     }
-    // Commands of the set-up are none of the client's operations.
+    // Commands of the login and the set-up are not operations of the load.
     client.retain(|s| s.kind != OpKind::Other);
     server.retain(|s| s.kind != OpKind::Other);
     let snapshots = snapshots
@@ -217,20 +239,31 @@ fn run(
         .into_iter()
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| StudyError::machine("reading /proc/stat", source))?;
-    let (cpu, cpu_busy, disturbance) = match snapshots.as_slice() {
-        [first, .., last] => accounts(place, (first, last), account, bench.result.operations),
-        _ => (CpuCost::default(), (0.0, 0.0), Disturbance::default()),
+    let accounts = match snapshots.as_slice() {
+        [first, .., last] => accounts(place, first, last, account, bench.result.operations),
+        _ => Accounts::default(),
     };
-    Ok(Run { bench, cpu, cpu_busy, disturbance, client, server, busy_count, drops, counters })
+    Ok(Run { bench, accounts, client, server, busy_count, drops, counters })
 }
 
-/// What the CPUs did between two moments: work per operation, how busy the threads' CPUs were, and who else used them.
+/// The use of the CPUs between two snapshots.
+#[derive(Clone, Copy, Debug, Default)]
+struct Accounts {
+    /// Work per operation.
+    cpu: CpuCost,
+    /// How busy the threads' CPUs were, 0 to 1.
+    cpu_busy: Sides<f64>,
+    /// Use by others.
+    disturbance: Disturbance,
+}
+
 fn accounts(
     place: &Place,
-    (first, last): (&Snapshot, &Snapshot),
+    first: &Snapshot,
+    last: &Snapshot,
     client: Option<Account>,
     operations: u64,
-) -> (CpuCost, (f64, f64), Disturbance) {
+) -> Accounts {
     let seconds = last.seconds_since(first).max(1e-9);
     let placement = place.placement;
     let of = |cpu: Option<usize>| cpu.map_or(CpuUse::default(), |cpu| last.cpu_since(first, cpu));
@@ -240,13 +273,13 @@ fn accounts(
         let there_seconds = there.seconds.max(1e-9);
         disturbance.steal = (there.cpu.steal / there_seconds).max(server.steal / seconds);
         disturbance.others = last.others_since(first, &[place.server_cpu]).max(there.others);
-        let busy = (there.cpu.busy / there_seconds, server.busy / seconds);
-        return (per_operation(there.cpu, server, operations), busy, disturbance);
+        let cpu_busy = Sides { client: there.cpu.busy / there_seconds, server: server.busy / seconds };
+        return Accounts { cpu: per_operation(there.cpu, server, operations), cpu_busy, disturbance };
     }
     let mut client = apart(of(placement.client), of(placement.client_softirq));
     let mut server = server;
     if placement.client_softirq == placement.server_softirq && placement.client != placement.server {
-        // Which of both a softirq works for is not accounted for.
+        // Accounting does not tell for which side a common softirq works: each gets half.
         for side in [&mut client, &mut server] {
             side.busy -= side.softirq / 2.0;
             side.softirq /= 2.0;
@@ -257,11 +290,12 @@ fn accounts(
     disturbance.steal = (client.steal + server.steal) / (2.0 * seconds);
     disturbance.others = last.others_since(first, &cpus);
     let busy = |cpu: usize| last.cpu_since(first, cpu).busy / seconds;
-    let cost = per_operation(client, server, operations);
-    (cost, (busy(place.client_cpu), busy(place.server_cpu)), disturbance)
+    let cpu = per_operation(client, server, operations);
+    let cpu_busy = Sides { client: busy(place.client_cpu), server: busy(place.server_cpu) };
+    Accounts { cpu, cpu_busy, disturbance }
 }
 
-/// A side whose thread and softirq have these CPUs: what its thread did, and what its softirq did.
+/// The use of a side whose thread and softirq have these CPUs.
 fn apart(thread: CpuUse, softirq: CpuUse) -> CpuUse {
     CpuUse {
         busy: thread.busy - thread.softirq + softirq.softirq,
@@ -271,7 +305,7 @@ fn apart(thread: CpuUse, softirq: CpuUse) -> CpuUse {
 }
 
 /// The intervals of consecutive operations from the middle of a run.
-fn series((title, queue_depth): (String, u32), ops: &[Op], one_clock: bool) -> Series {
+fn series(title: String, queue_depth: u32, ops: &[Op], one_clock: bool) -> Series {
     let from = ops.len().saturating_sub(SAMPLES) / 2;
     let some = &ops[from..(from + SAMPLES).min(ops.len())];
     let us = |ns: i64| ns as f64 / 1000.0;

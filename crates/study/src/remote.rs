@@ -1,5 +1,5 @@
-//! A client on another host: a copy of this program, started there over ssh, that does what the study asks for. Its clock
-//! is never compared with ours.
+//! A client on another host: a copy of this program, started there over ssh, that performs jobs. Clocks of the two hosts are
+//! never compared.
 
 mod messages;
 mod there;
@@ -17,10 +17,11 @@ use initiator::Phase;
 pub(crate) use self::messages::{Account, Hello, Reply};
 use self::messages::{Answer, Request};
 pub use self::there::serve;
-use crate::client::{Interface, Job};
+use crate::client::Job;
 use crate::error::StudyError;
+use crate::interface::Interface;
 
-/// Where the client is, and how it is reached.
+/// The client's host, and how it is reached.
 #[derive(Clone, Debug)]
 pub struct RemoteSpec {
     /// A host as ssh names it: `host` or `user@host`.
@@ -29,21 +30,21 @@ pub struct RemoteSpec {
     pub shell: Vec<String>,
     /// The program that is copied there: static, or made for the same C library.
     pub program: PathBuf,
-    /// Our address as the client reaches it; nothing: the one that ssh came from.
+    /// This host's address as the client reaches it; `None`: the one that ssh came from.
     pub address: Option<IpAddr>,
 }
 
-/// The argument by which the program there knows what it is.
+/// The verb that starts the program as a client.
 pub const CLIENT_VERB: &str = "study-client";
 
-/// Longest line that is taken: the records of [`crate::place::REMOTE_OPERATIONS_MAX`] operations are half of it.
+/// Longest line accepted: twice the records of [`crate::capturing::REMOTE_OPERATIONS_MAX`] operations.
 const LINE_MAX: u64 = 256 << 20;
-/// How long the other host may take to be reached, and for a copy of the program.
+/// Time limit for reaching the other host, and for copying the program there.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a job may take.
+/// Time limit of a job.
 const JOB_PATIENCE: Duration = Duration::from_secs(600);
-/// How much of what ssh complains about is kept, bytes.
-const COMPLAINT_MAX: usize = 4 << 10;
+/// Kept bytes of the standard error of ssh.
+const ERRORS_MAX: usize = 4 << 10;
 
 /// A client on another host.
 #[derive(Debug)]
@@ -52,14 +53,14 @@ pub(crate) struct Remote {
     child: Child,
     ask: ChildStdin,
     answers: Receiver<Option<Answer>>,
-    complaint: Arc<Mutex<String>>,
+    errors: Arc<Mutex<String>>,
 }
 
 impl Remote {
-    /// Copies the program there and starts it.
+    /// Copies the program there, starts it, and waits until it answers.
     pub(crate) fn start(spec: &RemoteSpec, stop: &dyn Fn() -> bool) -> Result<Self, StudyError> {
         let path = copy(spec)?;
-        // It removes its own file: nothing is left there, however it ends.
+        // With --remove it deletes its own file when it starts, so that nothing is left there.
         let command = format!("exec '{path}' {CLIENT_VERB} --remove");
         let failed = |source| StudyError::machine("starting ssh", source);
         let mut child = shell(spec, &command).stderr(Stdio::piped()).spawn().map_err(failed)?;
@@ -83,24 +84,24 @@ impl Remote {
                 }
             }
         });
-        let complaint = Arc::new(Mutex::new(String::new()));
-        let kept = Arc::clone(&complaint);
+        let errors = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&errors);
         std::thread::spawn(move || {
             for line in BufReader::new(error).lines().map_while(Result::ok) {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                if kept.len() + line.len() < COMPLAINT_MAX {
+                if kept.len() + line.len() < ERRORS_MAX {
                     kept.push_str(line.trim());
                     kept.push_str("; ");
                 }
             }
         });
-        let mut remote = Self { host: spec.host.clone(), child, ask, answers, complaint };
-        // That it runs there at all.
+        let mut remote = Self { host: spec.host.clone(), child, ask, answers, errors };
+        // Fails here if it cannot run there.
         remote.hello(stop)?;
         Ok(remote)
     }
 
-    /// Who it is.
+    /// Its host.
     pub(crate) fn hello(&mut self, stop: &dyn Fn() -> bool) -> Result<Hello, StudyError> {
         match self.exchange(&Request::Hello, &|_| (), stop, PATIENCE)? {
             Answer::Hello(hello) => Ok(*hello),
@@ -120,7 +121,7 @@ impl Remote {
         }
     }
 
-    /// Has a job done; `observe` is told of its moments when their words arrive.
+    /// Performs a job; `observe` is called with its phases as their messages arrive.
     pub(crate) fn perform(
         &mut self,
         job: &Job,
@@ -142,7 +143,7 @@ impl Remote {
     ) -> Result<Answer, StudyError> {
         let mut line = serde_json::to_vec(request).map_err(|error| self.fault(error.to_string()))?;
         line.push(b'\n');
-        // Whether it is gone is seen in what it answers.
+        // A failed write is detected by the missing answer.
         let _ = self.ask.write_all(&line).and_then(|()| self.ask.flush());
         let begun = Instant::now();
         loop {
@@ -151,17 +152,17 @@ impl Remote {
                 Ok(Some(Answer::Failed(message))) => return Err(self.fault(message)),
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) | Err(RecvTimeoutError::Disconnected) => {
-                    // What it complained about may still be under way.
+                    // Its last errors may still be in flight.
                     std::thread::sleep(Duration::from_millis(100));
-                    let said = self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                    let hint = if said.contains("GLIBC") || said.contains("No such file") {
+                    let text = self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let hint = if text.contains("GLIBC") || text.contains("No such file") {
                         "; this program needs a C library that is not there: `make static` makes one that needs none (--client-program)"
                     } else {
                         ""
                     };
-                    let said = said.trim_end_matches("; ");
+                    let text = text.trim_end_matches("; ");
                     return Err(self
-                        .fault(format!("it ended{}{said}{hint}", if said.is_empty() { "" } else { ": " })));
+                        .fault(format!("it ended{}{text}{hint}", if text.is_empty() { "" } else { ": " })));
                 }
                 Err(RecvTimeoutError::Timeout) if stop() => return Err(StudyError::Interrupted),
                 Err(RecvTimeoutError::Timeout) if begun.elapsed() > patience => {
@@ -179,7 +180,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // The end of its input ends the process there, whatever it is at.
+        // The end of its input ends the process there, also during a job.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -195,7 +196,7 @@ fn shell(spec: &RemoteSpec, command: &str) -> Command {
     shell
 }
 
-/// Copies the program to a folder of its own there, and says where.
+/// Copies the program to a folder of its own there and returns its path.
 fn copy(spec: &RemoteSpec) -> Result<String, StudyError> {
     let fault = |message: String| StudyError::Remote { host: spec.host.clone(), message };
     let program = std::fs::read(&spec.program)

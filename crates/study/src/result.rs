@@ -1,7 +1,8 @@
-//! What a study found.
+//! The result of a study.
 
 use analysis::Stanza;
 use analysis::stanza::from_stanzas;
+use iscsi_target::SendPolicy;
 use model::ModelError;
 use model::setup::{Nagle, Setup};
 use record::wire::{Link, Messages};
@@ -9,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::plan::Plan;
+use crate::sides::Sides;
 
-/// How the four capture points were observed.
+/// The observer of the four capture points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observation {
@@ -27,24 +29,24 @@ pub struct StudyResult {
     pub format: u32,
     /// When it began, seconds since the epoch.
     pub began_unix_seconds: u64,
-    /// How long it took, seconds.
+    /// Duration, seconds.
     pub seconds: f64,
-    /// Where; the server's host where there are two.
+    /// The machine; the server's host where there are two.
     pub machine: Machine,
-    /// The client's, where it is another.
+    /// The client's machine, where it is another.
     #[serde(default)]
     pub client_machine: Option<Machine>,
-    /// What was asked for.
+    /// The plan.
     pub plan: Plan,
     /// Whether there was a wire between two namespaces, or loopback.
     pub wire: bool,
-    /// How it was observed.
+    /// The observer of the capture points.
     pub observation: Observation,
     /// TCP congestion control of both sides; absent where the system's default was kept.
     pub congestion: Option<String>,
     /// CPUs of client and server; equal where there is only one.
-    pub cpus: (usize, usize),
-    /// What the reader must know: costs in accuracy, disturbances, points that do not close.
+    pub cpus: Sides<usize>,
+    /// Limits of accuracy, disturbances, points that do not close.
     pub warnings: Vec<String>,
     /// The points.
     pub stanzas: Vec<Stanza>,
@@ -104,18 +106,18 @@ impl StudyResult {
             .filter(|s| s.block_size_bytes == first.block_size_bytes && s.policy == first.policy);
         let link = Link::ethernet(self.plan.bits_per_second, self.plan.mtu_bytes);
         let mut setup = Setup::new(from_stanzas(group)?.ring, link, Messages::read(first.block_size_bytes));
-        setup.nagle = (first.policy == "nagle").then(Nagle::default);
+        setup.nagle = (first.policy.parse() == Ok(SendPolicy::Nagle)).then(Nagle::default);
         Ok(setup)
     }
 
-    /// Whether a depth is the first or the last of the study: those whose round trips are taken apart where there are many.
+    /// Whether the breakdown of a depth is shown: the first and the last depth of a study with many.
     #[must_use]
     pub fn is_end(&self, queue_depth: u32) -> bool {
         let depths = &self.plan.queue_depths;
         depths.len() <= 3 || depths.first() == Some(&queue_depth) || depths.last() == Some(&queue_depth)
     }
 
-    /// Whether every point's sums came out.
+    /// Whether the sums of every point close.
     #[must_use]
     pub fn closes(&self) -> bool {
         self.stanzas.iter().all(|s| s.breakdown.closure.holds)

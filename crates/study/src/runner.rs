@@ -1,4 +1,4 @@
-//! From a plan to a result.
+//! Runs a study: from a plan to a result.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,42 +14,43 @@ use crate::machine::Machine;
 use crate::place::{Place, Wanted, Where};
 use crate::plan::Plan;
 pub use crate::point::Point;
-use crate::point::calibrate;
+use crate::point::{PointKey, calibrate};
 use crate::result::StudyResult;
+use crate::sides::Sides;
 
-/// Who looks on while a study runs.
+/// Observes and ends a running study.
 pub trait Watcher: Sync {
-    /// The next point begins.
+    /// Called before each point or case.
     fn point(&self, title: &str);
-    /// Whether to stop; asked often.
+    /// Returns true to end the study. Called often and from several threads, also after it has returned true.
     fn stop(&self) -> bool;
 }
 
 /// A study to be run.
 #[derive(Clone, Debug)]
 pub struct Study {
-    /// What to measure.
+    /// What to measure; must have passed [`Plan::complete`].
     pub plan: Plan,
     /// Where.
     pub at: Where,
 }
 
-/// A part of a study that is over: what is kept, so that one that was interrupted can go on.
+/// A completed part of a study, as the journal keeps it for an interrupted one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum KeptPart {
-    /// A point, in the round of that number, from 0.
+    /// A point: its round, from 0, and what was measured.
     Point(u32, Box<Point>),
-    /// CPU work per operation of a size and policy with the CPUs as the bottleneck.
+    /// CPU work per operation with the CPUs as the bottleneck: block size in bytes, send policy, work.
     Service(u64, SendPolicy, CpuCost),
 }
 
-/// What is known already, and where what is found goes.
+/// The parts of an interrupted study, and the journal of this one.
 pub struct KeepParts<'a> {
-    /// Parts of a study that was interrupted: they are not made again.
+    /// Completed parts of an interrupted study: they are not measured again.
     pub earlier: &'a [KeptPart],
-    /// Told of each part as soon as it is over.
+    /// Called with each part as soon as it completes. An error ends the study.
     pub keep: &'a mut dyn FnMut(&KeptPart) -> std::io::Result<()>,
-    /// Told of every operation of a point's observed run, where somebody wants them.
+    /// Called with the operations of each point's observed run.
     pub ops: Option<&'a mut TakeOps<'a>>,
 }
 
@@ -74,7 +75,7 @@ const OTHERS_MAX: f64 = 0.08;
 /// Steal time above which a run counts as disturbed.
 const STEAL_MAX: f64 = 0.02;
 
-/// A change of the CPUs' clock above which it does.
+/// A change of the CPUs' clock above which a run counts as disturbed.
 const CLOCK_MAX: f64 = 0.05;
 
 /// All rounds of a point.
@@ -83,7 +84,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// The round whose throughput is in the middle.
+    /// The round with the median throughput.
     fn median(&self) -> Option<&Point> {
         let mut order: Vec<&Point> = self.points.iter().collect();
         order.sort_by(|a, b| a.iops_bare.total_cmp(&b.iops_bare));
@@ -92,10 +93,14 @@ impl Rounds {
 }
 
 impl Study {
-    /// Runs it: every point once, then every point again, but for what was made earlier.
+    /// Runs every point once, then every point again, without the parts that `keep` has.
+    ///
+    /// Blocks until the study ends. The wire, the target and the captures are made in here and are gone on return, also on
+    /// an error. Only one study may measure on a machine at a time: another one would take part of its CPUs. `keep.keep` is
+    /// called before the next part is measured, so that an interruption costs one part.
     ///
     /// # Errors
-    /// When the place cannot be made, a run fails, or the watcher stops it. Whatever was made is gone then.
+    /// When the place cannot be made, a run or `keep` fails, or the watcher ends the study.
     pub fn run(&self, watcher: &dyn Watcher, keep: &mut KeepParts<'_>) -> Result<StudyResult, StudyError> {
         let started = Instant::now();
         let began_unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -122,15 +127,15 @@ impl Study {
                 for (&queue_depth, rounds) in plan.queue_depths.iter().zip(depths) {
                     let again = if plan.repeats > 1 { format!(", run {}", round + 1) } else { String::new() };
                     watcher.point(&format!("{block_bytes} B, {policy}, queue depth {queue_depth}{again}"));
-                    let id = (block_bytes, policy, queue_depth);
-                    rounds.points.push(self.point(&place, id, round, watcher, keep)?);
+                    let key = PointKey { block_bytes, policy, queue_depth };
+                    rounds.points.push(self.point(&place, key, round, watcher, keep)?);
                 }
             }
         }
         let (mut stanzas, mut series) = (Vec::new(), Vec::new());
-        for (&(policy, block_bytes), depths) in groups.iter().zip(&rounds) {
+        for depths in &rounds {
             let points: Vec<&Point> = depths.iter().filter_map(Rounds::median).collect();
-            let service = self.service(&place, (policy, block_bytes), &points, watcher, keep)?;
+            let service = self.service(&place, &points, watcher, keep)?;
             for (point, rounds) in points.iter().zip(depths) {
                 warn(point, &mut warnings);
                 let mut stanza = self.stanza(&place, point, &points, service);
@@ -173,40 +178,36 @@ impl Study {
             wire: place.has_wire(),
             observation: place.observation,
             congestion: place.congestion.clone(),
-            cpus: (place.client_cpu, place.server_cpu),
+            cpus: Sides { client: place.client_cpu, server: place.server_cpu },
             warnings,
             stanzas,
             series,
         })
     }
 
-    /// A point of a round, where it is not known already.
+    /// The point of a round: an earlier one, or a new measurement.
     fn point(
         &self,
         place: &Place,
-        (block_bytes, policy, queue_depth): (u64, SendPolicy, u32),
+        key: PointKey,
         round: u32,
         watcher: &dyn Watcher,
         keep: &mut KeepParts<'_>,
     ) -> Result<Point, StudyError> {
         let is_it = |part: &&KeptPart| match part {
-            KeptPart::Point(of, point) => {
-                *of == round
-                    && (point.block_bytes, point.policy, point.queue_depth)
-                        == (block_bytes, policy, queue_depth)
-            }
+            KeptPart::Point(of, point) => *of == round && point.key() == key,
             KeptPart::Service(..) => false,
         };
         if let Some(KeptPart::Point(_, point)) = keep.earlier.iter().find(is_it) {
             return Ok((**point).clone());
         }
         let stop = || watcher.stop();
-        let (mut point, ops) = Point::measure(place, &self.plan, block_bytes, policy, queue_depth, &stop)?;
+        let (mut point, ops) = Point::measure(place, &self.plan, key, &stop)?;
         if let Some(take) = &mut keep.ops {
             take(&point, round, &ops).map_err(|source| StudyError::machine("keeping operations", source))?;
         }
         if round > 0 {
-            // One chart of a point is enough.
+            // A chart shows the first round alone.
             point.series.samples.clear();
         }
         let part = KeptPart::Point(round, Box::new(point));
@@ -217,21 +218,21 @@ impl Study {
         }
     }
 
-    /// CPU work per operation of one size and policy: of the saturated run, or where the wire limited that, of
-    /// a run without the rate limit: a thread that sleeps between operations pays for its wake-ups too.
+    /// CPU work per operation of one size and policy: of the saturated run, or of a run without the rate limit where the
+    /// wire limited that one, because a thread that sleeps between operations also works for its wake-ups.
     fn service(
         &self,
         place: &Place,
-        (policy, block_bytes): (SendPolicy, u64),
         group: &[&Point],
         watcher: &dyn Watcher,
         keep: &mut KeepParts<'_>,
     ) -> Result<CpuCost, StudyError> {
         let Some(saturated) = group.last() else { return Ok(CpuCost::default()) };
-        let nodelay = saturated.policy.is_nodelay();
+        let PointKey { block_bytes, policy, .. } = saturated.key();
+        let nodelay = policy.is_nodelay();
         let wire_limit = 1e6 / self.path_cost(place, saturated, nodelay).w2_us;
         let wire_bound = place.has_wire() && saturated.iops_bare > WIRE_BOUND_FROM * wire_limit;
-        if saturated.cpu_busy.1 >= CPU_BOUND_FROM || !wire_bound {
+        if saturated.cpu_busy.server >= CPU_BOUND_FROM || !wire_bound {
             return Ok(saturated.cpu);
         }
         let known = keep.earlier.iter().find_map(|part| match part {
@@ -242,8 +243,7 @@ impl Study {
             Some(cost) => cost,
             None => {
                 let stop = || watcher.stop();
-                let point = (block_bytes, policy, saturated.queue_depth);
-                let cost = calibrate(place, &self.plan, point, &stop)?;
+                let cost = calibrate(place, &self.plan, saturated.key(), &stop)?;
                 keep.keep(&KeptPart::Service(block_bytes, policy, cost))?;
                 cost
             }
@@ -264,7 +264,7 @@ impl Study {
             segments: point.segments,
             cpu: service,
             path,
-            sharing: place.placement.sharing(),
+            sharing: place.placement.sharing().into(),
             depth_one: &depth_one.segments,
         });
         // Calibrated once for the size and policy, at the wire's cost with a full queue.
@@ -289,7 +289,7 @@ impl Study {
             cpu: point.cpu,
             service,
             path,
-            cpu_busy: point.cpu_busy,
+            cpu_busy: point.cpu_busy.into(),
             breakdown,
             predicted,
             completed: point.completed,
@@ -315,7 +315,7 @@ impl Study {
     }
 }
 
-/// What about a point the reader must know.
+/// Warnings about a point.
 fn warn(point: &Point, warnings: &mut Vec<String>) {
     let name = format!("{} B, {}, queue depth {}", point.block_bytes, point.policy, point.queue_depth);
     if let Some(error) = &point.errors {

@@ -1,4 +1,4 @@
-//! All packets of a run, kept while it is made.
+//! Captures all packets of a run to a file, and reads that file.
 
 use std::io::{self, BufWriter};
 use std::path::Path;
@@ -15,14 +15,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StudyError;
 
-/// Most bytes of a file: later packets are taken, so that what the capture costs is what it costs, and not written.
+/// Most bytes of a file. Later packets are still captured, so that the observer's cost stays the same, and not written.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Bytes kept of a packet: its headers, and those of a message.
 const SNAP_BYTES: u32 = 320;
 /// Size of the ring, bytes.
 const RING_BYTES: usize = 16 << 20;
 
-/// Does something while the packets of a port on an interface go to a file; `enter` moves to where the interface is.
+/// Calls `work` while the packets of a port on an interface are captured to a file. `enter` moves the capturing thread to
+/// the interface's namespace.
 pub(crate) fn traced<T: Send>(
     interface: &str,
     port: u16,
@@ -56,7 +57,7 @@ pub(crate) fn traced<T: Send>(
                 RecordError::Write(error) => failed("writing a trace")(error),
             })
         });
-        // Where it could not be opened, that is said below.
+        // An error means that the capture could not be opened; its thread returns the reason.
         let outcome = is_open.recv().ok().map(|()| work());
         over.store(true, Ordering::Relaxed);
         let lost = || failed("keeping a trace")(io::Error::other("the thread panicked"));
@@ -74,15 +75,15 @@ pub struct TraceFrame {
     pub is_clients: bool,
     /// Bytes above TCP.
     pub bytes: usize,
-    /// What it is: `data`, `ACK`, `data, FIN`.
+    /// Its kind: `data`, `ACK`, `data, FIN`.
     pub what: String,
     /// Its first byte, counted from the connection's first one.
     pub from_byte: u32,
-    /// What it acknowledges, counted alike.
+    /// The acknowledged offset, counted alike.
     pub acknowledges: u32,
 }
 
-/// What made the operations of a client's trace slow, as the analysis of captures finds it.
+/// The verdicts of the analysis of a client's trace.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -92,14 +93,14 @@ pub(crate) fn verdicts(file: &Path, wire: Option<Wire>) -> Result<Vec<Verdict>, 
     Ok(Analysis::run(inputs, options, None, &mut |_| (), &|| false)?.verdicts)
 }
 
-/// Exchanges that are passed over: a connection's first acknowledgements are not delayed.
+/// Exchanges that are skipped: a connection's first acknowledgements are not delayed.
 const PASSED: usize = 8;
 /// Exchanges that are shown.
 const SHOWN: usize = 2;
 /// Most frames that are shown.
 const FRAMES_MAX: usize = 16;
 
-/// Two exchanges of a trace, frame by frame; nothing where the file has none that can be told apart.
+/// Two exchanges of a trace, frame by frame; empty when the file has no separate exchanges.
 pub(crate) fn exchanges(file: &Path) -> Vec<TraceFrame> {
     let Ok(mut file) = CaptureFile::open(file) else { return Vec::new() };
     let mut shown: Vec<TraceFrame> = Vec::new();
@@ -125,7 +126,7 @@ pub(crate) fn exchanges(file: &Path) -> Vec<TraceFrame> {
             continue;
         }
         if segment.payload_bytes > 0 {
-            // The client speaks after the server did: an exchange begins.
+            // Client data after server data begins an exchange.
             if is_clients && last_was_server {
                 turns += 1;
             }

@@ -1,5 +1,5 @@
-//! Parameters from measurements: a few points of a real ring, and the costs with which the simulated one does the same.
-//! Random search from a fixed seed: what a run costs is known in milliseconds, and what the costs do is not smooth.
+//! Parameters from measurements: finds the costs with which the simulated ring reproduces a few points of a real one.
+//! A random search from a fixed seed, because throughput is not a smooth function of the costs.
 
 use policy::SendPolicy;
 
@@ -7,21 +7,33 @@ use crate::setup::{Host, Setup};
 use crate::sweep::sweep;
 use crate::{Ns, RunResult};
 
+/// CPU time of an operation, us; transmit work counts as the threads'.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuTimes {
+    /// The client's thread.
+    pub client_thread: f64,
+    /// The client's softirq.
+    pub client_softirq: f64,
+    /// The server's thread.
+    pub server_thread: f64,
+    /// The server's softirq.
+    pub server_softirq: f64,
+}
+
 /// A point of a real ring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// When its server sent.
+    /// The server's send policy.
     pub policy: SendPolicy,
-    /// Operations under way.
+    /// Operations in flight.
     pub queue_depth: u32,
     /// Operations per second.
     pub iops: f64,
-    /// CPU time of an operation, us: client thread, client softirq, server thread, server softirq; transmit work is the
-    /// threads'.
-    pub cpu_us: Option<[f64; 4]>,
+    /// CPU time of an operation.
+    pub cpu_us: Option<CpuTimes>,
 }
 
-/// What is looked for, us: the same for both sides but for the work itself.
+/// The fitted costs: common to both sides except for the service times.
 const NAMES: [&str; 9] = [
     "interrupt-work",
     "softirq",
@@ -33,40 +45,54 @@ const NAMES: [&str; 9] = [
     "transmit",
     "receive",
 ];
+/// The place of `softirq` in [`NAMES`].
+const SOFTIRQ: usize = 1;
+/// The costs from which the search begins, us.
 const BEGIN: [f64; NAMES.len()] = [6.0, 2.5, 18.0, 6.0, 0.8, 0.8, 0.5, 2.5, 0.8];
-/// Interrupts come so long after their packets, us: less than can be told apart.
+/// Delay of an interrupt after its packet, us: too small to be fitted.
 const INTERRUPT_US: f64 = 1.0;
-/// An acknowledgement's softirq work to a data segment's.
+/// Softirq work of an acknowledgement relative to a data segment.
 const ACK_SHARE: f64 = 0.7;
-/// Weight of a CPU time beside a throughput.
+/// Weight of a CPU time relative to a throughput.
 const CPU_WEIGHT: f64 = 0.1;
+/// Operations of each simulated run.
 const OPERATIONS: u64 = 20_000;
-/// Tries at a time: one for each core of a small machine, twice.
-const TRIES: usize = 4;
+/// Candidates per round: twice the cores of a small machine.
+const CANDIDATES: usize = 4;
 
-/// What was found.
+/// A fitted cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Its key in a setup; with a side in front of it, `server.` or `client.`, where both sides differ.
+    pub name: &'static str,
+    /// Its value, us.
+    pub us: f64,
+}
+
+/// The result of a fit.
 #[derive(Clone, Debug)]
 pub struct Fitted {
-    /// The setup with the costs found.
+    /// The setup with the fitted costs.
     pub setup: Setup,
-    /// The costs, us, by their names.
-    pub costs_us: Vec<(&'static str, f64)>,
-    /// Root of the mean square of the logarithms of simulated to measured throughput, of the points that it was made from.
+    /// The fitted costs.
+    pub costs: Vec<Cost>,
+    /// Root mean square of the logarithms of simulated to measured throughput at the fitted points.
     pub deviation: f64,
 }
 
 impl Fitted {
-    /// The costs as a setup's text, without what the measurement itself had set.
+    /// The costs as a setup's text, without the settings of the measurement.
     #[must_use]
     pub fn text(&self) -> String {
         let of = |side: &str| {
-            let own = self.costs_us.iter().filter(|(name, _)| !name.contains('.') || name.starts_with(side));
+            let own =
+                self.costs.iter().filter(|cost| !cost.name.contains('.') || cost.name.starts_with(side));
             let lines: Vec<String> = own
-                .map(|(name, us)| {
+                .map(|Cost { name, us }| {
                     format!("{} = \"{:.0}ns\"\n", name.rsplit('.').next().unwrap_or(name), us * 1e3)
                 })
                 .collect();
-            let ack = self.costs_us[1].1 * ACK_SHARE * 1e3;
+            let ack = self.costs[SOFTIRQ].us * ACK_SHARE * 1e3;
             format!(
                 "[{side}]\n{}softirq-ack = \"{ack:.0}ns\"\ninterrupt = \"{:.0}ns\"\nsoftirq-cpu = {}\n",
                 lines.concat(),
@@ -82,7 +108,7 @@ fn ns(us: f64) -> Ns {
     (us * 1e3).round() as Ns
 }
 
-/// `base` with other costs.
+/// `base` with the given costs.
 fn with(base: &Setup, costs: &[f64; NAMES.len()]) -> Setup {
     let [work, softirq, idle_exit, start, server, client, send, transmit, receive] = costs.map(ns);
     let host = |own: &Host, service| Host {
@@ -101,30 +127,53 @@ fn with(base: &Setup, costs: &[f64; NAMES.len()]) -> Setup {
     Setup { server: host(&base.server, server), client: host(&base.client, client), ..base.clone() }
 }
 
-/// The setup of a point.
+/// The setup that simulates a point.
 #[must_use]
 pub fn at(setup: &Setup, point: &Measured) -> Setup {
     Setup { policy: point.policy, queue_depth: point.queue_depth, ..setup.clone() }
 }
 
-/// How far simulated runs are from what was measured: the sum of squares of the logarithms, and that of throughput alone.
-fn distance(runs: &[Option<RunResult>], points: &[Measured]) -> (f64, f64) {
+/// Squared distance of simulated runs from measured points, in logarithms.
+#[derive(Clone, Copy, Debug)]
+struct Distance {
+    /// Of throughput and, with their weight, of CPU times: what the search minimizes.
+    all: f64,
+    /// Of throughput alone.
+    throughput: f64,
+}
+
+impl Distance {
+    const INFINITE: Self = Self { all: f64::INFINITY, throughput: f64::INFINITY };
+}
+
+/// The costs of a candidate, and its distance.
+struct Candidate {
+    costs: [f64; NAMES.len()],
+    distance: Distance,
+}
+
+fn distance(runs: &[Option<RunResult>], points: &[Measured]) -> Distance {
     let square = |simulated: f64, measured: f64| (simulated.max(1e-3) / measured.max(1e-3)).ln().powi(2);
     let (mut all, mut throughput) = (0.0, 0.0);
     for (run, point) in runs.iter().zip(points) {
-        let Some(run) = run else { return (f64::INFINITY, f64::INFINITY) };
+        let Some(run) = run else { return Distance::INFINITE };
         throughput += square(run.iops, point.iops);
         if let Some(measured) = point.cpu_us {
             let (c, s) = (run.client, run.server);
-            let own = [c.thread_us + c.transmit_us, c.softirq_us, s.thread_us + s.transmit_us, s.softirq_us];
-            all +=
-                CPU_WEIGHT * own.iter().zip(measured).map(|(own, theirs)| square(*own, theirs)).sum::<f64>();
+            let squares = [
+                square(c.thread_us + c.transmit_us, measured.client_thread),
+                square(c.softirq_us, measured.client_softirq),
+                square(s.thread_us + s.transmit_us, measured.server_thread),
+                square(s.softirq_us, measured.server_softirq),
+            ];
+            all += CPU_WEIGHT * squares.iter().sum::<f64>();
         }
     }
-    (all + throughput, throughput)
+    Distance { all: all + throughput, throughput }
 }
 
-/// Looks for the costs with which `base` does what was measured at `points`, for so many rounds. `progress` is told of each.
+/// Searches for the costs with which `base` reproduces `points`, for at most `rounds` rounds. `progress` is called with the
+/// number of each round before it begins, `stop` often; when it returns true the best costs so far are returned.
 pub fn fit(
     base: &Setup,
     points: &[Measured],
@@ -134,43 +183,49 @@ pub fn fit(
 ) -> Fitted {
     let base = Setup { operations: OPERATIONS, warm_up: 1000, ..base.clone() };
     let mut random = fastrand::Rng::with_seed(base.seed);
-    let judge = |tries: &[[f64; NAMES.len()]]| -> Vec<(f64, f64)> {
-        let setups: Vec<Setup> = tries
+    let judge = |candidates: &[[f64; NAMES.len()]]| -> Vec<Distance> {
+        let setups: Vec<Setup> = candidates
             .iter()
             .flat_map(|costs| points.iter().map(|point| at(&with(&base, costs), point)))
             .collect();
         let runs = sweep(&setups, &|_| (), stop);
         runs.chunks(points.len().max(1)).map(|runs| distance(runs, points)).collect()
     };
-    let mut best = (BEGIN, judge(&[BEGIN]).first().copied().unwrap_or((f64::INFINITY, f64::INFINITY)));
+    let mut best =
+        Candidate { costs: BEGIN, distance: judge(&[BEGIN]).first().copied().unwrap_or(Distance::INFINITE) };
+    // Standard deviation of a changed cost's logarithm, about: grows after a success and shrinks after a failure.
     let mut step = 0.35_f64;
     for round in 0..rounds {
         if stop() {
             break;
         }
         progress(round);
-        let tries: Vec<[f64; NAMES.len()]> = (0..TRIES)
+        let candidates: Vec<[f64; NAMES.len()]> = (0..CANDIDATES)
             .map(|_| {
-                best.0.map(|cost| {
-                    // About normal: the sum of three.
+                best.costs.map(|cost| {
+                    // Nearly normal: the sum of three uniform numbers.
                     let normal = (random.f64() + random.f64() + random.f64()) * 2.0 - 3.0;
                     if random.bool() { cost * (step * normal).exp() } else { cost }
                 })
             })
             .collect();
-        let found = judge(&tries).into_iter().zip(tries).min_by(|a, b| a.0.0.total_cmp(&b.0.0));
+        let found = judge(&candidates)
+            .into_iter()
+            .zip(candidates)
+            .map(|(distance, costs)| Candidate { costs, distance })
+            .min_by(|a, b| a.distance.all.total_cmp(&b.distance.all));
         match found {
-            Some((distance, costs)) if distance.0 < best.1.0 => {
-                best = (costs, distance);
+            Some(candidate) if candidate.distance.all < best.distance.all => {
+                best = candidate;
                 step = (step * 1.2).min(0.5);
             }
             _ => step = (step * 0.93).max(0.05),
         }
     }
     Fitted {
-        setup: with(&base, &best.0),
-        costs_us: NAMES.into_iter().zip(best.0).collect(),
-        deviation: (best.1.1 / points.len().max(1) as f64).sqrt(),
+        setup: with(&base, &best.costs),
+        costs: NAMES.into_iter().zip(best.costs).map(|(name, us)| Cost { name, us }).collect(),
+        deviation: (best.distance.throughput / points.len().max(1) as f64).sqrt(),
     }
 }
 
@@ -178,21 +233,21 @@ pub fn fit(
 mod tests {
     use super::*;
 
-    /// A ring that was simulated is found again: not its every cost, but what it does at depths that were not shown.
+    /// A fit to a simulated ring need not find every cost, but it predicts the depths that it was not fitted to.
     #[test]
-    fn what_was_simulated_is_found_again() {
+    fn fit_reproduces_a_simulated_ring_at_other_depths() {
         let costs = [3.0, 1.5, 30.0, 10.0, 4.0, 2.0, 1.0, 2.0, 0.5];
         let base = Setup { jitter: 0.2, ..Setup::default() };
         let truth = Setup { operations: OPERATIONS, warm_up: 1000, ..with(&base, &costs) };
         let measure = |policy, queue_depth| {
             let point = Measured { policy, queue_depth, iops: 0.0, cpu_us: None };
             let run = crate::simulate(&at(&truth, &point), &mut ());
-            let cpu_us = Some([
-                run.client.thread_us + run.client.transmit_us,
-                run.client.softirq_us,
-                run.server.thread_us + run.server.transmit_us,
-                run.server.softirq_us,
-            ]);
+            let cpu_us = Some(CpuTimes {
+                client_thread: run.client.thread_us + run.client.transmit_us,
+                client_softirq: run.client.softirq_us,
+                server_thread: run.server.thread_us + run.server.transmit_us,
+                server_softirq: run.server.softirq_us,
+            });
             Measured { iops: run.iops, cpu_us, ..point }
         };
         let policies = [SendPolicy::Nodelay, SendPolicy::Nagle];
@@ -205,7 +260,7 @@ mod tests {
             .map(|point| (crate::simulate(&at(&fitted.setup, &point), &mut ()).iops / point.iops - 1.0).abs())
             .collect();
         errors.sort_by(f64::total_cmp);
-        assert!(errors[errors.len() / 2] < 0.1, "{errors:.3?} {:?}", fitted.costs_us);
+        assert!(errors[errors.len() / 2] < 0.1, "{errors:.3?} {:?}", fitted.costs);
         let again = Setup::read(&fitted.text());
         assert!(again.is_ok(), "{again:?}: {}", fitted.text());
     }

@@ -1,6 +1,6 @@
-//! The ring, packet by packet: a client and a server, each with threads, interrupts, processors and a TCP that keeps the
-//! rules of a real one, and a wire between them. What the paper calls "quantum mechanics": below one packet of
-//! responses only following each request and each acknowledgement tells the truth.
+//! The ring, packet by packet: a client and a server, each with threads, interrupts, processors and a TCP with the rules
+//! of a real one, and a wire between them. The paper calls it "quantum mechanics": below one packet of responses no
+//! average describes the ring, and each request and each acknowledgement must be followed.
 //!
 //! Deterministic: the same [`Setup`] gives the same run to the bit. No I/O, no clock.
 
@@ -22,9 +22,9 @@ pub use result::RunResult;
 pub use setup::{Setup, SetupError};
 pub use world::{Frame, Message, Observer, simulate};
 
-/// A moment or a span, nanoseconds.
+/// A time or a duration, nanoseconds.
 pub type Ns = u64;
 
-/// Simulated time begins here, nanoseconds since the Unix epoch, so that stamps look like others: 2017-01-01, the
+/// Begin of simulated time, nanoseconds since the Unix epoch, so that stamps look like measured ones: 2017-01-01, the
 /// paper's month.
 pub const EPOCH_NS: Ns = 1_483_228_800_000_000_000;

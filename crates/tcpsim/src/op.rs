@@ -1,20 +1,20 @@
-//! What is known of a simulated operation: its record, and where each of its nanoseconds went.
+//! A simulated operation: its record, and where each of its nanoseconds went.
 
 use record::Op;
 use serde::Serialize;
 
 use crate::Ns;
 
-/// What happens to a message, from the moment its maker begins with it to the moment its taker does. The request's maker is
-/// the client and its taker the server; the response's the other way round.
+/// A part of a message's time, from the begin of its sender's work on it to the begin of its receiver's. The client sends
+/// requests and receives responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// The maker's thread works on it (SP; of a request the send that issues it).
+    /// The sender's thread works on it (SP; for a request the send that issues it).
     Work,
-    /// It waits for its maker to send it with others.
+    /// It waits to be sent with other messages.
     Gather,
-    /// The maker's thread is in its send call, and in those for messages before it.
+    /// The sender's thread is in the send call, for it or for earlier messages.
     Send,
     /// The socket's send buffer is full.
     Buffer,
@@ -32,31 +32,31 @@ pub enum Part {
     Transmit,
     /// From the capture point until the device begins (CT, ST).
     WireStart,
-    /// It waits for messages before it on the wire.
+    /// It waits for earlier messages on the wire.
     WireQueue,
     /// Its segments' bits on the wire (W1, W2).
     Wire,
-    /// The wire's length.
+    /// Propagation on the wire.
     Delay,
-    /// It was lost or overtaken, and had to be sent again or waited for.
+    /// It was lost or overtaken: time until the retransmission or the missing segment arrived.
     Lost,
-    /// From the wire until the softirq looks at it (SR, CR), moderation of interrupts among it.
+    /// From the wire until the softirq takes it (SR, CR), including interrupt moderation.
     Interrupt,
     /// Softirq work (SI, CI).
     Softirq,
-    /// The taker's thread wakes (SL, CL).
+    /// The receiver's thread wakes up (SL, CL).
     Start,
-    /// The taker is busy with others (SQ, CQ without start).
+    /// The receiver's thread works on other messages (SQ, CQ without start).
     Queue,
-    /// The client's thread takes the response (CP); of a request nothing.
+    /// The client's thread takes the response (CP); always 0 for a request.
     Take,
 }
 
 impl Part {
-    /// How many there are.
+    /// Number of parts.
     pub const COUNT: usize = 20;
 
-    /// All of them, in the order in which they happen.
+    /// All parts, in order of time.
     pub const ALL: [Part; Part::COUNT] = [
         Part::Work,
         Part::Gather,
@@ -80,7 +80,7 @@ impl Part {
         Part::Take,
     ];
 
-    /// Its name, in words.
+    /// The name that results use.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -111,10 +111,10 @@ impl Part {
 /// Time in each part, ns.
 pub type Parts = [Ns; Part::COUNT];
 
-/// An operation that is over.
+/// A completed operation.
 #[derive(Clone, Copy, Debug)]
 pub struct SimOp {
-    /// The record that measurements have too, complete.
+    /// The record, as of a measurement, with every stamp.
     pub op: Op,
     /// Where the request's time went: from the start to the moment at which the server's thread took it.
     pub request: Parts,

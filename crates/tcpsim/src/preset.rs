@@ -1,46 +1,71 @@
 //! Setups with a name.
 
-/// Names, what they are, and their text.
-pub const PRESETS: [(&str, &str, &str); 9] = [
-    (
-        "seed-512",
-        "the paper's 512 B reads, TCP_NODELAY: remote initiator, 1 Gb/s, MTU 9000",
-        include_str!("preset/seed-512.toml"),
-    ),
-    (
-        "seed-512-nagle",
-        "the same with Nagle's algorithm always on, never flushed",
-        include_str!("preset/seed-512-nagle.toml"),
-    ),
-    (
-        "two-sends",
-        "header and data in two sends under Nagle: a delayed ACK for each",
-        include_str!("preset/two-sends.toml"),
-    ),
-    (
-        "more-broken",
-        "MSG_MORE on the last write as well: the probe timer releases it",
-        include_str!("preset/more-broken.toml"),
-    ),
-    ("cork-broken", "TCP_CORK, never lifted", include_str!("preset/cork-broken.toml")),
-    (
-        "post",
-        "HTTP POST of 480 B, header and body apart, Nagle on the client's side",
-        include_str!("preset/post.toml"),
-    ),
-    ("post-together", "the same in one send", include_str!("preset/post-together.toml")),
-    ("lossy", "4 KiB reads over a wire that loses 1 % of the segments", include_str!("preset/lossy.toml")),
-    (
-        "windows-client",
-        "two sends under Nagle, answered by Windows' delayed ACK",
-        include_str!("preset/windows-client.toml"),
-    ),
+/// A setup with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preset {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// A description in one line.
+    pub about: &'static str,
+    /// The setup as TOML.
+    pub text: &'static str,
+}
+
+/// All presets.
+pub const PRESETS: [Preset; 9] = [
+    Preset {
+        name: "seed-512",
+        about: "the paper's 512 B reads, TCP_NODELAY: remote initiator, 1 Gb/s, MTU 9000",
+        text: include_str!("preset/seed-512.toml"),
+    },
+    Preset {
+        name: "seed-512-nagle",
+        about: "the same with Nagle's algorithm always on, never flushed",
+        text: include_str!("preset/seed-512-nagle.toml"),
+    },
+    Preset {
+        name: "two-sends",
+        about: "header and data in two sends under Nagle: a delayed ACK for each",
+        text: include_str!("preset/two-sends.toml"),
+    },
+    Preset {
+        name: "more-broken",
+        about: "MSG_MORE on the last write as well: the probe timer releases it",
+        text: include_str!("preset/more-broken.toml"),
+    },
+    Preset {
+        name: "cork-broken",
+        about: "TCP_CORK, never lifted",
+        text: include_str!("preset/cork-broken.toml"),
+    },
+    Preset {
+        name: "post",
+        about: "HTTP POST of 480 B, header and body apart, Nagle on the client's side",
+        text: include_str!("preset/post.toml"),
+    },
+    Preset {
+        name: "post-together",
+        about: "the same in one send",
+        text: include_str!("preset/post-together.toml"),
+    },
+    Preset {
+        name: "lossy",
+        about: "4 KiB reads over a wire that loses 1 % of the segments",
+        text: include_str!("preset/lossy.toml"),
+    },
+    Preset {
+        name: "windows-client",
+        about: "two sends under Nagle, answered by Windows' delayed ACK",
+        text: include_str!("preset/windows-client.toml"),
+    },
 ];
 
-/// The text of the setup of that name.
-#[must_use]
-pub fn named(name: &str) -> Option<&'static str> {
-    PRESETS.iter().find(|(own, ..)| *own == name).map(|(_, _, text)| *text)
+impl Preset {
+    /// The preset of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        PRESETS.into_iter().find(|preset| preset.name == name)
+    }
 }
 
 #[cfg(test)]
@@ -49,8 +74,8 @@ mod tests {
     use crate::Setup;
 
     #[test]
-    fn every_preset_is_a_setup() {
-        for (name, _, text) in PRESETS {
+    fn every_preset_is_a_valid_setup() {
+        for Preset { name, text, .. } in PRESETS {
             let setup = Setup::read(text);
             assert!(setup.is_ok(), "{name}: {setup:?}");
         }

@@ -1,4 +1,4 @@
-//! What TCP implementations do differently: when small segments wait, and when acknowledgements leave.
+//! Differences between TCP implementations: when small segments wait, and when acknowledgements are sent.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub enum NagleForm {
     Minshall,
 }
 
-/// How a receiver decides when an acknowledgement is due.
+/// The rule by which a receiver sends acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AckRule {
@@ -30,26 +30,26 @@ pub enum AckRule {
 /// The rules of one TCP implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Its name.
+    /// Its name in setups.
     pub name: &'static str,
     /// Nagle's algorithm.
     pub nagle: NagleForm,
     /// When acknowledgements are due.
     pub ack: AckRule,
-    /// The shortest delay of an acknowledgement; the only one where the rule has no other.
+    /// The shortest delay of an acknowledgement, and the only one under [`AckRule::EverySecond`].
     pub delay_min_ns: Ns,
-    /// The longest.
+    /// The longest delay of an acknowledgement.
     pub delay_max_ns: Ns,
-    /// Timers end at multiples of this, at least one after their time where it is not 0 (Linux `HZ`).
+    /// Timers end at multiples of this, at least one tick after their time (Linux `HZ`); 0: without ticks.
     pub tick_ns: Ns,
-    /// Acknowledgements sent at once at the start of a connection (Linux `TCP_MAX_QUICKACKS`).
+    /// Acknowledgements sent without delay at the start of a connection (Linux `TCP_MAX_QUICKACKS`).
     pub quick_acks: u32,
-    /// Replies within the delay after which a connection counts as a conversation, without quick ones (Linux
-    /// `tcp_pingpong_thresh`).
+    /// Replies within the delay after which a connection counts as a conversation and its quick acknowledgements end
+    /// (Linux `tcp_pingpong_thresh`).
     pub pingpong: u32,
-    /// The shortest retransmission time-out, and what a cork waits at most (Linux `TCP_RTO_MIN`, `tcp_probe0_base`).
+    /// The shortest retransmission time-out, and the longest wait of corked data (Linux `TCP_RTO_MIN`, `tcp_probe0_base`).
     pub rto_min_ns: Ns,
-    /// Small segments wait while earlier ones are still in the device (Linux `tcp_should_autocork`).
+    /// Small writes wait while earlier segments are in the device (Linux `tcp_should_autocork`).
     pub autocork: bool,
 }
 
@@ -107,19 +107,19 @@ impl Profile {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::LINUX, Self::WINDOWS, Self::FREEBSD, Self::MACOS];
 
-    /// The one of that name.
+    /// The profile of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name == name)
     }
 
-    /// When a timer set now for `after` ends.
+    /// The time at which a timer set now for `after` ends.
     #[must_use]
     pub(crate) fn timer(&self, now: Ns, after: Ns) -> Ns {
         if self.tick_ns == 0 {
             return now + after;
         }
-        // The wheel rounds up, and never to the tick that is under way (Linux `calc_index`).
+        // The timer wheel rounds up, and never to the present tick (Linux `calc_index`).
         (now / self.tick_ns + after.div_ceil(self.tick_ns) + 1) * self.tick_ns
     }
 }

@@ -7,7 +7,7 @@ use policy::control::Shares;
 use record::latency::LatencyFigures;
 use serde::Serialize;
 
-/// What a side spent on an operation, in the mean.
+/// Mean work of a side per operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SideResult {
     /// Its threads, without transmit work, us.
@@ -16,18 +16,18 @@ pub struct SideResult {
     pub softirq_us: f64,
     /// Transmit work, us.
     pub transmit_us: f64,
-    /// Segments that it sent.
+    /// Segments sent per operation.
     pub segments: f64,
-    /// Those of them without data.
+    /// Segments without data among them.
     pub acks: f64,
-    /// Segments sent again, in the whole measured time.
+    /// Retransmitted segments in the whole measured time.
     pub sent_again: u64,
 }
 
 /// The figures of the measured time of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunResult {
-    /// Operations under way in each session.
+    /// Operations in flight in each session.
     pub queue_depth: u32,
     /// Sessions.
     pub sessions: u32,
@@ -35,11 +35,11 @@ pub struct RunResult {
     pub block_size_bytes: u64,
     /// Largest IP packet.
     pub mtu_bytes: u32,
-    /// When the server sent.
+    /// The server's send policy.
     pub policy: SendPolicy,
-    /// Operations that ended.
+    /// Completed operations.
     pub operations: u64,
-    /// As many as were wanted; false when the time limit or the observer ended the run.
+    /// All requested operations completed; false when the time limit or the observer ended the run.
     pub is_complete: bool,
     /// Simulated time.
     pub seconds: f64,
@@ -49,17 +49,17 @@ pub struct RunResult {
     pub bytes_per_second: f64,
     /// Round trips.
     pub rtt_us: LatencyFigures,
-    /// Share of the server's busy cycles that ended having served so many requests, 0 to 1.
+    /// Share of the server's busy cycles by the number of requests that they served, 0 to 1.
     pub busy_count_share: BTreeMap<u32, f64>,
-    /// Requests in a busy cycle.
+    /// Mean number of requests in a busy cycle.
     pub avg_busy: f64,
-    /// Responses by the mode in which they were sent, since the beginning.
+    /// Responses by the mode in which they were sent, including the warm-up.
     pub shares: Shares,
-    /// What an operation waited for each hold, both ways together, in the mean.
+    /// Mean wait of an operation in each hold, us, both directions together.
     pub stalls_us: BTreeMap<&'static str, f64>,
-    /// Where an operation's time went on the way to the server, in the mean.
+    /// Mean time of an operation in each part up to the server's taking of the request, us.
     pub request_us: BTreeMap<&'static str, f64>,
-    /// And from there to the finish.
+    /// Mean time of an operation in each part from there to the finish, us.
     pub response_us: BTreeMap<&'static str, f64>,
     /// The client's work.
     pub client: SideResult,

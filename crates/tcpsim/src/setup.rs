@@ -1,4 +1,4 @@
-//! What is simulated.
+//! The parameters of a simulation.
 
 use policy::SendPolicy;
 use record::units::{parse_bit_rate, parse_size, parse_time_ns};
@@ -13,20 +13,20 @@ use crate::tcp::Options;
 /// A setup that cannot be simulated.
 #[derive(Debug, Error)]
 pub enum SetupError {
-    /// The file is not what it should be.
+    /// The text is not TOML of this form.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
     /// A value is out of its range.
     #[error("{key}: {why}")]
     Value {
-        /// Where.
+        /// Its key.
         key: &'static str,
-        /// What is wrong, and what may be.
+        /// What is wrong, and what is possible.
         why: String,
     },
 }
 
-/// What a side does, and what it costs.
+/// A side and its costs.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Host {
@@ -42,7 +42,7 @@ pub struct Host {
     /// One receive call.
     #[serde(deserialize_with = "time")]
     pub receive: Ns,
-    /// From data for a thread that sleeps until it runs (SL, CL).
+    /// From the arrival of data until a sleeping thread runs (SL, CL).
     #[serde(deserialize_with = "time")]
     pub start: Ns,
     /// The softirq's work for a segment with data (SI, CI).
@@ -57,35 +57,35 @@ pub struct Host {
     /// From the interrupt until the softirq runs (SR, CR).
     #[serde(deserialize_with = "time")]
     pub interrupt: Ns,
-    /// More of that where the CPU slept: it has to wake up (C-states; a virtual CPU that was taken away).
+    /// Additional time when the CPU was idle (C-states; a virtual CPU that was descheduled).
     #[serde(deserialize_with = "time")]
     pub idle_exit: Ns,
     /// Work of the CPU for each interrupt, before its first segment.
     #[serde(deserialize_with = "time")]
     pub interrupt_work: Ns,
-    /// Interrupts are at least so far apart (interrupt moderation).
+    /// Least time between two interrupts (interrupt moderation).
     #[serde(deserialize_with = "time")]
     pub interrupt_gap: Ns,
-    /// An interrupt comes so long after the first segment (rx-usecs) ...
+    /// Delay of an interrupt after its first segment (rx-usecs) ...
     #[serde(deserialize_with = "time")]
     pub interrupt_delay: Ns,
-    /// ... or when so many are there (rx-frames); 0: time alone counts.
+    /// ... unless this many have arrived (rx-frames); 0: the delay alone counts.
     pub interrupt_frames: u32,
-    /// From handing a segment to an idle device until the wire has it (CT, ST).
+    /// From handing a segment to an idle device until its first bit is on the wire (CT, ST).
     #[serde(deserialize_with = "time")]
     pub wire_start: Ns,
     /// Transmit work has a processor of its own instead of the sender's.
     pub transmits_apart: bool,
-    /// Threads run on this CPU; with several sessions on so many from here on.
+    /// First CPU that threads run on.
     pub thread_cpu: usize,
     /// Softirqs run on this CPU.
     pub softirq_cpu: usize,
-    /// CPUs that threads are spread over.
+    /// Number of CPUs, from the first on, that the sessions' threads are spread over.
     pub thread_cpus: usize,
-    /// Most bytes that one receive takes.
+    /// Most bytes of one receive call.
     #[serde(deserialize_with = "size")]
     pub receive_bytes: u64,
-    /// How messages are written.
+    /// The pattern in which messages are written.
     pub pattern: Writes,
     /// Its TCP.
     #[serde(deserialize_with = "profile")]
@@ -96,7 +96,7 @@ pub struct Host {
     /// SO_RCVBUF.
     #[serde(deserialize_with = "size")]
     pub receive_buffer: u64,
-    /// Segments that the device cuts by itself (TSO); 1: none.
+    /// Segments that are handed to the device as one (TSO); 1: no offload.
     pub offload_segments: u32,
     /// First congestion window.
     pub initial_window: u32,
@@ -140,16 +140,16 @@ impl Default for Host {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Load {
-    /// Successors of what one receive brought leave together.
+    /// Successors of the responses of one receive call are sent together.
     pub batch: bool,
     /// Nagle's algorithm on the client's side.
     pub nagle: bool,
-    /// The first operations of a session begin so far apart: which limit cycle a ring settles in may depend on it.
+    /// Time between the first operations of a session. The limit cycle that a ring settles in may depend on it.
     #[serde(deserialize_with = "time")]
     pub stagger: Ns,
 }
 
-/// What a message consists of.
+/// The parts of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Message {
@@ -174,7 +174,7 @@ impl Message {
     }
 }
 
-/// The cable, the same both ways.
+/// The wire, the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Cable {
@@ -183,20 +183,20 @@ pub struct Cable {
     pub bandwidth: u64,
     /// Largest IP packet, bytes.
     pub mtu: u32,
-    /// The rate is a token bucket's of this size: up to so much leaves at once (Linux TBF); 0: a cable's.
+    /// Size of the token bucket that keeps the rate: up to this much is sent without pacing (Linux TBF); 0: a cable.
     #[serde(deserialize_with = "size")]
     pub burst: u64,
-    /// Time from one end to the other, besides the bits' own.
+    /// Propagation delay.
     #[serde(deserialize_with = "time")]
     pub delay: Ns,
     /// Share of the segments that are lost, 0 to 1.
     pub loss: f64,
     /// Share of the segments that are overtaken, 0 to 1.
     pub reorder: f64,
-    /// They are late by this at most.
+    /// Longest additional delay of an overtaken segment.
     #[serde(deserialize_with = "time")]
     pub reorder_delay: Ns,
-    /// A queue that holds no more than this drops what comes; 0: no limit.
+    /// Size of the queue in front of the wire, which drops what exceeds it; 0: no limit.
     #[serde(deserialize_with = "size")]
     pub queue: u64,
 }
@@ -216,11 +216,11 @@ impl Default for Cable {
     }
 }
 
-/// Everything that decides a run.
+/// All parameters of a run: the same setup gives the same run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Setup {
-    /// Operations under way in each session.
+    /// Operations in flight in each session.
     pub queue_depth: u32,
     /// Connections.
     pub sessions: u32,
@@ -228,33 +228,33 @@ pub struct Setup {
     pub request: Message,
     /// Responses.
     pub response: Message,
-    /// When the server sends.
+    /// The server's send policy.
     pub policy: SendPolicy,
-    /// With Nagle's algorithm on, what it holds is flushed when the server's thread goes idle.
+    /// With Nagle's algorithm on, held data is flushed when the server's thread becomes idle.
     pub flush: bool,
     /// The initiator.
     pub client: Host,
     /// The target.
     pub server: Host,
-    /// How the client loads it.
+    /// The client's load.
     pub load: Load,
     /// The wire.
     pub wire: Cable,
-    /// Service times and latencies vary by up to this share, both ways.
+    /// Greatest variation of service times and latencies in either direction, as a share.
     pub jitter: f64,
-    /// Share of the operations at whose taking the thread is held up by something else, 0 to 1: a ring that is
-    /// disturbed now and then visits all its limit cycles.
+    /// Share of the operations at which other work delays the thread, 0 to 1: a ring that is disturbed now and then visits
+    /// all its limit cycles.
     pub disturbed: f64,
-    /// For so long at most.
+    /// Longest such delay.
     #[serde(deserialize_with = "time")]
     pub disturbance: Ns,
-    /// What varies follows from this.
+    /// Seed of everything random.
     pub seed: u64,
-    /// Operations that are measured, of all sessions together.
+    /// Measured operations, all sessions together.
     pub operations: u64,
-    /// Operations before that.
+    /// Operations before the measurement.
     pub warm_up: u64,
-    /// Ends a run that is slow, simulated time.
+    /// Simulated time after which a run ends early.
     #[serde(deserialize_with = "time")]
     pub time_limit: Ns,
 }
@@ -283,33 +283,33 @@ impl Default for Setup {
     }
 }
 
-/// The deepest queue, the most sessions, and the largest message that are simulated.
+/// Greatest queue depth, number of sessions, message and number of CPUs of a side.
 const QUEUE_DEPTH_MAX: u32 = 4096;
 const SESSIONS_MAX: u32 = 1024;
 const MESSAGE_MAX: u64 = 16 << 20;
 const CPUS_MAX: usize = 256;
 
 impl Setup {
-    /// Reads a setup as people write it; what it does not say is as by default.
+    /// Reads a setup from TOML; missing keys have their defaults.
     ///
     /// # Errors
-    /// What is not understood, with its line, and what is out of its range.
+    /// Unknown keys and malformed values, with their line, and the first value out of its range.
     pub fn read(text: &str) -> Result<Self, SetupError> {
         let setup: Self = toml::from_str(text)?;
         setup.check()?;
         Ok(setup)
     }
 
-    /// As [`Setup::read`], with other values for some keys: `server.service=5us`.
+    /// As [`Setup::read`], with other values for some keys, such as `server.service=5us`.
     ///
     /// # Errors
-    /// As there; and a key without a value.
+    /// As [`Setup::read`], and a setting without `=`.
     pub fn read_with(text: &str, others: &[String]) -> Result<Self, SetupError> {
         let mut table: toml::Table = toml::from_str(text)?;
         for other in others {
             let wrong = |why: &str| SetupError::Value { key: "KEY=VALUE", why: format!("{other}: {why}") };
             let (key, value) = other.split_once('=').ok_or_else(|| wrong("write KEY=VALUE"))?;
-            // A number or a truth value is one; all else is text.
+            // Numbers and booleans keep their type; everything else is a string.
             let value =
                 value.parse::<toml::Value>().ok().filter(|value| !value.is_str() && !value.is_datetime());
             let text = || toml::Value::String(other[key.len() + 1..].to_owned());
@@ -327,8 +327,10 @@ impl Setup {
         Ok(setup)
     }
 
+    /// Checks the range of every value.
+    ///
     /// # Errors
-    /// The first value that is out of its range.
+    /// The first value out of its range.
     pub fn check(&self) -> Result<(), SetupError> {
         let within = |key, is_right: bool, why: String| {
             if is_right { Ok(()) } else { Err(SetupError::Value { key, why }) }
@@ -378,10 +380,10 @@ impl Setup {
                 "offload-segments is 1 to 64, initial-window and receive-bytes are not 0".into(),
             )?;
         }
-        within("operations", self.operations > 0, "0 are none".into())
+        within("operations", self.operations > 0, "0 is not possible".into())
     }
 
-    /// Which way the data goes.
+    /// The kind of operation, by the direction of its data.
     #[must_use]
     pub fn kind(&self) -> OpKind {
         match (self.request.data, self.response.data) {
@@ -407,18 +409,18 @@ impl Setup {
         }
     }
 
-    /// TCP's largest payload of a segment: with timestamps.
+    /// Largest payload of a segment, with TCP timestamps.
     #[must_use]
     pub fn mss_bytes(&self) -> u32 {
         record::Wire::ethernet(self.wire.bandwidth.max(1), self.wire.mtu).payload_bytes()
     }
 
-    /// TCP's settings of a side.
+    /// The TCP options of a side.
     #[must_use]
     pub fn options(&self, host: &Host) -> Options {
         Options {
             mss_bytes: self.mss_bytes(),
-            // A segment has no more bytes than IP can count.
+            // An offload is one IP packet: at most 65535 bytes with its headers.
             offload_segments: host.offload_segments.min(65_483 / self.mss_bytes()).max(1),
             send_buffer_bytes: host.send_buffer,
             receive_buffer_bytes: host.receive_buffer,
@@ -428,7 +430,7 @@ impl Setup {
     }
 }
 
-/// A value with a unit, or without.
+/// A value as text, or as a number without a unit.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Text {
@@ -442,7 +444,7 @@ fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
 ) -> Result<T, D::Error> {
     let text = match Text::deserialize(from)? {
         Text::Words(text) => text,
-        // As it would be written between quotes: a size needs no unit, a time does.
+        // As if it were quoted: sizes need no unit, times do.
         Text::Number(number) => number.to_string(),
     };
     parse(&text).map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))

@@ -1,4 +1,4 @@
-//! Many runs, on all cores.
+//! Many simulations, on all cores.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use crate::result::RunResult;
 use crate::setup::Setup;
 use crate::world::{Observer, simulate};
 
-/// Ends a run when it is told to.
+/// Ends a run when `stop` returns true.
 struct Stopping<'a>(&'a (dyn Fn() -> bool + Sync));
 
 impl Observer for Stopping<'_> {
@@ -19,8 +19,9 @@ impl Observer for Stopping<'_> {
     }
 }
 
-/// Runs all setups, each on one core; the results are in the order of the setups. `begins` hears which one begins; when
-/// `stop` says so, the runs under way end early and no other begins.
+/// Simulates all setups, each on one core. Results are in the order of the setups. `begins` is called with the index of a
+/// setup before it is simulated. When `stop` returns true, running simulations end early and no other begins: the
+/// results of those that did not begin are `None`.
 pub fn sweep(
     setups: &[Setup],
     begins: &(dyn Fn(usize) + Sync),

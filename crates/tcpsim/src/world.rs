@@ -1,4 +1,4 @@
-//! The world: what is planned happens, one thing after another, at its time.
+//! The simulation: both hosts, the wire between them, and the loop that handles planned events in order of time.
 
 mod cpu;
 mod events;
@@ -13,84 +13,85 @@ use record::{Op, Side};
 use self::cpu::Cpu;
 use self::events::{Event, Events};
 use self::flow::Flow;
-use self::tally::Tally;
+use self::tally::{SessionCounts, Tally};
 use self::thread::Thread;
-use self::wire::{Direction, Packets};
+use self::wire::{Direction, Outgoing, Packets};
 use crate::Ns;
 use crate::op::SimOp;
 use crate::result::RunResult;
 use crate::setup::{Host, Setup};
 use crate::tcp::{Endpoint, Segment};
 
-/// A segment passes a capture point.
+/// A segment at a capture point.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// When, ns since the simulation began. Those of one point come nearly in order.
+    /// Time, ns since the simulation began. Frames of one point are reported nearly in order.
     pub at: Ns,
-    /// Where.
+    /// The capture point.
     pub point: Side,
-    /// Whose connection.
+    /// Number of the connection.
     pub session: u32,
-    /// Who sent it.
+    /// The side that sent it.
     pub sender: Side,
-    /// It.
+    /// The segment.
     pub segment: Segment,
 }
 
-/// A message was made.
+/// A request or a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// On which connection.
+    /// Number of the connection.
     pub session: u32,
-    /// By whom.
+    /// The side that sends it.
     pub sender: Side,
-    /// Offset behind its last byte in the sender's stream.
+    /// Offset after its last byte in the sender's stream.
     pub end: u64,
-    /// Which operation's.
+    /// Tag of its operation.
     pub tag: u32,
-    /// Responses that its sender has taken so far, of a request; requests so far, of a response.
+    /// For a request: responses that the client has taken so far. For a response: responses made so far, itself included.
     pub count: u64,
 }
 
-/// Who wants to know what happens.
+/// Receives the events of a simulation, in the order in which they are computed. All methods do nothing by default;
+/// `()` is an observer that ignores everything.
 pub trait Observer {
-    /// Whether frames and messages are wanted.
+    /// Whether [`frame`](Self::frame) and [`message`](Self::message) are called.
     const FRAMES: bool = false;
 
-    /// An operation is over.
+    /// An operation completed, also during the warm-up.
     fn op(&mut self, op: &SimOp) {
         let _ = op;
     }
 
-    /// A message was made, before any of its frames.
+    /// A message was made. Called before any of its frames.
     fn message(&mut self, message: &Message) {
         let _ = message;
     }
 
-    /// A segment passes a capture point.
+    /// A segment passed a capture point.
     fn frame(&mut self, frame: &Frame) {
         let _ = frame;
     }
 
-    /// It is so late, ns since the simulation began: no earlier frame will come. False ends the run.
+    /// Simulated time, ns since the simulation began; no earlier frame will be reported. Called every 1024 events and, with
+    /// `Ns::MAX`, at the end. Return false to end the run.
     fn tick(&mut self, now: Ns) -> bool {
         let _ = now;
         true
     }
 }
 
-/// Nobody.
 impl Observer for () {}
 
 /// One end of a session.
 struct End {
     tcp: Endpoint,
     thread: Thread,
-    /// When its timer event comes.
+    /// When its timer event is planned.
     timer_at: Ns,
-    /// Its last segment was handed to the device.
+    /// When its last segment was handed to the device.
     handed: Ns,
-    /// The messages that it makes.
+    /// The messages that it sends.
     flow: Flow,
 }
 
@@ -104,6 +105,17 @@ struct Session {
     taken: u64,
 }
 
+/// A running simulation.
+///
+/// [`simulate`] is the only caller: `new`, `begin` once, then `handle` for each event in the order of the queue, with `now`
+/// set to the event's time before. Within one event:
+///
+/// - A handler that calls an [`Endpoint`] passes `out`, puts it back, and then calls `transmit` for that end, which empties
+///   `out`, hands each segment to the wire and plans the endpoint's next timer.
+/// - `transmit` adds its CPU work to `transmit_work`; the handler's CPU is charged with it by `charge_transmit` before it
+///   begins other work.
+/// - The random generator is used only by `vary`, `disturbance` and the wire, in the order of the calls: a run is
+///   reproducible as long as handlers keep theirs.
 struct World<'a, O> {
     setup: &'a Setup,
     observer: &'a mut O,
@@ -114,34 +126,48 @@ struct World<'a, O> {
     directions: [Direction; 2],
     packets: Packets,
     sessions: Vec<Session>,
-    /// What endpoints want to send: used again and again.
+    /// Segments that an endpoint sends: one buffer, reused.
     out: Vec<Segment>,
-    /// Work of the present effect that its CPU has still to do.
-    debt: Ns,
+    /// Transmit work of the present effect, to be charged to its CPU.
+    transmit_work: Ns,
     random: fastrand::Rng,
     tally: Tally,
 }
 
-/// Runs a setup to its end.
+/// Simulates a setup until its operations are done, its time limit is reached, or the observer ends it.
+///
+/// The setup must have passed [`Setup::check`], as those of [`Setup::read`] have. The same setup gives the same result.
+///
+/// ```
+/// use tcpsim::{Setup, simulate};
+///
+/// let setup = Setup { queue_depth: 4, operations: 1000, ..Setup::default() };
+/// let result = simulate(&setup, &mut ());
+/// assert!(result.is_complete);
+/// assert_eq!(result.operations, 1000);
+/// ```
 pub fn simulate<O: Observer>(setup: &Setup, observer: &mut O) -> RunResult {
     let mut world = World::new(setup, observer);
     world.begin();
-    let mut steps = 0_u32;
+    let mut handled = 0_u32;
     while !world.tally.is_over {
         let Some((at, event)) = world.events.next() else { break };
         world.now = at;
         if at > setup.time_limit {
             break;
         }
-        world.happen(event);
-        steps = steps.wrapping_add(1);
-        if steps.is_multiple_of(1024) && !world.observer.tick(at) {
+        world.handle(event);
+        handled = handled.wrapping_add(1);
+        if handled.is_multiple_of(1024) && !world.observer.tick(at) {
             break;
         }
     }
     world.observer.tick(Ns::MAX);
     let World { now, sessions, tally, .. } = world;
-    let sessions: Vec<_> = sessions.into_iter().map(|s| (s.busy, s.control.shares())).collect();
+    let sessions: Vec<_> = sessions
+        .into_iter()
+        .map(|session| SessionCounts { busy: session.busy, shares: session.control.shares() })
+        .collect();
     tally.result(setup, now, &sessions)
 }
 
@@ -185,7 +211,7 @@ impl<'a, O: Observer> World<'a, O> {
             packets: Packets::default(),
             sessions: (0..setup.sessions).map(session).collect(),
             out: Vec::new(),
-            debt: 0,
+            transmit_work: 0,
             random: fastrand::Rng::with_seed(setup.seed),
             tally: Tally::new(setup),
         }
@@ -204,7 +230,7 @@ impl<'a, O: Observer> World<'a, O> {
         &mut self.sessions[session as usize].ends[side as usize]
     }
 
-    /// A service time or a latency as it is this time.
+    /// A service time or a latency with this time's jitter.
     #[inline]
     fn vary(&mut self, time: Ns) -> Ns {
         if self.setup.jitter == 0.0 || time == 0 {
@@ -214,7 +240,7 @@ impl<'a, O: Observer> World<'a, O> {
         (time as f64 * share).round() as Ns
     }
 
-    /// How long something else holds a thread up now.
+    /// Time that other work delays a thread by, mostly 0.
     #[inline]
     fn disturbance(&mut self) -> Ns {
         if self.setup.disturbed == 0.0 || self.random.f64() >= self.setup.disturbed {
@@ -223,7 +249,7 @@ impl<'a, O: Observer> World<'a, O> {
         (self.setup.disturbance as f64 * self.random.f64()) as Ns
     }
 
-    /// The clients issue their first operations, a microsecond after each other.
+    /// The sessions issue their first operations, a microsecond apart.
     fn begin(&mut self) {
         let depth = self.setup.queue_depth;
         for session in 0..self.setup.sessions {
@@ -235,7 +261,7 @@ impl<'a, O: Observer> World<'a, O> {
     }
 
     #[inline]
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Arrive(number) => self.arrive(number),
             Event::Interrupt { side, cpu, number } => self.interrupt(side, cpu, number),
@@ -245,7 +271,7 @@ impl<'a, O: Observer> World<'a, O> {
         }
     }
 
-    /// A timer of a connection: its segments leave beside what the CPUs do.
+    /// A timer event of a connection. Void when the timer was planned anew since.
     fn timer(&mut self, side: Side, session: u32) {
         let now = self.now;
         let mut out = std::mem::take(&mut self.out);
@@ -259,10 +285,11 @@ impl<'a, O: Observer> World<'a, O> {
         }
         self.out = out;
         self.transmit(side, session);
-        self.debt = 0;
+        // A timer runs beside the threads: its transmit work occupies no CPU.
+        self.transmit_work = 0;
     }
 
-    /// Hands on what an endpoint wants to send, and plans its timer.
+    /// Hands what an endpoint sends to the device, and plans the endpoint's timer. Follows every call of an endpoint.
     #[inline]
     fn transmit(&mut self, side: Side, session: u32) {
         let (host, now) = (self.host(side), self.now);
@@ -274,21 +301,22 @@ impl<'a, O: Observer> World<'a, O> {
                 *free = (*free).max(now) + work;
                 *free
             } else {
-                self.debt += work;
-                now + self.debt
+                self.transmit_work += work;
+                now + self.transmit_work
             };
-            // A connection's segments leave one after another, whichever CPU sends them.
+            // A connection's segments keep their order, whichever CPU sends them.
             let last = &mut self.sessions[session as usize].ends[side as usize].handed;
             *last = handed.max(*last);
             let handed = *last;
             self.tally.transmitted(side, &segment, work);
             let random = &mut self.random;
             let direction = &mut self.directions[side as usize];
-            let sent =
-                direction.send((side.peer(), session, segment), handed, host.wire_start, || random.f64());
+            let receiver = side.peer();
+            let outgoing = Outgoing { segment, session, receiver, handed, start: host.wire_start };
+            let sent = direction.send(&outgoing, || random.f64());
             let end = &mut self.sessions[session as usize].ends[side as usize];
             end.tcp.handed_to_device(sent.done, segment.bytes);
-            if segment.bytes > 0 && !segment.again {
+            if segment.bytes > 0 && !segment.retransmitted {
                 end.flow.is_sent(segment.end(), end.tcp.held(now), handed);
             }
             if O::FRAMES {
@@ -308,7 +336,7 @@ impl<'a, O: Observer> World<'a, O> {
         }
     }
 
-    /// A packet's softirq work is over: TCP has it, and wakes who waits.
+    /// A packet's softirq work is done: TCP receives it and wakes a waiting thread.
     #[inline]
     fn deliver(&mut self, side: Side, number: u32) {
         let (now, packet) = (self.now, self.packets.take(number));
@@ -318,7 +346,7 @@ impl<'a, O: Observer> World<'a, O> {
         let (own, peer) = if side == Side::Client { (client, server) } else { (server, client) };
         own.tcp.receive(now, &packet.segment, &mut out);
         if packet.segment.bytes > 0 {
-            peer.flow.is_delivered(now, own.tcp.received().1, &packet);
+            peer.flow.is_delivered(now, own.tcp.received().in_order, &packet);
         }
         let wakes = (own.thread.is_asleep && own.tcp.readable() > 0)
             || (own.thread.waits_for_room && own.tcp.is_writable());
@@ -333,11 +361,11 @@ impl<'a, O: Observer> World<'a, O> {
         }
     }
 
-    /// The next operation of a session, as far as its start tells.
+    /// The next operation of a session, as far as its start determines it.
     fn new_op(&mut self, session: u32) -> Op {
         let (setup, now) = (self.setup, self.now);
         let tag = self.sessions[session as usize].next_tag;
-        // As with iSCSI: the last number says "none".
+        // iSCSI reserves the last tag.
         self.sessions[session as usize].next_tag = if tag >= u32::MAX - 1 { 0 } else { tag + 1 };
         Op {
             connection: session,

@@ -1,4 +1,4 @@
-//! What holds in every run, whatever the setup: nothing is created or lost, every nanosecond is accounted for, and the
+//! Invariants of every run: bytes and operations are neither created nor lost, every nanosecond is accounted for, and the
 //! same seed gives the same run.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -11,17 +11,17 @@ use record::{Side, Writes};
 use tcpsim::setup::{Host, Message};
 use tcpsim::{Frame, Observer, Profile, Setup, SimOp, simulate};
 
-/// Checks everything that passes.
+/// Checks all events of a run.
 #[derive(Default)]
 struct Witness {
     queue_depth: u32,
     ops: Vec<SimOp>,
-    /// Made and not over, by session.
+    /// Operations in flight, by session.
     open: HashMap<u32, i64>,
-    /// Tags in the order of their requests, of each session.
+    /// Tags in the order of their requests, by session.
     order: HashMap<u32, Vec<u32>>,
     ended: HashMap<u32, usize>,
-    /// What each sender sent for the first time, and acknowledged.
+    /// New bytes that each end sent, and the bytes that it acknowledged.
     sent: HashMap<(u32, Side), u64>,
     acked: HashMap<(u32, Side), u64>,
 }
@@ -59,8 +59,8 @@ impl Observer for Witness {
         }
         let (key, segment) = ((frame.session, frame.sender), frame.segment);
         let sent = self.sent.entry(key).or_default();
-        if segment.again {
-            assert!(segment.end() <= *sent, "again what was never sent: {frame:?}");
+        if segment.retransmitted {
+            assert!(segment.end() <= *sent, "retransmitted, but never sent: {frame:?}");
         } else if segment.bytes > 0 {
             assert_eq!(segment.seq, *sent, "new bytes follow the ones before");
             *sent = segment.end();
@@ -145,11 +145,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_created_or_lost(setup in setup()) {
+    fn bytes_and_operations_are_neither_created_nor_lost(setup in setup()) {
         setup.check().unwrap();
         let mut witness = Witness { queue_depth: setup.queue_depth, ..Witness::default() };
         let result = simulate(&setup, &mut witness);
-        // Whatever happens on the wire, the ring goes on until all is done.
+        // Losses on the wire delay the ring and do not stop it.
         prop_assert!(result.is_complete, "{result:?}");
         prop_assert_eq!(result.operations, setup.operations);
         let mut again = Witness { queue_depth: setup.queue_depth, ..Witness::default() };
@@ -159,7 +159,7 @@ proptest! {
 }
 
 #[test]
-fn the_ring_closes_exactly_where_it_is_in_a_steady_state() {
+fn throughput_times_round_trip_is_the_queue_depth_in_a_steady_state() {
     for policy in SendPolicy::ALL {
         for queue_depth in [1, 7, 32] {
             let setup = Setup { policy, queue_depth, operations: 20_000, ..Setup::default() };

@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use tcpsim::{RunResult, Setup, preset, simulate};
+use tcpsim::preset::Preset;
+use tcpsim::{RunResult, Setup, simulate};
 
 fn run(name: &str, queue_depth: u32, operations: u64) -> RunResult {
-    let setup = Setup::read(preset::named(name).unwrap()).unwrap();
+    let setup = Setup::read(Preset::named(name).unwrap().text).unwrap();
     simulate(&Setup { queue_depth, operations, ..setup }, &mut ())
 }
 
@@ -36,8 +37,8 @@ fn busy_cycles_with_nagle() {
     near(shares("seed-512-nagle", 1), [100.0, 0.0, 0.0, 0.0, 0.0], 1.0);
     near(shares("seed-512-nagle", 2), [100.0, 0.0, 0.0, 0.0, 0.0], 10.0);
     near(shares("seed-512-nagle", 3), [50.0, 50.0, 0.0, 0.0, 0.0], 10.0);
-    // Two limit cycles, one and three or two and two: how often a ring is in which follows from what disturbs it, and the
-    // paper's was in the second more often (40 %) than this one.
+    // There are two limit cycles, one and three or two and two. Disturbances decide how often the ring is in which; the
+    // paper's ring was in the second more often (40 %).
     near(shares("seed-512-nagle", 4), [30.0, 40.0, 30.0, 0.0, 0.0], 15.0);
     let five = shares("seed-512-nagle", 5);
     assert!(
@@ -46,11 +47,11 @@ fn busy_cycles_with_nagle() {
     );
 }
 
-/// `auto` is as good as the best of the others at every depth, without being told it.
+/// `auto` reaches the best of the other policies at every depth.
 #[test]
-fn auto_is_as_good_as_the_best() {
+fn auto_reaches_the_best_policy() {
     use policy::SendPolicy;
-    let base = Setup::read(preset::named("seed-512").unwrap()).unwrap();
+    let base = Setup::read(Preset::named("seed-512").unwrap().text).unwrap();
     for depth in [1, 2, 4, 16, 64] {
         for batch in [false, true] {
             let iops = |policy| {
@@ -71,17 +72,17 @@ fn nagle_costs_half_at_low_depth_crosses_over_and_peaks_higher() {
     let iops = |name: &str| [1, 4, 8, 64, 128].map(|depth| run(name, depth, 60_000).iops);
     let (nodelay, nagle) = (iops("seed-512"), iops("seed-512-nagle"));
     let ratios: Vec<f64> = nagle.iter().zip(nodelay).map(|(a, b)| a / b).collect();
-    assert!((0.95..1.05).contains(&ratios[0]), "one request is not held: {ratios:.2?}");
+    assert!((0.95..1.05).contains(&ratios[0]), "a single request is not held: {ratios:.2?}");
     assert!(ratios[1] < 0.6 && ratios[2] < 0.6, "nearly half is lost: {ratios:.2?}");
     assert!(ratios[3] > 1.3 && ratios[4] > 1.3, "the peak is higher: {ratios:.2?}");
-    // 275.7 us at depth 1, and 63 000 a second at most, are what the parameters were made from.
+    // The parameters are fitted to 275.7 us at depth 1 and 63 000 operations per second at most.
     assert!((nodelay[0] / 3627.0 - 1.0).abs() < 0.03, "{nodelay:.0?}");
     assert!((nodelay[4] / 63_000.0 - 1.0).abs() < 0.08, "{nodelay:.0?}");
     assert!(nagle[4] > 90_000.0, "the paper's adaptive mode has more than 100 000: {nagle:.0?}");
 }
 
 #[test]
-fn a_delayed_acknowledgement_for_each_operation_and_a_broken_promise() {
+fn delayed_acknowledgements_and_unfinished_writes_limit_the_rate_as_published() {
     for (name, least, most) in [
         ("two-sends", 22.6, 22.8),
         ("post", 22.6, 22.8),
@@ -90,13 +91,13 @@ fn a_delayed_acknowledgement_for_each_operation_and_a_broken_promise() {
         ("windows-client", 24.5, 25.0),
         ("post-together", 10_000.0, 30_000.0),
     ] {
-        let setup = Setup::read(preset::named(name).unwrap()).unwrap();
+        let setup = Setup::read(Preset::named(name).unwrap().text).unwrap();
         let iops = simulate(&setup, &mut ()).iops;
         assert!((least..most).contains(&iops), "{name}: {iops}");
     }
-    // 25 times the depth is the paper's bound below one packet of responses.
+    // The paper's bound below one packet of responses is 25 times the depth.
     for depth in [2, 4, 8] {
-        let setup = Setup::read(preset::named("two-sends").unwrap()).unwrap();
+        let setup = Setup::read(Preset::named("two-sends").unwrap().text).unwrap();
         let iops = simulate(&Setup { queue_depth: depth, ..setup }, &mut ()).iops;
         assert!(iops <= 25.0 * f64::from(depth), "{depth}: {iops}");
     }

@@ -5,25 +5,27 @@ use std::net::{IpAddr, Ipv4Addr};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use record::wire::ETHERNET_BYTES;
+use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
 use crate::namespace::Namespace;
+use crate::offloads;
 use crate::tools::run;
 
-/// What the cable should be.
+/// The configuration of a cable.
 #[derive(Clone, Debug)]
 pub struct CableConfig {
-    /// Rate of each direction, bits per second; nothing leaves it unshaped.
+    /// Rate of each direction, bits per second; `None` for no limit.
     pub bits_per_second: Option<u64>,
     /// MTU of both ends, bytes.
     pub mtu_bytes: u32,
-    /// The CPU that receives for the client (RPS), or wherever the sender runs.
+    /// The CPU that receives for the client (RPS); `None`: the sender's.
     pub client_cpu: Option<usize>,
     /// The CPU that receives for the server.
     pub server_cpu: Option<usize>,
-    /// Bytes that may wait for the wire, each direction.
+    /// Size of the queue of each direction, bytes.
     pub queue_bytes: u32,
-    /// The congestion control that connections of both namespaces have by default; nothing keeps the system's.
+    /// The default congestion control of both namespaces; `None`: the system's.
     pub congestion: Option<String>,
     /// Leave offloads on: segments larger than the MTU cross then, and captures show packets that no wire carries.
     pub offloads: bool,
@@ -79,7 +81,7 @@ pub struct End {
     pub address: IpAddr,
 }
 
-/// A cable between two namespaces. It goes when the last holder of the namespaces does.
+/// A cable between two namespaces. It exists until the last handle of the namespaces is dropped.
 #[derive(Clone, Debug)]
 pub struct Cable {
     /// The client's end.
@@ -93,11 +95,11 @@ pub struct Cable {
 /// Bytes of a frame that a queueing discipline does not count: all of the wire's own but the header.
 const UNCOUNTED_BYTES: u32 = ETHERNET_BYTES - 14;
 
-/// Bytes that may wait for the wire where nothing else is said, per direction. Far more than TCP puts there, so that nothing is lost.
+/// Default size of the queue of each direction, bytes: far more than TCP puts there, so that nothing is lost.
 const QUEUE_BYTES: u32 = 16 << 20;
 
 impl Cable {
-    /// Makes the namespaces and joins them.
+    /// Makes two namespaces and joins them.
     ///
     /// # Errors
     /// When the process may not, a program is missing, or the configuration is impossible.
@@ -148,7 +150,7 @@ impl Cable {
         self.shape(config.bits_per_second)
     }
 
-    /// Sets the rate of both directions, bits per second, or lifts it.
+    /// Sets the rate of both directions, bits per second; `None` removes the limit.
     ///
     /// # Errors
     /// When `tc` fails.
@@ -159,7 +161,7 @@ impl Cable {
         Ok(())
     }
 
-    /// The queueing discipline's own counters of each end, as `tc` prints them: proof of what passed.
+    /// The counters of each end's queueing discipline, as `tc` prints them.
     ///
     /// # Errors
     /// When `tc` fails.
@@ -182,7 +184,7 @@ fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), Wir
     run("ip", &["address", "add", &format!("{}/30", end.address), "dev", interface])?;
     // Packets as a wire would carry them: no segments larger than the MTU, no merging on arrival.
     if !config.offloads {
-        switch_offloads(interface, &OFFLOADS, "off")?;
+        offloads::switch_off(interface)?;
     }
     if let Some(name) = &config.congestion {
         write("/proc/sys/net/ipv4/tcp_congestion_control", name)?;
@@ -194,24 +196,14 @@ fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), Wir
     Ok(())
 }
 
-/// Offloads that hide packets, as ethtool sets them.
-pub(crate) const OFFLOADS: [&str; 6] = ["tso", "gso", "gro", "tx", "rx", "sg"];
-
-pub(crate) fn switch_offloads(interface: &str, names: &[&str], to: &str) -> Result<(), WireError> {
-    let switches = names.iter().flat_map(|name| [*name, to]);
-    let arguments: Vec<&str> = ["-K", interface].into_iter().chain(switches).collect();
-    run("ethtool", &arguments).map(drop)
-}
-
-/// Keeps an interface's sending rate, or lifts the limit.
+/// Sets an interface's sending rate, or removes the limit.
 fn shape(interface: &str, cable: &Cable, bits_per_second: Option<u64>) -> Result<(), WireError> {
     let limit = cable.queue_bytes.to_string();
     let Some(rate) = bits_per_second else {
         let queue = ["qdisc", "replace", "dev", interface, "root", "bfifo", "limit", &limit];
         return run("tc", &queue).map(drop);
     };
-    // The bucket holds one frame and what accrues while the shaper's timer is late; a larger one would send
-    // trains.
+    // The bucket holds one frame and the tokens that accrue while the shaper's timer is late. A larger one would send bursts.
     let frame = cable.mtu_bytes + 14 + UNCOUNTED_BYTES;
     let accrued = |us: u64| u32::try_from(rate / 8 / 1_000_000 * us).unwrap_or(u32::MAX);
     let burst = frame.saturating_add(accrued(SHAPER_LATENESS_US)).to_string();
@@ -222,19 +214,19 @@ fn shape(interface: &str, cable: &Cable, bits_per_second: Option<u64>) -> Result
     run("tc", &arguments).map(drop)
 }
 
-/// How late the shaper's timer may be without losing rate, microseconds: what comes to a bucket that is full is lost. On a
-/// busy virtual machine 60 cost a stream 5 to 20 % of 1 Gb/s at MTU 1500, and reads over iSCSI 10 % at MTU 9000; where a
-/// sender sleeps between large bursts, its processor does too and wakes late: 125 cost 1 to 12 % then, 250 nothing.
+/// Lateness of the shaper's timer that loses no rate, microseconds: tokens that exceed the bucket are lost. Measured on a
+/// busy virtual machine: 60 lost a stream 5 to 20 % of 1 Gb/s at MTU 1500, and reads over iSCSI 10 % at MTU 9000. When the
+/// sender sleeps between large bursts, its processor wakes late: 125 lost 1 to 12 % then, 250 nothing.
 const SHAPER_LATENESS_US: u64 = 250;
 
 /// Moves the receive softirq of an interface to one CPU (RPS): veth would run it on the sender's. And that CPU's packets to
 /// queues of their own (XPS), where there are several.
 fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
     let io = |what: &str, source: nix::Error| WireError::Io { what: what.to_owned(), source: source.into() };
-    // sysfs shows the namespace of who mounted it, so this thread mounts its own, where nobody else sees it.
+    // sysfs shows the network namespace of the mounting process, so this thread mounts its own in a private namespace.
     unshare(CloneFlags::CLONE_NEWNS).map_err(|e| io("making a mount namespace", e))?;
     let none: Option<&str> = None;
-    // What is mounted on a private mount is seen by nobody else. In a chroot "/" is no mount, but /sys is.
+    // Mounts below a private mount are not propagated. In a chroot "/" is not a mount point, but /sys is.
     let private = |place| mount(none, place, none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none);
     private("/sys").or_else(|_| private("/")).map_err(|e| io("making /sys private", e))?;
     mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)
@@ -242,7 +234,7 @@ fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
     // A mask of 32-bit words, the highest first.
     let words = cpu / 32;
     let mask = format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(words));
-    for (file, _) in queue_cpus(interface) {
+    for QueueCpus { file, .. } in queue_cpus(interface) {
         let written = write(&format!("/sys/class/net/{interface}/queues/{file}"), &mask);
         if file.ends_with(RPS) {
             written?;
@@ -255,16 +247,38 @@ fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
 const RPS: &str = "rps_cpus";
 const XPS: &str = "xps_cpus";
 
-/// The queues of an interface, as the files below it that name CPUs, and what they say.
-pub(crate) fn queue_cpus(interface: &str) -> Vec<(String, String)> {
+/// The CPUs of a queue. Wire records contain it as a pair: file, CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(String, String)", into = "(String, String)")]
+pub struct QueueCpus {
+    /// The file below the interface's queues, such as `rx-0/rps_cpus`.
+    pub file: String,
+    /// Its contents: a mask of CPUs.
+    pub cpus: String,
+}
+
+impl From<(String, String)> for QueueCpus {
+    fn from((file, cpus): (String, String)) -> Self {
+        Self { file, cpus }
+    }
+}
+
+impl From<QueueCpus> for (String, String) {
+    fn from(queue: QueueCpus) -> Self {
+        (queue.file, queue.cpus)
+    }
+}
+
+/// The CPUs of an interface's queues.
+pub(crate) fn queue_cpus(interface: &str) -> Vec<QueueCpus> {
     let queues =
         std::fs::read_dir(format!("/sys/class/net/{interface}/queues")).into_iter().flatten().flatten();
-    let mut all: Vec<(String, String)> = queues
+    let mut all: Vec<QueueCpus> = queues
         .filter_map(|queue| {
             let name = queue.file_name().into_string().ok()?;
             let file = if name.starts_with("rx-") { RPS } else { XPS };
             let cpus = std::fs::read_to_string(queue.path().join(file)).unwrap_or_default();
-            Some((format!("{name}/{file}"), cpus.trim().to_owned()))
+            Some(QueueCpus { file: format!("{name}/{file}"), cpus: cpus.trim().to_owned() })
         })
         .collect();
     all.sort();
@@ -281,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_impossible_mtu_is_refused_before_anything_is_made() {
+    fn impossible_configurations_are_rejected_before_anything_is_made() {
         let error = Cable::up(&CableConfig::new(100)).unwrap_err().to_string();
         assert!(error.contains("mtu = 100"), "{error}");
         let small = CableConfig { queue_bytes: 1000, ..CableConfig::new(1500) };
@@ -291,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cable_carries_packets_between_its_ends_and_leaves_nothing_behind() {
+    fn cable_carries_packets_and_leaves_nothing_behind() {
         let config = CableConfig {
             bits_per_second: Some(1_000_000_000),
             client_cpu: Some(0),

@@ -1,10 +1,10 @@
-//! Why a wire could not be made.
+//! Errors of wires.
 
 use std::io;
 
 use thiserror::Error;
 
-/// A wire that could not be made.
+/// The reason for which a wire could not be made or changed.
 #[derive(Debug, Error)]
 pub enum WireError {
     /// The process may not make network namespaces.
@@ -13,9 +13,9 @@ pub enum WireError {
     /// A program is missing.
     #[error("'{program}' is not installed; on Debian: apt-get install {package}")]
     MissingTool {
-        /// Which.
+        /// The program.
         program: &'static str,
-        /// Where it comes from.
+        /// Its package.
         package: &'static str,
     },
     /// A program refused.
@@ -23,39 +23,39 @@ pub enum WireError {
     Tool {
         /// The whole command.
         command: String,
-        /// What it said.
+        /// Its error message.
         message: String,
     },
     /// The kernel refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// Its reason.
+        /// The kernel's reason.
         source: io::Error,
     },
     /// There is no wire of that name.
     #[error("there is no wire '{name}'; `roundtrip wire show` lists those that are up")]
     NoWire {
-        /// Which.
+        /// The name.
         name: String,
     },
     /// A card must not be moved.
     #[error("{interface}: {why}")]
     Nic {
-        /// Which.
+        /// The interface.
         interface: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// The configuration is impossible.
     #[error("{key} = {given}: {allowed}")]
     Config {
-        /// Which setting.
+        /// The setting.
         key: &'static str,
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What is possible.
+        /// The possible values.
         allowed: &'static str,
     },
 }

@@ -13,7 +13,7 @@ pub struct Interrupt {
     pub cpus: String,
 }
 
-/// Those of a card. Interfaces without hardware have none.
+/// The interrupts of a card. Interfaces without hardware have none.
 pub(crate) fn of(interface: &str) -> Vec<Interrupt> {
     below(Path::new("/"), interface)
 }
@@ -40,14 +40,14 @@ fn affinity(number: u32) -> String {
     format!("proc/irq/{number}/smp_affinity_list")
 }
 
-/// Sends all of them to one CPU. Those that the kernel keeps to itself stay where they are.
+/// Moves all of them to one CPU. Those that the kernel manages itself stay.
 pub(crate) fn steer(all: &[Interrupt], cpu: usize) {
     for interrupt in all {
         let _ = std::fs::write(Path::new("/").join(affinity(interrupt.number)), cpu.to_string());
     }
 }
 
-/// Sends them where they went.
+/// Restores their CPUs.
 pub(crate) fn give_back(all: &[Interrupt]) {
     for interrupt in all {
         let _ = std::fs::write(Path::new("/").join(affinity(interrupt.number)), &interrupt.cpus);
@@ -58,9 +58,9 @@ pub(crate) fn give_back(all: &[Interrupt]) {
 mod tests {
     use super::*;
 
-    /// A tree as a card with two interrupts has it: the machines that run this have no such card.
+    /// A sysfs tree of a card with two interrupts, which test machines do not have.
     #[test]
-    fn the_interrupts_of_a_card_are_found_with_their_cpus() {
+    fn interrupts_of_a_card_are_found_with_their_cpus() {
         let root = tempfile::tempdir().unwrap();
         let file = |path: &str, text: &str| {
             let path = root.path().join(path);

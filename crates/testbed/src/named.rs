@@ -1,5 +1,5 @@
-//! Wires that stay: two namespaces with names, joined by a veth pair or by two real network cards and the cable between
-//! them, until they are taken down. What was done is written down first, so that it can be undone after anything.
+//! Persistent wires: two namespaces with names, joined by a veth pair or by two network cards and the cable between them,
+//! until they are taken down. A record is written before anything is changed, so that it can be undone after a crash.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,21 +7,23 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::cable::{Cable, CableConfig};
+use crate::crossing::Crossing;
 use crate::error::WireError;
 use crate::interrupts;
 use crate::namespace::Namespace;
-use crate::nic::{self, Nic};
+use crate::nic::Nic;
+use crate::state::{EndState, end_state};
 use crate::tools::run;
 
-/// Where wires are written down.
+/// The folder of wire records.
 pub const STATE_FOLDER: &str = "/run/roundtrip/wires";
 
-/// What a wire that stays is.
+/// The record of a persistent wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireRecord {
     /// Its name.
     pub name: String,
-    /// Rate of each direction, bits per second; nothing: as fast as it goes.
+    /// Rate of each direction, bits per second; `None`: unlimited.
     pub bits_per_second: Option<u64>,
     /// MTU of both ends, bytes.
     pub mtu_bytes: u32,
@@ -29,73 +31,24 @@ pub struct WireRecord {
     pub cpus: [Option<usize>; 2],
     /// Bytes that may wait, each direction.
     pub queue_bytes: u32,
-    /// Default congestion control; nothing: the system's.
+    /// Default congestion control; `None`: the system's.
     pub congestion: Option<String>,
     /// Offloads are left on.
     pub offloads: bool,
-    /// The network cards that were moved, as they were: the client's and the server's.
+    /// The moved network cards and their settings before: the client's and the server's.
     pub nics: Option<[Nic; 2]>,
 }
 
-/// What crosses a wire, and how its ends are set.
-#[derive(Clone, Debug, Serialize)]
-pub struct EndState {
-    /// `client` or `server`.
-    pub side: &'static str,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its interface.
-    pub interface: String,
-    /// Its address.
-    pub address: String,
-    /// MTU, bytes.
-    pub mtu_bytes: u64,
-    /// Its queueing discipline, as `tc` names it.
-    pub queue: String,
-    /// Offloads that are on, of those that hide packets.
-    pub offloads_on: Vec<String>,
-    /// Speed and duplex, as the card says.
-    pub link: String,
-    /// Packets that it sent and received so far.
-    pub packets: [u64; 2],
-}
-
-/// Proof that packets cross the cable: what each end counted while an exchange was made over it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Crossing {
-    /// Exchanges of 64 B each way.
-    pub exchanges: u64,
-    /// Packets that the client's end sent and received meanwhile.
-    pub client: [u64; 2],
-    /// Packets that the server's end sent and received.
-    pub server: [u64; 2],
-}
-
-impl Crossing {
-    /// Every exchange crossed, and what one end sent the other received.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        let ([client_out, client_in], [server_out, server_in]) = (self.client, self.server);
-        client_out >= self.exchanges
-            && server_out >= self.exchanges
-            && client_out == server_in
-            && server_out == client_in
-    }
-}
-
-/// A wire that stays.
+/// A persistent wire.
 #[derive(Clone, Debug)]
 pub struct NamedWire {
-    /// What it is.
+    /// Its record.
     pub record: WireRecord,
     file: PathBuf,
 }
 
-/// How many exchanges prove it.
-const EXCHANGES: u64 = 100;
-
 impl NamedWire {
-    /// Makes one. Nothing is left of it when that fails.
+    /// Makes a wire; leaves nothing behind on an error.
     ///
     /// # Errors
     /// When there is one of that name, the configuration is impossible, a card must not be moved, or the process may not.
@@ -129,7 +82,7 @@ impl NamedWire {
         match wire.make() {
             Ok(()) => Ok(wire),
             Err(error) => {
-                // What went wrong is said; what is left of it is not worth another word.
+                // The first error is returned; errors of the clean-up are not.
                 let _ = wire.down();
                 Err(error)
             }
@@ -209,36 +162,28 @@ impl NamedWire {
         Ok(Cable::of(ends, interfaces, &self.record.config()))
     }
 
-    /// How both ends are set, and what crossed them.
+    /// The settings and counters of both ends.
     ///
     /// # Errors
     /// When a namespace is gone, or a program fails.
     pub fn state(&self) -> Result<[EndState; 2], WireError> {
         let (cable, names) = (self.cable()?, self.namespaces());
         let [client, server] = names;
-        Ok([
-            nic::end_state("client", client, &cable.client)?,
-            nic::end_state("server", server, &cable.server)?,
-        ])
+        Ok([end_state("client", client, &cable.client)?, end_state("server", server, &cable.server)?])
     }
 
-    /// Makes exchanges over the wire, and counts what its ends see.
+    /// Makes exchanges over the wire and counts the packets of its ends.
     ///
     /// # Errors
     /// When they cannot be made.
     pub fn prove(&self) -> Result<Crossing, WireError> {
-        let cable = self.cable()?;
-        let before = [nic::packets(&cable.client)?, nic::packets(&cable.server)?];
-        nic::exchange(&cable, EXCHANGES)?;
-        let after = [nic::packets(&cable.client)?, nic::packets(&cable.server)?];
-        let of = |end: usize| [0, 1].map(|way| after[end][way] - before[end][way]);
-        Ok(Crossing { exchanges: EXCHANGES, client: of(0), server: of(1) })
+        Crossing::over(&self.cable()?)
     }
 
-    /// Takes it down: cards go back to where they were, as they were. Also of a wire that was never whole.
+    /// Takes the wire down and restores its cards. Also works for a wire that was not completed.
     ///
     /// # Errors
-    /// When something could not be undone; the wire is then still written down, and can be tried again.
+    /// When a step could not be undone; the record is kept, so that it can be tried again.
     pub fn down(&self) -> Result<(), WireError> {
         let names = self.namespaces();
         let mut failure = None;

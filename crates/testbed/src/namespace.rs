@@ -17,13 +17,13 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one.
+    /// Makes a namespace.
     ///
     /// # Errors
     /// When the process may not.
     pub fn new() -> Result<Self, WireError> {
         let made = std::thread::spawn(|| {
-            // Only this thread moves; it ends at once, and the handle keeps what it made.
+            // Only this thread enters the namespace; it ends now, and the handle keeps the namespace.
             unshare(CloneFlags::CLONE_NEWNET)?;
             File::open("/proc/thread-self/ns/net")
         })

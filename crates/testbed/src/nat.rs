@@ -4,11 +4,11 @@
 /// Commands that force traffic over the cable, and those that undo them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatPlan {
-    /// To be run in this order.
+    /// The commands, in order.
     pub commands: Vec<String>,
-    /// The same backwards.
+    /// The commands that undo them, in order.
     pub undo: Vec<String>,
-    /// What a client connects to so that its packets leave by the first card and come in by the second.
+    /// The address to connect to, so that packets leave by the first card and arrive at the second.
     pub connect_to: &'static str,
 }
 
@@ -18,41 +18,41 @@ pub fn nat_plan(client: &str, server: &str) -> NatPlan {
     // Real addresses 10.98.1.1 and 10.98.2.1; those that do not exist end with 100.
     let mut commands = Vec::new();
     let mut undo = Vec::new();
-    let mut step = |command: String, back: String| {
+    let mut add = |command: String, back: String| {
         commands.push(command);
         undo.insert(0, back);
     };
     for (interface, net) in [(client, 1), (server, 2)] {
-        step(
+        add(
             format!("ip address add 10.98.{net}.1/24 dev {interface}"),
             format!("ip address del 10.98.{net}.1/24 dev {interface}"),
         );
-        step(format!("ip link set {interface} up"), format!("ip link set {interface} down"));
+        add(format!("ip link set {interface} up"), format!("ip link set {interface} down"));
     }
-    step("nft add table ip roundtrip".into(), "nft delete table ip roundtrip".into());
+    add("nft add table ip roundtrip".into(), "nft delete table ip roundtrip".into());
     for (chain, hook, priority) in [("out", "postrouting", "srcnat"), ("in", "prerouting", "dstnat")] {
         let chain =
             format!("nft 'add chain ip roundtrip {chain} {{ type nat hook {hook} priority {priority}; }}'");
-        step(chain, "true  # goes with its table".into());
+        add(chain, "true  # goes with its table".into());
     }
     for (own, other) in [(1, 2), (2, 1)] {
-        step(
+        add(
             format!(
                 "nft add rule ip roundtrip out ip saddr 10.98.{own}.1 ip daddr 10.98.{other}.100 snat to 10.98.{own}.100"
             ),
             "true  # goes with its table".into(),
         );
-        step(
+        add(
             format!("nft add rule ip roundtrip in ip daddr 10.98.{own}.100 dnat to 10.98.{own}.1"),
             "true  # goes with its table".into(),
         );
     }
     for (interface, other, peer) in [(client, 2, server), (server, 1, client)] {
-        step(
+        add(
             format!("ip route add 10.98.{other}.100 dev {interface}"),
             format!("ip route del 10.98.{other}.100 dev {interface}"),
         );
-        step(
+        add(
             format!(
                 "ip neighbour add 10.98.{other}.100 lladdr $(ip -o link show {peer} | sed 's,.*link/ether \\([0-9a-f:]*\\).*,\\1,') dev {interface} nud permanent"
             ),
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_is_undone_in_the_other_order() {
+    fn every_command_is_undone_in_reverse_order() {
         let plan = nat_plan("eth4", "eth5");
         assert_eq!(plan.commands.len(), plan.undo.len());
         assert_eq!(plan.commands[0], "ip address add 10.98.1.1/24 dev eth4");

@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
+
 use crate::error::WireError;
 
 /// Runs a program to its end in the calling thread's namespace.
@@ -25,4 +27,19 @@ pub(crate) fn run(program: &'static str, arguments: &[&str]) -> Result<String, W
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(WireError::Tool { command: format!("{program} {}", arguments.join(" ")), message })
+}
+
+/// The output of `ip` as JSON.
+pub(crate) fn ip_json(arguments: &[&str]) -> Result<Value, WireError> {
+    let text = run("ip", &[&["-j"], arguments].concat())?;
+    let io = |error: serde_json::Error| WireError::Io {
+        what: "reading what ip prints".into(),
+        source: error.into(),
+    };
+    // `ip -j` prints nothing for an empty list.
+    if text.trim().is_empty() {
+        Ok(Value::Array(Vec::new()))
+    } else {
+        serde_json::from_str(&text).map_err(io)
+    }
 }

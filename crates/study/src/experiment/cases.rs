@@ -21,19 +21,33 @@ const IQN: &str = "iqn.2026-11.example.roundtrip:experiment";
 /// The disk that is read and written.
 const DISK_BYTES: u64 = 256 << 20;
 
-/// Where and how long.
+/// The place and duration of a run.
 pub(super) struct Run<'a> {
     pub(super) place: &'a Place,
     pub(super) runtime: Duration,
-    /// Keep the packets here.
+    /// Packets are kept in this file.
     pub(super) trace: Option<&'a Path>,
     pub(super) stop: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// What a run found, and what became of the client's CPU where that is another host's.
-type Outcome = Result<(Found, Option<Account>), StudyError>;
+/// An iSCSI load.
+#[derive(Clone, Copy, Debug)]
+struct IscsiLoad {
+    pattern: Pattern,
+    block_bytes: u64,
+    queue_depth: u32,
+}
 
-/// A side, with the congestion control of the study where the plan names none.
+/// The result of a run.
+pub(super) struct Made {
+    pub(super) found: Found,
+    /// The use of the client's CPU, if it is another host's.
+    pub(super) client: Option<Account>,
+}
+
+type Outcome = Result<Made, StudyError>;
+
+/// A side's options, with the study's congestion control where the plan gives none.
 fn side(own: &EndpointOptions, place: &Place) -> EndpointOptions {
     EndpointOptions { congestion: own.congestion.clone().or_else(|| place.congestion.clone()), ..own.clone() }
 }
@@ -63,7 +77,7 @@ impl Run<'_> {
                 let listener = place.on_server(listen)?.map_err(failed("listening"))?;
                 let to = listener.local_addr().map_err(failed("listening"))?;
                 let job = Job::Messages { server: to, load: *load, side: client, runtime };
-                let (performed, _) = self
+                let Served { performed, .. } = self
                     .served(&listener, &job, |listener| ring_of_messages::answer(listener, load, &server))?;
                 exchanges(performed)
             }
@@ -72,22 +86,25 @@ impl Run<'_> {
                 let listener = place.on_server(listen)?.map_err(failed("listening"))?;
                 let to = listener.local_addr().map_err(failed("listening"))?;
                 let job = Job::Copy { server: to, spec, side: client };
-                let (performed, received) =
+                let Served { performed, result: received } =
                     self.served(&listener, &job, |listener| copy::receive(listener, &server))?;
                 let received = received.map_err(failed("receiving a copy"))?;
                 let found =
                     Found { figure: received.megabytes_per_second, p50_us: None, samples: Vec::new() };
-                Ok((found, account(&performed)))
+                Ok(Made { found, client: account(&performed) })
             }
-            Work::Iscsi { rw, block, depth } => self.iscsi(case, (*rw, *block, *depth)),
+            Work::Iscsi { rw, block, depth } => {
+                self.iscsi(case, IscsiLoad { pattern: *rw, block_bytes: *block, queue_depth: *depth })
+            }
             Work::Url { url, rw, block, depth } => {
-                let job = self.load(url.clone(), &client, (*rw, *block, *depth));
+                let load = IscsiLoad { pattern: *rw, block_bytes: *block, queue_depth: *depth };
+                let job = self.job(url.clone(), &client, load);
                 bench(place.perform_from_here(&job, self.stop)?)
             }
         }
     }
 
-    /// The client's part, with its packets kept where that is wanted.
+    /// Performs the client's job and keeps its packets if there is a file for them.
     fn perform(&self, job: &Job, port: u16) -> Result<Performed, StudyError> {
         let perform = || self.place.perform(job, &|_| (), self.stop);
         match self.trace {
@@ -96,19 +113,19 @@ impl Run<'_> {
         }
     }
 
-    /// The client's part, beside a server of one connection.
+    /// Performs the client's job against a server of one connection.
     fn served<T: Send>(
         &self,
         listener: &TcpListener,
         job: &Job,
         serve: impl FnOnce(&TcpListener) -> io::Result<T> + Send,
-    ) -> Result<(Performed, io::Result<T>), StudyError> {
+    ) -> Result<Served<T>, StudyError> {
         let port = listener.local_addr().map_err(|source| StudyError::machine("listening", source))?.port();
         std::thread::scope(|scope| {
             let served = scope.spawn(|| self.place.on_server(|| serve(listener)));
             let performed = self.perform(job, port);
             if performed.is_err() {
-                // Nobody may have come; the server would wait for ever.
+                // Without a connection the server would block in accept for ever.
                 let _ = nix::sys::socket::shutdown(
                     std::os::fd::AsRawFd::as_raw_fd(listener),
                     nix::sys::socket::Shutdown::Both,
@@ -116,11 +133,11 @@ impl Run<'_> {
             }
             let lost = |_| StudyError::machine("a server", io::Error::other("the thread panicked"));
             let served = served.join().map_err(lost)?;
-            Ok((performed?, served?))
+            Ok(Served { performed: performed?, result: served? })
         })
     }
 
-    fn iscsi(&self, case: &Case, load: (Pattern, u64, u32)) -> Outcome {
+    fn iscsi(&self, case: &Case, load: IscsiLoad) -> Outcome {
         let place = self.place;
         let disk = std::sync::Arc::new(store::Ram::new(DISK_BYTES));
         let config = TargetConfig {
@@ -129,18 +146,13 @@ impl Run<'_> {
             ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![LunConfig::new(0, disk)])
         };
         let target = place.on_server(|| RunningTarget::start(config))??;
-        let job =
-            self.load(format!("iscsi://{}/{IQN}/0", target.address()), &side(&case.client, place), load);
+        let job = self.job(format!("iscsi://{}/{IQN}/0", target.address()), &side(&case.client, place), load);
         bench(self.perform(&job, target.address().port())?)
     }
 
-    /// iSCSI as the client drives it.
-    fn load(
-        &self,
-        url: String,
-        side: &EndpointOptions,
-        (pattern, block_bytes, queue_depth): (Pattern, u64, u32),
-    ) -> Job {
+    /// The client's job of an iSCSI load.
+    fn job(&self, url: String, side: &EndpointOptions, load: IscsiLoad) -> Job {
+        let IscsiLoad { pattern, block_bytes, queue_depth } = load;
         let spec = BenchSpec {
             pattern,
             block_bytes,
@@ -160,6 +172,13 @@ impl Run<'_> {
     }
 }
 
+/// The results of both ends of a job.
+struct Served<T> {
+    performed: Performed,
+    /// The server's result.
+    result: io::Result<T>,
+}
+
 fn account(performed: &Performed) -> Option<Account> {
     performed.is_remote.then_some(performed.reply.account)
 }
@@ -168,12 +187,13 @@ fn exchanges(performed: Performed) -> Outcome {
     let account = account(&performed);
     let found = performed.reply.done.exchanges()?;
     let p50_us = Some(found.latency_us.p50);
-    Ok((Found { figure: found.per_second, p50_us, samples: found.samples }, account))
+    let found = Found { figure: found.per_second, p50_us, samples: found.samples };
+    Ok(Made { found, client: account })
 }
 
 fn bench(performed: Performed) -> Outcome {
     let account = account(&performed);
-    let (bench, _) = performed.reply.done.bench()?;
+    let bench = performed.reply.done.bench()?.bench;
     let (figure, p50_us) = (bench.result.bytes_per_second / 1e6, Some(bench.result.latency_us.p50));
-    Ok((Found { figure, p50_us, samples: Vec::new() }, account))
+    Ok(Made { found: Found { figure, p50_us, samples: Vec::new() }, client: account })
 }

@@ -1,14 +1,15 @@
-//! What came of an experiment.
+//! The result of an experiment.
 
 use analysis::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
-use super::{Case, Experiment};
+use super::{Case, Experiment, Unit};
 use crate::machine::Machine;
 use crate::place::Disturbance;
+use crate::sides::Sides;
 use crate::trace::TraceFrame;
 
-/// What one run found.
+/// The figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// In the work's unit.
@@ -20,30 +21,30 @@ pub struct Found {
     pub samples: Vec<(f64, f64)>,
 }
 
-/// A run that is over: what is kept, so that an experiment that was interrupted can go on.
+/// A completed run, as the journal keeps it for an interrupted experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptRun {
     /// Its case's label.
     pub case: String,
-    /// Which of the case's runs, from 0.
+    /// Its number among the case's runs, from 0.
     pub round: u32,
-    /// What it found.
+    /// Its figures.
     pub found: Found,
-    /// What the same found, right afterwards, while its packets were kept.
+    /// The figure of the same run made once more while its packets were kept.
     pub traced: Option<f64>,
-    /// Who else used the CPUs meanwhile.
+    /// Use of the CPUs by others meanwhile.
     pub disturbance: Disturbance,
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseResult {
-    /// It.
+    /// The case.
     pub case: Case,
     /// MTU of what it ran over, bytes.
     pub mtu_bytes: u32,
-    /// `1/s` or `MB/s`.
-    pub unit: &'static str,
+    /// The unit of its figures.
+    pub unit: Unit,
     /// Every run, in the order in which they were made.
     pub runs: Vec<KeptRun>,
     /// The median figure, the least and the greatest.
@@ -54,13 +55,13 @@ pub struct CaseResult {
     pub greatest: f64,
     /// The median of the runs' median times, us.
     pub p50_us: Option<f64>,
-    /// To the case that it is compared with.
+    /// Median relative to the case that it is compared with.
     pub ratio: Option<f64>,
-    /// What the wire lets pass of application data, in MB/s, for figures in MB/s.
+    /// Application data that the wire can carry, MB/s, for figures in MB/s.
     pub limit: Option<f64>,
-    /// What keeping packets costs: the median, over the runs, of the share that is lost while they are kept.
+    /// The observer's cost: the median over the runs of the share that is lost while packets are kept.
     pub observer_cost: Option<f64>,
-    /// What its packets say made it slow.
+    /// What made it slow, by the analysis of its packets.
     pub verdicts: Vec<Verdict>,
     /// Two exchanges frame by frame, as the client's end of the wire saw them.
     pub frames: Vec<TraceFrame>,
@@ -68,35 +69,35 @@ pub struct CaseResult {
     pub trace: Option<String>,
 }
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExperimentResult {
     /// The plan.
     pub plan: Experiment,
-    /// Where; the server's host where there are two.
+    /// The machine; the server's host where there are two.
     pub machine: Machine,
-    /// The client's, where it is another.
+    /// The client's machine, where it is another.
     pub client_machine: Option<Machine>,
     /// There was a wire.
     pub wire: bool,
     /// Rate of it, bits per second.
     pub bits_per_second: u64,
     /// CPUs of client and server.
-    pub cpus: (usize, usize),
-    /// What the reader must know.
+    pub cpus: Sides<usize>,
+    /// Limits of accuracy and disturbances.
     pub warnings: Vec<String>,
     /// The cases.
     pub cases: Vec<CaseResult>,
 }
 
-/// The middle one.
+/// The middle value; the upper one of two.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
 
 impl CaseResult {
-    /// From its runs; ratios are made when all are known.
+    /// The result of these runs. The ratio is set when all cases are known.
     pub(super) fn of(case: &Case, mtu_bytes: u32, runs: Vec<KeptRun>, limit: Option<f64>) -> Self {
         let figures = || runs.iter().map(|run| run.found.figure);
         let costs = runs.iter().filter_map(|run| Some(1.0 - run.traced? / run.found.figure)).collect();

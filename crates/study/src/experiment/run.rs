@@ -1,32 +1,36 @@
-//! From cases to a result: every case once, then every case again.
+//! Runs the cases of an experiment, interleaved: every case once, then every case again.
 
 use std::path::Path;
 
 use super::cases::Run;
 use super::result::{CaseResult, ExperimentResult, KeptRun};
-use super::{Case, Experiment};
+use super::{Case, Experiment, Unit};
 use crate::error::StudyError;
 use crate::machine::Machine;
-use crate::place::{Disturbance, Place, Wanted, Where};
+use crate::place::{Disturbance, NO_CAPTURE, Place, Wanted, Where};
 use crate::plan::CONGESTION;
 use crate::runner::Watcher;
+use crate::sides::Sides;
 use crate::trace;
 
-/// More of the CPUs than this in other hands is worth a word.
+/// Share of the CPUs above which their use by others is a warning.
 const DISTURBED_FROM: f64 = 0.05;
 
-/// What is known already, and where what is found goes.
+/// The runs of an interrupted experiment, and the journal of this one.
 pub struct Keep<'a> {
-    /// Runs of an experiment that was interrupted: they are not made again.
+    /// Completed runs of an interrupted experiment: they are not made again.
     pub earlier: &'a [KeptRun],
-    /// Told of each run as soon as it is over.
+    /// Called with each run as soon as it completes.
     pub keep: &'a mut dyn FnMut(&KeptRun) -> std::io::Result<()>,
     /// The directory that keeps the packets.
     pub directory: &'a Path,
 }
 
 impl Experiment {
-    /// Runs it: every case once, then every case again, but for what was made earlier.
+    /// Runs every case once, then every case again, without the runs that `keep` has.
+    ///
+    /// The wire and the servers are made in here and are gone on return. `watcher.stop` is called between runs and during
+    /// them. Only one experiment or study may measure on a machine at a time.
     ///
     /// # Errors
     /// When a run fails or cannot be kept, or the watcher stops it.
@@ -66,12 +70,12 @@ impl Experiment {
         let all =
             runs.iter().flatten().map(|run| run.disturbance).fold(Disturbance::default(), Disturbance::max);
         warnings.extend(disturbed(all));
-        let Some((_, first)) = places.first() else { return Err(StudyError::Interrupted) };
+        let Some(MtuPlace { place: first, .. }) = places.first() else { return Err(StudyError::Interrupted) };
         let mut cases: Vec<CaseResult> = Vec::new();
         for (number, (case, runs)) in self.cases.iter().zip(runs).enumerate() {
             let place = place_of(&places, case);
             let wire = record::Wire::ethernet(place.bits_per_second.max(1), place.mtu_bytes);
-            let limit = (place.has_wire() && case.work.unit() == "MB/s")
+            let limit = (place.has_wire() && case.work.unit() == Unit::MegabytesPerSecond)
                 .then(|| place.bits_per_second as f64 / 8e6 * wire.efficiency());
             let mut result = CaseResult::of(case, place.mtu_bytes, runs, limit);
             let name = trace_name(number, case);
@@ -96,37 +100,38 @@ impl Experiment {
             plan: self.clone(),
             machine: Machine::here(),
             client_machine: first.client_machine.clone(),
-            wire: places.iter().all(|(_, place)| place.has_wire()),
+            wire: places.iter().all(|own| own.place.has_wire()),
             bits_per_second: first.bits_per_second,
-            cpus: (first.client_cpu, first.server_cpu),
+            cpus: Sides { client: first.client_cpu, server: first.server_cpu },
             warnings,
             cases,
         })
     }
 
-    /// A place for each MTU; between two hosts, and on a wire that stays, there is one, as it is.
+    /// A place for each MTU. Between two hosts and on a persistent wire there is one, whose MTU is given.
     fn places(
         &self,
         at: &Where,
         watcher: &dyn Watcher,
         warnings: &mut Vec<String>,
-    ) -> Result<Vec<(u32, Place)>, StudyError> {
+    ) -> Result<Vec<MtuPlace>, StudyError> {
         let at = Where { placement: at.placement.or(self.placement), ..at.clone() };
-        let mut places: Vec<(u32, Place)> = Vec::new();
+        let mut places: Vec<MtuPlace> = Vec::new();
         for case in &self.cases {
-            if places.iter().any(|(mtu, place)| *mtu == case.mtu || place.is_given()) {
+            if places.iter().any(|own| own.mtu_bytes == case.mtu || own.place.is_given()) {
                 continue;
             }
             let wanted = Wanted { bits_per_second: self.rate, mtu_bytes: case.mtu, congestion: CONGESTION };
-            let mut said = Vec::new();
-            places.push((case.mtu, Place::choose(&wanted, &at, &mut said, &|| watcher.stop())?));
-            // How operations are followed does not concern an experiment.
-            said.retain(|warning| !warnings.contains(warning) && !warning.contains("capture packets"));
-            warnings.append(&mut said);
+            let mut found = Vec::new();
+            let place = Place::choose(&wanted, &at, &mut found, &|| watcher.stop())?;
+            places.push(MtuPlace { mtu_bytes: case.mtu, place });
+            // Experiments do not follow single operations.
+            found.retain(|warning| !warnings.contains(warning) && warning != NO_CAPTURE);
+            warnings.append(&mut found);
         }
-        if let Some((mtu, place)) = places.first()
+        if let Some(MtuPlace { mtu_bytes, place }) = places.first()
             && place.is_given()
-            && self.cases.iter().any(|case| case.mtu != *mtu)
+            && self.cases.iter().any(|case| case.mtu != *mtu_bytes)
         {
             warnings.push(format!(
                 "cases of several MTUs ran over the one that there is, {}: look at one of them",
@@ -136,7 +141,7 @@ impl Experiment {
         Ok(places)
     }
 
-    /// One run, and the same with its packets kept.
+    /// One run, and the same once more with its packets kept.
     fn once(
         &self,
         case: &Case,
@@ -147,16 +152,17 @@ impl Experiment {
     ) -> Result<KeptRun, StudyError> {
         let stop = || watcher.stop();
         let mut run = Run { place, runtime: self.runtime, trace: None, stop: &stop };
-        let (found, mut disturbance) = place.watched(|| run.make(case))?;
+        let (found, mut disturbance) =
+            place.watched(|| run.make(case).map(|made| (made.found, made.client)))?;
         let is_others = matches!(case.work, super::Work::Url { .. });
         if is_others {
-            // The target may be on these CPUs: what it uses is no disturbance.
+            // The target may run on these CPUs: its use is not a disturbance.
             disturbance.others = 0.0;
         }
         let mut traced = None;
         if self.traces && place.may_trace() && !is_others {
             run.trace = Some(file);
-            traced = Some(run.make(case)?.0.figure);
+            traced = Some(run.make(case)?.found.figure);
         }
         if watcher.stop() {
             return Err(StudyError::Interrupted);
@@ -165,15 +171,19 @@ impl Experiment {
     }
 }
 
-fn place_of<'a>(places: &'a [(u32, Place)], case: &Case) -> &'a Place {
-    let own = places.iter().find(|(mtu, _)| *mtu == case.mtu).or(places.first());
-    own.map_or_else(
-        || unreachable!("a plan has at least one case, and each case a place"),
-        |(_, place)| place,
-    )
+/// A place for the cases of one MTU.
+struct MtuPlace {
+    /// The MTU that the plan gives them.
+    mtu_bytes: u32,
+    place: Place,
 }
 
-/// Where traces are, below the directory of an experiment.
+fn place_of<'a>(places: &'a [MtuPlace], case: &Case) -> &'a Place {
+    let own = places.iter().find(|own| own.mtu_bytes == case.mtu).or(places.first());
+    own.map_or_else(|| unreachable!("a plan has at least one case, and each case a place"), |own| &own.place)
+}
+
+/// The folder of traces, below the directory of an experiment.
 const TRACES: &str = "traces";
 
 /// The file of a case's packets.
@@ -192,22 +202,22 @@ fn trace_name(number: usize, case: &Case) -> String {
     format!("{:02}-{label}.pcapng", number + 1)
 }
 
-/// What to say of who else used the machine.
+/// Warnings about the use of the machine by others.
 fn disturbed(found: Disturbance) -> Vec<String> {
     let takers = [(found.steal, "other guests of this machine"), (found.others, "other programs")];
-    let mut said: Vec<String> = takers
+    let mut warnings: Vec<String> = takers
         .into_iter()
         .filter(|(share, _)| *share > DISTURBED_FROM)
-        .map(|(share, who)| {
-            format!("{who} took up to {:.0} % of the CPUs during a run: look at the spread", share * 100.0)
+        .map(|(share, taker)| {
+            format!("{taker} took up to {:.0} % of the CPUs during a run: look at the spread", share * 100.0)
         })
         .collect();
     if found.clock > DISTURBED_FROM {
-        said.push(format!(
+        warnings.push(format!(
             "the CPUs' clock changed by up to {:.0} % during a run: choose the performance governor (cpupower), and look at the \
              spread",
             found.clock * 100.0
         ));
     }
-    said
+    warnings
 }

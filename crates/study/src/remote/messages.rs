@@ -1,4 +1,4 @@
-//! What a study and its client on another host say to each other: a JSON text a line, over the standard input and output
+//! The messages between a study and its client on another host: one JSON text per line, over the standard input and output
 //! of the process there.
 
 use std::net::IpAddr;
@@ -7,63 +7,64 @@ use initiator::Phase;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::CpuUse;
-use crate::client::{Done, Interface, Job};
+use crate::client::{Done, Job};
+use crate::interface::Interface;
 use crate::machine::Machine;
 
-/// What the study asks.
+/// A request of the study.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Who are you?
+    /// Describe the host.
     Hello,
-    /// Which interface leads to this address?
+    /// Find the interface towards this address.
     Look(IpAddr),
-    /// Do this.
+    /// Perform this job.
     Do(Box<Job>),
 }
 
-/// What the client answers.
+/// An answer of the client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// To [`Request::Hello`].
     Hello(Box<Hello>),
     /// To [`Request::Look`].
     Look(Interface),
-    /// A moment of a job.
+    /// A phase of a job began.
     Phase(Phase),
     /// A job is done.
     Done(Box<Reply>),
-    /// What was asked for cannot be done.
+    /// The request failed.
     Failed(String),
 }
 
-/// Who the client is.
+/// The client's host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     /// Its machine.
     pub(crate) machine: Machine,
     /// The CPUs that it may use.
     pub(crate) cpus: Vec<usize>,
-    /// Where it was called from, as its own host sees it.
+    /// The address that it was called from.
     pub(crate) caller: Option<IpAddr>,
     /// The congestion controls that it may choose.
     pub(crate) congestion: Vec<String>,
 }
 
-/// What came of a job, and what became of the client's CPU meanwhile.
+/// The result of a job, and the use of the client's CPU meanwhile.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Reply {
     pub(crate) done: Done,
-    /// Of the measured time; of the whole job where it has none.
+    /// During the measured time, or during the whole job if it has none.
     pub(crate) account: Account,
 }
 
-/// What became of the client's CPU.
+/// The use of the client's CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Account {
-    /// What it did.
+    /// Its work.
     pub(crate) cpu: CpuUse,
-    /// For how long, seconds.
+    /// Duration, seconds.
     pub(crate) seconds: f64,
-    /// Share of it that other programs used.
+    /// Share of it used by other programs.
     pub(crate) others: f64,
 }

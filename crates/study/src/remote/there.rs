@@ -8,16 +8,16 @@ use initiator::Phase;
 
 use super::messages::{Account, Answer, Hello, Reply, Request};
 use crate::accounts::Snapshot;
-use crate::client::{Interface, Job, perform};
+use crate::client::{Job, perform};
+use crate::congestion;
 use crate::error::StudyError;
+use crate::interface::Interface;
 use crate::machine::Machine;
-use crate::place;
 
-/// Serves a study that is on the other end of standard input and output, until it goes. When it goes in the middle of a
-/// job, the process ends there.
+/// Serves a study over standard input and output until they are closed. Closing them during a job ends the process.
 ///
 /// # Errors
-/// When nothing can be written to it.
+/// When an answer cannot be written.
 pub fn serve() -> Result<(), StudyError> {
     let failed = |what| move |source| StudyError::machine(what, source);
     let cpus = socket::cpu::allowed().map_err(failed("asking for CPUs"))?;
@@ -33,25 +33,25 @@ pub fn serve() -> Result<(), StudyError> {
                 caller: std::env::var("SSH_CONNECTION")
                     .ok()
                     .and_then(|text| text.split_whitespace().next()?.parse().ok()),
-                congestion: place::congestion_choices(),
+                congestion: congestion::choices(),
             })),
             Request::Look(address) => match Interface::towards(address) {
                 Ok(interface) => Answer::Look(interface),
                 Err(error) => Answer::Failed(format!("no way to {address}: {error}")),
             },
             Request::Do(job) => match accounted(*job, cpu, &|phase| {
-                let _ = say(&out, &Answer::Phase(phase));
+                let _ = send(&out, &Answer::Phase(phase));
             }) {
                 Ok(reply) => Answer::Done(Box::new(reply)),
                 Err(error) => Answer::Failed(error.to_string()),
             },
         };
-        say(&out, &answer).map_err(failed("answering the study"))?;
+        send(&out, &answer).map_err(failed("answering the study"))?;
     }
     Ok(())
 }
 
-fn say(out: &Mutex<std::io::Stdout>, answer: &Answer) -> std::io::Result<()> {
+fn send(out: &Mutex<std::io::Stdout>, answer: &Answer) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ fn say(out: &Mutex<std::io::Stdout>, answer: &Answer) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Reads requests on a thread of its own: it is what notices that the study has gone.
+/// Reads requests on a thread of its own, which detects the end of input also during a job.
 fn requests() -> Receiver<Request> {
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
@@ -74,10 +74,10 @@ fn requests() -> Receiver<Request> {
     receiver
 }
 
-/// Does a job with an eye on the CPU.
-fn accounted(mut job: Job, cpu: usize, tell: &(dyn Fn(Phase) + Sync)) -> Result<Reply, StudyError> {
+/// Performs a job and accounts for the CPU.
+fn accounted(mut job: Job, cpu: usize, report: &(dyn Fn(Phase) + Sync)) -> Result<Reply, StudyError> {
     if let Job::Iscsi(job) = &mut job {
-        // Its sessions are kept on one CPU; what captures is not.
+        // Pins the sessions only: the capture's thread runs on any CPU.
         job.spec.cpu = Some(cpu);
     }
     let is_pinned = !matches!(job, Job::Iscsi(_));
@@ -86,7 +86,7 @@ fn accounted(mut job: Job, cpu: usize, tell: &(dyn Fn(Phase) + Sync)) -> Result<
     snap();
     let observe = |phase| {
         snap();
-        tell(phase);
+        report(phase);
     };
     let inside = || {
         if is_pinned {

@@ -1,30 +1,44 @@
-//! How much may be in flight, and what happens when something is lost: slow start, congestion avoidance and NewReno
-//! (RFC 5681, RFC 6582), the retransmission time-out (RFC 6298, with Linux's least deviation).
+//! The congestion window and its reaction to loss: slow start, congestion avoidance and NewReno (RFC 5681,
+//! RFC 6582), the retransmission time-out (RFC 6298, with Linux's least deviation). Counts segments, sends none.
 
-use super::Segment;
-use super::endpoint::{Endpoint, NEVER};
 use crate::Ns;
 use crate::profile::Profile;
 
-/// Acknowledgements of the same byte that tell of a loss (RFC 5681 3.2).
+/// Acknowledgements of the same byte that signal a loss (RFC 5681 3.2).
 const DUPLICATES: u32 = 3;
+/// Longest time-out with back-off (Linux `TCP_RTO_MAX`).
 const RTO_MAX: Ns = 120_000_000_000;
+/// Doublings of the time-out after which it no longer grows; `RTO_MAX` applies before. Keeps the shift in range.
+const BACK_OFF_MAX: u32 = 16;
 
+/// The congestion window and the round-trip estimate of one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Congestion {
+    /// Segments.
     window: u32,
+    /// Slow start ends here, segments.
     threshold: u32,
-    /// Acknowledged since the window last grew by one.
+    /// Segments acknowledged since the window last grew by one.
     counted: u32,
+    /// The window kept a segment back since the last acknowledgement.
     is_limited: bool,
-    most_flying: u32,
+    most_in_flight: u32,
     duplicates: u32,
-    /// In recovery until this is acknowledged.
+    /// In recovery until this offset is acknowledged.
     recover: Option<u64>,
     srtt: Option<Ns>,
     deviation: Ns,
     rto_min: Ns,
     back_off: u32,
+}
+
+/// What an acknowledgement or a time-out asks of the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reaction {
+    /// Nothing is known to be lost.
+    Continue,
+    /// The first unacknowledged segment is lost.
+    Retransmit,
 }
 
 impl Congestion {
@@ -34,7 +48,7 @@ impl Congestion {
             threshold: u32::MAX,
             counted: 0,
             is_limited: false,
-            most_flying: 0,
+            most_in_flight: 0,
             duplicates: 0,
             recover: None,
             srtt: None,
@@ -49,17 +63,19 @@ impl Congestion {
     }
 
     #[inline]
-    pub(super) fn room(&self, flying: usize) -> u32 {
-        self.window.saturating_sub(flying as u32)
+    pub(super) fn room(&self, in_flight: usize) -> u32 {
+        self.window.saturating_sub(in_flight as u32)
     }
 
+    /// The window keeps a segment back.
     pub(super) fn was_limited(&mut self) {
         self.is_limited = true;
     }
 
+    /// So many segments are in flight after a send.
     #[inline]
-    pub(super) fn flies(&mut self, flying: usize) {
-        self.most_flying = self.most_flying.max(flying as u32);
+    pub(super) fn sent(&mut self, in_flight: usize) {
+        self.most_in_flight = self.most_in_flight.max(in_flight as u32);
     }
 
     pub(super) fn srtt_ns(&self) -> Option<Ns> {
@@ -75,12 +91,14 @@ impl Congestion {
         }
     }
 
+    /// The time-out, doubled once more (RFC 6298 5.5).
     pub(super) fn backed_off_ns(&mut self) -> Ns {
-        self.back_off = (self.back_off + 1).min(16);
+        self.back_off = (self.back_off + 1).min(BACK_OFF_MAX);
         (self.rto_ns() << self.back_off).min(RTO_MAX)
     }
 
-    fn measured(&mut self, rtt: Ns) {
+    /// Adds a measured round trip (RFC 6298 2).
+    pub(super) fn measured(&mut self, rtt: Ns) {
         match &mut self.srtt {
             None => (self.srtt, self.deviation) = (Some(rtt), rtt / 2),
             Some(srtt) => {
@@ -90,10 +108,41 @@ impl Congestion {
         }
     }
 
+    /// New data is acknowledged up to `ack`: `segments` segments.
+    #[inline]
+    pub(super) fn acknowledged(&mut self, ack: u64, segments: u32) -> Reaction {
+        (self.duplicates, self.back_off) = (0, 0);
+        match self.recover {
+            // A partial acknowledgement: more of the same window is lost (RFC 6582 3.2).
+            Some(recover) if ack < recover => return Reaction::Retransmit,
+            Some(_) => self.recover = None,
+            None => self.grow(segments),
+        }
+        Reaction::Continue
+    }
+
+    /// The same offset is acknowledged again; `next` is the next one to be sent.
+    pub(super) fn duplicate(&mut self, in_flight: usize, next: u64) -> Reaction {
+        self.duplicates += 1;
+        if self.duplicates != DUPLICATES || self.recover.is_some() {
+            return Reaction::Continue;
+        }
+        self.halve(in_flight);
+        self.recover = Some(next);
+        Reaction::Retransmit
+    }
+
+    /// The retransmission timer ended; `next` is the next offset to be sent (RFC 5681 3.1).
+    pub(super) fn timed_out(&mut self, in_flight: usize, next: u64) {
+        self.halve(in_flight);
+        self.window = 1;
+        self.recover = Some(next);
+    }
+
     fn grow(&mut self, segments: u32) {
         if self.window < self.threshold {
             // Linux `tcp_is_cwnd_limited`: no growth beyond twice what was used.
-            if self.is_limited || self.window < 2 * self.most_flying {
+            if self.is_limited || self.window < 2 * self.most_in_flight {
                 self.window = self.window.saturating_add(segments);
             }
         } else if self.is_limited {
@@ -105,65 +154,8 @@ impl Congestion {
         self.is_limited = false;
     }
 
-    fn halve(&mut self, flying: usize) {
-        self.threshold = (flying as u32 / 2).max(2);
+    fn halve(&mut self, in_flight: usize) {
+        self.threshold = (in_flight as u32 / 2).max(2);
         self.window = self.threshold;
-    }
-}
-
-impl Endpoint {
-    /// What a segment acknowledges (Linux `tcp_ack`).
-    #[inline]
-    pub(super) fn take_ack(&mut self, now: Ns, segment: &Segment, out: &mut Vec<Segment>) {
-        let edge = self.peer_edge.max(segment.edge);
-        let is_update = edge > self.peer_edge;
-        self.peer_edge = edge;
-        let ack = segment.ack.min(self.nxt);
-        if ack > self.una {
-            self.una = ack;
-            let (mut segments, mut rtt) = (0, None);
-            while let Some(first) = self.flying.front()
-                && first.end <= ack
-            {
-                // What was sent twice tells no round trip (RFC 6298 3).
-                rtt = (!first.again).then(|| now - first.sent_at);
-                segments += 1;
-                self.flying.pop_front();
-            }
-            if let Some(rtt) = rtt {
-                self.congestion.measured(rtt);
-            }
-            let congestion = &mut self.congestion;
-            (congestion.duplicates, congestion.back_off) = (0, 0);
-            match congestion.recover {
-                Some(recover) if ack < recover => {
-                    // More of the same window is lost (RFC 6582 3.2).
-                    self.send_again(now, out);
-                }
-                Some(_) => congestion.recover = None,
-                None => congestion.grow(segments),
-            }
-            self.rto_at = if self.flying.is_empty() {
-                NEVER
-            } else {
-                self.profile.timer(now, self.congestion.rto_ns())
-            };
-        } else if segment.bytes == 0 && !is_update && ack == self.una && !self.flying.is_empty() {
-            self.congestion.duplicates += 1;
-            if self.congestion.duplicates == DUPLICATES && self.congestion.recover.is_none() {
-                self.congestion.halve(self.flying.len());
-                self.congestion.recover = Some(self.nxt);
-                self.send_again(now, out);
-            }
-        }
-    }
-
-    /// Nothing was acknowledged for too long (RFC 6298 5).
-    pub(super) fn time_out(&mut self, now: Ns, out: &mut Vec<Segment>) {
-        self.congestion.halve(self.flying.len());
-        self.congestion.window = 1;
-        self.congestion.recover = Some(self.nxt);
-        self.send_again(now, out);
-        self.rto_at = self.profile.timer(now, self.congestion.backed_off_ns());
     }
 }

@@ -1,16 +1,16 @@
-//! What keeps written bytes from leaving, and for how long it did.
+//! What holds written bytes back, and for how long.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Ns;
 
-/// Why the first unsent byte does not leave.
+/// The reason for which the first unsent byte is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
     /// A small segment waits for the acknowledgement of an earlier one.
     Nagle,
-    /// More was promised: MSG_MORE, TCP_CORK.
+    /// The application has announced more data: MSG_MORE, TCP_CORK.
     Cork,
     /// The congestion window is full.
     Congestion,
@@ -20,13 +20,13 @@ pub enum Hold {
     Device,
 }
 
-/// How many there are.
+/// Number of holds.
 pub const HOLDS: usize = 5;
 
 /// Time in each hold, ns, since the connection began.
 pub type Held = [Ns; HOLDS];
 
-/// Which hold there is now, and how long each was so far.
+/// The present hold, and the time in each so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     held: Held,
@@ -34,14 +34,14 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// From now on there is this one, or none.
+    /// Sets the hold from now on.
     #[inline]
     pub(super) fn set(&mut self, now: Ns, hold: Option<Hold>) {
         self.held = self.at(now);
         self.now = hold.map(|hold| (hold, now));
     }
 
-    /// Time in each, the present one among them.
+    /// Time in each hold, including the present one.
     #[inline]
     pub(super) fn at(&self, now: Ns) -> Held {
         let mut held = self.held;

@@ -1,5 +1,5 @@
-//! Scenarios: what one end sends, and when, to what it is given. Those of Linux follow what its kernel's own tests of
-//! Nagle's algorithm, MSG_MORE, TCP_CORK and delayed acknowledgements establish; the numbers are ours.
+//! Scenarios: what one end sends, and when, in response to writes, reads and segments. Those of Linux follow the kernel's
+//! own tests of Nagle's algorithm, MSG_MORE, TCP_CORK and delayed acknowledgements, with other numbers.
 
 use super::*;
 use crate::Ns;
@@ -9,15 +9,15 @@ const US: Ns = 1_000;
 const MS: Ns = 1_000_000;
 const MSS: u32 = 1000;
 
-/// One end under test; time goes on as it is told, and timers fire on the way.
+/// One end under test. Time advances only by calls, and timers fire on the way.
 struct Scene {
     end: Endpoint,
     now: Ns,
     out: Vec<Segment>,
-    /// Of the peer: bytes sent, and the window that it gives.
+    /// The peer's sent bytes, and the window that it offers.
     peer_sent: u64,
     window: u64,
-    /// When each segment left.
+    /// When each segment was sent.
     at: Vec<Ns>,
 }
 
@@ -32,12 +32,12 @@ impl Scene {
         Self::new(Profile::LINUX)
     }
 
-    /// Lets time pass up to `until`; timers fire at their moments.
+    /// Advances to `until`; timers fire at their times.
     fn until(&mut self, until: Ns) -> &mut Self {
         while self.end.due() <= until {
             self.now = self.end.due().max(self.now);
             self.end.fire(self.now, &mut self.out);
-            self.note();
+            self.stamp();
         }
         self.now = until;
         self
@@ -47,20 +47,20 @@ impl Scene {
         self.until(self.now + time)
     }
 
-    fn note(&mut self) {
+    fn stamp(&mut self) {
         let now = self.now;
         self.at.resize(self.out.len(), now);
-        // The device is quick here.
+        // The device takes no time here.
         self.end.handed_to_device(now, 0);
     }
 
     fn write(&mut self, bytes: u64) -> &mut Self {
-        self.write_with(bytes, false)
+        self.write_with(bytes, More::Done)
     }
 
-    fn write_with(&mut self, bytes: u64, more: bool) -> &mut Self {
+    fn write_with(&mut self, bytes: u64, more: More) -> &mut Self {
         assert_eq!(self.end.write(self.now, bytes, more, &mut self.out), bytes);
-        self.note();
+        self.stamp();
         self
     }
 
@@ -71,7 +71,7 @@ impl Scene {
 
     /// The peer sends data, and acknowledges nothing new.
     fn data(&mut self, bytes: u32) -> &mut Self {
-        let ack = self.end.sent().0;
+        let ack = self.end.sent().acknowledged;
         self.segment(bytes, ack)
     }
 
@@ -82,17 +82,17 @@ impl Scene {
             ack,
             edge: ack + self.window,
             push: bytes > 0,
-            again: false,
+            retransmitted: false,
         };
         self.peer_sent += u64::from(bytes);
         self.end.receive(self.now, &segment, &mut self.out);
-        self.note();
+        self.stamp();
         self
     }
 
     fn read(&mut self, bytes: u64) -> &mut Self {
-        self.end.read(self.now, bytes, &mut self.out);
-        self.note();
+        self.end.read(bytes, &mut self.out);
+        self.stamp();
         self
     }
 
@@ -101,7 +101,7 @@ impl Scene {
         self.out.iter().filter(|s| s.bytes > 0).map(|s| (s.seq, s.bytes)).collect()
     }
 
-    /// When acknowledgements without data left, and what they acknowledge.
+    /// When acknowledgements without data were sent, and what they acknowledge.
     fn acks(&self) -> Vec<(Ns, u64)> {
         self.out.iter().zip(&self.at).filter(|(s, _)| s.bytes == 0).map(|(s, at)| (*at, s.ack)).collect()
     }
@@ -112,7 +112,7 @@ impl Scene {
         for _ in 0..20 {
             scene.data(100).read(100).after(US);
             scene.write(10).after(US);
-            let end = scene.end.sent().2;
+            let end = scene.end.sent().written;
             scene.ack(end);
             scene.after(US);
         }
@@ -124,7 +124,7 @@ impl Scene {
 }
 
 #[test]
-fn nagle_holds_a_small_segment_behind_a_small_one() {
+fn nagle_holds_small_segment_behind_small_one() {
     let mut scene = Scene::linux();
     scene.write(100);
     assert_eq!(scene.sent(), [(0, 100)], "the first leaves: nothing is in flight");
@@ -139,7 +139,7 @@ fn nagle_holds_a_small_segment_behind_a_small_one() {
 }
 
 #[test]
-fn minshall_lets_a_small_segment_go_behind_full_ones_and_rfc_896_does_not() {
+fn minshall_sends_small_segment_behind_full_ones_and_rfc_896_does_not() {
     let mut linux = Scene::linux();
     linux.write(2500);
     assert_eq!(linux.sent(), [(0, 1000), (1000, 1000), (2000, 500)]);
@@ -155,7 +155,7 @@ fn minshall_lets_a_small_segment_go_behind_full_ones_and_rfc_896_does_not() {
 }
 
 #[test]
-fn nodelay_sends_at_once_and_switching_it_on_flushes() {
+fn nodelay_sends_without_delay_and_setting_it_flushes() {
     let mut scene = Scene::linux();
     scene.write(100).write(100);
     assert_eq!(scene.sent().len(), 1);
@@ -170,42 +170,42 @@ fn nodelay_sends_at_once_and_switching_it_on_flushes() {
 }
 
 #[test]
-fn a_flush_sends_what_nagle_holds_and_leaves_it_on() {
+fn flush_sends_held_data_and_leaves_nagle_on() {
     let mut scene = Scene::linux();
     scene.write(100).write(100);
     scene.end.flush(0, &mut scene.out);
     assert_eq!(scene.sent(), [(0, 100), (100, 100)]);
     assert!(!scene.end.is_nodelay());
-    scene.note();
+    scene.stamp();
     scene.write(100);
     assert_eq!(scene.sent().len(), 2);
 }
 
 #[test]
-fn a_promise_of_more_holds_a_small_segment_until_the_promise_is_kept() {
+fn msg_more_holds_small_segment_until_the_rest_is_written() {
     let mut scene = Scene::linux();
     scene.end.set_nodelay(0, true, &mut scene.out);
-    scene.write_with(48, true);
+    scene.write_with(48, More::Follows);
     assert_eq!((scene.sent(), scene.end.hold()), (vec![], Some(Hold::Cork)));
     scene.write(512);
     assert_eq!(scene.sent(), [(0, 560)]);
     // Full segments do not wait for what was promised.
-    scene.write_with(1200, true);
+    scene.write_with(1200, More::Follows);
     assert_eq!(scene.sent()[1], (560, 1000));
 }
 
 #[test]
-fn a_broken_promise_is_ended_by_an_acknowledgement_where_data_is_in_flight() {
+fn acknowledgement_releases_msg_more_with_data_in_flight() {
     let mut scene = Scene::linux();
     scene.end.set_nodelay(0, true, &mut scene.out);
-    scene.write(100).write_with(100, true);
+    scene.write(100).write_with(100, More::Follows);
     assert_eq!(scene.sent(), [(0, 100)]);
     scene.after(50 * US).ack(100);
     assert_eq!(scene.sent(), [(0, 100), (100, 100)], "MSG_MORE holds for the push it came with");
 }
 
 #[test]
-fn a_cork_is_not_ended_by_an_acknowledgement() {
+fn acknowledgement_does_not_release_cork() {
     let mut scene = Scene::linux();
     scene.write(100);
     scene.end.set_cork(0, true, &mut scene.out);
@@ -217,7 +217,7 @@ fn a_cork_is_not_ended_by_an_acknowledgement() {
 }
 
 #[test]
-fn what_a_cork_holds_with_nothing_in_flight_leaves_with_the_probe_timer() {
+fn probe_timer_sends_corked_data_with_nothing_in_flight() {
     for cork in [true, false] {
         let mut scene = Scene::linux();
         // A round trip is known: the time-out is 200 ms and that, rounded up to ticks of 4 ms.
@@ -226,7 +226,7 @@ fn what_a_cork_holds_with_nothing_in_flight_leaves_with_the_probe_timer() {
         if cork {
             scene.end.set_cork(begun, true, &mut scene.out);
         }
-        scene.write_with(100, !cork).after(190 * MS);
+        scene.write_with(100, if cork { More::Done } else { More::Follows }).after(190 * MS);
         assert_eq!(scene.sent().len(), 1);
         scene.after(30 * MS);
         assert_eq!(scene.sent()[1], (10, 100));
@@ -235,7 +235,7 @@ fn what_a_cork_holds_with_nothing_in_flight_leaves_with_the_probe_timer() {
 }
 
 #[test]
-fn the_first_segments_are_acknowledged_at_once() {
+fn first_segments_are_acknowledged_without_delay() {
     let mut scene = Scene::linux();
     for count in 1..=16 {
         scene.data(100).after(100 * US);
@@ -246,22 +246,22 @@ fn the_first_segments_are_acknowledged_at_once() {
 }
 
 #[test]
-fn a_conversation_ends_quick_acknowledgements_and_the_delay_is_40_ms_in_ticks() {
+fn conversation_ends_quick_acknowledgements_and_delays_them_40_ms_in_ticks() {
     let mut scene = Scene::linux();
     scene.data(100).read(100).write(50);
     assert!(scene.end.is_pingpong(), "one reply within the delay");
-    let end = scene.end.sent().2;
+    let end = scene.end.sent().written;
     scene.after(US).ack(end);
     let sent = scene.out.len();
     scene.after(MS).data(100).read(100);
     assert_eq!(scene.out.len(), sent, "no acknowledgement of its own");
     scene.after(60 * MS);
     let (at, ack) = scene.acks()[scene.acks().len() - 1];
-    assert_eq!((at, ack), (44 * MS, 200), "40 ms are ten ticks, and the one under way does not count");
+    assert_eq!((at, ack), (44 * MS, 200), "40 ms are ten ticks, after the present one");
 }
 
 #[test]
-fn an_owed_acknowledgement_rides_on_data() {
+fn owed_acknowledgement_is_sent_with_data() {
     let mut scene = Scene::settled(Profile::LINUX);
     scene.data(100).read(100).after(US).write(500);
     let reply = scene.out.iter().find(|s| s.bytes > 0).unwrap();
@@ -271,7 +271,7 @@ fn an_owed_acknowledgement_rides_on_data() {
 }
 
 #[test]
-fn more_than_an_estimated_segment_is_acknowledged_at_once() {
+fn more_than_an_estimated_segment_is_acknowledged_without_delay() {
     let mut scene = Scene::settled(Profile::LINUX);
     // Requests of 48 B: the estimate stays at 536.
     for _ in 0..11 {
@@ -289,7 +289,7 @@ fn more_than_an_estimated_segment_is_acknowledged_at_once() {
 }
 
 #[test]
-fn others_acknowledge_every_second_segment_and_have_no_ticks() {
+fn other_profiles_acknowledge_every_second_segment_without_ticks() {
     for profile in [Profile::WINDOWS, Profile::FREEBSD, Profile::MACOS] {
         let mut scene = Scene::new(profile);
         scene.after(MS).data(100);
@@ -303,7 +303,7 @@ fn others_acknowledge_every_second_segment_and_have_no_ticks() {
 }
 
 #[test]
-fn reading_what_was_pushed_acknowledges_where_no_conversation_is() {
+fn reading_pushed_data_acknowledges_outside_a_conversation() {
     let mut scene = Scene::linux();
     (0..16).for_each(|_| {
         scene.data(100).read(100);
@@ -316,12 +316,12 @@ fn reading_what_was_pushed_acknowledges_where_no_conversation_is() {
 }
 
 #[test]
-fn a_small_write_waits_for_the_device_that_still_has_an_earlier_one() {
+fn autocork_holds_small_write_while_the_device_is_busy() {
     let mut scene = Scene::linux();
     scene.end.set_nodelay(0, true, &mut scene.out);
-    assert_eq!(scene.end.write(0, 100, false, &mut scene.out), 100);
+    assert_eq!(scene.end.write(0, 100, More::Done, &mut scene.out), 100);
     scene.end.handed_to_device(30 * US, 100);
-    assert_eq!(scene.end.write(10 * US, 100, false, &mut scene.out), 100);
+    assert_eq!(scene.end.write(10 * US, 100, More::Done, &mut scene.out), 100);
     assert_eq!((scene.out.len(), scene.end.hold()), (1, Some(Hold::Device)));
     assert_eq!(scene.end.due(), 30 * US, "when the device is done");
     scene.end.fire(30 * US, &mut scene.out);
@@ -334,7 +334,7 @@ fn a_small_write_waits_for_the_device_that_still_has_an_earlier_one() {
 }
 
 #[test]
-fn the_windows_hold_what_they_do_not_let_go() {
+fn congestion_and_receive_window_hold_data() {
     let mut scene = Scene::linux();
     scene.write(20_000);
     assert_eq!((scene.sent().len(), scene.end.hold()), (10, Some(Hold::Congestion)), "ten segments at first");
@@ -354,14 +354,14 @@ fn the_windows_hold_what_they_do_not_let_go() {
 }
 
 #[test]
-fn three_duplicates_or_a_time_out_send_again() {
+fn three_duplicates_or_a_time_out_retransmit() {
     let mut scene = Scene::linux();
     scene.write(5000).after(US);
     (0..3).for_each(|_| {
         scene.ack(0);
     });
     assert_eq!(scene.sent()[5], (0, 1000));
-    assert!(scene.out[5].again);
+    assert!(scene.out[5].retransmitted);
     scene.after(US).ack(5000);
     assert_eq!(scene.sent().len(), 6, "only that one was missing");
     let mut scene = Scene::linux();
@@ -376,7 +376,7 @@ fn three_duplicates_or_a_time_out_send_again() {
 }
 
 #[test]
-fn what_comes_too_early_is_kept_and_asked_for() {
+fn out_of_order_data_is_kept_and_acknowledged_without_delay() {
     let mut scene = Scene::settled(Profile::LINUX);
     let at = scene.peer_sent;
     scene.peer_sent = at + 100;
@@ -385,18 +385,18 @@ fn what_comes_too_early_is_kept_and_asked_for() {
     assert_eq!(scene.acks()[0].1, at);
     scene.peer_sent = at;
     scene.data(100);
-    assert_eq!(scene.end.received().1, at + 200, "both are there");
+    assert_eq!(scene.end.received().in_order, at + 200, "both are there");
 }
 
 #[test]
-fn a_closed_window_is_asked_for_and_told() {
+fn closed_window_is_probed_and_probe_is_answered() {
     let mut scene = Scene::linux();
     scene.window = 0;
     scene.end.set_peer_buffer(1000);
     scene.write(2000).after(US).ack(1000);
     assert_eq!((scene.sent().len(), scene.end.hold()), (1, Some(Hold::Window)));
     scene.after(250 * MS);
-    assert!(scene.out[1].bytes == 0 && scene.out[1].again, "{:?}", scene.out);
+    assert!(scene.out[1].bytes == 0 && scene.out[1].retransmitted, "{:?}", scene.out);
     scene.after(450 * MS);
     assert_eq!(scene.out.len(), 3, "twice as long after it");
     let mut peer = Scene::linux();
@@ -406,11 +406,11 @@ fn a_closed_window_is_asked_for_and_told() {
 }
 
 #[test]
-fn a_window_that_opens_is_told() {
+fn reading_announces_an_opened_window() {
     let mut scene = Scene::settled(Profile::LINUX);
     let most = Options::default().receive_buffer_bytes;
     let mut filled = scene.peer_sent;
-    while filled < most + scene.end.received().0 - 1000 {
+    while filled < most + scene.end.received().read - 1000 {
         scene.data(1000);
         filled += 1000;
     }

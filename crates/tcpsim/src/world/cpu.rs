@@ -8,7 +8,7 @@ use super::events::Event;
 use super::{Frame, Observer, World};
 use crate::Ns;
 
-/// What a CPU does.
+/// The present work of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Work {
     #[default]
@@ -22,20 +22,27 @@ enum Work {
 pub(super) struct Cpu {
     work: Work,
     ends_at: Ns,
-    /// Which end of work is meant: others are void.
+    /// Number of the work that `Event::End` must name: events of preempted work are void.
     number: u32,
-    /// A thread that a softirq interrupted, and what it had left to do.
-    suspended: Option<(u32, Ns)>,
+    /// A thread that a softirq preempted.
+    suspended: Option<Suspended>,
     ready: VecDeque<u32>,
-    /// It is busy with what the last effect brought up to then.
+    /// It is busy with the transmit work of the last effect until then.
     free_at: Ns,
-    /// Packets that the device has for it.
+    /// Packets that the device holds for it.
     backlog: VecDeque<u32>,
-    /// Interrupts are off: one is due, or the softirq runs.
+    /// Interrupts are off: one is planned, or the softirq runs.
     is_polled: bool,
     interrupt_at: Ns,
     interrupt_number: u32,
     last_interrupt: Option<Ns>,
+}
+
+/// A preempted thread and the work that it had left.
+#[derive(Clone, Copy, Debug)]
+struct Suspended {
+    session: u32,
+    left: Ns,
 }
 
 impl<O: Observer> World<'_, O> {
@@ -43,7 +50,7 @@ impl<O: Observer> World<'_, O> {
         &mut self.cpus[side as usize][usize::from(cpu)]
     }
 
-    /// A packet came out of the wire.
+    /// A packet left the wire: queues it and plans the interrupt.
     #[inline]
     pub(super) fn arrive(&mut self, number: u32) {
         let packet = *self.packets.get(number);
@@ -67,7 +74,7 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
-    /// The softirq begins, before any thread.
+    /// The softirq begins and preempts a running thread.
     pub(super) fn interrupt(&mut self, side: Side, index: u16, number: u32) {
         let (host, now) = (self.host(side), self.now);
         let cpu = self.cpu(side, index);
@@ -77,14 +84,14 @@ impl<O: Observer> World<'_, O> {
         cpu.last_interrupt = Some(cpu.interrupt_at);
         cpu.interrupt_at = 0;
         if let Work::Thread(session) = cpu.work {
-            cpu.suspended = Some((session, cpu.ends_at - now));
+            cpu.suspended = Some(Suspended { session, left: cpu.ends_at - now });
         }
         cpu.free_at = cpu.free_at.max(now) + host.interrupt_work;
         self.tally.softirq(side, host.interrupt_work);
         self.next_packet(side, index);
     }
 
-    /// The softirq takes the next packet, or gives the CPU back.
+    /// The softirq takes the next packet, or ends.
     fn next_packet(&mut self, side: Side, index: u16) {
         let (host, now) = (self.host(side), self.now);
         let cpu = self.cpu(side, index);
@@ -105,6 +112,7 @@ impl<O: Observer> World<'_, O> {
         self.work_until(side, index, Work::Softirq(number), begins + cost);
     }
 
+    /// Plans the end of a CPU's work.
     fn work_until(&mut self, side: Side, index: u16, work: Work, until: Ns) {
         let cpu = self.cpu(side, index);
         cpu.work = work;
@@ -114,7 +122,7 @@ impl<O: Observer> World<'_, O> {
         self.events.plan(until, Event::End { side, cpu: index, number });
     }
 
-    /// A CPU has done what it did: its effect comes, and what is next.
+    /// A CPU completes its work: applies the effect and begins the next work.
     #[inline]
     pub(super) fn end_of_work(&mut self, side: Side, index: u16, number: u32) {
         let cpu = self.cpu(side, index);
@@ -125,23 +133,23 @@ impl<O: Observer> World<'_, O> {
             Work::Nothing => {}
             Work::Softirq(packet) => {
                 self.deliver(side, packet);
-                self.pay(side, index);
+                self.charge_transmit(side, index);
                 self.next_packet(side, index);
             }
             Work::Thread(session) => {
-                self.step_ends(side, session);
-                self.pay(side, index);
+                self.end_step(side, session);
+                self.charge_transmit(side, index);
                 self.run(side, index, session);
             }
         }
     }
 
-    /// The CPU is busy with what the effect brought.
+    /// Charges the transmit work of the present effect to the CPU.
     #[inline]
-    pub(super) fn pay(&mut self, side: Side, index: u16) {
-        let debt = std::mem::take(&mut self.debt);
+    pub(super) fn charge_transmit(&mut self, side: Side, index: u16) {
+        let work = std::mem::take(&mut self.transmit_work);
         let now = self.now;
-        self.cpu(side, index).free_at = now + debt;
+        self.cpu(side, index).free_at = now + work;
     }
 
     /// A thread is ready.
@@ -154,11 +162,11 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
-    /// The CPU goes on with the thread that was interrupted, or takes the next one that is ready.
+    /// The CPU resumes the preempted thread, or runs the next one that is ready.
     fn next_thread(&mut self, side: Side, index: u16) {
         let now = self.now;
         let cpu = self.cpu(side, index);
-        if let Some((session, left)) = cpu.suspended.take() {
+        if let Some(Suspended { session, left }) = cpu.suspended.take() {
             let begins = now.max(cpu.free_at);
             return self.work_until(side, index, Work::Thread(session), begins + left);
         }
@@ -166,19 +174,19 @@ impl<O: Observer> World<'_, O> {
             let begins = now.max(cpu.free_at);
             let thread = &mut self.end(side, session).thread;
             thread.ran_at = begins;
-            thread.ends_block(begins);
+            thread.end_block(begins);
             self.run(side, index, session);
         }
     }
 
-    /// A thread does its next step; one that sleeps leaves the CPU to others.
+    /// Runs a thread's next step; a thread that sleeps frees the CPU.
     fn run(&mut self, side: Side, index: u16, session: u32) {
         loop {
             let begins = self.now.max(self.cpu(side, index).free_at);
-            match self.step_begins(side, session, begins) {
+            match self.begin_step(side, session, begins) {
                 Some(0) if begins == self.now => {
-                    self.step_ends(side, session);
-                    self.pay(side, index);
+                    self.end_step(side, session);
+                    self.charge_transmit(side, index);
                 }
                 Some(cost) => {
                     self.tally.thread(side, cost);

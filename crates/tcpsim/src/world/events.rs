@@ -1,4 +1,4 @@
-//! What is to happen, in the order of its time; what happens at one moment keeps the order in which it was planned.
+//! The event queue, ordered by time; events of one time keep the order in which they were planned.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -7,18 +7,18 @@ use record::Side;
 
 use crate::Ns;
 
-/// Something that happens.
+/// An event of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// A packet comes out of the wire.
+    /// A packet leaves the wire.
     Arrive(u32),
-    /// A CPU is interrupted for the packets that wait there.
+    /// A CPU is interrupted for its queued packets.
     Interrupt { side: Side, cpu: u16, number: u32 },
-    /// What a CPU does is over.
+    /// A CPU completes its present work.
     End { side: Side, cpu: u16, number: u32 },
     /// A thread is ready to run.
     Wake { side: Side, session: u32 },
-    /// A timer of a connection.
+    /// A timer of a connection ends.
     Timer { side: Side, session: u32 },
 }
 
@@ -44,7 +44,7 @@ impl PartialOrd for Planned {
 }
 
 impl Ord for Planned {
-    /// The earliest is the greatest, as the heap gives the greatest.
+    /// Reversed, because the heap returns the greatest first.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))

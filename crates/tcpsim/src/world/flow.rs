@@ -1,4 +1,4 @@
-//! The messages that one end makes, from their making to their taking.
+//! The messages that one end sends: when each was where, until the other end takes it.
 
 use std::collections::VecDeque;
 
@@ -9,32 +9,32 @@ use crate::op::{Part, Parts};
 use crate::tcp::{HOLDS, Held, Hold};
 use crate::{EPOCH_NS, Ns};
 
-/// A message on its way, and when it was where.
+/// A message on its way to the other end, with the time of each place that it passed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Letter {
-    /// Offset behind its last byte.
+pub(super) struct Transit {
+    /// Offset after its last byte.
     pub(super) end: u64,
-    /// The operation: of a request what is known by its start, of a response what its request found.
+    /// The operation: for a request as far as its start determines it, for a response with the request's stamps.
     pub(super) op: Op,
-    /// Where the request's time went, of a response.
+    /// For a response: where the request's time went.
     pub(super) request: Parts,
-    /// Responses that the client had taken when it made this request.
+    /// For a request: responses that the client had taken when it made it.
     pub(super) acknowledged: u64,
     pub(super) begun: Ns,
     pub(super) made: Ns,
     pub(super) send_begun: Ns,
-    /// The maker's time without room in its socket, when the send began and up to the end of it.
+    /// The sender's time without room in its socket: at the begin of the send, and after it the send's own.
     pub(super) blocked: Ns,
     pub(super) written: Ns,
-    /// The connection's holds when it was written; when it was sent, its own.
+    /// The connection's holds when it was written; once it is sent, its own.
     pub(super) held: Held,
     pub(super) transmitted: Ns,
-    /// The packet that brought its end, or what was missing before that.
+    /// The packet that completed it.
     pub(super) packet: Option<Packet>,
     pub(super) delivered: Ns,
 }
 
-/// A stamp of a simulated moment.
+/// The stamp of a simulated time.
 pub(super) fn stamp(at: Ns) -> Stamp {
     Stamp::at(EPOCH_NS + at)
 }
@@ -47,14 +47,14 @@ const HELD: [(Hold, Part); HOLDS] = [
     (Hold::Device, Part::Device),
 ];
 
-/// Adds up parts that follow each other.
+/// Assigns consecutive spans of time to parts.
 struct Ledger {
     parts: Parts,
     at: Ns,
 }
 
 impl Ledger {
-    /// Up to `until` it was this; what is over already adds nothing.
+    /// Assigns the time up to `until` to a part; a time in the past adds nothing.
     #[inline]
     fn until(&mut self, part: Part, until: Ns) {
         if until > self.at {
@@ -64,8 +64,8 @@ impl Ledger {
     }
 }
 
-impl Letter {
-    /// Where its time went, from `begun` to `taken`, by a thread that last began to run at `ran`.
+impl Transit {
+    /// Where its time went from `begun` to `taken`; the taking thread last began to run at `ran`.
     pub(super) fn parts(&self, ran: Ns, taken: Ns) -> Parts {
         let mut ledger = Ledger { parts: [0; Part::COUNT], at: self.begun };
         ledger.until(Part::Work, self.made);
@@ -78,7 +78,7 @@ impl Letter {
         }
         ledger.until(Part::Transmit, self.transmitted);
         if let Some(packet) = &self.packet {
-            if packet.segment.again || packet.segment.end() < self.end {
+            if packet.segment.retransmitted || packet.segment.end() < self.end {
                 ledger.until(Part::Lost, packet.arrived);
             }
             ledger.until(Part::WireStart, packet.ready);
@@ -94,39 +94,39 @@ impl Letter {
     }
 }
 
-/// Messages in their order. Each passes four places, and none overtakes another.
+/// Messages in order. Each passes four places, and none overtakes another.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    letters: VecDeque<Letter>,
-    /// Number of the first one that is still here.
+    messages: VecDeque<Transit>,
+    /// Number of the first message that is not taken.
     first: u64,
-    /// Numbers of the first ones that are not yet being sent, written, transmitted, delivered.
+    /// Numbers of the first messages whose send has not begun, that are not written, transmitted, delivered.
     sending: u64,
     written: u64,
     sent: u64,
     delivered: u64,
-    /// Offset behind the last one.
+    /// Offset after the last message.
     pub(super) end: u64,
 }
 
 impl Flow {
     #[inline]
-    pub(super) fn push(&mut self, letter: Letter) {
-        self.end = letter.end;
-        self.letters.push_back(letter);
+    pub(super) fn push(&mut self, message: Transit) {
+        self.end = message.end;
+        self.messages.push_back(message);
     }
 
     #[inline]
-    fn at(&mut self, number: u64) -> Option<&mut Letter> {
-        self.letters.get_mut((number - self.first) as usize)
+    fn at(&mut self, number: u64) -> Option<&mut Transit> {
+        self.messages.get_mut((number - self.first) as usize)
     }
 
-    /// A send of all that was made begins; `blocked` is the thread's time without room so far.
+    /// A send of all messages made so far begins; `blocked` is the thread's time without room so far.
     #[inline]
     pub(super) fn send_begins(&mut self, now: Ns, blocked: Ns) {
         let mut number = self.sending;
-        while let Some(letter) = self.at(number) {
-            (letter.send_begun, letter.blocked) = (now, blocked);
+        while let Some(message) = self.at(number) {
+            (message.send_begun, message.blocked) = (now, blocked);
             number += 1;
         }
         self.sending = number;
@@ -136,8 +136,8 @@ impl Flow {
     #[inline]
     pub(super) fn is_written(&mut self, now: Ns, end: u64, held: Held, blocked: Ns) {
         let mut number = self.written;
-        while let Some(letter) = self.at(number).filter(|letter| letter.end <= end) {
-            (letter.written, letter.held, letter.blocked) = (now, held, blocked - letter.blocked);
+        while let Some(message) = self.at(number).filter(|message| message.end <= end) {
+            (message.written, message.held, message.blocked) = (now, held, blocked - message.blocked);
             number += 1;
         }
         self.written = number;
@@ -147,22 +147,22 @@ impl Flow {
     #[inline]
     pub(super) fn is_sent(&mut self, end: u64, held: Held, transmitted: Ns) {
         let mut number = self.sent;
-        while let Some(letter) = self.at(number).filter(|letter| letter.end <= end) {
-            for (own, all) in letter.held.iter_mut().zip(held) {
+        while let Some(message) = self.at(number).filter(|message| message.end <= end) {
+            for (own, all) in message.held.iter_mut().zip(held) {
                 *own = all - *own;
             }
-            letter.transmitted = transmitted;
+            message.transmitted = transmitted;
             number += 1;
         }
         self.sent = number;
     }
 
-    /// The other end has everything up to `end`, since this packet.
+    /// This packet gave the other end everything up to `end`.
     #[inline]
     pub(super) fn is_delivered(&mut self, now: Ns, end: u64, packet: &Packet) {
         let mut number = self.delivered;
-        while let Some(letter) = self.at(number).filter(|letter| letter.end <= end) {
-            (letter.packet, letter.delivered) = (Some(*packet), now);
+        while let Some(message) = self.at(number).filter(|message| message.end <= end) {
+            (message.packet, message.delivered) = (Some(*packet), now);
             number += 1;
         }
         self.delivered = number;
@@ -171,14 +171,14 @@ impl Flow {
     /// Whether the next message is among the first `end` bytes.
     #[inline]
     pub(super) fn has_message(&self, end: u64) -> bool {
-        self.letters.front().is_some_and(|letter| letter.end <= end)
+        self.messages.front().is_some_and(|message| message.end <= end)
     }
 
-    /// The next message is taken.
+    /// Takes the next message.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Letter> {
-        let letter = self.letters.pop_front();
-        self.first += u64::from(letter.is_some());
-        letter
+    pub(super) fn take(&mut self) -> Option<Transit> {
+        let message = self.messages.pop_front();
+        self.first += u64::from(message.is_some());
+        message
     }
 }

@@ -1,4 +1,4 @@
-//! What a run comes to.
+//! The sums of a run, from which its figures are made.
 
 use policy::BusyCount;
 use policy::control::Shares;
@@ -11,7 +11,7 @@ use crate::result::{RunResult, SideResult};
 use crate::setup::Setup;
 use crate::tcp::Segment;
 
-/// Sums of a side.
+/// Sums of one side.
 #[derive(Clone, Copy, Debug, Default)]
 struct SideSums {
     thread_ns: Ns,
@@ -19,7 +19,14 @@ struct SideSums {
     transmit_ns: Ns,
     segments: u64,
     acks: u64,
-    again: u64,
+    retransmitted: u64,
+}
+
+/// The counts of one session's policy.
+#[derive(Debug)]
+pub(super) struct SessionCounts {
+    pub(super) busy: BusyCount,
+    pub(super) shares: Shares,
 }
 
 /// Sums of the measured time.
@@ -53,8 +60,8 @@ impl Tally {
         }
     }
 
-    /// An operation is over; true when the measured time begins with that.
-    pub(super) fn is_done(&mut self, now: Ns, op: &SimOp) -> bool {
+    /// Counts a completed operation; returns true when the measured time begins with it.
+    pub(super) fn completed(&mut self, now: Ns, op: &SimOp) -> bool {
         self.done += 1;
         if self.begun.is_none() {
             if self.done < self.warm_up {
@@ -91,10 +98,10 @@ impl Tally {
         sums.transmit_ns += work;
         sums.segments += 1;
         sums.acks += u64::from(segment.bytes == 0);
-        sums.again += u64::from(segment.again);
+        sums.retransmitted += u64::from(segment.retransmitted);
     }
 
-    pub(super) fn result(self, setup: &Setup, now: Ns, sessions: &[(BusyCount, Shares)]) -> RunResult {
+    pub(super) fn result(self, setup: &Setup, now: Ns, sessions: &[SessionCounts]) -> RunResult {
         let span_ns = now - self.begun.unwrap_or(now);
         let operations = self.measured;
         let each = |sum: f64| if operations == 0 { 0.0 } else { sum / operations as f64 };
@@ -102,7 +109,7 @@ impl Tally {
         let iops = if span_ns == 0 { 0.0 } else { operations as f64 / seconds };
         let mut busy = BusyCount::default();
         let mut shares = Shares::default();
-        for (count, modes) in sessions {
+        for SessionCounts { busy: count, shares: modes } in sessions {
             busy.add(count);
             shares.nodelay += modes.nodelay;
             shares.nagle += modes.nagle;
@@ -121,7 +128,7 @@ impl Tally {
             transmit_us: each(sums.transmit_ns as f64) / 1e3,
             segments: each(sums.segments as f64),
             acks: each(sums.acks as f64),
-            sent_again: sums.again,
+            sent_again: sums.retransmitted,
         };
         let stall = |part: Part| {
             let place = part as usize;

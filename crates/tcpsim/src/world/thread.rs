@@ -1,33 +1,35 @@
-//! The threads of client and server: receive, take what came, send; and sleep when there is nothing more. The server's is
-//! the target's connection loop with the same policies, the client's the load generator's closed loop.
+//! The threads of client and server: they receive, take messages, send, and sleep when nothing is left. The server's thread
+//! is the target's connection loop with the same policies, the client's the load generator's closed loop.
 
 use std::collections::VecDeque;
 
 use record::{Side, Writes};
 
-use super::flow::{Letter, stamp};
+use super::flow::{Transit, stamp};
 use super::{Message, Observer, World};
 use crate::Ns;
 use crate::op::{Part, Parts, SimOp};
+use crate::tcp::More;
 
-/// What a thread does next.
+/// The next step of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The client makes the operations that are due.
+    /// The client issues an operation.
     Issue,
+    /// One receive call.
     Receive,
-    /// Takes the next message: the server serves it, the client ends its operation.
+    /// Takes the next message: the server serves it, the client completes its operation.
     Take,
-    /// The next of its writes.
+    /// One send call.
     Write,
-    /// Nothing was received: sleeps unless something came meanwhile.
+    /// Nothing was received: sleeps unless data arrived meanwhile.
     Idle,
 }
 
-/// A call that sends.
+/// A call that writes to the socket.
 #[derive(Clone, Copy, Debug)]
 enum Write {
-    Data { bytes: u64, more: bool },
+    Data { bytes: u64, more: More },
     Cork(bool),
 }
 
@@ -37,24 +39,24 @@ pub(super) struct Thread {
     pub(super) cpu: u16,
     pub(super) is_asleep: bool,
     pub(super) waits_for_room: bool,
-    /// It last began to run after a sleep.
+    /// When it last began to run after a sleep.
     pub(super) ran_at: Ns,
-    /// Operations that the client has still to make.
+    /// Operations that the client has still to issue.
     pub(super) to_issue: u32,
     step: Step,
-    /// What it goes on with after its writes.
+    /// The step after its writes.
     after: Step,
     writes: VecDeque<Write>,
-    /// Messages and their bytes that it made and has not sent.
+    /// Messages that it made and has not sent, and their bytes.
     gathered: u32,
     gathered_bytes: u64,
-    /// What it has taken and works on, and where that's time went up to then.
-    letter: Option<Letter>,
+    /// The message that it works on, and where the message's time went until it was taken.
+    message: Option<Transit>,
     parts: Parts,
-    /// Time without room in the socket so far, and since when there is none.
+    /// Time without room in the socket so far, and since when there is no room.
     blocked: Ns,
     blocked_at: Option<Ns>,
-    /// It served something since it was last idle.
+    /// It took a message since it was last idle.
     has_served: bool,
 }
 
@@ -71,7 +73,7 @@ impl Thread {
             writes: VecDeque::new(),
             gathered: 0,
             gathered_bytes: 0,
-            letter: None,
+            message: None,
             parts: [0; Part::COUNT],
             blocked: 0,
             blocked_at: None,
@@ -79,13 +81,13 @@ impl Thread {
         }
     }
 
-    /// Time without room so far.
+    /// Time without room in the socket so far.
     fn blocked(&self, now: Ns) -> Ns {
         self.blocked + self.blocked_at.map_or(0, |since| now - since)
     }
 
-    /// It runs: if it waited for room, no longer.
-    pub(super) fn ends_block(&mut self, now: Ns) {
+    /// Ends the time without room, if there is none.
+    pub(super) fn end_block(&mut self, now: Ns) {
         if let Some(since) = self.blocked_at.take() {
             self.blocked += now - since;
         }
@@ -93,9 +95,9 @@ impl Thread {
 }
 
 impl<O: Observer> World<'_, O> {
-    /// The time that the thread's next step takes; nothing: it sleeps.
+    /// Begins the thread's next step and returns the time that it takes; `None` when the thread sleeps.
     #[inline]
-    pub(super) fn step_begins(&mut self, side: Side, session: u32, now: Ns) -> Option<Ns> {
+    pub(super) fn begin_step(&mut self, side: Side, session: u32, now: Ns) -> Option<Ns> {
         let host = self.host(side);
         let thread = &mut self.end(side, session).thread;
         if thread.is_asleep || thread.waits_for_room {
@@ -109,7 +111,7 @@ impl<O: Observer> World<'_, O> {
             Step::Idle => 0,
             Step::Receive => self.vary(host.receive),
             Step::Take => {
-                self.take_begins(side, session, now);
+                self.begin_take(side, session, now);
                 let data = self.setup.request.data.max(self.setup.response.data);
                 self.vary(host.service + host.service_per_kib * data / 1024) + self.disturbance()
             }
@@ -120,23 +122,23 @@ impl<O: Observer> World<'_, O> {
         })
     }
 
-    /// What the thread's step brings about.
+    /// Applies the effect of the thread's step.
     #[inline]
-    pub(super) fn step_ends(&mut self, side: Side, session: u32) {
+    pub(super) fn end_step(&mut self, side: Side, session: u32) {
         match self.end(side, session).thread.step {
             Step::Issue => self.issue(session),
             Step::Receive => self.receive(side, session),
-            Step::Take => self.take_ends(side, session),
+            Step::Take => self.end_take(side, session),
             Step::Write => self.write(side, session),
             Step::Idle => self.idle(side, session),
         }
     }
 
     fn receive(&mut self, side: Side, session: u32) {
-        let (now, most) = (self.now, self.host(side).receive_bytes);
+        let most = self.host(side).receive_bytes;
         let mut out = std::mem::take(&mut self.out);
         let end = self.end(side, session);
-        let count = end.tcp.read(now, most, &mut out);
+        let count = end.tcp.read(most, &mut out);
         self.out = out;
         self.transmit(side, session);
         if count > 0 {
@@ -146,21 +148,21 @@ impl<O: Observer> World<'_, O> {
         let (is_stuck, is_writable) = (!end.thread.writes.is_empty(), end.tcp.is_writable());
         let thread = &mut end.thread;
         if is_stuck {
-            // Room or data, whichever comes first.
+            // Wakes for room or for data, whichever comes first.
             thread.step = Step::Write;
             (thread.is_asleep, thread.waits_for_room) = (!is_writable, !is_writable);
             return;
         }
-        // What waits is sent before the thread sleeps.
+        // Gathered messages are sent before the thread sleeps.
         if thread.gathered > 0 { self.send(side, session, Step::Idle) } else { thread.step = Step::Idle }
     }
 
-    /// The next of the messages that were received, or what follows the last of them.
+    /// Takes the next received message, or ends the chunk after the last one.
     #[inline]
     fn next_message(&mut self, side: Side, session: u32) {
         let [client, server] = &mut self.sessions[session as usize].ends;
         let (own, peer) = if side == Side::Client { (client, server) } else { (server, client) };
-        if peer.flow.has_message(own.tcp.received().0) {
+        if peer.flow.has_message(own.tcp.received().read) {
             own.thread.step = Step::Take;
             return;
         }
@@ -174,22 +176,22 @@ impl<O: Observer> World<'_, O> {
             self.send(side, session, Step::Receive);
         }
         if side == Side::Server {
-            self.tell_time(session);
+            self.update_policy_clock(session);
         }
     }
 
-    /// A policy that measures learns what time it is.
-    fn tell_time(&mut self, session: u32) {
+    /// Passes the time to a policy that measures.
+    fn update_policy_clock(&mut self, session: u32) {
         let now = self.now;
         let control = &mut self.sessions[session as usize].control;
         if control.wants_time() {
             control.clock(now);
-            self.take_manner(session);
+            self.apply_send_mode(session);
         }
     }
 
-    /// The server's socket sends as the policy has it now.
-    fn take_manner(&mut self, session: u32) {
+    /// Sets the server's socket to the policy's present send mode.
+    fn apply_send_mode(&mut self, session: u32) {
         let now = self.now;
         let at = &mut self.sessions[session as usize];
         let nodelay = !at.control.mode().nagle;
@@ -200,61 +202,68 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
-    fn take_begins(&mut self, side: Side, session: u32, now: Ns) {
+    /// Takes a message: records its times and starts the work on it.
+    fn begin_take(&mut self, side: Side, session: u32, now: Ns) {
         let at = &mut self.sessions[session as usize];
         let ran = at.ends[side as usize].thread.ran_at;
-        let Some(mut letter) = at.ends[side.peer() as usize].flow.take() else { return };
-        let parts = letter.parts(ran, now);
-        let seen = letter.packet.map_or(letter.delivered, |packet| packet.seen);
+        let Some(mut message) = at.ends[side.peer() as usize].flow.take() else { return };
+        let parts = message.parts(ran, now);
+        let seen = message.packet.map_or(message.delivered, |packet| packet.seen);
         match side {
             Side::Server => {
-                letter.request = parts;
-                (letter.op.c1, letter.op.s1) = (stamp(letter.transmitted), stamp(seen));
+                message.request = parts;
+                (message.op.c1, message.op.s1) = (stamp(message.transmitted), stamp(seen));
                 at.busy.request();
-                at.control.requested((at.answered - letter.acknowledged + 1) as u32);
+                at.control.requested((at.answered - message.acknowledged + 1) as u32);
             }
-            Side::Client => (letter.op.s2, letter.op.c2) = (stamp(letter.transmitted), stamp(seen)),
+            Side::Client => (message.op.s2, message.op.c2) = (stamp(message.transmitted), stamp(seen)),
         }
-        // What the client's taking follows on.
-        letter.begun = now;
+        // The client's taking (CP) is charged from here on.
+        message.begun = now;
         let thread = &mut at.ends[side as usize].thread;
         if side == Side::Client {
             thread.has_served = true;
         }
-        (thread.letter, thread.parts) = (Some(letter), parts);
+        (thread.message, thread.parts) = (Some(message), parts);
     }
 
-    fn take_ends(&mut self, side: Side, session: u32) {
+    /// The work on a message is done: the server answers it, the client completes its operation.
+    fn end_take(&mut self, side: Side, session: u32) {
         let now = self.now;
-        let Some(letter) = self.end(side, session).thread.letter.take() else { return };
+        let Some(message) = self.end(side, session).thread.message.take() else { return };
         match side {
-            Side::Server => self.answer(session, letter),
+            Side::Server => self.answer(session, message),
             Side::Client => {
                 let mut response = self.end(side, session).thread.parts;
-                response[Part::Take as usize] += now - letter.begun;
-                let mut op = letter.op;
+                response[Part::Take as usize] += now - message.begun;
+                let mut op = message.op;
                 op.finish = stamp(now);
-                let done = SimOp { op, request: letter.request, response };
+                let done = SimOp { op, request: message.request, response };
                 let at = &mut self.sessions[session as usize];
                 at.taken += 1;
-                if self.tally.is_done(now, &done) {
-                    // The measured time begins.
+                if self.tally.completed(now, &done) {
+                    // The measured time begins: the warm-up's busy cycles do not count.
                     self.sessions.iter_mut().for_each(|s| s.busy = policy::BusyCount::default());
                 }
                 self.observer.op(&done);
                 self.make_request(session);
-                if self.setup.load.batch { self.next_message(side, session) } else { self.send_one(session) }
+                if self.setup.load.batch {
+                    self.next_message(side, session);
+                } else {
+                    self.send(Side::Client, session, Step::Take);
+                }
             }
         }
     }
 
-    fn answer(&mut self, session: u32, letter: Letter) {
+    /// Makes the response to a request.
+    fn answer(&mut self, session: u32, message: Transit) {
         let (now, setup) = (self.now, self.setup);
         let at = &mut self.sessions[session as usize];
         at.answered += 1;
         let end = at.ends[Side::Server as usize].flow.end + setup.response.bytes();
-        let tag = letter.op.tag;
-        let response = Letter { end, made: now, packet: None, blocked: 0, ..letter };
+        let tag = message.op.tag;
+        let response = Transit { end, made: now, packet: None, blocked: 0, ..message };
         let own = &mut at.ends[Side::Server as usize];
         own.flow.push(response);
         own.thread.gathered += 1;
@@ -266,7 +275,7 @@ impl<O: Observer> World<'_, O> {
             let count = at.answered;
             self.observer.message(&Message { session, sender: Side::Server, end, tag, count });
         }
-        self.take_manner(session);
+        self.apply_send_mode(session);
         if is_due {
             self.send(Side::Server, session, Step::Take);
         } else {
@@ -274,7 +283,7 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
-    /// The client makes what is still missing at its depth.
+    /// The client issues one operation of its first round.
     fn issue(&mut self, session: u32) {
         self.end(Side::Client, session).thread.to_issue -= 1;
         self.make_request(session);
@@ -286,13 +295,14 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
+    /// Makes the request of the next operation.
     fn make_request(&mut self, session: u32) {
         let (now, setup) = (self.now, self.setup);
         let op = self.new_op(session);
         let at = &mut self.sessions[session as usize];
         let own = &mut at.ends[Side::Client as usize];
         let end = own.flow.end + setup.request.bytes();
-        own.flow.push(Letter {
+        own.flow.push(Transit {
             end,
             op,
             request: [0; Part::COUNT],
@@ -315,12 +325,7 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
-    /// The client sends its successor, and goes on with what it received.
-    fn send_one(&mut self, session: u32) {
-        self.send(Side::Client, session, Step::Take);
-    }
-
-    /// All that was made is written, in the side's pattern; then the thread goes on with `after`.
+    /// Writes all gathered messages in the side's pattern; the thread continues with `after`.
     fn send(&mut self, side: Side, session: u32, after: Step) {
         let (now, pattern) = (self.now, self.host(side).pattern);
         let message = if side == Side::Client { self.setup.request } else { self.setup.response };
@@ -334,21 +339,23 @@ impl<O: Observer> World<'_, O> {
         let writes = &mut thread.writes;
         let data = |bytes, more| Write::Data { bytes, more };
         if pattern == Writes::One {
-            writes.push_back(data(bytes, false));
+            writes.push_back(data(bytes, More::Done));
         }
         for _ in 0..count {
             match pattern {
                 Writes::One => break,
-                Writes::Apart => writes.push_back(data(header, false)),
+                Writes::Apart => writes.push_back(data(header, More::Done)),
                 Writes::More | Writes::MoreUnfinished => {
-                    writes.push_back(data(header, message.data > 0 || pattern == Writes::MoreUnfinished));
+                    let follows = message.data > 0 || pattern == Writes::MoreUnfinished;
+                    writes.push_back(data(header, if follows { More::Follows } else { More::Done }));
                 }
                 Writes::Cork | Writes::CorkUnfinished => {
-                    writes.extend([Write::Cork(true), data(header, false)]);
+                    writes.extend([Write::Cork(true), data(header, More::Done)]);
                 }
             }
             if message.data > 0 {
-                writes.push_back(data(message.data, pattern == Writes::MoreUnfinished));
+                let follows = pattern == Writes::MoreUnfinished;
+                writes.push_back(data(message.data, if follows { More::Follows } else { More::Done }));
             }
             if pattern == Writes::Cork {
                 writes.push_back(Write::Cork(false));
@@ -356,20 +363,20 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
-    /// The socket has no room: a server waits for it; a client takes what has come meanwhile, or two that only write
-    /// would wait for each other for ever.
+    /// The socket has no room: the server waits for room. The client takes what has arrived meanwhile: if both sides only
+    /// wrote, they would block each other for ever.
     fn stuck(&mut self, side: Side, session: u32) {
         let [client, server] = &mut self.sessions[session as usize].ends;
         if side == Side::Server {
             server.thread.waits_for_room = true;
-        } else if server.flow.has_message(client.tcp.received().0) {
+        } else if server.flow.has_message(client.tcp.received().read) {
             client.thread.step = Step::Take;
         } else {
             client.thread.step = Step::Receive;
         }
     }
 
-    /// One call of a send.
+    /// One call that writes to the socket.
     fn write(&mut self, side: Side, session: u32) {
         let now = self.now;
         let mut is_stuck = false;
@@ -385,13 +392,13 @@ impl<O: Observer> World<'_, O> {
             Some(Write::Data { bytes, more }) => {
                 let (wanted, more) = (*bytes, *more);
                 let taken = end.tcp.write(now, wanted, more, &mut out);
-                end.flow.is_written(now, end.tcp.sent().2, end.tcp.held(now), blocked);
+                end.flow.is_written(now, end.tcp.sent().written, end.tcp.held(now), blocked);
                 if taken < wanted {
                     *bytes -= taken;
                     end.thread.blocked_at.get_or_insert(now);
                     is_stuck = true;
                 } else {
-                    end.thread.ends_block(now);
+                    end.thread.end_block(now);
                     end.thread.writes.pop_front();
                 }
             }
@@ -417,7 +424,7 @@ impl<O: Observer> World<'_, O> {
         }
     }
 
-    /// Nothing more was received.
+    /// Nothing more was received: ends the server's busy cycle and sleeps.
     fn idle(&mut self, side: Side, session: u32) {
         let now = self.now;
         if side == Side::Server {
@@ -429,11 +436,11 @@ impl<O: Observer> World<'_, O> {
                 own.tcp.flush(now, &mut self.out);
                 self.transmit(Side::Server, session);
             }
-            self.take_manner(session);
+            self.apply_send_mode(session);
         }
         let end = self.end(side, session);
         end.thread.step = Step::Receive;
-        // What came in the meantime is found without a sleep.
+        // Data that arrived in the meantime is received without a sleep.
         end.thread.is_asleep = end.tcp.readable() == 0;
     }
 }

@@ -6,24 +6,44 @@ use crate::Ns;
 use crate::setup::Cable;
 use crate::tcp::Segment;
 
-/// A segment on its way, with the moments of it.
+/// A segment on its way to the receiver, and when it was where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
     pub(super) segment: Segment,
     pub(super) session: u32,
     pub(super) receiver: Side,
-    /// The device could begin with it, were there nothing before it.
+    /// The device could have begun with it, had nothing been queued.
     pub(super) ready: Ns,
     /// Its first and last bit entered the wire.
     pub(super) began: Ns,
     pub(super) ended: Ns,
-    /// It came out.
+    /// It left the wire.
     pub(super) arrived: Ns,
-    /// The softirq looked at it (the capture point of the receiver).
+    /// The softirq took it (the capture point of the receiver).
     pub(super) seen: Ns,
 }
 
-/// One direction: bits one after another.
+/// A segment that is handed to the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    pub(super) segment: Segment,
+    pub(super) session: u32,
+    pub(super) receiver: Side,
+    /// When.
+    pub(super) handed: Ns,
+    /// Time that an idle device needs to begin.
+    pub(super) start: Ns,
+}
+
+/// When the bits of a segment are sent.
+#[derive(Clone, Copy, Debug)]
+struct Transmission {
+    ready: Ns,
+    began: Ns,
+    ended: Ns,
+}
+
+/// One direction: segments are sent one after another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direction {
     cable: Cable,
@@ -31,7 +51,7 @@ pub(super) struct Direction {
     free_at: Ns,
 }
 
-/// What becomes of a segment: when the device is done with it, and the packet unless it is dropped before the wire.
+/// When the device is done with a segment, and its packet unless it is lost.
 pub(super) struct Sent {
     pub(super) done: Ns,
     pub(super) packet: Option<Packet>,
@@ -42,7 +62,7 @@ impl Direction {
         Self { cable, mss, free_at: 0 }
     }
 
-    /// Time of a segment's bits, with what each packet of it carries besides.
+    /// Time of a segment's bits, with the headers of each of its packets.
     #[inline]
     fn bits_ns(&self, bytes: u32) -> Ns {
         if self.cable.bandwidth == 0 {
@@ -51,23 +71,17 @@ impl Direction {
         let wire = record::Wire::ethernet(self.cable.bandwidth, self.cable.mtu);
         let packets = u64::from(bytes.div_ceil(self.mss).max(1));
         let raw = u64::from(bytes) + packets * u64::from(wire.tcpip_bytes + wire.mac_bytes);
-        // Rounded up: a wire is never faster than it is.
+        // Rounded up, so that the wire never exceeds its rate.
         (raw * 8 * 1_000_000_000).div_ceil(self.cable.bandwidth)
     }
 
-    /// A segment is handed to the device; an idle one needs `start` to begin. `chance` is asked for numbers from 0
-    /// to 1.
-    pub(super) fn send(
-        &mut self,
-        (receiver, session, segment): (Side, u32, Segment),
-        handed: Ns,
-        start: Ns,
-        chance: impl FnMut() -> f64,
-    ) -> Sent {
-        let bits = self.bits_ns(segment.bytes);
+    /// Sends a segment. `chance` returns random numbers from 0 to 1; it is called only for loss and reordering.
+    pub(super) fn send(&mut self, outgoing: &Outgoing, chance: impl FnMut() -> f64) -> Sent {
+        let bits = self.bits_ns(outgoing.segment.bytes);
         if self.cable.burst > 0 && self.cable.bandwidth > 0 {
-            return self.send_by_bucket((receiver, session, segment), handed + start, bits, chance);
+            return self.send_by_bucket(outgoing, bits, chance);
         }
+        let Outgoing { handed, start, .. } = *outgoing;
         let ready = if self.free_at <= handed { handed + start } else { handed };
         let began = ready.max(self.free_at);
         let queued_bytes = (began - handed) as u128 * u128::from(self.cable.bandwidth) / 8_000_000_000;
@@ -76,31 +90,22 @@ impl Direction {
         }
         let ended = began + bits;
         self.free_at = ended;
-        self.cross((receiver, session, segment), [ready, began, ended], chance)
+        self.cross(outgoing, Transmission { ready, began, ended }, chance)
     }
 
-    /// Through a token bucket: at once as long as there are tokens, then one after another.
-    fn send_by_bucket(
-        &mut self,
-        what: (Side, u32, Segment),
-        ready: Ns,
-        bits: Ns,
-        chance: impl FnMut() -> f64,
-    ) -> Sent {
+    /// Through a token bucket: without delay while there are tokens, then one after another.
+    fn send_by_bucket(&mut self, outgoing: &Outgoing, bits: Ns, chance: impl FnMut() -> f64) -> Sent {
+        let ready = outgoing.handed + outgoing.start;
         let burst = self.cable.burst * 8_000_000_000 / self.cable.bandwidth;
         // When the bucket would be full again (a virtual clock).
         self.free_at = self.free_at.max(ready) + bits;
         let began = ready.max(self.free_at.saturating_sub(burst.max(bits)));
-        self.cross(what, [ready, began, began], chance)
+        self.cross(outgoing, Transmission { ready, began, ended: began }, chance)
     }
 
     /// Over the cable, where it may be lost or overtaken.
-    fn cross(
-        &self,
-        (receiver, session, segment): (Side, u32, Segment),
-        [ready, began, ended]: [Ns; 3],
-        mut chance: impl FnMut() -> f64,
-    ) -> Sent {
+    fn cross(&self, outgoing: &Outgoing, sent: Transmission, mut chance: impl FnMut() -> f64) -> Sent {
+        let Transmission { ready, began, ended } = sent;
         if self.cable.loss > 0.0 && chance() < self.cable.loss {
             return Sent { done: ended, packet: None };
         }
@@ -108,12 +113,13 @@ impl Direction {
         if self.cable.reorder > 0.0 && chance() < self.cable.reorder {
             arrived += (self.cable.reorder_delay as f64 * chance()) as Ns;
         }
+        let Outgoing { segment, session, receiver, .. } = *outgoing;
         let packet = Packet { segment, session, receiver, ready, began, ended, arrived, seen: arrived };
         Sent { done: ended, packet: Some(packet) }
     }
 }
 
-/// Packets under way, by number.
+/// Packets in flight, by number.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     all: Vec<Packet>,
