@@ -305,6 +305,27 @@ fn a_stage_of_a_file_is_what_it_says() {
 }
 
 #[test]
+fn softirqs_that_are_known_apart_interrupt_the_thread_of_their_cpu() {
+    let ring = |more: &str| {
+        let text = format!(
+            "[saturated]\n{more}\nserver-thread = \"12us\"\nclient-thread = \"7us\"\n[depth-one]\nrtt = \"100us\"\n\
+             c2-c1 = \"70us\"\ns2-s1 = \"30us\""
+        );
+        let Ok(Model::Ring(setup)) = file::read(&text) else { panic!("a ring") };
+        let interrupts = setup.ring.stages().iter().map(|s| (s.name.clone(), s.interrupt));
+        interrupts.filter(|(name, _)| !name.starts_with('W')).collect::<Vec<_>>()
+    };
+    let stages = |list: &[(&str, bool)]| list.iter().map(|&(n, i)| (n.to_owned(), i)).collect::<Vec<_>>();
+    // A sum is one stage; with softirqs they are two on one CPU, unless each has its own.
+    assert_eq!(ring(""), stages(&[("SI+SP+SK", false), ("CI+CP+CK", false)]));
+    let apart = [("SI", true), ("SP+SK", false), ("CI", true), ("CP+CK", false)];
+    assert_eq!(ring("server-softirq = \"3us\""), stages(&apart));
+    assert_eq!(ring("client-softirq = \"3us\""), stages(&apart));
+    let own = [("SI", false), ("SP", false), ("CI", false), ("CP", false)];
+    assert_eq!(ring("cpus = \"own\"\nserver-softirq = \"3us\""), stages(&own));
+}
+
+#[test]
 fn presets_say_what_they_are() {
     for preset in PRESETS {
         assert!(!preset.about.is_empty(), "{}", preset.name);

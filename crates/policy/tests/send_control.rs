@@ -127,32 +127,39 @@ fn other_policies_have_no_use_for_the_time() {
     }
 }
 
-#[test]
-fn auto_sees_requests_sends_and_idle_moments() {
-    // Batches of all take an eighth of the sends at the same speed: that is what makes them better. Were sends or idle
-    // moments not passed on, nothing would be.
+/// A connection with `auto` and sixteen requests to a cycle, all of them with a send each but in batches, which leave in
+/// `sends` sends. Which mode it settles in.
+fn settled(sends: u32, sent_when_nothing_waits: bool) -> SendMode {
     let mut control = SendControl::new(SendPolicy::Auto);
     let mut now_ns = 0;
     while now_ns < 400 * MS {
-        for _ in 0..16 {
+        let in_batches = control.mode() == SendMode::BATCH;
+        for n in 1..=16 {
             control.requested(16);
             now_ns += 10_000;
-            if control.served(100) {
+            let _ = control.served(100);
+            if !in_batches || n % (16 / sends) == 0 {
                 control.sent();
             }
         }
-        // What is left of a receive, in sends of two, but for batches.
-        if control.chunk_ended() {
-            control.sent();
+        if sent_when_nothing_waits {
+            (0..100).for_each(|_| control.sent());
         }
-        control.sent();
-        control.sent();
         control.idle();
         if control.wants_time() {
             control.clock(now_ns);
         }
     }
-    assert_eq!(control.mode(), SendMode::BATCH);
+    control.mode()
+}
+
+#[test]
+fn auto_is_told_of_sends_and_of_nothing_else() {
+    // At the same speed fewer sends are better, and as many are not.
+    assert_eq!(settled(4, false), SendMode::BATCH);
+    assert_ne!(settled(16, false), SendMode::BATCH);
+    // Whoever serves may say that it has sent when nothing waited: that was no send, in any mode.
+    assert_eq!(settled(4, true), SendMode::BATCH);
 }
 
 #[test]

@@ -274,6 +274,15 @@ fn each_state_of_a_port_is_told_by_its_own_sense() {
 }
 
 #[test]
+fn only_reads_bring_data_from_the_medium() {
+    // What a read brings is counted and may be read ahead; what other commands bring describes the disk.
+    for code in 0..=255 {
+        let reads = [0x08, 0x28, 0xa8, 0x88].contains(&code);
+        assert_eq!(scsi::cdb::reads_the_medium(&cdb(&[code])), reads, "{code:#x}");
+    }
+}
+
+#[test]
 fn every_unit_attention_has_the_codes_of_the_standard() {
     // SPC-4 annex D.2.
     for (attention, asc, ascq) in [
