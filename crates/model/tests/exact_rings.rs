@@ -143,6 +143,9 @@ fn an_interrupt_goes_before_the_thread_of_its_cpu() {
     close(found.iops, 1e6 / 30.0);
     let limit = exact(vec![stages(true)[1].clone(), stages(true)[2].clone()], 6, &Extras::default());
     close(limit.iops, 1e6 / 13.0);
+    // What arrives while the thread works is taken in at once, and delays the thread.
+    close(limit.cycles[0].backlog, 0.0);
+    assert!(limit.cycles[1].backlog > 4.0, "{:?}", limit.cycles);
     // Its start latency (waking the CPU) is paid only when nothing runs there.
     let mut waking = stages(true);
     waking[1].start_latency_us = 4.0;

@@ -367,6 +367,7 @@ fn a_known_value_is_as_good_as_what_it_is_made_of() {
     assert_eq!(parts(a - Known::within(4.0, 4.0)), (6.0, 5.0));
     assert_eq!(parts(a + Known::within(4.0, 4.0)), (14.0, 5.0));
     assert_eq!(parts(a * -2.0), (-20.0, 6.0));
+    assert_eq!(parts([a, Known::within(4.0, 4.0)].into_iter().sum()), (14.0, 5.0));
     let ratio = a / b;
     close(ratio.value, 2.5);
     close(ratio.plus_minus, 2.5 * 0.3_f64.hypot(0.1));
