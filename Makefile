@@ -3,8 +3,10 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 OUT ?= out/study
 SECONDS_EACH ?= 60
+CRATES ?= record policy model scsi
+SHARD ?= 0/1
 
-.PHONY: help run build static test test-linux lint fmt bench fuzz miri docs setup clean
+.PHONY: help run build static test test-linux lint fmt bench fuzz miri mutants docs setup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -64,6 +66,10 @@ fuzz: ## throw random input at everything that parses, SECONDS_EACH=60 for each 
 miri: ## look for undefined behaviour where memory is handled by hand (needs nightly Rust with Miri)
 	@scripts/setup.sh miri
 	MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p store --lib --target-dir target/miri -- arena:: buffer::
+
+mutants: ## change the code of CRATES="record policy model scsi" in small ways and list what no test notices (SHARD=0/6: a sample)
+	@scripts/setup.sh mutants
+	scripts/mutants.sh $(SHARD) $(CRATES)
 
 docs: ## the documentation of the code, as HTML
 	cargo doc --workspace --no-deps --locked

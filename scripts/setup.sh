@@ -2,10 +2,11 @@
 # Installs what is missing for one purpose: build, lint, run or test. Does nothing when all is there.
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|lint|run|test|test-linux|fuzz|bench}
+purpose=${1:?usage: setup.sh build|lint|run|test|test-linux|fuzz|miri|mutants|bench}
 rust_needed=1.88
 # The newest that builds with that Rust.
 deny_version=0.20.2
+mutants_version=27.1.0
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
@@ -25,12 +26,12 @@ test)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 fuzz) pairs+=(c++:g++) ;;
-miri) ;;
+miri | mutants) ;;
 bench)
     pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3 tgtd:tgt tgtadm:tgt iscsi-perf:libiscsi-bin
         valgrind:valgrind taskset:util-linux ip:iproute2 tc:iproute2 ethtool:ethtool)
     ;;
-*) say "'$purpose' is no purpose; use build, lint, run, test, test-linux, fuzz, miri or bench" && exit 2 ;;
+*) say "'$purpose' is no purpose; use build, lint, run, test, test-linux, fuzz, miri, mutants or bench" && exit 2 ;;
 esac
 
 packages=()
@@ -80,6 +81,11 @@ if [ "$purpose" = lint ] && ! has cargo-deny && [ ! -x "$HOME/.cargo/bin/cargo-d
     # It runs for two seconds: optimising it would take longer than it ever runs.
     CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 \
         "$cargo" install --quiet --locked "cargo-deny@$deny_version"
+fi
+
+if [ "$purpose" = mutants ] && ! has cargo-mutants && [ ! -x "$HOME/.cargo/bin/cargo-mutants" ]; then
+    say "installing cargo-mutants $mutants_version: a few minutes"
+    "$cargo" install --quiet --locked "cargo-mutants@$mutants_version"
 fi
 
 if [ "$purpose" = miri ] && ! "$cargo" +nightly miri --version >/dev/null 2>&1; then

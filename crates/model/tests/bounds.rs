@@ -1,0 +1,165 @@
+//! What a ring's stages bound: its limit, its band, its uncertainty, and what makes no ring.
+
+use model::bound::{queue_depth_cpu_bound, queue_depth_network_bound};
+use model::nagle::{NagleDelay, backlog_cpu_bound, iops_delayed_ack};
+use model::{Bound, Ring, STAGES_MAX, Stage, TIME_US_MAX};
+
+fn ring(stages: Vec<Stage>) -> Ring {
+    Ring::new(stages).expect("a ring")
+}
+
+fn close(value: f64, expected: f64) {
+    assert!((value - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{value} is not {expected}");
+}
+
+/// W1 1 (latency 2), SP 8 (4), W2 5 (2), CP 6 (10).
+fn four() -> Vec<Stage> {
+    vec![
+        Stage::own("W1", 1.0, 2.0),
+        Stage::own("SP", 8.0, 4.0),
+        Stage::own("W2", 5.0, 2.0),
+        Stage::own("CP", 6.0, 10.0),
+    ]
+}
+
+#[test]
+fn times_and_stages_are_possible_up_to_their_ends() {
+    assert!(Ring::new(vec![Stage::own("SP", TIME_US_MAX, TIME_US_MAX)]).is_ok());
+    assert!(Ring::new(vec![Stage::own("SP", TIME_US_MAX * 1.001, 0.0)]).is_err());
+    assert!(Ring::new(vec![Stage::own("SP", 1.0, TIME_US_MAX * 1.001)]).is_err());
+    assert!(Ring::new(vec![Stage::own("SP", 1.0, 0.0); STAGES_MAX]).is_ok());
+    assert!(Ring::new(vec![Stage::own("SP", 1.0, 0.0); STAGES_MAX + 1]).is_err());
+    assert!(Ring::new(vec![Stage::own("W", 0.0, 0.0), Stage::own("SP", 1.0, 0.0)]).is_ok(), "one takes time");
+    let ring = ring(four());
+    assert!(ring.band(1).is_ok() && ring.band(65_536).is_ok() && ring.band(65_537).is_err());
+}
+
+#[test]
+fn the_band_is_between_every_latency_paid_and_none() {
+    // QD / sum(P + L) and QD / sum(P), neither above 1 / max P.
+    let ring = ring(four());
+    close(ring.rtt_min_us(), 20.0);
+    close(ring.latencies_us(), 18.0);
+    close(ring.rtt_alone_us(), 38.0);
+    close(ring.iops_max(), 125_000.0);
+    for (depth, low, high) in [
+        (1, 1e6 / 38.0, 50_000.0),
+        (2, 2e6 / 38.0, 100_000.0),
+        (3, 3e6 / 38.0, 125_000.0),
+        (9, 125_000.0, 125_000.0),
+    ] {
+        let band = ring.band(depth).unwrap();
+        close(band.low, low);
+        close(band.high, high);
+    }
+    // The knee: a busy bottleneck does not pay its own latency.
+    close(ring.knee(), (20.0 + 14.0) / 8.0);
+}
+
+#[test]
+fn where_order_is_not_determined_only_one_operation_is_sure_to_move() {
+    // Client and server on one CPU, their stages not next to each other; and a softirq that interrupts.
+    let mut apart = four();
+    apart[1] = apart[1].clone().on("cpu");
+    apart[3] = apart[3].clone().on("cpu");
+    close(ring(apart.clone()).band(8).unwrap().low, 1e6 / 38.0);
+    let mut interrupted = four();
+    interrupted[1].interrupt = true;
+    close(ring(interrupted).band(8).unwrap().low, 1e6 / 38.0);
+    // A pacer's spacing is no part of the way, but one operation after another has to wait for it.
+    apart[0] = Stage::pacer("W1", 30.0);
+    let paced = ring(apart);
+    close(paced.rtt_alone_us(), 35.0);
+    close(paced.band(8).unwrap().low, 1e6 / 65.0);
+    close(paced.band(8).unwrap().high, 1e6 / 30.0);
+}
+
+#[test]
+fn work_of_one_resource_adds_up_and_the_most_of_it_limits() {
+    let mut stages = four();
+    stages[0] = stages[0].clone().on("server");
+    stages[1] = stages[1].clone().on("server");
+    let ring = ring(stages);
+    let loads = ring.loads();
+    let names: Vec<(&str, &str)> = loads.iter().map(|l| (l.resource.as_str(), l.stages.as_str())).collect();
+    assert_eq!(names, [("server", "W1+SP"), ("W2", "W2"), ("CP", "CP")]);
+    close(ring.tpt_min_us(), 9.0);
+    let busy: Vec<f64> = ring.utilisation(1e6 / 18.0).into_iter().map(|(_, share)| share).collect();
+    [0.5, 5.0 / 18.0, 6.0 / 18.0].into_iter().zip(busy).for_each(|(expected, share)| close(share, expected));
+    // Of equal ones the first is named.
+    let equal = Ring::new(vec![Stage::own("A", 3.0, 0.0), Stage::own("B", 3.0, 0.0)]).unwrap();
+    assert_eq!(equal.bottleneck().stages, "A");
+}
+
+#[test]
+fn a_merged_stage_is_known_as_well_as_its_parts_together() {
+    let mut stages = four();
+    stages[1] = Stage::own("SI", 8.0, 4.0).on("server").known_within(0.3, 0.6);
+    stages.insert(2, Stage::own("SP", 2.0, 1.0).on("server").known_within(0.4, 0.8));
+    let merged = ring(stages.clone()).merged().unwrap();
+    let both = &merged.stages()[1];
+    assert_eq!((both.name.as_str(), both.interrupt), ("SI+SP", false));
+    close(both.service_us, 10.0);
+    close(both.start_latency_us, 5.0);
+    // Independent uncertainties add in quadrature.
+    close(both.service_within_us, 0.5);
+    close(both.latency_within_us, 1.0);
+    stages[2].interrupt = true;
+    assert!(ring(stages).merged().unwrap().stages()[1].interrupt);
+    // A pacer is merged with nothing: its spacing is no work.
+    let mut paced = four();
+    paced[1] = Stage { paced: true, ..Stage::own("T", 8.0, 0.0).on("x") };
+    paced[2] = paced[2].clone().on("x");
+    assert_eq!(ring(paced).merged(), None);
+    // One stage stays one.
+    let alone = ring(vec![Stage::own("SP", 1.0, 0.0)]);
+    assert_eq!(alone.merged(), Some(alone.clone()));
+}
+
+#[test]
+fn a_ring_is_uncertain_when_any_of_its_times_is() {
+    let exact = ring(four());
+    assert!(!exact.is_uncertain());
+    for (service, latency) in [(0.5, 0.0), (0.0, 0.5)] {
+        let mut stages = four();
+        stages[2] = stages[2].clone().known_within(service, latency);
+        assert!(ring(stages).is_uncertain(), "{service} {latency}");
+    }
+    let mut stages = four();
+    stages[1] = stages[1].clone().known_within(0.5, 5.0);
+    let ring = ring(stages);
+    let ends = [1.0, -1.0].map(|sign| {
+        let edge = ring.at_the_edge(sign);
+        (edge.stages()[1].service_us, edge.stages()[1].start_latency_us)
+    });
+    // No time is below zero, however badly it is known.
+    assert_eq!(ends, [(8.5, 9.0), (7.5, 0.0)]);
+}
+
+#[test]
+fn both_conditions_of_the_paper_are_the_knee() {
+    // [1]: QD >= (CL + RTTmin + SL) / W2; [2]: QD >= (CL + RTTmin) / SP.
+    close(queue_depth_network_bound(23.7, 30.8, 16.7, 5.2), 71.2 / 5.2);
+    close(queue_depth_cpu_bound(23.7, 30.8, 15.9), 54.5 / 15.9);
+    let texts = [Bound::Network, Bound::ServerCpu, Bound::ClientCpu].map(Bound::text);
+    assert_eq!(texts, ["network bound", "CPU bound (server)", "CPU bound (client)"]);
+}
+
+#[test]
+fn nagle_waits_for_a_full_packet_or_for_the_ack() {
+    // SN <= SP * (n - 1), or CL + RTTmin - 2 SP where the ACK comes first: SP > (CL + RTTmin) / (n + 1).
+    let full_first = NagleDelay::limits(10.0, 20.0, 30.0, 3.0);
+    assert_eq!((full_first.until_full_us, full_first.until_ack_us), (20.0, None));
+    assert_eq!(full_first.sn_max_us(), 20.0);
+    let ack_first = NagleDelay::limits(10.0, 20.0, 30.0, 5.0);
+    assert_eq!((ack_first.until_full_us, ack_first.until_ack_us), (40.0, Some(30.0)));
+    assert_eq!(ack_first.sn_max_us(), 30.0);
+    let edge = NagleDelay::limits(10.0, 20.0, 30.0, 4.0);
+    assert_eq!(edge.until_ack_us, None, "at the very moment the packet is full");
+    // A response that fills its packet waits for nothing; nor does one whose ACK is there already.
+    assert_eq!(NagleDelay::limits(10.0, 20.0, 30.0, 0.5).sn_max_us(), 0.0);
+    assert_eq!(NagleDelay::limits(40.0, 20.0, 30.0, 5.0).until_ack_us, Some(0.0));
+    // [3], and one delayed ACK for each round.
+    close(backlog_cpu_bound(20.0, 30.0, 10.0, 15.0), 3.0);
+    close(iops_delayed_ack(4, 40_000.0), 100.0);
+}
