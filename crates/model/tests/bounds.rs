@@ -84,7 +84,7 @@ fn work_of_one_resource_adds_up_and_the_most_of_it_limits() {
     let names: Vec<(&str, &str)> = loads.iter().map(|l| (l.resource.as_str(), l.stages.as_str())).collect();
     assert_eq!(names, [("server", "W1+SP"), ("W2", "W2"), ("CP", "CP")]);
     close(ring.tpt_min_us(), 9.0);
-    let busy: Vec<f64> = ring.utilisation(1e6 / 18.0).into_iter().map(|(_, share)| share).collect();
+    let busy: Vec<f64> = ring.utilisation(1e6 / 18.0).into_iter().map(|u| u.share).collect();
     [0.5, 5.0 / 18.0, 6.0 / 18.0].into_iter().zip(busy).for_each(|(expected, share)| close(share, expected));
     // Of equal ones the first is named.
     let equal = Ring::new(vec![Stage::own("A", 3.0, 0.0), Stage::own("B", 3.0, 0.0)]).unwrap();
@@ -128,8 +128,8 @@ fn a_ring_is_uncertain_when_any_of_its_times_is() {
     let mut stages = four();
     stages[1] = stages[1].clone().known_within(0.5, 5.0);
     let ring = ring(stages);
-    let ends = [1.0, -1.0].map(|sign| {
-        let edge = ring.at_the_edge(sign);
+    let ends = [model::Edge::High, model::Edge::Low].map(|edge| {
+        let edge = ring.at_edge(edge);
         (edge.stages()[1].service_us, edge.stages()[1].start_latency_us)
     });
     // No time is below zero, however badly it is known.
