@@ -128,7 +128,7 @@ fn a_ring_is_uncertain_when_any_of_its_times_is() {
     let mut stages = four();
     stages[1] = stages[1].clone().known_within(0.5, 5.0);
     let ring = ring(stages);
-    let ends = [model::Edge::High, model::Edge::Low].map(|edge| {
+    let ends = [model::Edge::Slow, model::Edge::Fast].map(|edge| {
         let edge = ring.at_edge(edge);
         (edge.stages()[1].service_us, edge.stages()[1].start_latency_us)
     });

@@ -1,7 +1,8 @@
 //! Rings whose behaviour can be worked out by hand: what each stage does between two sleeps, what pacers, interrupts and
 //! coalescing do.
 
-use model::exact::{Coalescing, Exact, Extras, Side, Slow};
+use model::exact::Exact;
+use model::extras::{Coalescing, Extras, Side, Slow};
 use model::{Ring, Stage};
 
 fn exact(stages: Vec<Stage>, depth: u32, extras: &Extras) -> Exact {

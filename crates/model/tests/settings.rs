@@ -1,7 +1,7 @@
 //! What is written, measured or changed by hand, and the model that follows from it.
 
 use model::calibrate::{Calibrated, DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate};
-use model::exact::{Coalescing, Side, Slow};
+use model::extras::{Coalescing, Side, Slow};
 use model::known_zero::{Condition, rules, zero_waits};
 use model::preset::{PRESETS, Preset};
 use model::setup::Setup;
@@ -45,7 +45,7 @@ fn a_sides_work_is_all_of_it() {
 fn terms_follow_from_the_two_runs() {
     let term = |paced: bool, name: &str| {
         let terms = calibrated(Placement::OneStage, paced).terms;
-        terms.iter().find(|(n, _)| *n == name).unwrap().1.value
+        terms.iter().find(|t| t.term == name).unwrap().us.value
     };
     // The path of a request is S1 - C1 less its time on the wire; that of a response is what is left.
     for (name, expected) in [
@@ -132,7 +132,7 @@ fn work_before_the_capture_point_is_taken_from_the_path() {
         let wire = WireTimes { w1_us: 2.0, w2_us: 5.0, paced: false };
         calibrate(&saturated, &depth_one, &wire, Placement::OneStage)
     };
-    let term = |run: &Calibrated, name: &str| run.terms.iter().find(|(n, _)| *n == name).unwrap().1.value;
+    let term = |run: &Calibrated, name: &str| run.terms.iter().find(|t| t.term == name).unwrap().us.value;
     let found = run(35.0).unwrap();
     // Both ways are 40 us: 20 less W1 is the request's path, less 5.
     close(term(&found, "SL"), 0.0);
@@ -403,9 +403,9 @@ fn a_copys_costs_are_one_for_each_byte_and_one_for_each_unit() {
     let same = |unit_bytes| Measured { unit_bytes, bytes_per_second: 1e8 };
     close(Transfer::calibrate(same(1000.0), same(8000.0)).unwrap().per_unit_us, 0.0);
     let post = Post { rest_us: 10.0, gap_us: 2.0, ack_delay_us: 40.0 };
-    assert_eq!((post.request_us(false), post.request_us(true)), (12.0, 50.0));
+    assert_eq!((post.nodelay_request_us(), post.nagle_request_us()), (12.0, 50.0));
     assert_eq!(
-        Post { gap_us: 60.0, ..post }.request_us(true),
+        Post { gap_us: 60.0, ..post }.nagle_request_us(),
         70.0,
         "the ACK came before the body was ready"
     );

@@ -2,26 +2,42 @@
 
 use record::{Exchange, Observed, Op, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
 
+/// The operation that both sides saw, without stamps.
+const OP: Op = Op {
+    connection: 9,
+    tag: 77,
+    verb: Verb::Scsi(0x28),
+    kind: OpKind::Read,
+    outcome: Outcome::Good,
+    queue_depth: 2,
+    data_bytes: 512,
+    request_bytes: 48,
+    response_bytes: 560,
+    start: Stamp::MISSING,
+    c1: Stamp::MISSING,
+    s1: Stamp::MISSING,
+    s2: Stamp::MISSING,
+    c2: Stamp::MISSING,
+    finish: Stamp::MISSING,
+};
+
 /// An exchange whose request and response passed at these moments.
 fn exchange(request_ns: u64, response_ns: u64) -> Exchange {
-    Exchange {
-        connection: 3,
-        tag: 77,
-        kind: OpKind::Read,
-        outcome: Outcome::Good,
-        data_bytes: 512,
-        request_bytes: 48,
-        response_bytes: 560,
-        request: Passage::begin(request_ns, 1),
-        response: Passage::begin(response_ns, 2),
-        ..Exchange::default()
-    }
+    let (request, response) = (Passage::begin(request_ns, 1), Passage::begin(response_ns, 2));
+    Exchange { op: OP, request, response, ..Exchange::default() }
+}
+
+fn client() -> Exchange {
+    exchange(1000, 1200)
+}
+
+fn server() -> Exchange {
+    exchange(1030, 1150)
 }
 
 /// Both sides of one read. The request took 30 ns and the response 50 ns, by a clock that both share.
 fn both() -> Observed {
-    let (client, server) = (exchange(1000, 1200), exchange(1030, 1150));
-    Observed { connection: 9, client: Some(client), server: Some(server), shared_clock: true }
+    Observed::joined(&client(), &server(), true)
 }
 
 #[test]
@@ -89,69 +105,64 @@ fn what_is_no_command_has_a_name_too() {
 
 #[test]
 fn a_round_trip_ends_with_the_last_byte_and_each_side_has_its_own() {
-    let observed = both();
-    assert_eq!(observed.round_trip_ns(), Some(200), "C2 - C1");
-    assert_eq!(observed.server_ns(), Some(120), "S2 - S1");
-    assert_eq!(observed.network_ns(), Some(80), "what the server's part leaves of the client's");
-    assert_eq!((observed.request_path_ns(), observed.response_path_ns()), (Some(30), Some(50)));
+    let split = both().split();
+    assert_eq!(split.outside_ns, Some(200), "C2 - C1");
+    assert_eq!(split.server_ns, Some(120), "S2 - S1");
+    assert_eq!(split.network_ns, Some(80), "what the server's part leaves of the client's");
+    assert_eq!((split.request_path_ns, split.response_path_ns), (Some(30), Some(50)));
     // From the last byte of the request to the last byte of the response.
     let long = Passage { began: Stamp::at(900), ..Passage::begin(1000, 1) };
-    assert_eq!(Exchange { request: long, ..exchange(1000, 1200) }.round_trip_ns(), Some(200));
+    let long = Observed::alone(Side::Client, &Exchange { request: long, ..client() });
+    assert_eq!(long.split().outside_ns, Some(200));
 }
 
 #[test]
 fn clocks_of_two_sides_are_not_subtracted() {
-    let apart = Observed { shared_clock: false, ..both() };
-    assert_eq!((apart.request_path_ns(), apart.response_path_ns()), (None, None));
-    assert_eq!(apart.network_ns(), Some(80), "differences of either clock may be");
+    let apart = Observed::joined(&client(), &server(), false).split();
+    assert_eq!((apart.request_path_ns, apart.response_path_ns), (None, None));
+    assert_eq!(apart.network_ns, Some(80), "differences of either clock may be");
 }
 
 #[test]
 fn what_one_side_did_not_see_is_not_claimed() {
-    let client = Observed { server: None, ..both() };
-    assert_eq!((client.round_trip_ns(), client.server_ns(), client.network_ns()), (Some(200), None, None));
-    assert_eq!((client.request_path_ns(), client.response_path_ns()), (None, None));
-    let server = Observed { client: None, ..both() };
-    assert_eq!((server.round_trip_ns(), server.server_ns(), server.network_ns()), (None, Some(120), None));
-    let neither = Observed { client: None, server: None, ..both() };
-    assert_eq!((neither.main(), neither.op()), (None, None));
+    let split = Observed::alone(Side::Client, &client()).split();
+    assert_eq!((split.outside_ns, split.server_ns, split.network_ns), (Some(200), None, None));
+    assert_eq!((split.request_path_ns, split.response_path_ns), (None, None));
+    let split = Observed::alone(Side::Server, &server()).split();
+    assert_eq!((split.outside_ns, split.server_ns, split.network_ns), (None, Some(120), None));
+    assert_eq!(both().split().rtt_ns, None, "no capture sees the client's thread");
 }
 
 #[test]
 fn the_clients_view_comes_first() {
-    let observed = both();
-    assert_eq!(observed.main(), observed.client.as_ref());
-    let server = Observed { client: None, ..both() };
-    assert_eq!(server.main(), server.server.as_ref());
+    assert_eq!((both().detail.request, both().detail.response), (client().request, client().response));
+    assert_eq!(Observed::alone(Side::Server, &server()).detail, server());
 }
 
 #[test]
 fn an_op_record_has_the_stamps_of_the_sides_that_saw_it() {
-    // The number of the connection is the one that both sides agreed on.
-    let common = Op {
-        connection: 9,
-        tag: 77,
-        kind: OpKind::Read,
-        data_bytes: 512,
-        request_bytes: 48,
-        response_bytes: 560,
-        ..Op::default()
-    };
     let (c1, c2, s1, s2) = (Stamp::at(1000), Stamp::at(1200), Stamp::at(1030), Stamp::at(1150));
-    assert_eq!(both().op(), Some(Op { c1, s1, s2, c2, ..common }));
-    assert_eq!(Observed { server: None, ..both() }.op(), Some(Op { c1, c2, ..common }));
-    assert_eq!(Observed { client: None, ..both() }.op(), Some(Op { s1, s2, ..common }));
-    assert_eq!(exchange(1000, 1200).op(Side::Client), Op { connection: 3, c1, c2, ..common });
-    assert_eq!(exchange(1030, 1150).op(Side::Server), Op { connection: 3, s1, s2, ..common });
+    assert_eq!(both().op, Op { c1, s1, s2, c2, ..OP });
+    assert_eq!(Observed::alone(Side::Client, &client()).op, Op { c1, c2, ..OP });
+    assert_eq!(Observed::alone(Side::Server, &server()).op, Op { s1, s2, ..OP });
+}
+
+#[test]
+fn an_observer_s_own_stamps_are_not_replaced() {
+    let (start, c1, late) = (Stamp::at(1), Stamp::at(1000), Stamp::at(5000));
+    let own = Op { start, c1, ..OP };
+    let other = Op { tag: 1, c1: late, s1: late, s2: late, c2: late, finish: late, ..OP };
+    assert_eq!(own.and(&other), Op { start, c1, s1: late, s2: late, c2: late, finish: late, ..OP });
 }
 
 #[test]
 fn stalls_are_those_that_either_side_saw() {
-    let mut observed = both();
+    let (mut client, mut server) = (client(), server());
     let kinds = [StallKind::DelayedAck, StallKind::Timeout];
-    observed.client.iter_mut().for_each(|e| e.stalls.insert(kinds[0]));
-    observed.server.iter_mut().for_each(|e| e.stalls.insert(kinds[1]));
+    client.stalls.insert(kinds[0]);
+    server.stalls.insert(kinds[1]);
+    let observed = Observed::joined(&client, &server, true);
     for kind in StallKind::ALL {
-        assert_eq!(observed.stalls().contains(kind), kinds.contains(&kind), "{kind:?}");
+        assert_eq!(observed.detail.stalls.contains(kind), kinds.contains(&kind), "{kind:?}");
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{disk, finish, luns, plan, thin};
-use scsi::medium::Action;
+use scsi::Action;
 use scsi::{Disk, Lun, Plan, Sense, status};
 
 const GOOD: Plan = Plan::Status(status::GOOD);
