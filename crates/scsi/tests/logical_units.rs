@@ -110,6 +110,10 @@ fn supported_commands_are_answered_as_asked() {
     let (plan, one) = ask_code(&[1, 0x28]);
     assert_eq!((plan, &one[..4]), (Plan::Data, &[0, 3, 0, 10][..]));
     assert_eq!(one[4..], [0x28, 0xfa, 255, 255, 255, 255, 0x1f, 255, 255, 0], "READ (10)");
+    // The bits that count: flags, address, count, group number.
+    assert_eq!(ask_code(&[1, 0xa8]).1[4..], [0xa8, 0xfa, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]);
+    let long = [&[0x88, 0xfa][..], &[255; 12], &[0x1f, 0]].concat();
+    assert_eq!(ask_code(&[1, 0x88]).1[4..], long, "READ (16)");
     let (plan, one) = ask_code(&[2, 0x9e, 0, 0x12]);
     assert_eq!(
         (plan, &one[..6]),
