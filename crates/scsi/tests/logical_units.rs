@@ -182,6 +182,26 @@ fn parameters_are_taken_in_their_lengths() {
 }
 
 #[test]
+fn mode_pages_follow_their_header_and_block_descriptor() {
+    // SPC-4 7.5.5: BLOCK DESCRIPTOR LENGTH says where the pages begin. The descriptor is what MODE SENSE gave.
+    let descriptor = [0, 0, 8, 0, 0, 0, 2, 0];
+    let control = |d_sense: u8| [0x0a, 10, d_sense << 2, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+    for descriptor in [&[][..], &descriptor] {
+        let length = descriptor.len() as u8;
+        let disk = disk("a");
+        let select = |code: u8, header: &[u8], d_sense: u8| {
+            common::finish(&disk, &[code, 0x10], &[header, descriptor, &control(d_sense)].concat())
+        };
+        assert!(matches!(select(0x15, &[0, 0, 0, length], 1), Plan::Changed { .. }), "(6), {length}");
+        assert!(
+            matches!(select(0x55, &[0, 0, 0, 0, 0, 0, 0, length], 0), Plan::Changed { .. }),
+            "(10), {length}"
+        );
+        assert_eq!(select(0x15, &[0, 0, 0, length], 0), GOOD, "no change");
+    }
+}
+
+#[test]
 fn who_is_excluded_is_excluded_when_the_data_comes_too() {
     let luns = luns(&[disk("a")]);
     let write_same = [0x41, 0, 0, 0, 0, 2, 0, 0, 3];
