@@ -110,6 +110,10 @@ fn supported_commands_are_answered_as_asked() {
     let (plan, one) = ask_code(&[1, 0x28]);
     assert_eq!((plan, &one[..4]), (Plan::Data, &[0, 3, 0, 10][..]));
     assert_eq!(one[4..], [0x28, 0xfa, 255, 255, 255, 255, 0x1f, 255, 255, 0], "READ (10)");
+    // The bits that count: flags, address, count, group number.
+    assert_eq!(ask_code(&[1, 0xa8]).1[4..], [0xa8, 0xfa, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]);
+    let long = [&[0x88, 0xfa][..], &[255; 12], &[0x1f, 0]].concat();
+    assert_eq!(ask_code(&[1, 0x88]).1[4..], long, "READ (16)");
     let (plan, one) = ask_code(&[2, 0x9e, 0, 0x12]);
     assert_eq!(
         (plan, &one[..6]),
@@ -175,6 +179,26 @@ fn parameters_are_taken_in_their_lengths() {
     assert_eq!(select(&[0x55, 0x10, 0, 0, 0, 0, 0, 1, 0]), take(256));
     assert_eq!(select(&[0x15, 0x10, 0, 0, 0]), GOOD);
     assert_eq!(select(&[0x15, 0x00, 0, 0, 24]), Plan::Check(Sense::invalid_bit(1, 4)), "PF");
+}
+
+#[test]
+fn mode_pages_follow_their_header_and_block_descriptor() {
+    // SPC-4 7.5.5: BLOCK DESCRIPTOR LENGTH says where the pages begin. The descriptor is what MODE SENSE gave.
+    let descriptor = [0, 0, 8, 0, 0, 0, 2, 0];
+    let control = |d_sense: u8| [0x0a, 10, d_sense << 2, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+    for descriptor in [&[][..], &descriptor] {
+        let length = descriptor.len() as u8;
+        let disk = disk("a");
+        let select = |code: u8, header: &[u8], d_sense: u8| {
+            common::finish(&disk, &[code, 0x10], &[header, descriptor, &control(d_sense)].concat())
+        };
+        assert!(matches!(select(0x15, &[0, 0, 0, length], 1), Plan::Changed { .. }), "(6), {length}");
+        assert!(
+            matches!(select(0x55, &[0, 0, 0, 0, 0, 0, 0, length], 0), Plan::Changed { .. }),
+            "(10), {length}"
+        );
+        assert_eq!(select(0x15, &[0, 0, 0, length], 0), GOOD, "no change");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{disk, finish, luns, plan, thin};
-use scsi::Action;
+use scsi::{Action, ByteRange};
 use scsi::{Disk, Lun, Plan, Sense, status};
 
 const GOOD: Plan = Plan::Status(status::GOOD);
@@ -164,7 +164,7 @@ fn write_same_fills_what_it_names_or_all_that_follows() {
 #[test]
 fn only_zeros_are_unmapped_instead_of_written() {
     // Unmapped blocks read as zeros (LBPRZ): any other block has to be written (SBC-3 5.43).
-    let unmap = medium(Action::Unmap { ranges: vec![(1024, 1536)] });
+    let unmap = medium(Action::Unmap { ranges: vec![ByteRange { offset_bytes: 1024, length_bytes: 1536 }] });
     for code in [0x41, 0x93] {
         assert_eq!(plan(&thin(), &at_2(code, 0x08)), take(512));
         assert_eq!(finish(&thin(), &at_2(code, 0x08), &[0; 512]), unmap);
@@ -214,7 +214,10 @@ fn unmap_takes_its_list_and_keeps_to_the_limits() {
         data
     };
     let run = |disk: &Disk, ranges: &[(u64, u32)]| finish(disk, &[0x42], &list(ranges));
-    let ranges = |ranges: Vec<(u64, u64)>| medium(Action::Unmap { ranges });
+    let ranges = |ranges: Vec<(u64, u64)>| {
+        let range = |(offset_bytes, length_bytes)| ByteRange { offset_bytes, length_bytes };
+        medium(Action::Unmap { ranges: ranges.into_iter().map(range).collect() })
+    };
     assert_eq!(run(&thin(), &[(2, 3), (9, 0), (2047, 1)]), ranges(vec![(1024, 1536), (2047 * 512, 512)]));
     assert_eq!(run(&thin(), &[(2047, 2)]), Plan::Check(Sense::lba_out_of_range(2048)));
     // MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
@@ -234,7 +237,8 @@ fn unmap_takes_its_list_and_keeps_to_the_limits() {
 #[test]
 fn a_disk_is_erased_whole_or_not_at_all() {
     let erase = |bytes: &[u8]| plan(&thin(), bytes);
-    let whole = medium(Action::Unmap { ranges: vec![(0, 2048 * 512)] });
+    let whole =
+        medium(Action::Unmap { ranges: vec![ByteRange { offset_bytes: 0, length_bytes: 2048 * 512 }] });
     assert_eq!(erase(&[0x48, 0x02]), whole);
     assert_eq!(erase(&[0x48, 0x82]), whole, "IMMED: it is done by the time of the answer");
     assert_eq!(erase(&[0x48, 0x1f]), GOOD, "EXIT FAILURE MODE: there is none");

@@ -4,9 +4,13 @@
 mod common;
 
 use common::{ask, cdb, disk, luns, nexus, nothing_to_save, plan};
-use scsi::copy::Segment;
+use scsi::Segment;
 use scsi::ports::AccessState;
 use scsi::{Disk, Lun, Luns, Plan, Sense, SenseKey, status};
+
+fn at(lun: Lun, offset_bytes: u64) -> scsi::Place {
+    scsi::Place { lun, offset_bytes }
+}
 
 const EXTENDED_COPY: u8 = 0x83;
 const RECEIVE_COPY_RESULTS: u8 = 0x84;
@@ -108,7 +112,7 @@ fn blocks_are_counted_in_those_of_the_disk_that_dc_names() {
     let luns = luns(&[a.clone(), b.clone()]);
     for (flags, length_bytes) in [(0, 8 * 512), (0x02, 8 * 4096), (0x01, 8 * 512)] {
         let data = list(0, &[cscd(&a), cscd(&b)], &[blocks(flags, 1, 8)]);
-        let segment = Segment { from: (Lun(0), 512), to: (Lun(1), 9 * 4096), length_bytes };
+        let segment = Segment { from: at(Lun(0), 512), to: at(Lun(1), 9 * 4096), length_bytes };
         let plan = Plan::Copy { lun: Lun(0), segments: vec![segment], list_identifier: Some(7) };
         assert_eq!(copy(&luns, &data), plan, "{flags:#x}");
     }
@@ -119,7 +123,7 @@ fn a_segment_with_offsets_begins_inside_its_blocks() {
     let (a, b) = (disk("a"), disk("b"));
     let luns = luns(&[a.clone(), b.clone()]);
     let cscds = [cscd(&a), cscd(&b)];
-    let segment = Segment { from: (Lun(0), 512 + 3), to: (Lun(1), 9 * 512 + 5), length_bytes: 1000 };
+    let segment = Segment { from: at(Lun(0), 512 + 3), to: at(Lun(1), 9 * 512 + 5), length_bytes: 1000 };
     let plan = Plan::Copy { lun: Lun(0), segments: vec![segment], list_identifier: Some(7) };
     assert_eq!(copy(&luns, &list(0, &cscds, &[bytes(1, 1000)])), plan);
     // The destination ends 2039 blocks behind block 9: the offset counts against that.
@@ -179,7 +183,7 @@ fn a_disk_is_found_by_each_of_its_names_and_by_no_other() {
         change(&mut cscd);
         run(cscd)
     };
-    let is_b = |plan: Plan| matches!(plan, Plan::Copy { segments, .. } if segments[0].from.0 == Lun(1));
+    let is_b = |plan: Plan| matches!(plan, Plan::Copy { segments, .. } if segments[0].from.lun == Lun(1));
     assert!(is_b(run(cscd(&b))));
     // T10 vendor identification: vendor in eight characters, then the serial number; ASCII.
     let vendor = [&[0xe4, 0, 0, 0, 0x02, 0x01, 0, 9][..], b"RNDTRIP b", &[0; 15]].concat();
@@ -200,7 +204,7 @@ fn results_are_kept_for_who_asked_until_told() {
         let bytes = [RECEIVE_COPY_RESULTS, 0, list_identifier, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12];
         ask(&luns, &mut nexus(who), &bytes)
     };
-    let segment = |length_bytes| Segment { from: (Lun(0), 0), to: (Lun(0), 0), length_bytes };
+    let segment = |length_bytes| Segment { from: at(Lun(0), 0), to: at(Lun(0), 0), length_bytes };
     let copies = &a.shared.copies;
     copies.ended(&nexus('a'), 1, &[segment(512)], true);
     copies.ended(&nexus('a'), 2, &[segment(512), segment(1024)], false);
@@ -221,7 +225,7 @@ fn a_count_that_does_not_fit_is_told_in_kibibytes() {
         a.shared.copies.ended(
             &nexus('a'),
             1,
-            &[Segment { from: (Lun(0), 0), to: (Lun(0), 0), length_bytes }],
+            &[Segment { from: at(Lun(0), 0), to: at(Lun(0), 0), length_bytes }],
             true,
         );
         let bytes = [RECEIVE_COPY_RESULTS, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12];
