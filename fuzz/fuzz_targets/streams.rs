@@ -13,7 +13,7 @@ struct Sums {
 
 impl Observer for Sums {
     fn exchange(&mut self, exchange: &record::Exchange) {
-        assert!(exchange.ring_depth >= exchange.queue_depth);
+        assert!(exchange.ring_depth >= exchange.op.queue_depth);
         self.exchanges += 1;
     }
     fn hole(&mut self, hole: StreamHole) {

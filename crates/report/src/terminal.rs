@@ -1,8 +1,8 @@
 //! Tables for a terminal.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
-use initiator::RunResult;
 use iscsi_target::ConnectionStatistics;
+use load::RunResult;
 use output::text::line;
 use store::Operation;
 use store::layer::Passed;
@@ -210,30 +210,17 @@ pub fn wires(all: &[Wire]) -> String {
     format!("{out}\n{proofs}")
 }
 
-/// A run of concurrent copies over plain TCP.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CopyRun {
-    /// Bytes of a write.
-    pub block_bytes: u64,
-    /// Concurrent copies.
-    pub copies: u32,
-    /// Duration, seconds.
-    pub seconds: f64,
-    /// Throughput of all copies.
-    pub bytes_per_second: f64,
-}
-
 /// Copies over plain TCP.
 #[must_use]
-pub fn copies(bytes_each: u64, runs: &[CopyRun]) -> String {
+pub fn copies(bytes_each: u64, runs: &[RunResult]) -> String {
     let mut t = table(&["block", "at once", "each", "seconds", "MB/s"]);
-    for &CopyRun { block_bytes: block, copies, seconds, bytes_per_second: rate } in runs {
+    for run in runs {
         t.add_row(vec![
-            number(record::units::format_size(block)),
-            number(copies.to_string()),
+            number(record::units::format_size(run.block_size_bytes)),
+            number(run.sessions.to_string()),
             number(record::units::format_size(bytes_each)),
-            number(format!("{seconds:.2}")),
-            number(format!("{:.1}", rate / 1e6)),
+            number(format!("{:.2}", run.seconds)),
+            number(format!("{:.1}", run.bytes_per_second / 1e6)),
         ]);
     }
     t.to_string()

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use initiator::session::{Session, SessionOptions};
 use iscsi::initiator::Direction;
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use load::initiator::session::{Session, SessionOptions};
 use store::{Ram, Store};
 
 fn main() {

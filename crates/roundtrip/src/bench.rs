@@ -1,11 +1,15 @@
 //! `roundtrip bench`: drive an iSCSI target.
 
+mod copy;
+mod http;
+
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, Pattern, RunResult, SessionOptions, Submit};
+use load::initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, SessionOptions};
+use load::{Pattern, RunResult, Submit};
 use output::text::line;
 use record::Writes;
 use report::ops::OpsWriter;
@@ -129,8 +133,8 @@ impl BenchArgs {
 #[derive(Clone, Debug)]
 pub(crate) enum Url {
     Iscsi(IscsiUrl),
-    Http(crate::bench_http::HttpUrl),
-    Copy(crate::bench_copy::CopyUrl),
+    Http(load::http::HttpUrl),
+    Copy(load::copy::CopyUrl),
 }
 
 impl Url {
@@ -188,8 +192,8 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
     }
     let url = match &args.url {
         Url::Iscsi(url) => url,
-        Url::Http(url) => return args.pin().and_then(|()| crate::bench_http::run(args, url)),
-        Url::Copy(url) => return args.pin().and_then(|()| crate::bench_copy::run(args, url)),
+        Url::Http(url) => return args.pin().and_then(|()| http::run(args, url)),
+        Url::Copy(url) => return args.pin().and_then(|()| copy::run(args, url)),
     };
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
     let options = SessionOptions {

@@ -10,8 +10,6 @@
 mod analyze;
 mod args;
 mod bench;
-mod bench_copy;
-mod bench_http;
 mod capture;
 mod log;
 mod model;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use exchange::{EndpointOptions, HttpServer, Limits, copy};
+use load::{EndpointOptions, HttpServer, Limits, copy};
 use record::Writes;
 
 use crate::say::say;
@@ -81,11 +81,8 @@ impl ServeArgs {
 
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
-    if args.body > exchange::http::BODY_MAX as u64 {
-        return Err(Failure::Usage(anyhow!(
-            "--body: at most {} bytes are possible",
-            exchange::http::BODY_MAX
-        )));
+    if args.body > load::http::BODY_MAX as u64 {
+        return Err(Failure::Usage(anyhow!("--body: at most {} bytes are possible", load::http::BODY_MAX)));
     }
     let limits = args.limits().map_err(Failure::Usage)?;
     let listener = TcpListener::bind(args.listen)

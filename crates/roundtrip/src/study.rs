@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use initiator::IscsiUrl;
+use load::initiator::IscsiUrl;
 use output::file;
 use policy::SendPolicy;
 use record::Op;
@@ -327,7 +327,7 @@ fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
         for &depth in &depths {
             let ours = format!("ours, {block} B, QD {depth}");
             for (number, url) in std::iter::once(None).chain(args.what.compare.iter().map(Some)).enumerate() {
-                let rw = initiator::Pattern::RandRead;
+                let rw = load::Pattern::RandRead;
                 let of =
                     |url: &IscsiUrl| format!("{number}: {}:{}, {block} B, QD {depth}", url.host, url.port);
                 cases.push(Case {
@@ -337,8 +337,8 @@ fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
                         None => Work::Iscsi { rw, block, depth },
                         Some(url) => Work::Url { url: url.to_string(), rw, block, depth },
                     },
-                    client: exchange::EndpointOptions::default(),
-                    server: exchange::EndpointOptions::default(),
+                    client: load::EndpointOptions::default(),
+                    server: load::EndpointOptions::default(),
                     against: url.map(|_| ours.clone()),
                     published: None,
                 });

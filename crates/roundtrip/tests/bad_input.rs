@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{IQN, Target, bench};
-use initiator::{IscsiUrl, Session, SessionOptions};
 use iscsi::bhs::{BHS_BYTES, Bhs};
 use iscsi::login::SessionType;
 use iscsi::login::initiator::{Identity, InitiatorLogin};
 use iscsi::pdu::{LoginRequest, LoginResponse, NopOut, Reject, ScsiCommand, ScsiResponse};
 use iscsi::{NO_TAG, Wishes};
 use iscsi_target::{Limits, LunConfig, RunningTarget, TargetConfig};
+use load::initiator::{IscsiUrl, Session, SessionOptions};
 
 /// Logins so far.
 static SESSIONS: AtomicU8 = AtomicU8::new(0);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{IQN, Target};
-use initiator::session::{Session, SessionOptions};
 use iscsi::initiator::Direction;
 use iscsi_target::{LunConfig, RunningTarget, TargetConfig};
+use load::initiator::session::{Session, SessionOptions};
 use store::layer::Crash;
 use store::{Ram, Store};
 

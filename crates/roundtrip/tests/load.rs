@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{IQN, Served, Target, bench, roundtrip};
-use initiator::{Bench, BenchSpec, SessionOptions};
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use load::initiator::{Bench, BenchSpec, SessionOptions};
 
 #[test]
 fn what_is_written_is_read_back_with_every_size_and_policy() {

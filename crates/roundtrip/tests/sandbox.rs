@@ -12,8 +12,8 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use common::IQN;
-use initiator::session::{Session, SessionOptions};
 use iscsi::initiator::Direction;
+use load::initiator::session::{Session, SessionOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -141,7 +141,7 @@ fn wireshark_reads_what_was_simulated() {
 fn write(stream: &mut TcpStream, parts: [usize; 2], writes: Writes) {
     let bytes = vec![7; parts[0] + parts[1]];
     let (head, body) = bytes.split_at(parts[0]);
-    exchange::write(writes, stream, head, body).unwrap();
+    load::write(writes, stream, head, body).unwrap();
 }
 
 /// Seconds of each of so many exchanges on the live kernel, over loopback.

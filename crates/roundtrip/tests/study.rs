@@ -118,7 +118,8 @@ fn request_to_an_idle_target_is_a_busy_cycle_of_its_own() {
         let target =
             RunningTarget::start(TargetConfig { send, ..TargetConfig::new(address, IQN, luns) }).unwrap();
         let url = format!("iscsi://{}/{IQN}/0", target.address()).parse().unwrap();
-        let mut session = initiator::Session::open(&url, &initiator::SessionOptions::default()).unwrap();
+        let mut session =
+            load::initiator::Session::open(&url, &load::initiator::SessionOptions::default()).unwrap();
         wait_until_session_sleeps();
         for _ in 0..REQUESTS {
             let mut read = [0; 16];

@@ -7,8 +7,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Target, random_file, succeed};
-use initiator::session::{Session, SessionOptions};
 use iscsi::initiator::Direction;
+use load::initiator::session::{Session, SessionOptions};
 
 /// The logical units that a client finds, once there are `count` of them.
 fn luns(target: &Target, count: usize) -> String {
@@ -143,7 +143,7 @@ impl Configured {
         Self { folder, target }
     }
 
-    fn session(&self, initiator: &str) -> Result<Session, initiator::InitiatorError> {
+    fn session(&self, initiator: &str) -> Result<Session, load::initiator::InitiatorError> {
         let url = self.target.url(0);
         let options = SessionOptions { initiator_name: initiator.to_owned(), ..SessionOptions::default() };
         Session::open(&url.parse().unwrap(), &options)

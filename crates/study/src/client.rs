@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use capture::{Counters, Watch};
-use exchange::{CopySpec, EndpointOptions, Exchanges, Load, copy, http, ring_of_messages};
-use initiator::{Bench, BenchSpec, IscsiUrl, Phase, SessionOptions};
+use load::initiator::{Bench, BenchSpec, IscsiUrl, Phase, SessionOptions};
+use load::{CopySpec, EndpointOptions, Exchanges, Load, copy, http, ring_of_messages};
 use record::{Op, Side, Writes};
 use serde::{Deserialize, Serialize};
 use socket::options::TcpOptions;

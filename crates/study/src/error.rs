@@ -13,7 +13,7 @@ pub enum StudyError {
     Target(#[from] iscsi_target::TargetError),
     /// The load.
     #[error("the load: {0}")]
-    Load(#[from] initiator::InitiatorError),
+    Load(#[from] load::initiator::InitiatorError),
     /// The capture.
     #[error("the capture: {0}")]
     Capture(#[from] capture::CaptureError),

@@ -6,8 +6,9 @@ mod run;
 
 use std::time::Duration;
 
-use exchange::{EndpointOptions, Load, http};
-use initiator::{IscsiUrl, Pattern};
+use load::Pattern;
+use load::initiator::IscsiUrl;
+use load::{EndpointOptions, Load, http};
 use record::Writes;
 use serde::{Deserialize, Serialize};
 

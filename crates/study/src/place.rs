@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use capture::{CaptureError, LiveCapture, LiveConfig, Watch, WatchReport};
-use initiator::Phase;
+use load::initiator::Phase;
 use record::Side;
 use socket::options::TcpOptions;
 use testbed::{Cable, CableConfig, NamedWire, Namespace, WireError};

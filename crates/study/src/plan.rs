@@ -33,7 +33,7 @@ pub const PLANS: [BuiltIn; 6] = [
 pub(crate) const CONGESTION: &str = "cubic";
 
 /// Deepest queue of a plan.
-const DEPTH_MAX: u32 = initiator::bench::QUEUE_DEPTH_MAX;
+const DEPTH_MAX: u32 = load::initiator::bench::QUEUE_DEPTH_MAX;
 
 /// CPU time is accounted in steps of 10 ms, so that shorter runs are meaningless.
 pub const SHORTEST_RUNTIME: Duration = Duration::from_millis(100);
@@ -208,7 +208,8 @@ impl Plan {
         if let Some(depth) = self.queue_depths.iter().find(|depth| !(1..=DEPTH_MAX).contains(*depth)) {
             return Err(format!("depth {depth}: 1 to {DEPTH_MAX} are possible"));
         }
-        let (block, most) = (u64::from(store::spec::BLOCK_BYTES_DEFAULT), initiator::bench::BLOCK_BYTES_MAX);
+        let (block, most) =
+            (u64::from(store::spec::BLOCK_BYTES_DEFAULT), load::initiator::bench::BLOCK_BYTES_MAX);
         let is_block = |bytes: u64| bytes > 0 && bytes.is_multiple_of(block) && bytes <= most;
         if let Some(bytes) = self.block_bytes.iter().find(|bytes| !is_block(**bytes)) {
             return Err(format!("block {bytes}: multiples of {block} B up to {most} B are possible"));

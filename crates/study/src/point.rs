@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use analysis::{CpuCost, Segments};
 use capture::Counters;
-use initiator::{Bench, BenchSpec, Pattern, Phase};
 use iscsi_target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use load::Pattern;
+use load::initiator::{Bench, BenchSpec, Phase};
 use record::{Op, OpKind, Side, Writes};
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use initiator::Phase;
+use load::initiator::Phase;
 
 pub(crate) use self::messages::{Account, Hello, Reply};
 use self::messages::{Answer, Request};

@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use exchange::{CopySpec, EndpointOptions, HttpServer, Limits, copy, http, ring_of_messages};
-use initiator::{BenchSpec, Pattern};
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use load::Pattern;
+use load::initiator::BenchSpec;
+use load::{CopySpec, EndpointOptions, HttpServer, Limits, copy, http, ring_of_messages};
 
 use super::{Case, Found, Work};
 use crate::client::{IscsiJob, Job};

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use initiator::Phase;
+use load::initiator::Phase;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::CpuUse;

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, Write};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, PoisonError};
 
-use initiator::Phase;
+use load::initiator::Phase;
 
 use super::messages::{Account, Answer, Hello, Reply, Request};
 use crate::accounts::Snapshot;

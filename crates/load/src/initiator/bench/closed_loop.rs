@@ -7,13 +7,14 @@ use iscsi::initiator::{Completion, Direction, Event, InitiatorConnection, Reques
 use record::{Op, OpKind, Stamp, Verb};
 use socket::clock;
 
-use super::{BenchSpec, Phase, Submit};
-use crate::commands::{self, describe_sense};
-use crate::error::InitiatorError;
-use crate::latency::Latency;
-use crate::session::{Capacity, Session};
-use crate::verify::{Ledger, Mismatch};
-use crate::workload::Workload;
+use super::{BenchSpec, Phase};
+use crate::initiator::commands::{self, describe_sense};
+use crate::initiator::error::InitiatorError;
+use crate::initiator::session::{Capacity, Session};
+use crate::initiator::verify::{Ledger, Mismatch};
+use crate::initiator::workload::Workload;
+use crate::pattern::Submit;
+use record::latency::Latency;
 
 /// An operation this much older than twice the mean round trip is stuck, nanoseconds.
 const CALM_MARGIN_NS: u128 = 100_000;

@@ -1,57 +1,8 @@
 //! Which blocks, in which order, read or written.
 
-use std::str::FromStr;
-
 use fastrand::Rng;
-use serde::{Deserialize, Serialize};
 
-/// Access pattern, by fio's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Pattern {
-    /// Sequential reads.
-    Read,
-    /// Sequential writes.
-    Write,
-    /// Random reads.
-    RandRead,
-    /// Random writes.
-    RandWrite,
-    /// Random, half reads and half writes.
-    RandRw,
-}
-
-impl Pattern {
-    const NAMES: [(&'static str, Pattern); 5] = [
-        ("read", Pattern::Read),
-        ("write", Pattern::Write),
-        ("randread", Pattern::RandRead),
-        ("randwrite", Pattern::RandWrite),
-        ("randrw", Pattern::RandRw),
-    ];
-
-    /// Whether any operation of it writes.
-    #[must_use]
-    pub fn writes(self) -> bool {
-        !matches!(self, Pattern::Read | Pattern::RandRead)
-    }
-
-    /// The name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, p)| *p == self).map_or("", |(name, _)| name)
-    }
-}
-
-impl FromStr for Pattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, p)| *p).ok_or_else(|| {
-            format!("'{text}' is not an access pattern; use {}", Self::NAMES.map(|(name, _)| name).join(", "))
-        })
-    }
-}
+use crate::pattern::Pattern;
 
 /// One operation to issue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

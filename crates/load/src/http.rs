@@ -3,11 +3,15 @@
 
 mod client;
 mod message;
+mod run;
 mod server;
+mod url;
 
 pub use client::{Client, Request};
 pub use message::BODY_MAX;
+pub use run::HttpRun;
 pub use server::HttpServer;
+pub use url::HttpUrl;
 
 #[cfg(test)]
 mod tests;

@@ -4,25 +4,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::InitiatorError;
-use crate::workload::Pattern;
+use crate::initiator::error::InitiatorError;
+use crate::pattern::{Pattern, Submit};
 
 /// Deepest queue of one session.
 pub const QUEUE_DEPTH_MAX: u32 = 1024;
 
 /// Largest block size, bytes.
 pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
-
-/// When successor requests leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Submit {
-    /// Each in a send of its own, at once: what the model assumes.
-    #[default]
-    Each,
-    /// All that one receive made possible in one send.
-    Batch,
-}
 
 /// One run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

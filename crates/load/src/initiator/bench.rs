@@ -9,12 +9,12 @@ use record::{Op, Stamp};
 use serde::{Deserialize, Serialize};
 
 use self::closed_loop::{Loop, Outcome};
-pub use self::spec::{BLOCK_BYTES_MAX, BenchSpec, QUEUE_DEPTH_MAX, Submit};
-use crate::error::InitiatorError;
-use crate::latency::{Latency, LatencyFigures};
-use crate::session::{Session, SessionOptions};
-use crate::url::IscsiUrl;
-use crate::workload::Pattern;
+pub use self::spec::{BLOCK_BYTES_MAX, BenchSpec, QUEUE_DEPTH_MAX};
+use crate::initiator::error::InitiatorError;
+use crate::initiator::session::{Session, SessionOptions};
+use crate::initiator::url::IscsiUrl;
+use crate::result::RunResult;
+use record::latency::Latency;
 
 /// The moments of a run that an observer may want to know; called on the first session's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,53 +23,6 @@ pub enum Phase {
     Begin,
     /// It ends.
     End,
-}
-
-/// The figures of a run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RunResult {
-    /// Access pattern.
-    pub rw: Pattern,
-    /// Bytes per operation.
-    pub block_size_bytes: u64,
-    /// Operations in flight, all sessions together.
-    pub queue_depth: u32,
-    /// Sessions.
-    pub sessions: u32,
-    /// When successors left.
-    pub submit: Submit,
-    /// Measured time, seconds.
-    pub seconds: f64,
-    /// Operations that ended within it.
-    pub operations: u64,
-    /// Operations per second.
-    pub iops: f64,
-    /// Operations per second of the session that had the fewest.
-    #[serde(default)]
-    pub slowest_session_iops: f64,
-    /// Of an open loop: operations that were to begin each second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<f64>,
-    /// Of an open loop: operations that should have begun by its end and had not. Above a few, the rate was not kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<u64>,
-    /// Application bytes per second.
-    pub bytes_per_second: f64,
-    /// Operations that ended with another status than GOOD, over the whole run.
-    pub errors: u64,
-    /// The first error, in words.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_error: Option<String>,
-    /// Blocks checked; absent when verification was off.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verified_blocks: Option<u64>,
-    /// Blocks that were not what they should be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mismatched_blocks: Option<u64>,
-    /// CPU time of the client threads per operation, microseconds.
-    pub client_cpu_us: f64,
-    /// Round trips, microseconds.
-    pub latency_us: LatencyFigures,
 }
 
 /// A run with its records.

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use iscsi::login::is_iscsi_name;
 
-use crate::error::InitiatorError;
+use crate::initiator::error::InitiatorError;
 
 /// The registered port of iSCSI.
 pub const ISCSI_PORT: u16 = 3260;

@@ -16,10 +16,10 @@ use socket::options::{TcpOptions, acknowledge_at_once};
 use socket::stamps::Stamps;
 use socket::tape::Tape;
 
-use crate::commands;
-use crate::error::InitiatorError;
-use crate::parts::Parts;
-use crate::url::IscsiUrl;
+use crate::initiator::commands;
+use crate::initiator::error::InitiatorError;
+use crate::initiator::parts::Parts;
+use crate::initiator::url::IscsiUrl;
 
 /// MSG_MORE (send(2)), which nix does not name.
 const MSG_MORE: MsgFlags = MsgFlags::from_bits_retain(0x8000);

@@ -1,15 +1,21 @@
 //! A bulk copy over plain TCP: from one side's memory to the other's.
 
+use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use record::latency::LatencyFigures;
 use serde::{Deserialize, Serialize};
+use socket::clock;
 
 use crate::accept::{Limits, accept_all};
 use crate::endpoint::EndpointOptions;
+use crate::pattern::{Pattern, Submit};
+use crate::result::RunResult;
 
 /// What is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +35,95 @@ pub struct CopyResult {
     pub seconds: f64,
     /// Millions of bytes each second.
     pub megabytes_per_second: f64,
+}
+
+/// `tcp://host:port`: a receiver of copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyUrl(String);
+
+impl CopyUrl {
+    /// Host and port.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for CopyUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tcp://{}", self.0)
+    }
+}
+
+impl FromStr for CopyUrl {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let place = url.strip_prefix("tcp://").unwrap_or_default().trim_end_matches('/');
+        match place.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self(place.to_owned()))
+            }
+            _ => Err(format!("'{url}': write tcp://host:port")),
+        }
+    }
+}
+
+/// A run of copies: several at once, each on a connection and a thread of its own.
+#[derive(Clone, Debug)]
+pub struct CopyRun {
+    /// Each of them.
+    pub spec: CopySpec,
+    /// How each connection is set up.
+    pub side: EndpointOptions,
+    /// How many at once.
+    pub copies: u32,
+}
+
+impl CopyRun {
+    /// Runs it. The receiver has read all of each copy when it ends; a block counts as an operation.
+    ///
+    /// # Errors
+    /// When a connection cannot be made or is lost.
+    pub fn run(&self, to: SocketAddr) -> io::Result<RunResult> {
+        let begun = Instant::now();
+        let one = || {
+            let before_ns = clock::thread_cpu_ns();
+            send(to, &self.spec, &self.side).map(|()| clock::thread_cpu_ns() - before_ns)
+        };
+        let lost = || io::Error::other("the thread panicked");
+        let cpu_ns: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.copies).map(|_| scope.spawn(one)).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err(lost())))
+                .collect::<io::Result<_>>()
+        })?;
+        let (seconds, copies) = (begun.elapsed().as_secs_f64(), u64::from(self.copies));
+        let operations = copies * self.spec.bytes.div_ceil(self.spec.block_bytes.max(1) as u64);
+        let iops = operations as f64 / seconds.max(1e-9);
+        Ok(RunResult {
+            rw: Pattern::Write,
+            block_size_bytes: self.spec.block_bytes as u64,
+            queue_depth: self.copies,
+            sessions: self.copies,
+            submit: Submit::Each,
+            seconds,
+            operations,
+            iops,
+            slowest_session_iops: iops / f64::from(self.copies.max(1)),
+            rate: None,
+            behind: None,
+            bytes_per_second: (self.spec.bytes * copies) as f64 / seconds.max(1e-9),
+            errors: 0,
+            first_error: None,
+            verified_blocks: None,
+            mismatched_blocks: None,
+            client_cpu_us: cpu_ns.iter().sum::<u64>() as f64 / 1000.0 / operations.max(1) as f64,
+            // A block has no round trip.
+            latency_us: LatencyFigures::default(),
+        })
+    }
 }
 
 /// A side that neither sends nor receives for so long has gone.
