@@ -417,7 +417,12 @@ impl Ring {
                 _ => stages.push(stage.clone()),
             }
         }
-        if stages.len() > 1 && stages.first().map(|s| &s.resource) == stages.last().map(|s| &s.resource) {
+        // Around the ring alike: the last stage is followed by the first.
+        if let [first, .., last] = stages.as_slice()
+            && first.resource == last.resource
+            && !first.paced
+            && !last.paced
+        {
             let first = stages.remove(0);
             if let Some(last) = stages.last_mut() {
                 merge(last, &first);

@@ -163,3 +163,19 @@ fn nagle_waits_for_a_full_packet_or_for_the_ack() {
     close(backlog_cpu_bound(20.0, 30.0, 10.0, 15.0), 3.0);
     close(iops_delayed_ack(4, 40_000.0), 100.0);
 }
+
+#[test]
+fn merging_does_not_depend_on_where_the_ring_is_cut() {
+    let stage = |name: &str, resource: &str, service_us: f64, paced: bool| {
+        let mut stage = Stage::own(name, service_us, 0.0).on(resource);
+        stage.paced = paced;
+        stage
+    };
+    let all = [stage("SP", "x", 10.0, false), stage("W", "w", 20.0, false), stage("T", "x", 5.0, true)];
+    for turn in 0..3 {
+        let mut stages = all.to_vec();
+        stages.rotate_left(turn);
+        // A token bucket's time is no part of a thread's work: these two stay apart, and the ring is none that merges.
+        assert!(ring(stages).merged().is_none(), "{turn}");
+    }
+}

@@ -8,6 +8,9 @@ pub(crate) const UNMAP_RANGES_MAX: u32 = 256;
 pub(crate) const COMPARE_BLOCKS_MAX: u8 = 255;
 /// Most data of one WRITE ATOMIC, bytes.
 pub(crate) const ATOMIC_BYTES_MAX: u32 = 1 << 20;
+/// Most parameters of one PERSISTENT RESERVE OUT, bytes: the TransportID of the longest iSCSI name (223 bytes) with its
+/// ISID takes 248 behind the 24 of the list.
+pub(crate) const RESERVE_OUT_BYTES_MAX: u64 = 512;
 /// Most data that is gathered for one command, bytes.
 pub const TAKEN_BYTES_MAX: u64 = 4 << 20;
 

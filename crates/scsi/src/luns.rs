@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::cdb::{Cdb, Extent, control, control_byte};
 use crate::command::{Command, Form, Inquiry, Transfer};
 use crate::disk::{Disk, Durable};
-use crate::limits::TAKEN_BYTES_MAX;
+use crate::limits::{RESERVE_OUT_BYTES_MAX, TAKEN_BYTES_MAX};
 use crate::lun::Lun;
 use crate::nexus::{Nexus, UnitAttention};
 use crate::plan::Plan;
@@ -149,7 +149,7 @@ impl Luns {
             }),
             // At least the fixed part of the list; the upper limit bounds the TransportID of REGISTER AND MOVE.
             Command::PersistentReserveOut(request) => match request.parameter_bytes.into() {
-                length_bytes @ 24..=256 => Ok(Plan::Take { lun, length_bytes }),
+                length_bytes @ 24..=RESERVE_OUT_BYTES_MAX => Ok(Plan::Take { lun, length_bytes }),
                 _ => Err(Sense::PARAMETER_LENGTH),
             },
             Command::ExtendedCopy { action, parameter_bytes } => copy::begin(lun, *action, *parameter_bytes),

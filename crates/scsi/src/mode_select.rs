@@ -30,21 +30,14 @@ pub(crate) fn select(
     data: &[u8],
     save: &dyn Fn(&Durable) -> Result<(), Sense>,
 ) -> Result<bool, Sense> {
-    let descriptors = match request.form {
-        Form::Long => {
-            8 + usize::from(u16::from_be_bytes(
-                data.get(6..8).and_then(|b| b.first_chunk().copied()).ok_or(Sense::PARAMETER_LENGTH)?,
-            ))
-        }
-        Form::Short => 4 + usize::from(*data.get(3).ok_or(Sense::PARAMETER_LENGTH)?),
-    };
     let mode = &disk.shared.mode;
-    let (mut at, mut selected) = (descriptors, mode.values());
+    let (mut at, mut selected) = (block_descriptor(disk, request.form, data)?, mode.values());
     while let Some(&[code, length]) = data.get(at..).and_then(|rest| rest.first_chunk::<2>()) {
         let place = u16::try_from(at).unwrap_or(u16::MAX);
         let body = data.get(at + 2..at + 2 + usize::from(length)).ok_or(Sense::PARAMETER_LENGTH)?;
-        let (code, mut current) = (code & 0x3f, Vec::new());
-        if !PAGES.contains(&code) {
+        // The top bit is PS, which is reserved here. SPF announces a subpage, and there is none.
+        let (has_subpage, code, mut current) = (code & 0x40 != 0, code & 0x3f, Vec::new());
+        if has_subpage || !PAGES.contains(&code) {
             return Err(Sense::invalid_parameter(place));
         }
         page(disk, code, Values::Current, &mut current);
@@ -74,6 +67,36 @@ pub(crate) fn select(
     save(&Durable { mode: Some(selected), reservations: disk.shared.reservations.durable() })?;
     mode.save(selected);
     Ok(mode.set(selected))
+}
+
+/// Checks the block descriptor behind the header; returns where the pages begin. It may be absent, and may not change the
+/// length or the number of blocks: that would be a format (SBC-3 6.5.2).
+fn block_descriptor(disk: &Disk, form: Form, data: &[u8]) -> Result<usize, Sense> {
+    let byte = |at: usize| data.get(at).copied().ok_or(Sense::PARAMETER_LENGTH);
+    let (begin, length, is_long_lba) = match form {
+        Form::Long => (8, usize::from(u16::from_be_bytes([byte(6)?, byte(7)?])), byte(4)? & 1 != 0),
+        Form::Short => (4, usize::from(byte(3)?), false),
+    };
+    // Blocks, then a length of three bytes behind a reserved one; with LONGLBA 8 bytes and, behind 4 reserved ones, 4.
+    let (blocks_bytes, length_from, whole) = if is_long_lba { (8, 12, 16) } else { (4, 5, 8) };
+    if length == 0 {
+        return Ok(begin);
+    }
+    let field = |at: usize| Sense::invalid_parameter((begin + at) as u16);
+    if length != whole {
+        return Err(Sense::invalid_parameter(if form == Form::Long { 6 } else { 3 }));
+    }
+    let descriptor = data.get(begin..begin + whole).ok_or(Sense::PARAMETER_LENGTH)?;
+    let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
+    let (blocks, most) = (number(&descriptor[..blocks_bytes]), u64::MAX >> (64 - 8 * blocks_bytes));
+    // None: as it is; all ones: as large as possible.
+    if blocks != 0 && blocks != most && blocks != disk.blocks.min(most) {
+        return Err(field(0));
+    }
+    if number(&descriptor[length_from..]) != u64::from(disk.block_bytes) {
+        return Err(field(length_from));
+    }
+    Ok(begin + whole)
 }
 
 #[cfg(test)]
@@ -177,5 +200,42 @@ mod tests {
         });
         assert_eq!(failed, Err(Sense::INTERNAL_FAILURE));
         assert!(!disk.shared.mode.values().descriptor_sense && disk.shared.mode.saved().is_none());
+    }
+
+    #[test]
+    fn a_block_descriptor_may_not_change_the_blocks() {
+        let disk = example();
+        let (blocks, length) = ((disk.blocks as u32).to_be_bytes(), disk.block_bytes.to_be_bytes());
+        let list =
+            |blocks: [u8; 4], length: [u8; 4]| [&[0, 0, 0, 8][..], &blocks, &length, &CONTROL_PAGE].concat();
+        for blocks in [[0; 4], [255; 4], blocks] {
+            assert_eq!(select(&disk, Pages::NotSaved, &list(blocks, length)), Ok(()), "{blocks:?}");
+        }
+        let other = 8192_u32.to_be_bytes();
+        assert_eq!(select(&disk, Pages::NotSaved, &list(blocks, other)), Err(Sense::invalid_parameter(9)));
+        let other = [0, 0, 0, 9];
+        assert_eq!(select(&disk, Pages::NotSaved, &list(other, length)), Err(Sense::invalid_parameter(4)));
+        let odd = [&[0, 0, 0, 7][..], &[0; 7], &CONTROL_PAGE].concat();
+        assert_eq!(select(&disk, Pages::NotSaved, &odd), Err(Sense::invalid_parameter(3)));
+        assert_eq!(select(&disk, Pages::NotSaved, &[0, 0, 0, 8, 0]), Err(Sense::PARAMETER_LENGTH));
+        // LONGLBA, which only the long form has.
+        let long = |length: u8| {
+            let mut list = vec![0, 0, 0, 0, 1, 0, 0, 16];
+            list.extend_from_slice(&[0; 12]);
+            list.extend_from_slice(&[0, 0, length, 0]);
+            [&list[..], &CONTROL_PAGE].concat()
+        };
+        let request = ModeSelect { form: Form::Long, ..request(Pages::NotSaved) };
+        let select = |list: &[u8]| super::select(&disk, &request, list, &|_| Ok(())).map(|_| ());
+        assert_eq!(select(&long((disk.block_bytes >> 8) as u8)), Ok(()));
+        assert_eq!(select(&long(0x77)), Err(Sense::invalid_parameter(20)));
+    }
+
+    #[test]
+    fn rejects_a_page_in_the_format_of_a_subpage() {
+        let disk = example();
+        let mut list = [&[0, 0, 0, 0][..], &CONTROL_PAGE].concat();
+        list[4] |= 0x40;
+        assert_eq!(select(&disk, Pages::NotSaved, &list), Err(Sense::invalid_parameter(4)));
     }
 }

@@ -182,11 +182,10 @@ pub(crate) fn task_management(extended: bool, allocation: usize, out: &mut Vec<u
     if allocation < 4 {
         return Err(Sense::invalid_field(6));
     }
-    out.extend_from_slice(&[0x80 | 0x40 | 0x10 | 0x08, 0, 0, 0]);
-    if extended {
-        out[3] = 0x0c;
-        out.extend_from_slice(&[0; 12]);
-    }
+    // ADDITIONAL DATA LENGTH is the last byte.
+    let additional = if extended { 0x0c } else { 0 };
+    out.extend_from_slice(&[0x80 | 0x40 | 0x10 | 0x08, 0, 0, additional]);
+    out.extend_from_slice(&[0; 12][..usize::from(additional)]);
     Ok(())
 }
 
@@ -230,5 +229,13 @@ mod tests {
         assert_eq!(ask(&[0xa3, 0x0c, 4, 0x28]), Err(Sense::invalid_bit(2, 2)));
         let with_timeouts = ask(&[0xa3, 0x0c, 0x81, 0x28]).unwrap();
         assert_eq!((with_timeouts[1], with_timeouts.len()), (0x83, 4 + 10 + 12));
+    }
+
+    #[test]
+    fn task_management_functions_follow_what_is_there_already() {
+        let mut out = vec![1, 2, 3, 4, 5];
+        task_management(true, 16, &mut out).unwrap();
+        assert_eq!(out[..5], [1, 2, 3, 4, 5]);
+        assert_eq!((out.len(), &out[5..9]), (21, &[0xd8, 0, 0, 0x0c][..]));
     }
 }

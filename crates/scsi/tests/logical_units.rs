@@ -164,8 +164,8 @@ fn parameters_are_taken_in_their_lengths() {
         let [high, low] = length.to_be_bytes();
         plan(&disk("a"), &[0x5f, 0, 0, 0, 0, 0, 0, high, low])
     };
-    assert_eq!((reserve_out(24), reserve_out(256)), (take(24), take(256)));
-    for length in [0, 23, 257] {
+    assert_eq!((reserve_out(24), reserve_out(512)), (take(24), take(512)));
+    for length in [0, 23, 513] {
         assert_eq!(reserve_out(length), Plan::Check(Sense::PARAMETER_LENGTH), "{length}");
     }
     let groups = |length: u32| {

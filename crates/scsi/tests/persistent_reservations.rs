@@ -288,6 +288,37 @@ fn preempting_the_holders_key_takes_the_reservation() {
 }
 
 #[test]
+fn a_preempted_type_is_reported_to_the_nexuses_that_stay_registered() {
+    for (before, after) in
+        [(WRITE_EXCLUSIVE, EXCLUSIVE_ACCESS), (EXCLUSIVE_ACCESS, WRITE_EXCLUSIVE_REGISTRANTS)]
+    {
+        let unit = Unit::with("ABC");
+        assert!(unit.out('A', RESERVE, before, (11, 0)).is_ok());
+        let mut expected = told("C", UnitAttention::ReservationsReleased);
+        expected.attentions.extend(told("A", UnitAttention::RegistrationsPreempted).attentions);
+        assert_eq!(unit.out('B', PREEMPT, after, (12, 11)), Ok(expected), "{before} to {after}");
+    }
+}
+
+#[test]
+fn a_registration_moves_to_the_longest_name_there_is() {
+    let unit = Unit::with("A");
+    assert!(unit.out('A', RESERVE, EXCLUSIVE_ACCESS, (11, 0)).is_ok());
+    // RFC 7143 4.2.7.1: 223 bytes; SPC-4 7.6.4.6 format 1 adds a separator, the ISID and padding.
+    let name = format!("iqn.2026-11.example:{}", "x".repeat(203));
+    let mut port = format!("{name},i,0x000000000009").into_bytes();
+    port.resize(port.len().next_multiple_of(4).max(port.len() + 1).next_multiple_of(4), 0);
+    let transport = [&[0x45, 0][..], &(port.len() as u16).to_be_bytes(), &port].concat();
+    let length = 24 + transport.len();
+    assert!(name.len() == 223 && length > 256);
+    let command = [OUT, REGISTER_AND_MOVE, 0, 0, 0, 0, 0, (length >> 8) as u8, length as u8];
+    let taken = Plan::Take { lun: Lun(0), length_bytes: length as u64 };
+    assert_eq!(ask(&unit.0, &mut nexus('A'), &command).0, taken);
+    assert!(unit.move_to(22, false, 1, &transport).is_ok());
+    assert_eq!(unit.held(), Some((22, EXCLUSIVE_ACCESS)));
+}
+
+#[test]
 fn with_all_registrants_a_key_of_zero_means_all_others() {
     let unit = Unit::with("ABC");
     assert!(unit.out('A', RESERVE, EXCLUSIVE_ACCESS_ALL, (11, 0)).is_ok());

@@ -266,7 +266,8 @@ impl State {
         self.registrations.retain(|r| !is_victim(r));
         if takes_over {
             let before = self.reservation.replace(Reservation { kind, port: port.to_owned() });
-            if before.is_some_and(|b| b.kind != kind && b.kind.admits_registrants()) {
+            // SPC-4 5.13.11: a new type is reported to every nexus that stays registered, whatever the types are.
+            if before.is_some_and(|b| b.kind != kind) {
                 let others = self.others(port);
                 effects.attend(others, UnitAttention::ReservationsReleased);
             }
