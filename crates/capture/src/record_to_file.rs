@@ -133,7 +133,7 @@ pub fn record(
             .map(|(capture, points)| {
                 let (writer, failed, newest_ns, is_over) = (&writer, &failed, &newest_ns, &is_over);
                 scope.spawn(move || {
-                    let ended = drain(capture, &points, spec.port, (writer, bytes_max), newest_ns, is_over);
+                    let ended = drain(capture, &points, spec.port, writer, bytes_max, newest_ns, is_over);
                     failed.fetch_or(ended.is_err(), Ordering::Relaxed);
                     ended
                 })
@@ -158,7 +158,7 @@ pub fn record(
             drops: ended.drops,
             cpu_seconds: ended.cpu_ns as f64 / 1e9,
             packets_per_second: rates,
-            cost: cost(rates),
+            cost: cost(rates.0, rates.1, rates.2),
         });
     }
     let file_bytes = writer.bytes;
@@ -182,7 +182,8 @@ fn drain<W: Write>(
     mut capture: LiveCapture,
     points: &[u32],
     port: u16,
-    (writer, bytes_max): (&Mutex<PcapngWriter<W>>, u64),
+    writer: &Mutex<PcapngWriter<W>>,
+    bytes_max: u64,
     newest_ns: &AtomicU64,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Ended, RecordError> {
@@ -267,7 +268,7 @@ fn rates(spec: &RecordSpec, time: Duration, stop: &dyn Fn() -> bool) -> Vec<f64>
 }
 
 /// What the capture cost, as a share of the rate before and after, where that was steady.
-fn cost((before, during, after): (f64, f64, f64)) -> Option<f64> {
+fn cost(before: f64, during: f64, after: f64) -> Option<f64> {
     let (low, high) = (before.min(after), before.max(after));
     (low > 100.0 && high < 1.3 * low).then(|| 1.0 - during / ((before + after) / 2.0))
 }
@@ -278,8 +279,8 @@ mod tests {
 
     #[test]
     fn the_cost_needs_steady_traffic() {
-        assert_eq!(cost((0.0, 1000.0, 0.0)), None);
-        assert_eq!(cost((1000.0, 1000.0, 10_000.0)), None);
-        assert!((cost((1000.0, 800.0, 1000.0)).unwrap() - 0.2).abs() < 1e-9);
+        assert_eq!(cost(0.0, 1000.0, 0.0), None);
+        assert_eq!(cost(1000.0, 1000.0, 10_000.0), None);
+        assert!((cost(1000.0, 800.0, 1000.0).unwrap() - 0.2).abs() < 1e-9);
     }
 }

@@ -334,7 +334,7 @@ impl Core {
             }
             return true;
         }
-        let is_claimed = self.shared.inbound.claim((self.id, &self.mailbox), needed, now);
+        let is_claimed = self.shared.inbound.claim(self.id, &self.mailbox, needed, now);
         self.inbound = if is_claimed {
             Buffered::Claimed { bytes: needed, is_waited_for: true }
         } else {

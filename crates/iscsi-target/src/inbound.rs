@@ -47,7 +47,7 @@ impl Inbound {
 
     /// Claims `bytes` for a connection, in place of what it has; whether it got them. A connection that did not asks
     /// again soon.
-    pub(crate) fn claim(&self, (id, mailbox): (u64, &Arc<Mailbox>), bytes: usize, now: Instant) -> bool {
+    pub(crate) fn claim(&self, id: u64, mailbox: &Arc<Mailbox>, bytes: usize, now: Instant) -> bool {
         let mut state = lock(&self.state);
         let others = state.bytes - state.holders.get(&id).map_or(0, |holder| holder.bytes);
         // One alone passes, however long its PDU is.
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn who_comes_first_is_served_first() {
         let (inbound, mailbox, now) = (Inbound::new(100), mailbox(), Instant::now());
-        let claim = |id, bytes| inbound.claim((id, &mailbox), bytes, now);
+        let claim = |id, bytes| inbound.claim(id, &mailbox, bytes, now);
         assert!(claim(1, 60));
         assert!(!claim(2, 60) && !claim(3, 40), "whoever waits is not overtaken by a smaller one");
         assert!(!claim(1, 90), "whoever asks for more waits as well");
@@ -152,20 +152,20 @@ mod tests {
     fn the_slowest_gives_way_to_those_that_wait() {
         let (inbound, now) = (Inbound::new(100), Instant::now());
         let (slow, steady, waits) = (mailbox(), mailbox(), mailbox());
-        assert!(inbound.claim((1, &slow), 50, now) && inbound.claim((2, &steady), 50, now));
+        assert!(inbound.claim(1, &slow, 50, now) && inbound.claim(2, &steady, 50, now));
         inbound.waits(2, Some(now + PATIENCE / 2));
-        assert!(!inbound.claim((3, &waits), 50, now + PATIENCE / 2));
+        assert!(!inbound.claim(3, &waits, 50, now + PATIENCE / 2));
         assert!(slow.take().is_empty(), "not at once");
-        assert!(!inbound.claim((3, &waits), 50, now + PATIENCE));
+        assert!(!inbound.claim(3, &waits, 50, now + PATIENCE));
         assert!(matches!(slow.take()[..], [Notice::Drop(_)]) && steady.take().is_empty());
         inbound.release(1);
-        assert!(inbound.claim((3, &waits), 50, now + PATIENCE));
+        assert!(inbound.claim(3, &waits, 50, now + PATIENCE));
     }
 
     #[test]
     fn one_that_does_not_ask_any_more_keeps_nobody_waiting() {
         let (inbound, mailbox, now) = (Inbound::new(100), mailbox(), Instant::now());
-        let claim = |id, at| inbound.claim((id, &mailbox), 60, at);
+        let claim = |id, at| inbound.claim(id, &mailbox, 60, at);
         assert!(claim(1, now) && !claim(2, now) && !claim(3, now));
         inbound.release(1);
         assert!(!claim(3, now + ASKS_WITHIN / 2), "2 is first");
@@ -176,8 +176,8 @@ mod tests {
     fn time_in_which_the_target_works_does_not_count() {
         let (inbound, now) = (Inbound::new(100), Instant::now());
         let (busy, late) = (mailbox(), now + 2 * PATIENCE);
-        let asks = |at| inbound.claim((2, &mailbox()), 50, at);
-        assert!(inbound.claim((1, &busy), 100, now));
+        let asks = |at| inbound.claim(2, &mailbox(), 50, at);
+        assert!(inbound.claim(1, &busy, 100, now));
         inbound.waits(1, None);
         assert!(!asks(late) && busy.take().is_empty(), "all of its PDU has come");
         inbound.waits(1, Some(late));

@@ -31,7 +31,7 @@ use iscsi::{Bhs, Cut, Framer};
 
 use self::client::{Conn, command_pdu, login_pdu, logout_pdu, management_pdu, nop_pdu};
 use self::kinds::Kinds;
-use self::model::{Command, Model, What};
+use self::model::{Command, Model, TaskPlace, What};
 use self::store::{BLOCK, Kind, Log, SimStore};
 use crate::clock::{Clock, Manual};
 use crate::config::{Limits, LunConfig, Portal, TargetConfig};
@@ -191,7 +191,7 @@ impl World {
         let mut conn = Conn::new(core, name, isid, recovery);
         conn.cid = self.random.u16(..4);
         let initial_r2t = self.random.bool();
-        let pdu = login_pdu(name, isid, (tsih, conn.cid), cmd_sn, recovery, initial_r2t);
+        let pdu = login_pdu(name, isid, tsih, conn.cid, cmd_sn, recovery, initial_r2t);
         conn.tsih_asked = tsih;
         conn.initial_r2t = initial_r2t;
         conn.push(pdu, What::Other);
@@ -215,9 +215,9 @@ impl World {
         let cmd_sn = session_model.cmd_sn;
         session_model.cmd_sn = cmd_sn.wrapping_add(1);
         let conn = &mut self.conns[c];
-        let (pdu, expected, fields) =
-            command_pdu(conn, kind, (tag, lun, cmd_sn), attribute, &mut self.random, self.disk_bytes);
-        let command = Command::new(session, c, (tag, lun, cmd_sn), fields, attribute, expected);
+        let (pdu, fields) =
+            command_pdu(conn, kind, TaskPlace { tag, lun, cmd_sn }, attribute, &mut self.random);
+        let command = Command::new(session, c, TaskPlace { tag, lun, cmd_sn }, fields, attribute);
         conn.push(pdu, What::Command(tag));
         conn.in_flight += 1;
         self.model.commands.insert(tag, command);
@@ -249,8 +249,8 @@ impl World {
         let mine = self.model.commands.values().filter(|cmd| cmd.conn == c && !cmd.is_answered());
         let mine: Vec<u32> = mine.map(|cmd| cmd.tag).collect();
         let referenced = if mine.is_empty() { 0 } else { mine[self.random.usize(..mine.len())] };
-        let pdu = management_pdu(&self.conns[c], (tag, lun, cmd_sn), function, referenced);
-        self.model.asks(tag, function, lun, referenced, (session, c));
+        let pdu = management_pdu(&self.conns[c], TaskPlace { tag, lun, cmd_sn }, function, referenced);
+        self.model.asks(tag, function, lun, referenced, session, c);
         self.conns[c].push(pdu, What::Management(tag));
     }
 
@@ -407,9 +407,9 @@ impl World {
         }
         let (referenced, lun) = lost[self.random.usize(..lost.len())];
         let (tag, cmd_sn) = (self.tag(), self.model.sessions[session].cmd_sn);
-        let pdu = management_pdu(&self.conns[c], (tag, lun, cmd_sn), 8, referenced);
+        let pdu = management_pdu(&self.conns[c], TaskPlace { tag, lun, cmd_sn }, 8, referenced);
         self.model.may_repeat(session);
-        self.model.asks(tag, 8, lun, referenced, (session, c));
+        self.model.asks(tag, 8, lun, referenced, session, c);
         self.conns[c].push(pdu, What::Management(tag));
     }
 
@@ -555,10 +555,9 @@ impl World {
                     let cmd_sn = self.model.sessions[session].cmd_sn;
                     self.model.sessions[session].cmd_sn = cmd_sn.wrapping_add(1);
                     let conn = &mut self.conns[c];
-                    let size = self.disk_bytes;
-                    let (pdu, expected, fields) =
-                        command_pdu(conn, Kinds::Test, (tag, lun, cmd_sn), 1, &mut self.random, size);
-                    let command = Command::new(session, c, (tag, lun, cmd_sn), fields, 1, expected);
+                    let (pdu, fields) =
+                        command_pdu(conn, Kinds::Test, TaskPlace { tag, lun, cmd_sn }, 1, &mut self.random);
+                    let command = Command::new(session, c, TaskPlace { tag, lun, cmd_sn }, fields, 1);
                     self.model.commands.insert(tag, command);
                     conn.push(pdu, What::Command(tag));
                     while self.conns[c].deliver(9, &mut self.random) || self.frame(c) {

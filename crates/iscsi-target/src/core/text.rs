@@ -13,7 +13,8 @@ use crate::shared::{Shared, may_log_in};
 pub(super) fn answer(
     shared: &Shared,
     keys: &[u8],
-    (who, session_type): (&SessionKey, SessionType),
+    who: &SessionKey,
+    session_type: SessionType,
     local: Option<SocketAddr>,
 ) -> Result<Vec<u8>, ConnectionEnd> {
     let mut answer = Vec::new();

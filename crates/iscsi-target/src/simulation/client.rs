@@ -8,7 +8,7 @@ use iscsi::transmit::Next;
 use iscsi::{Bhs, NO_TAG, TransmitBuffer};
 
 use super::kinds::Kinds;
-use super::model::{Fields, Model, What};
+use super::model::{Fields, Model, TaskPlace, What};
 use super::store::BLOCK;
 use super::{DISK_BYTES, IQN};
 use crate::core::Core;
@@ -77,7 +77,8 @@ fn key_of(name: usize, isid: u8) -> u64 {
 pub(super) fn login_pdu(
     name: usize,
     isid: u8,
-    (tsih, cid): (u16, u16),
+    tsih: u16,
+    cid: u16,
     cmd_sn: u32,
     recovery: u8,
     initial_r2t: bool,
@@ -126,12 +127,8 @@ pub(super) fn nop_pdu(conn: &Conn, tag: u32, cmd_sn: u32) -> Vec<u8> {
     pdu(request.write(), &[])
 }
 
-pub(super) fn management_pdu(
-    conn: &Conn,
-    (tag, lun, cmd_sn): (u32, u8, u32),
-    function: u8,
-    referenced_tag: u32,
-) -> Vec<u8> {
+pub(super) fn management_pdu(conn: &Conn, place: TaskPlace, function: u8, referenced_tag: u32) -> Vec<u8> {
+    let TaskPlace { tag, lun, cmd_sn } = place;
     let request = TaskManagementRequest {
         immediate: true,
         function_byte: 0x80 | function,
@@ -145,15 +142,15 @@ pub(super) fn management_pdu(
     pdu(request.write(), &[])
 }
 
-/// A command's PDU, how many bytes it moves, and what the model is to know of it.
+/// A command's PDU with its unsolicited data, and the fields that the model needs.
 pub(super) fn command_pdu(
     conn: &Conn,
     kind: Kinds,
-    (tag, lun, cmd_sn): (u32, u8, u32),
+    place: TaskPlace,
     attribute: u8,
     random: &mut Rng,
-    _disk_bytes: u64,
-) -> (Vec<u8>, u32, Fields) {
+) -> (Vec<u8>, Fields) {
+    let TaskPlace { tag, lun, cmd_sn } = place;
     let mut cdb = [0_u8; 16];
     let last = DISK_BYTES / BLOCK;
     let mut blocks = match kind {
@@ -244,7 +241,6 @@ pub(super) fn command_pdu(
         cdb,
         ..ScsiCommand::default()
     };
-    let fields = Fields { ..fields };
     let mut bytes = pdu(command.write(), &data);
     if !is_final {
         // The rest of the first burst comes unsolicited.
@@ -265,7 +261,7 @@ pub(super) fn command_pdu(
             bytes.extend(pdu(pdu_out.write(), &stamped(tag, here as usize)));
         }
     }
-    (bytes, expected, fields)
+    (bytes, fields)
 }
 
 impl Conn {

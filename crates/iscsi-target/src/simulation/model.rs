@@ -64,15 +64,17 @@ pub(super) struct Command {
     pub(super) is_lost: bool,
 }
 
+/// Where a task is: its tag, its logical unit and its number in its session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskPlace {
+    pub(super) tag: u32,
+    pub(super) lun: u8,
+    pub(super) cmd_sn: u32,
+}
+
 impl Command {
-    pub(super) fn new(
-        session: usize,
-        conn: usize,
-        (tag, lun, cmd_sn): (u32, u8, u32),
-        fields: Fields,
-        attribute: u8,
-        _expected: u32,
-    ) -> Self {
+    pub(super) fn new(session: usize, conn: usize, place: TaskPlace, fields: Fields, attribute: u8) -> Self {
+        let TaskPlace { tag, lun, cmd_sn } = place;
         Self {
             session,
             conn,
@@ -254,7 +256,8 @@ impl Model {
         function: u8,
         lun: u8,
         referenced: u32,
-        (session, conn): (usize, usize),
+        session: usize,
+        conn: usize,
     ) {
         let (is_taken, covered, response, may_repeat, is_lost) = (false, Vec::new(), None, false, false);
         let asked = Management {
