@@ -246,7 +246,7 @@ fn threads_and_softirqs_go_where_they_are_sent() {
         assert!(bare.is_empty(), "{depth}: of {}, these lack stamps: {bare:#?}", all.lines().count());
     }
     let warnings = result["warnings"].to_string();
-    assert!(warnings.contains("together with the other side's thread"), "{warnings}");
+    assert!(warnings.contains("shares its CPU with the other side's thread"), "{warnings}");
     // The server's stages are on CPUs of their own: none of them is named together with its softirq.
     for stanza in result["stanzas"].as_array().unwrap() {
         let bottleneck = stanza["breakdown"]["limit"]["bottleneck"].as_str().unwrap();
