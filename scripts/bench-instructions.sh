@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$new" "$work"' EXIT
 
 count() {
-  valgrind --tool=callgrind --callgrind-out-file="$work/out" --toggle-collect='target::connection::Connection::run' \
+  valgrind --tool=callgrind --callgrind-out-file="$work/out" --toggle-collect='iscsi_target::connection::Connection::run' \
     "$program" "$1" "$2" "$3" 2>"$work/log" >/dev/null || { cat "$work/log" >&2; exit 1; }
   grep -E '^(summary|totals):' "$work/out" | head -1 | awk '{print $2}'
 }
@@ -25,6 +25,10 @@ for case in "read 512" "read 4096" "write 4096"; do
   few=$(count "$what" "$bytes" 200)
   many=$(count "$what" "$bytes" 1200)
   now=$(((many - few) / 1000))
+  if ((now <= 0)); then
+    echo "bench-instructions: nothing was counted; is the function of --toggle-collect still there?" >&2
+    exit 1
+  fi
   printf '%s\t%s\t%s\n' "$what" "$bytes" "$now" >>"$new"
   before=$(awk -v w="$what" -v b="$bytes" '$1 == w && $2 == b {print $3}' "$kept" 2>/dev/null || true)
   ratio=$(awk -v n="$now" -v b="${before:-0}" 'BEGIN {if (b > 0) printf "%.3f", n / b; else printf "-"}')
