@@ -67,7 +67,7 @@ miri: ## look for undefined behaviour where memory is handled by hand (needs nig
 	@scripts/setup.sh miri
 	MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p store --lib --target-dir target/miri -- arena:: buffer::
 
-mutants: ## change the code of CRATES="record policy model scsi" in small ways and list what no test notices (SHARD=0/6: a sample)
+mutants: ## list mutants of CRATES="record policy model scsi" that no test notices (SHARD=0/6 for a sample)
 	@scripts/setup.sh mutants
 	scripts/mutants.sh $(SHARD) $(CRATES)
 
