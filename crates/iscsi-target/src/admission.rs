@@ -71,24 +71,24 @@ impl<T> Admission<T> {
         }
     }
 
-    /// Something has arrived from an address. Of what waits there, `is_gone` tells what was given up meanwhile: that
+    /// Something has arrived from an address. Of what waits there, `is_closed` tells what was given up meanwhile: that
     /// makes room.
     ///
     /// # Errors
     /// Hands it back where too much waits already: it is to be closed.
-    pub(crate) fn arrives(
+    pub(crate) fn enqueue(
         &mut self,
         address: IpAddr,
         what: T,
         now: Instant,
-        is_gone: impl Fn(&T) -> bool,
+        is_closed: impl Fn(&T) -> bool,
     ) -> Result<(), T> {
         let network = network(address);
         if let Some(there) = self.addresses.get_mut(&network)
             && there.waiting.len() >= WAITING_OF_ADDRESS_MAX
         {
             let before = there.waiting.len();
-            there.waiting.retain(|what| !is_gone(what));
+            there.waiting.retain(|what| !is_closed(what));
             self.waiting -= before - there.waiting.len();
             if there.waiting.is_empty() {
                 self.turns.retain(|turn| *turn != network);
@@ -116,9 +116,9 @@ impl<T> Admission<T> {
         Ok(())
     }
 
-    /// What may be taken now: the oldest of the address whose turn it is. What `is_gone` says was given up costs no
+    /// What may be taken now: the oldest of the address whose turn it is. What `is_closed` says was given up costs no
     /// turn.
-    pub(crate) fn next(&mut self, now: Instant, is_gone: impl Fn(&T) -> bool) -> Option<T> {
+    pub(crate) fn next(&mut self, now: Instant, is_closed: impl Fn(&T) -> bool) -> Option<T> {
         if !self.all.wait(self.all_rate, now).is_zero() {
             return None;
         }
@@ -130,7 +130,7 @@ impl<T> Admission<T> {
                 continue;
             }
             let before = there.waiting.len();
-            while there.waiting.front().is_some_and(&is_gone) {
+            while there.waiting.front().is_some_and(&is_closed) {
                 there.waiting.pop_front();
             }
             self.waiting -= before - there.waiting.len();
@@ -174,15 +174,15 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_address_does_not_delay_another() {
+    fn flood_from_one_address_does_not_delay_another_address() {
         let mut now = Instant::now();
         let mut admission = Admission::new(100, 20, now);
         let (mut flood, mut refused) = (0, 0);
         for round in 0..100 {
             for n in 0..50 {
-                refused += u32::from(admission.arrives(address(1), (1, n), now, |_| false).is_err());
+                refused += u32::from(admission.enqueue(address(1), (1, n), now, |_| false).is_err());
             }
-            assert!(admission.arrives(address(2), (2, round), now, |_| false).is_ok());
+            assert!(admission.enqueue(address(2), (2, round), now, |_| false).is_ok());
             let mut taken = Vec::new();
             while let Some(what) = admission.next(now, |_| false) {
                 taken.push(what);
@@ -198,11 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_taken_when_its_time_comes_and_the_wait_says_when() {
+    fn queued_connections_are_released_at_the_announced_time() {
         let now = Instant::now();
         let mut admission = Admission::new(1000, 10, now);
         for n in 0..8 {
-            admission.arrives(address(1), n, now, |_| false).unwrap();
+            admission.enqueue(address(1), n, now, |_| false).unwrap();
         }
         let at_once = std::iter::from_fn(|| admission.next(now, |_| false)).count();
         assert_eq!(at_once, 6, "a burst of half a second, and the one that is due");
@@ -212,15 +212,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_neither_waits_nor_costs_a_turn() {
+    fn closed_connections_neither_occupy_the_queue_nor_use_a_turn() {
         let mut now = Instant::now();
         let mut admission = Admission::new(1000, 10, now);
         for round in 0..50 {
             // A flood that closes each connection at once, and an honest peer behind the same address.
             for n in 0..200 {
-                let _ = admission.arrives(address(1), (false, n), now, |(is_alive, _)| !is_alive);
+                let _ = admission.enqueue(address(1), (false, n), now, |(is_alive, _)| !is_alive);
             }
-            assert!(admission.arrives(address(1), (true, round), now, |(is_alive, _)| !is_alive).is_ok());
+            assert!(admission.enqueue(address(1), (true, round), now, |(is_alive, _)| !is_alive).is_ok());
             assert_eq!(admission.next(now, |(is_alive, _)| !is_alive), Some((true, round)));
             assert_eq!(admission.next(now, |(is_alive, _)| !is_alive), None);
             now += Duration::from_millis(100);
@@ -229,11 +229,11 @@ mod tests {
     }
 
     #[test]
-    fn neither_addresses_nor_what_waits_grow_without_bound() {
+    fn addresses_and_queues_are_bounded() {
         let now = Instant::now();
         let mut admission = Admission::new(1, 1, now);
         for n in 0..100_000_u32 {
-            let _ = admission.arrives(IpAddr::V4(n.into()), n, now, |_| false);
+            let _ = admission.enqueue(IpAddr::V4(n.into()), n, now, |_| false);
             let _ = admission.next(now, |_| false);
         }
         assert!(admission.waiting <= WAITING_MAX && admission.addresses.len() <= ADDRESSES_MAX);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_host_is_one_address() {
+    fn ipv6_prefix_counts_as_one_address() {
         let [a, b]: [IpAddr; 2] = ["2001:db8::1", "2001:db8::ffff:1"].map(|text| text.parse().unwrap());
         assert_eq!(network(a), network(b));
         assert_ne!(network(a), network("2001:db8:0:1::1".parse().unwrap()));

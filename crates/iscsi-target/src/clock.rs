@@ -43,7 +43,7 @@ impl Manual {
     }
 
     /// Lets time pass.
-    pub(crate) fn pass(&self, time: std::time::Duration) {
+    pub(crate) fn advance(&self, time: std::time::Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.passed_ns.fetch_add(ns, std::sync::atomic::Ordering::Relaxed);
     }

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_acts_for_its_own_names_and_any_means_names_that_nobody_owns() {
+    fn bound_names_belong_to_their_user_and_any_excludes_them() {
         let bound = ActsFor::Names(vec!["iqn.a:alice".into()]);
         let access = access(&[("alice", bound), ("ops", ActsFor::Any)], &[]);
         assert!(access.admits("IQN.A:alice", Some("alice")));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_initiator_that_the_list_leaves_out_sees_no_disk() {
+    fn unlisted_initiator_sees_no_disk() {
         let access = access(&[], &["iqn.a:alice"]);
         assert!(access.admits("iqn.a:alice", None) && access.shows("iqn.a:alice", 3));
         assert!(!access.admits("iqn.b:bob", None) && !access.shows("iqn.b:bob", 3));

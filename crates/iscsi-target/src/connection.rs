@@ -55,8 +55,12 @@ impl Connection {
         let end = self.log_in().and_then(|()| self.serve()).unwrap_or_else(|end| end);
         self.core.end(&end);
         while !self.core.is_ended() {
-            let _ =
-                self.transport.wait(&self.core.mailbox.wake, Wait::Mail, ENDING_EVERY, &self.core.outgoing);
+            let _ = self.transport.wait(
+                &self.core.mailbox.wake,
+                Wait::Mailbox,
+                ENDING_EVERY,
+                &self.core.outgoing,
+            );
         }
         // What was answered last (a Reject, a refusal, a logout) should still reach the initiator.
         self.linger();
@@ -98,7 +102,7 @@ impl Connection {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             self.transport.wait(&self.core.mailbox.wake, Wait::All, left, &self.core.outgoing)?;
-            self.core.go_on()?;
+            self.core.resume()?;
         }
         if let Some(operations) = self.core.shared.config.stamp_operations {
             let position = self.core.outgoing.position();
@@ -124,7 +128,7 @@ impl Connection {
                     Taken::Needs(needed) => break Some(needed),
                     Taken::Blocked => {
                         self.flush()?;
-                        self.core.go_on()?;
+                        self.core.resume()?;
                         if !self.core.has_room() || self.core.sleep_limit().is_some() {
                             break None;
                         }
@@ -144,7 +148,7 @@ impl Connection {
                         pinged = false;
                         // Also a session that is never idle learns what others have to tell.
                         if self.core.mailbox.has_mail() || self.core.sleep_limit().is_some() {
-                            self.core.go_on()?;
+                            self.core.resume()?;
                             self.flush_due()?;
                         }
                         continue;
@@ -156,7 +160,7 @@ impl Connection {
             if (self.core.has_more() || self.core.has_deferred()) && self.core.has_room() {
                 // Answers that are made piece by piece go on as the socket takes them.
                 let before = self.core.outgoing.position();
-                self.core.go_on()?;
+                self.core.resume()?;
                 let has_made_more = self.core.outgoing.position() != before;
                 self.flush()?;
                 if has_made_more {
@@ -191,7 +195,7 @@ impl Connection {
                 pinged = true;
                 self.core.ping();
             }
-            self.core.go_on()?;
+            self.core.resume()?;
             self.flush_due()?;
         }
     }
@@ -253,7 +257,7 @@ impl Connection {
         if self.core.outgoing.is_empty() {
             return Ok(());
         }
-        self.core.note();
+        self.core.record_pending();
         self.transport.flush(&mut self.core.outgoing)?;
         self.core.control.sent();
         Ok(())

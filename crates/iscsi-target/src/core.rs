@@ -1,8 +1,8 @@
 //! One connection without its socket: bytes come in, bytes go out, and nothing waits. What would have to wait (for a
 //! disk, for another connection, for the initiator to read) is recorded, and looked at again with the next call.
 //!
-//! Call [`Core::next_frame`] while it takes frames, [`Core::go_on`] whenever something may have changed (bytes were
-//! sent, the mailbox was rung, time has passed), and send what is in `outgoing` after [`Core::note`]. When either says
+//! Call [`Core::next_frame`] while it takes frames, [`Core::resume`] whenever something may have changed (bytes were
+//! sent, the mailbox was rung, time has passed), and send what is in `outgoing` after [`Core::record_pending`]. When either says
 //! that the connection ends, call [`Core::end`], then [`Core::is_ended`] until it is true.
 
 mod closing;
@@ -151,12 +151,12 @@ impl Serving {
     }
 
     #[inline]
-    fn note(&mut self, out: &TransmitBuffer) {
-        Self::note_of(&mut self.protocol, &mut self.recorded, out);
+    fn record_pending(&mut self, out: &TransmitBuffer) {
+        Self::record_pending_of(&mut self.protocol, &mut self.recorded, out);
     }
 
     #[inline]
-    fn note_of(protocol: &mut TargetConnection, recorded: &mut u64, out: &TransmitBuffer) {
+    fn record_pending_of(protocol: &mut TargetConnection, recorded: &mut u64, out: &TransmitBuffer) {
         if out.has_borrowed() {
             // Nothing is borrowed to a connection that may have to send it again.
             *recorded = out.position();
@@ -291,7 +291,7 @@ impl Core {
                 let end_of_frame = incoming.position() + frame.total_bytes as u64;
                 if let Buffered::Claimed { bytes, is_waited_for: true } = self.inbound {
                     // However long the disk takes now, the initiator is not late.
-                    self.shared.inbound.waits(self.id, None);
+                    self.shared.inbound.set_waiting(self.id, None);
                     self.inbound = Buffered::Claimed { bytes, is_waited_for: false };
                 }
                 self.answer(serving, &frame, end_of_frame).map(|()| None)
@@ -329,7 +329,7 @@ impl Core {
             && needed <= bytes
         {
             if !is_waited_for {
-                self.shared.inbound.waits(self.id, Some(now));
+                self.shared.inbound.set_waiting(self.id, Some(now));
                 self.inbound = Buffered::Claimed { bytes, is_waited_for: true };
             }
             return true;
@@ -348,20 +348,20 @@ impl Core {
     /// # Errors
     /// The end of the connection.
     #[inline]
-    pub(crate) fn go_on(&mut self) -> Result<(), ConnectionEnd> {
+    pub(crate) fn resume(&mut self) -> Result<(), ConnectionEnd> {
         let Some(mut serving) = self.serving.take() else { return self.login_notices() };
         let begun = (self.inbound != Buffered::Usual).then(|| self.shared.clock.now());
-        let outcome = self.serve_on(&mut serving);
+        let outcome = self.resume_serving(&mut serving);
         self.serving = Some(serving);
         if let Some(begun) = begun {
             let time = self.shared.clock.now().saturating_duration_since(begun);
-            self.shared.inbound.pass_over(self.id, time);
+            self.shared.inbound.discount(self.id, time);
         }
         outcome
     }
 
     #[inline]
-    fn serve_on(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
+    fn resume_serving(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
         let before = self.outgoing.position();
         self.finish_jobs(serving);
         for notice in self.mailbox.take() {
@@ -369,7 +369,7 @@ impl Core {
         }
         if !serving.tasks.reads.is_empty() || !serving.tasks.again.is_empty() {
             let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);
-            if Arc::clone(view).go_on(&mut context) {
+            if Arc::clone(view).advance_reads(&mut context) {
                 self.has_answered = true;
                 let _ = self.control.served(0);
             }
@@ -427,7 +427,7 @@ impl Core {
                 }
                 self.sweep(serving);
                 if serving.session_type == SessionType::Normal {
-                    for (lun, attention) in serving.session.take_news() {
+                    for (lun, attention) in serving.session.take_events() {
                         let sense = attention.sense().encode();
                         serving.protocol.send_scsi_event(lun.encode(), &sense, &mut self.outgoing);
                     }
@@ -461,9 +461,9 @@ impl Core {
     /// Notes what was appended since this was last called, where it may have to be sent again. To be called before it
     /// is sent.
     #[inline]
-    pub(crate) fn note(&mut self) {
+    pub(crate) fn record_pending(&mut self) {
         if let Some(serving) = &mut self.serving {
-            serving.note(&self.outgoing);
+            serving.record_pending(&self.outgoing);
         }
     }
 }

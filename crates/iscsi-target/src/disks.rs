@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_stays_keeps_what_is_known_and_each_change_is_news_to_who_sees_it() {
+    fn unchanged_disk_keeps_its_state_and_changes_concern_sessions_that_see_them() {
         let (a, b): (Arc<dyn Store>, Arc<dyn Store>) =
             (Arc::new(Ram::new(1 << 20)), Arc::new(Ram::new(1 << 20)));
         let sessions = Arc::new(crate::sessions::Sessions::default());
@@ -172,12 +172,12 @@ mod tests {
         // Disk 0 goes: no news to who never saw it.
         let all = disks.table();
         disks.set(&[lun(1, &b)]).unwrap();
-        assert!(view().news(&before).is_empty());
+        assert!(view().changes_since(&before).is_empty());
         assert!(Arc::ptr_eq(&view().luns.0[&Lun(1)].shared, &shared));
-        assert_eq!(disks.table().news(&all), [(Lun(1), UnitAttention::LunsChanged)]);
+        assert_eq!(disks.table().changes_since(&all), [(Lun(1), UnitAttention::LunsChanged)]);
         // Another store under the same number is another disk.
         disks.set(&[lun(1, &a)]).unwrap();
-        assert_eq!(view().news(&before), [(Lun(1), UnitAttention::LunsChanged)]);
+        assert_eq!(view().changes_since(&before), [(Lun(1), UnitAttention::LunsChanged)]);
         assert!(matches!(disks.set(&[lun(1, &a), lun(1, &b)]), Err(TargetError::DuplicateLun(1))));
         assert!(view().luns.0.contains_key(&Lun(1)));
     }

@@ -75,7 +75,7 @@ impl Table {
         }
         match plan {
             Plan::Take { lun, length_bytes } => {
-                self.begin_taking(command, immediate, lun, length_bytes, context)
+                self.begin_gathering(command, immediate, lun, length_bytes, context)
             }
             Plan::Read { lun, offset_bytes, length_bytes } => {
                 self.read(command, Extent { lun, offset_bytes, length_bytes }, context)
@@ -110,7 +110,7 @@ impl Table {
                     && let Some(job) = context.job(command, lun, false)
                 {
                     let (table, lun) = (Arc::clone(self), command.lun);
-                    context.tasks.jobs.ask(
+                    context.tasks.jobs.submit(
                         job,
                         Room { unit, share: Some(share), bytes: 0 },
                         Request::Flush,
@@ -160,7 +160,7 @@ impl Table {
             Outcome::Data(_) | Outcome::Failed(_) => {
                 let mut reads = context.tasks.reads.values_mut();
                 if let Some(read) = reads.find(|read| read.job == Some(id)) {
-                    read.came(outcome);
+                    read.chunk_ended(outcome);
                 }
             }
             Outcome::Aborted => {}
@@ -169,7 +169,7 @@ impl Table {
 
     /// Goes on with the answers of reads, in the order in which they came, while there is room; whether any is
     /// complete by it.
-    pub(crate) fn go_on(self: &Arc<Self>, context: &mut Context<'_>) -> bool {
+    pub(crate) fn advance_reads(self: &Arc<Self>, context: &mut Context<'_>) -> bool {
         let mut is_any_done = self.send_again(context);
         let mut next = context.tasks.reads.keys().next().copied();
         while let Some(id) = next {

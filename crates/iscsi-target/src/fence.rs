@@ -136,7 +136,7 @@ impl NexusTasks {
     /// Whether a write of an earlier session of this nexus may still land: what the initiator sends now must not be
     /// overtaken by what it believes to be gone.
     #[inline]
-    pub(crate) fn is_held_up(&self) -> bool {
+    pub(crate) fn has_predecessor_writes(&self) -> bool {
         !is_planted(Bug::ForgetsPredecessor)
             && !self.before.is_empty()
             && self.before.iter().any(|epoch| !epoch.is_over())
@@ -175,12 +175,12 @@ impl NexusTasks {
     }
 
     /// What may still land, where no task comes any more.
-    fn remains(&self) -> Vec<Arc<Epoch>> {
+    fn ending_epochs(&self) -> Vec<Arc<Epoch>> {
         if self.is_closed.load(Ordering::Relaxed) { lock(&self.epochs).end(None) } else { Vec::new() }
     }
 
     fn is_over(&self) -> bool {
-        self.is_closed.load(Ordering::Relaxed) && self.remains().is_empty()
+        self.is_closed.load(Ordering::Relaxed) && self.ending_epochs().is_empty()
     }
 }
 
@@ -194,7 +194,7 @@ impl Nexuses {
         let mut all = lock(&self.0);
         all.retain(|tasks| !tasks.is_over());
         let same = all.iter().filter(|tasks| tasks.nexus == session.nexus_name());
-        let before = same.flat_map(|tasks| tasks.remains()).collect();
+        let before = same.flat_map(|tasks| tasks.ending_epochs()).collect();
         let tasks = Arc::new(NexusTasks {
             nexus: session.nexus_name().to_owned(),
             instance: session.instance(),

@@ -9,7 +9,7 @@ use iscsi::login::{SessionType, Status};
 use crate::config::{Access, Portal};
 use crate::mailbox::Mailbox;
 use crate::session::{Session, SessionKey};
-use crate::sessions::{Newcomer, Proof};
+use crate::sessions::{NewConnection, Proof};
 use crate::shared::Shared;
 
 /// The target's side of a login, for one connection.
@@ -93,9 +93,9 @@ impl Gate for PortalGate<'_> {
             Some(_) => Proof::Demanded,
             None => Proof::NotDemanded,
         };
-        let newcomer = Newcomer { login, key: self.key(login), proof, id: self.id, mailbox: self.mailbox };
-        let established = self.shared.sessions.establish(newcomer, &self.shared.config.limits)?;
-        self.shared.ended(&established.ended);
+        let new = NewConnection { login, key: self.key(login), proof, id: self.id, mailbox: self.mailbox };
+        let established = self.shared.sessions.establish(new, &self.shared.config.limits)?;
+        self.shared.sessions_ended(&established.ended);
         let tsih = established.session.tsih;
         self.session.replace(Some(established.session));
         Ok(tsih)

@@ -12,7 +12,7 @@ use crate::read::Extent;
 
 /// A command whose data is gathered before anything is done.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct GatheredCommand {
     pub(crate) cdb: Cdb,
     pub(crate) lun: Lun,
     pub(crate) data: Buffer,
@@ -31,7 +31,7 @@ pub(crate) struct GatheredWrite {
 /// The commands of a connection whose data is gathered.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
-    pub(crate) taken: BTreeMap<u32, Taken>,
+    pub(crate) commands: BTreeMap<u32, GatheredCommand>,
     pub(crate) bytes: usize,
     pub(crate) limit: usize,
 }
@@ -54,20 +54,20 @@ impl Gathering {
         }
     }
 
-    pub(crate) fn insert(&mut self, tag: u32, taken: Taken) {
-        self.bytes += taken.data.len();
-        self.taken.insert(tag, taken);
+    pub(crate) fn insert(&mut self, tag: u32, command: GatheredCommand) {
+        self.bytes += command.data.len();
+        self.commands.insert(tag, command);
     }
 
-    pub(crate) fn remove(&mut self, tag: u32) -> Option<Taken> {
-        let taken = self.taken.remove(&tag)?;
+    pub(crate) fn remove(&mut self, tag: u32) -> Option<GatheredCommand> {
+        let taken = self.commands.remove(&tag)?;
         self.bytes -= taken.data.len();
         Some(taken)
     }
 
     /// Forgets the commands that are no longer in progress.
     pub(crate) fn prune(&mut self, connection: &TargetConnection) {
-        self.taken.retain(|&tag, _| connection.is_in_progress(tag));
-        self.bytes = self.taken.values().map(|taken| taken.data.len()).sum();
+        self.commands.retain(|&tag, _| connection.is_in_progress(tag));
+        self.bytes = self.commands.values().map(|taken| taken.data.len()).sum();
     }
 }

@@ -83,14 +83,14 @@ impl Inbound {
     }
 
     /// The target waits for bytes of a connection's PDU from `since` on; nothing: it works for the connection.
-    pub(crate) fn waits(&self, id: u64, since: Option<Instant>) {
+    pub(crate) fn set_waiting(&self, id: u64, since: Option<Instant>) {
         if let Some(holder) = lock(&self.state).holders.get_mut(&id) {
             holder.since = since;
         }
     }
 
     /// Time that the target itself took, and that does not count.
-    pub(crate) fn pass_over(&self, id: u64, time: Duration) {
+    pub(crate) fn discount(&self, id: u64, time: Duration) {
         if let Some(holder) = lock(&self.state).holders.get_mut(&id) {
             holder.since = holder.since.map(|since| since + time);
         }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_is_served_first() {
+    fn receive_memory_is_granted_in_order_of_arrival() {
         let (inbound, mailbox, now) = (Inbound::new(100), mailbox(), Instant::now());
         let claim = |id, bytes| inbound.claim((id, &mailbox), bytes, now);
         assert!(claim(1, 60));
@@ -149,11 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_gives_way_to_those_that_wait() {
+    fn slowest_pdu_is_dropped_when_others_wait_for_memory() {
         let (inbound, now) = (Inbound::new(100), Instant::now());
         let (slow, steady, waits) = (mailbox(), mailbox(), mailbox());
         assert!(inbound.claim((1, &slow), 50, now) && inbound.claim((2, &steady), 50, now));
-        inbound.waits(2, Some(now + PATIENCE / 2));
+        inbound.set_waiting(2, Some(now + PATIENCE / 2));
         assert!(!inbound.claim((3, &waits), 50, now + PATIENCE / 2));
         assert!(slow.take().is_empty(), "not at once");
         assert!(!inbound.claim((3, &waits), 50, now + PATIENCE));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_ask_any_more_keeps_nobody_waiting() {
+    fn abandoned_claim_loses_its_place_in_the_queue() {
         let (inbound, mailbox, now) = (Inbound::new(100), mailbox(), Instant::now());
         let claim = |id, at| inbound.claim((id, &mailbox), 60, at);
         assert!(claim(1, now) && !claim(2, now) && !claim(3, now));
@@ -173,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_target_works_does_not_count() {
+    fn target_work_does_not_count_as_peer_delay() {
         let (inbound, now) = (Inbound::new(100), Instant::now());
         let (busy, late) = (mailbox(), now + 2 * PATIENCE);
         let asks = |at| inbound.claim((2, &mailbox()), 50, at);
         assert!(inbound.claim((1, &busy), 100, now));
-        inbound.waits(1, None);
+        inbound.set_waiting(1, None);
         assert!(!asks(late) && busy.take().is_empty(), "all of its PDU has come");
-        inbound.waits(1, Some(late));
-        inbound.pass_over(1, PATIENCE);
+        inbound.set_waiting(1, Some(late));
+        inbound.discount(1, PATIENCE);
         assert!(!asks(late + PATIENCE) && busy.take().is_empty(), "the target did something else");
         assert!(!asks(late + 2 * PATIENCE) && busy.take().len() == 1);
     }

@@ -198,22 +198,22 @@ pub(crate) struct Claim {
     bytes: usize,
     has_begun: AtomicBool,
     /// Where it has not begun, it is not to begin.
-    is_given_up: AtomicBool,
+    is_abandoned: AtomicBool,
     /// What it holds of the memory of all; nothing where its command holds that itself.
     _share: Option<Share>,
 }
 
 impl Claim {
     /// Whether it may begin, which it has then.
-    fn begins(&self) -> bool {
+    fn try_begin(&self) -> bool {
         // Either this is seen by who gives it up, or that is seen here.
         self.has_begun.store(true, Ordering::SeqCst);
-        !self.is_given_up.load(Ordering::SeqCst)
+        !self.is_abandoned.load(Ordering::SeqCst)
     }
 
     /// Gives it up; whether it has begun.
-    fn give_up(&self) -> bool {
-        if !self.is_given_up.swap(true, Ordering::SeqCst) {
+    fn abandon(&self) -> bool {
+        if !self.is_abandoned.swap(true, Ordering::SeqCst) {
             self.pool.abandoned_bytes.fetch_add(self.bytes, Ordering::Relaxed);
         }
         self.has_begun.load(Ordering::SeqCst)
@@ -222,7 +222,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if *self.is_given_up.get_mut() {
+        if *self.is_abandoned.get_mut() {
             self.pool.abandoned_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
@@ -320,7 +320,7 @@ impl Jobs {
             pool: Arc::clone(&self.pool),
             bytes: bytes.max(JOB_BYTES_MIN),
             has_begun: AtomicBool::new(false),
-            is_given_up: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
             _share: share,
         });
         self.sequence.unfinished(i32::from(!job.is_piece));
@@ -342,7 +342,7 @@ impl Jobs {
         let mailbox = Arc::clone(&self.mailbox);
         let run = move || {
             let mut outcome = Outcome::Aborted;
-            if claim.begins()
+            if claim.try_begin()
                 && let Some(_working) = job.enter()
             {
                 outcome = work();
@@ -356,7 +356,7 @@ impl Jobs {
 
     /// Begins a request of a disk for a command: by the store itself where it takes it, by a thread elsewhere.
     /// Returns the id of the job.
-    pub(crate) fn ask(
+    pub(crate) fn submit(
         &mut self,
         job: Job,
         room: Room<'_>,
@@ -375,7 +375,7 @@ impl Jobs {
             return id;
         };
         let (id, claim) = self.enter(job.clone(), share, bytes);
-        claim.begins();
+        claim.try_begin();
         let mailbox = Arc::clone(&self.mailbox);
         let Some(working) = job.enter() else {
             mailbox.done(Done { id, outcome: Outcome::Aborted });
@@ -421,7 +421,7 @@ impl Jobs {
             let stays = !aborts(&running.job);
             if !stays {
                 uncounted += i32::from(!running.job.is_piece);
-                if running.claim.give_up() {
+                if running.claim.abandon() {
                     if running.job.changes {
                         begun.push(Arc::downgrade(&running.claim));
                     }
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_before_it_begins_never_begins() {
+    fn job_abandoned_in_the_queue_never_runs() {
         // One thread, and that is busy.
         let mut bench = Bench::new(&Pool::new(1, 1 << 20));
         let (release, wait) = std::sync::mpsc::channel::<()>();
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_end_in_any_order_and_keep_their_places_until_then() {
+    fn jobs_complete_in_any_order_and_hold_their_window_slots_until_then() {
         let mut bench = Bench::new(&Pool::new(8, 1 << 20));
         let (release, wait) = std::sync::mpsc::channel::<()>();
         bench.begin(1, 600, move || {
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_hangs_leaves_threads_for_another() {
+    fn hung_disk_leaves_threads_for_others() {
         let pool = Pool::new(4, 1 << 20);
         let (mut hanging, mut other) = (Bench::new(&pool), Bench::new(&pool));
         let (release, wait) = std::sync::mpsc::channel::<()>();
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_an_epoch_that_has_ended_does_nothing() {
+    fn job_of_an_ended_epoch_does_not_run() {
         let pool = Pool::manual(1 << 20);
         let mut bench = Bench::new(&pool);
         let (begun, has_begun) = std::sync::mpsc::channel::<()>();

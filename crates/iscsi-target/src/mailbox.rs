@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_that_ends_while_notices_are_taken_still_wakes() {
+    fn completion_during_notice_collection_still_wakes_the_thread() {
         let mailbox = Mailbox::new().unwrap();
         mailbox.post(Notice::Sweep);
         assert!(mailbox.take_done().is_empty());
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_cannot_be_filled() {
+    fn mailbox_size_is_bounded() {
         let mailbox = Mailbox::new().unwrap();
         for n in 0..1000 {
             mailbox.post(Notice::Sweep);

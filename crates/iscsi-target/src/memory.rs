@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_stop_at_the_limit_and_come_back() {
+    fn claims_respect_the_limit_and_are_released() {
         let memory = Memory::new(100);
         let first = memory.claim(60).expect("60 of 100");
         assert!(memory.claim(41).is_none() && memory.claim(usize::MAX).is_none());

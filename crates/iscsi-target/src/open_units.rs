@@ -49,8 +49,8 @@ impl OpenUnits {
 
     /// Whether writes of an earlier session of the nexus may still land.
     #[inline]
-    pub(crate) fn is_held_up(&self, lun: Lun) -> bool {
-        self.get(lun).is_some_and(|unit| unit.tasks.is_held_up())
+    pub(crate) fn has_predecessor_writes(&self, lun: Lun) -> bool {
+        self.get(lun).is_some_and(|unit| unit.tasks.has_predecessor_writes())
     }
 
     /// Enters a logical unit; whether the session may use it.

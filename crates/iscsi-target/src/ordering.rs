@@ -54,7 +54,7 @@ impl Ordering {
     }
 
     /// An ORDERED command has begun.
-    pub(crate) fn begins(&mut self, command: &ScsiCommand) {
+    pub(crate) fn started(&mut self, command: &ScsiCommand) {
         if command.is_ordered() {
             self.running.push((command.lun, command.tag));
         }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn ordered_waits_for_those_before_and_those_behind_wait_for_it_at_its_logical_unit() {
+    fn ordered_task_separates_earlier_and_later_tasks_of_its_logical_unit() {
         let (memory, mut ordering) = (Memory::new(1 << 20), Ordering::default());
         let defer = |ordering: &mut Ordering, command: &ScsiCommand, is_busy| {
             let waits = ordering.must_wait(command, || is_busy);
@@ -156,7 +156,7 @@ mod tests {
         assert!(ordering.next(|_| true).is_none(), "task 1 is in progress");
         let second = ordering.next(|_| false).unwrap();
         assert_eq!(second.command.tag, 2);
-        ordering.begins(&second.command);
+        ordering.started(&second.command);
         assert!(ordering.next(|_| true).is_none(), "task 2 is in progress");
         ordering.prune(|_| false);
         assert_eq!(ordering.next(|_| false).unwrap().command.tag, 3);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn unsolicited_data_follows_its_command_and_is_bounded() {
+    fn unsolicited_data_is_queued_behind_its_command_and_bounded() {
         let (memory, mut ordering) = (Memory::new(2000), Ordering::default());
         assert!(ordering.defer(&command(2, 0, true), &[1; 100], 1, |bytes| memory.claim(bytes)));
         let data = [7; 500];

@@ -8,9 +8,9 @@ pub(crate) enum Bug {
     /// An ORDERED command that should wait is dropped.
     DropsDeferred,
     /// The session that changed something learns of it too.
-    TellsOriginator,
+    NotifiesOriginator,
     /// Answers are made whether there is room for them or not.
-    IgnoresRoom,
+    IgnoresSendLimit,
     /// A session takes the place of an older one whose writes still land.
     ForgetsPredecessor,
 }

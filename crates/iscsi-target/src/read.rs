@@ -160,7 +160,7 @@ impl Read {
     }
 
     /// The job that read its next chunk has ended.
-    pub(crate) fn came(&mut self, outcome: Outcome) {
+    pub(crate) fn chunk_ended(&mut self, outcome: Outcome) {
         self.job = None;
         match outcome {
             Outcome::Data(buffer) => {
@@ -196,7 +196,7 @@ impl Read {
                 connection.skip_piece(&command, &mut self.sequence);
                 continue;
             }
-            if !has_room(out, unsent_bytes) && !is_planted(Bug::IgnoresRoom) {
+            if !has_room(out, unsent_bytes) && !is_planted(Bug::IgnoresSendLimit) {
                 return Progress::Full;
             }
             if self.job.is_some() {
@@ -350,15 +350,16 @@ impl Read {
         let job = Job { command: self.command, r2ts: 0, epoch, changes: false, is_piece: true };
         let request = Request::Read { offset, buffer };
         self.share = Some(share);
-        let id = jobs.ask(job, Room { unit, share: None, bytes: length.into() }, request, |ended| {
-            match (ended.outcome, ended.buffer) {
-                (Ok(()), Some(data)) => Outcome::Data(data),
-                (outcome, _) => {
-                    let sense = outcome.err().map_or(Sense::READ_ERROR, |error| read_sense(&error));
-                    Outcome::Failed(sense)
+        let id =
+            jobs.submit(job, Room { unit, share: None, bytes: length.into() }, request, |ended| {
+                match (ended.outcome, ended.buffer) {
+                    (Ok(()), Some(data)) => Outcome::Data(data),
+                    (outcome, _) => {
+                        let sense = outcome.err().map_or(Sense::READ_ERROR, |error| read_sense(&error));
+                        Outcome::Failed(sense)
+                    }
                 }
-            }
-        });
+            });
         self.job = Some(id);
     }
 

@@ -283,7 +283,7 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
                 match listener.accept() {
                     Ok((socket, peer)) => {
                         if let Err((_, _, peer)) =
-                            admission.arrives(peer.ip(), (portal, socket, peer), Instant::now(), is_gone)
+                            admission.enqueue(peer.ip(), (portal, socket, peer), Instant::now(), is_closed)
                         {
                             tracing::debug!(%peer, "connection closed: too many wait to be taken");
                         }
@@ -298,7 +298,7 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
                 }
             }
         }
-        while let Some((portal, socket, peer)) = admission.next(Instant::now(), is_gone) {
+        while let Some((portal, socket, peer)) = admission.next(Instant::now(), is_closed) {
             next_id += 1;
             let local = socket.local_addr().ok();
             begin(Accepted { id: next_id, portal, peer, local }, shared, socket);
@@ -307,7 +307,7 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
 }
 
 /// Whether the peer has closed a connection that waits to be taken.
-fn is_gone((_, socket, _): &Queued) -> bool {
+fn is_closed((_, socket, _): &Queued) -> bool {
     let ended = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
     match ended {
         Ok(count) => count == 0,

@@ -68,7 +68,7 @@ pub(crate) struct Session {
     /// The disks that the initiator sees.
     pub(crate) view: Mutex<Option<Arc<Table>>>,
     /// Changes of the disks that the initiator has not been sent a message of.
-    pub(crate) news: Mutex<Vec<(Lun, UnitAttention)>>,
+    pub(crate) pending_events: Mutex<Vec<(Lun, UnitAttention)>>,
     /// Its tasks by logical unit.
     pub(crate) tasks: Mutex<TasksByLun>,
     /// It may begin no task any more, nor may a connection join it.
@@ -92,14 +92,14 @@ pub(crate) struct Member {
 
 /// What a lost connection leaves to its session (ErrorRecoveryLevel 2).
 #[derive(Debug, Default)]
-pub(crate) struct Remains {
+pub(crate) struct RecoverableTasks {
     pub(crate) parked: Parked,
     pub(crate) gathering: Gathering,
     /// Reads whose answers were not complete, by tag: they begin again.
     pub(crate) reads: BTreeMap<u32, Read>,
 }
 
-impl Remains {
+impl RecoverableTasks {
     pub(crate) fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.reads.is_empty()
     }
@@ -112,7 +112,7 @@ impl Remains {
 /// What a lost connection has left, and until when it is kept.
 #[derive(Debug)]
 pub(crate) struct Lost {
-    pub(crate) remains: Remains,
+    pub(crate) recoverable: RecoverableTasks,
     pub(crate) until: Instant,
     /// Its part of the memory of all, for as long as it is kept.
     pub(crate) _share: Share,
@@ -135,13 +135,13 @@ impl TaskOwner for Session {
 
 impl Session {
     /// Whether it begins with this call: true once, for its first connection.
-    pub(crate) fn begins(&self) -> bool {
+    pub(crate) fn begin_once(&self) -> bool {
         !self.has_begun.swap(true, Ordering::AcqRel)
     }
 
     /// What lost connections have left, to go on with.
-    pub(crate) fn with_lost<R>(&self, mut take: impl FnMut(&mut Remains) -> Option<R>) -> Option<R> {
-        lock(&self.members).lost.values_mut().find_map(|lost| take(&mut lost.remains))
+    pub(crate) fn with_lost<R>(&self, mut take: impl FnMut(&mut RecoverableTasks) -> Option<R>) -> Option<R> {
+        lock(&self.members).lost.values_mut().find_map(|lost| take(&mut lost.recoverable))
     }
 
     /// The connection with this CID, if it is there; and whether one with it was lost.
@@ -191,24 +191,24 @@ impl Session {
     /// These are the disks that the initiator sees from now on. What changed is established as unit attentions, once
     /// for the session; tasks at what is gone are aborted, and the epochs that may still last are handed out.
     pub(crate) fn set_view(&self, view: &Arc<Table>) -> Vec<Arc<Epoch>> {
-        let news = {
+        let changes = {
             let mut there = lock(&self.view);
-            let news = there.as_ref().map(|before| view.news(before)).unwrap_or_default();
+            let changes = there.as_ref().map(|before| view.changes_since(before)).unwrap_or_default();
             *there = Some(Arc::clone(view));
-            news
+            changes
         };
         let mut nexus = lock(&self.nexus);
-        let mut waiting = lock(&self.news);
-        for (lun, attention) in news {
+        let mut pending = lock(&self.pending_events);
+        for (lun, attention) in changes {
             nexus.raise(lun, attention);
             // That the list has changed is told once, at whatever logical unit.
-            let is_told =
-                waiting.iter().any(|(l, a)| *a == attention && (*l == lun || a.is_about_the_list()));
-            if !is_told {
-                waiting.push((lun, attention));
+            let is_queued =
+                pending.iter().any(|(l, a)| *a == attention && (*l == lun || a.is_about_the_list()));
+            if !is_queued {
+                pending.push((lun, attention));
             }
         }
-        drop((nexus, waiting));
+        drop((nexus, pending));
         let mut tasks = lock(&self.tasks);
         let mut ended = Vec::new();
         tasks.retain(|&lun, (unit, tasks)| {
@@ -224,8 +224,8 @@ impl Session {
     }
 
     /// What the initiator is to be sent messages of: handed out once.
-    pub(crate) fn take_news(&self) -> Vec<(Lun, UnitAttention)> {
-        std::mem::take(&mut *lock(&self.news))
+    pub(crate) fn take_events(&self) -> Vec<(Lun, UnitAttention)> {
+        std::mem::take(&mut *lock(&self.pending_events))
     }
 
     /// The session's tasks at a logical unit; nothing once it has ended.

@@ -18,7 +18,7 @@ use crate::fence::Epoch;
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 use crate::memory::Memory;
-use crate::session::{Lost, Member, Members, Remains, Session, SessionKey};
+use crate::session::{Lost, Member, Members, RecoverableTasks, Session, SessionKey};
 
 #[derive(Debug)]
 struct Connected {
@@ -46,7 +46,7 @@ pub(crate) enum Proof {
 
 /// A connection whose login has succeeded.
 #[derive(Debug)]
-pub(crate) struct Newcomer<'a> {
+pub(crate) struct NewConnection<'a> {
     /// What was agreed.
     pub(crate) login: &'a LoggedIn,
     /// The session that it asks for.
@@ -59,13 +59,13 @@ pub(crate) struct Newcomer<'a> {
 
 /// A connection that has ended.
 #[derive(Debug)]
-pub(crate) struct Leaver {
+pub(crate) struct EndedConnection {
     /// Its CID in its session.
     pub(crate) cid: u16,
     /// Its number in the target.
     pub(crate) id: u64,
     /// What its session keeps for a while.
-    pub(crate) remains: Option<Remains>,
+    pub(crate) recoverable: Option<RecoverableTasks>,
 }
 
 /// A session that a login has begun or joined, and the sessions that ended by it.
@@ -88,7 +88,7 @@ impl Attentions for Sessions {
 
 impl Sessions {
     /// Takes a place for a connection. Where all places are taken, a login in progress of the address that has most
-    /// of them gives way, unless that is the newcomer's own.
+    /// of them gives way, unless that is the new's own.
     ///
     /// # Errors
     /// Which limit is reached.
@@ -116,8 +116,8 @@ impl Sessions {
             let Some((_, oldest)) = most.filter(|&(count, _)| count > own.max(1)) else {
                 return Err("the limit of connections is reached");
             };
-            if let Some(gives_way) = connections.remove(&oldest) {
-                gives_way.mailbox.post(Notice::Drop("its place was needed by another address"));
+            if let Some(evicted) = connections.remove(&oldest) {
+                evicted.mailbox.post(Notice::Drop("its place was needed by another address"));
             }
         }
         let connected = Connected { mailbox: Arc::clone(mailbox), address, is_logged_in: false };
@@ -168,8 +168,8 @@ impl Sessions {
     ///
     /// # Errors
     /// Why it cannot: another user's session is never taken over, as long as users must prove who they are.
-    pub(crate) fn establish(&self, newcomer: Newcomer<'_>, limits: &Limits) -> Result<Established, Status> {
-        let Newcomer { login, key, proof, id, mailbox } = newcomer;
+    pub(crate) fn establish(&self, new: NewConnection<'_>, limits: &Limits) -> Result<Established, Status> {
+        let NewConnection { login, key, proof, id, mailbox } = new;
         let member = || Member { id, mailbox: Arc::clone(mailbox) };
         if login.tsih != 0 {
             let session = self.find(login, &key)?;
@@ -227,7 +227,7 @@ impl Sessions {
             }),
             has_begun: AtomicBool::new(false),
             view: Mutex::new(None),
-            news: Mutex::default(),
+            pending_events: Mutex::default(),
             tasks: Mutex::default(),
             is_closed: AtomicBool::new(false),
             key,
@@ -250,7 +250,7 @@ impl Sessions {
         }
     }
 
-    /// The session without connections whose remains are given up first.
+    /// The session without connections whose recoverable are given up first.
     fn oldest_orphan(sessions: &BTreeMap<u64, Arc<Session>>) -> Option<u64> {
         let orphans = sessions.iter().filter_map(|(&instance, session)| {
             let members = lock(&session.members);
@@ -262,22 +262,22 @@ impl Sessions {
 
     /// A connection has left its session; what it leaves is kept for a while, as far as the limits allow. The
     /// sessions that end with it.
-    pub(crate) fn part(
+    pub(crate) fn remove_connection(
         &self,
         session: &Arc<Session>,
-        leaver: Leaver,
+        gone: EndedConnection,
         limits: &Limits,
         memory: &Arc<Memory>,
         now: Instant,
     ) -> Vec<Arc<Session>> {
-        let Leaver { cid, id, remains } = leaver;
+        let EndedConnection { cid, id, recoverable } = gone;
         let mut members = lock(&session.members);
         if members.connections.get(&cid).is_some_and(|member| member.id == id) {
             members.connections.remove(&cid);
         }
         // Sessions with nothing to recover are not kept.
-        if let Some(remains) = remains.filter(|remains| !remains.is_empty()) {
-            let (p, bytes) = (&session.parameters, remains.bytes());
+        if let Some(recoverable) = recoverable.filter(|recoverable| !recoverable.is_empty()) {
+            let (p, bytes) = (&session.parameters, recoverable.bytes());
             let seconds = u64::from(p.time2wait) + u64::from(p.time2retain);
             let until = now + Duration::from_secs(seconds).min(limits.retain_time);
             while members.lost.len() >= usize::from(p.max_connections) {
@@ -289,7 +289,7 @@ impl Sessions {
             let all: usize = members.lost.values().map(|lost| lost.bytes).sum();
             let share = (all + bytes <= limits.lost_bytes).then(|| memory.claim(bytes)).flatten();
             if let Some(share) = share {
-                members.lost.insert(cid, Lost { remains, until, _share: share, bytes });
+                members.lost.insert(cid, Lost { recoverable, until, _share: share, bytes });
             }
         }
         let ends = members.connections.is_empty() && members.lost.is_empty();
@@ -424,14 +424,20 @@ mod tests {
             proof: Proof,
             id: u64,
         ) -> Result<Arc<Session>, Status> {
-            let newcomer = Newcomer { login, key, proof, id, mailbox: &mailbox() };
-            let established = self.sessions.establish(newcomer, &self.limits);
+            let new = NewConnection { login, key, proof, id, mailbox: &mailbox() };
+            let established = self.sessions.establish(new, &self.limits);
             established.map(|established| established.session)
         }
 
-        fn part(&self, session: &Arc<Session>, cid: u16, id: u64, remains: Option<Remains>) -> usize {
-            let leaver = Leaver { cid, id, remains };
-            self.sessions.part(session, leaver, &self.limits, &self.memory, self.now).len()
+        fn remove_connection(
+            &self,
+            session: &Arc<Session>,
+            cid: u16,
+            id: u64,
+            recoverable: Option<RecoverableTasks>,
+        ) -> usize {
+            let gone = EndedConnection { cid, id, recoverable };
+            self.sessions.remove_connection(session, gone, &self.limits, &self.memory, self.now).len()
         }
 
         fn expire(&self, after: Duration) -> usize {
@@ -440,20 +446,20 @@ mod tests {
     }
 
     /// What a lost connection leaves that has one read to go on with.
-    fn remains() -> Remains {
-        Remains { reads: BTreeMap::from([(7, Read::example())]), ..Remains::default() }
+    fn recoverable() -> RecoverableTasks {
+        RecoverableTasks { reads: BTreeMap::from([(7, Read::example())]), ..RecoverableTasks::default() }
     }
 
     #[test]
-    fn a_second_login_of_a_session_drops_the_first_connection() {
+    fn session_reinstatement_drops_the_old_connection() {
         let place = Place::new(Limits::default());
         let (sessions, limits) = (&place.sessions, &place.limits);
         let (old, new) = (mailbox(), mailbox());
         sessions.enter(1, &old, HERE, limits).unwrap();
         sessions.enter(2, &new, HERE, limits).unwrap();
         let establish = |id, mailbox| {
-            let newcomer = Newcomer { login: &login(0, 0), key: key(), proof: Proof::Demanded, id, mailbox };
-            sessions.establish(newcomer, limits).unwrap()
+            let new = NewConnection { login: &login(0, 0), key: key(), proof: Proof::Demanded, id, mailbox };
+            sessions.establish(new, limits).unwrap()
         };
         let (first, second) = (establish(1, &old).session, establish(2, &new));
         assert!(Arc::ptr_eq(&second.ended[0], &first));
@@ -462,13 +468,13 @@ mod tests {
         assert!(matches!(old.take()[..], [Notice::Drop(_)]));
         assert!(new.take().is_empty());
         // The old connection's end must not take the new session with it.
-        assert_eq!(place.part(&first, 0, 1, None), 1);
+        assert_eq!(place.remove_connection(&first, 0, 1, None), 1);
         sessions.leave(1);
         assert_eq!((sessions.connections(), sessions.sessions()), (1, 1));
     }
 
     #[test]
-    fn a_session_of_another_user_is_neither_reinstated_nor_joined() {
+    fn session_of_another_user_can_be_neither_reinstated_nor_joined() {
         let place = Place::new(Limits::default());
         let of = |user: &str| SessionKey { user: Some(user.into()), ..key() };
         let alice = place.establish(&login(0, 0), of("alice"), 1).unwrap();
@@ -486,14 +492,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_join_a_session_up_to_its_limit_and_replace_their_like() {
+    fn connections_join_up_to_the_session_limit_and_reinstate_their_cid() {
         let place = Place::new(Limits::default());
         let (sessions, limits) = (&place.sessions, &place.limits);
         let boxes: Vec<_> = (0..4).map(|_| mailbox()).collect();
         let establish = |login: &LoggedIn, key, id: usize| {
             let (id, mailbox) = (id as u64, &boxes[id]);
-            let newcomer = Newcomer { login, key, proof: Proof::Demanded, id, mailbox };
-            sessions.establish(newcomer, limits).map(|e| e.session)
+            let new = NewConnection { login, key, proof: Proof::Demanded, id, mailbox };
+            sessions.establish(new, limits).map(|e| e.session)
         };
         let session = establish(&login(0, 0), key(), 0).unwrap();
         let join = |cid, id, key| establish(&login(session.tsih, cid), key, id).map(|s| s.tsih);
@@ -505,17 +511,20 @@ mod tests {
         assert_eq!(join(1, 2, elsewhere), Err(Status::CANNOT_INCLUDE));
         let other = SessionKey { isid: [2; 6], ..key() };
         assert_eq!(join(1, 2, other), Err(Status::SESSION_DOES_NOT_EXIST));
-        assert_eq!((place.part(&session, 1, 3, None), place.part(&session, 0, 0, None)), (0, 1));
+        assert_eq!(
+            (place.remove_connection(&session, 1, 3, None), place.remove_connection(&session, 0, 0, None)),
+            (0, 1)
+        );
         assert_eq!(join(0, 0, key()), Err(Status::SESSION_DOES_NOT_EXIST));
     }
 
     #[test]
-    fn a_lost_connection_keeps_its_session_until_its_time_is_over() {
+    fn lost_connection_keeps_its_session_until_the_retain_time_expires() {
         let place = Place::new(Limits { retain_time: Duration::from_secs(30), ..Limits::default() });
         let mut first = login(0, 0);
         first.parameters.time2wait = 3600;
         let session = place.establish(&first, key(), 1).unwrap();
-        assert_eq!(place.part(&session, 0, 1, Some(remains())), 0);
+        assert_eq!(place.remove_connection(&session, 0, 1, Some(recoverable())), 0);
         assert!(place.sessions.sessions() == 1 && place.memory.used() > 0);
         assert_eq!(place.expire(Duration::from_secs(29)), 0);
         // Whatever the initiator asked for, the configuration bounds it.
@@ -525,32 +534,32 @@ mod tests {
     }
 
     #[test]
-    fn a_session_with_nothing_to_recover_is_not_kept() {
+    fn session_without_recoverable_tasks_is_not_kept() {
         let place = Place::new(Limits::default());
         let session = place.establish(&login(0, 0), key(), 1).unwrap();
-        assert_eq!(place.part(&session, 0, 1, Some(Remains::default())), 1);
+        assert_eq!(place.remove_connection(&session, 0, 1, Some(RecoverableTasks::default())), 1);
         assert_eq!(place.sessions.sessions(), 0);
     }
 
     #[test]
-    fn what_lost_connections_leave_is_bounded_in_number_and_bytes() {
+    fn recoverable_tasks_are_bounded_in_number_and_bytes() {
         // One session that loses connection after connection.
         let place = Place::new(Limits::default());
         let session = place.establish(&login(0, 0), key(), 1).unwrap();
         for cid in 1..100 {
             place.establish(&login(session.tsih, cid), key(), 1 + u64::from(cid)).unwrap();
-            assert_eq!(place.part(&session, cid, 1 + u64::from(cid), Some(remains())), 0);
+            assert_eq!(place.remove_connection(&session, cid, 1 + u64::from(cid), Some(recoverable())), 0);
         }
         assert_eq!(lock(&session.members).lost.len(), 2, "as many as it may have connections");
         let place = Place::new(Limits { lost_bytes: 10, ..Limits::default() });
         let session = place.establish(&login(0, 0), key(), 1).unwrap();
-        assert_eq!(place.part(&session, 0, 1, Some(remains())), 1, "too large to be kept");
+        assert_eq!(place.remove_connection(&session, 0, 1, Some(recoverable())), 1, "too large to be kept");
         // Many sessions that are left behind.
         let place = Place::new(Limits { lost_sessions: 10, sessions: 12, ..Limits::default() });
         for n in 0..100 {
             let key = SessionKey { isid: [n; 6], ..key() };
             let session = place.establish(&login(0, 0), key, n.into()).unwrap();
-            let _ = place.part(&session, 0, n.into(), Some(remains()));
+            let _ = place.remove_connection(&session, 0, n.into(), Some(recoverable()));
         }
         assert_eq!(place.sessions.sessions(), 10);
         // And neither do they shut out those that come.
@@ -558,7 +567,7 @@ mod tests {
         for n in 0..100 {
             let key = SessionKey { isid: [n; 6], ..key() };
             let session = place.establish(&login(0, 0), key, n.into()).unwrap();
-            let _ = place.part(&session, 0, n.into(), Some(remains()));
+            let _ = place.remove_connection(&session, 0, n.into(), Some(recoverable()));
         }
     }
 
@@ -581,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_that_never_end_give_way_to_another_address() {
+    fn unfinished_logins_are_evicted_for_another_address() {
         let limits = Limits { connections: 20, connections_per_address: 20, logins: 10, ..Limits::default() };
         let sessions = Sessions::default();
         let flood: Vec<_> = (0..10).map(|_| mailbox()).collect();

@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::mailbox::Notice;
 use crate::memory::Memory;
 use crate::session::{Session, SessionKey};
-use crate::sessions::{Leaver, Sessions};
+use crate::sessions::{EndedConnection, Sessions};
 use crate::statistics::Board;
 use crate::table::Table;
 
@@ -124,14 +124,14 @@ impl Shared {
     }
 
     /// A connection has left its session; what the session took ends with its last one.
-    pub(crate) fn end(&self, session: &Arc<Session>, leaver: Leaver) {
+    pub(crate) fn connection_ended(&self, session: &Arc<Session>, gone: EndedConnection) {
         let limits = &self.config.limits;
-        let ended = self.sessions.part(session, leaver, limits, &self.memory, self.clock.now());
-        self.ended(&ended);
+        let ended = self.sessions.remove_connection(session, gone, limits, &self.memory, self.clock.now());
+        self.sessions_ended(&ended);
     }
 
     /// Sessions have ended: their tasks change nothing any more, and what they took is free.
-    pub(crate) fn ended(&self, sessions: &[Arc<Session>]) {
+    pub(crate) fn sessions_ended(&self, sessions: &[Arc<Session>]) {
         for session in sessions {
             drop(session.close_tasks());
             self.disks.table().luns.end(&lock(&session.nexus));
@@ -147,7 +147,7 @@ impl Shared {
                 session.tsih
             );
         }
-        self.ended(&ended);
+        self.sessions_ended(&ended);
     }
 
     pub(crate) fn keep_ops(&self, mut seen: Vec<Op>) {

@@ -30,7 +30,7 @@ use fastrand::Rng;
 use iscsi::{Bhs, Cut, Framer};
 
 use self::client::{Conn, command_pdu, login_pdu, logout_pdu, management_pdu, nop_pdu};
-use self::kinds::Kinds;
+use self::kinds::CommandKind;
 use self::model::{Command, Model, What};
 use self::store::{BLOCK, Kind, Log, SimStore};
 use crate::clock::{Clock, Manual};
@@ -49,9 +49,9 @@ use crate::shared::Shared;
 /// Steps of one seed before everything must come to rest.
 const STEPS_OF_SEED: usize = 500;
 /// Calls within which it must.
-const REST_MAX: usize = 20_000;
+const SETTLE_CALLS_MAX: usize = 20_000;
 const IQN: &str = "iqn.2026-11.example:sim";
-const DISKS: [Kind; 3] = [Kind::Memory, Kind::Pool, Kind::Begins];
+const DISKS: [Kind; 3] = [Kind::Memory, Kind::Pool, Kind::Asynchronous];
 const DISK_BYTES: u64 = 4 << 20;
 const INITIATORS: usize = 4;
 
@@ -131,17 +131,17 @@ impl World {
             6..=29 => self.issue(),
             30..=34 => self.manage(),
             35..=59 => self.deliver(),
-            60..=69 => self.go_on(),
+            60..=69 => self.wake_any(),
             70..=79 => self.send_owed(),
             80..=89 => self.disks_work(),
-            90..=91 => self.lose(),
+            90..=91 => self.lose_connection(),
             92 => self.log_out(),
             93..=95 => self.pass_time(),
             96 => self.resize(),
             97 => self.stall(),
             _ => self.recover(),
         }
-        self.look();
+        self.observe();
     }
 
     fn any_conn(&mut self, chosen: impl Fn(&Conn) -> bool) -> Option<usize> {
@@ -151,7 +151,7 @@ impl World {
 
     /// A connection that is in its full feature phase, as its initiator sees it.
     fn any_serving(&mut self) -> Option<usize> {
-        self.any_conn(|conn| conn.session.is_some() && !conn.is_gone)
+        self.any_conn(|conn| conn.session.is_some() && !conn.is_closed)
     }
 
     fn tag(&mut self) -> u32 {
@@ -207,8 +207,11 @@ impl World {
             return;
         }
         let stalls = self.stalled.is_some();
-        let kind =
-            if self.stalled == Some(c) { Kinds::BigRead } else { Kinds::any(&mut self.random, !stalls) };
+        let kind = if self.stalled == Some(c) {
+            CommandKind::BigRead
+        } else {
+            CommandKind::any(&mut self.random, !stalls)
+        };
         let attribute = if self.random.u8(..8) == 0 { self.random.u8(2..4) } else { 1 };
         let lun = self.random.u8(..DISKS.len() as u8);
         let session_model = &mut self.model.sessions[session];
@@ -250,13 +253,13 @@ impl World {
         let mine: Vec<u32> = mine.map(|cmd| cmd.tag).collect();
         let referenced = if mine.is_empty() { 0 } else { mine[self.random.usize(..mine.len())] };
         let pdu = management_pdu(&self.conns[c], (tag, lun, cmd_sn), function, referenced);
-        self.model.asks(tag, function, lun, referenced, (session, c));
+        self.model.management_sent(tag, function, lun, referenced, (session, c));
         self.conns[c].push(pdu, What::Management(tag));
     }
 
     /// Bytes arrive at the target, and it looks at one PDU.
     fn deliver(&mut self) {
-        let Some(c) = self.any_conn(|conn| !conn.is_gone && !conn.is_ended) else { return };
+        let Some(c) = self.any_conn(|conn| !conn.is_closed && !conn.is_ended) else { return };
         let some = self.random.usize(1..3);
         self.conns[c].deliver(some, &mut self.random);
         self.frame(c);
@@ -275,17 +278,17 @@ impl World {
     }
 
     /// A connection's thread wakes up.
-    fn go_on(&mut self) {
+    fn wake_any(&mut self) {
         if let Some(c) = self.any_conn(|conn| !conn.is_ended) {
             self.wake(c);
         }
     }
 
     fn wake(&mut self, c: usize) {
-        if self.conns[c].is_gone {
+        if self.conns[c].is_closed {
             self.conns[c].is_ended |= self.conns[c].core.is_ended();
         } else if Self::is_woken(&self.conns[c].core)
-            && let Err(end) = self.conns[c].core.go_on()
+            && let Err(end) = self.conns[c].core.resume()
         {
             self.end(c, &end);
         }
@@ -304,7 +307,7 @@ impl World {
         // What was appended before the end still leaves.
         self.drain(c);
         let conn = &mut self.conns[c];
-        conn.is_gone = true;
+        conn.is_closed = true;
         conn.core.end(end);
         self.model.connection_ends(c);
         if self.stalled == Some(c) {
@@ -314,26 +317,26 @@ impl World {
 
     /// An initiator sends data that it was asked for.
     fn send_owed(&mut self) {
-        if let Some(c) = self.any_conn(|conn| !conn.owed.is_empty() && !conn.is_gone) {
+        if let Some(c) = self.any_conn(|conn| !conn.owed.is_empty() && !conn.is_closed) {
             let place = self.random.usize(..self.conns[c].owed.len());
             self.conns[c].send_owed(place);
         }
     }
 
     fn disks_work(&mut self) {
-        let (choice, heeds) = (self.random.usize(..8), self.random.bool());
+        let (choice, honours_cancel) = (self.random.usize(..8), self.random.bool());
         // One disk is so slow that what was asked of it outlives connections and sessions.
         if self.random.u8(..8) > 0 {
             self.pool.run_one(choice);
         } else {
             let choice = if self.random.u8(..4) == 0 { choice } else { usize::MAX };
-            self.stores[2].end_one(choice, heeds);
+            self.stores[2].end_one(choice, honours_cancel);
         }
     }
 
     /// A connection is lost.
-    fn lose(&mut self) {
-        if let Some(c) = self.any_conn(|conn| !conn.is_gone) {
+    fn lose_connection(&mut self) {
+        if let Some(c) = self.any_conn(|conn| !conn.is_closed) {
             self.end(c, &ConnectionEnd::Closed);
         }
     }
@@ -354,9 +357,9 @@ impl World {
 
     fn pass_time(&mut self) {
         let time = if self.random.u8(..10) == 0 { 3_000 } else { 20 };
-        self.clock.pass(Duration::from_millis(time));
+        self.clock.advance(Duration::from_millis(time));
         self.shared.expire();
-        self.note_sessions();
+        self.sync_sessions();
     }
 
     /// The disks get another size, of which every session is told.
@@ -373,7 +376,7 @@ impl World {
         self.stores.iter().for_each(|store| drop(::store::Store::resize(&**store, self.disk_bytes)));
         self.shared.disks.set(&Self::luns(&self.stores)).expect("disks");
         self.shared.refresh_views();
-        self.model.all_learn((0x2a, 0x09));
+        self.model.owe_attention_everywhere((0x2a, 0x09));
     }
 
     /// An initiator stops to read, or reads again.
@@ -409,19 +412,19 @@ impl World {
         let (tag, cmd_sn) = (self.tag(), self.model.sessions[session].cmd_sn);
         let pdu = management_pdu(&self.conns[c], (tag, lun, cmd_sn), 8, referenced);
         self.model.may_repeat(session);
-        self.model.asks(tag, 8, lun, referenced, (session, c));
+        self.model.management_sent(tag, 8, lun, referenced, (session, c));
         self.conns[c].push(pdu, What::Management(tag));
     }
 
     /// Looks at what the target has done: what it took, what it sent, what landed, what it holds.
-    fn look(&mut self) {
+    fn observe(&mut self) {
         for c in 0..self.conns.len() {
             for what in self.conns[c].taken() {
                 self.model.taken(what);
             }
         }
-        self.model.enters();
-        self.note_landed();
+        self.model.commands_entered();
+        self.observe_landed();
         for c in 0..self.conns.len() {
             if self.stalled != Some(c) {
                 self.drain(c);
@@ -430,11 +433,11 @@ impl World {
         if self.stalled.is_none() {
             self.model.check_order();
         }
-        self.note_sessions();
+        self.sync_sessions();
         self.check_budgets();
     }
 
-    fn note_landed(&mut self) {
+    fn observe_landed(&mut self) {
         let landed = lock(&self.log)[self.seen_log..].to_vec();
         self.seen_log += landed.len();
         landed.into_iter().for_each(|(lun, stamp)| self.model.landed(lun, stamp));
@@ -443,7 +446,7 @@ impl World {
     /// Takes what a connection has to send, and shows it to its initiator.
     fn drain(&mut self, c: usize) {
         // What is acknowledged has landed before.
-        self.note_landed();
+        self.observe_landed();
         if self.conns[c].is_ended || self.conns[c].core.outgoing.is_empty() {
             return;
         }
@@ -455,13 +458,13 @@ impl World {
         while let Ok(Cut::Frame(frame)) = framer.next(&stream[at..]) {
             at += frame.total_bytes;
             let (bhs, data) = (frame.bhs, frame.data.to_vec());
-            self.came(c, &bhs, &data);
+            self.received(c, &bhs, &data);
         }
         self.conns[c].unparsed = stream[at..].to_vec();
     }
 
-    fn came(&mut self, c: usize, bhs: &Bhs, data: &[u8]) {
-        if let Some(tsih) = self.conns[c].came(bhs, data, &mut self.model) {
+    fn received(&mut self, c: usize, bhs: &Bhs, data: &[u8]) {
+        if let Some(tsih) = self.conns[c].received(bhs, data, &mut self.model) {
             self.logged_in(c, tsih);
         }
     }
@@ -475,12 +478,12 @@ impl World {
             return;
         }
         let there = self.shared.sessions.all().into_iter().find(|session| session.tsih == tsih);
-        let session = self.model.begins((conn.name, conn.isid), tsih, conn.recovery, there);
+        let session = self.model.session_begins((conn.name, conn.isid), tsih, conn.recovery, there);
         self.conns[c].session = Some(session);
     }
 
     /// Sessions that the target has ended are over for the model too.
-    fn note_sessions(&mut self) {
+    fn sync_sessions(&mut self) {
         let alive: Vec<u64> = self.shared.sessions.all().iter().map(|session| session.instance).collect();
         self.model.alive(&alive);
     }
@@ -498,10 +501,10 @@ impl World {
     }
 
     /// Nothing new happens any more, and everything comes to rest.
-    fn rest(&mut self) {
+    fn settle(&mut self) {
         self.stalled = None;
         for round in 0.. {
-            assert!(round < REST_MAX, "it never comes to rest: {:?}", self.model.open());
+            assert!(round < SETTLE_CALLS_MAX, "it never comes to rest: {:?}", self.model.open());
             self.model.step += 1;
             let mut is_busy = false;
             for c in 0..self.conns.len() {
@@ -512,26 +515,26 @@ impl World {
                     self.conns[c].send_owed(place);
                     is_busy = true;
                 }
-                if !self.conns[c].is_gone {
+                if !self.conns[c].is_closed {
                     is_busy |= self.conns[c].deliver(1, &mut self.random);
                     is_busy |= self.frame(c);
                 }
                 let before = self.conns[c].core.outgoing.position();
                 self.wake(c);
-                is_busy |= self.conns[c].core.outgoing.position() != before || self.conns[c].is_gone;
+                is_busy |= self.conns[c].core.outgoing.position() != before || self.conns[c].is_closed;
                 is_busy |= !self.conns[c].core.outgoing.is_empty();
                 is_busy |= self.conns[c].core.has_more() && !self.conns[c].is_ended;
-                self.look();
+                self.observe();
             }
             is_busy |= self.pool.run_one(0);
             is_busy |= self.stores[2].end_one(0, true);
-            self.look();
+            self.observe();
             if !is_busy {
-                let patient = self.conns.iter().any(|c| !c.is_gone && c.core.sleep_limit().is_some());
+                let patient = self.conns.iter().any(|c| !c.is_closed && c.core.sleep_limit().is_some());
                 if !patient {
                     break;
                 }
-                self.clock.pass(Duration::from_millis(50));
+                self.clock.advance(Duration::from_millis(50));
             }
         }
         self.model.at_rest();
@@ -545,7 +548,7 @@ impl World {
     /// Every session asks what it has to be told, and is told all of it.
     fn ask_for_attentions(&mut self) {
         'connections: for c in 0..self.conns.len() {
-            let Some(session) = self.conns[c].session.filter(|_| !self.conns[c].is_gone) else { continue };
+            let Some(session) = self.conns[c].session.filter(|_| !self.conns[c].is_closed) else { continue };
             if self.conns[c].is_closing {
                 continue;
             }
@@ -557,14 +560,14 @@ impl World {
                     let conn = &mut self.conns[c];
                     let size = self.disk_bytes;
                     let (pdu, expected, fields) =
-                        command_pdu(conn, Kinds::Test, (tag, lun, cmd_sn), 1, &mut self.random, size);
+                        command_pdu(conn, CommandKind::Test, (tag, lun, cmd_sn), 1, &mut self.random, size);
                     let command = Command::new(session, c, (tag, lun, cmd_sn), fields, 1, expected);
                     self.model.commands.insert(tag, command);
                     conn.push(pdu, What::Command(tag));
                     while self.conns[c].deliver(9, &mut self.random) || self.frame(c) {
-                        self.look();
+                        self.observe();
                     }
-                    self.look();
+                    self.observe();
                     let command = &self.model.commands[&tag];
                     if !command.has_entered() {
                         // A command before it was lost with its connection, and is not sent again.
@@ -577,31 +580,31 @@ impl World {
                     }
                 }
             }
-            self.model.was_told_all(session);
+            self.model.check_attentions(session);
         }
     }
 
     /// Everybody leaves, and nothing is left.
-    fn leave(&mut self) {
+    fn shut_down(&mut self) {
         for c in 0..self.conns.len() {
-            if !self.conns[c].is_gone {
+            if !self.conns[c].is_closed {
                 self.end(c, &ConnectionEnd::Dropped("the simulation is over"));
             }
             for _ in 0..100 {
                 if self.conns[c].is_ended {
                     break;
                 }
-                self.clock.pass(Duration::from_millis(100));
+                self.clock.advance(Duration::from_millis(100));
                 self.wake(c);
             }
             assert!(self.conns[c].is_ended, "a connection does not end");
             self.shared.sessions.leave(self.conns[c].core.id);
         }
-        self.clock.pass(Duration::from_secs(3600));
+        self.clock.advance(Duration::from_secs(3600));
         self.shared.expire();
         self.conns.clear();
         while self.pool.run_one(0) || self.stores[2].end_one(0, true) {}
-        self.look();
+        self.observe();
         self.model.sessions.clear();
         assert_eq!((self.shared.sessions.sessions(), self.shared.memory.used()), (0, 0), "something is left");
     }
@@ -610,12 +613,12 @@ impl World {
 /// Runs one seed; how many steps it took.
 fn run(seed: u64) -> usize {
     let mut world = World::new(seed);
-    world.model.traces = asked("ROUNDTRIP_SIM_SEED").is_some();
+    world.model.traces = env_number("ROUNDTRIP_SIM_SEED").is_some();
     for _ in 0..STEPS_OF_SEED {
         world.step();
     }
-    world.rest();
-    world.leave();
+    world.settle();
+    world.shut_down();
     world.model.step
 }
 
@@ -637,17 +640,17 @@ fn run_until(first: u64, steps: usize) -> Result<(), (u64, String)> {
     Ok(())
 }
 
-fn asked(name: &str) -> Option<u64> {
+fn env_number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
 #[test]
 fn scripted_initiators_find_no_violation() {
-    if let Some(seed) = asked("ROUNDTRIP_SIM_SEED") {
+    if let Some(seed) = env_number("ROUNDTRIP_SIM_SEED") {
         run(seed);
         return;
     }
-    let steps = asked("ROUNDTRIP_SIM_STEPS").map_or(100_000, |steps| steps as usize);
+    let steps = env_number("ROUNDTRIP_SIM_STEPS").map_or(100_000, |steps| steps as usize);
     let first = if steps > 100_000 { 1_000_000 } else { 1 };
     if let Err((seed, text)) = run_until(first, steps) {
         panic!("seed {seed} (again with ROUNDTRIP_SIM_SEED={seed}): {text}");
@@ -655,11 +658,11 @@ fn scripted_initiators_find_no_violation() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_replays_the_same_run() {
     let trace = |seed| {
         let mut world = World::new(seed);
         (0..STEPS_OF_SEED).for_each(|_| world.step());
-        world.rest();
+        world.settle();
         let log = lock(&world.log).clone();
         (log, world.model.step, world.model.answers)
     };
@@ -678,8 +681,8 @@ fn planted_bugs_are_found() {
     for (bug, word) in [
         (Bug::WritesAfterAbort, "landed"),
         (Bug::DropsDeferred, "never answered"),
-        (Bug::TellsOriginator, "unit attention"),
-        (Bug::IgnoresRoom, "bytes wait to be sent"),
+        (Bug::NotifiesOriginator, "unit attention"),
+        (Bug::IgnoresSendLimit, "bytes wait to be sent"),
         (Bug::ForgetsPredecessor, "landed"),
     ] {
         plant(Some(bug));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_back_and_a_broken_file_is_no_empty_one() {
+    fn saved_state_is_read_back_and_a_corrupt_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let state = StateFolder::open(&folder.path().join("deep/er")).unwrap();
         assert_eq!(state.load("a").unwrap(), Durable::default());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn symbolic_links_are_replaced_or_refused_and_never_followed() {
+    fn symbolic_links_are_replaced_or_rejected_and_never_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (folder.path().join("state"), folder.path().join("elsewhere"));
         let state = StateFolder::open(&path).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_a_crash_left_is_replaced_and_a_fifo_is_refused() {
+    fn leftover_temporary_file_is_replaced_and_a_fifo_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let state = StateFolder::open(folder.path()).unwrap();
         std::fs::write(folder.path().join("a.new"), "half of").unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_folder_is_still_the_same() {
+    fn renamed_folder_stays_in_use() {
         let folder = tempfile::tempdir().unwrap();
         let (path, moved) = (folder.path().join("state"), folder.path().join("moved"));
         let state = StateFolder::open(&path).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn two_targets_do_not_share_a_folder() {
+    fn second_target_cannot_open_the_state_folder() {
         let folder = tempfile::tempdir().unwrap();
         let first = StateFolder::open(folder.path()).unwrap();
         let clone = first.clone();

@@ -42,18 +42,18 @@ impl Table {
     }
 
     /// The unit attentions of an initiator that has seen `before`, by today's logical units.
-    pub(crate) fn news(&self, before: &Table) -> Vec<(Lun, UnitAttention)> {
+    pub(crate) fn changes_since(&self, before: &Table) -> Vec<(Lun, UnitAttention)> {
         let (old, new) = (&before.luns.0, &self.luns.0);
         let is_same = |lun: &Lun| match (old.get(lun), new.get(lun)) {
             (Some(a), Some(b)) => Arc::ptr_eq(&a.shared, &b.shared),
             _ => false,
         };
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         if old.len() != new.len() || !new.keys().all(is_same) {
-            news.extend(new.keys().map(|&lun| (lun, UnitAttention::LunsChanged)));
+            changes.extend(new.keys().map(|&lun| (lun, UnitAttention::LunsChanged)));
         }
         let resized = new.iter().filter(|(lun, disk)| is_same(lun) && old[lun].blocks != disk.blocks);
-        news.extend(resized.map(|(&lun, _)| (lun, UnitAttention::CapacityChanged)));
-        news
+        changes.extend(resized.map(|(&lun, _)| (lun, UnitAttention::CapacityChanged)));
+        changes
     }
 }

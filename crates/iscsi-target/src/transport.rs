@@ -46,7 +46,7 @@ pub(crate) enum Wait {
     /// Room for ours, and the mailbox.
     Room,
     /// The mailbox alone.
-    Mail,
+    Mailbox,
     /// Room for ours alone.
     Socket,
 }
@@ -180,7 +180,7 @@ impl Transport {
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let watched = match what {
             Wait::All | Wait::Room => &mut fds[..],
-            Wait::Mail => &mut fds[..1],
+            Wait::Mailbox => &mut fds[..1],
             Wait::Socket => &mut fds[1..],
         };
         match poll(watched, limit) {

@@ -55,7 +55,7 @@ const MEDIUM_WRITE: (u8, u8, u8) = (3, 0x0c, 0);
 const NO_SPACE: (u8, u8, u8) = (7, 0x27, 7);
 
 #[test]
-fn each_fault_is_told_as_what_it_is_and_the_session_goes_on() {
+fn each_fault_is_reported_with_its_sense_and_the_session_continues() {
     for (fault, expected) in
         [(Fault::Medium, MEDIUM_READ), (Fault::Hardware, (4, 0x44, 0)), (Fault::NotReady, (2, 0x04, 0))]
     {
@@ -74,7 +74,7 @@ fn each_fault_is_told_as_what_it_is_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_flush_that_fails_is_no_acknowledgement() {
+fn failed_flush_is_not_acknowledged() {
     let (_target, mut client) = serve(failing(Operation::Flush, Fault::Medium, 0..1 << 20));
     assert_eq!(write(&mut client, 9, 0), (0, 0, 0));
     assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE);
@@ -110,7 +110,7 @@ impl Store for OnceBroken {
 }
 
 #[test]
-fn a_write_of_many_pieces_reports_the_first_failure_and_takes_all_its_data() {
+fn multi_burst_write_reports_the_first_failure_and_consumes_all_data() {
     let (_target, mut client) = serve(failing(Operation::Write, Fault::Medium, 70_000..70_001));
     // 256 KiB with one R2T after another; the initiator sends all of it before it hears of the failure.
     let cdb = [0x2a, 0, 0, 0, 0, 0, 0, 2, 0, 0];
@@ -147,7 +147,7 @@ fn a_write_of_many_pieces_reports_the_first_failure_and_takes_all_its_data() {
 }
 
 #[test]
-fn a_failed_flush_is_told_to_who_asked() {
+fn failed_flush_is_reported_to_the_requester() {
     let store = OnceBroken(Ram::new(1 << 20), std::sync::atomic::AtomicBool::new(false));
     let (_target, mut client) = serve(Arc::new(store));
     assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE);
@@ -162,7 +162,7 @@ fn ways() -> impl Iterator<Item = (bool, Engine)> {
 }
 
 #[test]
-fn a_file_that_became_shorter_is_a_medium_error_and_not_the_end() {
+fn truncated_file_is_a_medium_error_and_keeps_the_session() {
     for (direct, engine) in ways() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
@@ -214,7 +214,7 @@ impl Drop for Loop {
 /// What the kernel could not bring to the disk it says once, when it is asked to flush. That is told to who asked,
 /// and every flush after it fails too, until the disk is opened again.
 #[test]
-fn a_write_that_the_kernel_lost_is_told_and_stays_told() {
+fn lost_kernel_write_is_reported_until_reopened() {
     for engine in [Engine::Auto, Engine::Threads] {
         let folder = tempfile::tempdir().unwrap();
         if !small_file_system(folder.path()) {
@@ -236,7 +236,7 @@ fn a_write_that_the_kernel_lost_is_told_and_stays_told() {
 
 /// A device of which everything behind a place is gone.
 #[test]
-fn a_device_that_is_gone_is_a_medium_error_and_not_the_end() {
+fn missing_device_is_a_medium_error_and_keeps_the_session() {
     for (direct, engine) in ways() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("device");
@@ -258,7 +258,7 @@ fn a_device_that_is_gone_is_a_medium_error_and_not_the_end() {
 }
 
 #[test]
-fn a_slow_disk_does_not_slow_the_session_of_another() {
+fn slow_disk_does_not_slow_other_sessions() {
     let slow = Layered::new(Delay(Duration::from_millis(400)), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
     let luns = vec![LunConfig::new(0, Arc::new(slow)), LunConfig::new(1, Arc::new(Ram::new(1 << 20)))];
     let target = start(luns, |_| ());
@@ -296,7 +296,7 @@ fn small_file_system(folder: &std::path::Path) -> bool {
 }
 
 #[test]
-fn a_full_file_system_refuses_the_write_and_keeps_the_session() {
+fn full_file_system_fails_the_write_and_keeps_the_session() {
     for engine in [Engine::Auto, Engine::Threads] {
         full(engine);
     }
@@ -352,7 +352,7 @@ fn slow(milliseconds: u64) -> LunConfig {
 }
 
 #[test]
-fn many_commands_of_one_connection_wait_for_a_slow_disk_at_a_time() {
+fn commands_of_one_connection_wait_for_a_slow_disk_concurrently() {
     let target = start(vec![slow(100)], |_| ());
     let mut client = Client::log_in(target.address(), &Login::default());
     client.attentions(0);
@@ -374,7 +374,7 @@ fn many_commands_of_one_connection_wait_for_a_slow_disk_at_a_time() {
 
 /// A reset waits for what can still end, and gives up what does not: within the bound that docs/target.md states.
 #[test]
-fn a_reset_ends_in_its_time_whatever_the_disk_does() {
+fn reset_completes_within_its_bound_on_a_hung_disk() {
     for (delay, longest) in [(300, 2), (60_000, 8)] {
         let luns = vec![slow(delay), common::ram(1, 1)];
         let target = start(luns, |_| ());
@@ -392,7 +392,7 @@ fn a_reset_ends_in_its_time_whatever_the_disk_does() {
 }
 
 #[test]
-fn an_ordered_task_waits_for_those_before_it_and_is_waited_for() {
+fn ordered_task_waits_for_earlier_tasks_and_blocks_later_ones() {
     let target = start(vec![slow(60)], |_| ());
     let mut client = Client::log_in(target.address(), &Login::default());
     client.attentions(0);

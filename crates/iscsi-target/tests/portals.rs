@@ -29,7 +29,7 @@ fn luns(client: &mut Client) -> Vec<u8> {
 }
 
 #[test]
-fn each_portal_group_is_a_target_port_and_all_are_told() {
+fn portal_groups_are_target_ports_listed_by_send_targets() {
     let group = |group| Portal { group, ..Portal::new("127.0.0.1:0".parse().unwrap()) };
     let target = start(vec![ram(0, 1)], |config| {
         config.portals = vec![group(1), group(2), group(2)];
@@ -65,7 +65,7 @@ fn each_portal_group_is_a_target_port_and_all_are_told() {
 }
 
 #[test]
-fn a_moved_target_says_where_it_is() {
+fn moved_target_redirects_logins() {
     for (is_permanent, status) in [(false, 0x0101), (true, 0x0102)] {
         let target = start(vec![ram(0, 1)], |config| {
             config.portals[0].moved = Some(Moved { address: "192.0.2.1:3260".into(), is_permanent });
@@ -85,7 +85,7 @@ fn masked(luns: &[u16]) -> Access {
 }
 
 #[test]
-fn an_initiator_sees_its_disks_and_nothing_of_the_others() {
+fn initiator_sees_only_its_own_disks() {
     let target = start(vec![ram(0, 1), ram(1, 1), ram(2, 1)], |config| config.access = Some(masked(&[0, 2])));
     let mut mine = Client::log_in(target.address(), &login());
     let mut other = Client::log_in(target.address(), &Login { initiator: OTHER, ..login() });
@@ -139,7 +139,7 @@ fn an_initiator_sees_its_disks_and_nothing_of_the_others() {
 }
 
 #[test]
-fn who_sees_a_change_is_told_of_it() {
+fn disk_changes_are_reported_to_sessions_that_see_them() {
     let (a, b) = (ram(0, 1), ram(1, 1));
     let target = start(vec![a.clone(), b.clone()], |_| ());
     let mut client = Client::log_in(target.address(), &login());
@@ -166,7 +166,7 @@ fn who_sees_a_change_is_told_of_it() {
 }
 
 #[test]
-fn who_may_no_longer_stay_is_asked_to_go_and_then_dropped() {
+fn excluded_initiator_is_asked_to_log_out_and_then_dropped() {
     let target = start(vec![ram(0, 1)], |_| ());
     let [mut polite, mut deaf] =
         [1, 2].map(|isid| Client::log_in(target.address(), &Login { isid, ..login() }));
@@ -206,7 +206,7 @@ fn sessions_and_connections_of_an_address_have_a_limit() {
 }
 
 #[test]
-fn a_login_that_takes_its_time_and_text_without_end_are_cut() {
+fn slow_logins_and_unbounded_text_are_cut_off() {
     let limits = Limits { login_time: Duration::from_millis(300), text_bytes: 4096, ..Limits::default() };
     let target = limited(limits);
     let begun = Instant::now();
@@ -234,7 +234,7 @@ fn a_login_that_takes_its_time_and_text_without_end_are_cut() {
 }
 
 #[test]
-fn the_memory_of_a_connection_has_a_limit() {
+fn connection_memory_is_limited() {
     let limits = Limits { gathered_bytes: 64 << 10, ..Limits::default() };
     let target = limited(limits);
     let mut client = Client::log_in(target.address(), &Login { keys: "ImmediateData=No", ..login() });
@@ -254,7 +254,7 @@ fn the_memory_of_a_connection_has_a_limit() {
 }
 
 #[test]
-fn a_silent_initiator_is_asked_for_a_sign_of_life_and_then_closed() {
+fn silent_initiator_is_pinged_and_then_closed() {
     let wait = Duration::from_millis(200);
     let target = limited(Limits { ping_after: wait, ping_answer: wait, ..Limits::default() });
     let mut client = Client::log_in(target.address(), &login());

@@ -143,7 +143,7 @@ fn lun(store: &Arc<Remote>) -> LunConfig {
 }
 
 #[test]
-fn as_many_operations_are_under_way_as_commands_and_no_thread_waits_for_one() {
+fn all_commands_are_in_flight_at_the_store_without_waiting_threads() {
     let store = Arc::new(Remote::new(false));
     // One thread: what it had to wait for would take 64 journeys.
     let target = start(vec![lun(&store)], |config| config.limits.disk_threads = 1);
@@ -171,7 +171,7 @@ fn as_many_operations_are_under_way_as_commands_and_no_thread_waits_for_one() {
 }
 
 #[test]
-fn task_management_cancels_what_never_comes_back() {
+fn task_management_cancels_hung_operations() {
     let store = Arc::new(Remote::new(true));
     let target = start(vec![lun(&store)], |_| ());
     let mut client = Client::log_in(target.address(), &Login::default());
@@ -194,7 +194,7 @@ fn task_management_cancels_what_never_comes_back() {
 }
 
 #[test]
-fn a_reset_by_one_session_is_answered_when_nothing_of_another_goes_on() {
+fn reset_waits_for_in_flight_writes_of_other_sessions() {
     let store = Arc::new(Remote::new(false));
     let target = start(vec![lun(&store)], |_| ());
     let [mut one, mut other] =
@@ -216,7 +216,7 @@ fn a_reset_by_one_session_is_answered_when_nothing_of_another_goes_on() {
 }
 
 #[test]
-fn two_targets_share_a_store_and_its_whole_steps() {
+fn two_targets_share_a_store_and_its_atomic_operations() {
     let store = Arc::new(Remote::new(false));
     let targets = [(); 2].map(|()| start(vec![lun(&store)], |_| ()));
     // Four sessions count in one block, each by comparing and writing.
@@ -266,7 +266,7 @@ fn two_targets_share_a_store_and_its_whole_steps() {
 /// A session that goes on asking a disk that never answers, and goes on giving up, holds no more than a stated
 /// amount: then the disk is busy.
 #[test]
-fn what_is_given_up_and_never_ends_is_bounded() {
+fn abandoned_operations_are_bounded() {
     let slow = store::layer::Layered::new(
         store::layer::Delay(Duration::from_secs(3)),
         Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>,

@@ -204,7 +204,7 @@ fn chap(address: SocketAddr, login: &Login<'_>, user: &str) -> (Client, u16) {
 // 1. Identity.
 
 #[test]
-fn a_chap_user_cannot_use_the_name_or_the_session_of_another() {
+fn chap_user_cannot_use_the_name_or_session_of_another() {
     let target = start(vec![ram(0, 1)], |config| config.access = Some(with_chap(true)));
     let address = target.address();
     let bobs = Login { initiator: BOB, keys: "MaxConnections=4", ..Login::default() };
@@ -291,7 +291,7 @@ fn two_users_with_one_name_and_isid_share_neither_session_nor_reservation() {
 // 2. What a login declares stays so.
 
 #[test]
-fn a_login_cannot_change_what_it_declared() {
+fn login_cannot_change_its_declared_keys() {
     let listed =
         Access { initiators: vec![Initiator { name: INITIATOR.into(), luns: None }], ..Access::default() };
     let discovery = format!("InitiatorName={INITIATOR} SessionType=Discovery");
@@ -384,7 +384,7 @@ fn an_unlisted_initiator_is_refused_and_discovers_nothing() {
 // 3. Discovery sessions.
 
 #[test]
-fn a_discovery_session_takes_text_nop_and_logout_only() {
+fn discovery_session_accepts_only_text_nop_and_logout() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = "SessionType=Discovery ErrorRecoveryLevel=2 MaxConnections=4";
     let discover = || Client::log_in(target.address(), &Login { keys, ..Login::default() });
@@ -442,7 +442,7 @@ fn a_discovery_session_takes_text_nop_and_logout_only() {
 // 4. Resets and masked logical units.
 
 #[test]
-fn a_reset_reaches_only_what_its_sender_sees() {
+fn reset_affects_only_luns_visible_to_its_sender() {
     let see = |name: &str, luns: Option<Vec<u16>>| Initiator { name: name.into(), luns };
     let access = Access {
         initiators: vec![see(INITIATOR, Some(vec![0])), see(ALICE, None), see(BOB, None)],
@@ -570,7 +570,7 @@ fn abort_while_writing(
 }
 
 #[test]
-fn functions_that_abort_are_answered_when_no_write_can_land_and_no_write_is_answered() {
+fn aborting_functions_complete_after_the_last_write_and_aborted_writes_get_no_response() {
     for (function, sender) in ABORTS {
         let writes = if function == ABORT_TASK { 1 } else { 16 };
         let (_, answered) = abort_while_writing(sender, writes, |client, tag| {
@@ -582,7 +582,7 @@ fn functions_that_abort_are_answered_when_no_write_can_land_and_no_write_is_answ
 }
 
 #[test]
-fn preempt_and_abort_is_answered_when_no_write_can_land_and_no_write_is_answered() {
+fn preempt_and_abort_completes_after_the_last_write_and_aborted_writes_get_no_response() {
     for writes in [8, 16] {
         let (_, answered) = abort_while_writing(From::Other, writes, |client, _| {
             let preempt =
@@ -595,7 +595,7 @@ fn preempt_and_abort_is_answered_when_no_write_can_land_and_no_write_is_answered
 }
 
 #[test]
-fn a_function_whose_writes_never_end_is_rejected() {
+fn task_management_with_hung_writes_is_rejected() {
     let run = |function: u8, sender: From| {
         let (target, valve, blocks, releases) = held_target(eight_threads());
         let mut victim = ready(target.address(), &isid(1), &[0, 1]);
@@ -643,7 +643,7 @@ fn a_function_whose_writes_never_end_is_rejected() {
 }
 
 #[test]
-fn data_that_comes_after_a_reset_does_not_land() {
+fn data_out_after_a_reset_is_not_written() {
     for (function, sender) in ABORTS {
         // Of a disk that writes at once, and of one that gathers the data first.
         for lun in [0, 1] {
@@ -670,7 +670,7 @@ fn data_that_comes_after_a_reset_does_not_land() {
 }
 
 #[test]
-fn a_write_of_a_lost_connection_that_was_reset_is_gone() {
+fn write_of_a_lost_connection_is_aborted_by_a_reset() {
     let keys = format!("{LEVEL_2} {SOLICITED}");
     for function in [CLEAR_TASK_SET, LUN_RESET, WARM_RESET, COLD_RESET] {
         for lun in [0, 1] {
@@ -701,7 +701,7 @@ fn a_write_of_a_lost_connection_that_was_reset_is_gone() {
 }
 
 #[test]
-fn a_write_of_a_replaced_session_does_not_land_on_top_of_a_newer_one() {
+fn write_of_a_reinstated_session_does_not_overwrite_newer_data() {
     let (target, valve, blocks, _releases) = held_target(eight_threads());
     let mut old = ready(target.address(), &isid(1), &[0, 1]);
     valve.hold();
@@ -759,7 +759,7 @@ fn answers(client: &mut Client, tags: &[u32]) -> BTreeMap<u32, u8> {
 
 /// What fits into the window that was announced is answered, also where a slow disk has every command wait.
 #[test]
-fn a_window_full_of_reads_of_a_slow_disk_is_answered() {
+fn full_window_of_slow_reads_is_answered() {
     let store = Arc::new(Layered::new(Delay(Duration::from_millis(1)), filled(&pattern(1 << 20))));
     let target = start(vec![LunConfig::new(0, store)], |_| ());
     let mut client = ready(target.address(), &Login::default(), &[0]);
@@ -773,7 +773,7 @@ fn a_window_full_of_reads_of_a_slow_disk_is_answered() {
 
 /// The Data-Out that ends a write also begins what waited for it: nothing else comes on this connection.
 #[test]
-fn a_command_behind_an_ordered_one_begins_though_nothing_else_comes() {
+fn command_behind_an_ordered_write_starts_without_further_pdus() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = "ImmediateData=No";
     for orders in [(true, true), (false, true), (true, false)] {
@@ -798,7 +798,7 @@ fn a_command_behind_an_ordered_one_begins_though_nothing_else_comes() {
 }
 
 #[test]
-fn commands_behind_an_ordered_one_are_each_answered_once_however_long_the_disk_takes() {
+fn commands_behind_an_ordered_one_are_each_answered_once_on_a_slow_disk() {
     for takes in [Duration::ZERO, Duration::from_millis(6500)] {
         let (target, valve, blocks, _releases) = held_target(eight_threads());
         let keys = "InitialR2T=No ImmediateData=No";
@@ -860,7 +860,7 @@ fn told(connections: &mut [Client]) -> Vec<(u8, u8)> {
 }
 
 #[test]
-fn a_change_is_reported_once_to_each_other_session_and_never_to_its_author() {
+fn change_is_reported_once_to_each_other_session_and_never_to_its_originator() {
     let lun = ram(0, 1);
     let target = start(vec![lun.clone()], |_| ());
     let address = target.address();
@@ -924,7 +924,7 @@ fn set_target_port_groups_of_an_excluded_initiator_is_a_conflict() {
 }
 
 #[test]
-fn one_initiator_cannot_use_up_the_registrations() {
+fn one_initiator_cannot_exhaust_the_registrations() {
     let target = start(vec![ram(0, 1)], |_| ());
     let mut clients: Vec<Client> = (1..=70).map(|n| ready(target.address(), &isid(n), &[0])).collect();
     let outcomes: Vec<(u8, Vec<u8>)> =
@@ -940,7 +940,7 @@ fn one_initiator_cannot_use_up_the_registrations() {
 }
 
 #[test]
-fn a_registration_that_cannot_be_saved_is_an_error_and_not_in_force() {
+fn unsaved_registration_fails_and_has_no_effect() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let target = start(vec![ram(0, 1)], |config| config.state = Some(state.clone()));
@@ -964,7 +964,7 @@ fn a_registration_that_cannot_be_saved_is_an_error_and_not_in_force() {
 // 11. One disk, one peer.
 
 #[test]
-fn a_disk_that_hangs_does_not_hold_up_another() {
+fn hung_disk_does_not_block_another() {
     for disk_threads in [4, 64] {
         let valve = Valve::open();
         let _releases = Releases(valve.clone());
@@ -996,7 +996,7 @@ fn a_disk_that_hangs_does_not_hold_up_another() {
 }
 
 #[test]
-fn many_resets_do_not_drop_a_session_that_reads_slowly() {
+fn repeated_resets_do_not_drop_a_slow_reader() {
     let target = start((0..32).map(|n| ram(n, 8)).collect(), |_| ());
     let all: Vec<u8> = (0..32).collect();
     let mut slow = ready(target.address(), &isid(1), &all);
@@ -1037,7 +1037,7 @@ fn with_task(target: &RunningTarget, isid: u8, blocks: u16) -> Client {
 }
 
 #[test]
-fn what_lost_sessions_leave_is_bounded() {
+fn recoverable_tasks_of_lost_sessions_are_bounded() {
     // So many sessions, and no more.
     let limits = Limits { lost_sessions: 2, ..Limits::default() };
     let target = start(vec![ram(0, 1)], |config| config.limits = limits);
@@ -1063,7 +1063,7 @@ fn what_lost_sessions_leave_is_bounded() {
 }
 
 #[test]
-fn a_login_evicts_lost_sessions_where_no_place_is_left() {
+fn login_evicts_lost_sessions_at_the_session_limit() {
     let limits = Limits { sessions: 3, ..Limits::default() };
     let target = start(vec![ram(0, 1)], |config| config.limits = limits);
     let lost: Vec<_> = (1..=3).map(|n| with_task(&target, n, 1)).collect();
@@ -1082,7 +1082,7 @@ fn a_login_evicts_lost_sessions_where_no_place_is_left() {
 }
 
 #[test]
-fn a_lost_session_with_nothing_to_recover_is_not_kept() {
+fn lost_session_without_recoverable_tasks_is_not_kept() {
     let target = start(vec![ram(0, 1)], |_| ());
     for has_unacknowledged in [false, true] {
         let mut client = ready(target.address(), &Login { keys: LEVEL_2, ..Login::default() }, &[0]);
@@ -1177,8 +1177,8 @@ fn unread_reads_hold_little_memory(store: Arc<dyn Store>, memory_bytes: usize, b
 }
 
 #[test]
-fn unread_answers_of_a_fast_disk_hold_little_memory() {
-    alone("unread_answers_of_a_fast_disk_hold_little_memory", || {
+fn unread_responses_of_a_fast_disk_hold_little_memory() {
+    alone("unread_responses_of_a_fast_disk_hold_little_memory", || {
         let limits = Limits::default();
         let store = filled(&pattern(UNREAD_BYTES));
         unread_reads_hold_little_memory(store, limits.memory_bytes, 32 << 10);
@@ -1186,8 +1186,8 @@ fn unread_answers_of_a_fast_disk_hold_little_memory() {
 }
 
 #[test]
-fn unread_answers_of_a_slow_disk_hold_little_memory() {
-    alone("unread_answers_of_a_slow_disk_hold_little_memory", || {
+fn unread_responses_of_a_slow_disk_hold_little_memory() {
+    alone("unread_responses_of_a_slow_disk_hold_little_memory", || {
         let store = filled(&pattern(UNREAD_BYTES));
         let store = Arc::new(Layered::new(Delay(Duration::from_millis(1)), store));
         // What waits for a slow disk may be as much as the budget of all.
@@ -1211,8 +1211,8 @@ fn long_write(client: &Client) -> Vec<u8> {
 const UNFINISHED: usize = 20;
 
 #[test]
-fn unfinished_pdus_hold_little_memory_and_keep_others_waiting_for_a_bounded_time() {
-    alone("unfinished_pdus_hold_little_memory_and_keep_others_waiting_for_a_bounded_time", || {
+fn unfinished_pdus_hold_bounded_memory_and_delay_others_boundedly() {
+    alone("unfinished_pdus_hold_bounded_memory_and_delay_others_boundedly", || {
         let target = start(vec![ram(0, 2)], |config| {
             config.limits.receive_bytes = 8 << 20;
             config.wishes.first_burst_bytes = 1 << 20;
@@ -1256,8 +1256,8 @@ fn unfinished_pdus_hold_little_memory_and_keep_others_waiting_for_a_bounded_time
 }
 
 #[test]
-fn commands_ahead_of_their_turn_hold_little_memory() {
-    alone("commands_ahead_of_their_turn_hold_little_memory", || {
+fn out_of_order_commands_hold_little_memory() {
+    alone("out_of_order_commands_hold_little_memory", || {
         let target = start(vec![ram(0, 2)], |config| config.limits.memory_bytes = 8 << 20);
         let mut honest = ready(target.address(), &Login { isid: 200, ..Login::default() }, &[0]);
         let login = |isid| Login { isid, keys: LEVEL_2, ..Login::default() };
@@ -1284,8 +1284,8 @@ fn commands_ahead_of_their_turn_hold_little_memory() {
 }
 
 #[test]
-fn data_that_is_asked_for_again_is_the_same_and_holds_little_memory() {
-    alone("data_that_is_asked_for_again_is_the_same_and_holds_little_memory", || {
+fn retransmitted_data_is_identical_and_holds_little_memory() {
+    alone("retransmitted_data_is_identical_and_holds_little_memory", || {
         const BYTES: usize = 3 << 20;
         let data = pattern(BYTES);
         let target = start(vec![LunConfig::new(0, filled(&data))], |_| ());
@@ -1324,7 +1324,7 @@ fn data_that_is_asked_for_again_is_the_same_and_holds_little_memory() {
 }
 
 #[test]
-fn data_is_not_sent_again_past_a_reservation_or_an_eject() {
+fn data_is_not_retransmitted_after_a_reservation_or_eject() {
     let mut disk = ram(0, 1);
     disk.removable = true;
     let target = start(vec![disk], |_| ());
@@ -1380,7 +1380,7 @@ fn data_is_not_sent_again_past_a_reservation_or_an_eject() {
 // 14. Where memory is short.
 
 #[test]
-fn commands_are_answered_and_memory_comes_back_where_it_is_short() {
+fn commands_are_answered_and_memory_is_released_under_shortage() {
     const BLOCKS: u16 = 128;
     let blocks = Arc::new(Ram::new(8 << 20));
     let slow = Layered::new(Delay(Duration::from_millis(2)), Arc::clone(&blocks) as Arc<dyn Store>);
@@ -1443,7 +1443,7 @@ fn connect_from(source: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 #[test]
-fn a_flood_of_connections_does_not_stop_the_logins_of_another_address() {
+fn connection_flood_does_not_block_logins_from_another_address() {
     let limits = Limits { connections: 64, logins: 16, ..Limits::default() };
     for limits in [Limits::default(), limits] {
         let target = start(vec![ram(0, 1)], |config| config.limits = limits);

@@ -38,7 +38,7 @@ fn burst(client: &mut Client, count: u32) {
 }
 
 #[test]
-fn a_single_answer_is_never_kept_back() {
+fn single_response_is_never_delayed() {
     for send in SendPolicy::ALL {
         let (_target, mut client) = serve(send);
         // A burst first, so that a policy that learns has learnt something.
@@ -53,7 +53,7 @@ fn a_single_answer_is_never_kept_back() {
 }
 
 #[test]
-fn what_comes_together_leaves_as_the_policy_has_it() {
+fn batched_responses_follow_the_send_policy() {
     for (send, fewest, most) in [
         (SendPolicy::Nodelay, 64 * 50, u64::MAX),
         (SendPolicy::Nagle, 64 * 50, u64::MAX),
@@ -81,7 +81,7 @@ fn what_comes_together_leaves_as_the_policy_has_it() {
 }
 
 #[test]
-fn the_policy_changes_while_commands_go_on() {
+fn send_policy_changes_while_commands_run() {
     let (target, mut client) = serve(SendPolicy::Nodelay);
     for round in 0..40 {
         target.set_send(SendPolicy::ALL[round % SendPolicy::ALL.len()]);
@@ -102,7 +102,7 @@ fn the_policy_changes_while_commands_go_on() {
 }
 
 #[test]
-fn a_thread_that_looks_for_more_hears_of_everything_else_too() {
+fn busy_polling_thread_handles_notices_and_close() {
     let target = start(vec![ram(0, 1)], |config| {
         config.busy_poll = Duration::from_secs(60);
         config.cpus = vec![0];

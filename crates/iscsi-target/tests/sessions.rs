@@ -28,7 +28,7 @@ fn write_10(client: &Client, tag: u32, blocks: u8) -> ScsiCommand {
 }
 
 #[test]
-fn commands_of_two_connections_run_in_the_order_of_their_numbers() {
+fn commands_of_two_connections_run_in_cmd_sn_order() {
     let target = start(vec![ram(0, 1)], |_| ());
     let login = Login { keys: "MaxConnections=4", ..Login::default() };
     let mut first = Client::log_in(target.address(), &login);
@@ -61,7 +61,7 @@ fn commands_of_two_connections_run_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn a_session_is_gone_when_its_logout_is_answered() {
+fn session_is_released_before_its_logout_response() {
     let reserve = [0x16, 0, 0, 0, 0, 0];
     let target = start(vec![ram(0, 1)], |_| ());
     let mut other = Client::log_in(target.address(), &Login::default());
@@ -88,7 +88,7 @@ fn a_session_is_gone_when_its_logout_is_answered() {
 }
 
 #[test]
-fn a_session_takes_no_more_connections_than_agreed_and_no_strangers() {
+fn session_rejects_excess_and_foreign_connections() {
     let target = start(vec![ram(0, 1)], |_| ());
     let first = Client::log_in(target.address(), &Login { keys: "MaxConnections=2", ..Login::default() });
     let join = |cid, isid, tsih| {
@@ -107,7 +107,7 @@ fn a_session_takes_no_more_connections_than_agreed_and_no_strangers() {
 }
 
 #[test]
-fn data_that_is_changed_on_the_way_is_asked_for_again() {
+fn corrupted_data_is_requested_again() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = format!("{LEVEL_1} InitialR2T=Yes ImmediateData=No");
     let mut client = Client::log_in(target.address(), &Login { keys: &keys, ..Login::default() });
@@ -149,7 +149,7 @@ fn data_that_is_changed_on_the_way_is_asked_for_again() {
 }
 
 #[test]
-fn what_was_lost_is_sent_again() {
+fn lost_pdus_are_retransmitted_on_snack() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = "ErrorRecoveryLevel=1 MaxRecvDataSegmentLength=512";
     let mut client = Client::log_in(target.address(), &Login { keys, ..Login::default() });
@@ -181,7 +181,7 @@ fn what_was_lost_is_sent_again() {
 }
 
 #[test]
-fn tasks_of_a_lost_connection_go_on_with_another() {
+fn tasks_of_a_lost_connection_are_reassigned() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = format!("{LEVEL_2} InitialR2T=Yes ImmediateData=No");
     let login = Login { keys: &keys, ..Login::default() };
@@ -228,7 +228,7 @@ fn tasks_of_a_lost_connection_go_on_with_another() {
 }
 
 #[test]
-fn a_connection_that_hangs_is_given_up_for_recovery() {
+fn hung_connection_is_closed_for_recovery() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = format!("{LEVEL_2} InitialR2T=Yes ImmediateData=No");
     let login = Login { keys: &keys, ..Login::default() };

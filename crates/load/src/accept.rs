@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_limited_in_all_and_by_address_and_come_back() {
+    fn slots_are_limited_in_total_and_per_address_and_released() {
         let limits = Limits { connections: 3, connections_per_address: 2, ..Limits::default() };
         let places = Arc::default();
         let take = |peer: &str| Place::take(&places, peer.parse().unwrap(), &limits);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_ipv6_prefix_count_together() {
+    fn addresses_of_one_ipv6_prefix_share_a_limit() {
         let limits = Limits { connections_per_address: 1, ..Limits::default() };
         let places = Arc::default();
         let take = |peer: &str| Place::take(&places, peer.parse().unwrap(), &limits);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_late_keeps_its_time() {
+    fn late_exchange_keeps_its_scheduled_time() {
         let start = Instant::now() - Duration::from_millis(50);
         let pace = Pace::new(1000.0, start, Duration::from_secs(3600));
         for late in 0..50 {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_not_begun_by_the_end_is_counted() {
+    fn exchanges_not_started_by_the_end_are_counted() {
         let start = Instant::now() - Duration::from_secs(1);
         let pace = Pace::new(1000.0, start, Duration::from_millis(100));
         assert_eq!((pace.wait(), pace.behind()), (None, 100));

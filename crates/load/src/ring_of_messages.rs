@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_exchange_of_a_ring_ends_whatever_leaves_together() {
+    fn every_exchange_completes_in_every_send_mode() {
         for batch in [false, true] {
             for (response, queue_depth) in [((1, 0), 1), ((48, 512), 7), ((48, 300_000), 9)] {
                 let load = Load { request: (48, 3), response, queue_depth, batch };
@@ -195,7 +195,7 @@ mod tests {
     /// With all requests in one segment nothing carries an acknowledgement while the server waits for one: the delay is met
     /// again and again, whatever disturbs the ring.
     #[test]
-    fn requests_that_leave_together_wait_for_the_delayed_acknowledgement() {
+    fn requests_in_one_segment_wait_for_the_delayed_acknowledgement() {
         let load = Load { request: (48, 0), response: (48, 512), queue_depth: 4, batch: true };
         let found = asked(load, true, Duration::from_millis(600));
         let (_, last_us) = found.samples.last().copied().unwrap();

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_would_let_in_whom_they_should_not_are_refused_with_the_key() {
+    fn access_files_that_admit_too_much_are_rejected_naming_the_key() {
         let user = "[[chap]]\nname = 'a'\nsecret = 'twelve bytes'\ninitiators = 'any'\n";
         let bound = "[[chap]]\nname = 'b'\nsecret = 'thirteen bytes'\ninitiators = ['iqn.2000-01.b']\n";
         let good = parse(&format!("{user}{bound}")).expect("good");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_documentation_is_read() {
+    fn documented_example_parses() {
         let example: String = include_str!("access.rs")
             .lines()
             .skip_while(|line| !line.contains("```toml"))

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_documentation_is_read_and_wrong_keys_are_named() {
+    fn documented_example_parses_and_errors_name_the_key() {
         let example: String = include_str!("lib.rs")
             .lines()
             .skip_while(|line| !line.contains("```toml"))
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_and_no_disk_are_said_in_words() {
+    fn open_access_and_no_disks_have_keywords() {
         let file = parse("access = 'open'\nluns = 'none'").expect("words");
         assert!(file.says_open && file.says_none && file.access.is_none() && file.luns.is_empty());
         let file = parse("").expect("nothing");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_of_a_disk_that_is_not_there_is_named() {
+    fn mask_of_an_unconfigured_lun_is_rejected() {
         let access = "[access]\ninitiators = [{ name = 'iqn.a:alice', luns = [0, 99] }]";
         let file = |luns: &str| parse(&format!("[luns]\n{luns}\n{access}")).expect("a file");
         file("0 = 'ram:1M'\n99 = 'ram:1M'").check_masks().expect("both");

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_that_stay_keep_their_stores() {
+    fn unchanged_disks_keep_their_stores() {
         let mut disks = OpenDisks::default();
         let first = disks.open(&words(&["0=ram:1M", "1=ram:1M", "2=zero:1M"])).expect("first");
         let second = change(&mut disks, &words(&["0=ram:1M", "1=ram:2M", "3=ram:1M"])).expect("second");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_change_keeps_every_size_and_every_byte() {
+    fn rejected_change_preserves_sizes_and_contents() {
         let folder = tempfile::tempdir().expect("folder");
         let mut disks = OpenDisks::default();
         let before = [
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_that_cannot_be_served_return_to_their_sizes() {
+    fn failed_serve_restores_disk_sizes() {
         let folder = tempfile::tempdir().expect("folder");
         let mut disks = OpenDisks::default();
         let before = ["0=ram:2M".into(), "1=ram:1M".into(), file(&folder, 2, "a", ",size=1M")];
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_move_to_another_disk_but_not_be_two() {
+    fn file_may_move_to_another_lun_but_not_back_two() {
         let folder = tempfile::tempdir().expect("folder");
         let at = |name: &str| folder.path().join(name).display().to_string();
         let (a, b) = (at("a"), at("b"));

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_regular_files_of_a_fitting_size_are_read() {
+    fn only_regular_files_within_the_size_limit_are_read() {
         let folder = tempfile::tempdir().expect("folder");
         let at = |name: &str| folder.path().join(name);
         nix::unistd::mkfifo(&at("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");

@@ -14,8 +14,8 @@ use crate::jobs::Claim;
 use crate::lock::lock;
 use crate::mailbox::Notice;
 use crate::sense::ABORT_TIMED_OUT;
-use crate::session::Remains;
-use crate::sessions::Leaver;
+use crate::session::RecoverableTasks;
+use crate::sessions::EndedConnection;
 use crate::waiting::{Then, WAITING_MAX, Waiting};
 
 impl Core {
@@ -190,17 +190,21 @@ impl Core {
         let commands = tasks.waiting.iter().filter(|waiting| waiting.command().is_some()).count();
         let deferred = tasks.ordering.abort(|_| true);
         protocol.sequence().unfinished(-((tasks.reads.len() + deferred + commands) as i32));
-        let remains = keeps.then(|| {
+        let recoverable = keeps.then(|| {
             // Also what has ended by now is there to be sent again.
-            Serving::note_of(protocol, recorded, &self.outgoing);
+            Serving::record_pending_of(protocol, recorded, &self.outgoing);
             let reads = std::mem::take(&mut tasks.reads).into_values();
             let reads = reads.map(|read| (read.command.tag, read.parked())).collect();
-            Remains { parked: protocol.park(), gathering: std::mem::take(&mut tasks.gathering), reads }
+            RecoverableTasks {
+                parked: protocol.park(),
+                gathering: std::mem::take(&mut tasks.gathering),
+                reads,
+            }
         });
         let (session, cid) = (Arc::clone(session), *cid);
         // Its tasks are given up, and their places in the window free, before its session goes on without it.
         drop(serving);
-        self.shared.end(&session, Leaver { cid, id: self.id, remains });
+        self.shared.connection_ended(&session, EndedConnection { cid, id: self.id, recoverable });
         true
     }
 }

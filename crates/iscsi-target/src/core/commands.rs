@@ -99,7 +99,7 @@ impl Core {
                 } else {
                     serving.tasks.again.extend(kept);
                     let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);
-                    let _ = Arc::clone(view).go_on(&mut context);
+                    let _ = Arc::clone(view).advance_reads(&mut context);
                     self.is_due = true;
                 }
             }
@@ -150,7 +150,7 @@ impl Core {
         data: &[u8],
     ) -> CommandState {
         let lun = Lun::decode(command.lun);
-        if lun.is_some_and(|lun| serving.tasks.open_units.is_held_up(lun)) {
+        if lun.is_some_and(|lun| serving.tasks.open_units.has_predecessor_writes(lun)) {
             // A write of an earlier session of this nexus may still land, and must not do so on top of a newer one.
             serving.protocol.respond_status(command, status::BUSY, &[], 0, 0, &mut self.outgoing);
             return CommandState::Over;
@@ -175,7 +175,7 @@ impl Core {
         self.release(serving);
         let Serving { tasks, protocol, .. } = serving;
         if !tasks.ordering.must_wait(command, || tasks.is_busy(protocol, command.lun)) {
-            tasks.ordering.begins(command);
+            tasks.ordering.started(command);
             return false;
         }
         let lun = Lun::decode(command.lun);
@@ -217,7 +217,7 @@ impl Core {
             tasks.ordering = ordering;
             let Some(Deferred { command, data, followers, .. }) = next else { return };
             serving.protocol.sequence().unfinished(-1);
-            serving.tasks.ordering.begins(&command);
+            serving.tasks.ordering.started(&command);
             let before = self.outgoing.position();
             if self.execute(serving, &command, &data) == CommandState::Over {
                 self.over(command.tag, before);

@@ -103,7 +103,7 @@ impl Core {
         tracing::info!(peer = %self.statistics.peer, initiator = login.initiator_name, user, "logged in");
         let (shared, limits) = (&self.shared, &self.shared.config.limits);
         let view = shared.begin_view(&session);
-        if login.session_type == SessionType::Normal && session.begins() {
+        if login.session_type == SessionType::Normal && session.begin_once() {
             let mut nexus = lock(&session.nexus);
             shared.disks.table().luns.begin(&nexus);
             for &lun in view.luns.0.keys() {

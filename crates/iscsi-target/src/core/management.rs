@@ -118,13 +118,13 @@ impl Core {
                 }
             })
         };
-        let response = session.with_lost(|remains| {
+        let response = session.with_lost(|recoverable| {
             let lanes = &tasks.open_units;
             let is_aborted = |lun, epoch| !Lun::decode(lun).is_some_and(|lun| lanes.is_current(lun, epoch));
-            remains
+            recoverable
                 .parked
                 .abort(|task| task.command.tag == tag && is_aborted(task.command.lun, task.order.epoch));
-            if let Some(read) = remains.reads.remove(&tag) {
+            if let Some(read) = recoverable.reads.remove(&tag) {
                 if is_aborted(read.command.lun, read.epoch) {
                     return None;
                 }
@@ -138,11 +138,11 @@ impl Core {
                 tasks.next_read += 1;
                 return Some(Response::Complete);
             }
-            match protocol.adopt(&mut remains.parked, tag, request.exp_data_sn, out) {
+            match protocol.adopt(&mut recoverable.parked, tag, request.exp_data_sn, out) {
                 Adopted::Refused(Response::NoSuchTask) => None,
                 Adopted::Refused(response) => Some(response),
                 Adopted::Write => {
-                    tasks.gathering.adopt(&mut remains.gathering, tag);
+                    tasks.gathering.adopt(&mut recoverable.gathering, tag);
                     Some(Response::Complete)
                 }
                 Adopted::Finished(kept) if !may_send(&kept) => Some(Response::ReassignNotSupported),

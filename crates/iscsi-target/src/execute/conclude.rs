@@ -144,7 +144,7 @@ impl Table {
             Plan::Changed { lun, attention } => {
                 // Every other session learns of it once, the one that changed it never.
                 let is_other = |recipient: Recipient<'_>| {
-                    recipient.instance != session.instance || is_planted(Bug::TellsOriginator)
+                    recipient.instance != session.instance || is_planted(Bug::NotifiesOriginator)
                 };
                 self.effects.raise(lun, attention, is_other);
                 Ok(status::GOOD)
@@ -152,7 +152,7 @@ impl Table {
             Plan::Copy { lun, segments, list_identifier } => {
                 let (copied, outcome) = self.copy(&segments, copies);
                 if let (Some(disk), Some(identifier)) = (self.luns.0.get(&lun), list_identifier) {
-                    note_copy(disk, session, identifier, &segments[..copied], outcome.is_ok());
+                    record_copy(disk, session, identifier, &segments[..copied], outcome.is_ok());
                 }
                 outcome.map(|()| status::GOOD)
             }
@@ -199,6 +199,6 @@ impl Table {
     }
 }
 
-fn note_copy(disk: &Disk, session: &Session, identifier: u8, copied: &[Segment], is_whole: bool) {
+fn record_copy(disk: &Disk, session: &Session, identifier: u8, copied: &[Segment], is_whole: bool) {
     disk.shared.copies.ended(&lock(&session.nexus), identifier, copied, is_whole);
 }

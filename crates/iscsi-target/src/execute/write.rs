@@ -12,7 +12,7 @@ use store::{Buffer, Ended, Request, Store, StoreError};
 
 use crate::context::{CommandState, Context, Transfer, no_lun};
 use crate::fence::Epoch;
-use crate::gathering::{GatheredWrite, Taken};
+use crate::gathering::{GatheredCommand, GatheredWrite};
 use crate::jobs::{Job, Jobs, Room};
 use crate::lock::lock;
 use crate::memory::Share;
@@ -62,8 +62,8 @@ impl Table {
                 whole[..data.len()].copy_from_slice(data);
                 // The memory may be that of another session's data before.
                 whole[data.len()..].fill(0);
-                let taken = Taken { cdb: command.cdb, lun, data: whole, write: Some(to), share };
-                context.tasks.gathering.insert(command.tag, taken);
+                let gathered = GatheredCommand { cdb: command.cdb, lun, data: whole, write: Some(to), share };
+                context.tasks.gathering.insert(command.tag, gathered);
                 return CommandState::Pending;
             }
             let Some(_working) = Epoch::enter(&*epoch) else {
@@ -83,7 +83,7 @@ impl Table {
             whole.copy_from_slice(data);
             let job = Job { command: *command, r2ts: 0, epoch, changes: true, is_piece: false };
             let room = Room { unit, share: Some(share), bytes: whole.len() as u64 };
-            self.write_beside(job, room, to, whole, &mut context.tasks.jobs);
+            self.submit_write(job, room, to, whole, &mut context.tasks.jobs);
             return CommandState::Pending;
         }
         let Some(_working) = Epoch::enter(&*epoch) else { return CommandState::Over };
@@ -98,7 +98,7 @@ impl Table {
     }
 
     /// Writes beside the connection's thread.
-    pub(super) fn write_beside(
+    pub(super) fn submit_write(
         self: &Arc<Self>,
         job: Job,
         room: Room<'_>,
@@ -108,7 +108,9 @@ impl Table {
     ) {
         let (table, lun_field, length_bytes) = (Arc::clone(self), job.command.lun, to.extent.length_bytes);
         let request = Request::Write { offset: to.extent.offset_bytes, data, is_stable: to.fua };
-        jobs.ask(job, room, request, move |ended: Ended| table.ended(lun_field, ended.outcome, length_bytes));
+        jobs.submit(job, room, request, move |ended: Ended| {
+            table.ended(lun_field, ended.outcome, length_bytes)
+        });
     }
 
     /// Writes the data of a Data-Out PDU and goes on with its task.
@@ -126,17 +128,18 @@ impl Table {
             context.tasks.gathering.prune(context.connection);
             return CommandState::Over;
         };
-        if let Some(taken) = context.tasks.gathering.taken.get_mut(&tag) {
-            let from = store_offset.saturating_sub(taken.write.map_or(0, |write| write.extent.offset_bytes))
+        if let Some(gathered) = context.tasks.gathering.commands.get_mut(&tag) {
+            let from = store_offset
+                .saturating_sub(gathered.write.map_or(0, |write| write.extent.offset_bytes))
                 as usize;
             let place = from..from.saturating_add(data.len());
-            if let Some(place) = taken.data.get_mut(place) {
+            if let Some(place) = gathered.data.get_mut(place) {
                 place.copy_from_slice(data);
             }
             if !context.connection.has_all_data(tag) {
                 return CommandState::of(context.connection.data_taken(tag, Ok(()), context.out));
             }
-            return self.conclude_taken(tag, context);
+            return self.conclude_gathered(tag, context);
         }
         let (unit, epoch) = (self.unit(lun), context.tasks.open_units.epoch(lun));
         let (Some(unit), Some(epoch)) = (unit, epoch) else {
@@ -156,38 +159,44 @@ impl Table {
     }
 
     /// All data of a command that gathered it is there.
-    pub(super) fn conclude_taken(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> CommandState {
-        let Some(taken) = context.tasks.gathering.remove(tag) else { return CommandState::Pending };
+    pub(super) fn conclude_gathered(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> CommandState {
+        let Some(gathered) = context.tasks.gathering.remove(tag) else { return CommandState::Pending };
         let Some(ReleasedWrite { command, r2ts }) = context.connection.release_write(tag) else {
             return CommandState::Pending;
         };
-        let moved_bytes = taken.data.len() as u64;
-        if let Some(to) = taken.write {
-            let unit = self.unit(taken.lun);
-            let (Some(unit), Some(job)) = (unit, context.job(&command, taken.lun, true)) else {
+        let moved_bytes = gathered.data.len() as u64;
+        if let Some(to) = gathered.write {
+            let unit = self.unit(gathered.lun);
+            let (Some(unit), Some(job)) = (unit, context.job(&command, gathered.lun, true)) else {
                 return no_lun(&command, context);
             };
             // The memory is claimed already, so the job begins whatever other jobs there are.
             let job = Job { r2ts, ..job };
-            let room = Room { unit, share: Some(taken.share), bytes: moved_bytes };
-            self.write_beside(job, room, to, taken.data, &mut context.tasks.jobs);
+            let room = Room { unit, share: Some(gathered.share), bytes: moved_bytes };
+            self.submit_write(job, room, to, gathered.data, &mut context.tasks.jobs);
             return CommandState::Pending;
         }
         // What it changes beside the medium (reservations, mode parameters) is fenced like the medium.
-        let epoch = context.tasks.open_units.epoch(taken.lun);
+        let epoch = context.tasks.open_units.epoch(gathered.lun);
         let working = epoch.as_deref().map(Epoch::enter);
         if matches!(working, Some(None)) {
             return CommandState::Over;
         }
-        let save = self.save(taken.lun);
-        let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(&context.session.nexus), &save);
-        drop(taken.data);
-        drop(taken.share);
+        let save = self.save(gathered.lun);
+        let plan = self.luns.finish(
+            gathered.lun,
+            &gathered.cdb,
+            &gathered.data,
+            &lock(&context.session.nexus),
+            &save,
+        );
+        drop(gathered.data);
+        drop(gathered.share);
         self.conclude_or_begin(&command, plan, Transfer { r2ts, moved_bytes }, context)
     }
 
     /// Begins to gather a command's data.
-    pub(super) fn begin_taking(
+    pub(super) fn begin_gathering(
         self: &Arc<Self>,
         command: &ScsiCommand,
         immediate: &[u8],
@@ -235,7 +244,7 @@ impl Table {
         context
             .tasks
             .gathering
-            .insert(command.tag, Taken { cdb: command.cdb, lun, data, write: None, share });
+            .insert(command.tag, GatheredCommand { cdb: command.cdb, lun, data, write: None, share });
         CommandState::Pending
     }
 }

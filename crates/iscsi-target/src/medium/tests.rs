@@ -16,7 +16,7 @@ fn at<'a>(store: &'a dyn Store, atomic_lock: &'a RwLock<()>, offset_bytes: u64) 
 }
 
 #[test]
-fn a_step_is_whole_or_nothing() {
+fn compare_and_write_is_atomic() {
     let (ram, step) = (Ram::new(1 << 20), RwLock::new(()));
     ram.write_at(512, &[1; 1024]).unwrap();
     let swap = |expected: u8| Action::CompareAndWrite {
@@ -38,7 +38,7 @@ fn a_step_is_whole_or_nothing() {
 }
 
 #[test]
-fn a_range_is_copied_over_itself_and_to_another_disk() {
+fn copies_overlapping_ranges_and_between_disks() {
     let (a, b) = (Ram::new(2 << 20), Ram::new(2 << 20));
     let (step, other) = (RwLock::new(()), RwLock::new(()));
     let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 249) as u8).collect();
@@ -60,7 +60,7 @@ fn a_range_is_copied_over_itself_and_to_another_disk() {
 }
 
 #[test]
-fn a_block_over_and_over_is_written_and_verified() {
+fn repeated_block_is_written_and_verified() {
     let (ram, step) = (Ram::new(2 << 20), RwLock::new(()));
     let block: Vec<u8> = (0..512).map(|i| (i % 251) as u8).collect();
     let length_bytes = (1 << 20) + 512;
@@ -255,7 +255,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Whatever is done, every store and every layer holds what a plain copy holds.
     #[test]
-    fn any_sequence_leaves_every_store_like_a_plain_copy(steps in prop::collection::vec(step(), 1..40)) {
+    fn every_store_matches_a_reference_copy_after_any_sequence(steps in prop::collection::vec(step(), 1..40)) {
         let folder = tempfile::tempdir().unwrap();
         for (name, store) in stores(folder.path()) {
             let mut plain = vec![0; SIZE as usize];

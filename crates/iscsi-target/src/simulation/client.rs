@@ -7,7 +7,7 @@ use iscsi::pdu::{DataOut, LoginRequest, LogoutRequest, NopOut, ScsiCommand, Snac
 use iscsi::transmit::Next;
 use iscsi::{Bhs, NO_TAG, TransmitBuffer};
 
-use super::kinds::Kinds;
+use super::kinds::CommandKind;
 use super::model::{Fields, Model, What};
 use super::store::BLOCK;
 use super::{DISK_BYTES, IQN};
@@ -37,7 +37,7 @@ pub(super) struct Conn {
     pub(super) is_closing: bool,
     pub(super) closes_session: bool,
     /// No frame is taken any more.
-    pub(super) is_gone: bool,
+    pub(super) is_closed: bool,
     /// All of it has ended.
     pub(super) is_ended: bool,
 }
@@ -148,7 +148,7 @@ pub(super) fn management_pdu(
 /// A command's PDU, how many bytes it moves, and what the model is to know of it.
 pub(super) fn command_pdu(
     conn: &Conn,
-    kind: Kinds,
+    kind: CommandKind,
     (tag, lun, cmd_sn): (u32, u8, u32),
     attribute: u8,
     random: &mut Rng,
@@ -157,14 +157,14 @@ pub(super) fn command_pdu(
     let mut cdb = [0_u8; 16];
     let last = DISK_BYTES / BLOCK;
     let mut blocks = match kind {
-        Kinds::Read => random.u32(1..200),
-        Kinds::BigRead => random.u32(500..4000),
-        Kinds::Write => [1, 8, 64, 300][random.usize(..4)],
-        Kinds::WriteAtomic => random.u32(1..9),
+        CommandKind::Read => random.u32(1..200),
+        CommandKind::BigRead => random.u32(500..4000),
+        CommandKind::Write => [1, 8, 64, 300][random.usize(..4)],
+        CommandKind::WriteAtomic => random.u32(1..9),
         _ => 0,
     };
     // A write of the disk that only begins is not atomic there: the step would wait for what the simulation ends.
-    let kind = if kind == Kinds::WriteAtomic && lun == 2 { Kinds::Write } else { kind };
+    let kind = if kind == CommandKind::WriteAtomic && lun == 2 { CommandKind::Write } else { kind };
     blocks = blocks.min(4000);
     let lba = random.u64(..last - u64::from(blocks));
     let mut fields = Fields {
@@ -177,42 +177,46 @@ pub(super) fn command_pdu(
     let mut list = Vec::new();
     let (mut read, mut expected) = (false, 0);
     match kind {
-        Kinds::Read | Kinds::BigRead => {
+        CommandKind::Read | CommandKind::BigRead => {
             (cdb[0], read, expected) = (0x88, true, blocks * BLOCK as u32);
             cdb[2..10].copy_from_slice(&lba.to_be_bytes());
             cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
         }
-        Kinds::Write => {
+        CommandKind::Write => {
             (cdb[0], expected, fields.is_write) = (0x8a, blocks * BLOCK as u32, true);
             cdb[2..10].copy_from_slice(&lba.to_be_bytes());
             cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
         }
-        Kinds::WriteAtomic => {
+        CommandKind::WriteAtomic => {
             (cdb[0], expected, fields.is_write) = (0x9c, blocks * BLOCK as u32, true);
             cdb[2..10].copy_from_slice(&lba.to_be_bytes());
             cdb[12..14].copy_from_slice(&(blocks as u16).to_be_bytes());
         }
-        Kinds::ModeSelect => {
+        CommandKind::ModeSelect => {
             // The control page, with D_SENSE as it is or changed: only a change is told.
             fields.has_descriptors = random.bool();
             (cdb[0], cdb[1], cdb[4]) = (0x15, 0x10, 16);
             list = vec![0, 0, 0, 0, 0x0a, 10, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
             list[6] = if fields.has_descriptors { 4 } else { 0 };
         }
-        Kinds::Test => {}
-        Kinds::Register | Kinds::Reserve | Kinds::Preempt | Kinds::PreemptAndAbort | Kinds::Clear => {
+        CommandKind::Test => {}
+        CommandKind::Register
+        | CommandKind::Reserve
+        | CommandKind::Preempt
+        | CommandKind::PreemptAndAbort
+        | CommandKind::Clear => {
             let action = match kind {
-                Kinds::Register => 6,
-                Kinds::Reserve => 1,
-                Kinds::Preempt => 4,
-                Kinds::PreemptAndAbort => 5,
+                CommandKind::Register => 6,
+                CommandKind::Reserve => 1,
+                CommandKind::Preempt => 4,
+                CommandKind::PreemptAndAbort => 5,
                 _ => 3,
             };
             let victim = key_of(random.usize(..super::INITIATORS), random.u8(1..3));
             fields.victim = if victim == fields.key { 0 } else { victim };
             (cdb[0], cdb[1], cdb[2], cdb[8]) = (0x5f, action, 5, 24);
             let (own, new) =
-                if kind == Kinds::Register { (0, fields.key) } else { (fields.key, fields.victim) };
+                if kind == CommandKind::Register { (0, fields.key) } else { (fields.key, fields.victim) };
             list = [&own.to_be_bytes()[..], &new.to_be_bytes(), &[0; 8]].concat();
         }
     }
@@ -288,14 +292,14 @@ impl Conn {
             in_flight: 0,
             is_closing: false,
             closes_session: false,
-            is_gone: false,
+            is_closed: false,
             is_ended: false,
         }
     }
 
     /// Sends bytes that end with this; the first PDU of them is what it says.
     pub(super) fn push(&mut self, bytes: Vec<u8>, what: What) {
-        if super::asked("ROUNDTRIP_SIM_SEED").is_some() {
+        if super::env_number("ROUNDTRIP_SIM_SEED").is_some() {
             let conn = self.core.id;
             eprintln!("  sent on {conn}: {what:?} {:02x?} {} bytes", &bytes[..20], bytes.len());
         }
@@ -371,7 +375,7 @@ impl Conn {
 
     /// Takes all that waits to be sent.
     pub(super) fn take_sent(&mut self) -> Vec<u8> {
-        self.core.note();
+        self.core.record_pending();
         let mut all = Vec::new();
         while !self.core.outgoing.is_empty() {
             let mut slices = Vec::new();
@@ -390,7 +394,7 @@ impl Conn {
     }
 
     /// A PDU has come; the TSIH of a login that has succeeded.
-    pub(super) fn came(&mut self, bhs: &Bhs, data: &[u8], model: &mut Model) -> Option<u16> {
+    pub(super) fn received(&mut self, bhs: &Bhs, data: &[u8], model: &mut Model) -> Option<u16> {
         use iscsi::opcode::target as opcode;
         let word = |at: usize| u32::from_be_bytes([bhs.0[at], bhs.0[at + 1], bhs.0[at + 2], bhs.0[at + 3]]);
         let (tag, stat_sn) = (word(16), word(24));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::kinds::Kinds;
+use super::kinds::CommandKind;
 use crate::session::Session;
 
 /// Additional sense code and qualifier of a unit attention.
@@ -32,7 +32,7 @@ pub(super) struct Fields {
     pub(super) victim: u64,
     /// The format of sense data that it selects.
     pub(super) has_descriptors: bool,
-    pub(super) kind: Kinds,
+    pub(super) kind: CommandKind,
 }
 
 /// A command that was sent.
@@ -106,10 +106,14 @@ impl Command {
         self.entered.is_some()
     }
 
-    fn tells_others(&self) -> bool {
+    fn has_shared_effects(&self) -> bool {
         !matches!(
             self.fields.kind,
-            Kinds::Read | Kinds::BigRead | Kinds::Write | Kinds::WriteAtomic | Kinds::Test
+            CommandKind::Read
+                | CommandKind::BigRead
+                | CommandKind::Write
+                | CommandKind::WriteAtomic
+                | CommandKind::Test
         )
     }
 }
@@ -179,7 +183,7 @@ impl Model {
     }
 
     /// A session begins; older ones of the same nexus are over.
-    pub(super) fn begins(
+    pub(super) fn session_begins(
         &mut self,
         port: Port,
         tsih: u16,
@@ -228,8 +232,8 @@ impl Model {
 
     /// A logout is sent.
     pub(super) fn logs_out(&mut self, session: usize, conn: usize, whole: bool) {
-        let goes = |cmd: &&mut Command| if whole { cmd.session == session } else { cmd.conn == conn };
-        self.commands.values_mut().filter(goes).for_each(|cmd| cmd.may_vanish = true);
+        let is_affected = |cmd: &&mut Command| if whole { cmd.session == session } else { cmd.conn == conn };
+        self.commands.values_mut().filter(is_affected).for_each(|cmd| cmd.may_vanish = true);
     }
 
     /// A logout was answered as done.
@@ -248,7 +252,7 @@ impl Model {
     }
 
     /// A task management function is sent.
-    pub(super) fn asks(
+    pub(super) fn management_sent(
         &mut self,
         tag: u32,
         function: u8,
@@ -289,7 +293,7 @@ impl Model {
     }
 
     /// Commands whose turn has come.
-    pub(super) fn enters(&mut self) {
+    pub(super) fn commands_entered(&mut self) {
         let expected: Vec<u32> = self
             .sessions
             .iter()
@@ -307,7 +311,7 @@ impl Model {
             }
         }
         for command in entered {
-            if command.fields.kind == Kinds::PreemptAndAbort {
+            if command.fields.kind == CommandKind::PreemptAndAbort {
                 self.preempts(&command);
             }
         }
@@ -388,8 +392,8 @@ impl Model {
                     self.sessions[session].allowed.entry(lun).or_default().insert((0x2f, 0x00));
                 }
             }
-            5 => self.learn(lun, (0x29, 0x03), |_| true),
-            6 | 7 => LUNS.for_each(|lun| self.learn(lun, (0x29, 0x03), |_| true)),
+            5 => self.owe_attention(lun, (0x29, 0x03), |_| true),
+            6 | 7 => LUNS.for_each(|lun| self.owe_attention(lun, (0x29, 0x03), |_| true)),
             _ => {}
         }
     }
@@ -458,7 +462,10 @@ impl Model {
         if status != GOOD {
             return;
         }
-        if matches!(command.fields.kind, Kinds::Read | Kinds::BigRead | Kinds::Write | Kinds::WriteAtomic) {
+        if matches!(
+            command.fields.kind,
+            CommandKind::Read | CommandKind::BigRead | CommandKind::Write | CommandKind::WriteAtomic
+        ) {
             self.successor_served(&command);
         }
         self.has_changed(&command);
@@ -483,28 +490,28 @@ impl Model {
         let victims = self.victims(command);
         let there = self.reservations.entry(lun).or_default();
         match command.fields.kind {
-            Kinds::ModeSelect => {
+            CommandKind::ModeSelect => {
                 let is_changed = if command.fields.has_descriptors {
                     self.has_descriptors.insert(lun)
                 } else {
                     self.has_descriptors.remove(&lun)
                 };
                 if is_changed {
-                    self.learn(lun, (0x2a, 0x01), |other| other != session);
+                    self.owe_attention(lun, (0x2a, 0x01), |other| other != session);
                 }
             }
-            Kinds::Register => {
+            CommandKind::Register => {
                 there.keys.insert(own, command.fields.key);
             }
-            Kinds::Reserve => {
+            CommandKind::Reserve => {
                 there.holder.get_or_insert(own);
             }
-            Kinds::Preempt | Kinds::PreemptAndAbort => {
+            CommandKind::Preempt | CommandKind::PreemptAndAbort => {
                 there.keys.retain(|port, _| !victims.contains(port));
                 if there.holder.is_some_and(|holder| victims.contains(&holder)) {
                     there.holder = Some(own);
                 }
-                let is_abort = command.fields.kind == Kinds::PreemptAndAbort;
+                let is_abort = command.fields.kind == CommandKind::PreemptAndAbort;
                 for index in 0..self.sessions.len() {
                     let victim = &mut self.sessions[index];
                     if !victim.is_alive || !victims.contains(&victim.port) {
@@ -523,28 +530,28 @@ impl Model {
                     }
                 }
             }
-            Kinds::Clear => {
+            CommandKind::Clear => {
                 let others: Vec<Port> = there.keys.keys().copied().filter(|port| *port != own).collect();
                 *there = Reservations::default();
                 let ports: Vec<Port> = self.sessions.iter().map(|session| session.port).collect();
-                self.learn(lun, (0x2a, 0x03), |other| others.contains(&ports[other]));
+                self.owe_attention(lun, (0x2a, 0x03), |other| others.contains(&ports[other]));
             }
             _ => {}
         }
     }
 
     /// Every session that `tells` chooses must be told.
-    fn learn(&mut self, lun: u8, attention: Attention, tells: impl Fn(usize) -> bool) {
+    fn owe_attention(&mut self, lun: u8, attention: Attention, concerns: impl Fn(usize) -> bool) {
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            if session.is_alive && tells(index) {
+            if session.is_alive && concerns(index) {
                 session.due.entry(lun).or_default().insert(attention);
             }
         }
     }
 
     /// Every session must be told, at each logical unit.
-    pub(super) fn all_learn(&mut self, attention: Attention) {
-        LUNS.for_each(|lun| self.learn(lun, attention, |_| true));
+    pub(super) fn owe_attention_everywhere(&mut self, attention: Attention) {
+        LUNS.for_each(|lun| self.owe_attention(lun, attention, |_| true));
     }
 
     /// A command was rejected.
@@ -591,7 +598,7 @@ impl Model {
 
     /// Whether nothing is asked for of which others would have to be told.
     pub(super) fn is_management_idle(&self) -> bool {
-        let is_open = |cmd: &Command| cmd.tells_others() && !cmd.is_answered() && !cmd.is_lost;
+        let is_open = |cmd: &Command| cmd.has_shared_effects() && !cmd.is_answered() && !cmd.is_lost;
         let managed = self.managements.values().all(|asked| asked.response.is_some() || asked.is_lost);
         managed && !self.commands.values().any(is_open)
     }
@@ -618,7 +625,7 @@ impl Model {
     }
 
     /// A session has asked until it was told nothing more.
-    pub(super) fn was_told_all(&self, session: usize) {
+    pub(super) fn check_attentions(&self, session: usize) {
         let missing: Vec<_> = self.sessions[session].due.iter().filter(|(_, due)| !due.is_empty()).collect();
         assert!(missing.is_empty(), "unit attention {missing:02x?} was never told to session {session}");
     }

@@ -18,7 +18,7 @@ pub(super) enum Kind {
     /// On the threads of the pool.
     Pool,
     /// By itself, told to begin.
-    Begins,
+    Asynchronous,
 }
 
 /// The stamps of the blocks that were written, in the order in which they landed: disk and stamp.
@@ -45,7 +45,7 @@ impl SimStore {
     }
 
     /// Ends one of the requests that it has begun; whether there was any. One that was cancelled may land all the same.
-    pub(super) fn end_one(&self, choice: usize, heeds_cancel: bool) -> bool {
+    pub(super) fn end_one(&self, choice: usize, honours_cancel: bool) -> bool {
         let pending = {
             let mut all = lock(&self.pending);
             if all.is_empty() {
@@ -55,7 +55,7 @@ impl SimStore {
             let place = if choice == usize::MAX { all.len() - 1 } else { choice % all.len() };
             all.remove(place)
         };
-        let ended = if heeds_cancel && pending.is_cancelled.load(Ordering::Relaxed) {
+        let ended = if honours_cancel && pending.is_cancelled.load(Ordering::Relaxed) {
             Ended::new(Err(StoreError::Cancelled), pending.request)
         } else {
             pending.request.carry_out(self)
@@ -92,7 +92,7 @@ impl Store for SimStore {
         self.kind != Kind::Memory
     }
     fn takes(&self, _request: &Request) -> bool {
-        self.kind == Kind::Begins
+        self.kind == Kind::Asynchronous
     }
     fn begin(&self, request: Request, done: Done) -> Ticket {
         let is_cancelled = Arc::new(AtomicBool::new(false));

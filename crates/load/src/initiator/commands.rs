@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shorter_command_is_used_where_it_fits() {
+    fn shorter_command_is_used_where_it_fits() {
         assert_eq!(read_write(false, 1, 1)[..9], [0x28, 0, 0, 0, 0, 1, 0, 0, 1]);
         assert_eq!(read_write(true, 1 << 32, 1)[..14], [0x8a, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(read_write(false, 0, 65_536)[0], 0x88);

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_end_where_headers_and_data_do_however_little_is_taken() {
+    fn parts_end_at_header_and_data_boundaries_despite_short_sends() {
         let pdu = |data: u8, ahs: u8| {
             let mut bytes = vec![0; BHS_BYTES];
             (bytes[4], bytes[7]) = (ahs, data);

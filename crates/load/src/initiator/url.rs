@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_read_and_write_alike() {
+    fn urls_round_trip() {
         for url in
             ["iscsi://127.0.0.1:3261/iqn.2026-11.example:d/0", "iscsi://[::1]:3260/eui.02004567A425678D/7"]
         {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_part() {
         for (url, reason) in [
             ("http://h/iqn.x/0", "begin with iscsi://"),
             ("iscsi://h/iqn.x", "LUN is missing"),

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_wrong_data_is_told_apart() {
+    fn each_kind_of_corruption_is_distinguished() {
         let mut ledger = Ledger::new(9);
         let generation = ledger.writing(5);
         let mut block = [0; 512];

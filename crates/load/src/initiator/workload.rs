@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequential_goes_round_and_random_stays_inside() {
+    fn sequential_wraps_and_random_stays_in_range() {
         let mut seq = Workload::new(Pattern::Write, 8, 100, 30, 1).unwrap();
         let lbas: Vec<u64> = (0..4).map(|_| seq.next_access().lba).collect();
         assert_eq!(lbas, [100, 108, 116, 100]);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_stream_again() {
+    fn same_seed_gives_the_same_stream() {
         let stream = |seed| {
             let mut w = Workload::new(Pattern::RandRead, 1, 0, 1 << 40, seed).unwrap();
             (0..50).map(|_| w.next_access().lba).collect::<Vec<_>>()

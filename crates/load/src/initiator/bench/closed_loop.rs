@@ -496,7 +496,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_s_pieces_are_the_bytes_of_its_blocks() {
+    fn pieces_of_a_write_equal_its_blocks() {
         let mut ledger = Ledger::new(3);
         let generation = ledger.writing(10);
         ledger.writing(11);

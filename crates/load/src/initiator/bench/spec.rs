@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_cannot_be_is_refused_with_what_is_possible() {
+    fn impossible_runs_are_rejected_with_the_valid_range() {
         let spec = BenchSpec::default();
         let text = |spec: &BenchSpec| check(spec).unwrap_err().to_string();
         assert!(text(&BenchSpec { queue_depth: 0, ..spec.clone() }).contains("1 to 1024"));

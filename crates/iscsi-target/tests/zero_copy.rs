@@ -122,7 +122,7 @@ fn borrowed_data_waits_for_a_slow_reader() {
 
 /// A read of memory that is overwritten while its answer waits shows what was there when it was answered.
 #[test]
-fn a_read_of_memory_is_of_one_moment() {
+fn memory_read_is_a_consistent_snapshot() {
     let store = Arc::new(Ram::new(SIZE));
     store.write_at(0, &vec![1; SIZE as usize]).unwrap();
     let target = start(vec![LunConfig::new(0, Arc::clone(&store) as Arc<dyn Store>)], |_| ());
@@ -144,7 +144,7 @@ fn a_read_of_memory_is_of_one_moment() {
 
 /// Many large reads with little room for their answers: the connection goes on whenever the socket has taken some.
 #[test]
-fn large_reads_with_little_room_are_all_answered() {
+fn large_reads_complete_with_a_small_send_buffer() {
     let folder = tempfile::tempdir().unwrap();
     for (name, store) in stores(folder.path()) {
         let target = start(vec![LunConfig::new(0, store)], |config| config.limits.unsent_bytes = 64 << 10);
