@@ -1,4 +1,4 @@
-//! Plans that need no more data: media actions, copies, changes of modes and reservations.
+//! Execution of plans that need no more data: media actions, copies, changes of mode pages and reservations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,14 @@ use crate::session::Session;
 use crate::table::Table;
 use crate::waiting::{Then, Waiting};
 
-/// Longest time that PREEMPT AND ABORT waits for writes in flight before it fails.
+/// Longest time that PREEMPT AND ABORT waits for writes in flight before it fails. Longer than [`crate::core::SETTLE`]:
+/// fencing of a failed cluster node should not be repeated for a slow disk.
 const PREEMPT_TIME: Duration = Duration::from_secs(30);
 
-/// The epochs of a copy's destinations, by number of the logical unit.
+/// The epochs of a copy's destinations, by LUN.
 type CopyEpochs = BTreeMap<u16, Arc<Epoch>>;
 
-/// What a change of reservations has come to.
+/// The result of a change of reservations.
 struct Reserved {
     lun: Lun,
     status: u8,
@@ -36,7 +37,7 @@ struct Reserved {
 }
 
 impl Table {
-    /// Concludes a plan that needs no more data: here, or by a job where its disk takes its time.
+    /// Executes a plan that needs no more data: here, or as a job when its disk may block.
     pub(super) fn conclude_or_begin(
         self: &Arc<Self>,
         command: &ScsiCommand,
@@ -80,7 +81,7 @@ impl Table {
         CommandState::Over
     }
 
-    /// A change of reservations: who is to learn of it does, and tasks that it aborts are aborted before the answer.
+    /// Completes a change of reservations: establishes unit attentions, and aborts tasks before it sends the response.
     fn reserved(
         &self,
         command: &ScsiCommand,
@@ -110,8 +111,8 @@ impl Table {
         CommandState::Pending
     }
 
-    /// The epochs of the logical units that a copy writes to: whoever fences its nexus off one of them stops it there.
-    /// Nothing where the session may not use one any more.
+    /// Returns the epochs of the logical units that a copy writes to, so that an abort at one of them stops the copy
+    /// there; `None` when the session may no longer use one of them.
     fn copy_epochs(&self, plan: &Plan, context: &mut Context<'_>) -> Option<CopyEpochs> {
         let mut epochs = CopyEpochs::new();
         let Plan::Copy { segments, .. } = plan else { return Some(epochs) };
@@ -125,7 +126,7 @@ impl Table {
         Some(epochs)
     }
 
-    /// Carries out a plan that needs no more data: status and sense.
+    /// Executes a plan that needs no more data; returns status and sense.
     fn conclude(
         &self,
         lun_field: [u8; 8],
@@ -142,7 +143,7 @@ impl Table {
             },
             Plan::Status(status) => Ok(status),
             Plan::Changed { lun, attention } => {
-                // Every other session learns of it once, the one that changed it never.
+                // SPC: every other session is notified, the one that made the change is not.
                 let is_other = |recipient: Recipient<'_>| {
                     recipient.instance != session.instance || is_planted(Bug::NotifiesOriginator)
                 };
@@ -165,7 +166,7 @@ impl Table {
         }
     }
 
-    /// Brings what was written to stable storage where the disk's cache is switched off.
+    /// Flushes the disk when its write cache is disabled (WCE is 0).
     fn through(&self, lun: Lun) -> Result<(), Sense> {
         match (self.luns.0.get(&lun), self.store(lun)) {
             (Some(disk), Some(store)) if disk.is_write_through() => {
@@ -175,7 +176,7 @@ impl Table {
         }
     }
 
-    /// Copies segment after segment; how many were copied, and why not all.
+    /// Copies segments in order; returns how many were copied, and the error that stopped the copy.
     fn copy(&self, segments: &[Segment], copies: &CopyEpochs) -> (usize, Result<(), Sense>) {
         for (index, segment) in segments.iter().enumerate() {
             let (from, to) = (segment.from, segment.to);

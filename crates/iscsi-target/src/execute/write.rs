@@ -1,4 +1,4 @@
-//! Commands with data of the initiator: written as it comes, or gathered first.
+//! Commands with data from the initiator: written as it arrives, or gathered first.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use crate::sense::write_sense;
 use crate::table::Table;
 use crate::unit::Unit;
 
-/// The data of a Data-Out PDU, and where it goes.
+/// The data of a Data-Out PDU and its destination.
 #[derive(Clone, Copy)]
 pub(crate) struct DataOut<'a> {
     pub(crate) tag: u32,
-    /// As in the PDU.
+    /// The LUN field of the PDU.
     pub(crate) lun: [u8; 8],
     pub(crate) store_offset: u64,
     pub(crate) data: &'a [u8],
@@ -60,7 +60,7 @@ impl Table {
                     gathering_room(context, length, |length| store.try_buffer(length))
             {
                 whole[..data.len()].copy_from_slice(data);
-                // The memory may be that of another session's data before.
+                // The buffer may hold old data of another session.
                 whole[data.len()..].fill(0);
                 let gathered = GatheredCommand { cdb: command.cdb, lun, data: whole, write: Some(to), share };
                 context.tasks.gathering.insert(command.tag, gathered);
@@ -97,7 +97,7 @@ impl Table {
         CommandState::Over
     }
 
-    /// Writes beside the connection's thread.
+    /// Submits a write as a job.
     pub(super) fn submit_write(
         self: &Arc<Self>,
         job: Job,
@@ -113,7 +113,7 @@ impl Table {
         });
     }
 
-    /// Writes the data of a Data-Out PDU and goes on with its task.
+    /// Writes or gathers the data of a Data-Out PDU and advances its task.
     pub(crate) fn write_data(
         self: &Arc<Self>,
         data_out: DataOut<'_>,
@@ -122,7 +122,7 @@ impl Table {
         let DataOut { tag, lun: lun_field, store_offset, data } = data_out;
         let Some(task) = context.connection.write_task(tag) else { return CommandState::Pending };
         let (epoch, lun) = (task.order.epoch, Lun::decode(lun_field));
-        // The session may not use the disk any more, or the task was aborted while its data was on its way.
+        // The session may no longer use the disk, or the task was aborted while its data was in transit.
         let Some(lun) = lun.filter(|&lun| context.tasks.open_units.is_current(lun, epoch)) else {
             context.connection.abort(|task| task.command.tag == tag);
             context.tasks.gathering.prune(context.connection);
@@ -158,7 +158,7 @@ impl Table {
         CommandState::of(context.connection.data_taken(tag, outcome, context.out))
     }
 
-    /// All data of a command that gathered it is there.
+    /// Executes a command whose gathered data is complete.
     pub(super) fn conclude_gathered(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> CommandState {
         let Some(gathered) = context.tasks.gathering.remove(tag) else { return CommandState::Pending };
         let Some(ReleasedWrite { command, r2ts }) = context.connection.release_write(tag) else {
@@ -170,13 +170,13 @@ impl Table {
             let (Some(unit), Some(job)) = (unit, context.job(&command, gathered.lun, true)) else {
                 return no_lun(&command, context);
             };
-            // The memory is claimed already, so the job begins whatever other jobs there are.
+            // The memory is claimed already, so the job needs no check of the connection's job limit.
             let job = Job { r2ts, ..job };
             let room = Room { unit, share: Some(gathered.share), bytes: moved_bytes };
             self.submit_write(job, room, to, gathered.data, &mut context.tasks.jobs);
             return CommandState::Pending;
         }
-        // What it changes beside the medium (reservations, mode parameters) is fenced like the medium.
+        // Reservations and mode parameters are fenced like the medium.
         let epoch = context.tasks.open_units.epoch(gathered.lun);
         let working = epoch.as_deref().map(Epoch::enter);
         if matches!(working, Some(None)) {
@@ -195,7 +195,7 @@ impl Table {
         self.conclude_or_begin(&command, plan, Transfer { r2ts, moved_bytes }, context)
     }
 
-    /// Begins to gather a command's data.
+    /// Begins to gather the data of a command.
     pub(super) fn begin_gathering(
         self: &Arc<Self>,
         command: &ScsiCommand,
@@ -205,7 +205,7 @@ impl Table {
         context: &mut Context<'_>,
     ) -> CommandState {
         if length_bytes > 0 && length_bytes != u64::from(command.expected_bytes) {
-            // Half a list of parameters, or more than there can be, is none.
+            // A truncated parameter list must not be executed (SPC: PARAMETER LIST LENGTH ERROR).
             context.check(command, &Sense::PARAMETER_LENGTH.encode());
             return CommandState::Over;
         }
@@ -218,7 +218,7 @@ impl Table {
             return CommandState::Over;
         }
         let Some(epoch) = context.tasks.open_units.epoch(lun) else { return CommandState::Over };
-        // What the initiator does not send is not there: a shorter transfer brings less.
+        // No more than the Expected Data Transfer Length arrives.
         let length =
             length_bytes.min(command.expected_bytes.into()).min(scsi::limits::TAKEN_BYTES_MAX) as usize;
         let Some((mut data, share)) = gathering_room(context, length, Buffer::try_new) else {
@@ -249,7 +249,7 @@ impl Table {
     }
 }
 
-/// Memory to gather a command's data in; nothing where this connection, or the target, has none.
+/// Returns memory to gather a command's data in; `None` when the connection or the target is at its limit.
 fn gathering_room(
     context: &mut Context<'_>,
     length: usize,
@@ -264,7 +264,7 @@ fn gathering_room(
     Some((buffer(length).ok()?, share))
 }
 
-/// Writes data, apart from steps that must be whole.
+/// Writes data while no atomic operation runs.
 #[inline]
 fn write(
     store: &Arc<dyn Store>,
