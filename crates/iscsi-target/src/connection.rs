@@ -42,7 +42,9 @@ impl Connection {
         let cpus = &shared.config.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[accepted.id as usize % cpus.len()]);
         let cpu = cpu.filter(|&cpu| {
-            socket::cpu::pin(cpu).inspect_err(|error| tracing::warn!("CPU {cpu}: {error}")).is_ok()
+            socket::cpu::pin(cpu)
+                .inspect_err(|error| tracing::warn!("cannot pin the connection thread to CPU {cpu}: {error}"))
+                .is_ok()
         });
         let quick_ack = shared.config.tcp.quick_ack;
         let core = Core::new(&accepted, shared, mailbox, cpu);

@@ -86,7 +86,7 @@ impl Gate for PortalGate<'_> {
     }
 
     fn new_session(&self, login: &LoggedIn) -> Result<u16, Status> {
-        // Checked again here, on the final values: only this function creates sessions.
+        // Checked again on the final values: every session is created or joined here.
         self.admit(login)?;
         let proof = match self.authentication(login.session_type) {
             Some(_) if login.user.is_none() => return Err(Status::AUTHENTICATION_FAILURE),

@@ -1,4 +1,4 @@
-//! Who is connected, and which connections make a session.
+//! The connections and sessions of a target.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ struct Connected {
     is_logged_in: bool,
 }
 
-/// All connections and sessions of a target. Ordered maps, so that a run with the same input is the same run.
+/// All connections and sessions of a target. Ordered maps keep simulation runs deterministic.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     connections: Mutex<BTreeMap<u64, Connected>>,
@@ -35,24 +35,24 @@ pub(crate) struct Sessions {
     next_instance: AtomicU64,
 }
 
-/// Whether initiators must prove who they are.
+/// Whether initiators must authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// By CHAP: a session belongs to the user who began it.
+    /// By CHAP: a session belongs to the user that established it.
     Demanded,
-    /// A name is enough.
+    /// The InitiatorName suffices.
     NotDemanded,
 }
 
 /// A connection whose login has succeeded.
 #[derive(Debug)]
 pub(crate) struct NewConnection<'a> {
-    /// What was agreed.
+    /// The result of the login.
     pub(crate) login: &'a LoggedIn,
-    /// The session that it asks for.
+    /// The identity of the session to establish or join.
     pub(crate) key: SessionKey,
     pub(crate) proof: Proof,
-    /// The connection's number in the target.
+    /// The number of the connection in the target.
     pub(crate) id: u64,
     pub(crate) mailbox: &'a Arc<Mailbox>,
 }
@@ -64,11 +64,11 @@ pub(crate) struct EndedConnection {
     pub(crate) cid: u16,
     /// Its number in the target.
     pub(crate) id: u64,
-    /// What its session keeps for a while.
+    /// The tasks to keep for reassignment.
     pub(crate) recoverable: Option<RecoverableTasks>,
 }
 
-/// A session that a login has begun or joined, and the sessions that ended by it.
+/// A session that a login has established or joined, and the sessions that it ended.
 #[derive(Debug)]
 pub(crate) struct Established {
     pub(crate) session: Arc<Session>,
@@ -87,11 +87,11 @@ impl Attentions for Sessions {
 }
 
 impl Sessions {
-    /// Takes a place for a connection. Where all places are taken, a login in progress of the address that has most
-    /// of them gives way, unless that is the new's own.
+    /// Reserves a slot for a connection. When all slots are taken, the oldest login in progress of the address with the
+    /// most of them is dropped, unless the new connection comes from that address.
     ///
     /// # Errors
-    /// Which limit is reached.
+    /// The limit that is reached.
     pub(crate) fn enter(
         &self,
         id: u64,
@@ -117,7 +117,9 @@ impl Sessions {
                 return Err("the limit of connections is reached");
             };
             if let Some(evicted) = connections.remove(&oldest) {
-                evicted.mailbox.post(Notice::Drop("its place was needed by another address"));
+                evicted.mailbox.post(Notice::Drop(
+                    "evicted at a connection limit: its address has the most logins in progress",
+                ));
             }
         }
         let connected = Connected { mailbox: Arc::clone(mailbox), address, is_logged_in: false };
@@ -125,7 +127,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Gives the place back.
+    /// Releases the slot of a connection.
     pub(crate) fn leave(&self, id: u64) {
         lock(&self.connections).remove(&id);
     }
@@ -138,15 +140,15 @@ impl Sessions {
         lock(&self.sessions).len()
     }
 
-    /// All sessions, as they are now.
+    /// Returns all sessions.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         lock(&self.sessions).values().map(Arc::clone).collect()
     }
 
-    /// The session that a login is to join.
+    /// Finds the session that a login asks to join.
     ///
     /// # Errors
-    /// Why it cannot (RFC 7143 6.3.1).
+    /// The login status when it cannot join (RFC 7143 6.3.1).
     pub(crate) fn find(&self, login: &LoggedIn, key: &SessionKey) -> Result<Arc<Session>, Status> {
         let sessions = lock(&self.sessions);
         let found = sessions.values().find(|session| session.tsih == login.tsih);
@@ -155,19 +157,18 @@ impl Sessions {
         if session.key.portal_group != key.portal_group && session.key == elsewhere {
             return Err(Status::CANNOT_INCLUDE);
         }
-        // That there is a session of another user is nobody's business.
+        // Does not disclose that another user has a session with this TSIH.
         if session.key != *key {
             return Err(Status::SESSION_DOES_NOT_EXIST);
         }
         Ok(Arc::clone(session))
     }
 
-    /// Connection `id` enters its full feature phase: with a new session, which takes the place of an older one
-    /// of the same nexus (RFC 7143 6.3.5), or in the one that it joins, where it takes the place of an older
-    /// connection with its CID (6.3.4).
+    /// Enters a connection into the full feature phase: in a new session, which reinstates an older one of the same
+    /// nexus (RFC 7143 6.3.5), or in an existing session, where it reinstates an older connection with its CID (6.3.4).
     ///
     /// # Errors
-    /// Why it cannot: another user's session is never taken over, as long as users must prove who they are.
+    /// The login status. While authentication is required, a session of another user is never reinstated.
     pub(crate) fn establish(&self, new: NewConnection<'_>, limits: &Limits) -> Result<Established, Status> {
         let NewConnection { login, key, proof, id, mailbox } = new;
         let member = || Member { id, mailbox: Arc::clone(mailbox) };
@@ -175,7 +176,7 @@ impl Sessions {
             let session = self.find(login, &key)?;
             let old = {
                 let mut members = lock(&session.members);
-                // Whoever ends the session closes it first, and then drops the members that it finds.
+                // The end of a session sets `is_closed` before it drops the members: a connection must not join in between.
                 if session.is_closed.load(Ordering::Acquire) {
                     return Err(Status::SESSION_DOES_NOT_EXIST);
                 }
@@ -202,14 +203,14 @@ impl Sessions {
         };
         let mut ended: Vec<Arc<Session>> = old.into_iter().collect();
         if sessions.len() >= limits.sessions {
-            // A session without connections gives way to one that has.
+            // A session without connections is evicted for a new one.
             match Self::oldest_orphan(&sessions) {
                 Some(instance) => ended.extend(sessions.remove(&instance)),
                 None => return Err(Status::OUT_OF_RESOURCES),
             }
         }
         let instance = self.next_instance.fetch_add(1, Ordering::Relaxed) + 1;
-        // TSIH 0 is reserved for "new session"; there are fewer sessions than numbers.
+        // TSIH 0 requests a new session (RFC 7143 11.12.6).
         let is_free = |n: &u16| *n != 0 && sessions.values().all(|session| session.tsih != *n);
         let tsih = (instance as u16..=u16::MAX).chain(1..=u16::MAX).find(is_free);
         let Some(tsih) = tsih else { return Err(Status::OUT_OF_RESOURCES) };
@@ -232,11 +233,11 @@ impl Sessions {
             is_closed: AtomicBool::new(false),
             key,
         });
-        // Whoever changes what initiators see finds it from here on.
+        // From here on, changes of disks and masks reach the session.
         sessions.insert(instance, Arc::clone(&session));
         drop(sessions);
         for old in &ended {
-            // From here on nothing of it changes a disk, however long its connections take to end.
+            // From here on its tasks cannot change a disk, however long its connections take to end.
             drop(old.close_tasks());
             old.post(Notice::Drop("the session was reinstated by a new login"));
         }
@@ -250,7 +251,7 @@ impl Sessions {
         }
     }
 
-    /// The session without connections whose recoverable are given up first.
+    /// Returns the session without connections whose tasks expire first.
     fn oldest_orphan(sessions: &BTreeMap<u64, Arc<Session>>) -> Option<u64> {
         let orphans = sessions.iter().filter_map(|(&instance, session)| {
             let members = lock(&session.members);
@@ -260,8 +261,8 @@ impl Sessions {
         orphans.min().map(|(_, instance)| instance)
     }
 
-    /// A connection has left its session; what it leaves is kept for a while, as far as the limits allow. The
-    /// sessions that end with it.
+    /// Removes a connection from its session, and keeps its recoverable tasks within the limits. Returns the sessions
+    /// that end with it.
     pub(crate) fn remove_connection(
         &self,
         session: &Arc<Session>,
@@ -275,7 +276,7 @@ impl Sessions {
         if members.connections.get(&cid).is_some_and(|member| member.id == id) {
             members.connections.remove(&cid);
         }
-        // Sessions with nothing to recover are not kept.
+        // A session without recoverable tasks is not kept.
         if let Some(recoverable) = recoverable.filter(|recoverable| !recoverable.is_empty()) {
             let (p, bytes) = (&session.parameters, recoverable.bytes());
             let seconds = u64::from(p.time2wait) + u64::from(p.time2retain);
@@ -312,7 +313,7 @@ impl Sessions {
         ended
     }
 
-    /// Forgets what lost connections have left and was not taken up in time; the sessions that end with that.
+    /// Drops tasks of lost connections that were not reassigned in time; returns the sessions that end with that.
     pub(crate) fn expire(&self, now: Instant) -> Vec<Arc<Session>> {
         let expires = |session: &Session| {
             let mut members = lock(&session.members);
@@ -326,7 +327,7 @@ impl Sessions {
         ended
     }
 
-    /// Ends the sessions of the initiator of this one, by name and proven user, all their connections but `id`.
+    /// Ends the sessions of the initiator of `of`, by name and user, and all their connections except `id`.
     pub(crate) fn end_initiator(&self, of: &Session, id: u64, reason: &'static str) -> Vec<Arc<Epoch>> {
         let mut epochs = Vec::new();
         for session in self.all() {
@@ -346,7 +347,7 @@ impl Sessions {
         }
     }
 
-    /// Posts a notice to the connections of the sessions that `chosen` chooses; how many.
+    /// Posts a notice to the connections of the sessions that `chosen` selects; returns how many.
     pub(crate) fn post_to_sessions(&self, chosen: impl Fn(&SessionKey) -> bool, notice: Notice) -> usize {
         let all = self.all();
         let chosen = all.iter().filter(|session| chosen(&session.key));
@@ -445,7 +446,7 @@ mod tests {
         }
     }
 
-    /// What a lost connection leaves that has one read to go on with.
+    /// Returns the tasks of a lost connection with one read in progress.
     fn recoverable() -> RecoverableTasks {
         RecoverableTasks { reads: BTreeMap::from([(7, Read::example())]), ..RecoverableTasks::default() }
     }
@@ -487,7 +488,7 @@ mod tests {
             Err(Status::AUTHORIZATION_FAILURE)
         );
         assert!(place.establish(&login(0, 0), of("alice"), 5).is_ok());
-        // Where nobody is asked for a proof any more, its owner could give none either.
+        // Without authentication the owner could not be distinguished.
         assert!(place.establish_where(&login(0, 0), key(), Proof::NotDemanded, 6).is_ok());
     }
 
@@ -527,7 +528,7 @@ mod tests {
         assert_eq!(place.remove_connection(&session, 0, 1, Some(recoverable())), 0);
         assert!(place.sessions.sessions() == 1 && place.memory.used() > 0);
         assert_eq!(place.expire(Duration::from_secs(29)), 0);
-        // Whatever the initiator asked for, the configuration bounds it.
+        // The configuration caps what the initiator negotiated.
         assert_eq!(place.expire(Duration::from_secs(31)), 1);
         drop(session);
         assert_eq!((place.sessions.sessions(), place.memory.used()), (0, 0));
@@ -543,7 +544,7 @@ mod tests {
 
     #[test]
     fn recoverable_tasks_are_bounded_in_number_and_bytes() {
-        // One session that loses connection after connection.
+        // A session that loses connection after connection.
         let place = Place::new(Limits::default());
         let session = place.establish(&login(0, 0), key(), 1).unwrap();
         for cid in 1..100 {
@@ -553,8 +554,8 @@ mod tests {
         assert_eq!(lock(&session.members).lost.len(), 2, "as many as it may have connections");
         let place = Place::new(Limits { lost_bytes: 10, ..Limits::default() });
         let session = place.establish(&login(0, 0), key(), 1).unwrap();
-        assert_eq!(place.remove_connection(&session, 0, 1, Some(recoverable())), 1, "too large to be kept");
-        // Many sessions that are left behind.
+        assert_eq!(place.remove_connection(&session, 0, 1, Some(recoverable())), 1, "above lost_bytes");
+        // Many lost sessions.
         let place = Place::new(Limits { lost_sessions: 10, sessions: 12, ..Limits::default() });
         for n in 0..100 {
             let key = SessionKey { isid: [n; 6], ..key() };
@@ -562,7 +563,7 @@ mod tests {
             let _ = place.remove_connection(&session, 0, n.into(), Some(recoverable()));
         }
         assert_eq!(place.sessions.sessions(), 10);
-        // And neither do they shut out those that come.
+        // Lost sessions do not block new ones.
         let place = Place::new(Limits { sessions: 2, ..Limits::default() });
         for n in 0..100 {
             let key = SessionKey { isid: [n; 6], ..key() };
@@ -586,7 +587,7 @@ mod tests {
         assert!(place.establish(&login(0, 0), key(), 2).is_ok());
         let other = SessionKey { isid: [2; 6], ..key() };
         assert_eq!(place.establish(&login(0, 0), other, 3).map(|s| s.tsih), Err(Status::OUT_OF_RESOURCES));
-        assert!(place.establish(&login(0, 0), key(), 3).is_ok(), "reinstatement needs no more room");
+        assert!(place.establish(&login(0, 0), key(), 3).is_ok(), "reinstatement needs no further slot");
     }
 
     #[test]
@@ -597,12 +598,12 @@ mod tests {
         for (id, mailbox) in (0..).zip(&flood) {
             sessions.enter(id, mailbox, HERE, &limits).unwrap();
         }
-        assert!(sessions.enter(10, &mailbox(), HERE, &limits).is_err(), "not to its own");
+        assert!(sessions.enter(10, &mailbox(), HERE, &limits).is_err(), "not for the same address");
         let honest = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
         assert!(sessions.enter(11, &mailbox(), honest, &limits).is_ok());
         assert!(matches!(flood[0].take()[..], [Notice::Drop(_)]), "the oldest");
         assert!(flood[1..].iter().all(|mailbox| mailbox.take().is_empty()));
-        // Who has logged in stays.
+        // A connection in full feature phase is not evicted.
         let place = Place { sessions, limits, memory: Memory::new(0), now: Instant::now() };
         place.establish(&login(0, 0), key(), 11).unwrap();
         for id in 12..40 {

@@ -1,22 +1,19 @@
-//! The target's connections, driven by scripted initiators on one thread, with a clock, disks and a pool that a seed
-//! moves: what happens is a function of the seed, so a failure replays.
+//! Deterministic simulation of the target's connections: scripted initiators on one thread, with a simulated clock,
+//! simulated disks and a pool without threads. A run is a function of its seed, so a failure can be replayed.
 //!
-//! A model beside it knows what must hold, and looks at everything that the target sends and at every block that lands
-//! on a disk:
+//! A model checks everything that the target sends and every block that is written to a disk:
 //!
-//! - nothing lands of a command whose abort was answered as complete, of a nexus that was preempted and aborted, or of
-//!   a session that was logged out or whose successor has been served;
-//! - every command is answered once, unless something that was asked for aborts it;
-//! - an ORDERED command begins after those before it;
-//! - each unit attention is told once, to every session that it concerns and to no other;
-//! - no buffer and no budget is exceeded, and all of it comes back.
+//! - nothing lands of a command after its abort was reported complete, its nexus was preempted and aborted, its session
+//!   was logged out, or the session that reinstated it was served;
+//! - every command is answered exactly once, unless a requested function aborts it;
+//! - an ORDERED command begins after the commands before it;
+//! - each unit attention is reported once to every session that it concerns, and to no other;
+//! - no buffer or budget is exceeded, and all memory is released.
 //!
-//! A connection looks at what has changed only when its thread would have woken up: what it is not woken for is never
-//! answered, and found.
+//! A connection resumes only when its thread would have been woken, so that a missing wake-up shows as a command that is
+//! never answered. Violations panic.
 //!
-//! All of it is test code and fails by panicking.
-//!
-//! `ROUNDTRIP_SIM_STEPS` and `ROUNDTRIP_SIM_SEED` ask for another number of steps, or for one seed again.
+//! `ROUNDTRIP_SIM_STEPS` sets the number of steps; `ROUNDTRIP_SIM_SEED` replays a seed with a trace.
 
 mod client;
 mod kinds;
@@ -46,16 +43,16 @@ use crate::planted::{Bug, plant};
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 
-/// Steps of one seed before everything must come to rest.
+/// Random steps per seed, before all work must finish.
 const STEPS_OF_SEED: usize = 500;
-/// Calls within which it must.
+/// Most rounds until all work must be finished.
 const SETTLE_CALLS_MAX: usize = 20_000;
 const IQN: &str = "iqn.2026-11.example:sim";
 const DISKS: [Kind; 3] = [Kind::Memory, Kind::Pool, Kind::Asynchronous];
 const DISK_BYTES: u64 = 4 << 20;
 const INITIATORS: usize = 4;
 
-/// Everything there is.
+/// The state of a run.
 struct World {
     random: Rng,
     clock: Manual,
@@ -69,7 +66,7 @@ struct World {
     next_tag: u32,
     seen_log: usize,
     disk_bytes: u64,
-    /// The connection that reads nothing for now.
+    /// The connection whose initiator does not read at present.
     stalled: Option<usize>,
 }
 
@@ -123,7 +120,7 @@ impl World {
         (0..).zip(stores).map(|(number, store)| LunConfig::new(number, store)).collect()
     }
 
-    /// One random thing happens, and what it led to is looked at.
+    /// Performs a random event and checks its effects.
     fn step(&mut self) {
         self.model.step += 1;
         match self.random.u8(..100) {
@@ -149,7 +146,7 @@ impl World {
         (!all.is_empty()).then(|| all[self.random.usize(..all.len())])
     }
 
-    /// A connection that is in its full feature phase, as its initiator sees it.
+    /// Returns a random connection that is in full feature phase from its initiator's view.
     fn any_serving(&mut self) -> Option<usize> {
         self.any_conn(|conn| conn.session.is_some() && !conn.is_closed)
     }
@@ -159,13 +156,13 @@ impl World {
         self.next_tag
     }
 
-    /// An initiator connects: with a new session, in the place of one that it has, or as one more connection.
+    /// Connects an initiator: with a new session, reinstating one, or as a further connection of one.
     fn connect(&mut self) {
         if self.conns.iter().filter(|conn| !conn.is_ended).count() >= 8 {
             return;
         }
         let (mut name, mut isid) = (self.random.usize(..INITIATORS), self.random.u8(1..3));
-        // Initiators that were cut off come back while their disks still work.
+        // Initiators that lost their connection return while their disks still have work.
         let again = self.any_conn(|conn| conn.session.is_some());
         if let Some(conn) = again.filter(|_| self.random.u8(..3) == 0).map(|c| &self.conns[c]) {
             (name, isid) = (conn.name, conn.isid);
@@ -198,7 +195,7 @@ impl World {
         self.conns.push(conn);
     }
 
-    /// A command is sent.
+    /// Sends a command.
     fn issue(&mut self) {
         let Some(c) = self.any_serving() else { return };
         let tag = self.tag();
@@ -226,7 +223,7 @@ impl World {
         self.model.commands.insert(tag, command);
     }
 
-    /// A task management function is sent, or a NOP.
+    /// Sends a task management function or a NOP-Out.
     fn manage(&mut self) {
         let Some(c) = self.any_serving().filter(|_| self.stalled.is_none()) else { return };
         let (Some(session), tag) = (self.conns[c].session, self.tag()) else { return };
@@ -240,7 +237,7 @@ impl World {
             return;
         }
         let lun = self.random.u8(..DISKS.len() as u8);
-        // Resets of all are rarer.
+        // Target resets are rarer.
         let function = match self.random.u8(..20) {
             0..=6 => 1,
             7..=10 => 2,
@@ -257,7 +254,7 @@ impl World {
         self.conns[c].push(pdu, What::Management(tag));
     }
 
-    /// Bytes arrive at the target, and it looks at one PDU.
+    /// Delivers bytes to the target and lets it take one PDU.
     fn deliver(&mut self) {
         let Some(c) = self.any_conn(|conn| !conn.is_closed && !conn.is_ended) else { return };
         let some = self.random.usize(1..3);
@@ -265,7 +262,7 @@ impl World {
         self.frame(c);
     }
 
-    /// The target looks at the next PDU of a connection; whether it took one.
+    /// Lets the target take the next PDU of a connection; returns whether it did.
     fn frame(&mut self, c: usize) -> bool {
         let taken = self.conns[c].core.next_frame();
         match taken {
@@ -277,7 +274,7 @@ impl World {
         }
     }
 
-    /// A connection's thread wakes up.
+    /// Wakes a random connection's thread.
     fn wake_any(&mut self) {
         if let Some(c) = self.any_conn(|conn| !conn.is_ended) {
             self.wake(c);
@@ -294,8 +291,7 @@ impl World {
         }
     }
 
-    /// Whether the thread of a connection would look at what may have changed. It sleeps until it has a reason to, and
-    /// what it is not woken for is not noticed.
+    /// Returns whether the thread of a connection would be awake, by the conditions that `Connection::serve` waits for.
     fn is_woken(core: &Core) -> bool {
         core.login_deadline().is_some()
             || core.mailbox.has_mail()
@@ -304,7 +300,7 @@ impl World {
     }
 
     fn end(&mut self, c: usize, end: &ConnectionEnd) {
-        // What was appended before the end still leaves.
+        // Responses made before the end are still sent.
         self.drain(c);
         let conn = &mut self.conns[c];
         conn.is_closed = true;
@@ -315,7 +311,7 @@ impl World {
         }
     }
 
-    /// An initiator sends data that it was asked for.
+    /// Sends solicited data of an initiator.
     fn send_owed(&mut self) {
         if let Some(c) = self.any_conn(|conn| !conn.owed.is_empty() && !conn.is_closed) {
             let place = self.random.usize(..self.conns[c].owed.len());
@@ -325,7 +321,7 @@ impl World {
 
     fn disks_work(&mut self) {
         let (choice, honours_cancel) = (self.random.usize(..8), self.random.bool());
-        // One disk is so slow that what was asked of it outlives connections and sessions.
+        // Disk 2 is so slow that its operations outlive connections and sessions.
         if self.random.u8(..8) > 0 {
             self.pool.run_one(choice);
         } else {
@@ -334,7 +330,7 @@ impl World {
         }
     }
 
-    /// A connection is lost.
+    /// Loses a connection.
     fn lose_connection(&mut self) {
         if let Some(c) = self.any_conn(|conn| !conn.is_closed) {
             self.end(c, &ConnectionEnd::Closed);
@@ -362,14 +358,14 @@ impl World {
         self.sync_sessions();
     }
 
-    /// The disks get another size, of which every session is told.
+    /// Resizes the disks, which establishes a unit attention for every session.
     fn resize(&mut self) {
         if self.stalled.is_some() {
             return;
         }
         let size = DISK_BYTES + BLOCK * self.random.u64(1..1000);
         if size == self.disk_bytes {
-            // That is no change, and nothing to tell.
+            // No change, so no unit attention.
             return;
         }
         self.disk_bytes = size;
@@ -379,18 +375,18 @@ impl World {
         self.model.owe_attention_everywhere((0x2a, 0x09));
     }
 
-    /// An initiator stops to read, or reads again.
+    /// Makes an initiator stop reading, or read again.
     fn stall(&mut self) {
         if self.stalled.take().is_some() {
             return;
         }
-        // While it does not read, nobody does what it would have to be told.
+        // The model sees unit attentions only when they are read, so none may become due while it does not read.
         if self.model.is_management_idle() {
             self.stalled = self.any_serving();
         }
     }
 
-    /// An initiator asks for what it lost: by SNACK, or with another connection.
+    /// Recovers lost PDUs by SNACK, or lost tasks by TASK REASSIGN.
     fn recover(&mut self) {
         let Some(c) = self.any_serving().filter(|_| self.stalled.is_none()) else { return };
         let Some(session) = self.conns[c].session else { return };
@@ -416,7 +412,7 @@ impl World {
         self.conns[c].push(pdu, What::Management(tag));
     }
 
-    /// Looks at what the target has done: what it took, what it sent, what landed, what it holds.
+    /// Passes to the model what the target has taken, sent and written, and checks its budgets.
     fn observe(&mut self) {
         for c in 0..self.conns.len() {
             for what in self.conns[c].taken() {
@@ -443,9 +439,9 @@ impl World {
         landed.into_iter().for_each(|(lun, stamp)| self.model.landed(lun, stamp));
     }
 
-    /// Takes what a connection has to send, and shows it to its initiator.
+    /// Passes pending bytes of a connection to its initiator.
     fn drain(&mut self, c: usize) {
-        // What is acknowledged has landed before.
+        // Writes land before they are acknowledged.
         self.observe_landed();
         if self.conns[c].is_ended || self.conns[c].core.outgoing.is_empty() {
             return;
@@ -473,7 +469,7 @@ impl World {
         let conn = &self.conns[c];
         if conn.tsih_asked != 0 {
             let session = self.model.session_of(tsih);
-            // A connection with the same CID gives way.
+            // The target drops an older connection with the same CID.
             self.conns[c].session = session;
             return;
         }
@@ -482,7 +478,7 @@ impl World {
         self.conns[c].session = Some(session);
     }
 
-    /// Sessions that the target has ended are over for the model too.
+    /// Ends sessions in the model that the target has ended.
     fn sync_sessions(&mut self) {
         let alive: Vec<u64> = self.shared.sessions.all().iter().map(|session| session.instance).collect();
         self.model.alive(&alive);
@@ -500,11 +496,11 @@ impl World {
         }
     }
 
-    /// Nothing new happens any more, and everything comes to rest.
+    /// Finishes all work without new events, and checks that everything was answered.
     fn settle(&mut self) {
         self.stalled = None;
         for round in 0.. {
-            assert!(round < SETTLE_CALLS_MAX, "it never comes to rest: {:?}", self.model.open());
+            assert!(round < SETTLE_CALLS_MAX, "work never finishes: {:?}", self.model.open());
             self.model.step += 1;
             let mut is_busy = false;
             for c in 0..self.conns.len() {
@@ -541,11 +537,11 @@ impl World {
         self.ask_for_attentions();
         for session in self.shared.sessions.all() {
             let open = session.commands.open_window();
-            assert_eq!(open, self.shared.config.limits.window, "places in the window are not given back");
+            assert_eq!(open, self.shared.config.limits.window, "command window slots are not released");
         }
     }
 
-    /// Every session asks what it has to be told, and is told all of it.
+    /// Sends TEST UNIT READY from every session until no unit attention is left, and checks that none was missed.
     fn ask_for_attentions(&mut self) {
         'connections: for c in 0..self.conns.len() {
             let Some(session) = self.conns[c].session.filter(|_| !self.conns[c].is_closed) else { continue };
@@ -570,7 +566,7 @@ impl World {
                     self.observe();
                     let command = &self.model.commands[&tag];
                     if !command.has_entered() {
-                        // A command before it was lost with its connection, and is not sent again.
+                        // An earlier CmdSN was lost with its connection and is never resent.
                         continue 'connections;
                     }
                     match command.status() {
@@ -584,7 +580,7 @@ impl World {
         }
     }
 
-    /// Everybody leaves, and nothing is left.
+    /// Ends all connections and checks that nothing is left.
     fn shut_down(&mut self) {
         for c in 0..self.conns.len() {
             if !self.conns[c].is_closed {
@@ -606,11 +602,15 @@ impl World {
         while self.pool.run_one(0) || self.stores[2].end_one(0, true) {}
         self.observe();
         self.model.sessions.clear();
-        assert_eq!((self.shared.sessions.sessions(), self.shared.memory.used()), (0, 0), "something is left");
+        assert_eq!(
+            (self.shared.sessions.sessions(), self.shared.memory.used()),
+            (0, 0),
+            "sessions or memory are left"
+        );
     }
 }
 
-/// Runs one seed; how many steps it took.
+/// Runs a seed; returns how many steps it took.
 fn run(seed: u64) -> usize {
     let mut world = World::new(seed);
     world.model.traces = env_number("ROUNDTRIP_SIM_SEED").is_some();
@@ -622,7 +622,7 @@ fn run(seed: u64) -> usize {
     world.model.step
 }
 
-/// Runs seeds until so many steps are taken; the seed and the message of the first that fails.
+/// Runs seeds until `steps` steps are taken. Returns the seed and the message of the first failure.
 fn run_until(first: u64, steps: usize) -> Result<(), (u64, String)> {
     let (mut seed, mut taken) = (first, 0);
     while taken < steps {
@@ -653,7 +653,7 @@ fn scripted_initiators_find_no_violation() {
     let steps = env_number("ROUNDTRIP_SIM_STEPS").map_or(100_000, |steps| steps as usize);
     let first = if steps > 100_000 { 1_000_000 } else { 1 };
     if let Err((seed, text)) = run_until(first, steps) {
-        panic!("seed {seed} (again with ROUNDTRIP_SIM_SEED={seed}): {text}");
+        panic!("seed {seed} (replay with ROUNDTRIP_SIM_SEED={seed}): {text}");
     }
 }
 
@@ -675,7 +675,7 @@ fn same_seed_replays_the_same_run() {
 
 #[test]
 fn planted_bugs_are_found() {
-    // What the threads of failing runs print is expected.
+    // The panic messages of failing runs are expected output.
     static QUIET: Mutex<()> = Mutex::new(());
     let _quiet = lock(&QUIET);
     for (bug, word) in [

@@ -22,8 +22,7 @@ use crate::session::Session;
 use crate::table::Table;
 use crate::waiting::{Then, Waiting};
 
-/// Longest time that PREEMPT AND ABORT waits for writes in flight before it fails. Longer than [`crate::core::SETTLE`]:
-/// fencing of a failed cluster node should not be repeated for a slow disk.
+/// Longest time that PREEMPT AND ABORT waits for writes in flight before it fails.
 const PREEMPT_TIME: Duration = Duration::from_secs(30);
 
 /// The epochs of a copy's destinations, by LUN.

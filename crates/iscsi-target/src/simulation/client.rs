@@ -1,4 +1,4 @@
-//! What the initiators of a simulation send, and what they make of what comes.
+//! The initiators of a simulation: the PDUs that they send, and their handling of received PDUs.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::store::BLOCK;
 use super::{DISK_BYTES, IQN};
 use crate::core::Core;
 
-/// One connection: the target's core, and what its initiator knows.
+/// A connection: the target's core, and the state of its initiator.
 pub(super) struct Conn {
     pub(super) core: Core,
     pub(super) name: usize,
@@ -24,25 +24,25 @@ pub(super) struct Conn {
     pub(super) initial_r2t: bool,
     /// The index of its session in the model, once it has one.
     pub(super) session: Option<usize>,
-    /// PDUs that the initiator has sent and that have not arrived.
+    /// PDUs sent by the initiator and not delivered yet.
     to_target: VecDeque<Vec<u8>>,
-    /// What arrives, and up to where in the stream.
+    /// The kinds of the sent PDUs, with their end positions in the stream.
     frames: VecDeque<(u64, What)>,
     sent: u64,
-    /// Data that the target asked for.
+    /// Data requested by R2Ts.
     pub(super) owed: Vec<Owed>,
     pub(super) unparsed: Vec<u8>,
     pub(super) exp_stat_sn: u32,
     pub(super) in_flight: usize,
     pub(super) is_closing: bool,
     pub(super) closes_session: bool,
-    /// No frame is taken any more.
+    /// The target takes no further frame.
     pub(super) is_closed: bool,
-    /// All of it has ended.
+    /// The core has ended.
     pub(super) is_ended: bool,
 }
 
-/// Data that was asked for by an R2T, or announced with a command.
+/// Data requested by an R2T.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owed {
     tag: u32,
@@ -58,7 +58,7 @@ fn pdu(bhs: Bhs, data: &[u8]) -> Vec<u8> {
     out.pending().to_vec()
 }
 
-/// Blocks that carry the number of their command.
+/// Returns blocks that carry the tag of their command.
 fn stamped(tag: u32, bytes: usize) -> Vec<u8> {
     let mut data = vec![0; bytes];
     for block in data.chunks_mut(BLOCK as usize) {
@@ -69,7 +69,7 @@ fn stamped(tag: u32, bytes: usize) -> Vec<u8> {
     data
 }
 
-/// The key that an initiator registers: every port its own.
+/// Returns the reservation key of an initiator port, unique per port.
 fn key_of(name: usize, isid: u8) -> u64 {
     (name as u64 + 1) * 16 + u64::from(isid)
 }
@@ -145,7 +145,7 @@ pub(super) fn management_pdu(
     pdu(request.write(), &[])
 }
 
-/// A command's PDU, how many bytes it moves, and what the model is to know of it.
+/// Returns the PDU of a command, its Expected Data Transfer Length, and its fields for the model.
 pub(super) fn command_pdu(
     conn: &Conn,
     kind: CommandKind,
@@ -163,7 +163,7 @@ pub(super) fn command_pdu(
         CommandKind::WriteAtomic => random.u32(1..9),
         _ => 0,
     };
-    // A write of the disk that only begins is not atomic there: the step would wait for what the simulation ends.
+    // No atomic write to the asynchronous disk: it would block on operations that only the simulation completes.
     let kind = if kind == CommandKind::WriteAtomic && lun == 2 { CommandKind::Write } else { kind };
     blocks = blocks.min(4000);
     let lba = random.u64(..last - u64::from(blocks));
@@ -193,7 +193,7 @@ pub(super) fn command_pdu(
             cdb[12..14].copy_from_slice(&(blocks as u16).to_be_bytes());
         }
         CommandKind::ModeSelect => {
-            // The control page, with D_SENSE as it is or changed: only a change is told.
+            // The control page with D_SENSE unchanged or changed: only a change establishes a unit attention.
             fields.has_descriptors = random.bool();
             (cdb[0], cdb[1], cdb[4]) = (0x15, 0x10, 16);
             list = vec![0, 0, 0, 0, 0x0a, 10, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -227,7 +227,7 @@ pub(super) fn command_pdu(
     let data = if !list.is_empty() {
         list
     } else if fields.is_write {
-        // As much as may travel with the command, or nothing of it.
+        // Up to 4096 bytes of immediate data, or none.
         let most = (expected as usize).min(65_536);
         stamped(tag, if random.bool() { most.min(4096) } else { 0 })
     } else {
@@ -251,7 +251,7 @@ pub(super) fn command_pdu(
     let fields = Fields { ..fields };
     let mut bytes = pdu(command.write(), &data);
     if !is_final {
-        // The rest of the first burst comes unsolicited.
+        // The rest of the first burst as unsolicited Data-Out.
         let from = data.len() as u32;
         let to = expected.min(65_536);
         let sequence = (from..to).step_by(8192);
@@ -297,7 +297,7 @@ impl Conn {
         }
     }
 
-    /// Sends bytes that end with this; the first PDU of them is what it says.
+    /// Sends bytes whose first PDU is of the kind `what`.
     pub(super) fn push(&mut self, bytes: Vec<u8>, what: What) {
         if super::env_number("ROUNDTRIP_SIM_SEED").is_some() {
             let conn = self.core.id;
@@ -310,13 +310,13 @@ impl Conn {
         self.to_target.push_back(bytes);
     }
 
-    /// Some of what was sent arrives; whether anything did.
+    /// Delivers up to `some` sent PDUs; returns whether any byte was delivered.
     pub(super) fn deliver(&mut self, some: usize, random: &mut Rng) -> bool {
         let mut is_any = false;
         for _ in 0..some {
             let Some(mut bytes) = self.to_target.pop_front() else { break };
             if bytes.len() > 1 && random.u8(..4) == 0 {
-                // A part of it now, and the rest later.
+                // Split: the rest is delivered later.
                 let rest = bytes.split_off(random.usize(1..bytes.len()));
                 self.to_target.push_front(rest);
             }
@@ -328,7 +328,7 @@ impl Conn {
         is_any
     }
 
-    /// What the target has taken off the stream since this was last asked.
+    /// Returns the kinds of the PDUs that the target has taken since the last call.
     pub(super) fn taken(&mut self) -> Vec<What> {
         let mut taken = Vec::new();
         while self.frames.front().is_some_and(|(end, _)| *end <= self.core.incoming.position()) {
@@ -337,7 +337,7 @@ impl Conn {
         taken
     }
 
-    /// Sends data that is owed.
+    /// Sends the data of an R2T.
     pub(super) fn send_owed(&mut self, place: usize) {
         let owed = self.owed.swap_remove(place);
         let (mut at, mut data_sn) = (0, 0);
@@ -358,7 +358,7 @@ impl Conn {
         }
     }
 
-    /// Asks for everything with status that is not acknowledged.
+    /// Returns a status SNACK for everything unacknowledged.
     pub(super) fn snack_pdu(&self) -> Vec<u8> {
         let snack = Snack {
             type_byte: 0x81,
@@ -373,7 +373,7 @@ impl Conn {
         pdu(bhs, &[])
     }
 
-    /// Takes all that waits to be sent.
+    /// Takes all pending bytes.
     pub(super) fn take_sent(&mut self) -> Vec<u8> {
         self.core.record_pending();
         let mut all = Vec::new();
@@ -393,7 +393,7 @@ impl Conn {
         all
     }
 
-    /// A PDU has come; the TSIH of a login that has succeeded.
+    /// Handles a received PDU; returns the TSIH after a successful login.
     pub(super) fn received(&mut self, bhs: &Bhs, data: &[u8], model: &mut Model) -> Option<u16> {
         use iscsi::opcode::target as opcode;
         let word = |at: usize| u32::from_be_bytes([bhs.0[at], bhs.0[at + 1], bhs.0[at + 2], bhs.0[at + 3]]);
@@ -403,7 +403,7 @@ impl Conn {
             let conn = self.core.id;
             eprintln!("{} came {opcode:02x} on {conn}: {tag} {:02x?}", model.step, &bhs.0[1..4]);
         }
-        // Now and then the initiator acknowledges late.
+        // Every third response is acknowledged late.
         let acknowledges = |exp: &mut u32| {
             if stat_sn.wrapping_sub(*exp) as i32 >= 0 && stat_sn % 3 != 0 {
                 *exp = stat_sn.wrapping_add(1);

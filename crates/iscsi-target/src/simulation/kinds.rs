@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// What kinds of commands there are.
+/// The kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandKind {
     Read,
