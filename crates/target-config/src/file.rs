@@ -1,4 +1,4 @@
-//! The file itself: keys and their values.
+//! The keys and values of the configuration file.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use crate::limits;
 use crate::text::read_text;
 use crate::word_or::WordOr;
 
-/// A disk as it is written: `NUMBER=STORE`.
+/// Parses a disk, `NUMBER=STORE`.
 ///
 /// # Errors
-/// Which part is wrong, and what is possible.
+/// Names the invalid part and the valid values.
 pub fn lun(text: &str) -> Result<(u16, StoreSpec), String> {
     let (number, spec) = text.split_once('=').ok_or("write NUMBER=STORE, such as 0=ram:1G")?;
     let number = number.parse().map_err(|_| format!("'{number}' is not a LUN; use 0 to 255"))?;
@@ -66,15 +66,15 @@ pub struct TargetFile {
     pub iqn: Option<String>,
     /// The folder for durable state.
     pub state: Option<PathBuf>,
-    /// How responses are sent.
+    /// The send policy.
     pub send: Option<SendPolicy>,
-    /// Where it listens.
+    /// The portals.
     pub portals: Vec<Portal>,
     /// Numbers and stores of the disks.
     pub luns: Vec<(u16, StoreSpec)>,
     /// The file states that no disk is served (`luns = "none"`).
     pub says_none: bool,
-    /// Who may log in.
+    /// The access rules.
     pub access: Option<Access>,
     /// The file states that every initiator may log in (`access = "open"`).
     pub says_open: bool,
@@ -85,7 +85,7 @@ pub struct TargetFile {
 /// Reads a configuration file.
 ///
 /// # Errors
-/// When it cannot be read, with the key that is wrong.
+/// When it cannot be read or a key is invalid; the error names the key.
 pub fn read(path: &Path) -> anyhow::Result<TargetFile> {
     parse(&read_text(path)?).with_context(|| path.display().to_string())
 }
@@ -115,7 +115,7 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
     });
     let limits = file.limits.into_iter().map(|(name, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        // A wrong one is named here, where the file is.
+        // Checked while reading, so that the error names the file.
         let mut config = TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 0).into(), "", Vec::new());
         limits::set(&mut config, &name, &value).map(|()| (name, value))
     });
@@ -135,17 +135,17 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
 }
 
 impl TargetFile {
-    /// Checks that masks name disks that there are: a wrong number would hide a disk, or show one that comes later.
+    /// Checks that masks name configured disks: a wrong number would hide a disk, or show one that is added later.
     ///
     /// # Errors
-    /// When one does not: the initiator and the number.
+    /// Names the initiator and the unknown LUN.
     pub fn check_masks(&self) -> anyhow::Result<()> {
         for initiator in self.access.iter().flat_map(|access| &access.initiators) {
             let mut shown = initiator.luns.iter().flatten();
             if let Some(missing) = shown.find(|shown| self.luns.iter().all(|(number, _)| number != *shown)) {
                 let name = &initiator.name;
                 bail!(
-                    "initiators: '{name}' is to see LUN {missing}, which is not configured; add it, or remove it there"
+                    "initiators: '{name}' lists LUN {missing}, which is not configured; add the LUN or remove it from the list"
                 );
             }
         }

@@ -542,7 +542,7 @@ impl Model {
         }
     }
 
-    /// Every session that `tells` chooses must be told.
+    /// Makes a unit attention due at every session that `concerns` selects.
     fn owe_attention(&mut self, lun: u8, attention: Attention, concerns: impl Fn(usize) -> bool) {
         for (index, session) in self.sessions.iter_mut().enumerate() {
             if session.is_alive && concerns(index) {

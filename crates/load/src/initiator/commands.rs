@@ -1,4 +1,4 @@
-//! The few command descriptor blocks that a load generator needs (SPC-4, SBC-3).
+//! The command descriptor blocks that a load generator needs (SPC-4, SBC-3).
 
 /// TEST UNIT READY.
 #[must_use]
@@ -16,7 +16,7 @@ pub fn read_capacity_16() -> [u8; 16] {
     cdb
 }
 
-/// READ (10) or (16), WRITE (10) or (16): the shorter one where the address fits.
+/// Returns READ or WRITE (10) if the address and length fit, else (16).
 #[must_use]
 #[inline]
 pub fn read_write(write: bool, lba: u64, blocks: u32) -> [u8; 16] {
@@ -36,7 +36,7 @@ pub fn read_write(write: bool, lba: u64, blocks: u32) -> [u8; 16] {
     cdb
 }
 
-/// Key, ASC and ASCQ of sense data in either format, as people write them.
+/// Formats key, ASC and ASCQ of sense data in either format, such as `3/11/00`.
 #[must_use]
 pub fn describe_sense(sense: &[u8]) -> String {
     let code = |key: usize, asc: usize, ascq: usize| {

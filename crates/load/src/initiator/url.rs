@@ -1,4 +1,4 @@
-//! Where a disk is: `iscsi://[user[%password]@]host[:port]/iqn/lun`, as libiscsi writes it.
+//! URLs of disks in libiscsi's format: `iscsi://[user[%password]@]host[:port]/iqn/lun`.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ pub const ISCSI_PORT: u16 = 3260;
 /// A disk on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IscsiUrl {
-    /// Name or address.
+    /// Host name or address.
     pub host: String,
     /// TCP port.
     pub port: u16,
@@ -27,7 +27,7 @@ impl FromStr for IscsiUrl {
 
     fn from_str(url: &str) -> Result<Self, InitiatorError> {
         let wrong = |reason| InitiatorError::Url { url: url.to_owned(), reason };
-        let rest = url.strip_prefix("iscsi://").ok_or_else(|| wrong("it does not begin with iscsi://"))?;
+        let rest = url.strip_prefix("iscsi://").ok_or_else(|| wrong("does not begin with iscsi://"))?;
         if rest.contains('@') {
             return Err(wrong("user names and passwords (CHAP) are not supported yet"));
         }

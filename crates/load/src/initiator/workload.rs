@@ -1,35 +1,35 @@
-//! Which blocks, in which order, read or written.
+//! Workloads: the sequence of accesses.
 
 use fastrand::Rng;
 
 use crate::pattern::Pattern;
 
-/// One operation to issue.
+/// An operation to issue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Writes rather than reads.
+    /// Write rather than read.
     pub write: bool,
     /// First logical block.
     pub lba: u64,
 }
 
-/// The stream of operations of one session: deterministic for a seed.
+/// The operations of a session, deterministic for a seed.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pattern: Pattern,
     /// Logical blocks per operation.
     blocks: u64,
-    /// Where the region begins, logical blocks.
+    /// The first block of the region.
     first: u64,
-    /// How many whole operations fit the region.
+    /// The number of whole operations that fit in the region.
     places: u64,
     next: u64,
     rng: Rng,
 }
 
 impl Workload {
-    /// Operations of `blocks` logical blocks, aligned to their size, over `region_blocks` blocks from
-    /// `first` on. Nothing when not even one fits.
+    /// Creates operations of `blocks` logical blocks, aligned to their size, over `region_blocks` blocks from `first` on;
+    /// `None` when none fits.
     #[must_use]
     pub fn new(pattern: Pattern, blocks: u32, first: u64, region_blocks: u64, seed: u64) -> Option<Self> {
         let places = region_blocks / u64::from(blocks.max(1));
@@ -43,7 +43,7 @@ impl Workload {
         })
     }
 
-    /// The next operation.
+    /// Returns the next operation.
     #[inline]
     pub fn next_access(&mut self) -> Access {
         let (place, write) = match self.pattern {
