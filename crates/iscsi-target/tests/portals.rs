@@ -1,5 +1,4 @@
-//! Portals and their groups, redirection, what each initiator sees, what changes while sessions go on, and the
-//! bounds on what peers can ask for.
+//! Portals and portal groups, redirection, LUN masking, changes while sessions continue, and resource limits.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +21,7 @@ fn login() -> Login<'static> {
     Login::default()
 }
 
-/// The logical unit numbers of REPORT LUNS.
+/// Returns the LUNs of REPORT LUNS.
 fn luns(client: &mut Client) -> Vec<u8> {
     let (data, _, _) = client.read(0, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256);
     data[8..].chunks_exact(8).map(|lun| lun[1]).collect()
@@ -48,7 +47,7 @@ fn portal_groups_are_target_ports_listed_by_send_targets() {
         let port = [0x51, 0x94, 0, 4, 0, 0, 0, relative];
         assert!(page.windows(8).any(|bytes| bytes == port), "{page:x?}");
     }
-    // Implicit ALUA: who comes in through group 2 is told, and waits.
+    // Implicit ALUA: sessions through group 2 get a unit attention, then NOT READY.
     assert!(
         target.set_access_state(2, AccessState::Standby) && !target.set_access_state(3, AccessState::Standby)
     );
@@ -94,7 +93,7 @@ fn initiator_sees_only_its_own_disks() {
     assert_eq!((status, sense[12]), (2, 0x25), "logical unit not supported");
     let stranger = Login { initiator: "iqn.2026-11.example.roundtrip:stranger", ..login() };
     assert_eq!(Client::try_log_in(target.address(), &stranger).1.status, 0x0202);
-    // Who may not use the target does not find it either.
+    // An initiator that may not use the target does not discover it.
     let found = |initiator: &str| {
         let keys = "SessionType=Discovery";
         let (mut client, response, _) =
@@ -104,8 +103,8 @@ fn initiator_sees_only_its_own_disks() {
     };
     assert!(found(OTHER).contains(IQN));
     assert_eq!(found(stranger.initiator), "");
-    // A copy cannot reach what its initiator does not see (CVE-2020-28374): the designator of disk 1, which the
-    // other initiator read.
+    // EXTENDED COPY cannot address a masked disk (CVE-2020-28374), here by the designator of disk 1 that the other
+    // initiator read.
     (0..3).for_each(|lun| drop(other.attentions(lun)));
     [0, 2].into_iter().for_each(|lun| drop(mine.attentions(lun)));
     let names = |client: &mut Client, lun| client.read(lun, &[0x12, 1, 0x83, 0, 255, 0], 255).0;
@@ -134,7 +133,7 @@ fn initiator_sees_only_its_own_disks() {
         let response = client.until(opcode::SCSI_RESPONSE).1;
         (response.bhs.0[3], response.data.get(4).map(|key| key & 15))
     };
-    assert_eq!(copy(&mut other), (0, None), "who sees both copies");
+    assert_eq!(copy(&mut other), (0, None), "allowed for an initiator that sees both");
     assert_eq!(copy(&mut mine), (2, Some(0x0a)), "COPY ABORTED");
 }
 
@@ -159,7 +158,7 @@ fn disk_changes_are_reported_to_sessions_that_see_them() {
     assert_eq!(client.attentions(0), [(0x3f, 0x0e), (0x2a, 0x09)]);
     let capacity = client.read(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8).0;
     assert_eq!(capacity[..4], 4095_u32.to_be_bytes());
-    // A mask that changes is a change too, for whom it hides something.
+    // A changed mask is a LUN inventory change for the initiator that it affects.
     target.set_access(Some(masked(&[1])), Duration::from_secs(1));
     assert_eq!(event(&mut client), (0, Some(0x3f), Some(0x0e)));
     assert_eq!(luns(&mut client), [1]);
@@ -196,7 +195,7 @@ fn sessions_and_connections_of_an_address_have_a_limit() {
     assert_eq!(response.status, 0x0302, "out of resources");
     drop(third);
     let silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(target.address()).unwrap()).collect();
-    // Two of them find no place, and are closed at once.
+    // Two of them exceed the limit and are closed at once.
     let closed = silent.iter().filter(|socket| {
         socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         (&mut &**socket).read(&mut [0]).is_ok_and(|count| count == 0)
@@ -215,7 +214,7 @@ fn slow_logins_and_unbounded_text_are_cut_off() {
     slow.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert_eq!(slow.read(&mut [0]).unwrap(), 0);
     assert!(begun.elapsed() < Duration::from_secs(3));
-    // A login that goes on and on, 1 KiB of text at a time.
+    // A login that never ends, 1 KiB of text at a time.
     let mut endless = Client::connect(target.address());
     let request = LoginRequest {
         immediate: true,
@@ -239,7 +238,7 @@ fn connection_memory_is_limited() {
     let target = limited(limits);
     let mut client = Client::log_in(target.address(), &Login { keys: "ImmediateData=No", ..login() });
     client.attentions(0);
-    // VERIFY with BYTCHK of 32 KiB each, whose data never comes: the third finds no room.
+    // VERIFY with BYTCHK of 32 KiB each, whose data never arrives: the third exceeds the limit.
     for tag in 1..=3 {
         let command = iscsi::pdu::ScsiCommand {
             read: false,
@@ -258,7 +257,7 @@ fn silent_initiator_is_pinged_and_then_closed() {
     let wait = Duration::from_millis(200);
     let target = limited(Limits { ping_after: wait, ping_answer: wait, ..Limits::default() });
     let mut client = Client::log_in(target.address(), &login());
-    // Who answers stays.
+    // A connection that answers pings stays open.
     for _ in 0..3 {
         let ping = client.until(opcode::NOP_IN).1;
         assert_eq!(ping.u32(16), NO_TAG);
@@ -272,7 +271,7 @@ fn silent_initiator_is_pinged_and_then_closed() {
         };
         client.send(answer.write(), &[]);
     }
-    // Who is busy is not asked.
+    // A busy connection is not pinged.
     let begun = Instant::now();
     while begun.elapsed() < 3 * wait {
         let test = client.command(client.cmd_sn, &[0; 6], 0);
@@ -281,5 +280,5 @@ fn silent_initiator_is_pinged_and_then_closed() {
         std::thread::sleep(wait / 10);
     }
     client.until(opcode::NOP_IN);
-    assert!(client.receive().is_none(), "no answer, no connection");
+    assert!(client.receive().is_none(), "closed without a ping response");
 }

@@ -1,5 +1,4 @@
-//! Send policies as an initiator sees them: nothing is ever kept back that could leave, and what leaves together is as
-//! the policy says.
+//! Send policies from the initiator's view: no response is held back without need, and batching follows the policy.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +20,7 @@ fn serve(send: SendPolicy) -> (RunningTarget, Client) {
     (target, client)
 }
 
-/// Sends reads in one piece, and takes all their answers.
+/// Sends reads in one segment, and receives all responses.
 fn burst(client: &mut Client, count: u32) {
     let mut bytes = Vec::new();
     for tag in 1..=count {
@@ -41,13 +40,13 @@ fn burst(client: &mut Client, count: u32) {
 fn single_response_is_never_delayed() {
     for send in SendPolicy::ALL {
         let (_target, mut client) = serve(send);
-        // A burst first, so that a policy that learns has learnt something.
+        // A burst first, so that an adaptive policy has adapted to bursts.
         burst(&mut client, 64);
         let begun = Instant::now();
         for _ in 0..100 {
             assert_eq!(client.read(0, &READ, 512).1, 0);
         }
-        // One that waited for a delayed acknowledgement alone would take 40 ms.
+        // A response held for a delayed acknowledgement would take 40 ms.
         assert!(begun.elapsed() < Duration::from_millis(1500), "{send}: {:?}", begun.elapsed());
     }
 }
@@ -93,7 +92,7 @@ fn send_policy_changes_while_commands_run() {
     assert_eq!(client.log_out(0, 0), 0);
     assert!(target.wait_until_idle(Duration::from_secs(5)));
     assert_eq!(target.statistics()[0].send, SendPolicy::Batch);
-    // Who comes later finds it so.
+    // New connections use the new policy.
     let mut later = Client::log_in(target.address(), &Login { isid: 2, ..Login::default() });
     later.attentions(0);
     assert_eq!(later.log_out(0, 0), 0);
@@ -110,7 +109,7 @@ fn busy_polling_thread_handles_notices_and_close() {
     let mut client = Client::log_in(target.address(), &Login::default());
     client.attentions(0);
     burst(&mut client, 20);
-    // A notice, and the end.
+    // A notice, and the close.
     target.set_luns(&[ram(0, 1), ram(1, 1)]).unwrap();
     client.until(opcode::ASYNC);
     let begun = Instant::now();

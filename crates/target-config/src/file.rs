@@ -73,11 +73,11 @@ pub struct TargetFile {
     /// Numbers and stores of the disks.
     pub luns: Vec<(u16, StoreSpec)>,
     /// The file states that no disk is served (`luns = "none"`).
-    pub says_none: bool,
+    pub is_diskless: bool,
     /// The access rules.
     pub access: Option<Access>,
     /// The file states that every initiator may log in (`access = "open"`).
-    pub says_open: bool,
+    pub is_open_access: bool,
     /// Names and values of limits.
     pub limits: Vec<(String, String)>,
 }
@@ -92,13 +92,13 @@ pub fn read(path: &Path) -> anyhow::Result<TargetFile> {
 
 fn parse(text: &str) -> anyhow::Result<TargetFile> {
     let file: File = toml::from_str(text)?;
-    let (luns, says_none) = match file.luns {
+    let (luns, is_diskless) = match file.luns {
         None => (BTreeMap::new(), false),
         Some(WordOr::Value(luns)) => (luns, false),
         Some(WordOr::Word(word)) if word == "none" => (BTreeMap::new(), true),
         Some(WordOr::Word(word)) => bail!("luns = '{word}': write \"none\", or a table of disks"),
     };
-    let (access, says_open) = match file.access {
+    let (access, is_open_access) = match file.access {
         None => (None, false),
         Some(WordOr::Value(access)) => (Some(access), false),
         Some(WordOr::Word(word)) if word == "open" => (None, true),
@@ -125,8 +125,8 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
         send: file.send.as_deref().map(|text| text.parse().map_err(anyhow::Error::msg)).transpose()?,
         portals: portals.collect(),
         luns: luns.collect::<anyhow::Result<_>>()?,
-        says_none,
-        says_open,
+        is_diskless,
+        is_open_access,
         access: access.map(AccessFile::checked).transpose().context("access")?,
         limits: limits.collect::<anyhow::Result<_>>()?,
     };
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn open_access_and_no_disks_have_keywords() {
         let file = parse("access = 'open'\nluns = 'none'").expect("words");
-        assert!(file.says_open && file.says_none && file.access.is_none() && file.luns.is_empty());
+        assert!(file.is_open_access && file.is_diskless && file.access.is_none() && file.luns.is_empty());
         let file = parse("").expect("nothing");
-        assert!(!file.says_open && !file.says_none);
+        assert!(!file.is_open_access && !file.is_diskless);
     }
 
     #[test]

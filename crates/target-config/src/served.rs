@@ -70,14 +70,14 @@ impl Served {
             ensure!(!differs, "{key}: differs from the value at start; restart the target to change it");
         }
         ensure!(
-            file.access.is_some() || file.says_open || self.access.is_none(),
+            file.access.is_some() || file.is_open_access || self.access.is_none(),
             "access: the file has no rules, but rules are in force; write access = \"open\" to admit every initiator"
         );
         if let (Some(before), Some(after)) = (&self.access, &file.access) {
             check_rules(before, after)?;
         }
         ensure!(
-            !file.luns.is_empty() || file.says_none || self.disks.is_empty(),
+            !file.luns.is_empty() || file.is_diskless || self.disks.is_empty(),
             "luns: the file has no disks, but disks are served; write luns = \"none\" to serve none"
         );
         Ok(())
