@@ -36,10 +36,10 @@ fn portal_groups_are_target_ports_listed_by_send_targets() {
     });
     let [first, second, _] = target.addresses()[..] else { panic!() };
     let mut clients = [first, second].map(|address| Client::log_in(address, &login()));
-    let told = format!(
+    let expected = format!(
         "TargetName={IQN} TargetAddress={first},1 TargetAddress={second},2 TargetAddress=192.0.2.7:3260,2 "
     );
-    assert_eq!(clients[0].ask("SendTargets=\0"), told);
+    assert_eq!(clients[0].ask("SendTargets=\0"), expected);
     assert_eq!(target.sessions(), 2, "the same initiator port with another target port is another nexus");
     for (client, relative) in clients.iter_mut().zip(1_u8..) {
         client.attentions(0);

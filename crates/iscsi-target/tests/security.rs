@@ -848,16 +848,16 @@ fn commands_behind_an_ordered_one_are_each_answered_once_on_a_slow_disk() {
 // 9. Changes are reported once.
 
 /// Returns the unit attentions of all connections of a session, each polled until none is left.
-fn told(connections: &mut [Client]) -> Vec<(u8, u8)> {
-    let mut told = Vec::new();
+fn attentions_of(connections: &mut [Client]) -> Vec<(u8, u8)> {
+    let mut reported = Vec::new();
     for _ in 0..2 {
         for at in 0..connections.len() {
             let cmd_sn = connections.iter().map(|client| client.cmd_sn).max().unwrap();
             connections[at].cmd_sn = cmd_sn;
-            told.extend(connections[at].attentions(0));
+            reported.extend(connections[at].attentions(0));
         }
     }
-    told
+    reported
 }
 
 #[test]
@@ -872,7 +872,7 @@ fn change_is_reported_once_to_each_other_session_and_never_to_its_originator() {
     let single = Client::log_in(address, &isid(3));
     let mut sessions = [author, vec![first, joined], vec![single]];
     for session in &mut sessions {
-        assert_eq!(told(session), [(0x29, 0x00)]);
+        assert_eq!(attentions_of(session), [(0x29, 0x00)]);
     }
     let other_initiator = Login { initiator: BOB, ..Login::default() };
     let mut stranger = ready(address, &other_initiator, &[0]);
@@ -885,7 +885,7 @@ fn change_is_reported_once_to_each_other_session_and_never_to_its_originator() {
         let others = |sessions: &mut [Vec<Client>; 3], stranger: &mut Client, code: (u8, u8), from: usize| {
             for (index, session) in sessions.iter_mut().enumerate() {
                 let expected: &[(u8, u8)] = if index < from { &[] } else { &[code] };
-                assert_eq!(told(session), expected, "session {index}, round {round}");
+                assert_eq!(attentions_of(session), expected, "session {index}, round {round}");
             }
             assert_eq!(stranger.attentions(0), [code]);
         };
@@ -1281,7 +1281,7 @@ fn out_of_order_commands_hold_little_memory() {
         let most = resident().saturating_sub(before);
         assert!(most < 24 << 20, "{} KiB for 96 MiB of out-of-order commands", most >> 10);
         assert!(lives(&mut honest, 0));
-        wait_until("who asks for more than there is loses its connection", || target.connections() < 33);
+        wait_until("a connection above the budget is dropped", || target.connections() < 33);
     });
 }
 

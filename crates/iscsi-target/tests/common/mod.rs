@@ -266,11 +266,11 @@ impl Client {
 
     /// Sends TEST UNIT READY until no unit attention is left; returns their additional sense codes.
     pub fn attentions(&mut self, lun: u8) -> Vec<(u8, u8)> {
-        let mut told = Vec::new();
+        let mut codes = Vec::new();
         loop {
             match self.read(lun, &[0; 6], 0) {
-                (_, 0, _) => return told,
-                (_, _, sense) => told.push((sense[12], sense[13])),
+                (_, 0, _) => return codes,
+                (_, _, sense) => codes.push((sense[12], sense[13])),
             }
         }
     }

@@ -26,7 +26,7 @@ fn connect(server: &HttpServer) -> TcpStream {
     stream
 }
 
-/// What a server says to these bytes until it ends the connection.
+/// Returns the response of a server to these bytes, up to the end of the connection.
 fn answer(server: &HttpServer, bytes: &[u8]) -> String {
     let mut stream = connect(server);
     stream.write_all(bytes).unwrap();
@@ -223,7 +223,7 @@ fn server_that_does_not_read_times_out() {
     let side = EndpointOptions { send_buffer: Some(64 << 10), ..EndpointOptions::default() };
     let ask = request(true, "/", BODY_MAX);
     let patience = Duration::from_millis(200);
-    // The connection stays in the backlog: nobody reads.
+    // The connection stays in the backlog: no thread reads from it.
     let error = Client::connect_within(listener.local_addr().unwrap(), &ask, &side, patience).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
 }
