@@ -1,20 +1,22 @@
-//! Which connections are taken, and when: a flood from one address waits in its own queue, not in front of others.
+//! Admission of accepted connections: rate limits with one queue per address, so that a flood from one address delays
+//! only itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Connections of one address that wait at most; later ones are closed.
+/// Most queued connections of one address; later ones are closed.
 const WAITING_OF_ADDRESS_MAX: usize = 32;
-/// Connections that wait at most, over all addresses.
+/// Most queued connections over all addresses.
 const WAITING_MAX: usize = 512;
-/// Addresses that are remembered at most. Beyond it those that owe nothing are forgotten, then new ones are refused.
+/// Most tracked addresses. At the limit, idle addresses with a full token bucket are dropped; then new addresses are
+/// refused.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Tokens that come at a steady rate, up to a burst.
+/// A token bucket: a steady rate and a burst.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// When the next token is due; a burst runs ahead of it.
+    /// When the next token is due. A burst may run ahead of it by [`Rate::burst`].
     due: Instant,
 }
 
@@ -46,20 +48,21 @@ struct Address<T> {
     waiting: VecDeque<T>,
 }
 
-/// What waits to be taken, by address. Pure: the time comes in as an argument.
+/// The queued connections by address. Reads no clock: callers pass the time.
 #[derive(Debug)]
 pub(crate) struct Admission<T> {
     all: Bucket,
     all_rate: Rate,
     address_rate: Rate,
     addresses: BTreeMap<IpAddr, Address<T>>,
-    /// Addresses with something that waits, the one whose turn is next first.
+    /// Addresses with queued connections, in round-robin order.
     turns: VecDeque<IpAddr>,
     waiting: usize,
 }
 
 impl<T> Admission<T> {
-    /// At most `per_second` in a second over all addresses, and `per_address` of one, after a burst of half a second.
+    /// Admits at most `per_second` connections a second over all addresses and `per_address` from one, with a burst of
+    /// half a second's worth.
     pub(crate) fn new(per_second: u32, per_address: u32, now: Instant) -> Self {
         Self {
             all: Bucket { due: now },
@@ -71,24 +74,24 @@ impl<T> Admission<T> {
         }
     }
 
-    /// Something has arrived from an address. Of what waits there, `is_gone` tells what was given up meanwhile: that
-    /// makes room.
+    /// Queues a connection of an address. When the queue of the address is full, connections that `is_closed` reports as
+    /// closed by the peer are removed first.
     ///
     /// # Errors
-    /// Hands it back where too much waits already: it is to be closed.
-    pub(crate) fn arrives(
+    /// Returns the connection when a queue is full; the caller closes it.
+    pub(crate) fn enqueue(
         &mut self,
         address: IpAddr,
         what: T,
         now: Instant,
-        is_gone: impl Fn(&T) -> bool,
+        is_closed: impl Fn(&T) -> bool,
     ) -> Result<(), T> {
         let network = network(address);
         if let Some(there) = self.addresses.get_mut(&network)
             && there.waiting.len() >= WAITING_OF_ADDRESS_MAX
         {
             let before = there.waiting.len();
-            there.waiting.retain(|what| !is_gone(what));
+            there.waiting.retain(|what| !is_closed(what));
             self.waiting -= before - there.waiting.len();
             if there.waiting.is_empty() {
                 self.turns.retain(|turn| *turn != network);
@@ -116,9 +119,9 @@ impl<T> Admission<T> {
         Ok(())
     }
 
-    /// What may be taken now: the oldest of the address whose turn it is. What `is_gone` says was given up costs no
-    /// turn.
-    pub(crate) fn next(&mut self, now: Instant, is_gone: impl Fn(&T) -> bool) -> Option<T> {
+    /// Returns the oldest connection of the next address whose bucket has a token. Connections that `is_closed` reports
+    /// as closed by the peer are removed and cost no token.
+    pub(crate) fn next(&mut self, now: Instant, is_closed: impl Fn(&T) -> bool) -> Option<T> {
         if !self.all.wait(self.all_rate, now).is_zero() {
             return None;
         }
@@ -130,7 +133,7 @@ impl<T> Admission<T> {
                 continue;
             }
             let before = there.waiting.len();
-            while there.waiting.front().is_some_and(&is_gone) {
+            while there.waiting.front().is_some_and(&is_closed) {
                 there.waiting.pop_front();
             }
             self.waiting -= before - there.waiting.len();
@@ -146,7 +149,7 @@ impl<T> Admission<T> {
         None
     }
 
-    /// How long until [`Self::next`] may have something; nothing when nothing waits.
+    /// Returns the time until [`Self::next`] can return a connection; `None` when the queues are empty.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
         let addresses = self.turns.iter().filter_map(|network| self.addresses.get(network));
         let first = addresses.map(|there| there.bucket.wait(self.address_rate, now)).min()?;
@@ -154,7 +157,7 @@ impl<T> Admission<T> {
     }
 }
 
-/// What one peer can have many of: an IPv6 host has a whole /64.
+/// Returns the address that limits count by: a host commonly has a whole IPv6 /64, so its prefix counts as one.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
@@ -174,53 +177,53 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_address_does_not_delay_another() {
+    fn flood_from_one_address_does_not_delay_another_address() {
         let mut now = Instant::now();
         let mut admission = Admission::new(100, 20, now);
         let (mut flood, mut refused) = (0, 0);
         for round in 0..100 {
             for n in 0..50 {
-                refused += u32::from(admission.arrives(address(1), (1, n), now, |_| false).is_err());
+                refused += u32::from(admission.enqueue(address(1), (1, n), now, |_| false).is_err());
             }
-            assert!(admission.arrives(address(2), (2, round), now, |_| false).is_ok());
+            assert!(admission.enqueue(address(2), (2, round), now, |_| false).is_ok());
             let mut taken = Vec::new();
             while let Some(what) = admission.next(now, |_| false) {
                 taken.push(what);
             }
-            // One in 100 ms is what the honest address asks for, and it gets it in the same round.
+            // The second address asks for one in 100 ms and is admitted in the same round.
             assert!(taken.contains(&(2, round)), "round {round}: {taken:?}");
             flood += taken.iter().filter(|(who, _)| *who == 1).count();
             now += Duration::from_millis(100);
         }
         // 20 in a second for 10 seconds, and the burst of half a second.
-        assert!((190..=215).contains(&flood), "{flood} of the flood");
+        assert!((190..=215).contains(&flood), "{flood} admitted from the flooding address");
         assert!(refused > 4000, "{refused}");
     }
 
     #[test]
-    fn what_waits_is_taken_when_its_time_comes_and_the_wait_says_when() {
+    fn queued_connections_are_released_at_the_announced_time() {
         let now = Instant::now();
         let mut admission = Admission::new(1000, 10, now);
         for n in 0..8 {
-            admission.arrives(address(1), n, now, |_| false).unwrap();
+            admission.enqueue(address(1), n, now, |_| false).unwrap();
         }
         let at_once = std::iter::from_fn(|| admission.next(now, |_| false)).count();
-        assert_eq!(at_once, 6, "a burst of half a second, and the one that is due");
+        assert_eq!(at_once, 6, "a burst of half a second, and one due token");
         let wait = admission.wait(now).unwrap();
         assert!(admission.next(now + wait - Duration::from_millis(1), |_| false).is_none());
         assert_eq!(admission.next(now + wait, |_| false), Some(6));
     }
 
     #[test]
-    fn what_was_given_up_neither_waits_nor_costs_a_turn() {
+    fn closed_connections_neither_occupy_the_queue_nor_use_a_turn() {
         let mut now = Instant::now();
         let mut admission = Admission::new(1000, 10, now);
         for round in 0..50 {
-            // A flood that closes each connection at once, and an honest peer behind the same address.
+            // A flood that closes each connection at once, and a well-behaved peer behind the same address.
             for n in 0..200 {
-                let _ = admission.arrives(address(1), (false, n), now, |(is_alive, _)| !is_alive);
+                let _ = admission.enqueue(address(1), (false, n), now, |(is_alive, _)| !is_alive);
             }
-            assert!(admission.arrives(address(1), (true, round), now, |(is_alive, _)| !is_alive).is_ok());
+            assert!(admission.enqueue(address(1), (true, round), now, |(is_alive, _)| !is_alive).is_ok());
             assert_eq!(admission.next(now, |(is_alive, _)| !is_alive), Some((true, round)));
             assert_eq!(admission.next(now, |(is_alive, _)| !is_alive), None);
             now += Duration::from_millis(100);
@@ -229,11 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn neither_addresses_nor_what_waits_grow_without_bound() {
+    fn addresses_and_queues_are_bounded() {
         let now = Instant::now();
         let mut admission = Admission::new(1, 1, now);
         for n in 0..100_000_u32 {
-            let _ = admission.arrives(IpAddr::V4(n.into()), n, now, |_| false);
+            let _ = admission.enqueue(IpAddr::V4(n.into()), n, now, |_| false);
             let _ = admission.next(now, |_| false);
         }
         assert!(admission.waiting <= WAITING_MAX && admission.addresses.len() <= ADDRESSES_MAX);
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_host_is_one_address() {
+    fn ipv6_prefix_counts_as_one_address() {
         let [a, b]: [IpAddr; 2] = ["2001:db8::1", "2001:db8::ffff:1"].map(|text| text.parse().unwrap());
         assert_eq!(network(a), network(b));
         assert_ne!(network(a), network("2001:db8:0:1::1".parse().unwrap()));

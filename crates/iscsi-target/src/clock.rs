@@ -1,19 +1,19 @@
-//! What time it is: the system's, or one that a test sets.
+//! The clock: the system's, or one that a test advances.
 
 use std::time::Instant;
 
-/// Where the target's core reads the time.
+/// The time source of the target's core.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Clock {
     /// The system's monotonic clock.
     #[default]
     System,
-    /// A time that stands still until it is moved.
+    /// A clock that stands still until it is advanced.
     #[cfg(test)]
     Manual(Manual),
 }
 
-/// A time that is moved by hand.
+/// A clock that is advanced manually.
 #[cfg(test)]
 #[derive(Clone, Debug)]
 pub(crate) struct Manual {
@@ -22,7 +22,7 @@ pub(crate) struct Manual {
 }
 
 impl Clock {
-    /// The time now.
+    /// Returns the current time.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         match self {
@@ -42,8 +42,8 @@ impl Manual {
         Self { start: Instant::now(), passed_ns: std::sync::Arc::default() }
     }
 
-    /// Lets time pass.
-    pub(crate) fn pass(&self, time: std::time::Duration) {
+    /// Advances the clock.
+    pub(crate) fn advance(&self, time: std::time::Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.passed_ns.fetch_add(ns, std::sync::atomic::Ordering::Relaxed);
     }

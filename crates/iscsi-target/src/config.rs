@@ -1,4 +1,4 @@
-//! What a target is told to be.
+//! The configuration of a target.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,46 +13,46 @@ use store::Store;
 use policy::SendPolicy;
 use socket::options::TcpOptions;
 
-/// One disk: its number and where its blocks are.
+/// A disk: its number, its store and its geometry.
 #[derive(Clone)]
 pub struct LunConfig {
     /// Logical unit number, 0 to 255.
     pub number: u16,
-    /// The blocks.
+    /// The store that holds its blocks.
     pub store: Arc<dyn Store>,
     /// Logical block length, bytes.
     pub block_bytes: u32,
-    /// Physical block length, bytes: a power of two times the logical one.
+    /// Physical block length, bytes: the logical block length times a power of two.
     pub physical_bytes: u32,
-    /// Its medium can be ejected and loaded.
+    /// Whether its medium can be ejected and loaded.
     pub removable: bool,
 }
 
 impl LunConfig {
-    /// A fixed disk with blocks of 512 bytes.
+    /// Returns a non-removable disk with blocks of 512 bytes.
     #[must_use]
     pub fn new(number: u16, store: Arc<dyn Store>) -> Self {
         Self { number, store, block_bytes: 512, physical_bytes: 512, removable: false }
     }
 }
 
-/// Who may log in.
+/// The access rules: which initiators may log in and what each sees.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Names and secrets for CHAP.
+    /// CHAP names and secrets.
     pub authentication: Authentication,
-    /// For which initiators each CHAP user may log in. A user without an entry may log in for none.
+    /// The InitiatorNames that each CHAP user may log in with. A user without an entry may use none.
     pub users: BTreeMap<String, ActsFor>,
-    /// Discovery sessions must authenticate too.
+    /// Whether discovery sessions must authenticate.
     pub discovery: bool,
-    /// The initiators that may use the target, and what each sees; all that can authenticate when empty.
+    /// The initiators that may use the target, and what each sees. Empty: every initiator that can authenticate.
     pub initiators: Vec<Initiator>,
 }
 
 /// The InitiatorNames that a CHAP user may log in with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActsFor {
-    /// Any name that no other user is bound to.
+    /// Every name that no other user is bound to.
     Any,
     /// These names only.
     Names(Vec<String>),
@@ -69,20 +69,20 @@ impl ActsFor {
 pub struct Initiator {
     /// Its iSCSI name.
     pub name: String,
-    /// The numbers of the disks that it sees; all of them when nothing is said.
+    /// The numbers of the disks that it sees; `None` for all.
     pub luns: Option<Vec<u16>>,
 }
 
 impl Access {
-    /// What is said of an initiator.
+    /// Returns the entry of an initiator.
     #[must_use]
     pub fn of(&self, name: &str) -> Option<&Initiator> {
-        // iSCSI names are compared after normalisation; ASCII case is all there is to ours.
+        // RFC 7143 4.2.7.2 compares names after normalisation; for the ASCII names accepted here that is case folding.
         self.initiators.iter().find(|initiator| initiator.name.eq_ignore_ascii_case(name))
     }
 
-    /// Whether an initiator may use the target. `user` is the CHAP user that the initiator proved to be; a session
-    /// that proved none uses the target only where no secrets are configured.
+    /// Returns whether an initiator may use the target. `user` is the authenticated CHAP user; a session without one
+    /// is admitted only where no secrets are configured.
     #[must_use]
     pub fn admits(&self, name: &str, user: Option<&str>) -> bool {
         self.lists(name)
@@ -90,13 +90,14 @@ impl Access {
                 || user.is_some_and(|user| self.may_act_for(user, name)))
     }
 
-    /// Whether the list of initiators, where there is one, has this name.
+    /// Returns whether the list of initiators contains this name, or is empty.
     #[must_use]
     pub fn lists(&self, name: &str) -> bool {
         self.initiators.is_empty() || self.of(name).is_some()
     }
 
-    /// Whether a CHAP user may log in with this InitiatorName. A name that is bound to users belongs to them alone.
+    /// Returns whether a CHAP user may log in with this InitiatorName. A name that is bound to users is reserved for
+    /// them.
     #[must_use]
     pub fn may_act_for(&self, user: &str, name: &str) -> bool {
         match self.users.get(user) {
@@ -106,7 +107,7 @@ impl Access {
         }
     }
 
-    /// Whether an initiator sees the disk of this number. One that a list leaves out sees none.
+    /// Returns whether an initiator sees the disk with this number. An unlisted initiator sees none.
     #[must_use]
     pub fn shows(&self, name: &str, number: u16) -> bool {
         match self.of(name) {
@@ -116,61 +117,60 @@ impl Access {
     }
 }
 
-/// A place to listen.
+/// A listening address with its portal group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portal {
-    /// Where; port 0 takes any free one.
+    /// The address to listen on; port 0 takes any free port.
     pub listen: SocketAddr,
-    /// The portal group that it belongs to: connections of one session share a group, and each group is a
-    /// target port of its own.
+    /// The portal group: the connections of a session share one, and each group is a SCSI target port of its own.
     pub group: u16,
-    /// The address that initiators are told, where it is not the one they reach (behind a router).
+    /// The address reported to initiators, where it differs from the one they connect to (behind a router).
     pub advertise: Option<SocketAddr>,
-    /// Logins are sent to another address.
+    /// Redirects logins to another address.
     pub moved: Option<Moved>,
 }
 
 impl Portal {
-    /// A portal of group 1.
+    /// Returns a portal of group 1.
     #[must_use]
     pub fn new(listen: SocketAddr) -> Self {
         Self { listen, group: 1, advertise: None, moved: None }
     }
 }
 
-/// Everything a target needs to start.
+/// The configuration of a target.
 #[derive(Clone)]
 pub struct TargetConfig {
-    /// Where to listen; at least one place.
+    /// The portals; at least one.
     pub portals: Vec<Portal>,
     /// The target's iSCSI name.
     pub iqn: String,
     /// The disks.
     pub luns: Vec<LunConfig>,
-    /// When responses leave.
+    /// When responses are sent.
     pub send: SendPolicy,
-    /// How long a connection's thread looks for more before it sleeps; zero sleeps at once. It costs a core.
+    /// How long a connection's thread polls its socket before it sleeps; zero sleeps at once. Polling uses a full core.
     pub busy_poll: Duration,
-    /// The CPUs that connections' threads are kept on, one after the other; the kernel's choice when empty.
+    /// The CPUs that connection threads are pinned to, round-robin; empty leaves the choice to the kernel.
     pub cpus: Vec<usize>,
-    /// What to wish for in negotiations.
+    /// The values to offer in login negotiation.
     pub wishes: Wishes,
-    /// Socket options of the connections; whether Nagle's algorithm holds responses is the send policy's.
+    /// Socket options of the connections. The send policy sets Nagle's algorithm.
     pub tcp: TcpOptions,
-    /// Who may log in; everybody when nothing is said.
+    /// The access rules; `None` admits every initiator.
     pub access: Option<Access>,
-    /// The bounds.
+    /// The resource limits.
     pub limits: Limits,
-    /// A folder for what initiators ask to be kept over a restart: persistent reservations with APTPL, saved
-    /// mode pages. Nothing is kept without one, and initiators are told so.
+    /// The folder for state that survives a restart: persistent reservations with APTPL and saved mode pages. Without
+    /// one nothing is persistent, and the target reports that to initiators.
     pub state: Option<PathBuf>,
-    /// Keep kernel stamps of up to this many operations per connection; they are handed over when a
+    /// Record kernel timestamps of up to this many operations per connection. They become available when the
     /// connection ends (see [`crate::RunningTarget::take_ops`]).
     pub stamp_operations: Option<usize>,
 }
 
 impl TargetConfig {
-    /// A target with defaults for everything but its place, name and disks.
+    /// Returns a target with defaults for everything but its portal, name and disks.
     #[must_use]
     pub fn new(portal: SocketAddr, iqn: impl Into<String>, luns: Vec<LunConfig>) -> Self {
         Self {
@@ -190,56 +190,55 @@ impl TargetConfig {
     }
 }
 
-/// Bounds on what peers can make the target hold or wait for.
+/// Bounds on the resources that peers can make the target hold, and on how long it waits for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most connections at once, logins in progress included.
     pub connections: usize,
     /// Most connections at once from one address.
     pub connections_per_address: usize,
-    /// Most logins in progress at once; beyond it the oldest of the address with most of them gives way.
+    /// Most logins in progress at once. At the limit, the oldest login of the address with the most of them is dropped.
     pub logins: usize,
     /// Most sessions at once, discovery sessions included.
     pub sessions: usize,
-    /// Most connections that are taken in a second, over all addresses; others wait.
+    /// Most connections admitted per second over all addresses; others are queued.
     pub accepts_per_second: u32,
-    /// Most connections of one address that are taken in a second.
+    /// Most connections admitted per second from one address.
     pub accepts_per_address: u32,
     /// Bytes that all connections together may hold for commands in flight: gathered data, reads of slow disks,
-    /// deferred commands, commands ahead of their turn, what lost connections leave.
+    /// deferred commands, commands received ahead of ExpCmdSN, and recoverable tasks of lost connections.
     pub memory_bytes: usize,
-    /// Bytes that all connections together may hold to receive PDUs that are longer than the usual buffer.
+    /// Bytes that all connections together may hold to receive PDUs larger than the default buffer.
     pub receive_bytes: usize,
-    /// Longest time that the tasks of a lost connection are kept (ErrorRecoveryLevel 2), whatever an initiator asks
-    /// for in DefaultTime2Wait and DefaultTime2Retain.
+    /// Longest time that the tasks of a lost connection are kept (ErrorRecoveryLevel 2). It caps DefaultTime2Wait plus
+    /// DefaultTime2Retain.
     pub retain_time: Duration,
-    /// Bytes that the lost connections of a session may leave; what is more is not kept.
+    /// Bytes of recoverable tasks that the lost connections of a session may hold; tasks beyond it are dropped.
     pub lost_bytes: usize,
     /// Most sessions without a connection whose tasks are kept.
     pub lost_sessions: usize,
     /// Commands in flight per session.
     pub window: u32,
-    /// Bytes of text keys in one exchange.
+    /// Bytes of text keys in one negotiation.
     pub text_bytes: usize,
-    /// Bytes of commands whose data is gathered before anything is done, per connection.
+    /// Bytes of write data gathered before execution, per connection.
     pub gathered_bytes: usize,
     /// Longest time from accept to the full feature phase.
     pub login_time: Duration,
-    /// A connection silent for this long is asked for a sign of life.
+    /// A connection that is silent for this long is sent a NOP-In ping.
     pub ping_after: Duration,
-    /// A connection that gives none for this long after is closed.
+    /// A connection that does not answer a ping within this time is closed.
     pub ping_answer: Duration,
-    /// Bytes of commands in flight beside the connection's thread, per connection; above it they are done one
-    /// after the other.
+    /// Bytes of commands that may be in flight at the disks, per connection; above it they are executed one at a time.
     pub job_bytes: usize,
-    /// Threads that wait for disks, over all connections.
+    /// Threads for blocking disk operations, over all connections.
     pub disk_threads: usize,
-    /// Bytes of commands that were given up and that disks have not ended yet, over all connections; above it
-    /// such disks are busy for new ones.
+    /// Bytes of abandoned commands that disks have not completed yet, over all connections. Above it, new commands for
+    /// blocking disks get BUSY.
     pub abandoned_bytes: usize,
-    /// Bytes of what was sent that a connection keeps until it is acknowledged (ErrorRecoveryLevel above 0).
+    /// Bytes of sent PDUs that a connection keeps until they are acknowledged (ErrorRecoveryLevel above 0).
     pub replay_bytes: usize,
-    /// Unsent bytes per connection above which nothing more is answered, and no further request is taken.
+    /// Unsent bytes per connection above which no response is made and no request is taken.
     pub unsent_bytes: usize,
 }
 
@@ -291,19 +290,19 @@ mod tests {
     }
 
     #[test]
-    fn a_user_acts_for_its_own_names_and_any_means_names_that_nobody_owns() {
+    fn bound_names_belong_to_their_user_and_any_excludes_them() {
         let bound = ActsFor::Names(vec!["iqn.a:alice".into()]);
         let access = access(&[("alice", bound), ("ops", ActsFor::Any)], &[]);
         assert!(access.admits("IQN.A:alice", Some("alice")));
         assert!(!access.admits("iqn.b:bob", Some("alice")), "another name");
         assert!(access.admits("iqn.b:bob", Some("ops")));
-        assert!(!access.admits("iqn.a:alice", Some("ops")), "a name that alice owns");
-        assert!(!access.admits("iqn.a:alice", None), "no proof");
+        assert!(!access.admits("iqn.a:alice", Some("ops")), "a name bound to alice");
+        assert!(!access.admits("iqn.a:alice", None), "not authenticated");
         assert!(!access.admits("iqn.a:alice", Some("mallory")), "no such user");
     }
 
     #[test]
-    fn an_initiator_that_the_list_leaves_out_sees_no_disk() {
+    fn unlisted_initiator_sees_no_disk() {
         let access = access(&[], &["iqn.a:alice"]);
         assert!(access.admits("iqn.a:alice", None) && access.shows("iqn.a:alice", 3));
         assert!(!access.admits("iqn.b:bob", None) && !access.shows("iqn.b:bob", 3));

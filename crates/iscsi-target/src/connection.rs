@@ -1,4 +1,4 @@
-//! One connection's thread: a socket in front of a [`Core`].
+//! A connection's thread: drives a [`Core`] with a socket.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,24 +11,24 @@ use crate::mailbox::Mailbox;
 use crate::shared::Shared;
 use crate::transport::{Received, Transport, Wait, Woken};
 
-/// Shortest time between two publications of a connection's statistics.
+/// Shortest interval between publications of a connection's statistics.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
-/// Longest time that the last bytes of a connection may take to leave.
+/// Longest time to send the last bytes of a connection.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Longest time between two looks at a lost connection that waits for its disks.
+/// Poll interval while a lost connection waits for writes in flight.
 const ENDING_EVERY: Duration = Duration::from_millis(10);
 
-/// One connection's thread.
+/// The state of a connection's thread.
 pub(crate) struct Connection {
     core: Core,
     transport: Transport,
-    /// Nagle's algorithm is on at the socket.
+    /// Whether Nagle's algorithm is on at the socket.
     has_nagle: bool,
     begun: Instant,
     published: Instant,
-    /// Since when the initiator takes nothing of what waits to be sent.
+    /// Since when the initiator has received none of the pending bytes.
     stalled: Option<Instant>,
 }
 
@@ -42,7 +42,9 @@ impl Connection {
         let cpus = &shared.config.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[accepted.id as usize % cpus.len()]);
         let cpu = cpu.filter(|&cpu| {
-            socket::cpu::pin(cpu).inspect_err(|error| tracing::warn!("CPU {cpu}: {error}")).is_ok()
+            socket::cpu::pin(cpu)
+                .inspect_err(|error| tracing::warn!("cannot pin the connection thread to CPU {cpu}: {error}"))
+                .is_ok()
         });
         let quick_ack = shared.config.tcp.quick_ack;
         let core = Core::new(&accepted, shared, mailbox, cpu);
@@ -50,16 +52,20 @@ impl Connection {
         Self { core, transport, has_nagle: false, begun: now, published: now, stalled: None }
     }
 
-    /// Serves until the end, which is logged.
+    /// Serves the connection until it ends, and logs why.
     #[inline(never)] // scripts/bench-instructions.sh counts what is inside, and finds it by name.
     pub(crate) fn run(mut self) {
         let end = self.log_in().and_then(|()| self.serve()).unwrap_or_else(|end| end);
         self.core.end(&end);
         while !self.core.is_ended() {
-            let _ =
-                self.transport.wait(&self.core.mailbox.wake, Wait::Mail, ENDING_EVERY, &self.core.outgoing);
+            let _ = self.transport.wait(
+                &self.core.mailbox.wake,
+                Wait::Mailbox,
+                ENDING_EVERY,
+                &self.core.outgoing,
+            );
         }
-        // What was answered last (a Reject, a refusal, a logout) should still reach the initiator.
+        // The last response (a Reject, a login refusal, a Logout Response) should still reach the initiator.
         self.linger();
         let peer = self.core.statistics.peer;
         match &end {
@@ -75,15 +81,15 @@ impl Connection {
             self.core.shared.keep_ops(tape.ops(peer.port().into()));
         }
         self.core.statistics.open = false;
-        // The last cycle ends with the connection.
+        // The end of the connection ends its last busy cycle.
         self.core.statistics.busy_count.idle();
         self.publish();
         self.core.shared.sessions.leave(self.core.id);
     }
 
-    /// The login phase.
+    /// Runs the login phase.
     fn log_in(&mut self) -> Result<(), ConnectionEnd> {
-        // Answers to a login must not wait for each other.
+        // A login alternates single PDUs: Nagle's algorithm would delay each behind a delayed acknowledgement.
         options::set_nodelay(&self.transport.socket, true)?;
         while let Some(deadline) = self.core.login_deadline() {
             let taken = self.core.next_frame();
@@ -99,7 +105,7 @@ impl Connection {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             self.transport.wait(&self.core.mailbox.wake, Wait::All, left, &self.core.outgoing)?;
-            self.core.go_on()?;
+            self.core.resume()?;
         }
         if let Some(operations) = self.core.shared.config.stamp_operations {
             let position = self.core.outgoing.position();
@@ -110,7 +116,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The full feature phase.
+    /// Runs the full feature phase.
     fn serve(&mut self) -> Result<ConnectionEnd, ConnectionEnd> {
         let limits = self.core.shared.config.limits.clone();
         let mut pinged = false;
@@ -125,7 +131,7 @@ impl Connection {
                     Taken::Needs(needed) => break Some(needed),
                     Taken::Blocked => {
                         self.flush()?;
-                        self.core.go_on()?;
+                        self.core.resume()?;
                         if !self.core.has_room() || self.core.sleep_limit().is_some() {
                             break None;
                         }
@@ -143,9 +149,9 @@ impl Connection {
                 match self.receive(needed)? {
                     Received::Bytes => {
                         pinged = false;
-                        // Also a session that is never idle learns what others have to tell.
+                        // A busy connection must handle notices too, not only an idle one.
                         if self.core.mailbox.has_mail() || self.core.sleep_limit().is_some() {
-                            self.core.go_on()?;
+                            self.core.resume()?;
                             self.flush_due()?;
                         }
                         continue;
@@ -155,9 +161,9 @@ impl Connection {
                 }
             }
             if (self.core.has_more() || self.core.has_deferred()) && self.core.has_room() {
-                // Answers that are made piece by piece go on as the socket takes them.
+                // Partial read responses continue as the socket takes bytes.
                 let before = self.core.outgoing.position();
-                self.core.go_on()?;
+                self.core.resume()?;
                 let has_made_more = self.core.outgoing.position() != before;
                 self.flush()?;
                 if has_made_more {
@@ -165,7 +171,7 @@ impl Connection {
                 }
             }
             if needed.is_none() && self.core.has_room() && self.core.sleep_limit().is_none() {
-                // What held frames up has gone meanwhile.
+                // The condition that blocked further frames has cleared.
                 continue;
             }
             self.idle()?;
@@ -192,12 +198,12 @@ impl Connection {
                 pinged = true;
                 self.core.ping();
             }
-            self.core.go_on()?;
+            self.core.resume()?;
             self.flush_due()?;
         }
     }
 
-    /// An initiator that takes nothing of what waits for it, for so long, is gone.
+    /// Ends the connection when the initiator has received no pending byte for `patience`.
     fn check_progress(&mut self, before: usize, patience: Duration) -> Result<(), ConnectionEnd> {
         let waiting = self.core.outgoing.waiting_bytes();
         if waiting == 0 || waiting < before {
@@ -208,20 +214,20 @@ impl Connection {
         if since.elapsed() >= patience { Err(ConnectionEnd::Silent(patience)) } else { Ok(()) }
     }
 
-    /// The socket sends as the policy has it now.
+    /// Applies the send policy's current mode to the socket.
     #[inline]
     fn take_send_mode(&mut self) -> Result<(), ConnectionEnd> {
         let wanted = self.core.control.mode().nagle;
         if wanted != self.has_nagle {
-            // Switching it off flushes.
+            // Setting TCP_NODELAY also sends what Nagle's algorithm holds.
             options::set_nodelay(&self.transport.socket, !wanted)?;
             self.has_nagle = wanted;
         }
         Ok(())
     }
 
-    /// Receives what is there. Where nothing is, what waited is sent, and as long as the configuration has it more is
-    /// looked for.
+    /// Receives available bytes. When there are none, sends pending responses and polls for the configured `busy_poll`
+    /// time.
     #[inline]
     fn receive(&mut self, needed: usize) -> Result<Received, ConnectionEnd> {
         let received = self.transport.receive(needed, &mut self.core.incoming, self.core.tape.as_mut())?;
@@ -235,7 +241,7 @@ impl Connection {
         }
         let begun = Instant::now();
         while begun.elapsed() < budget && !self.core.mailbox.has_mail() {
-            // Cheaper than a clock between any two looks.
+            // Several polls for each read of the clock, which costs as much as a poll.
             for _ in 0..8 {
                 let received =
                     self.transport.receive(needed, &mut self.core.incoming, self.core.tape.as_mut())?;
@@ -247,27 +253,27 @@ impl Connection {
         Ok(Received::Nothing)
     }
 
-    /// Sends what waits, and notes it where it may have to be sent again.
+    /// Sends pending bytes, after recording them for retransmission.
     #[inline]
     fn flush(&mut self) -> Result<(), ConnectionEnd> {
         self.core.is_due = false;
         if self.core.outgoing.is_empty() {
             return Ok(());
         }
-        self.core.note();
+        self.core.record_pending();
         self.transport.flush(&mut self.core.outgoing)?;
         self.core.control.sent();
         Ok(())
     }
 
-    /// Sends what waits if it is to be sent now.
+    /// Sends pending bytes if the send policy wants them sent now.
     #[inline]
     fn flush_due(&mut self) -> Result<(), ConnectionEnd> {
         self.take_send_mode()?;
         if self.core.is_due { self.flush() } else { Ok(()) }
     }
 
-    /// Nothing more to do: the end of a busy cycle.
+    /// Ends a busy cycle: no request is left.
     fn idle(&mut self) -> Result<(), ConnectionEnd> {
         let has_answered = std::mem::take(&mut self.core.has_answered);
         let busy_count = &mut self.core.statistics.busy_count;
@@ -296,7 +302,7 @@ impl Connection {
         self.published = Instant::now();
     }
 
-    /// Gives the last bytes a bounded time to leave.
+    /// Sends the last bytes, for at most [`LINGER`].
     fn linger(&mut self) {
         let deadline = Instant::now() + LINGER;
         while self.transport.flush(&mut self.core.outgoing).is_ok() && !self.core.outgoing.is_empty() {
@@ -306,7 +312,7 @@ impl Connection {
                 break;
             }
         }
-        // The stamps of the last bytes come when the device took them.
+        // The timestamps of the last bytes arrive after the device has taken them.
         let _ = self.transport.read_stamps(self.core.tape.as_mut());
         let _ = self.transport.socket.shutdown(std::net::Shutdown::Both);
     }

@@ -1,4 +1,4 @@
-//! What carrying out a command works with, and how far it came.
+//! The execution context and progress of a command.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::jobs::Job;
 use crate::session::Session;
 use crate::tasks::Tasks;
 
-/// What carrying out a command works with, besides the disks.
+/// The connection state that command execution uses, besides the disks.
 pub(crate) struct Context<'a> {
     pub(crate) connection: &'a mut TargetConnection,
     pub(crate) session: &'a Arc<Session>,
@@ -30,7 +30,7 @@ impl Context<'_> {
         respond_data(command, data, self.connection, self.out);
     }
 
-    /// A job of a command at a logical unit; nothing where its session may not use that any more.
+    /// Returns a job for a command at a logical unit; `None` when its session may no longer use the unit.
     pub(crate) fn job(&self, command: &ScsiCommand, lun: Lun, changes: bool) -> Option<Job> {
         Some(Job {
             command: *command,
@@ -42,21 +42,21 @@ impl Context<'_> {
     }
 }
 
-/// How the data of a command was transferred.
+/// The data transfer of a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transfer {
-    /// R2Ts that were sent for it.
+    /// R2Ts sent for it.
     pub(crate) r2ts: u32,
     pub(crate) moved_bytes: u64,
 }
 
-/// How far a command is.
+/// The state of a command after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum CommandState {
-    /// It was answered, or aborted.
+    /// It was answered or aborted.
     Over,
-    /// Its answer comes later.
+    /// Its response follows later.
     Pending,
 }
 
@@ -66,13 +66,13 @@ impl CommandState {
     }
 }
 
-/// Answers a command whose logical unit is not there.
+/// Answers a command for a logical unit that does not exist.
 pub(crate) fn no_lun(command: &ScsiCommand, context: &mut Context<'_>) -> CommandState {
     context.check(command, &Sense::NO_SUCH_LUN.encode());
     CommandState::Over
 }
 
-/// Answers with data that lies in memory, so reading it cannot fail.
+/// Answers with data in memory; reading it cannot fail.
 fn respond_data(
     command: &ScsiCommand,
     data: &[u8],

@@ -1,9 +1,9 @@
-//! One connection without its socket: bytes come in, bytes go out, and nothing waits. What would have to wait (for a
-//! disk, for another connection, for the initiator to read) is recorded, and looked at again with the next call.
+//! The state machine of a connection, without its socket: bytes in, bytes out, and no call blocks. Work that must wait
+//! (for a disk, for another connection, for the initiator to read) is recorded and checked again on the next call.
 //!
-//! Call [`Core::next_frame`] while it takes frames, [`Core::go_on`] whenever something may have changed (bytes were
-//! sent, the mailbox was rung, time has passed), and send what is in `outgoing` after [`Core::note`]. When either says
-//! that the connection ends, call [`Core::end`], then [`Core::is_ended`] until it is true.
+//! Call [`Core::next_frame`] while it takes frames, and [`Core::resume`] whenever something may have changed: bytes were
+//! sent, a notice was posted, time has passed. Call [`Core::record_pending`] before sending `outgoing`. When a call returns
+//! the end of the connection, call [`Core::end`], then [`Core::is_ended`] until it returns true.
 
 mod closing;
 mod commands;
@@ -40,24 +40,24 @@ use login::LoginPhase;
 /// Longest time that a task management function or a logout waits for commands in flight.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
 
-/// Most PDUs that wait to be sent again.
+/// Most PDUs queued for retransmission.
 const AGAIN_MAX: usize = 1 << 14;
 
-/// Bytes of commands ahead of their turn that a connection may hold whatever others do.
+/// Bytes of out-of-order commands that a connection may hold outside the shared memory budget.
 const HELD_BYTES_FREE: usize = 128 << 10;
 
-/// What a look at the next frame came to.
+/// The outcome of [`Core::next_frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// A frame was taken, and answered as far as it could be.
+    /// A frame was taken and handled; its response may follow later.
     Frame,
-    /// The frame is not whole: so many bytes from the first unread one are needed.
+    /// The frame is incomplete: this many bytes from the first unread one are needed.
     Needs(usize),
-    /// No frame is taken before something that was recorded has ended, or bytes were sent.
+    /// No frame is taken until recorded work ends or bytes are sent.
     Blocked,
 }
 
-/// One connection, from its first byte to its end.
+/// The state of a connection, from its first byte to its end.
 pub(crate) struct Core {
     pub(crate) id: u64,
     pub(crate) shared: Arc<Shared>,
@@ -67,29 +67,27 @@ pub(crate) struct Core {
     pub(crate) tape: Option<Tape>,
     pub(crate) statistics: ConnectionStatistics,
     pub(crate) control: SendControl,
-    /// Something was answered since the connection was last idle.
+    /// Whether a response was made since the connection was last idle.
     pub(crate) has_answered: bool,
-    /// What waits is to be sent now.
+    /// Flush pending responses now.
     pub(crate) is_due: bool,
-    /// The address that the initiator reached.
+    /// The address that the initiator connected to.
     local: Option<SocketAddr>,
     login: Option<Box<LoginPhase>>,
     serving: Option<Box<Serving>>,
     ending: Option<Ending>,
-    /// What the receive buffer holds beyond its usual size.
+    /// The claim of the receive buffer beyond its default size.
     inbound: Buffered,
 }
 
-/// Whether the receive buffer may be larger than usual.
+/// The claim of a connection on memory for a long PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Buffered {
+    /// None: the default buffer suffices.
     Usual,
-    /// It may be so many bytes long. Whether the target waits for them, as far as others were told.
-    Claimed {
-        bytes: usize,
-        is_waited_for: bool,
-    },
-    /// It waits for others that hold what there is.
+    /// The buffer may hold this many bytes. `is_waited_for`: the time until the PDU is complete counts against the peer.
+    Claimed { bytes: usize, is_waited_for: bool },
+    /// The budget is exhausted: the connection is queued for it.
     Waits,
 }
 
@@ -100,13 +98,13 @@ struct Serving {
     cid: u16,
     /// The disks that this initiator sees.
     view: Arc<Table>,
-    /// Up to where in the stream what was sent has been recorded.
+    /// The stream position up to which sent PDUs are recorded for retransmission.
     recorded: u64,
     log_out_by: Option<Instant>,
     tasks: Tasks,
-    /// What commands ahead of their turn hold of the memory of all.
+    /// The share of the memory budget held by out-of-order commands.
     held: Share,
-    /// A logout that waits for what is in flight.
+    /// A logout that waits for commands in flight.
     closing: Option<Closing>,
     session_type: SessionType,
     framer: Framer,
@@ -117,14 +115,14 @@ struct Closing {
     request: LogoutRequest,
     session: bool,
     until: Instant,
-    /// What may still change a disk, once nothing is to come any more.
+    /// Aborted work that may still change a disk; `None` until the tasks are closed.
     in_flight: Option<InFlight>,
 }
 
-/// Epochs that last, and jobs that run.
+/// Epochs that have not ended, and jobs that run.
 type InFlight = (Vec<Arc<Epoch>>, Vec<Weak<Claim>>);
 
-/// The connection is lost, and waits until what is in flight can be left to its session.
+/// A connection that has ended and waits until its tasks can pass to its session.
 struct Ending {
     keeps: bool,
     until: Instant,
@@ -140,25 +138,25 @@ impl Serving {
         (Context { connection: protocol, session, tasks, out, clock: &shared.clock }, view)
     }
 
-    /// Counts what commands ahead of their turn hold.
+    /// Charges out-of-order commands to the memory budget.
     #[inline]
     fn count_held(&mut self) -> Result<(), ConnectionEnd> {
         let bytes = self.protocol.held_bytes().saturating_sub(HELD_BYTES_FREE);
         if bytes == self.held.bytes() || self.held.resize(bytes) {
             return Ok(());
         }
-        Err(ConnectionEnd::Dropped("the target has no memory for commands ahead of their turn"))
+        Err(ConnectionEnd::Dropped("no memory left for commands received ahead of ExpCmdSN"))
     }
 
     #[inline]
-    fn note(&mut self, out: &TransmitBuffer) {
-        Self::note_of(&mut self.protocol, &mut self.recorded, out);
+    fn record_pending(&mut self, out: &TransmitBuffer) {
+        Self::record_pending_of(&mut self.protocol, &mut self.recorded, out);
     }
 
     #[inline]
-    fn note_of(protocol: &mut TargetConnection, recorded: &mut u64, out: &TransmitBuffer) {
+    fn record_pending_of(protocol: &mut TargetConnection, recorded: &mut u64, out: &TransmitBuffer) {
         if out.has_borrowed() {
-            // Nothing is borrowed to a connection that may have to send it again.
+            // Connections that keep PDUs for retransmission never borrow data.
             *recorded = out.position();
             return;
         }
@@ -169,20 +167,20 @@ impl Serving {
     }
 }
 
-/// A connection that a portal has accepted.
+/// An accepted connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accepted {
-    /// Its number in the target.
+    /// Its number, unique in the target.
     pub(crate) id: u64,
     /// The index of the portal.
     pub(crate) portal: usize,
     pub(crate) peer: SocketAddr,
-    /// The address that the peer has connected to.
+    /// The address that the peer connected to.
     pub(crate) local: Option<SocketAddr>,
 }
 
 impl Core {
-    /// The state machine of an accepted connection.
+    /// Creates the state machine of an accepted connection.
     pub(crate) fn new(
         accepted: &Accepted,
         shared: Arc<Shared>,
@@ -226,12 +224,12 @@ impl Core {
         }
     }
 
-    /// When the login must have ended; nothing once it has.
+    /// Returns when the login must be complete; `None` after the login.
     pub(crate) fn login_deadline(&self) -> Option<Instant> {
         self.login.as_ref().map(|login| login.deadline)
     }
 
-    /// How long the connection may sleep although nothing comes: until something that it waits for may have ended.
+    /// Returns the longest time to sleep without input; `None` when only input or a notice can change anything.
     pub(crate) fn sleep_limit(&self) -> Option<Duration> {
         let serving = self.serving.as_ref()?;
         let polls =
@@ -243,32 +241,32 @@ impl Core {
         Some(by.saturating_duration_since(self.shared.clock.now()))
     }
 
-    /// Whether the initiator was asked to log out.
+    /// Returns whether the initiator was asked to log out.
     pub(crate) fn is_asked_to_log_out(&self) -> bool {
         self.serving.as_ref().is_some_and(|serving| serving.log_out_by.is_some())
     }
 
-    /// Whether more responses are to be made once there is room for them.
+    /// Returns whether responses or retransmissions wait for room in the transmit buffer.
     pub(crate) fn has_more(&self) -> bool {
         let serving = self.serving.as_ref();
         serving.is_some_and(|s| !s.tasks.reads.is_empty() || !s.tasks.again.is_empty())
     }
 
-    /// Whether a deferred command may be due: the Data-Out that just came can have ended what it waited for.
+    /// Returns whether commands are deferred. One may be due: the last Data-Out can have completed the command before it.
     pub(crate) fn has_deferred(&self) -> bool {
         self.serving.as_ref().is_some_and(|serving| !serving.tasks.ordering.is_empty())
     }
 
-    /// Whether the answers that wait to be sent leave room for others.
+    /// Returns whether the transmit buffer has room for more responses.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         has_room(&self.outgoing, self.shared.config.limits.unsent_bytes)
     }
 
-    /// Takes and answers the next PDU that has come.
+    /// Takes and handles the next received PDU.
     ///
     /// # Errors
-    /// The end of the connection.
+    /// Why the connection ends.
     #[inline]
     pub(crate) fn next_frame(&mut self) -> Result<Taken, ConnectionEnd> {
         let Some(mut serving) = self.serving.take() else { return self.login_frame() };
@@ -282,7 +280,7 @@ impl Core {
         if serving.closing.is_some() || !self.has_room() || !serving.tasks.again.is_empty() {
             return Ok(Taken::Blocked);
         }
-        // Out of the buffer while its bytes are looked at, so that everything else can be used meanwhile.
+        // Moved out of `self` so that the frame can borrow from it while `self` is used mutably.
         let incoming = std::mem::take(&mut self.incoming);
         let mut taken = 0;
         let outcome = match serving.framer.next(incoming.unread()) {
@@ -290,8 +288,8 @@ impl Core {
                 taken = frame.total_bytes;
                 let end_of_frame = incoming.position() + frame.total_bytes as u64;
                 if let Buffered::Claimed { bytes, is_waited_for: true } = self.inbound {
-                    // However long the disk takes now, the initiator is not late.
-                    self.shared.inbound.waits(self.id, None);
+                    // The PDU is complete: disk time from here on does not count as the peer's delay.
+                    self.shared.inbound.set_waiting(self.id, None);
                     self.inbound = Buffered::Claimed { bytes, is_waited_for: false };
                 }
                 self.answer(serving, &frame, end_of_frame).map(|()| None)
@@ -316,7 +314,7 @@ impl Core {
         Ok(Taken::Frame)
     }
 
-    /// Claims what the receive buffer must hold beyond its usual size, or gives it back; whether the PDU can come.
+    /// Adjusts the claim on receive memory to the next PDU; returns whether the PDU may be received.
     #[cold]
     fn claim_inbound(&mut self, needed: usize) -> bool {
         if self.incoming.shrink(needed) {
@@ -329,7 +327,7 @@ impl Core {
             && needed <= bytes
         {
             if !is_waited_for {
-                self.shared.inbound.waits(self.id, Some(now));
+                self.shared.inbound.set_waiting(self.id, Some(now));
                 self.inbound = Buffered::Claimed { bytes, is_waited_for: true };
             }
             return true;
@@ -343,25 +341,25 @@ impl Core {
         is_claimed
     }
 
-    /// Looks at what may have changed: jobs that are done, notices, room for more of an answer, what was waited for.
+    /// Handles what may have changed: completed jobs, notices, room in the transmit buffer, deferred work.
     ///
     /// # Errors
-    /// The end of the connection.
+    /// Why the connection ends.
     #[inline]
-    pub(crate) fn go_on(&mut self) -> Result<(), ConnectionEnd> {
+    pub(crate) fn resume(&mut self) -> Result<(), ConnectionEnd> {
         let Some(mut serving) = self.serving.take() else { return self.login_notices() };
         let begun = (self.inbound != Buffered::Usual).then(|| self.shared.clock.now());
-        let outcome = self.serve_on(&mut serving);
+        let outcome = self.resume_serving(&mut serving);
         self.serving = Some(serving);
         if let Some(begun) = begun {
             let time = self.shared.clock.now().saturating_duration_since(begun);
-            self.shared.inbound.pass_over(self.id, time);
+            self.shared.inbound.discount(self.id, time);
         }
         outcome
     }
 
     #[inline]
-    fn serve_on(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
+    fn resume_serving(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
         let before = self.outgoing.position();
         self.finish_jobs(serving);
         for notice in self.mailbox.take() {
@@ -369,7 +367,7 @@ impl Core {
         }
         if !serving.tasks.reads.is_empty() || !serving.tasks.again.is_empty() {
             let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);
-            if Arc::clone(view).go_on(&mut context) {
+            if Arc::clone(view).advance_reads(&mut context) {
                 self.has_answered = true;
                 let _ = self.control.served(0);
             }
@@ -381,7 +379,7 @@ impl Core {
             self.release(serving);
         }
         if serving.log_out_by.is_some_and(|by| self.shared.clock.now() >= by) {
-            return Err(ConnectionEnd::Dropped("did not log out when it was asked to"));
+            return Err(ConnectionEnd::Dropped("the initiator did not log out in time"));
         }
         self.is_due |= self.outgoing.position() != before;
         if serving.closing.is_some() {
@@ -390,14 +388,14 @@ impl Core {
         Ok(())
     }
 
-    /// Answers the commands whose jobs are done.
+    /// Answers the commands whose jobs have completed.
     #[inline]
     fn finish_jobs(&mut self, serving: &mut Serving) {
         let all = self.mailbox.take_done();
         if all.is_empty() {
             return;
         }
-        // Tasks that another session has aborted meanwhile get no response.
+        // Tasks that another session has aborted get no response.
         self.sweep(serving);
         for done in all {
             let Some((id, job, outcome)) = serving.tasks.jobs.end(done) else { continue };
@@ -408,7 +406,7 @@ impl Core {
                 continue;
             }
             self.has_answered = true;
-            // They leave together, once all that are done are answered.
+            // Not flushed one by one: the responses of all completed jobs are sent together.
             let _ = self.control.served(0);
             if let Some(tape) = &mut self.tape {
                 let after = self.outgoing.position();
@@ -427,7 +425,7 @@ impl Core {
                 }
                 self.sweep(serving);
                 if serving.session_type == SessionType::Normal {
-                    for (lun, attention) in serving.session.take_news() {
+                    for (lun, attention) in serving.session.take_events() {
                         let sense = attention.sense().encode();
                         serving.protocol.send_scsi_event(lun.encode(), &sense, &mut self.outgoing);
                     }
@@ -450,7 +448,7 @@ impl Core {
         Ok(())
     }
 
-    /// Asks the initiator for a sign of life.
+    /// Sends a NOP-In that asks for a response.
     pub(crate) fn ping(&mut self) {
         if let Some(serving) = &mut self.serving {
             serving.protocol.ping(&mut self.outgoing);
@@ -458,12 +456,11 @@ impl Core {
         }
     }
 
-    /// Notes what was appended since this was last called, where it may have to be sent again. To be called before it
-    /// is sent.
+    /// Records PDUs appended since the last call for retransmission. Must be called before they are sent.
     #[inline]
-    pub(crate) fn note(&mut self) {
+    pub(crate) fn record_pending(&mut self) {
         if let Some(serving) = &mut self.serving {
-            serving.note(&self.outgoing);
+            serving.record_pending(&self.outgoing);
         }
     }
 }

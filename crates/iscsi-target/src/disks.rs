@@ -1,4 +1,4 @@
-//! The disks of a target: which there are, which an initiator sees, and what changes while they are served.
+//! The disks of a target, and their replacement while sessions continue.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -37,15 +37,15 @@ impl Disks {
         Ok(disks)
     }
 
-    /// All disks as they are now.
+    /// Returns the current disks.
     pub(crate) fn table(&self) -> Arc<Table> {
         Arc::clone(&lock(&self.table))
     }
 
-    /// These are the disks from now on. A disk whose number and store stay keeps what initiators know of it.
+    /// Replaces the disks. A disk with the same number and store keeps its reservations, mode pages and tasks.
     ///
     /// # Errors
-    /// When one of them is not possible; nothing has changed then.
+    /// When a disk is invalid; nothing has changed then.
     pub(crate) fn set(&self, configs: &[LunConfig]) -> Result<(), TargetError> {
         let mut table = lock(&self.table);
         let (mut luns, mut units) = (BTreeMap::new(), Vec::new());
@@ -81,18 +81,18 @@ impl Disks {
             if let Some(unit) =
                 unit.as_ref().filter(|unit| !table.unit(Lun(lun)).is_some_and(|now| Arc::ptr_eq(now, unit)))
             {
-                // Whoever still has it in a view changes nothing there any more.
+                // Sessions whose view still has the removed disk can no longer change it.
                 unit.nexuses.close();
             }
         }
         Ok(())
     }
 
-    /// A disk as it presents itself.
+    /// Builds the SCSI disk of a configuration.
     fn disk(&self, config: &LunConfig) -> Result<Disk, TargetError> {
         let wrong = |reason: String| TargetError::Lun { number: config.number, reason };
         if config.number > Lun::MAX {
-            return Err(wrong(format!("numbers go from 0 to {}", Lun::MAX)));
+            return Err(wrong(format!("use 0 to {}", Lun::MAX)));
         }
         let (size, block) = (config.store.size_bytes(), u64::from(config.block_bytes));
         if !matches!(block, 512 | 4096) || size == 0 || !size.is_multiple_of(block) {
@@ -123,7 +123,7 @@ impl Disks {
         })
     }
 
-    /// The target changes how its disks are reached through a portal group; whether there is such a group.
+    /// Sets the ALUA state of a portal group for all disks; returns whether the group exists.
     pub(crate) fn set_access_state(&self, group: u16, state: AccessState) -> bool {
         let table = self.table();
         for (&lun, disk) in &table.luns.0 {
@@ -135,7 +135,7 @@ impl Disks {
     }
 }
 
-/// A serial number that stays the same while name and number do.
+/// Derives a serial number from the target name and the LUN, stable over restarts.
 fn serial(iqn: &str, number: u16) -> u64 {
     scsi::disk::fnv_1a(iqn.bytes().chain(number.to_be_bytes()))
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_stays_keeps_what_is_known_and_each_change_is_news_to_who_sees_it() {
+    fn unchanged_disk_keeps_its_state_and_changes_concern_sessions_that_see_them() {
         let (a, b): (Arc<dyn Store>, Arc<dyn Store>) =
             (Arc::new(Ram::new(1 << 20)), Arc::new(Ram::new(1 << 20)));
         let sessions = Arc::new(crate::sessions::Sessions::default());
@@ -169,15 +169,15 @@ mod tests {
         assert_eq!(before.luns.0.keys().collect::<Vec<_>>(), [&Lun(1)]);
         assert!(before.unit(Lun(0)).is_none() && before.unit(Lun(1)).is_some());
         let shared = Arc::clone(&before.luns.0[&Lun(1)].shared);
-        // Disk 0 goes: no news to who never saw it.
+        // Removing disk 0 concerns only sessions that saw it.
         let all = disks.table();
         disks.set(&[lun(1, &b)]).unwrap();
-        assert!(view().news(&before).is_empty());
+        assert!(view().changes_since(&before).is_empty());
         assert!(Arc::ptr_eq(&view().luns.0[&Lun(1)].shared, &shared));
-        assert_eq!(disks.table().news(&all), [(Lun(1), UnitAttention::LunsChanged)]);
+        assert_eq!(disks.table().changes_since(&all), [(Lun(1), UnitAttention::LunsChanged)]);
         // Another store under the same number is another disk.
         disks.set(&[lun(1, &a)]).unwrap();
-        assert_eq!(view().news(&before), [(Lun(1), UnitAttention::LunsChanged)]);
+        assert_eq!(view().changes_since(&before), [(Lun(1), UnitAttention::LunsChanged)]);
         assert!(matches!(disks.set(&[lun(1, &a), lun(1, &b)]), Err(TargetError::DuplicateLun(1))));
         assert!(view().luns.0.contains_key(&Lun(1)));
     }

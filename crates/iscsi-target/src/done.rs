@@ -1,4 +1,4 @@
-//! How a job of a command ended.
+//! The outcomes of jobs.
 
 use scsi::Sense;
 use store::Buffer;
@@ -6,26 +6,26 @@ use store::Buffer;
 /// How a command ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// A piece of what a read answers with, which goes on as [`crate::reads::Read`]s do.
+    /// The next chunk of a [`crate::read::Read`].
     Data(Buffer),
     /// A read that has failed.
     Failed(Sense),
-    /// With status and sense; this many bytes were moved.
+    /// Status, sense data and the number of bytes transferred.
     Status(u8, Vec<u8>, u64),
-    /// Its task was aborted before it began: there is no response.
+    /// The task was aborted before the job began: no response is sent.
     Aborted,
 }
 
-/// A job that is done.
+/// A completed job.
 #[derive(Debug)]
 pub(crate) struct Done {
-    /// The job.
+    /// The id of the job.
     pub(crate) id: u64,
     pub(crate) outcome: Outcome,
 }
 
 impl Done {
-    /// One for tests.
+    /// Returns an example for tests.
     #[cfg(test)]
     pub(crate) fn example() -> Self {
         Self { id: 0, outcome: Outcome::Aborted }

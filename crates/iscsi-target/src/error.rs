@@ -1,50 +1,50 @@
-//! Why a target could not start, or a connection ended.
+//! Errors of target start and reasons for the end of a connection.
 
 use std::io;
 use std::net::SocketAddr;
 
 use thiserror::Error;
 
-/// A target that could not start.
+/// Why a target could not start.
 #[derive(Debug, Error)]
 pub enum TargetError {
-    /// The portal is not to be had.
+    /// The portal cannot be bound.
     #[error("cannot listen on {portal}: {source}; choose another --portal, or port 0 for any free one")]
     Listen {
-        /// The portal asked for.
+        /// The configured portal.
         portal: SocketAddr,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The name has not the form of an iSCSI name.
+    /// The name is not a valid iSCSI name.
     #[error("'{0}' is not an iSCSI name; write iqn.YYYY-MM.reversed.domain:disk, eui. or naa.")]
     Name(String),
-    /// Two disks with one number.
+    /// Two disks have the same number.
     #[error("LUN {0} is given twice")]
     DuplicateLun(u16),
-    /// A disk that cannot be presented.
+    /// A disk configuration is invalid.
     #[error("LUN {number}: {reason}")]
     Lun {
-        /// Which.
+        /// Its number.
         number: u16,
         /// Why not.
         reason: String,
     },
-    /// The folder for what is to be kept cannot be used.
-    #[error("{}: {source}; --state names a folder that can be written", path.display())]
+    /// The state folder cannot be used.
+    #[error("{}: {source}; choose a writable folder with --state", path.display())]
     State {
         /// The folder, or the file in it.
         path: std::path::PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// A target without a place to listen.
-    #[error("no portal is given; name at least one address")]
+    /// The configuration has no portal.
+    #[error("no portal is configured; add at least one address")]
     NoPortal,
-    /// A socket option or a thread was refused.
+    /// A socket option or a thread could not be set up.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// What failed.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,
@@ -72,14 +72,14 @@ pub enum ConnectionEnd {
     /// The login was refused.
     #[error("login refused: {0}")]
     Refused(iscsi::login::Status),
-    /// No sign of life.
+    /// A ping was not answered.
     #[error("no answer to a ping within {0:?}")]
     Silent(std::time::Duration),
-    /// A later login of the same session took its place, or a reset ended it.
+    /// Dropped by the target: reinstated by a later login, ended by a reset, or over a limit.
     #[error("dropped: {0}")]
     Dropped(&'static str),
-    /// Given up so that its tasks can go on with others.
-    #[error("given up for recovery")]
+    /// Closed so that its tasks can be reassigned to another connection.
+    #[error("closed for recovery by another connection")]
     Recovered,
     /// The target is stopping.
     #[error("the target is stopping")]

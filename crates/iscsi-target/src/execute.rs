@@ -1,4 +1,4 @@
-//! Commands carried out: plans against stores.
+//! Execution of planned commands on stores.
 
 mod conclude;
 mod write;
@@ -32,13 +32,13 @@ impl Table {
         self.unit(lun).map(|unit| &*unit.store)
     }
 
-    /// Keeps what a command changes of what is to be kept; called before it is in force.
+    /// Returns a function that saves durable state changed by a command. It is called before the change takes effect.
     fn save(&self, lun: Lun) -> impl Fn(&Durable) -> Result<(), Sense> + '_ {
         move |durable| self.luns.0.get(&lun).map_or(Ok(()), |disk| self.effects.save(disk, durable))
     }
 
-    /// Plans and carries out one command, at logical units that were entered; everything it answers is appended.
-    /// False when more data must come, or the answer follows later.
+    /// Plans and executes a command for an entered logical unit, and appends its response. Pending when more data must
+    /// arrive or the response follows later.
     #[inline]
     pub(crate) fn execute(
         self: &Arc<Self>,
@@ -47,7 +47,7 @@ impl Table {
         context: &mut Context<'_>,
     ) -> CommandState {
         if command.read && command.write_data {
-            // Bidirectional commands: no command here moves data both ways.
+            // Bidirectional: none of the supported commands transfers data both ways.
             context.check(command, &Sense::INVALID_FIELD.encode());
             return CommandState::Over;
         }
@@ -69,13 +69,13 @@ impl Table {
         context: &mut Context<'_>,
     ) -> CommandState {
         if context.tasks.jobs.is_over_limit() && self.is_slow(&plan) {
-            // Work that was given up is still with the disk: more must not pile up in front of it.
+            // Abandoned operations are still at the disk: more must not queue up behind them.
             context.connection.respond_status(command, status::BUSY, &[], 0, 0, context.out);
             return CommandState::Over;
         }
         match plan {
             Plan::Take { lun, length_bytes } => {
-                self.begin_taking(command, immediate, lun, length_bytes, context)
+                self.begin_gathering(command, immediate, lun, length_bytes, context)
             }
             Plan::Read { lun, offset_bytes, length_bytes } => {
                 self.read(command, Extent { lun, offset_bytes, length_bytes }, context)
@@ -110,7 +110,7 @@ impl Table {
                     && let Some(job) = context.job(command, lun, false)
                 {
                     let (table, lun) = (Arc::clone(self), command.lun);
-                    context.tasks.jobs.ask(
+                    context.tasks.jobs.submit(
                         job,
                         Room { unit, share: Some(share), bytes: 0 },
                         Request::Flush,
@@ -127,7 +127,7 @@ impl Table {
         }
     }
 
-    /// How a job that wrote or flushed has ended.
+    /// Returns the outcome of a write or flush.
     fn ended(&self, lun: [u8; 8], outcome: Result<(), StoreError>, moved_bytes: u64) -> Outcome {
         match outcome {
             Ok(()) => Outcome::Status(status::GOOD, Vec::new(), moved_bytes),
@@ -137,7 +137,7 @@ impl Table {
         }
     }
 
-    /// Answers a command whose write or flush has ended.
+    /// Answers a command whose write or flush has completed.
     fn respond(
         &self,
         command: &ScsiCommand,
@@ -150,7 +150,7 @@ impl Table {
         }
     }
 
-    /// Answers a command whose job is done, or goes on with its answer.
+    /// Answers a command whose job has completed, or stores the chunk that its job has read.
     pub(crate) fn finish(self: &Arc<Self>, id: u64, job: &Job, outcome: Outcome, context: &mut Context<'_>) {
         match outcome {
             Outcome::Status(status, sense, moved_bytes) => {
@@ -160,16 +160,16 @@ impl Table {
             Outcome::Data(_) | Outcome::Failed(_) => {
                 let mut reads = context.tasks.reads.values_mut();
                 if let Some(read) = reads.find(|read| read.job == Some(id)) {
-                    read.came(outcome);
+                    read.chunk_ended(outcome);
                 }
             }
             Outcome::Aborted => {}
         }
     }
 
-    /// Goes on with the answers of reads, in the order in which they came, while there is room; whether any is
-    /// complete by it.
-    pub(crate) fn go_on(self: &Arc<Self>, context: &mut Context<'_>) -> bool {
+    /// Retransmits PDUs and continues read responses in order of arrival, while there is room. Returns whether a response
+    /// was completed or a PDU retransmitted.
+    pub(crate) fn advance_reads(self: &Arc<Self>, context: &mut Context<'_>) -> bool {
         let mut is_any_done = self.send_again(context);
         let mut next = context.tasks.reads.keys().next().copied();
         while let Some(id) = next {
@@ -191,7 +191,7 @@ impl Table {
         is_any_done
     }
 
-    /// Sends PDUs again that were asked for, while there is room; whether any was.
+    /// Retransmits requested PDUs while there is room; returns whether any was.
     fn send_again(&self, context: &mut Context<'_>) -> bool {
         let mut is_any = false;
         while has_room(context.out, context.tasks.unsent_bytes) {
@@ -203,7 +203,7 @@ impl Table {
                 }
                 KeptData::Medium { lun, offset_bytes, length } => {
                     let mut data = vec![0; *length];
-                    // As a READ would be now: the disk may be reserved or ejected by now.
+                    // Checked like a new READ: the disk may be reserved or ejected by now.
                     let lun = Lun::decode(*lun)
                         .filter(|&lun| self.luns.may_read(lun, &lock(&context.session.nexus)));
                     let unit = lun.and_then(|lun| self.unit(lun));
@@ -223,8 +223,7 @@ impl Table {
         is_any
     }
 
-    /// Reads for the initiator: at once where little is read and nothing has to be waited for, and piece by piece
-    /// elsewhere.
+    /// Executes a read: immediately when it is short and the data is available without blocking, otherwise chunk by chunk.
     #[inline]
     fn read(
         self: &Arc<Self>,
@@ -239,11 +238,11 @@ impl Table {
         let wanted = if command.read { length_bytes.min(command.expected_bytes.into()) } else { 0 };
         if wanted <= AT_ONCE_BYTES && !may_borrow_bytes(wanted as usize, connection, out) {
             let may_wait = store.may_wait(Operation::Read);
-            // Not while something is done to the disk atomically, which a slow disk can take long for.
+            // An atomic operation may hold the lock for long on a slow disk: do not block on it.
             let shared = if may_wait { atomic_lock.try_read() } else { Some(atomic_lock.read()) };
             let is_kept_out = shared.is_none();
             let read = connection.respond_read(command, length_bytes, out, |at, buffer| {
-                // Only what was not begun can be left to a job.
+                // Only a response without Data-In PDUs can be left to a job.
                 if may_wait && at == 0 {
                     let is_there = !is_kept_out && store.read_now(offset_bytes, buffer)?;
                     return if is_there { Ok(()) } else { Err(Unread::Waits) };
@@ -285,7 +284,7 @@ impl Table {
         CommandState::Pending
     }
 
-    /// Whether a plan is better carried out beside the connection's thread.
+    /// Returns whether a plan may block on its disk and should run as a job.
     fn is_slow(&self, plan: &Plan) -> bool {
         let waits = |lun: Lun| {
             let operations = [Operation::Read, Operation::Write, Operation::Discard, Operation::Flush];
@@ -303,14 +302,14 @@ impl Table {
     }
 }
 
-/// Reads up to this are answered at once where nothing has to be waited for, bytes.
+/// Longest read that is answered in one step when its data is available without blocking, bytes.
 const AT_ONCE_BYTES: u64 = 64 << 10;
 
-/// Why data is not there.
+/// Why a read returned no data.
 enum Unread {
-    /// It has to be waited for.
+    /// The data is not available without blocking.
     Waits,
-    /// It cannot be had.
+    /// The read failed.
     Failed(StoreError),
 }
 
@@ -340,5 +339,5 @@ fn mapped_status(store: &dyn Store, offset_bytes: u64, block_bytes: u32, out: &m
     out[..4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Most runs of one answer.
+/// Most LBA status descriptors in one response.
 const MAPPED_RUNS_MAX: usize = 64;

@@ -1,10 +1,10 @@
-//! Which tasks may still change a disk.
+//! Fencing: which tasks may still change a disk.
 //!
-//! The tasks of one I_T nexus at one logical unit belong to an [`Epoch`]. Whoever is about to change the disk enters
-//! the epoch of its task; whoever aborts the tasks ends the epoch and waits until nobody is inside it. From then on
-//! no task of that epoch can change the disk, wherever it waits: for its data, in a queue, on another thread, or
-//! with a lost connection. This is the one place where a reset, an abort, a preemption and the end of a session are
-//! made final; everything else (dropping the tasks, cancelling what a disk does) only makes it quicker.
+//! The tasks of one I_T nexus at one logical unit belong to an [`Epoch`]. A task enters its epoch before it changes
+//! the disk; an abort ends the epoch and waits until no task is inside it. From then on no task of that epoch can change
+//! the disk, wherever it waits: for its data, in a queue, on another thread, or with a lost connection. This module alone
+//! makes a reset, an abort, a preemption and the end of a session final; dropping tasks and cancelling disk operations
+//! only makes them faster.
 
 use std::fmt;
 use std::ops::Deref;
@@ -16,18 +16,18 @@ use scsi::UnitAttention;
 use crate::lock::lock;
 use crate::planted::{Bug, is_planted};
 
-/// A time between two aborts of the tasks of an I_T nexus at a logical unit.
+/// The period between two aborts of the tasks of an I_T nexus at a logical unit.
 #[derive(Debug)]
 pub(crate) struct Epoch {
     number: u64,
     is_aborted: AtomicBool,
-    /// Tasks that are changing the disk.
+    /// The number of tasks that are changing the disk now.
     working: AtomicUsize,
-    /// What the initiator is to learn, where it loses tasks by the abort.
+    /// The unit attention for an initiator that loses tasks by the abort.
     attention: Mutex<Option<UnitAttention>>,
 }
 
-/// While it is held its task may change the disk.
+/// A guard: while it is held, its task may change the disk.
 #[derive(Debug)]
 pub(crate) struct Working<E: Deref<Target = Epoch>>(E);
 
@@ -48,33 +48,34 @@ impl Epoch {
         })
     }
 
-    /// A number that no other epoch of the process has.
+    /// Returns its number, unique in the process.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether its tasks are aborted.
+    /// Returns whether its tasks are aborted.
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.is_aborted.load(Ordering::Acquire)
     }
 
-    /// Enters it, to change the disk; nothing when its tasks are aborted.
+    /// Enters the epoch to change the disk; `None` when its tasks are aborted.
     #[inline]
     pub(crate) fn enter<E: Deref<Target = Self>>(epoch: E) -> Option<Working<E>> {
-        // Either the abort is seen here, or this is seen by who waits for the end (both are sequentially consistent).
+        // SeqCst: either this load sees the abort, or the aborting thread sees the incremented count. With weaker ordering
+        // both could miss each other and an aborted task could write.
         epoch.working.fetch_add(1, Ordering::SeqCst);
         let working = Working(epoch);
         let is_aborted = working.0.is_aborted.load(Ordering::SeqCst);
         (!is_aborted || is_planted(Bug::WritesAfterAbort)).then_some(working)
     }
 
-    /// Whether nothing of it can change the disk any more.
+    /// Returns whether it is aborted and no task is inside it.
     pub(crate) fn is_over(&self) -> bool {
         self.is_aborted.load(Ordering::SeqCst) && self.working.load(Ordering::SeqCst) == 0
     }
 
-    /// The unit attention of a connection that lost tasks by the abort: once for all of the nexus.
+    /// Takes the unit attention for the loss of tasks: reported once per nexus, not once per connection.
     pub(crate) fn take_attention(&self) -> Option<UnitAttention> {
         lock(&self.attention).take()
     }
@@ -85,17 +86,17 @@ impl Epoch {
     }
 }
 
-/// The session that tasks belong to, as far as fencing needs it.
+/// The session that tasks belong to.
 pub(crate) trait TaskOwner: fmt::Debug + Send + Sync {
     /// [`scsi::Nexus::name`].
     fn nexus_name(&self) -> &str;
-    /// Differs between the sessions of a target.
+    /// Unique among the sessions of a target.
     fn instance(&self) -> u64;
-    /// Has its connections drop the tasks whose epoch has ended.
+    /// Makes its connections drop tasks of ended epochs.
     fn sweep(&self);
 }
 
-/// The tasks of one I_T nexus, as one session has them, at one logical unit.
+/// The tasks of a session at a logical unit.
 #[derive(Debug)]
 pub(crate) struct NexusTasks {
     nexus: String,
@@ -103,19 +104,19 @@ pub(crate) struct NexusTasks {
     owner: Weak<dyn TaskOwner>,
     epochs: Mutex<Epochs>,
     is_closed: AtomicBool,
-    /// What earlier sessions of the same nexus still had at the disk when this one came.
+    /// Epochs of earlier sessions of the same nexus that had not ended when this session joined.
     before: Vec<Arc<Epoch>>,
 }
 
 #[derive(Debug)]
 struct Epochs {
     current: Arc<Epoch>,
-    /// Epochs that were ended and may still last: whoever aborts waits for these too.
+    /// Aborted epochs that may still have tasks inside: later aborts wait for these too.
     ending: Vec<Arc<Epoch>>,
 }
 
 impl Epochs {
-    /// Ends the current epoch; all that may still last.
+    /// Ends the current epoch; returns all epochs with tasks still inside.
     fn end(&mut self, attention: Option<UnitAttention>) -> Vec<Arc<Epoch>> {
         self.current.abort(attention);
         self.ending.retain(|epoch| !epoch.is_over());
@@ -127,23 +128,22 @@ impl Epochs {
 }
 
 impl NexusTasks {
-    /// The epoch of tasks that come now; nothing once the session may not use the logical unit any more.
+    /// Returns the epoch for new tasks; `None` once the session may no longer use the logical unit.
     pub(crate) fn current(&self) -> Option<Arc<Epoch>> {
         let epochs = lock(&self.epochs);
         (!self.is_closed.load(Ordering::Relaxed)).then(|| Arc::clone(&epochs.current))
     }
 
-    /// Whether a write of an earlier session of this nexus may still land: what the initiator sends now must not be
-    /// overtaken by what it believes to be gone.
+    /// Returns whether a write of an earlier session of this nexus may still land. Such a write must not overwrite data
+    /// of the new session.
     #[inline]
-    pub(crate) fn is_held_up(&self) -> bool {
+    pub(crate) fn has_predecessor_writes(&self) -> bool {
         !is_planted(Bug::ForgetsPredecessor)
             && !self.before.is_empty()
             && self.before.iter().any(|epoch| !epoch.is_over())
     }
 
-    /// Aborts its tasks; the epochs that may still last, to be waited for. Connections that lose tasks by it are to
-    /// learn `attention`.
+    /// Aborts its tasks; returns the epochs to wait for. Connections that lose tasks establish `attention`.
     pub(crate) fn abort(&self, attention: Option<UnitAttention>) -> Vec<Arc<Epoch>> {
         let ending = {
             let mut epochs = lock(&self.epochs);
@@ -157,7 +157,7 @@ impl NexusTasks {
         ending
     }
 
-    /// Aborts its tasks, and lets none come any more; the epochs that may still last.
+    /// Aborts its tasks and admits no new ones; returns the epochs to wait for.
     pub(crate) fn close(&self) -> Vec<Arc<Epoch>> {
         let ending = {
             let mut epochs = lock(&self.epochs);
@@ -174,13 +174,13 @@ impl NexusTasks {
         }
     }
 
-    /// What may still land, where no task comes any more.
-    fn remains(&self) -> Vec<Arc<Epoch>> {
+    /// Returns the epochs with tasks still inside, if it is closed.
+    fn ending_epochs(&self) -> Vec<Arc<Epoch>> {
         if self.is_closed.load(Ordering::Relaxed) { lock(&self.epochs).end(None) } else { Vec::new() }
     }
 
     fn is_over(&self) -> bool {
-        self.is_closed.load(Ordering::Relaxed) && self.remains().is_empty()
+        self.is_closed.load(Ordering::Relaxed) && self.ending_epochs().is_empty()
     }
 }
 
@@ -189,12 +189,12 @@ impl NexusTasks {
 pub(crate) struct Nexuses(Mutex<Vec<Arc<NexusTasks>>>);
 
 impl Nexuses {
-    /// A session begins to use the logical unit.
+    /// Registers a session that begins to use the logical unit.
     pub(crate) fn join<S: TaskOwner + 'static>(&self, session: &Arc<S>) -> Arc<NexusTasks> {
         let mut all = lock(&self.0);
         all.retain(|tasks| !tasks.is_over());
         let same = all.iter().filter(|tasks| tasks.nexus == session.nexus_name());
-        let before = same.flat_map(|tasks| tasks.remains()).collect();
+        let before = same.flat_map(|tasks| tasks.ending_epochs()).collect();
         let tasks = Arc::new(NexusTasks {
             nexus: session.nexus_name().to_owned(),
             instance: session.instance(),
@@ -207,7 +207,7 @@ impl Nexuses {
         tasks
     }
 
-    /// Aborts the tasks of the nexuses that `aborts` chooses by name; the epochs that have ended.
+    /// Aborts the tasks of the nexuses that `aborts` selects by name; returns the epochs to wait for.
     pub(crate) fn abort(
         &self,
         aborts: impl Fn(&str) -> bool,
@@ -218,7 +218,7 @@ impl Nexuses {
         chosen.flat_map(|tasks| tasks.abort(attention(tasks.instance))).collect()
     }
 
-    /// Lets no session use the logical unit any more: it is gone.
+    /// Closes the logical unit for all sessions: it was removed.
     pub(crate) fn close(&self) {
         let all: Vec<Arc<NexusTasks>> = lock(&self.0).clone();
         all.iter().for_each(|tasks| drop(tasks.close()));

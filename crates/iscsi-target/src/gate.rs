@@ -1,4 +1,4 @@
-//! Who may log in.
+//! Admission of logins by the access rules.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use iscsi::login::{SessionType, Status};
 use crate::config::{Access, Portal};
 use crate::mailbox::Mailbox;
 use crate::session::{Session, SessionKey};
-use crate::sessions::{Newcomer, Proof};
+use crate::sessions::{NewConnection, Proof};
 use crate::shared::Shared;
 
 /// The target's side of a login, for one connection.
 pub(crate) struct PortalGate<'a> {
     pub(crate) shared: &'a Shared,
-    /// Who may log in, as it was when the request came.
+    /// The access rules in force when the request arrived.
     pub(crate) access: Option<Arc<Access>>,
     pub(crate) portal: &'a Portal,
-    /// The connection's number in the target.
+    /// The number of the connection in the target.
     pub(crate) id: u64,
     pub(crate) mailbox: &'a Arc<Mailbox>,
-    /// The session of the login, once it has one.
+    /// The session that the login has established or joined.
     pub(crate) session: RefCell<Option<Arc<Session>>>,
 }
 
@@ -29,7 +29,7 @@ impl PortalGate<'_> {
     fn key(&self, login: &LoggedIn) -> SessionKey {
         let target_name = match login.session_type {
             SessionType::Normal => self.shared.config.iqn.clone(),
-            // Discovery sessions do not reinstate each other: every one is told apart by its connection.
+            // Discovery sessions must not reinstate each other: the connection number makes each key unique.
             SessionType::Discovery => format!("discovery {}", self.id),
         };
         SessionKey {
@@ -44,13 +44,13 @@ impl PortalGate<'_> {
 
 impl Gate for PortalGate<'_> {
     fn admit(&self, login: &LoggedIn) -> Result<(), Status> {
-        // iSCSI names are compared after normalisation; ASCII case is all there is to ours.
+        // RFC 7143 4.2.7.2 compares names after normalisation; for the ASCII names accepted here that is case folding.
         if login.session_type == SessionType::Normal
             && !login.target_name.eq_ignore_ascii_case(&self.shared.config.iqn)
         {
             return Err(Status::NOT_FOUND);
         }
-        // Discovery is for everybody who proves what there is to prove; it shows the target to those who may use it.
+        // Every authenticated initiator may discover; SendTargets shows the target only to initiators that may use it.
         let Some(access) = self.access.as_ref().filter(|_| login.session_type == SessionType::Normal) else {
             return Ok(());
         };
@@ -61,7 +61,7 @@ impl Gate for PortalGate<'_> {
     fn authentication(&self, session_type: SessionType) -> Option<&Authentication> {
         let access = self.access.as_deref()?;
         let asked = session_type == SessionType::Normal || access.discovery;
-        // An access list without secrets asks nobody for one.
+        // Without secrets there is nothing to authenticate with.
         (asked && !access.authentication.initiators.is_empty()).then_some(&access.authentication)
     }
 
@@ -86,16 +86,16 @@ impl Gate for PortalGate<'_> {
     }
 
     fn new_session(&self, login: &LoggedIn) -> Result<u16, Status> {
-        // Whatever was decided on the way: this is the session that is entered, and the one place that lets it in.
+        // Checked again on the final values: every session is created or joined here.
         self.admit(login)?;
         let proof = match self.authentication(login.session_type) {
             Some(_) if login.user.is_none() => return Err(Status::AUTHENTICATION_FAILURE),
             Some(_) => Proof::Demanded,
             None => Proof::NotDemanded,
         };
-        let newcomer = Newcomer { login, key: self.key(login), proof, id: self.id, mailbox: self.mailbox };
-        let established = self.shared.sessions.establish(newcomer, &self.shared.config.limits)?;
-        self.shared.ended(&established.ended);
+        let new = NewConnection { login, key: self.key(login), proof, id: self.id, mailbox: self.mailbox };
+        let established = self.shared.sessions.establish(new, &self.shared.config.limits)?;
+        self.shared.sessions_ended(&established.ended);
         let tsih = established.session.tsih;
         self.session.replace(Some(established.session));
         Ok(tsih)

@@ -1,4 +1,4 @@
-//! Memory for long PDUs on their way in.
+//! Receive memory for long PDUs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 
-/// A PDU may take this long to come while others wait for its memory.
+/// Longest time that the peer may take to send a PDU while other connections wait for its memory.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection that waits asks again within this time, or loses its place.
+/// A queued connection that does not claim again within this time loses its place.
 const ASKS_WITHIN: Duration = Duration::from_millis(200);
 
-/// A budget for the receive buffers of PDUs that do not fit in the usual one. A connection that finds nothing left waits
-/// in order of arrival. The connection whose PDU has been coming for longest gives way when it takes longer than
-/// [`PATIENCE`]: a peer that announces a PDU and does not send it delays the others for a bounded time. Only the time in
-/// which the target waits for bytes counts.
+/// A budget for PDUs that do not fit the default receive buffer. When it is exhausted, connections queue in order of
+/// arrival. While others wait, the connection whose PDU has been incomplete for longest is dropped after [`PATIENCE`]: a
+/// peer that announces a PDU and does not send it delays the others for a bounded time. Only time that the target spends
+/// waiting for bytes counts.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     limit: usize,
@@ -27,32 +27,32 @@ pub(crate) struct Inbound {
 struct State {
     bytes: usize,
     holders: BTreeMap<u64, Holder>,
-    /// Connections that wait, the first one first, and when each asked last.
+    /// Queued connections in order of arrival, and when each claimed last.
     waiting: VecDeque<(u64, Instant)>,
 }
 
 #[derive(Debug)]
 struct Holder {
     bytes: usize,
-    /// Since when its PDU is coming; nothing while the target works for the connection.
+    /// Since when the target waits for its PDU; `None` while the target executes for the connection.
     since: Option<Instant>,
     mailbox: Arc<Mailbox>,
 }
 
 impl Inbound {
-    /// A budget of `limit` bytes.
+    /// Creates a budget of `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, state: Mutex::default() }
     }
 
-    /// Claims `bytes` for a connection, in place of what it has; whether it got them. A connection that did not asks
-    /// again soon.
+    /// Claims `bytes` for a connection, replacing its previous claim; returns whether they are granted. A refused
+    /// connection is queued and must claim again within [`ASKS_WITHIN`].
     pub(crate) fn claim(&self, id: u64, mailbox: &Arc<Mailbox>, bytes: usize, now: Instant) -> bool {
         let mut state = lock(&self.state);
         let others = state.bytes - state.holders.get(&id).map_or(0, |holder| holder.bytes);
-        // One alone passes, however long its PDU is.
+        // A single claim is always granted: otherwise a PDU above the limit could never be received.
         let fits = others == 0 || others + bytes <= self.limit;
-        // One that does not ask any more keeps nobody waiting.
+        // A connection that no longer claims must not block the queue.
         state
             .waiting
             .retain(|&(other, asked)| other == id || now.saturating_duration_since(asked) < ASKS_WITHIN);
@@ -82,28 +82,28 @@ impl Inbound {
         false
     }
 
-    /// The target waits for bytes of a connection's PDU from `since` on; nothing: it works for the connection.
-    pub(crate) fn waits(&self, id: u64, since: Option<Instant>) {
+    /// Sets since when the target waits for a connection's PDU; `None` while it executes for the connection.
+    pub(crate) fn set_waiting(&self, id: u64, since: Option<Instant>) {
         if let Some(holder) = lock(&self.state).holders.get_mut(&id) {
             holder.since = since;
         }
     }
 
-    /// Time that the target itself took, and that does not count.
-    pub(crate) fn pass_over(&self, id: u64, time: Duration) {
+    /// Excludes time that the target itself used from the waiting time of a connection.
+    pub(crate) fn discount(&self, id: u64, time: Duration) {
         if let Some(holder) = lock(&self.state).holders.get_mut(&id) {
             holder.since = holder.since.map(|since| since + time);
         }
     }
 
-    /// A connection holds nothing any more, and waits for nothing.
+    /// Releases the claim of a connection and removes it from the queue.
     pub(crate) fn release(&self, id: u64) {
         let mut state = lock(&self.state);
         state.release(id);
         state.waiting.retain(|&(waiting, _)| waiting != id);
     }
 
-    /// Bytes that are held now.
+    /// Returns the claimed bytes.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         lock(&self.state).bytes
@@ -127,35 +127,35 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_is_served_first() {
+    fn receive_memory_is_granted_in_order_of_arrival() {
         let (inbound, mailbox, now) = (Inbound::new(100), mailbox(), Instant::now());
         let claim = |id, bytes| inbound.claim(id, &mailbox, bytes, now);
         assert!(claim(1, 60));
-        assert!(!claim(2, 60) && !claim(3, 40), "whoever waits is not overtaken by a smaller one");
-        assert!(!claim(1, 90), "whoever asks for more waits as well");
+        assert!(!claim(2, 60) && !claim(3, 40), "a smaller claim does not overtake the queue");
+        assert!(!claim(1, 90), "a larger claim of a holder queues too");
         assert_eq!(inbound.held(), 60);
         inbound.release(1);
         assert!(!claim(3, 40) && claim(2, 60) && claim(3, 40) && claim(3, 30));
-        assert_eq!(inbound.held(), 90, "in place of what it has");
+        assert_eq!(inbound.held(), 90, "replaces the previous claim");
         for id in [2, 3] {
             inbound.release(id);
         }
         assert_eq!(inbound.held(), 0);
-        assert!(claim(4, 1000), "one alone passes");
+        assert!(claim(4, 1000), "a single claim is granted");
         assert!(!claim(5, 1));
         inbound.release(5);
         inbound.release(4);
-        assert!(claim(6, 1), "who left does not wait any more");
+        assert!(claim(6, 1), "a released connection is not queued");
     }
 
     #[test]
-    fn the_slowest_gives_way_to_those_that_wait() {
+    fn slowest_pdu_is_dropped_when_others_wait_for_memory() {
         let (inbound, now) = (Inbound::new(100), Instant::now());
         let (slow, steady, waits) = (mailbox(), mailbox(), mailbox());
         assert!(inbound.claim(1, &slow, 50, now) && inbound.claim(2, &steady, 50, now));
-        inbound.waits(2, Some(now + PATIENCE / 2));
+        inbound.set_waiting(2, Some(now + PATIENCE / 2));
         assert!(!inbound.claim(3, &waits, 50, now + PATIENCE / 2));
-        assert!(slow.take().is_empty(), "not at once");
+        assert!(slow.take().is_empty(), "not before PATIENCE");
         assert!(!inbound.claim(3, &waits, 50, now + PATIENCE));
         assert!(matches!(slow.take()[..], [Notice::Drop(_)]) && steady.take().is_empty());
         inbound.release(1);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_ask_any_more_keeps_nobody_waiting() {
+    fn abandoned_claim_loses_its_place_in_the_queue() {
         let (inbound, mailbox, now) = (Inbound::new(100), mailbox(), Instant::now());
         let claim = |id, at| inbound.claim(id, &mailbox, 60, at);
         assert!(claim(1, now) && !claim(2, now) && !claim(3, now));
@@ -173,16 +173,16 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_target_works_does_not_count() {
+    fn target_work_does_not_count_as_peer_delay() {
         let (inbound, now) = (Inbound::new(100), Instant::now());
         let (busy, late) = (mailbox(), now + 2 * PATIENCE);
         let asks = |at| inbound.claim(2, &mailbox(), 50, at);
         assert!(inbound.claim(1, &busy, 100, now));
-        inbound.waits(1, None);
-        assert!(!asks(late) && busy.take().is_empty(), "all of its PDU has come");
-        inbound.waits(1, Some(late));
-        inbound.pass_over(1, PATIENCE);
-        assert!(!asks(late + PATIENCE) && busy.take().is_empty(), "the target did something else");
+        inbound.set_waiting(1, None);
+        assert!(!asks(late) && busy.take().is_empty(), "its PDU is complete");
+        inbound.set_waiting(1, Some(late));
+        inbound.discount(1, PATIENCE);
+        assert!(!asks(late + PATIENCE) && busy.take().is_empty(), "time of the target");
         assert!(!asks(late + 2 * PATIENCE) && busy.take().len() == 1);
     }
 }

@@ -1,6 +1,6 @@
-//! Work that a disk takes its time for, done beside the thread of the connection that asks for it: many commands
-//! of one connection are then in flight at a time, and none of them holds the connection up. A store that begins
-//! operations by itself is given them; threads wait for the others.
+//! Jobs: disk operations that may block, executed outside the connection's thread, so that many commands of a connection
+//! are in flight at a time and none blocks it. Stores with asynchronous operations receive them directly; a thread pool
+//! executes the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,23 +18,23 @@ use crate::mailbox::Mailbox;
 use crate::memory::{Memory, Share};
 use crate::unit::Unit;
 
-/// A thread without work ends after this.
+/// A pool thread without work ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// The threads that wait for disks, shared by all connections of a target. Each disk has its own queue and its own
-/// bound on threads, and the queues take turns: a disk that hangs holds some of the threads, and never the last one
-/// that another disk needs.
+/// The thread pool for blocking disk operations, shared by all connections of a target. Each disk has its own queue and
+/// its own thread limit, and the queues are served round-robin: a hung disk occupies its share of threads and cannot
+/// starve another disk.
 pub(crate) struct Pool {
     queue: Mutex<Queue>,
     ready: Condvar,
     threads_max: usize,
-    /// Threads that one disk may hold.
+    /// Most threads that one disk may occupy.
     disk_threads_max: usize,
-    /// It has no threads: whoever owns it runs what waits ([`Pool::run_one`]). For tests that replay.
+    /// The pool has no threads; the owner runs queued work with [`Pool::run_one`]. For deterministic tests.
     is_manual: bool,
-    /// Bytes of commands that were given up, and that the disk has not ended yet.
+    /// Bytes of abandoned commands that disks have not completed yet.
     abandoned_bytes: AtomicUsize,
     abandoned_bytes_max: usize,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Queue {
     disks: BTreeMap<u64, Disk>,
-    /// Disks with work that waits, the one whose turn is next first.
+    /// Disks with queued work, in round-robin order.
     turns: VecDeque<u64>,
     threads: usize,
     idle: usize,
@@ -56,7 +56,7 @@ struct Disk {
 }
 
 impl Queue {
-    /// The next work whose disk may have another thread, from the `skip`th such disk on.
+    /// Takes the next work of a disk below its thread limit, starting at the `skip`th such disk.
     fn take(&mut self, disk_threads_max: usize, mut skip: usize) -> Option<(u64, Work)> {
         for _ in 0..self.turns.len() {
             let id = self.turns.pop_front()?;
@@ -106,14 +106,14 @@ impl Pool {
         })
     }
 
-    /// A pool without threads.
+    /// Creates a pool without threads.
     #[cfg(test)]
     pub(crate) fn manual(abandoned_bytes_max: usize) -> Arc<Self> {
         let Ok(pool) = Arc::try_unwrap(Self::new(64, abandoned_bytes_max)) else { unreachable!("it is new") };
         Arc::new(Self { is_manual: true, ..pool })
     }
 
-    /// Runs one piece of work of a pool without threads, of the `choice`th disk that has some; whether there was any.
+    /// Runs one queued job of a pool without threads, of the `choice`th disk with work; returns whether there was one.
     #[cfg(test)]
     pub(crate) fn run_one(&self, choice: usize) -> bool {
         let taken = {
@@ -127,8 +127,7 @@ impl Pool {
         true
     }
 
-    /// Has work of a disk done by one of the threads. What waits is bounded by the commands that connections may have
-    /// in flight.
+    /// Queues work of a disk for a pool thread. The command windows of the connections bound the queue.
     fn run(self: &Arc<Self>, id: u64, work: Work) {
         let mut queue = lock(&self.queue);
         let disk = queue.disks.entry(id).or_default();
@@ -137,7 +136,7 @@ impl Pool {
         if is_first {
             queue.turns.push_back(id);
         }
-        // A disk without a thread gets one, however many the others hold: disks bound how many there are.
+        // A disk without a thread always gets one, even above `threads_max`; the number of disks bounds the excess.
         let is_enough = queue.idle > 0
             || running >= self.disk_threads_max
             || (queue.threads >= self.threads_max && running > 0);
@@ -154,7 +153,7 @@ impl Pool {
             let mut queue = lock(&self.queue);
             queue.threads -= 1;
             if queue.threads == 0 {
-                // No other thread will do it.
+                // No pool thread is left to run it.
                 while let Some((id, work)) = queue.take(usize::MAX, 0) {
                     drop(queue);
                     work();
@@ -188,32 +187,32 @@ impl Pool {
     }
 }
 
-/// Bytes that a command counts at least, for what there is besides its data.
+/// Least number of bytes that a command is charged for, to cover its bookkeeping.
 const JOB_BYTES_MIN: usize = 4096;
 
-/// A command's share of the target, held by whoever works for it.
+/// The resources of a command, held by the job that executes it.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pool: Arc<Pool>,
     bytes: usize,
     has_begun: AtomicBool,
-    /// Where it has not begun, it is not to begin.
-    is_given_up: AtomicBool,
-    /// What it holds of the memory of all; nothing where its command holds that itself.
+    /// A job that has not begun must not begin.
+    is_abandoned: AtomicBool,
+    /// Its share of the memory budget; `None` when the command holds the share itself.
     _share: Option<Share>,
 }
 
 impl Claim {
-    /// Whether it may begin, which it has then.
-    fn begins(&self) -> bool {
-        // Either this is seen by who gives it up, or that is seen here.
+    /// Marks the job as begun; returns false when it is abandoned.
+    fn try_begin(&self) -> bool {
+        // SeqCst: either `abandon` sees `has_begun`, or this load sees `is_abandoned`.
         self.has_begun.store(true, Ordering::SeqCst);
-        !self.is_given_up.load(Ordering::SeqCst)
+        !self.is_abandoned.load(Ordering::SeqCst)
     }
 
-    /// Gives it up; whether it has begun.
-    fn give_up(&self) -> bool {
-        if !self.is_given_up.swap(true, Ordering::SeqCst) {
+    /// Abandons the job; returns whether it has begun.
+    fn abandon(&self) -> bool {
+        if !self.is_abandoned.swap(true, Ordering::SeqCst) {
             self.pool.abandoned_bytes.fetch_add(self.bytes, Ordering::Relaxed);
         }
         self.has_begun.load(Ordering::SeqCst)
@@ -222,40 +221,40 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if *self.is_given_up.get_mut() {
+        if *self.is_abandoned.get_mut() {
             self.pool.abandoned_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
 }
 
-/// What a job is for.
+/// The command of a job.
 #[derive(Clone)]
 pub(crate) struct Job {
-    /// The command, which is answered when the job ends.
+    /// The command that is answered when the job ends.
     pub(crate) command: ScsiCommand,
-    /// R2Ts that were sent for it.
+    /// R2Ts sent for it.
     pub(crate) r2ts: u32,
     /// The epoch of its task.
     pub(crate) epoch: Arc<Epoch>,
-    /// It changes the disk: whoever aborts its task waits for it.
+    /// Whether it changes the disk: an abort of its task waits for it.
     pub(crate) changes: bool,
-    /// It reads a piece for an answer: the command is counted as unfinished already. Counted twice it would take back
-    /// a part of the window that was announced, and what came there would be ignored.
+    /// Whether it reads a chunk of a response whose command is counted as unfinished already. Counting it twice would
+    /// shrink the announced command window, and commands sent within it would be ignored.
     pub(crate) is_piece: bool,
 }
 
-/// Where a job works, and what it holds meanwhile.
+/// The disk of a job and the resources that it holds.
 pub(crate) struct Room<'a> {
     /// The disk.
     pub(crate) unit: &'a Arc<Unit>,
-    /// Its part of the memory of all; nothing where its command holds that itself.
+    /// Its share of the memory budget; `None` when the command holds the share itself.
     pub(crate) share: Option<Share>,
-    /// Bytes that count against the limit of its connection.
+    /// Bytes charged to the job limit of its connection.
     pub(crate) bytes: u64,
 }
 
 impl Job {
-    /// Enters the epoch, where the disk is changed; nothing when the task is aborted.
+    /// Enters the epoch if the job changes the disk; `None` when the task is aborted.
     fn enter(&self) -> Option<Option<Working<Arc<Epoch>>>> {
         if self.changes {
             return Epoch::enter(Arc::clone(&self.epoch)).map(Some);
@@ -295,18 +294,18 @@ impl Jobs {
         Self { pool, memory, mailbox, sequence, running: BTreeMap::new(), next: 0, bytes: 0, bytes_max }
     }
 
-    /// Room for another job that holds so many bytes; nothing where this connection or the target has none.
+    /// Claims memory for a job of `bytes` bytes; `None` when the connection or the target is at its limit.
     pub(crate) fn room(&self, bytes: u64) -> Option<Share> {
         let sum = (self.bytes as u64).saturating_add(bytes);
         (sum <= self.bytes_max as u64).then(|| self.memory.claim(bytes as usize)).flatten()
     }
 
-    /// Memory for data that is gathered; nothing where the target has none.
+    /// Claims memory for gathered data; `None` when the target is at its limit.
     pub(crate) fn claim(&self, bytes: usize) -> Option<Share> {
         self.memory.claim(bytes)
     }
 
-    /// Whether so much that was given up is still with the disks that they should be asked for nothing more.
+    /// Returns whether the disks hold more abandoned bytes than the limit and should get no new operations.
     #[inline]
     pub(crate) fn is_over_limit(&self) -> bool {
         self.pool.abandoned_bytes.load(Ordering::Relaxed) > self.pool.abandoned_bytes_max
@@ -320,7 +319,7 @@ impl Jobs {
             pool: Arc::clone(&self.pool),
             bytes: bytes.max(JOB_BYTES_MIN),
             has_begun: AtomicBool::new(false),
-            is_given_up: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
             _share: share,
         });
         self.sequence.unfinished(i32::from(!job.is_piece));
@@ -329,8 +328,8 @@ impl Jobs {
         (id, claim)
     }
 
-    /// Begins a job, whose command keeps its place in the window until it is done. `work` changes the disk only while
-    /// the epoch of the task lasts.
+    /// Queues `work` for a pool thread. The command occupies its window slot until the job ends; `work` runs inside the
+    /// epoch of the task.
     pub(crate) fn begin(
         &mut self,
         job: Job,
@@ -342,21 +341,21 @@ impl Jobs {
         let mailbox = Arc::clone(&self.mailbox);
         let run = move || {
             let mut outcome = Outcome::Aborted;
-            if claim.begins()
+            if claim.try_begin()
                 && let Some(_working) = job.enter()
             {
                 outcome = work();
             }
-            // What it held is free before its end is reported.
+            // Release the resources first: the connection may start a new command as soon as it sees the completion.
             drop(claim);
             mailbox.done(Done { id, outcome });
         };
         self.pool.run(unit.id, Box::new(run));
     }
 
-    /// Begins a request of a disk for a command: by the store itself where it takes it, by a thread elsewhere.
-    /// Returns the id of the job.
-    pub(crate) fn ask(
+    /// Submits a store request for a command: asynchronously if the store supports it, else to a pool thread. Returns the
+    /// id of the job.
+    pub(crate) fn submit(
         &mut self,
         job: Job,
         room: Room<'_>,
@@ -375,7 +374,7 @@ impl Jobs {
             return id;
         };
         let (id, claim) = self.enter(job.clone(), share, bytes);
-        claim.begins();
+        claim.try_begin();
         let mailbox = Arc::clone(&self.mailbox);
         let Some(working) = job.enter() else {
             mailbox.done(Done { id, outcome: Outcome::Aborted });
@@ -383,7 +382,7 @@ impl Jobs {
         };
         let done = move |ended| {
             let outcome = finish(ended);
-            // What it held is free before its end is reported.
+            // Release the resources first: the connection may start a new command as soon as it sees the completion.
             drop((shared, claim, working));
             mailbox.done(Done { id, outcome });
         };
@@ -394,7 +393,7 @@ impl Jobs {
         id
     }
 
-    /// The job that is done; nothing when it was aborted meanwhile.
+    /// Removes a completed job and returns it; `None` when it was aborted.
     pub(crate) fn end(&mut self, done: Done) -> Option<(u64, Job, Outcome)> {
         let running = self.running.remove(&done.id)?;
         self.bytes -= running.bytes;
@@ -406,13 +405,13 @@ impl Jobs {
         self.running.is_empty()
     }
 
-    /// Whether a job serves a command that `has` chooses.
+    /// Returns whether a job serves a command that `has` selects.
     pub(crate) fn any(&self, has: impl Fn(&ScsiCommand) -> bool) -> bool {
         self.running.values().any(|running| has(&running.job.command))
     }
 
-    /// Gives up the jobs that `aborts` chooses: those that have not begun never do, the others are cancelled where
-    /// the store can, and their commands get no response. How many, and what of them may still change the disk.
+    /// Abandons the jobs that `aborts` selects: queued jobs never run, running ones are cancelled if the store supports
+    /// it, and their commands get no response. Returns how many, and the claims of jobs that may still change the disk.
     pub(crate) fn abort(&mut self, mut aborts: impl FnMut(&Job) -> bool) -> (usize, Vec<Weak<Claim>>) {
         let (before, mut begun, mut cancelled) = (self.running.len(), Vec::new(), Vec::new());
         let mut uncounted = 0;
@@ -421,7 +420,7 @@ impl Jobs {
             let stays = !aborts(&running.job);
             if !stays {
                 uncounted += i32::from(!running.job.is_piece);
-                if running.claim.give_up() {
+                if running.claim.abandon() {
                     if running.job.changes {
                         begun.push(Arc::downgrade(&running.claim));
                     }
@@ -491,8 +490,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_before_it_begins_never_begins() {
-        // One thread, and that is busy.
+    fn job_abandoned_in_the_queue_never_runs() {
+        // A single, busy thread.
         let mut bench = Bench::new(&Pool::new(1, 1 << 20));
         let (release, wait) = std::sync::mpsc::channel::<()>();
         let (begun, has_begun) = std::sync::mpsc::channel::<u32>();
@@ -514,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_end_in_any_order_and_keep_their_places_until_then() {
+    fn jobs_complete_in_any_order_and_hold_their_window_slots_until_then() {
         let mut bench = Bench::new(&Pool::new(8, 1 << 20));
         let (release, wait) = std::sync::mpsc::channel::<()>();
         bench.begin(1, 600, move || {
@@ -531,13 +530,13 @@ mod tests {
         assert_eq!((aborted, begun.len(), begun[0].strong_count()), (1, 1, 1));
         release.send(()).unwrap();
         let done = bench.next();
-        assert_eq!(begun[0].strong_count(), 0, "what it held is free when its end is told");
-        assert!(bench.jobs.end(done).is_none(), "it was given up");
+        assert_eq!(begun[0].strong_count(), 0, "resources are released before the completion is reported");
+        assert!(bench.jobs.end(done).is_none(), "it was abandoned");
         assert!(bench.jobs.is_idle() && bench.sequence.open_window() == 8);
     }
 
     #[test]
-    fn a_disk_that_hangs_leaves_threads_for_another() {
+    fn hung_disk_leaves_threads_for_others() {
         let pool = Pool::new(4, 1 << 20);
         let (mut hanging, mut other) = (Bench::new(&pool), Bench::new(&pool));
         let (release, wait) = std::sync::mpsc::channel::<()>();
@@ -571,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_an_epoch_that_has_ended_does_nothing() {
+    fn job_of_an_ended_epoch_does_not_run() {
         let pool = Pool::manual(1 << 20);
         let mut bench = Bench::new(&pool);
         let (begun, has_begun) = std::sync::mpsc::channel::<()>();

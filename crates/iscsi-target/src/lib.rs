@@ -1,7 +1,7 @@
 //! The target: portals, connections, threads, send policies, statistics.
 //!
-//! One thread listens, one thread serves each connection from login to logout. The protocol is `iscsi`'s,
-//! the commands are `scsi`'s, the blocks are `store`'s; what is here is when bytes move.
+//! One thread accepts connections; one thread serves each connection from login to logout. Crate `iscsi` implements the
+//! protocol, `scsi` the commands and `store` the blocks; this crate schedules the I/O between them.
 
 #![forbid(unsafe_code)]
 

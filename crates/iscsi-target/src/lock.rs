@@ -1,9 +1,9 @@
-//! The lock that all state of the target is behind.
+//! Locking of shared state.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A thread that panicked while it held the lock left nothing half done: every critical section here is a
-/// few map operations that cannot fail between each other.
+/// Locks a mutex and ignores poisoning. Every critical section is a few map operations that cannot panic halfway, so a
+/// panic elsewhere leaves the data consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

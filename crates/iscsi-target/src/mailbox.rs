@@ -1,4 +1,4 @@
-//! The mailbox of a connection: what other threads leave for it.
+//! The mailbox of a connection: notices and completed jobs from other threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,36 +10,35 @@ use policy::SendPolicy;
 use crate::done::Done;
 use crate::lock::lock;
 
-/// Something that a connection learns from outside. There is at most one of a kind in a mailbox, so a peer that makes
-/// others notify a connection cannot fill it.
+/// A notice to a connection. A mailbox holds at most one of each kind, so that no peer can fill it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Tasks of this session were aborted, by whomever: drop those whose epoch has ended.
+    /// Tasks of this session were aborted, possibly by another session: drop those of ended epochs.
     Sweep,
-    /// The disks, or who sees them, have changed.
+    /// The disks, or their masks, have changed.
     Disks,
-    /// Commands of other connections have come; it may be the turn of one that waits.
+    /// ExpCmdSN has advanced on another connection; a held command may be next.
     Turn,
-    /// The initiator is to be asked to log out within this time; then the connection ends.
+    /// Ask the initiator to log out within this time; then drop the connection.
     LogOut(Duration),
-    /// Responses are sent like this from now on.
+    /// Use this send policy from now on.
     Send(SendPolicy),
-    /// The connection must end, and its tasks go on with others.
+    /// End the connection and keep its tasks for reassignment.
     Park,
-    /// The connection must end, because of this.
+    /// End the connection for this reason.
     Drop(&'static str),
     /// The target is stopping.
     Stop,
 }
 
-/// The mailbox of one connection's thread. Looking whether something is in it costs one atomic load.
+/// The mailbox of a connection's thread. Checking for mail costs an atomic load per kind.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     full: AtomicBool,
     notices: Mutex<Vec<Notice>>,
     has_done: AtomicBool,
     done: Mutex<Vec<Done>>,
-    /// Wakes the thread out of its wait for the socket.
+    /// Wakes the thread from its poll of the socket.
     pub(crate) wake: EventFd,
 }
 
@@ -55,7 +54,7 @@ impl Mailbox {
         })
     }
 
-    /// Leaves a notice; of its kind the last one counts, and of the reasons to end the first.
+    /// Posts a notice. It replaces an earlier one of its kind, except that the first [`Notice::Drop`] is kept.
     pub(crate) fn post(&self, notice: Notice) {
         let mut notices = lock(&self.notices);
         let kind = std::mem::discriminant(&notice);
@@ -69,7 +68,7 @@ impl Mailbox {
         let _ = self.wake.write(1);
     }
 
-    /// A job is done; there are no more of them than commands in flight.
+    /// Reports a completed job. The command window bounds their number.
     pub(crate) fn done(&self, done: Done) {
         lock(&self.done).push(done);
         if !self.has_done.swap(true, Ordering::AcqRel) {
@@ -77,13 +76,13 @@ impl Mailbox {
         }
     }
 
-    /// Whether anything is there.
+    /// Returns whether the mailbox has notices or completed jobs.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
         self.full.load(Ordering::Acquire) || self.has_done.load(Ordering::Acquire)
     }
 
-    /// The jobs that are done since this was last asked.
+    /// Takes the jobs completed since the last call.
     #[inline]
     pub(crate) fn take_done(&self) -> Vec<Done> {
         if !self.has_done.load(Ordering::Acquire) {
@@ -95,6 +94,7 @@ impl Mailbox {
         std::mem::take(&mut *done)
     }
 
+    /// Takes the notices posted since the last call.
     #[inline]
     pub(crate) fn take(&self) -> Vec<Notice> {
         if !self.full.load(Ordering::Acquire) {
@@ -102,7 +102,7 @@ impl Mailbox {
         }
         let _ = self.wake.read();
         if self.has_done.load(Ordering::Acquire) {
-            // A job that ended meanwhile rang the same bell.
+            // The read above also consumed the wake-up of a job that completed meanwhile.
             let _ = self.wake.write(1);
         }
         let mut notices = lock(&self.notices);
@@ -116,19 +116,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_that_ends_while_notices_are_taken_still_wakes() {
+    fn completion_during_notice_collection_still_wakes_the_thread() {
         let mailbox = Mailbox::new().unwrap();
         mailbox.post(Notice::Sweep);
         assert!(mailbox.take_done().is_empty());
         mailbox.done(Done::example());
         assert_eq!(mailbox.take().len(), 1);
-        assert!(mailbox.has_mail() && mailbox.wake.read().is_ok(), "the bell rings for the job");
+        assert!(mailbox.has_mail() && mailbox.wake.read().is_ok(), "the completion still wakes the thread");
         assert_eq!(mailbox.take_done().len(), 1);
         assert!(!mailbox.has_mail());
     }
 
     #[test]
-    fn a_mailbox_cannot_be_filled() {
+    fn mailbox_size_is_bounded() {
         let mailbox = Mailbox::new().unwrap();
         for n in 0..1000 {
             mailbox.post(Notice::Sweep);

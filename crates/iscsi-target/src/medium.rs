@@ -1,4 +1,4 @@
-//! What SCSI asks of a medium beyond reads and writes, done to a store.
+//! Medium operations beyond reads and writes: fill, unmap, compare, atomic writes and copies.
 
 use parking_lot::RwLock;
 use scsi::{Action, Sense, SenseKey};
@@ -6,10 +6,10 @@ use store::{Store, StoreError};
 
 use crate::sense::{read_sense, write_sense};
 
-/// Bytes that are handled at once.
+/// Bytes processed in one step.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// Does it; steps that must be whole have the store's writes to themselves.
+/// Executes an action. Atomic actions hold `atomic_lock` exclusively.
 pub(crate) fn act(store: &dyn Store, atomic_lock: &RwLock<()>, action: Action) -> Result<(), Sense> {
     let failed = |error: StoreError| write_sense(&error);
     let shared = || atomic_lock.read();
@@ -43,7 +43,7 @@ pub(crate) fn act(store: &dyn Store, atomic_lock: &RwLock<()>, action: Action) -
         }
         Action::CompareAndWrite { offset_bytes, expected, data, fua } => {
             let _alone = alone();
-            // A store that others use too does it by itself.
+            // A store shared with other targets must provide the operation itself: the lock excludes only this target.
             match store.compare_and_write(offset_bytes, &expected, &data).map_err(failed)? {
                 Some(same) if same == expected.len() && fua => store.flush().map_err(failed),
                 Some(same) if same == expected.len() => Ok(()),
@@ -78,11 +78,11 @@ pub(crate) struct Place<'a> {
     pub(crate) offset_bytes: u64,
 }
 
-/// Copies a range between two disks, or on one, in pieces that are each whole. `enter` allows a piece to be written,
-/// as long as what it gives is held.
+/// Copies a range between two disks or within one, in pieces that are each written atomically. Each piece is written
+/// while the guard returned by `enter` is held.
 ///
 /// # Errors
-/// The sense of the side that failed, as a copy reports it; COPY ABORTED where a piece may not be written any more.
+/// The sense of the failed side with sense key COPY ABORTED, or COPY ABORTED when `enter` returns none.
 pub(crate) fn copy<G>(
     from: Place<'_>,
     to: Place<'_>,
@@ -91,8 +91,7 @@ pub(crate) fn copy<G>(
 ) -> Result<(), Sense> {
     let aborted = |sense: Sense| Sense { key: SenseKey::CopyAborted, ..sense };
     let mut piece = vec![0; length_bytes.min(PIECE_BYTES) as usize];
-    // On one disk a range may be copied over itself: then the end goes first, so that nothing is read that
-    // was written before.
+    // Overlapping ranges on one disk are copied from the end, so that no byte is overwritten before it is read.
     let backwards = std::ptr::addr_eq(from.store, to.store) && to.offset_bytes > from.offset_bytes;
     let mut done = 0;
     while done < length_bytes {
@@ -111,8 +110,7 @@ pub(crate) fn copy<G>(
     Ok(())
 }
 
-/// Compares a range with `expected`, over and over; MISCOMPARE with the offset of the first byte that
-/// differs.
+/// Compares a range with repetitions of `expected`; MISCOMPARE reports the offset of the first different byte.
 fn compare(store: &dyn Store, offset_bytes: u64, length_bytes: u64, expected: &[u8]) -> Result<(), Sense> {
     let mut there = vec![0; length_bytes.min(PIECE_BYTES) as usize];
     let mut done = 0;

@@ -1,17 +1,17 @@
-//! Memory that peers can make the target hold, over all connections.
+//! The memory budget for data that peers can make the target hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A budget that all connections of a target draw from. What is large is claimed here before it is allocated, so that
-/// the bound holds whatever the number of peers.
+/// A budget shared by all connections of a target. Large allocations are claimed first, so that the bound holds for any
+/// number of peers.
 #[derive(Debug)]
 pub(crate) struct Memory {
     used: AtomicUsize,
     limit: usize,
 }
 
-/// A part of the budget, given back when dropped.
+/// A part of the budget, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     memory: Arc<Memory>,
@@ -19,17 +19,17 @@ pub(crate) struct Share {
 }
 
 impl Memory {
-    /// A budget of `limit` bytes.
+    /// Creates a budget of `limit` bytes.
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { used: AtomicUsize::new(0), limit })
     }
 
-    /// A share of nothing, which can grow.
+    /// Returns an empty share, which can grow.
     pub(crate) fn share(self: &Arc<Self>) -> Share {
         Share { memory: Arc::clone(self), bytes: 0 }
     }
 
-    /// Claims bytes; nothing where the budget has not as many left.
+    /// Claims bytes; `None` when the budget has too few left.
     pub(crate) fn claim(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let claimed = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(bytes).filter(|&sum| sum <= self.limit)
@@ -37,7 +37,7 @@ impl Memory {
         claimed.is_ok().then(|| Share { memory: Arc::clone(self), bytes })
     }
 
-    /// Bytes that are claimed now.
+    /// Returns the claimed bytes.
     #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
@@ -49,12 +49,12 @@ impl Share {
         self.bytes
     }
 
-    /// Makes it one of `bytes`; whether the budget has as many.
+    /// Resizes the share to `bytes`; returns false, without a change, when the budget has too few left.
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
         if bytes < self.bytes {
             self.memory.used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
         } else if let Some(mut more) = self.memory.claim(bytes - self.bytes) {
-            // They are this one's from here on.
+            // Moved into this share: dropping `more` must not release them.
             more.bytes = 0;
         } else {
             return false;
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_stop_at_the_limit_and_come_back() {
+    fn claims_respect_the_limit_and_are_released() {
         let memory = Memory::new(100);
         let first = memory.claim(60).expect("60 of 100");
         assert!(memory.claim(41).is_none() && memory.claim(usize::MAX).is_none());

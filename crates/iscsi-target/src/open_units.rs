@@ -8,7 +8,7 @@ use crate::fence::{Epoch, NexusTasks};
 use crate::session::Session;
 use crate::unit::Unit;
 
-/// The session's tasks at the logical units that a connection uses, and their epochs as last seen.
+/// The entered logical units of a connection with their tasks, and the epoch that the connection last saw at each.
 #[derive(Debug, Default)]
 pub(crate) struct OpenUnits(Vec<Option<OpenUnit>>);
 
@@ -18,20 +18,20 @@ struct OpenUnit {
     epoch: Arc<Epoch>,
 }
 
-/// An epoch that has ended, whose tasks are to be dropped.
+/// An ended epoch whose tasks must be dropped.
 pub(crate) struct Swept {
     pub(crate) lun: Lun,
     pub(crate) epoch: Arc<Epoch>,
 }
 
 impl OpenUnits {
-    /// The epoch of tasks that begin now at a logical unit, if it was entered.
+    /// Returns the epoch for new tasks at a logical unit, if it was entered.
     #[inline]
     pub(crate) fn epoch(&self, lun: Lun) -> Option<Arc<Epoch>> {
         self.get(lun).map(|unit| Arc::clone(&unit.epoch))
     }
 
-    /// As [`OpenUnits::epoch`], without a count of references.
+    /// As [`OpenUnits::epoch`], without cloning the reference.
     pub(crate) fn epoch_ref(&self, lun: Lun) -> Option<&Arc<Epoch>> {
         self.get(lun).map(|unit| &unit.epoch)
     }
@@ -41,19 +41,19 @@ impl OpenUnits {
         self.0.get(usize::from(lun.0))?.as_ref()
     }
 
-    /// Whether a command may begin at a logical unit as things are: it was entered, and its epoch goes on.
+    /// Returns whether a logical unit was entered and its epoch has not ended, so that commands may begin.
     #[inline]
     pub(crate) fn is_open(&self, lun: Lun) -> bool {
         self.get(lun).is_some_and(|unit| !unit.epoch.is_aborted())
     }
 
-    /// Whether writes of an earlier session of the nexus may still land.
+    /// Returns whether writes of an earlier session of the nexus may still land.
     #[inline]
-    pub(crate) fn is_held_up(&self, lun: Lun) -> bool {
-        self.get(lun).is_some_and(|unit| unit.tasks.is_held_up())
+    pub(crate) fn has_predecessor_writes(&self, lun: Lun) -> bool {
+        self.get(lun).is_some_and(|unit| unit.tasks.has_predecessor_writes())
     }
 
-    /// Enters a logical unit; whether the session may use it.
+    /// Enters a logical unit; returns whether the session may use it.
     pub(crate) fn open(&mut self, lun: Lun, unit: &Arc<Unit>, session: &Arc<Session>) -> bool {
         let entry = session.tasks_at(lun, unit).and_then(|tasks| {
             let epoch = tasks.current()?;
@@ -67,7 +67,7 @@ impl OpenUnits {
         is_open
     }
 
-    /// Goes over to the epochs that are current now; those that have ended.
+    /// Moves to the current epochs; returns those that have ended.
     pub(crate) fn sweep(&mut self) -> Vec<Swept> {
         let mut swept = Vec::new();
         for (place, lun) in self.0.iter_mut().zip(0..) {
@@ -82,7 +82,7 @@ impl OpenUnits {
         swept
     }
 
-    /// Whether this is the epoch that goes on.
+    /// Returns whether this is the current epoch of a logical unit.
     #[inline]
     pub(crate) fn is_current(&self, lun: Lun, epoch: u64) -> bool {
         self.get(lun).is_some_and(|unit| unit.epoch.number() == epoch)

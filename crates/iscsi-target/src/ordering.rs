@@ -1,6 +1,6 @@
-//! Task attributes of one connection's commands (SAM-5 8.6): an ORDERED task begins when those before it at its logical
-//! unit have ended, and those behind it begin when it has. What cannot begin is deferred, and not dropped: every
-//! command is answered, or aborted by a function that says so.
+//! Task attributes of a connection's commands (SAM-5 8.6): an ORDERED task begins when earlier tasks at its logical unit
+//! have ended, and later tasks begin when it has. Commands that cannot begin are deferred, never dropped: every command is
+//! answered or aborted by a function.
 
 use std::collections::VecDeque;
 
@@ -10,62 +10,62 @@ use iscsi::{Bhs, Frame};
 use crate::memory::Share;
 use crate::planted::{Bug, is_planted};
 
-/// Bytes that a deferred command costs beside its data.
+/// Bytes charged for a deferred command besides its data.
 const DEFERRED_BYTES: usize = 256;
 
-/// A command that waits for others before it.
+/// A command that waits for earlier commands.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     pub(crate) command: ScsiCommand,
     /// Immediate data.
     pub(crate) data: Vec<u8>,
-    /// Unsolicited Data-Out PDUs that came behind it.
+    /// Unsolicited Data-Out PDUs received for it.
     pub(crate) followers: Vec<(Bhs, Vec<u8>)>,
     /// The number of the epoch of its task.
     pub(crate) epoch: u64,
     share: Vec<Share>,
 }
 
-/// The commands that wait, and the ORDERED ones that others wait for.
+/// Deferred commands, and the ORDERED commands that they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Ordering {
     deferred: VecDeque<Deferred>,
-    /// Logical unit and tag of ORDERED commands in progress.
+    /// LUN field and tag of ORDERED commands in progress.
     running: Vec<([u8; 8], u32)>,
 }
 
 impl Ordering {
-    /// Whether no command waits.
+    /// Returns whether no command is deferred.
     pub(crate) fn is_empty(&self) -> bool {
         self.deferred.is_empty()
     }
 
-    /// Whether a command can begin without a look at what else there is.
+    /// Returns whether a command can begin without checking other commands (fast path).
     #[inline]
     pub(crate) fn is_free(&self, command: &ScsiCommand) -> bool {
         self.deferred.is_empty() && self.running.is_empty() && !command.is_ordered()
     }
 
-    /// Whether a command must wait. `is_busy` says whether others of its logical unit are in progress.
+    /// Returns whether a command must wait. `is_busy` returns whether others at its logical unit are in progress.
     pub(crate) fn must_wait(&self, command: &ScsiCommand, is_busy: impl FnOnce() -> bool) -> bool {
         let is_behind = self.deferred.iter().any(|deferred| deferred.command.lun == command.lun)
             || self.running.iter().any(|(lun, _)| *lun == command.lun);
         !command.is_head_of_queue() && (is_behind || (command.is_ordered() && is_busy()))
     }
 
-    /// An ORDERED command has begun.
-    pub(crate) fn begins(&mut self, command: &ScsiCommand) {
+    /// Records that a command has begun, if it is ORDERED.
+    pub(crate) fn started(&mut self, command: &ScsiCommand) {
         if command.is_ordered() {
             self.running.push((command.lun, command.tag));
         }
     }
 
-    /// Forgets the ORDERED commands that are over.
+    /// Removes ORDERED commands that have ended.
     pub(crate) fn prune(&mut self, is_in_progress: impl Fn(u32) -> bool) {
         self.running.retain(|(_, tag)| is_in_progress(*tag));
     }
 
-    /// Defers a command; whether there is memory for it, which `claim` says.
+    /// Defers a command; returns false when `claim` grants no memory.
     pub(crate) fn defer(
         &mut self,
         command: &ScsiCommand,
@@ -81,8 +81,8 @@ impl Ordering {
         true
     }
 
-    /// Takes Data-Out behind its deferred command: nothing where the command is not deferred, else whether there is
-    /// memory for it. Where there is none the command is taken out.
+    /// Queues Data-Out behind its deferred command. `None` when the command is not deferred; the removed command when
+    /// there is no memory for the data.
     pub(crate) fn follow(
         &mut self,
         frame: &Frame<'_>,
@@ -101,7 +101,7 @@ impl Ordering {
         }
     }
 
-    /// The first command that can begin now. `is_busy` says of a logical unit whether commands are in progress there.
+    /// Takes the first command that can begin now. `is_busy` returns whether commands are in progress at a logical unit.
     pub(crate) fn next(&mut self, is_busy: impl Fn([u8; 8]) -> bool) -> Option<Deferred> {
         let mut blocked: Vec<[u8; 8]> = self.running.iter().map(|(lun, _)| *lun).collect();
         let place = self.deferred.iter().position(|deferred| {
@@ -115,7 +115,7 @@ impl Ordering {
         self.deferred.remove(place?)
     }
 
-    /// Drops the deferred commands that `aborts` chooses; how many.
+    /// Drops the deferred commands that `aborts` selects; returns how many.
     pub(crate) fn abort(&mut self, mut aborts: impl FnMut(&Deferred) -> bool) -> usize {
         let before = self.deferred.len();
         self.deferred.retain(|deferred| !aborts(deferred));
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn ordered_waits_for_those_before_and_those_behind_wait_for_it_at_its_logical_unit() {
+    fn ordered_task_separates_earlier_and_later_tasks_of_its_logical_unit() {
         let (memory, mut ordering) = (Memory::new(1 << 20), Ordering::default());
         let defer = |ordering: &mut Ordering, command: &ScsiCommand, is_busy| {
             let waits = ordering.must_wait(command, || is_busy);
             assert!(!waits || ordering.defer(command, &[], 1, |bytes| memory.claim(bytes)));
             waits
         };
-        assert!(!defer(&mut ordering, &command(1, 0, false), true), "SIMPLE tasks run beside each other");
+        assert!(!defer(&mut ordering, &command(1, 0, false), true), "SIMPLE tasks run concurrently");
         assert!(defer(&mut ordering, &command(2, 0, true), true), "ORDERED waits for task 1");
         assert!(defer(&mut ordering, &command(3, 0, false), true), "behind ORDERED");
         assert!(!defer(&mut ordering, &command(4, 1, false), true), "another logical unit");
@@ -156,7 +156,7 @@ mod tests {
         assert!(ordering.next(|_| true).is_none(), "task 1 is in progress");
         let second = ordering.next(|_| false).unwrap();
         assert_eq!(second.command.tag, 2);
-        ordering.begins(&second.command);
+        ordering.started(&second.command);
         assert!(ordering.next(|_| true).is_none(), "task 2 is in progress");
         ordering.prune(|_| false);
         assert_eq!(ordering.next(|_| false).unwrap().command.tag, 3);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn unsolicited_data_follows_its_command_and_is_bounded() {
+    fn unsolicited_data_is_queued_behind_its_command_and_bounded() {
         let (memory, mut ordering) = (Memory::new(2000), Ordering::default());
         assert!(ordering.defer(&command(2, 0, true), &[1; 100], 1, |bytes| memory.claim(bytes)));
         let data = [7; 500];

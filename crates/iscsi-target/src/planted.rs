@@ -1,17 +1,17 @@
-//! Bugs that a test plants, to see that the simulation finds them. In the built program there are none.
+//! Bugs that a test plants to check that the simulation finds them. Outside tests, [`is_planted`] is constant false.
 
-/// A bug of one class each.
+/// A bug, one of each class that the simulation must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// A task changes the disk although it was aborted.
+    /// An aborted task changes the disk.
     WritesAfterAbort,
-    /// An ORDERED command that should wait is dropped.
+    /// A command that must wait for an ORDERED command is dropped.
     DropsDeferred,
-    /// The session that changed something learns of it too.
-    TellsOriginator,
-    /// Answers are made whether there is room for them or not.
-    IgnoresRoom,
-    /// A session takes the place of an older one whose writes still land.
+    /// A unit attention is established for the session that made the change.
+    NotifiesOriginator,
+    /// Responses are made beyond the limit of unsent bytes.
+    IgnoresSendLimit,
+    /// A session is served while writes of the session that it reinstated may still land.
     ForgetsPredecessor,
 }
 
@@ -20,20 +20,20 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this bug is planted on this thread.
+/// Returns whether this bug is planted on this thread.
 #[cfg(test)]
 pub(crate) fn is_planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
 }
 
-/// Whether this bug is planted on this thread.
+/// Returns whether this bug is planted on this thread.
 #[cfg(not(test))]
 #[inline(always)]
 pub(crate) const fn is_planted(_: Bug) -> bool {
     false
 }
 
-/// Plants a bug on this thread, or takes it away.
+/// Plants a bug on this thread, or removes it.
 #[cfg(test)]
 pub(crate) fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);

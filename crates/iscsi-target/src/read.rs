@@ -1,5 +1,5 @@
-//! Answers of reads that are made piece by piece: as much of them as there is room for. What one READ asks for is
-//! never in memory as a whole, whatever the digests and the recovery level.
+//! Read responses, made chunk by chunk while the transmit buffer has room. A large READ is never in memory as a whole,
+//! whatever the digests and the recovery level.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use crate::sense::read_sense;
 use crate::table::Table;
 use crate::unit::Unit;
 
-/// Bytes that are read, or borrowed from a store, at once.
+/// Most bytes read, or borrowed from a store, in one step.
 const CHUNK_BYTES: u32 = 1 << 20;
 
-/// A range of a logical unit's bytes.
+/// A byte range of a logical unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) lun: Lun,
-    /// First byte in the store.
+    /// Offset of the first byte in the store.
     pub(crate) offset_bytes: u64,
     pub(crate) length_bytes: u64,
 }
 
-/// A read whose answer is being made.
+/// A read whose response is in progress.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) command: ScsiCommand,
-    /// What the CDB asks to transfer.
+    /// The range that the CDB addresses.
     pub(crate) extent: Extent,
     /// The number of the epoch of its task.
     pub(crate) epoch: u64,
@@ -46,15 +46,15 @@ pub(crate) struct Read {
     chunk: Option<Chunk>,
     /// The job that reads the next chunk.
     pub(crate) job: Option<u64>,
-    /// What the next chunk holds of the memory of all while it is read.
+    /// The memory budget share of the next chunk while it is read.
     share: Option<Share>,
-    /// Why it cannot go on.
+    /// The sense data that ends the response.
     failed: Option<Sense>,
-    /// Data-In PDUs before this one are with the initiator already (TASK REASSIGN).
+    /// DataSN of the first PDU to send: the initiator has the earlier ones (TASK REASSIGN).
     skip: u32,
 }
 
-/// Data from a place of the answer on.
+/// Data of the response from offset `from` on.
 #[derive(Debug)]
 struct Chunk {
     from: u32,
@@ -67,7 +67,7 @@ enum Data {
     Borrowed(VecDeque<Borrowed>),
 }
 
-/// Data that holds its part of the memory of all for as long as anybody refers to it: until it is sent.
+/// Data with its share of the memory budget, released with the last reference: when the data is sent.
 #[derive(Debug)]
 struct Held<T> {
     data: T,
@@ -86,7 +86,7 @@ impl AsRef<[u8]> for Held<Arc<dyn AsRef<[u8]> + Send + Sync>> {
     }
 }
 
-/// What is in memory, so that it holds its part too.
+/// Attaches a memory budget share to borrowed memory; file ranges hold none.
 fn held(mut borrowed: Borrowed, share: &Arc<Share>) -> Borrowed {
     if let Source::Memory(data) = borrowed.source {
         borrowed.source = Source::Memory(Arc::new(Held { data, _share: Arc::clone(share) }));
@@ -94,22 +94,22 @@ fn held(mut borrowed: Borrowed, share: &Arc<Share>) -> Borrowed {
     borrowed
 }
 
-/// How far an answer came.
+/// The progress of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// It is complete.
     Done,
-    /// It waits for its disk.
+    /// It waits for a job.
     Waits,
-    /// There is no room for more.
+    /// The transmit buffer is full.
     Full,
 }
 
-/// Where a read gets its data.
+/// The data sources of a read.
 pub(crate) struct Supply<'a> {
     pub(crate) table: &'a Arc<Table>,
     pub(crate) jobs: &'a mut Jobs,
-    /// The epoch of tasks that begin now at its logical unit, where the session may still use that.
+    /// The current epoch at its logical unit, if the session may still use it.
     pub(crate) epoch: Option<&'a Arc<Epoch>>,
 }
 
@@ -120,7 +120,7 @@ impl Read {
         Self { command, extent, epoch, sequence, chunk, job, share, failed, skip }
     }
 
-    /// One for tests.
+    /// Returns an example for tests.
     #[cfg(test)]
     pub(crate) fn example() -> Self {
         let command = ScsiCommand { read: true, expected_bytes: 512, tag: 7, ..ScsiCommand::default() };
@@ -140,14 +140,14 @@ impl Read {
         Self::new(&command, Extent { lun: Lun(0), offset_bytes: 0, length_bytes: 512 }, 1, sequence)
     }
 
-    /// What a lost connection leaves of it.
+    /// Returns the part that a lost connection leaves for reassignment.
     pub(crate) fn parked(mut self) -> Self {
         (self.chunk, self.job, self.share) = (None, None, None);
         self
     }
 
-    /// Begins again on another connection, whose initiator has the Data-In PDUs before `exp_data_sn`; nothing where
-    /// that connection cuts the data in another way.
+    /// Restarts the response on another connection. The initiator has the Data-In PDUs before `exp_data_sn`; `None` when
+    /// it has some and the connection segments the data differently, so that the DataSNs would not match.
     pub(crate) fn restart(self, connection: &TargetConnection, exp_data_sn: u32) -> Option<Self> {
         let sequence = connection.begin_answer(&self.command, self.extent.length_bytes)?;
         let is_cut_alike = sequence.is_cut_like(&self.sequence);
@@ -159,8 +159,8 @@ impl Read {
         })
     }
 
-    /// The job that read its next chunk has ended.
-    pub(crate) fn came(&mut self, outcome: Outcome) {
+    /// Stores the result of the job that read the next chunk.
+    pub(crate) fn chunk_ended(&mut self, outcome: Outcome) {
         self.job = None;
         match outcome {
             Outcome::Data(buffer) => {
@@ -175,7 +175,7 @@ impl Read {
         }
     }
 
-    /// Appends Data-In PDUs while there is room: while fewer than `unsent_bytes` wait to be sent.
+    /// Appends Data-In PDUs while fewer than `unsent_bytes` are unsent.
     pub(crate) fn advance(
         &mut self,
         supply: &mut Supply<'_>,
@@ -196,7 +196,7 @@ impl Read {
                 connection.skip_piece(&command, &mut self.sequence);
                 continue;
             }
-            if !has_room(out, unsent_bytes) && !is_planted(Bug::IgnoresRoom) {
+            if !has_room(out, unsent_bytes) && !is_planted(Bug::IgnoresSendLimit) {
                 return Progress::Full;
             }
             if self.job.is_some() {
@@ -208,7 +208,7 @@ impl Read {
         }
     }
 
-    /// Appends a piece from the chunk; whether it has it.
+    /// Appends a PDU from the chunk; returns false when the chunk does not cover it.
     fn append(
         &mut self,
         at: u32,
@@ -260,7 +260,7 @@ impl Read {
         true
     }
 
-    /// Gets the next data: borrowed, read here and now, or by a job.
+    /// Gets the next data: borrowed, read without blocking, or by a job.
     fn fetch(
         &mut self,
         at: u32,
@@ -278,11 +278,11 @@ impl Read {
         let offset = self.extent.offset_bytes + u64::from(at);
         let chunk_bytes = (self.sequence.transfer_bytes() - at).min(CHUNK_BYTES);
         let may_wait = store.may_wait(Operation::Read);
-        // Not while something is done to the disk atomically, which a slow disk can take long for.
+        // An atomic operation may hold the lock for long on a slow disk: do not block on it.
         let shared = if may_wait { atomic_lock.try_read() } else { Some(atomic_lock.read()) };
         if shared.is_some() && may_borrow_bytes(chunk_bytes as usize, connection, out) {
-            // Memory is borrowed as a whole where there is budget for what writers would have to copy: then the answer
-            // is of one moment. What is in a file is not copied by writers.
+            // Memory is borrowed for the whole rest of the response if the budget covers the copies that concurrent
+            // writers must make: the response is then a consistent snapshot. Writers to a file copy nothing.
             let whole = self.sequence.transfer_bytes() - at;
             let claims = |bytes: u32| jobs.claim(bytes as usize).map(|share| (Some(share), bytes));
             let borrowed = if may_wait {
@@ -314,7 +314,7 @@ impl Read {
         let is_kept_out = shared.is_none();
         let mut outcome = Ok(false);
         if !is_kept_out {
-            // The PDU is made only if its data is there.
+            // The PDU is appended only if its data is available without blocking.
             let made = connection.try_answer_piece(&self.command, &mut self.sequence, out, |piece| {
                 outcome = store.read_now(offset, piece);
                 matches!(outcome, Ok(true))
@@ -333,7 +333,7 @@ impl Read {
         let room =
             room.and_then(|(share, length)| Some((share, length, store.try_buffer(length as usize).ok()?)));
         let Some((share, length, buffer)) = room else {
-            // There is no memory for it to wait in: it is waited for here.
+            // No memory for a job: read synchronously into the PDU.
             let _shared = atomic_lock.read();
             let mut outcome = Ok(());
             connection.try_answer_piece(&self.command, &mut self.sequence, out, |piece| {
@@ -350,19 +350,20 @@ impl Read {
         let job = Job { command: self.command, r2ts: 0, epoch, changes: false, is_piece: true };
         let request = Request::Read { offset, buffer };
         self.share = Some(share);
-        let id = jobs.ask(job, Room { unit, share: None, bytes: length.into() }, request, |ended| {
-            match (ended.outcome, ended.buffer) {
-                (Ok(()), Some(data)) => Outcome::Data(data),
-                (outcome, _) => {
-                    let sense = outcome.err().map_or(Sense::READ_ERROR, |error| read_sense(&error));
-                    Outcome::Failed(sense)
+        let id =
+            jobs.submit(job, Room { unit, share: None, bytes: length.into() }, request, |ended| {
+                match (ended.outcome, ended.buffer) {
+                    (Ok(()), Some(data)) => Outcome::Data(data),
+                    (outcome, _) => {
+                        let sense = outcome.err().map_or(Sense::READ_ERROR, |error| read_sense(&error));
+                        Outcome::Failed(sense)
+                    }
                 }
-            }
-        });
+            });
         self.job = Some(id);
     }
 
-    /// Where the data is, for an answer that may have to be sent again.
+    /// Returns where the data comes from, for retransmission.
     pub(crate) fn origin(&self) -> ReadOrigin {
         ReadOrigin { lun: self.command.lun, offset_bytes: self.extent.offset_bytes }
     }

@@ -1,13 +1,13 @@
-//! What failures of a store are to an initiator.
+//! Sense data for store errors.
 
 use scsi::{Sense, SenseKey};
 use store::{Fault, StoreError};
 
-/// LOGICAL UNIT COMMUNICATION TIME-OUT: what a PREEMPT AND ABORT waited for did not end.
+/// LOGICAL UNIT COMMUNICATION TIME-OUT: the writes that a PREEMPT AND ABORT waited for did not end.
 pub(crate) const ABORT_TIMED_OUT: Sense = Sense::new(SenseKey::HardwareError, 0x08, 0x01);
 
 pub(crate) fn read_sense(error: &StoreError) -> Sense {
-    tracing::warn!(%error, "a read failed");
+    tracing::warn!(%error, "read failed");
     match error {
         StoreError::Injected(fault) => fault_sense(*fault).unwrap_or(Sense::READ_ERROR),
         _ => Sense::READ_ERROR,
@@ -15,7 +15,7 @@ pub(crate) fn read_sense(error: &StoreError) -> Sense {
 }
 
 pub(crate) fn write_sense(error: &StoreError) -> Sense {
-    tracing::warn!(%error, "a write failed");
+    tracing::warn!(%error, "write failed");
     match error {
         StoreError::ReadOnly => Sense::WRITE_PROTECTED,
         StoreError::NoMemory(_) | StoreError::NoSpace(_) => Sense::SPACE_ALLOCATION_FAILED,
@@ -27,7 +27,7 @@ pub(crate) fn write_sense(error: &StoreError) -> Sense {
     }
 }
 
-/// What a fault is to the initiator, where reads and writes tell it alike.
+/// Returns the sense data of a fault that reads and writes report alike; `None` for medium errors, which differ.
 fn fault_sense(fault: Fault) -> Option<Sense> {
     match fault {
         Fault::Medium => None,

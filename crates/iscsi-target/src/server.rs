@@ -1,4 +1,4 @@
-//! The portals: they accept connections and give each a thread.
+//! The portals: accept connections and start a thread for each.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -29,23 +29,23 @@ use crate::shared::{Shared, may_stay};
 use crate::state::StateFolder;
 use crate::statistics::{Board, ConnectionStatistics};
 
-/// How long a stop waits for connections to end.
+/// Longest time that a stop waits for connections to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The statistics of a target, also after it has stopped.
+/// A handle on the statistics of a target, valid after it has stopped.
 #[derive(Clone, Debug)]
 pub struct StatisticsHandle(Board);
 
 impl StatisticsHandle {
-    /// As [`RunningTarget::statistics`].
+    /// Returns what [`RunningTarget::statistics`] returns.
     #[must_use]
     pub fn statistics(&self) -> Vec<ConnectionStatistics> {
         self.0.all()
     }
 }
 
-/// A target whose portals are bound and whose disks are open, and that runs no thread of its own yet: the place to
-/// give up privileges, which the threads of [`BoundTarget::start`] then lack too.
+/// A target with bound portals and open disks, but no threads yet. Drop privileges before [`BoundTarget::start`]: its
+/// threads inherit the privileges of the caller.
 pub struct BoundTarget {
     listeners: Vec<TcpListener>,
     shared: Arc<Shared>,
@@ -55,7 +55,7 @@ impl BoundTarget {
     /// Binds the portals, in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// When the configuration is impossible or a portal cannot be bound.
+    /// When the configuration is invalid or a portal cannot be bound.
     pub fn bind(config: TargetConfig) -> Result<Self, TargetError> {
         if !is_iscsi_name(&config.iqn) {
             return Err(TargetError::Name(config.iqn));
@@ -81,7 +81,7 @@ impl BoundTarget {
         Ok(Self { listeners, shared })
     }
 
-    /// Where its portals listen, as configured.
+    /// Returns the addresses of its portals, with the actual ports.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.shared.portals.iter().map(|portal| portal.listen).collect()
@@ -93,20 +93,21 @@ impl BoundTarget {
     /// When the portal's thread cannot be started.
     pub fn start(self) -> Result<RunningTarget, TargetError> {
         let io = |what| move |source| TargetError::Io { what, source };
-        let wake = Arc::new(Mailbox::new().map_err(io("a wake-up for the portal"))?);
+        let wake =
+            Arc::new(Mailbox::new().map_err(io("cannot create the wake-up descriptor of the portal"))?);
         let Self { listeners, shared } = self;
         let thread = {
             let (shared, wake) = (Arc::clone(&shared), Arc::clone(&wake));
             std::thread::Builder::new()
                 .name("portal".to_owned())
                 .spawn(move || accept(&listeners, &shared, &wake))
-                .map_err(io("a thread for the portal"))?
+                .map_err(io("cannot start the portal thread"))?
         };
         Ok(RunningTarget { shared, wake, listener: Some(thread) })
     }
 }
 
-/// A target that listens. Dropping it stops it.
+/// A running target. Dropping it stops it.
 pub struct RunningTarget {
     shared: Arc<Shared>,
     wake: Arc<Mailbox>,
@@ -114,8 +115,8 @@ pub struct RunningTarget {
 }
 
 impl RunningTarget {
-    /// Binds the portals and starts to accept, in the network namespace and with the CPU affinity of the calling
-    /// thread.
+    /// Binds the portals and starts to accept connections, in the network namespace and with the CPU affinity of the
+    /// calling thread.
     ///
     /// # Errors
     /// As [`BoundTarget::bind`] and [`BoundTarget::start`].
@@ -123,43 +124,43 @@ impl RunningTarget {
         BoundTarget::bind(config)?.start()
     }
 
-    /// Where its first portal listens.
+    /// Returns the address of its first portal.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.portals[0].listen
     }
 
-    /// Where all of its portals listen, as configured.
+    /// Returns the addresses of its portals, with the actual ports.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.shared.portals.iter().map(|portal| portal.listen).collect()
     }
 
-    /// Sessions that are there now.
+    /// Returns the number of sessions.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.shared.sessions.sessions()
     }
 
-    /// These are the disks from now on: initiators learn which came, went or have another size. A disk whose
-    /// number and store stay keeps its reservations.
+    /// Replaces the disks. Initiators are notified of added, removed and resized disks. A disk with the same number and
+    /// store keeps its reservations.
     ///
     /// # Errors
-    /// When one of them is not possible; nothing has changed then.
+    /// When a disk is invalid; nothing has changed then.
     pub fn set_luns(&self, luns: &[LunConfig]) -> Result<(), TargetError> {
         self.shared.disks.set(luns)?;
         self.shared.refresh_views();
         Ok(())
     }
 
-    /// Responses are sent like this from now on, on every connection.
+    /// Sets the send policy of all connections.
     pub fn set_send(&self, send: SendPolicy) {
         *lock(&self.shared.send) = send;
         self.shared.sessions.post_to_all(Notice::Send(send));
     }
 
-    /// This is who may log in from now on, and what each sees. Initiators that may no longer are asked to log
-    /// out, and dropped when they have not within `patience`.
+    /// Replaces the access rules. Initiators that may no longer log in are asked to log out, and dropped when they have
+    /// not within `patience`.
     pub fn set_access(&self, access: Option<Access>, patience: Duration) {
         let access = access.map(Arc::new);
         lock(&self.shared.access).clone_from(&access);
@@ -169,7 +170,7 @@ impl RunningTarget {
         }
     }
 
-    /// Asks an initiator to log out, and drops its connections when it has not within `patience`; how many
+    /// Asks an initiator to log out, and drops its connections when it has not within `patience`. Returns how many
     /// connections were asked.
     pub fn ask_to_log_out(&self, initiator: &str, patience: Duration) -> usize {
         let notice = Notice::LogOut(patience);
@@ -178,30 +179,31 @@ impl RunningTarget {
             .post_to_sessions(|key| key.initiator_name.eq_ignore_ascii_case(initiator), notice)
     }
 
-    /// Changes how the disks are reached through a portal group (implicit ALUA); false when there is none.
+    /// Sets the access state of the disks through a portal group (implicit ALUA); returns false when there is no such
+    /// group.
     pub fn set_access_state(&self, group: u16, state: AccessState) -> bool {
         self.shared.disks.set_access_state(group, state)
     }
 
-    /// The statistics of its connections: open ones, and those that ended.
+    /// Returns the statistics of its connections, open and ended.
     #[must_use]
     pub fn statistics(&self) -> Vec<ConnectionStatistics> {
         self.shared.board.all()
     }
 
-    /// A view of the statistics that outlives the target.
+    /// Returns a handle on the statistics that outlives the target.
     #[must_use]
     pub fn statistics_handle(&self) -> StatisticsHandle {
         StatisticsHandle(self.shared.board.clone())
     }
 
-    /// Connections that are open now.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.sessions.connections()
     }
 
-    /// Waits until all connections have ended, at most `patience`; whether they did.
+    /// Waits until all connections have ended, at most `patience`; returns whether they did.
     #[must_use]
     pub fn wait_until_idle(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
@@ -214,13 +216,13 @@ impl RunningTarget {
         true
     }
 
-    /// The server's seen of all connections that have ended, where kernel stamps were kept.
+    /// Takes the recorded operations of all connections that have ended (see [`TargetConfig::stamp_operations`]).
     #[must_use]
     pub fn take_ops(&self) -> Vec<Op> {
         std::mem::take(&mut *lock(&self.shared.seen))
     }
 
-    /// Tells every initiator, closes every connection, and waits (a bounded time) until they are gone.
+    /// Notifies every initiator, closes every connection, and waits for them to end, for a bounded time.
     pub fn stop(mut self) {
         self.stop_now();
     }
@@ -229,12 +231,12 @@ impl RunningTarget {
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.wake.post(Notice::Stop);
         if let Some(listener) = self.listener.take() {
-            // A panic of the portal's thread was reported when it happened.
+            // The panic hook has reported a panic of the portal thread already.
             let _ = listener.join();
         }
         self.shared.sessions.post_to_all(Notice::Stop);
         if !self.wait_until_idle(STOP_PATIENCE) {
-            tracing::warn!("{} connections did not end in time", self.connections());
+            tracing::warn!("{} connections did not end within {STOP_PATIENCE:?}", self.connections());
         }
     }
 }
@@ -247,24 +249,24 @@ impl Drop for RunningTarget {
     }
 }
 
-/// Listens at one place.
+/// Binds a listener.
 fn listen(portal: SocketAddr, tcp: &TcpOptions) -> Result<TcpListener, TargetError> {
     let failed = |source| TargetError::Listen { portal, source };
     let listener = TcpListener::bind(portal).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    // Accepted sockets inherit them.
+    // Accepted sockets inherit the options.
     tcp.apply(&listener)
-        .map_err(|source| TargetError::Io { what: "socket options of the portal", source })?;
+        .map_err(|source| TargetError::Io { what: "cannot set socket options of the portal", source })?;
     Ok(listener)
 }
 
-/// How often sessions without connections are looked after.
+/// Interval of the check for expired sessions.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// A connection that was accepted: its portal, its socket, the peer.
+/// An accepted connection: the index of its portal, its socket, its peer.
 type Queued = (usize, TcpStream, SocketAddr);
 
-/// The portals' thread.
+/// Runs the portal thread: accepts, admits and starts connections.
 fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
     let (mut next_id, limits) = (0, &shared.config.limits);
     let mut admission: Admission<Queued> =
@@ -274,7 +276,7 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
             listeners.iter().map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN)).collect();
         fds.push(PollFd::new(wake.wake.as_fd(), PollFlags::POLLIN));
         let wait = admission.wait(Instant::now()).unwrap_or(EXPIRE_EVERY).min(EXPIRE_EVERY);
-        // Rounded up: a wait that ends too early would be repeated until it is over.
+        // Rounded up: poll(2) has a resolution of 1 ms, and a wait that ends too early would spin until the time is due.
         let wait = wait + Duration::from_micros(999);
         let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX));
         shared.expire();
@@ -283,14 +285,14 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
                 match listener.accept() {
                     Ok((socket, peer)) => {
                         if let Err((_, _, peer)) =
-                            admission.arrives(peer.ip(), (portal, socket, peer), Instant::now(), is_gone)
+                            admission.enqueue(peer.ip(), (portal, socket, peer), Instant::now(), is_closed)
                         {
-                            tracing::debug!(%peer, "connection closed: too many wait to be taken");
+                            tracing::debug!(%peer, "connection closed: the admission queue is full");
                         }
                     }
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                     Err(error) => {
-                        // Out of descriptors, or a connection that died in the queue: the portal goes on.
+                        // Out of descriptors, or the peer reset the connection in the backlog: the portal continues.
                         tracing::warn!("cannot accept a connection: {error}");
                         std::thread::sleep(Duration::from_millis(10));
                         break;
@@ -298,7 +300,7 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
                 }
             }
         }
-        while let Some((portal, socket, peer)) = admission.next(Instant::now(), is_gone) {
+        while let Some((portal, socket, peer)) = admission.next(Instant::now(), is_closed) {
             next_id += 1;
             let local = socket.local_addr().ok();
             begin(Accepted { id: next_id, portal, peer, local }, shared, socket);
@@ -306,8 +308,8 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
     }
 }
 
-/// Whether the peer has closed a connection that waits to be taken.
-fn is_gone((_, socket, _): &Queued) -> bool {
+/// Returns whether the peer has closed a queued connection.
+fn is_closed((_, socket, _): &Queued) -> bool {
     let ended = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
     match ended {
         Ok(count) => count == 0,
@@ -315,13 +317,13 @@ fn is_gone((_, socket, _): &Queued) -> bool {
     }
 }
 
-/// Connections that are accepted from one portal before others are looked at.
+/// Connections accepted from one portal before the others have a turn.
 const ACCEPTS_AT_ONCE: usize = 64;
 
 fn begin(accepted: Accepted, shared: &Arc<Shared>, socket: TcpStream) {
     let Accepted { id, peer, .. } = accepted;
     let begun = (|| {
-        // Also what has no flag of its own (sendfile) is not to wait.
+        // sendfile(2) has no MSG_DONTWAIT: only O_NONBLOCK keeps it from blocking.
         socket.set_nonblocking(true)?;
         let mailbox = Arc::new(Mailbox::new()?);
         let entered = shared.sessions.enter(id, &mailbox, peer.ip(), &shared.config.limits);

@@ -1,4 +1,4 @@
-//! One session: its I_T nexus, its connections, its tasks and the disks that its initiator sees.
+//! A session: its I_T nexus, its connections, its tasks and the disks that its initiator sees.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::read::Read;
 use crate::table::Table;
 use crate::unit::Unit;
 
-/// What makes a session the same session (RFC 7143 4.4.1: I_T nexus with its ISID), and who has proven to own it.
+/// The identity of a session: its I_T nexus (RFC 7143 4.4.1) and its authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionKey {
     /// In lower case: names are compared after normalisation.
@@ -26,40 +26,40 @@ pub(crate) struct SessionKey {
     pub(crate) isid: [u8; 6],
     pub(crate) target_name: String,
     pub(crate) portal_group: u16,
-    /// The CHAP user that the initiator has proven to be, where it had to.
+    /// The authenticated CHAP user; `None` without authentication.
     pub(crate) user: Option<String>,
 }
 
 impl SessionKey {
-    /// Whether both are the same I_T nexus, whoever has proven to own it.
+    /// Returns whether both are the same I_T nexus, for any user.
     pub(crate) fn is_same_nexus(&self, other: &Self) -> bool {
         let Self { initiator_name, isid, target_name, portal_group, user: _ } = self;
         (initiator_name, isid, target_name, portal_group)
             == (&other.initiator_name, &other.isid, &other.target_name, &other.portal_group)
     }
 
-    /// Whether both are sessions of one initiator, by name and proven user.
+    /// Returns whether both belong to one initiator, by name and user.
     pub(crate) fn is_same_initiator(&self, other: &Self) -> bool {
         self.initiator_name == other.initiator_name && self.user == other.user
     }
 
-    /// The initiator port (SAM: iSCSI name and ISID, RFC 7143 4.4.1).
+    /// Returns the SCSI initiator port name: iSCSI name and ISID (RFC 7143 4.4.1).
     pub(crate) fn port(&self) -> String {
         let isid = self.isid.iter().fold(0_u64, |all, &byte| all << 8 | u64::from(byte));
         format!("{},i,{isid:#014x}", self.initiator_name)
     }
 }
 
-/// One session, shared by the threads of its connections.
+/// A session, shared by the threads of its connections.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) tsih: u16,
-    /// Tells it from every other session of the target.
+    /// Unique among the sessions of the target; unlike the TSIH it is never reused.
     pub(crate) instance: u64,
     /// [`Nexus::name`].
     pub(crate) nexus_name: String,
     pub(crate) key: SessionKey,
-    /// What was agreed with its first connection.
+    /// The parameters negotiated by its leading connection.
     pub(crate) parameters: Parameters,
     pub(crate) commands: Arc<CommandSequence>,
     pub(crate) nexus: Mutex<Nexus>,
@@ -67,11 +67,11 @@ pub(crate) struct Session {
     pub(crate) has_begun: AtomicBool,
     /// The disks that the initiator sees.
     pub(crate) view: Mutex<Option<Arc<Table>>>,
-    /// Changes of the disks that the initiator has not been sent a message of.
-    pub(crate) news: Mutex<Vec<(Lun, UnitAttention)>>,
+    /// Disk changes that have not been reported by an asynchronous message yet.
+    pub(crate) pending_events: Mutex<Vec<(Lun, UnitAttention)>>,
     /// Its tasks by logical unit.
     pub(crate) tasks: Mutex<TasksByLun>,
-    /// It may begin no task any more, nor may a connection join it.
+    /// Whether it has ended: no task begins and no connection joins.
     pub(crate) is_closed: AtomicBool,
 }
 
@@ -90,16 +90,16 @@ pub(crate) struct Member {
     pub(crate) mailbox: Arc<Mailbox>,
 }
 
-/// What a lost connection leaves to its session (ErrorRecoveryLevel 2).
+/// The tasks of a lost connection that can be reassigned (ErrorRecoveryLevel 2).
 #[derive(Debug, Default)]
-pub(crate) struct Remains {
+pub(crate) struct RecoverableTasks {
     pub(crate) parked: Parked,
     pub(crate) gathering: Gathering,
-    /// Reads whose answers were not complete, by tag: they begin again.
+    /// Reads with incomplete responses, by tag. They restart on another connection.
     pub(crate) reads: BTreeMap<u32, Read>,
 }
 
-impl Remains {
+impl RecoverableTasks {
     pub(crate) fn is_empty(&self) -> bool {
         self.parked.is_empty() && self.reads.is_empty()
     }
@@ -109,12 +109,12 @@ impl Remains {
     }
 }
 
-/// What a lost connection has left, and until when it is kept.
+/// A lost connection whose tasks are kept for reassignment.
 #[derive(Debug)]
 pub(crate) struct Lost {
-    pub(crate) remains: Remains,
+    pub(crate) recoverable: RecoverableTasks,
     pub(crate) until: Instant,
-    /// Its part of the memory of all, for as long as it is kept.
+    /// Its share of the memory budget.
     pub(crate) _share: Share,
     pub(crate) bytes: usize,
 }
@@ -134,23 +134,23 @@ impl TaskOwner for Session {
 }
 
 impl Session {
-    /// Whether it begins with this call: true once, for its first connection.
-    pub(crate) fn begins(&self) -> bool {
+    /// Returns true on the first call only: for the leading connection.
+    pub(crate) fn begin_once(&self) -> bool {
         !self.has_begun.swap(true, Ordering::AcqRel)
     }
 
-    /// What lost connections have left, to go on with.
-    pub(crate) fn with_lost<R>(&self, mut take: impl FnMut(&mut Remains) -> Option<R>) -> Option<R> {
-        lock(&self.members).lost.values_mut().find_map(|lost| take(&mut lost.remains))
+    /// Calls `take` on the tasks of each lost connection until it returns a value.
+    pub(crate) fn with_lost<R>(&self, mut take: impl FnMut(&mut RecoverableTasks) -> Option<R>) -> Option<R> {
+        lock(&self.members).lost.values_mut().find_map(|lost| take(&mut lost.recoverable))
     }
 
-    /// The connection with this CID, if it is there; and whether one with it was lost.
+    /// Returns the id of the connection with this CID, and whether a lost connection had this CID.
     pub(crate) fn has(&self, cid: u16) -> (Option<u64>, bool) {
         let members = lock(&self.members);
         (members.connections.get(&cid).map(|member| member.id), members.lost.contains_key(&cid))
     }
 
-    /// Whether there is no connection but this one.
+    /// Returns whether there is no connection other than this one.
     pub(crate) fn is_alone(&self, id: u64) -> bool {
         lock(&self.members).connections.values().all(|member| member.id == id)
     }
@@ -160,55 +160,55 @@ impl Session {
         lock(&self.members).connections.values().for_each(|member| member.mailbox.post(notice));
     }
 
-    /// Posts a notice to all of its connections but this one.
+    /// Posts a notice to all of its connections except this one.
     pub(crate) fn post_to_others(&self, id: u64, notice: Notice) {
         let members = lock(&self.members);
         let others = members.connections.values().filter(|member| member.id != id);
         others.for_each(|member| member.mailbox.post(notice));
     }
 
-    /// Ends another connection of it; whether there was one.
+    /// Posts a notice to the connection with this CID; returns whether there is one.
     pub(crate) fn end_connection(&self, cid: u16, notice: Notice) -> bool {
         let members = lock(&self.members);
         members.connections.get(&cid).map(|member| member.mailbox.post(notice)).is_some()
     }
 
-    /// Forgets what lost connections have left.
+    /// Drops the tasks of lost connections.
     pub(crate) fn forget_lost(&self) {
         lock(&self.members).lost.clear();
     }
 
-    /// The disks that the initiator sees now.
+    /// Returns the disks that the initiator sees.
     pub(crate) fn view(&self) -> Option<Arc<Table>> {
         lock(&self.view).clone()
     }
 
-    /// Whether the initiator sees a logical unit.
+    /// Returns whether the initiator sees a logical unit.
     pub(crate) fn sees(&self, lun: Lun) -> bool {
         lock(&self.view).as_ref().is_some_and(|view| view.unit(lun).is_some())
     }
 
-    /// These are the disks that the initiator sees from now on. What changed is established as unit attentions, once
-    /// for the session; tasks at what is gone are aborted, and the epochs that may still last are handed out.
+    /// Replaces the disks that the initiator sees. Establishes unit attentions for changes, once per session, and aborts
+    /// tasks at removed disks; returns the epochs of those that have not ended yet.
     pub(crate) fn set_view(&self, view: &Arc<Table>) -> Vec<Arc<Epoch>> {
-        let news = {
+        let changes = {
             let mut there = lock(&self.view);
-            let news = there.as_ref().map(|before| view.news(before)).unwrap_or_default();
+            let changes = there.as_ref().map(|before| view.changes_since(before)).unwrap_or_default();
             *there = Some(Arc::clone(view));
-            news
+            changes
         };
         let mut nexus = lock(&self.nexus);
-        let mut waiting = lock(&self.news);
-        for (lun, attention) in news {
+        let mut pending = lock(&self.pending_events);
+        for (lun, attention) in changes {
             nexus.raise(lun, attention);
-            // That the list has changed is told once, at whatever logical unit.
-            let is_told =
-                waiting.iter().any(|(l, a)| *a == attention && (*l == lun || a.is_about_the_list()));
-            if !is_told {
-                waiting.push((lun, attention));
+            // A change of the LUN inventory is reported once, not for each logical unit.
+            let is_queued =
+                pending.iter().any(|(l, a)| *a == attention && (*l == lun || a.is_about_the_list()));
+            if !is_queued {
+                pending.push((lun, attention));
             }
         }
-        drop((nexus, waiting));
+        drop((nexus, pending));
         let mut tasks = lock(&self.tasks);
         let mut ended = Vec::new();
         tasks.retain(|&lun, (unit, tasks)| {
@@ -223,12 +223,12 @@ impl Session {
         ended
     }
 
-    /// What the initiator is to be sent messages of: handed out once.
-    pub(crate) fn take_news(&self) -> Vec<(Lun, UnitAttention)> {
-        std::mem::take(&mut *lock(&self.news))
+    /// Takes the disk changes to report by asynchronous messages.
+    pub(crate) fn take_events(&self) -> Vec<(Lun, UnitAttention)> {
+        std::mem::take(&mut *lock(&self.pending_events))
     }
 
-    /// The session's tasks at a logical unit; nothing once it has ended.
+    /// Returns the session's tasks at a logical unit; `None` once the session has ended or does not see the unit.
     pub(crate) fn tasks_at(self: &Arc<Self>, lun: Lun, unit: &Arc<Unit>) -> Option<Arc<NexusTasks>> {
         let mut tasks = lock(&self.tasks);
         if self.is_closed.load(Ordering::Acquire) || !self.sees(lun) {
@@ -245,26 +245,26 @@ impl Session {
         Some(mine)
     }
 
-    /// Whether it has ended: no task begins any more, and its connections are dropped.
+    /// Returns whether the session has ended: no task begins, and its connections are about to be dropped.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Aborts the session's tasks at a logical unit; the epochs that may still last.
+    /// Aborts the session's tasks at a logical unit; returns the epochs to wait for.
     pub(crate) fn abort_tasks(&self, lun: Lun) -> Vec<Arc<Epoch>> {
         let tasks = lock(&self.tasks).get(&lun.0).map(|(_, tasks)| Arc::clone(tasks));
         tasks.map(|tasks| tasks.abort(None)).unwrap_or_default()
     }
 
-    /// Aborts all tasks of the session, and lets none come any more; the epochs that may still last.
+    /// Aborts all tasks of the session and admits no new ones; returns the epochs to wait for.
     pub(crate) fn close_tasks(&self) -> Vec<Arc<Epoch>> {
         let all = {
             let tasks = lock(&self.tasks);
             self.is_closed.store(true, Ordering::Release);
             tasks.values().map(|(_, tasks)| Arc::clone(tasks)).collect::<Vec<_>>()
         };
-        // Also whoever closes it after another is told what still lasts.
+        // Repeated calls return the remaining epochs too.
         all.iter().flat_map(|tasks| tasks.close()).collect()
     }
 }

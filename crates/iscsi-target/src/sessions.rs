@@ -1,4 +1,4 @@
-//! Who is connected, and which connections make a session.
+//! The connections and sessions of a target.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::fence::Epoch;
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
 use crate::memory::Memory;
-use crate::session::{Lost, Member, Members, Remains, Session, SessionKey};
+use crate::session::{Lost, Member, Members, RecoverableTasks, Session, SessionKey};
 
 #[derive(Debug)]
 struct Connected {
@@ -27,7 +27,7 @@ struct Connected {
     is_logged_in: bool,
 }
 
-/// All connections and sessions of a target. Ordered maps, so that a run with the same input is the same run.
+/// All connections and sessions of a target. Ordered maps keep simulation runs deterministic.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     connections: Mutex<BTreeMap<u64, Connected>>,
@@ -35,40 +35,40 @@ pub(crate) struct Sessions {
     next_instance: AtomicU64,
 }
 
-/// Whether initiators must prove who they are.
+/// Whether initiators must authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// By CHAP: a session belongs to the user who began it.
+    /// By CHAP: a session belongs to the user that established it.
     Demanded,
-    /// A name is enough.
+    /// The InitiatorName suffices.
     NotDemanded,
 }
 
 /// A connection whose login has succeeded.
 #[derive(Debug)]
-pub(crate) struct Newcomer<'a> {
-    /// What was agreed.
+pub(crate) struct NewConnection<'a> {
+    /// The result of the login.
     pub(crate) login: &'a LoggedIn,
-    /// The session that it asks for.
+    /// The identity of the session to establish or join.
     pub(crate) key: SessionKey,
     pub(crate) proof: Proof,
-    /// The connection's number in the target.
+    /// The number of the connection in the target.
     pub(crate) id: u64,
     pub(crate) mailbox: &'a Arc<Mailbox>,
 }
 
 /// A connection that has ended.
 #[derive(Debug)]
-pub(crate) struct Leaver {
+pub(crate) struct EndedConnection {
     /// Its CID in its session.
     pub(crate) cid: u16,
     /// Its number in the target.
     pub(crate) id: u64,
-    /// What its session keeps for a while.
-    pub(crate) remains: Option<Remains>,
+    /// The tasks to keep for reassignment.
+    pub(crate) recoverable: Option<RecoverableTasks>,
 }
 
-/// A session that a login has begun or joined, and the sessions that ended by it.
+/// A session that a login has established or joined, and the sessions that it ended.
 #[derive(Debug)]
 pub(crate) struct Established {
     pub(crate) session: Arc<Session>,
@@ -87,11 +87,11 @@ impl Attentions for Sessions {
 }
 
 impl Sessions {
-    /// Takes a place for a connection. Where all places are taken, a login in progress of the address that has most
-    /// of them gives way, unless that is the newcomer's own.
+    /// Reserves a slot for a connection. When all slots are taken, the oldest login in progress of the address with the
+    /// most of them is dropped, unless the new connection comes from that address.
     ///
     /// # Errors
-    /// Which limit is reached.
+    /// The limit that is reached.
     pub(crate) fn enter(
         &self,
         id: u64,
@@ -116,8 +116,10 @@ impl Sessions {
             let Some((_, oldest)) = most.filter(|&(count, _)| count > own.max(1)) else {
                 return Err("the limit of connections is reached");
             };
-            if let Some(gives_way) = connections.remove(&oldest) {
-                gives_way.mailbox.post(Notice::Drop("its place was needed by another address"));
+            if let Some(evicted) = connections.remove(&oldest) {
+                evicted.mailbox.post(Notice::Drop(
+                    "evicted at a connection limit: its address has the most logins in progress",
+                ));
             }
         }
         let connected = Connected { mailbox: Arc::clone(mailbox), address, is_logged_in: false };
@@ -125,7 +127,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Gives the place back.
+    /// Releases the slot of a connection.
     pub(crate) fn leave(&self, id: u64) {
         lock(&self.connections).remove(&id);
     }
@@ -138,15 +140,15 @@ impl Sessions {
         lock(&self.sessions).len()
     }
 
-    /// All sessions, as they are now.
+    /// Returns all sessions.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         lock(&self.sessions).values().map(Arc::clone).collect()
     }
 
-    /// The session that a login is to join.
+    /// Finds the session that a login asks to join.
     ///
     /// # Errors
-    /// Why it cannot (RFC 7143 6.3.1).
+    /// The login status when it cannot join (RFC 7143 6.3.1).
     pub(crate) fn find(&self, login: &LoggedIn, key: &SessionKey) -> Result<Arc<Session>, Status> {
         let sessions = lock(&self.sessions);
         let found = sessions.values().find(|session| session.tsih == login.tsih);
@@ -155,27 +157,26 @@ impl Sessions {
         if session.key.portal_group != key.portal_group && session.key == elsewhere {
             return Err(Status::CANNOT_INCLUDE);
         }
-        // That there is a session of another user is nobody's business.
+        // Does not disclose that another user has a session with this TSIH.
         if session.key != *key {
             return Err(Status::SESSION_DOES_NOT_EXIST);
         }
         Ok(Arc::clone(session))
     }
 
-    /// Connection `id` enters its full feature phase: with a new session, which takes the place of an older one
-    /// of the same nexus (RFC 7143 6.3.5), or in the one that it joins, where it takes the place of an older
-    /// connection with its CID (6.3.4).
+    /// Enters a connection into the full feature phase: in a new session, which reinstates an older one of the same
+    /// nexus (RFC 7143 6.3.5), or in an existing session, where it reinstates an older connection with its CID (6.3.4).
     ///
     /// # Errors
-    /// Why it cannot: another user's session is never taken over, as long as users must prove who they are.
-    pub(crate) fn establish(&self, newcomer: Newcomer<'_>, limits: &Limits) -> Result<Established, Status> {
-        let Newcomer { login, key, proof, id, mailbox } = newcomer;
+    /// The login status. While authentication is required, a session of another user is never reinstated.
+    pub(crate) fn establish(&self, new: NewConnection<'_>, limits: &Limits) -> Result<Established, Status> {
+        let NewConnection { login, key, proof, id, mailbox } = new;
         let member = || Member { id, mailbox: Arc::clone(mailbox) };
         if login.tsih != 0 {
             let session = self.find(login, &key)?;
             let old = {
                 let mut members = lock(&session.members);
-                // Whoever ends the session closes it first, and then drops the members that it finds.
+                // The end of a session sets `is_closed` before it drops the members: a connection must not join in between.
                 if session.is_closed.load(Ordering::Acquire) {
                     return Err(Status::SESSION_DOES_NOT_EXIST);
                 }
@@ -202,14 +203,14 @@ impl Sessions {
         };
         let mut ended: Vec<Arc<Session>> = old.into_iter().collect();
         if sessions.len() >= limits.sessions {
-            // A session without connections gives way to one that has.
+            // A session without connections is evicted for a new one.
             match Self::oldest_orphan(&sessions) {
                 Some(instance) => ended.extend(sessions.remove(&instance)),
                 None => return Err(Status::OUT_OF_RESOURCES),
             }
         }
         let instance = self.next_instance.fetch_add(1, Ordering::Relaxed) + 1;
-        // TSIH 0 is reserved for "new session"; there are fewer sessions than numbers.
+        // TSIH 0 requests a new session (RFC 7143 11.12.6).
         let is_free = |n: &u16| *n != 0 && sessions.values().all(|session| session.tsih != *n);
         let tsih = (instance as u16..=u16::MAX).chain(1..=u16::MAX).find(is_free);
         let Some(tsih) = tsih else { return Err(Status::OUT_OF_RESOURCES) };
@@ -227,16 +228,16 @@ impl Sessions {
             }),
             has_begun: AtomicBool::new(false),
             view: Mutex::new(None),
-            news: Mutex::default(),
+            pending_events: Mutex::default(),
             tasks: Mutex::default(),
             is_closed: AtomicBool::new(false),
             key,
         });
-        // Whoever changes what initiators see finds it from here on.
+        // From here on, changes of disks and masks reach the session.
         sessions.insert(instance, Arc::clone(&session));
         drop(sessions);
         for old in &ended {
-            // From here on nothing of it changes a disk, however long its connections take to end.
+            // From here on its tasks cannot change a disk, however long its connections take to end.
             drop(old.close_tasks());
             old.post(Notice::Drop("the session was reinstated by a new login"));
         }
@@ -250,7 +251,7 @@ impl Sessions {
         }
     }
 
-    /// The session without connections whose remains are given up first.
+    /// Returns the session without connections whose tasks expire first.
     fn oldest_orphan(sessions: &BTreeMap<u64, Arc<Session>>) -> Option<u64> {
         let orphans = sessions.iter().filter_map(|(&instance, session)| {
             let members = lock(&session.members);
@@ -260,24 +261,24 @@ impl Sessions {
         orphans.min().map(|(_, instance)| instance)
     }
 
-    /// A connection has left its session; what it leaves is kept for a while, as far as the limits allow. The
-    /// sessions that end with it.
-    pub(crate) fn part(
+    /// Removes a connection from its session, and keeps its recoverable tasks within the limits. Returns the sessions
+    /// that end with it.
+    pub(crate) fn remove_connection(
         &self,
         session: &Arc<Session>,
-        leaver: Leaver,
+        gone: EndedConnection,
         limits: &Limits,
         memory: &Arc<Memory>,
         now: Instant,
     ) -> Vec<Arc<Session>> {
-        let Leaver { cid, id, remains } = leaver;
+        let EndedConnection { cid, id, recoverable } = gone;
         let mut members = lock(&session.members);
         if members.connections.get(&cid).is_some_and(|member| member.id == id) {
             members.connections.remove(&cid);
         }
-        // Sessions with nothing to recover are not kept.
-        if let Some(remains) = remains.filter(|remains| !remains.is_empty()) {
-            let (p, bytes) = (&session.parameters, remains.bytes());
+        // A session without recoverable tasks is not kept.
+        if let Some(recoverable) = recoverable.filter(|recoverable| !recoverable.is_empty()) {
+            let (p, bytes) = (&session.parameters, recoverable.bytes());
             let seconds = u64::from(p.time2wait) + u64::from(p.time2retain);
             let until = now + Duration::from_secs(seconds).min(limits.retain_time);
             while members.lost.len() >= usize::from(p.max_connections) {
@@ -289,7 +290,7 @@ impl Sessions {
             let all: usize = members.lost.values().map(|lost| lost.bytes).sum();
             let share = (all + bytes <= limits.lost_bytes).then(|| memory.claim(bytes)).flatten();
             if let Some(share) = share {
-                members.lost.insert(cid, Lost { remains, until, _share: share, bytes });
+                members.lost.insert(cid, Lost { recoverable, until, _share: share, bytes });
             }
         }
         let ends = members.connections.is_empty() && members.lost.is_empty();
@@ -312,7 +313,7 @@ impl Sessions {
         ended
     }
 
-    /// Forgets what lost connections have left and was not taken up in time; the sessions that end with that.
+    /// Drops tasks of lost connections that were not reassigned in time; returns the sessions that end with that.
     pub(crate) fn expire(&self, now: Instant) -> Vec<Arc<Session>> {
         let expires = |session: &Session| {
             let mut members = lock(&session.members);
@@ -326,7 +327,7 @@ impl Sessions {
         ended
     }
 
-    /// Ends the sessions of the initiator of this one, by name and proven user, all their connections but `id`.
+    /// Ends the sessions of the initiator of `of`, by name and user, and all their connections except `id`.
     pub(crate) fn end_initiator(&self, of: &Session, id: u64, reason: &'static str) -> Vec<Arc<Epoch>> {
         let mut epochs = Vec::new();
         for session in self.all() {
@@ -346,7 +347,7 @@ impl Sessions {
         }
     }
 
-    /// Posts a notice to the connections of the sessions that `chosen` chooses; how many.
+    /// Posts a notice to the connections of the sessions that `chosen` selects; returns how many.
     pub(crate) fn post_to_sessions(&self, chosen: impl Fn(&SessionKey) -> bool, notice: Notice) -> usize {
         let all = self.all();
         let chosen = all.iter().filter(|session| chosen(&session.key));
@@ -424,14 +425,20 @@ mod tests {
             proof: Proof,
             id: u64,
         ) -> Result<Arc<Session>, Status> {
-            let newcomer = Newcomer { login, key, proof, id, mailbox: &mailbox() };
-            let established = self.sessions.establish(newcomer, &self.limits);
+            let new = NewConnection { login, key, proof, id, mailbox: &mailbox() };
+            let established = self.sessions.establish(new, &self.limits);
             established.map(|established| established.session)
         }
 
-        fn part(&self, session: &Arc<Session>, cid: u16, id: u64, remains: Option<Remains>) -> usize {
-            let leaver = Leaver { cid, id, remains };
-            self.sessions.part(session, leaver, &self.limits, &self.memory, self.now).len()
+        fn remove_connection(
+            &self,
+            session: &Arc<Session>,
+            cid: u16,
+            id: u64,
+            recoverable: Option<RecoverableTasks>,
+        ) -> usize {
+            let gone = EndedConnection { cid, id, recoverable };
+            self.sessions.remove_connection(session, gone, &self.limits, &self.memory, self.now).len()
         }
 
         fn expire(&self, after: Duration) -> usize {
@@ -439,21 +446,21 @@ mod tests {
         }
     }
 
-    /// What a lost connection leaves that has one read to go on with.
-    fn remains() -> Remains {
-        Remains { reads: BTreeMap::from([(7, Read::example())]), ..Remains::default() }
+    /// Returns the tasks of a lost connection with one read in progress.
+    fn recoverable() -> RecoverableTasks {
+        RecoverableTasks { reads: BTreeMap::from([(7, Read::example())]), ..RecoverableTasks::default() }
     }
 
     #[test]
-    fn a_second_login_of_a_session_drops_the_first_connection() {
+    fn session_reinstatement_drops_the_old_connection() {
         let place = Place::new(Limits::default());
         let (sessions, limits) = (&place.sessions, &place.limits);
         let (old, new) = (mailbox(), mailbox());
         sessions.enter(1, &old, HERE, limits).unwrap();
         sessions.enter(2, &new, HERE, limits).unwrap();
         let establish = |id, mailbox| {
-            let newcomer = Newcomer { login: &login(0, 0), key: key(), proof: Proof::Demanded, id, mailbox };
-            sessions.establish(newcomer, limits).unwrap()
+            let new = NewConnection { login: &login(0, 0), key: key(), proof: Proof::Demanded, id, mailbox };
+            sessions.establish(new, limits).unwrap()
         };
         let (first, second) = (establish(1, &old).session, establish(2, &new));
         assert!(Arc::ptr_eq(&second.ended[0], &first));
@@ -462,13 +469,13 @@ mod tests {
         assert!(matches!(old.take()[..], [Notice::Drop(_)]));
         assert!(new.take().is_empty());
         // The old connection's end must not take the new session with it.
-        assert_eq!(place.part(&first, 0, 1, None), 1);
+        assert_eq!(place.remove_connection(&first, 0, 1, None), 1);
         sessions.leave(1);
         assert_eq!((sessions.connections(), sessions.sessions()), (1, 1));
     }
 
     #[test]
-    fn a_session_of_another_user_is_neither_reinstated_nor_joined() {
+    fn session_of_another_user_can_be_neither_reinstated_nor_joined() {
         let place = Place::new(Limits::default());
         let of = |user: &str| SessionKey { user: Some(user.into()), ..key() };
         let alice = place.establish(&login(0, 0), of("alice"), 1).unwrap();
@@ -481,19 +488,19 @@ mod tests {
             Err(Status::AUTHORIZATION_FAILURE)
         );
         assert!(place.establish(&login(0, 0), of("alice"), 5).is_ok());
-        // Where nobody is asked for a proof any more, its owner could give none either.
+        // Without authentication the owner could not be distinguished.
         assert!(place.establish_where(&login(0, 0), key(), Proof::NotDemanded, 6).is_ok());
     }
 
     #[test]
-    fn connections_join_a_session_up_to_its_limit_and_replace_their_like() {
+    fn connections_join_up_to_the_session_limit_and_reinstate_their_cid() {
         let place = Place::new(Limits::default());
         let (sessions, limits) = (&place.sessions, &place.limits);
         let boxes: Vec<_> = (0..4).map(|_| mailbox()).collect();
         let establish = |login: &LoggedIn, key, id: usize| {
             let (id, mailbox) = (id as u64, &boxes[id]);
-            let newcomer = Newcomer { login, key, proof: Proof::Demanded, id, mailbox };
-            sessions.establish(newcomer, limits).map(|e| e.session)
+            let new = NewConnection { login, key, proof: Proof::Demanded, id, mailbox };
+            sessions.establish(new, limits).map(|e| e.session)
         };
         let session = establish(&login(0, 0), key(), 0).unwrap();
         let join = |cid, id, key| establish(&login(session.tsih, cid), key, id).map(|s| s.tsih);
@@ -505,60 +512,63 @@ mod tests {
         assert_eq!(join(1, 2, elsewhere), Err(Status::CANNOT_INCLUDE));
         let other = SessionKey { isid: [2; 6], ..key() };
         assert_eq!(join(1, 2, other), Err(Status::SESSION_DOES_NOT_EXIST));
-        assert_eq!((place.part(&session, 1, 3, None), place.part(&session, 0, 0, None)), (0, 1));
+        assert_eq!(
+            (place.remove_connection(&session, 1, 3, None), place.remove_connection(&session, 0, 0, None)),
+            (0, 1)
+        );
         assert_eq!(join(0, 0, key()), Err(Status::SESSION_DOES_NOT_EXIST));
     }
 
     #[test]
-    fn a_lost_connection_keeps_its_session_until_its_time_is_over() {
+    fn lost_connection_keeps_its_session_until_the_retain_time_expires() {
         let place = Place::new(Limits { retain_time: Duration::from_secs(30), ..Limits::default() });
         let mut first = login(0, 0);
         first.parameters.time2wait = 3600;
         let session = place.establish(&first, key(), 1).unwrap();
-        assert_eq!(place.part(&session, 0, 1, Some(remains())), 0);
+        assert_eq!(place.remove_connection(&session, 0, 1, Some(recoverable())), 0);
         assert!(place.sessions.sessions() == 1 && place.memory.used() > 0);
         assert_eq!(place.expire(Duration::from_secs(29)), 0);
-        // Whatever the initiator asked for, the configuration bounds it.
+        // The configuration caps what the initiator negotiated.
         assert_eq!(place.expire(Duration::from_secs(31)), 1);
         drop(session);
         assert_eq!((place.sessions.sessions(), place.memory.used()), (0, 0));
     }
 
     #[test]
-    fn a_session_with_nothing_to_recover_is_not_kept() {
+    fn session_without_recoverable_tasks_is_not_kept() {
         let place = Place::new(Limits::default());
         let session = place.establish(&login(0, 0), key(), 1).unwrap();
-        assert_eq!(place.part(&session, 0, 1, Some(Remains::default())), 1);
+        assert_eq!(place.remove_connection(&session, 0, 1, Some(RecoverableTasks::default())), 1);
         assert_eq!(place.sessions.sessions(), 0);
     }
 
     #[test]
-    fn what_lost_connections_leave_is_bounded_in_number_and_bytes() {
-        // One session that loses connection after connection.
+    fn recoverable_tasks_are_bounded_in_number_and_bytes() {
+        // A session that loses connection after connection.
         let place = Place::new(Limits::default());
         let session = place.establish(&login(0, 0), key(), 1).unwrap();
         for cid in 1..100 {
             place.establish(&login(session.tsih, cid), key(), 1 + u64::from(cid)).unwrap();
-            assert_eq!(place.part(&session, cid, 1 + u64::from(cid), Some(remains())), 0);
+            assert_eq!(place.remove_connection(&session, cid, 1 + u64::from(cid), Some(recoverable())), 0);
         }
         assert_eq!(lock(&session.members).lost.len(), 2, "as many as it may have connections");
         let place = Place::new(Limits { lost_bytes: 10, ..Limits::default() });
         let session = place.establish(&login(0, 0), key(), 1).unwrap();
-        assert_eq!(place.part(&session, 0, 1, Some(remains())), 1, "too large to be kept");
-        // Many sessions that are left behind.
+        assert_eq!(place.remove_connection(&session, 0, 1, Some(recoverable())), 1, "above lost_bytes");
+        // Many lost sessions.
         let place = Place::new(Limits { lost_sessions: 10, sessions: 12, ..Limits::default() });
         for n in 0..100 {
             let key = SessionKey { isid: [n; 6], ..key() };
             let session = place.establish(&login(0, 0), key, n.into()).unwrap();
-            let _ = place.part(&session, 0, n.into(), Some(remains()));
+            let _ = place.remove_connection(&session, 0, n.into(), Some(recoverable()));
         }
         assert_eq!(place.sessions.sessions(), 10);
-        // And neither do they shut out those that come.
+        // Lost sessions do not block new ones.
         let place = Place::new(Limits { sessions: 2, ..Limits::default() });
         for n in 0..100 {
             let key = SessionKey { isid: [n; 6], ..key() };
             let session = place.establish(&login(0, 0), key, n.into()).unwrap();
-            let _ = place.part(&session, 0, n.into(), Some(remains()));
+            let _ = place.remove_connection(&session, 0, n.into(), Some(recoverable()));
         }
     }
 
@@ -577,23 +587,23 @@ mod tests {
         assert!(place.establish(&login(0, 0), key(), 2).is_ok());
         let other = SessionKey { isid: [2; 6], ..key() };
         assert_eq!(place.establish(&login(0, 0), other, 3).map(|s| s.tsih), Err(Status::OUT_OF_RESOURCES));
-        assert!(place.establish(&login(0, 0), key(), 3).is_ok(), "reinstatement needs no more room");
+        assert!(place.establish(&login(0, 0), key(), 3).is_ok(), "reinstatement needs no further slot");
     }
 
     #[test]
-    fn logins_that_never_end_give_way_to_another_address() {
+    fn unfinished_logins_are_evicted_for_another_address() {
         let limits = Limits { connections: 20, connections_per_address: 20, logins: 10, ..Limits::default() };
         let sessions = Sessions::default();
         let flood: Vec<_> = (0..10).map(|_| mailbox()).collect();
         for (id, mailbox) in (0..).zip(&flood) {
             sessions.enter(id, mailbox, HERE, &limits).unwrap();
         }
-        assert!(sessions.enter(10, &mailbox(), HERE, &limits).is_err(), "not to its own");
+        assert!(sessions.enter(10, &mailbox(), HERE, &limits).is_err(), "not for the same address");
         let honest = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
         assert!(sessions.enter(11, &mailbox(), honest, &limits).is_ok());
         assert!(matches!(flood[0].take()[..], [Notice::Drop(_)]), "the oldest");
         assert!(flood[1..].iter().all(|mailbox| mailbox.take().is_empty()));
-        // Who has logged in stays.
+        // A connection in full feature phase is not evicted.
         let place = Place { sessions, limits, memory: Memory::new(0), now: Instant::now() };
         place.establish(&login(0, 0), key(), 11).unwrap();
         for id in 12..40 {

@@ -1,4 +1,4 @@
-//! What the threads of a target share.
+//! State shared by the threads of a target.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,11 +15,12 @@ use crate::lock::lock;
 use crate::mailbox::Notice;
 use crate::memory::Memory;
 use crate::session::{Session, SessionKey};
-use crate::sessions::{Leaver, Sessions};
+use crate::sessions::{EndedConnection, Sessions};
 use crate::statistics::Board;
 use crate::table::Table;
 
-/// Whether the initiator of a session may log in. Where discovery asks for no secret, a name is all that it shows.
+/// Returns whether the initiator of a session may log in. Without discovery authentication, a discovery session is
+/// judged by its name alone.
 pub(crate) fn may_log_in(access: &Access, key: &SessionKey) -> bool {
     if key.target_name.starts_with("discovery ") && !access.discovery {
         return access.lists(&key.initiator_name);
@@ -27,26 +28,26 @@ pub(crate) fn may_log_in(access: &Access, key: &SessionKey) -> bool {
     access.admits(&key.initiator_name, key.user.as_deref())
 }
 
-/// Whether a session need not end when this comes into force. Discovery sessions stay: they are shown the target only
-/// while they may use it.
+/// Returns whether a session may continue under these rules. Discovery sessions always may: SendTargets shows them the
+/// target only while they may use it.
 pub(crate) fn may_stay(access: &Access, key: &SessionKey) -> bool {
     key.target_name.starts_with("discovery ") || may_log_in(access, key)
 }
 
-/// What all threads of a target share.
+/// The state shared by all threads of a target.
 pub(crate) struct Shared {
     pub(crate) config: TargetConfig,
-    /// As configured, with the addresses that the system gave.
+    /// The configured portals with their actual ports.
     pub(crate) portals: Vec<Portal>,
     pub(crate) access: Mutex<Option<Arc<Access>>>,
     pub(crate) send: Mutex<SendPolicy>,
     pub(crate) disks: Disks,
     pub(crate) sessions: Arc<Sessions>,
-    /// Held while views are made, so that no session gets an older one than it has.
+    /// Held while views are created, so that no session's view is replaced by an older one.
     views: Mutex<()>,
-    /// The threads that wait for disks.
+    /// The thread pool for blocking disk operations.
     pub(crate) pool: Arc<Pool>,
-    /// What commands in flight may hold.
+    /// The memory budget for commands in flight.
     pub(crate) memory: Arc<Memory>,
     pub(crate) inbound: Inbound,
     pub(crate) clock: Clock,
@@ -86,17 +87,18 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// How responses are sent now.
+    /// Returns the current send policy.
     pub(crate) fn send(&self) -> SendPolicy {
         *lock(&self.send)
     }
 
-    /// Who may log in now.
+    /// Returns the current access rules.
     pub(crate) fn access(&self) -> Option<Arc<Access>> {
         lock(&self.access).clone()
     }
 
-    /// The disks that a session begins with: what its initiator sees now. One that may not log in any more is ended.
+    /// Returns the disks of a new session. Drops the session when the rules no longer admit its initiator: they may have
+    /// changed since the login was admitted.
     pub(crate) fn begin_view(&self, session: &Session) -> Arc<Table> {
         let _views = lock(&self.views);
         if let Some(view) = session.view() {
@@ -104,14 +106,14 @@ impl Shared {
         }
         let access = self.access();
         if access.as_deref().is_some_and(|access| !may_stay(access, &session.key)) {
-            session.post(Notice::Drop("the initiator may not log in any more"));
+            session.post(Notice::Drop("the access rules no longer admit the initiator"));
         }
         let view = Arc::new(self.disks.table().view(access.as_deref(), &session.key.initiator_name));
         let _ = session.set_view(&view);
         view
     }
 
-    /// Gives every session the disks that it sees now.
+    /// Updates the disks that every session sees.
     pub(crate) fn refresh_views(&self) {
         let _views = lock(&self.views);
         let (access, table) = (self.access(), self.disks.table());
@@ -123,31 +125,31 @@ impl Shared {
         }
     }
 
-    /// A connection has left its session; what the session took ends with its last one.
-    pub(crate) fn end(&self, session: &Arc<Session>, leaver: Leaver) {
+    /// Removes a connection from its session, and releases the session's resources with the last one.
+    pub(crate) fn connection_ended(&self, session: &Arc<Session>, gone: EndedConnection) {
         let limits = &self.config.limits;
-        let ended = self.sessions.part(session, leaver, limits, &self.memory, self.clock.now());
-        self.ended(&ended);
+        let ended = self.sessions.remove_connection(session, gone, limits, &self.memory, self.clock.now());
+        self.sessions_ended(&ended);
     }
 
-    /// Sessions have ended: their tasks change nothing any more, and what they took is free.
-    pub(crate) fn ended(&self, sessions: &[Arc<Session>]) {
+    /// Aborts the tasks of ended sessions and releases their resources.
+    pub(crate) fn sessions_ended(&self, sessions: &[Arc<Session>]) {
         for session in sessions {
             drop(session.close_tasks());
             self.disks.table().luns.end(&lock(&session.nexus));
         }
     }
 
-    /// Ends the sessions whose lost connections were not taken up in time.
+    /// Ends sessions whose lost connections were not recovered in time.
     pub(crate) fn expire(&self) {
         let ended = self.sessions.expire(self.clock.now());
         for session in &ended {
             tracing::info!(
-                "session {} expired: none of its lost connections was reinstated in time",
+                "session {} expired: no task of its lost connections was reassigned in time",
                 session.tsih
             );
         }
-        self.ended(&ended);
+        self.sessions_ended(&ended);
     }
 
     pub(crate) fn keep_ops(&self, mut seen: Vec<Op>) {

@@ -1,22 +1,19 @@
-//! The target's connections, driven by scripted initiators on one thread, with a clock, disks and a pool that a seed
-//! moves: what happens is a function of the seed, so a failure replays.
+//! Deterministic simulation of the target's connections: scripted initiators on one thread, with a simulated clock,
+//! simulated disks and a pool without threads. A run is a function of its seed, so a failure can be replayed.
 //!
-//! A model beside it knows what must hold, and looks at everything that the target sends and at every block that lands
-//! on a disk:
+//! A model checks everything that the target sends and every block that is written to a disk:
 //!
-//! - nothing lands of a command whose abort was answered as complete, of a nexus that was preempted and aborted, or of
-//!   a session that was logged out or whose successor has been served;
-//! - every command is answered once, unless something that was asked for aborts it;
-//! - an ORDERED command begins after those before it;
-//! - each unit attention is told once, to every session that it concerns and to no other;
-//! - no buffer and no budget is exceeded, and all of it comes back.
+//! - nothing lands of a command after its abort was reported complete, its nexus was preempted and aborted, its session
+//!   was logged out, or the session that reinstated it was served;
+//! - every command is answered exactly once, unless a requested function aborts it;
+//! - an ORDERED command begins after the commands before it;
+//! - each unit attention is reported once to every session that it concerns, and to no other;
+//! - no buffer or budget is exceeded, and all memory is released.
 //!
-//! A connection looks at what has changed only when its thread would have woken up: what it is not woken for is never
-//! answered, and found.
+//! A connection resumes only when its thread would have been woken, so that a missing wake-up shows as a command that is
+//! never answered. Violations panic.
 //!
-//! All of it is test code and fails by panicking.
-//!
-//! `ROUNDTRIP_SIM_STEPS` and `ROUNDTRIP_SIM_SEED` ask for another number of steps, or for one seed again.
+//! `ROUNDTRIP_SIM_STEPS` sets the number of steps; `ROUNDTRIP_SIM_SEED` replays a seed with a trace.
 
 mod client;
 mod kinds;
@@ -30,7 +27,7 @@ use fastrand::Rng;
 use iscsi::{Bhs, Cut, Framer};
 
 use self::client::{Conn, command_pdu, login_pdu, logout_pdu, management_pdu, nop_pdu};
-use self::kinds::Kinds;
+use self::kinds::CommandKind;
 use self::model::{Command, Model, TaskPlace, What};
 use self::store::{BLOCK, Kind, Log, SimStore};
 use crate::clock::{Clock, Manual};
@@ -46,16 +43,16 @@ use crate::planted::{Bug, plant};
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 
-/// Steps of one seed before everything must come to rest.
+/// Random steps per seed, before all work must finish.
 const STEPS_OF_SEED: usize = 500;
-/// Calls within which it must.
-const REST_MAX: usize = 20_000;
+/// Most rounds until all work must be finished.
+const SETTLE_CALLS_MAX: usize = 20_000;
 const IQN: &str = "iqn.2026-11.example:sim";
-const DISKS: [Kind; 3] = [Kind::Memory, Kind::Pool, Kind::Begins];
+const DISKS: [Kind; 3] = [Kind::Memory, Kind::Pool, Kind::Asynchronous];
 const DISK_BYTES: u64 = 4 << 20;
 const INITIATORS: usize = 4;
 
-/// Everything there is.
+/// The state of a run.
 struct World {
     random: Rng,
     clock: Manual,
@@ -69,7 +66,7 @@ struct World {
     next_tag: u32,
     seen_log: usize,
     disk_bytes: u64,
-    /// The connection that reads nothing for now.
+    /// The connection whose initiator does not read at present.
     stalled: Option<usize>,
 }
 
@@ -123,7 +120,7 @@ impl World {
         (0..).zip(stores).map(|(number, store)| LunConfig::new(number, store)).collect()
     }
 
-    /// One random thing happens, and what it led to is looked at.
+    /// Performs a random event and checks its effects.
     fn step(&mut self) {
         self.model.step += 1;
         match self.random.u8(..100) {
@@ -131,17 +128,17 @@ impl World {
             6..=29 => self.issue(),
             30..=34 => self.manage(),
             35..=59 => self.deliver(),
-            60..=69 => self.go_on(),
+            60..=69 => self.wake_any(),
             70..=79 => self.send_owed(),
             80..=89 => self.disks_work(),
-            90..=91 => self.lose(),
+            90..=91 => self.lose_connection(),
             92 => self.log_out(),
             93..=95 => self.pass_time(),
             96 => self.resize(),
             97 => self.stall(),
             _ => self.recover(),
         }
-        self.look();
+        self.observe();
     }
 
     fn any_conn(&mut self, chosen: impl Fn(&Conn) -> bool) -> Option<usize> {
@@ -149,9 +146,9 @@ impl World {
         (!all.is_empty()).then(|| all[self.random.usize(..all.len())])
     }
 
-    /// A connection that is in its full feature phase, as its initiator sees it.
+    /// Returns a random connection that is in full feature phase from its initiator's view.
     fn any_serving(&mut self) -> Option<usize> {
-        self.any_conn(|conn| conn.session.is_some() && !conn.is_gone)
+        self.any_conn(|conn| conn.session.is_some() && !conn.is_closed)
     }
 
     fn tag(&mut self) -> u32 {
@@ -159,13 +156,13 @@ impl World {
         self.next_tag
     }
 
-    /// An initiator connects: with a new session, in the place of one that it has, or as one more connection.
+    /// Connects an initiator: with a new session, reinstating one, or as a further connection of one.
     fn connect(&mut self) {
         if self.conns.iter().filter(|conn| !conn.is_ended).count() >= 8 {
             return;
         }
         let (mut name, mut isid) = (self.random.usize(..INITIATORS), self.random.u8(1..3));
-        // Initiators that were cut off come back while their disks still work.
+        // Initiators that lost their connection return while their disks still have work.
         let again = self.any_conn(|conn| conn.session.is_some());
         if let Some(conn) = again.filter(|_| self.random.u8(..3) == 0).map(|c| &self.conns[c]) {
             (name, isid) = (conn.name, conn.isid);
@@ -198,7 +195,7 @@ impl World {
         self.conns.push(conn);
     }
 
-    /// A command is sent.
+    /// Sends a command.
     fn issue(&mut self) {
         let Some(c) = self.any_serving() else { return };
         let tag = self.tag();
@@ -207,8 +204,11 @@ impl World {
             return;
         }
         let stalls = self.stalled.is_some();
-        let kind =
-            if self.stalled == Some(c) { Kinds::BigRead } else { Kinds::any(&mut self.random, !stalls) };
+        let kind = if self.stalled == Some(c) {
+            CommandKind::BigRead
+        } else {
+            CommandKind::any(&mut self.random, !stalls)
+        };
         let attribute = if self.random.u8(..8) == 0 { self.random.u8(2..4) } else { 1 };
         let lun = self.random.u8(..DISKS.len() as u8);
         let session_model = &mut self.model.sessions[session];
@@ -223,7 +223,7 @@ impl World {
         self.model.commands.insert(tag, command);
     }
 
-    /// A task management function is sent, or a NOP.
+    /// Sends a task management function or a NOP-Out.
     fn manage(&mut self) {
         let Some(c) = self.any_serving().filter(|_| self.stalled.is_none()) else { return };
         let (Some(session), tag) = (self.conns[c].session, self.tag()) else { return };
@@ -237,7 +237,7 @@ impl World {
             return;
         }
         let lun = self.random.u8(..DISKS.len() as u8);
-        // Resets of all are rarer.
+        // Target resets are rarer.
         let function = match self.random.u8(..20) {
             0..=6 => 1,
             7..=10 => 2,
@@ -250,19 +250,19 @@ impl World {
         let mine: Vec<u32> = mine.map(|cmd| cmd.tag).collect();
         let referenced = if mine.is_empty() { 0 } else { mine[self.random.usize(..mine.len())] };
         let pdu = management_pdu(&self.conns[c], TaskPlace { tag, lun, cmd_sn }, function, referenced);
-        self.model.asks(tag, function, lun, referenced, session, c);
+        self.model.management_sent(tag, function, lun, referenced, session, c);
         self.conns[c].push(pdu, What::Management(tag));
     }
 
-    /// Bytes arrive at the target, and it looks at one PDU.
+    /// Delivers bytes to the target and lets it take one PDU.
     fn deliver(&mut self) {
-        let Some(c) = self.any_conn(|conn| !conn.is_gone && !conn.is_ended) else { return };
+        let Some(c) = self.any_conn(|conn| !conn.is_closed && !conn.is_ended) else { return };
         let some = self.random.usize(1..3);
         self.conns[c].deliver(some, &mut self.random);
         self.frame(c);
     }
 
-    /// The target looks at the next PDU of a connection; whether it took one.
+    /// Lets the target take the next PDU of a connection; returns whether it did.
     fn frame(&mut self, c: usize) -> bool {
         let taken = self.conns[c].core.next_frame();
         match taken {
@@ -274,25 +274,24 @@ impl World {
         }
     }
 
-    /// A connection's thread wakes up.
-    fn go_on(&mut self) {
+    /// Wakes a random connection's thread.
+    fn wake_any(&mut self) {
         if let Some(c) = self.any_conn(|conn| !conn.is_ended) {
             self.wake(c);
         }
     }
 
     fn wake(&mut self, c: usize) {
-        if self.conns[c].is_gone {
+        if self.conns[c].is_closed {
             self.conns[c].is_ended |= self.conns[c].core.is_ended();
         } else if Self::is_woken(&self.conns[c].core)
-            && let Err(end) = self.conns[c].core.go_on()
+            && let Err(end) = self.conns[c].core.resume()
         {
             self.end(c, &end);
         }
     }
 
-    /// Whether the thread of a connection would look at what may have changed. It sleeps until it has a reason to, and
-    /// what it is not woken for is not noticed.
+    /// Returns whether the thread of a connection would be awake, by the conditions that `Connection::serve` waits for.
     fn is_woken(core: &Core) -> bool {
         core.login_deadline().is_some()
             || core.mailbox.has_mail()
@@ -301,10 +300,10 @@ impl World {
     }
 
     fn end(&mut self, c: usize, end: &ConnectionEnd) {
-        // What was appended before the end still leaves.
+        // Responses made before the end are still sent.
         self.drain(c);
         let conn = &mut self.conns[c];
-        conn.is_gone = true;
+        conn.is_closed = true;
         conn.core.end(end);
         self.model.connection_ends(c);
         if self.stalled == Some(c) {
@@ -312,28 +311,28 @@ impl World {
         }
     }
 
-    /// An initiator sends data that it was asked for.
+    /// Sends solicited data of an initiator.
     fn send_owed(&mut self) {
-        if let Some(c) = self.any_conn(|conn| !conn.owed.is_empty() && !conn.is_gone) {
+        if let Some(c) = self.any_conn(|conn| !conn.owed.is_empty() && !conn.is_closed) {
             let place = self.random.usize(..self.conns[c].owed.len());
             self.conns[c].send_owed(place);
         }
     }
 
     fn disks_work(&mut self) {
-        let (choice, heeds) = (self.random.usize(..8), self.random.bool());
-        // One disk is so slow that what was asked of it outlives connections and sessions.
+        let (choice, honours_cancel) = (self.random.usize(..8), self.random.bool());
+        // Disk 2 is so slow that its operations outlive connections and sessions.
         if self.random.u8(..8) > 0 {
             self.pool.run_one(choice);
         } else {
             let choice = if self.random.u8(..4) == 0 { choice } else { usize::MAX };
-            self.stores[2].end_one(choice, heeds);
+            self.stores[2].end_one(choice, honours_cancel);
         }
     }
 
-    /// A connection is lost.
-    fn lose(&mut self) {
-        if let Some(c) = self.any_conn(|conn| !conn.is_gone) {
+    /// Loses a connection.
+    fn lose_connection(&mut self) {
+        if let Some(c) = self.any_conn(|conn| !conn.is_closed) {
             self.end(c, &ConnectionEnd::Closed);
         }
     }
@@ -354,40 +353,40 @@ impl World {
 
     fn pass_time(&mut self) {
         let time = if self.random.u8(..10) == 0 { 3_000 } else { 20 };
-        self.clock.pass(Duration::from_millis(time));
+        self.clock.advance(Duration::from_millis(time));
         self.shared.expire();
-        self.note_sessions();
+        self.sync_sessions();
     }
 
-    /// The disks get another size, of which every session is told.
+    /// Resizes the disks, which establishes a unit attention for every session.
     fn resize(&mut self) {
         if self.stalled.is_some() {
             return;
         }
         let size = DISK_BYTES + BLOCK * self.random.u64(1..1000);
         if size == self.disk_bytes {
-            // That is no change, and nothing to tell.
+            // No change, so no unit attention.
             return;
         }
         self.disk_bytes = size;
         self.stores.iter().for_each(|store| drop(::store::Store::resize(&**store, self.disk_bytes)));
         self.shared.disks.set(&Self::luns(&self.stores)).expect("disks");
         self.shared.refresh_views();
-        self.model.all_learn((0x2a, 0x09));
+        self.model.owe_attention_everywhere((0x2a, 0x09));
     }
 
-    /// An initiator stops to read, or reads again.
+    /// Makes an initiator stop reading, or read again.
     fn stall(&mut self) {
         if self.stalled.take().is_some() {
             return;
         }
-        // While it does not read, nobody does what it would have to be told.
+        // The model sees unit attentions only when they are read, so none may become due while it does not read.
         if self.model.is_management_idle() {
             self.stalled = self.any_serving();
         }
     }
 
-    /// An initiator asks for what it lost: by SNACK, or with another connection.
+    /// Recovers lost PDUs by SNACK, or lost tasks by TASK REASSIGN.
     fn recover(&mut self) {
         let Some(c) = self.any_serving().filter(|_| self.stalled.is_none()) else { return };
         let Some(session) = self.conns[c].session else { return };
@@ -409,19 +408,19 @@ impl World {
         let (tag, cmd_sn) = (self.tag(), self.model.sessions[session].cmd_sn);
         let pdu = management_pdu(&self.conns[c], TaskPlace { tag, lun, cmd_sn }, 8, referenced);
         self.model.may_repeat(session);
-        self.model.asks(tag, 8, lun, referenced, session, c);
+        self.model.management_sent(tag, 8, lun, referenced, session, c);
         self.conns[c].push(pdu, What::Management(tag));
     }
 
-    /// Looks at what the target has done: what it took, what it sent, what landed, what it holds.
-    fn look(&mut self) {
+    /// Passes to the model what the target has taken, sent and written, and checks its budgets.
+    fn observe(&mut self) {
         for c in 0..self.conns.len() {
             for what in self.conns[c].taken() {
                 self.model.taken(what);
             }
         }
-        self.model.enters();
-        self.note_landed();
+        self.model.commands_entered();
+        self.observe_landed();
         for c in 0..self.conns.len() {
             if self.stalled != Some(c) {
                 self.drain(c);
@@ -430,20 +429,20 @@ impl World {
         if self.stalled.is_none() {
             self.model.check_order();
         }
-        self.note_sessions();
+        self.sync_sessions();
         self.check_budgets();
     }
 
-    fn note_landed(&mut self) {
+    fn observe_landed(&mut self) {
         let landed = lock(&self.log)[self.seen_log..].to_vec();
         self.seen_log += landed.len();
         landed.into_iter().for_each(|(lun, stamp)| self.model.landed(lun, stamp));
     }
 
-    /// Takes what a connection has to send, and shows it to its initiator.
+    /// Passes pending bytes of a connection to its initiator.
     fn drain(&mut self, c: usize) {
-        // What is acknowledged has landed before.
-        self.note_landed();
+        // Writes land before they are acknowledged.
+        self.observe_landed();
         if self.conns[c].is_ended || self.conns[c].core.outgoing.is_empty() {
             return;
         }
@@ -455,13 +454,13 @@ impl World {
         while let Ok(Cut::Frame(frame)) = framer.next(&stream[at..]) {
             at += frame.total_bytes;
             let (bhs, data) = (frame.bhs, frame.data.to_vec());
-            self.came(c, &bhs, &data);
+            self.received(c, &bhs, &data);
         }
         self.conns[c].unparsed = stream[at..].to_vec();
     }
 
-    fn came(&mut self, c: usize, bhs: &Bhs, data: &[u8]) {
-        if let Some(tsih) = self.conns[c].came(bhs, data, &mut self.model) {
+    fn received(&mut self, c: usize, bhs: &Bhs, data: &[u8]) {
+        if let Some(tsih) = self.conns[c].received(bhs, data, &mut self.model) {
             self.logged_in(c, tsih);
         }
     }
@@ -470,17 +469,17 @@ impl World {
         let conn = &self.conns[c];
         if conn.tsih_asked != 0 {
             let session = self.model.session_of(tsih);
-            // A connection with the same CID gives way.
+            // The target drops an older connection with the same CID.
             self.conns[c].session = session;
             return;
         }
         let there = self.shared.sessions.all().into_iter().find(|session| session.tsih == tsih);
-        let session = self.model.begins((conn.name, conn.isid), tsih, conn.recovery, there);
+        let session = self.model.session_begins((conn.name, conn.isid), tsih, conn.recovery, there);
         self.conns[c].session = Some(session);
     }
 
-    /// Sessions that the target has ended are over for the model too.
-    fn note_sessions(&mut self) {
+    /// Ends sessions in the model that the target has ended.
+    fn sync_sessions(&mut self) {
         let alive: Vec<u64> = self.shared.sessions.all().iter().map(|session| session.instance).collect();
         self.model.alive(&alive);
     }
@@ -497,11 +496,11 @@ impl World {
         }
     }
 
-    /// Nothing new happens any more, and everything comes to rest.
-    fn rest(&mut self) {
+    /// Finishes all work without new events, and checks that everything was answered.
+    fn settle(&mut self) {
         self.stalled = None;
         for round in 0.. {
-            assert!(round < REST_MAX, "it never comes to rest: {:?}", self.model.open());
+            assert!(round < SETTLE_CALLS_MAX, "work never finishes: {:?}", self.model.open());
             self.model.step += 1;
             let mut is_busy = false;
             for c in 0..self.conns.len() {
@@ -512,40 +511,40 @@ impl World {
                     self.conns[c].send_owed(place);
                     is_busy = true;
                 }
-                if !self.conns[c].is_gone {
+                if !self.conns[c].is_closed {
                     is_busy |= self.conns[c].deliver(1, &mut self.random);
                     is_busy |= self.frame(c);
                 }
                 let before = self.conns[c].core.outgoing.position();
                 self.wake(c);
-                is_busy |= self.conns[c].core.outgoing.position() != before || self.conns[c].is_gone;
+                is_busy |= self.conns[c].core.outgoing.position() != before || self.conns[c].is_closed;
                 is_busy |= !self.conns[c].core.outgoing.is_empty();
                 is_busy |= self.conns[c].core.has_more() && !self.conns[c].is_ended;
-                self.look();
+                self.observe();
             }
             is_busy |= self.pool.run_one(0);
             is_busy |= self.stores[2].end_one(0, true);
-            self.look();
+            self.observe();
             if !is_busy {
-                let patient = self.conns.iter().any(|c| !c.is_gone && c.core.sleep_limit().is_some());
+                let patient = self.conns.iter().any(|c| !c.is_closed && c.core.sleep_limit().is_some());
                 if !patient {
                     break;
                 }
-                self.clock.pass(Duration::from_millis(50));
+                self.clock.advance(Duration::from_millis(50));
             }
         }
         self.model.at_rest();
         self.ask_for_attentions();
         for session in self.shared.sessions.all() {
             let open = session.commands.open_window();
-            assert_eq!(open, self.shared.config.limits.window, "places in the window are not given back");
+            assert_eq!(open, self.shared.config.limits.window, "command window slots are not released");
         }
     }
 
-    /// Every session asks what it has to be told, and is told all of it.
+    /// Sends TEST UNIT READY from every session until no unit attention is left, and checks that none was missed.
     fn ask_for_attentions(&mut self) {
         'connections: for c in 0..self.conns.len() {
-            let Some(session) = self.conns[c].session.filter(|_| !self.conns[c].is_gone) else { continue };
+            let Some(session) = self.conns[c].session.filter(|_| !self.conns[c].is_closed) else { continue };
             if self.conns[c].is_closing {
                 continue;
             }
@@ -555,18 +554,18 @@ impl World {
                     let cmd_sn = self.model.sessions[session].cmd_sn;
                     self.model.sessions[session].cmd_sn = cmd_sn.wrapping_add(1);
                     let conn = &mut self.conns[c];
-                    let (pdu, fields) =
-                        command_pdu(conn, Kinds::Test, TaskPlace { tag, lun, cmd_sn }, 1, &mut self.random);
-                    let command = Command::new(session, c, TaskPlace { tag, lun, cmd_sn }, fields, 1);
+                    let place = TaskPlace { tag, lun, cmd_sn };
+                    let (pdu, fields) = command_pdu(conn, CommandKind::Test, place, 1, &mut self.random);
+                    let command = Command::new(session, c, place, fields, 1);
                     self.model.commands.insert(tag, command);
                     conn.push(pdu, What::Command(tag));
                     while self.conns[c].deliver(9, &mut self.random) || self.frame(c) {
-                        self.look();
+                        self.observe();
                     }
-                    self.look();
+                    self.observe();
                     let command = &self.model.commands[&tag];
                     if !command.has_entered() {
-                        // A command before it was lost with its connection, and is not sent again.
+                        // An earlier CmdSN was lost with its connection and is never resent.
                         continue 'connections;
                     }
                     match command.status() {
@@ -576,49 +575,53 @@ impl World {
                     }
                 }
             }
-            self.model.was_told_all(session);
+            self.model.check_attentions(session);
         }
     }
 
-    /// Everybody leaves, and nothing is left.
-    fn leave(&mut self) {
+    /// Ends all connections and checks that nothing is left.
+    fn shut_down(&mut self) {
         for c in 0..self.conns.len() {
-            if !self.conns[c].is_gone {
+            if !self.conns[c].is_closed {
                 self.end(c, &ConnectionEnd::Dropped("the simulation is over"));
             }
             for _ in 0..100 {
                 if self.conns[c].is_ended {
                     break;
                 }
-                self.clock.pass(Duration::from_millis(100));
+                self.clock.advance(Duration::from_millis(100));
                 self.wake(c);
             }
             assert!(self.conns[c].is_ended, "a connection does not end");
             self.shared.sessions.leave(self.conns[c].core.id);
         }
-        self.clock.pass(Duration::from_secs(3600));
+        self.clock.advance(Duration::from_secs(3600));
         self.shared.expire();
         self.conns.clear();
         while self.pool.run_one(0) || self.stores[2].end_one(0, true) {}
-        self.look();
+        self.observe();
         self.model.sessions.clear();
-        assert_eq!((self.shared.sessions.sessions(), self.shared.memory.used()), (0, 0), "something is left");
+        assert_eq!(
+            (self.shared.sessions.sessions(), self.shared.memory.used()),
+            (0, 0),
+            "sessions or memory are left"
+        );
     }
 }
 
-/// Runs one seed; how many steps it took.
+/// Runs a seed; returns how many steps it took.
 fn run(seed: u64) -> usize {
     let mut world = World::new(seed);
-    world.model.traces = asked("ROUNDTRIP_SIM_SEED").is_some();
+    world.model.traces = env_number("ROUNDTRIP_SIM_SEED").is_some();
     for _ in 0..STEPS_OF_SEED {
         world.step();
     }
-    world.rest();
-    world.leave();
+    world.settle();
+    world.shut_down();
     world.model.step
 }
 
-/// Runs seeds until so many steps are taken; the seed and the message of the first that fails.
+/// Runs seeds until `steps` steps are taken. Returns the seed and the message of the first failure.
 fn run_until(first: u64, steps: usize) -> Result<(), (u64, String)> {
     let (mut seed, mut taken) = (first, 0);
     while taken < steps {
@@ -636,29 +639,29 @@ fn run_until(first: u64, steps: usize) -> Result<(), (u64, String)> {
     Ok(())
 }
 
-fn asked(name: &str) -> Option<u64> {
+fn env_number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
 #[test]
 fn scripted_initiators_find_no_violation() {
-    if let Some(seed) = asked("ROUNDTRIP_SIM_SEED") {
+    if let Some(seed) = env_number("ROUNDTRIP_SIM_SEED") {
         run(seed);
         return;
     }
-    let steps = asked("ROUNDTRIP_SIM_STEPS").map_or(100_000, |steps| steps as usize);
+    let steps = env_number("ROUNDTRIP_SIM_STEPS").map_or(100_000, |steps| steps as usize);
     let first = if steps > 100_000 { 1_000_000 } else { 1 };
     if let Err((seed, text)) = run_until(first, steps) {
-        panic!("seed {seed} (again with ROUNDTRIP_SIM_SEED={seed}): {text}");
+        panic!("seed {seed} (replay with ROUNDTRIP_SIM_SEED={seed}): {text}");
     }
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_replays_the_same_run() {
     let trace = |seed| {
         let mut world = World::new(seed);
         (0..STEPS_OF_SEED).for_each(|_| world.step());
-        world.rest();
+        world.settle();
         let log = lock(&world.log).clone();
         (log, world.model.step, world.model.answers)
     };
@@ -671,14 +674,14 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn planted_bugs_are_found() {
-    // What the threads of failing runs print is expected.
+    // The panic messages of failing runs are expected output.
     static QUIET: Mutex<()> = Mutex::new(());
     let _quiet = lock(&QUIET);
     for (bug, word) in [
         (Bug::WritesAfterAbort, "landed"),
         (Bug::DropsDeferred, "never answered"),
-        (Bug::TellsOriginator, "unit attention"),
-        (Bug::IgnoresRoom, "bytes wait to be sent"),
+        (Bug::NotifiesOriginator, "unit attention"),
+        (Bug::IgnoresSendLimit, "bytes wait to be sent"),
         (Bug::ForgetsPredecessor, "landed"),
     ] {
         plant(Some(bug));

@@ -1,8 +1,8 @@
-//! What initiators ask to be kept over a restart, in a folder: one small file for each disk.
+//! Durable state of initiators (reservations with APTPL, saved mode pages) in a folder, one small file per disk.
 //!
-//! The folder is opened once, and everything is done relative to it, so that a renamed or replaced folder changes
-//! nothing. Symbolic links in it are never followed: who may write to the folder must not choose what the target reads
-//! or overwrites elsewhere.
+//! The folder is opened once and all accesses are relative to its descriptor, so that renaming or replacing the folder
+//! has no effect. Symbolic links in it are never followed: a user who can write to the folder must not be able to choose
+//! which other files the target reads or overwrites.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Write as _};
@@ -17,16 +17,16 @@ use scsi::Durable;
 
 use crate::error::TargetError;
 
-/// A file that is larger than anything that was written is not read.
+/// Largest file that is read; saved files are much smaller.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// The folder. It is locked while it is open: two targets would overwrite each other's state.
+/// The state folder. It is locked while open: two targets would overwrite each other's state.
 #[derive(Clone, Debug)]
 pub(crate) struct StateFolder(Arc<Folder>);
 
 #[derive(Debug)]
 struct Folder {
-    /// As it was configured, for messages.
+    /// The configured path, for messages.
     path: PathBuf,
     folder: File,
     /// Held while a file is replaced.
@@ -34,10 +34,10 @@ struct Folder {
 }
 
 impl StateFolder {
-    /// Opens and locks the folder, which is made where it is missing.
+    /// Opens and locks the folder; creates it if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be made or opened, is a symbolic link, or is in use by another target.
+    /// When the folder cannot be created or opened, is a symbolic link, or is in use by another target.
     pub(crate) fn open(path: &Path) -> Result<Self, TargetError> {
         let failed = |source| TargetError::State { path: path.to_owned(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -56,14 +56,14 @@ impl StateFolder {
         Ok(Self(Arc::new(Folder { path, folder, saving: Mutex::default() })))
     }
 
-    /// What was kept of a disk; nothing is kept of a new one.
+    /// Returns the saved state of a disk; the default for a new one.
     ///
     /// # Errors
-    /// When its file cannot be read, or is none that was written by [`StateFolder::save`].
+    /// When its file cannot be read or was not written by [`StateFolder::save`].
     pub(crate) fn load(&self, serial: &str) -> Result<Durable, TargetError> {
         let name = format!("{serial}.json");
         let failed = |source| TargetError::State { path: self.0.path.join(&name), source };
-        // A FIFO must not block.
+        // O_NONBLOCK: opening a FIFO must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file: File = match rustix::fs::openat(&self.0.folder, &name, flags, Mode::empty()) {
             Ok(file) => file.into(),
@@ -77,17 +77,19 @@ impl StateFolder {
         }
         let length = metadata.len();
         if length > FILE_BYTES_MAX {
-            return Err(failed(Error::other(format!("{length} bytes are no state of a disk"))));
+            return Err(failed(Error::other(format!(
+                "{length} bytes; disk state has at most {FILE_BYTES_MAX}"
+            ))));
         }
         let mut text = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
         serde_json::from_slice(&text).map_err(|error| failed(error.into()))
     }
 
-    /// Keeps it: when this returns, it survives a power loss.
+    /// Saves the state of a disk. It survives a power loss once this returns.
     ///
     /// # Errors
-    /// When it cannot be written; the file of the disk is as it was then.
+    /// When it cannot be written; the previous file is then unchanged.
     pub(crate) fn save(&self, serial: &str, durable: &Durable) -> std::io::Result<()> {
         let text = serde_json::to_vec_pretty(durable)?;
         let (name, new) = (format!("{serial}.json"), format!("{serial}.new"));
@@ -97,7 +99,7 @@ impl StateFolder {
             Err(error) => Err(Error::from(error)),
         };
         let _saving = self.0.saving.lock();
-        // One that a crash has left.
+        // A crash may have left one.
         remove_new()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file: File = rustix::fs::openat(folder, &new, flags, Mode::RUSR | Mode::WUSR)?.into();
@@ -108,7 +110,7 @@ impl StateFolder {
             let _ = remove_new();
             return Err(error);
         }
-        // The name is in the folder's own data.
+        // The rename is durable only after fsync of the folder.
         folder.sync_all()
     }
 }
@@ -116,7 +118,7 @@ impl StateFolder {
 fn symbolic_link() -> Error {
     Error::new(
         ErrorKind::InvalidInput,
-        "it is a symbolic link, which is not followed; put the real one there",
+        "is a symbolic link; symbolic links are not followed, use the real file or folder",
     )
 }
 
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_back_and_a_broken_file_is_no_empty_one() {
+    fn saved_state_is_read_back_and_a_corrupt_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let state = StateFolder::open(&folder.path().join("deep/er")).unwrap();
         assert_eq!(state.load("a").unwrap(), Durable::default());
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn symbolic_links_are_replaced_or_refused_and_never_followed() {
+    fn symbolic_links_are_replaced_or_rejected_and_never_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (folder.path().join("state"), folder.path().join("elsewhere"));
         let state = StateFolder::open(&path).unwrap();
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(state.load("a").unwrap(), kept());
         let file = path.join("a.json").symlink_metadata().unwrap();
         assert!(file.is_file() && file.permissions().mode() & 0o777 == 0o600, "{file:?}");
-        // A good file, but not in the folder.
+        // Valid content, but reached through a link.
         symlink(path.join("a.json"), path.join("b.json")).unwrap();
         let error = state.load("b").unwrap_err().to_string();
         assert!(error.contains("symbolic link"), "{error}");
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_a_crash_left_is_replaced_and_a_fifo_is_refused() {
+    fn leftover_temporary_file_is_replaced_and_a_fifo_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let state = StateFolder::open(folder.path()).unwrap();
         std::fs::write(folder.path().join("a.new"), "half of").unwrap();
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_folder_is_still_the_same() {
+    fn renamed_folder_stays_in_use() {
         let folder = tempfile::tempdir().unwrap();
         let (path, moved) = (folder.path().join("state"), folder.path().join("moved"));
         let state = StateFolder::open(&path).unwrap();
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn two_targets_do_not_share_a_folder() {
+    fn second_target_cannot_open_the_state_folder() {
         let folder = tempfile::tempdir().unwrap();
         let first = StateFolder::open(folder.path()).unwrap();
         let clone = first.clone();

@@ -1,4 +1,4 @@
-//! What a target says about itself.
+//! Statistics of connections.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock::lock;
 
-/// One connection, as last published by its thread (when it goes idle, and when it ends).
+/// The statistics of a connection, as last published by its thread: when idle, and at its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectionStatistics {
     /// The initiator's address.
     pub peer: SocketAddr,
-    /// InitiatorName; empty before the login ends.
+    /// InitiatorName; empty during the login.
     pub initiator_name: String,
     /// The send policy in force.
     pub send: SendPolicy,
     /// The thread that serves it, as in /proc/self/task.
     pub thread: i32,
-    /// The CPU that its thread is kept on, where it is.
+    /// The CPU that its thread is pinned to, if any.
     pub cpu: Option<usize>,
     /// Whether the connection is still open.
     pub open: bool,
@@ -40,14 +40,14 @@ pub struct ConnectionStatistics {
     pub busy_count: BusyCount,
 }
 
-/// The statistics of all connections: open ones, and the last of those that ended.
+/// The statistics of all open connections and of the last ended ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Board {
     entries: Arc<Mutex<Vec<(u64, ConnectionStatistics)>>>,
 }
 
 impl Board {
-    /// Connections kept at most; the oldest ended ones are forgotten first.
+    /// Most connections kept; the oldest ended ones are removed first.
     const LIMIT: usize = 4096;
 
     pub(crate) fn publish(&self, id: u64, statistics: &ConnectionStatistics) {

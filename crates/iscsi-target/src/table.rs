@@ -9,11 +9,10 @@ use crate::config::Access;
 use crate::effects::SharedEffects;
 use crate::unit::Unit;
 
-/// Disks by number: all of a target's, or those that one initiator sees. It never changes; a change is a new
-/// table.
+/// Disks by LUN: all of a target's, or those that an initiator sees. Immutable; a change creates a new table.
 pub(crate) struct Table {
     pub(crate) luns: Luns,
-    /// By number; as many places as the highest number needs.
+    /// Indexed by LUN, up to the highest one.
     pub(crate) units: Vec<Option<Arc<Unit>>>,
     pub(crate) effects: Arc<SharedEffects>,
 }
@@ -29,7 +28,7 @@ impl Table {
         self.units.get(usize::from(lun.0))?.as_ref()
     }
 
-    /// The part of it that an initiator sees.
+    /// Returns the part of the table that an initiator sees.
     pub(crate) fn view(&self, access: Option<&Access>, initiator: &str) -> Table {
         let is_shown = |number: u16| access.is_none_or(|access| access.shows(initiator, number));
         let luns = self.luns.0.iter().filter(|(lun, _)| is_shown(lun.0));
@@ -41,19 +40,19 @@ impl Table {
         }
     }
 
-    /// The unit attentions of an initiator that has seen `before`, by today's logical units.
-    pub(crate) fn news(&self, before: &Table) -> Vec<(Lun, UnitAttention)> {
+    /// Returns the unit attentions due to an initiator that has seen `before`, for the logical units of this table.
+    pub(crate) fn changes_since(&self, before: &Table) -> Vec<(Lun, UnitAttention)> {
         let (old, new) = (&before.luns.0, &self.luns.0);
         let is_same = |lun: &Lun| match (old.get(lun), new.get(lun)) {
             (Some(a), Some(b)) => Arc::ptr_eq(&a.shared, &b.shared),
             _ => false,
         };
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         if old.len() != new.len() || !new.keys().all(is_same) {
-            news.extend(new.keys().map(|&lun| (lun, UnitAttention::LunsChanged)));
+            changes.extend(new.keys().map(|&lun| (lun, UnitAttention::LunsChanged)));
         }
         let resized = new.iter().filter(|(lun, disk)| is_same(lun) && old[lun].blocks != disk.blocks);
-        news.extend(resized.map(|(&lun, _)| (lun, UnitAttention::CapacityChanged)));
-        news
+        changes.extend(resized.map(|(&lun, _)| (lun, UnitAttention::CapacityChanged)));
+        changes
     }
 }

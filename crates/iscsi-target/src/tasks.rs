@@ -12,21 +12,21 @@ use crate::ordering::Ordering;
 use crate::read::Read;
 use crate::waiting::Waiting;
 
-/// What a connection keeps for the commands that it executes.
+/// The task state of a connection.
 pub(crate) struct Tasks {
     pub(crate) scratch: Vec<u8>,
     pub(crate) gathering: Gathering,
     pub(crate) jobs: Jobs,
     pub(crate) open_units: OpenUnits,
-    /// Reads whose answers are being made, in the order in which they came.
+    /// Reads with responses in progress, in order of arrival.
     pub(crate) reads: BTreeMap<u64, Read>,
     pub(crate) next_read: u64,
-    /// What is answered when something else has ended.
+    /// Responses that wait for aborted tasks to end.
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) ordering: Ordering,
-    /// PDUs to be sent again.
+    /// PDUs to retransmit.
     pub(crate) again: VecDeque<Kept>,
-    /// Bytes that may wait to be sent before no more are made.
+    /// Unsent bytes above which no more responses are made.
     pub(crate) unsent_bytes: usize,
 }
 
@@ -46,19 +46,19 @@ impl Tasks {
         }
     }
 
-    /// Whether a command of this logical unit is in progress.
+    /// Returns whether a command of this logical unit is in progress.
     pub(crate) fn is_busy(&self, connection: &TargetConnection, lun: [u8; 8]) -> bool {
         connection.has_writes(lun)
             || self.jobs.any(|command| command.lun == lun)
             || self.reads.values().any(|read| read.command.lun == lun)
             || self.waiting.iter().any(|waiting| match waiting.command() {
                 Some(command) => command.lun == lun,
-                // What was aborted is still at a disk: an ORDERED command must not overtake it.
+                // Aborted writes are still at a disk: an ORDERED command must not overtake them.
                 None => waiting.has_in_flight(),
             })
     }
 
-    /// Whether the command of this tag is in progress.
+    /// Returns whether the command with this tag is in progress.
     pub(crate) fn is_in_progress(&self, connection: &TargetConnection, tag: u32) -> bool {
         connection.is_in_progress(tag)
             || self.jobs.any(|command| command.tag == tag)
@@ -66,7 +66,7 @@ impl Tasks {
             || self.waiting.iter().any(|waiting| waiting.command().is_some_and(|c| c.tag == tag))
     }
 
-    /// Whether no command is in progress, nor waits to be.
+    /// Returns whether no command is in progress or deferred.
     pub(crate) fn is_idle(&self, connection: &TargetConnection) -> bool {
         self.jobs.is_idle()
             && self.reads.is_empty()

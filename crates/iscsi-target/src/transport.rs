@@ -1,4 +1,4 @@
-//! One connection's socket: bytes in, bytes out, and waiting for either.
+//! The socket of a connection: send, receive and wait.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -18,36 +18,36 @@ use socket::options::acknowledge_at_once;
 use socket::stamps::Stamps;
 use socket::tape::Tape;
 
-/// What a receive found.
+/// The outcome of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// Bytes came.
+    /// Bytes were received.
     Bytes,
-    /// Nothing is there now.
+    /// No bytes are available.
     Nothing,
     /// The peer has closed its side.
     End,
 }
 
-/// What a wait ended with.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// The socket, or another thread.
+    /// The socket is ready, or the mailbox has mail.
     Ready,
-    /// The time.
+    /// The time limit has passed.
     TimedOut,
 }
 
-/// What a wait is for. Bytes that wait to be sent are always waited for too.
+/// The events that a wait is for. Waits on the socket include room to send while bytes are unsent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Bytes from the peer, room for ours, and the mailbox.
+    /// Received bytes, room to send, and the mailbox.
     All,
-    /// Room for ours, and the mailbox.
+    /// Room to send, and the mailbox.
     Room,
-    /// The mailbox alone.
-    Mail,
-    /// Room for ours alone.
+    /// The mailbox only.
+    Mailbox,
+    /// Room to send only.
     Socket,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Transport {
     stamps: Option<Stamps>,
     pub(crate) sends: u64,
     pub(crate) receives: u64,
-    /// Acknowledge what comes at once.
+    /// Whether to acknowledge received data at once (TCP_QUICKACK).
     quick_ack: bool,
 }
 
@@ -67,13 +67,13 @@ impl Transport {
         Self { socket, stamps: None, sends: 0, receives: 0, quick_ack }
     }
 
-    /// Switches kernel stamps on, and keeps those of up to `operations` operations.
+    /// Enables kernel timestamps, and keeps those of up to `operations` operations.
     pub(crate) fn stamp(&mut self, operations: usize, position: u64) -> io::Result<Tape> {
         self.stamps = Some(Stamps::enable(&self.socket, position)?);
         Ok(Tape::new(Side::Server, operations))
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends pending bytes until the socket would block.
     #[inline]
     pub(crate) fn flush(&mut self, outgoing: &mut TransmitBuffer) -> io::Result<()> {
         while !outgoing.is_empty() {
@@ -84,7 +84,7 @@ impl Transport {
                 send(self.socket.as_raw_fd(), outgoing.pending(), flags)
             };
             match taken {
-                Ok(0) => return Err(io::Error::other("a file became shorter while it was sent")),
+                Ok(0) => return Err(io::Error::other("a file was truncated while it was sent")),
                 Ok(count) => {
                     self.sends += 1;
                     outgoing.sent(count);
@@ -97,13 +97,13 @@ impl Transport {
         Ok(())
     }
 
-    /// Sends what comes next where some of it lies elsewhere.
+    /// Sends the next pending bytes when some are borrowed.
     fn send_borrowed(&self, outgoing: &TransmitBuffer, flags: MsgFlags) -> Result<usize, Errno> {
         let mut slices = Vec::new();
         match outgoing.next(&mut slices) {
             Next::Nothing => Ok(0),
             Next::Bytes { slices, has_more } => {
-                // The header of a piece of a file leaves with it.
+                // MSG_MORE: the header is sent together with the file data that follows it.
                 let more = MsgFlags::from_bits_retain(if has_more { nix::libc::MSG_MORE } else { 0 });
                 sendmsg::<()>(self.socket.as_raw_fd(), slices, &[], flags | more, None)
             }
@@ -115,8 +115,7 @@ impl Transport {
         }
     }
 
-    /// Receives what is there, without waiting. `needed` bytes from the first unread one on make the next
-    /// PDU whole.
+    /// Receives available bytes without blocking. `needed` bytes from the first unread one complete the next PDU.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -155,7 +154,7 @@ impl Transport {
         Ok(Received::Bytes)
     }
 
-    /// Reads the stamps of bytes that have left.
+    /// Reads the timestamps of sent bytes.
     pub(crate) fn read_stamps(&mut self, tape: Option<&mut Tape>) -> io::Result<()> {
         if let (Some(stamps), Some(tape)) = (&mut self.stamps, tape) {
             stamps.sent(&self.socket, |end, ns| tape.sent(end, ns))?;
@@ -163,7 +162,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Waits until something of what is waited for is there, or the time is up.
+    /// Waits for one of the events, at most `limit`.
     pub(crate) fn wait(
         &self,
         wake: &EventFd,
@@ -180,7 +179,7 @@ impl Transport {
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let watched = match what {
             Wait::All | Wait::Room => &mut fds[..],
-            Wait::Mail => &mut fds[..1],
+            Wait::Mailbox => &mut fds[..1],
             Wait::Socket => &mut fds[1..],
         };
         match poll(watched, limit) {

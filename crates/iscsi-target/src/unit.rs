@@ -1,4 +1,4 @@
-//! A logical unit's bytes, and who has tasks there.
+//! A logical unit: its store and the nexuses with tasks at it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use store::Store;
 
 use crate::fence::Nexuses;
 
-/// A disk's bytes, what keeps its writes apart from atomic operations, and who has tasks there.
+/// The store of a disk, its lock for atomic operations, and the nexuses that use it.
 pub(crate) struct Unit {
-    /// Tells it from every other of the process.
+    /// Unique in the process.
     pub(crate) id: u64,
     pub(crate) store: Arc<dyn Store>,
-    /// Held shared while data is read or written, and alone while it is changed atomically.
+    /// Held shared by reads and writes, exclusively by atomic operations.
     pub(crate) atomic_lock: Arc<RwLock<()>>,
     /// The I_T nexuses that use it, and the epochs of their tasks.
     pub(crate) nexuses: Nexuses,
@@ -29,7 +29,7 @@ impl fmt::Debug for Unit {
     }
 }
 
-/// While it is held no atomic operation changes the disk.
+/// A guard: while it is held, no atomic operation changes the disk.
 pub(crate) type Shared = ArcRwLockReadGuard<RawRwLock, ()>;
 
 impl Unit {
@@ -39,7 +39,7 @@ impl Unit {
         Self { id, store, atomic_lock: Arc::default(), nexuses: Nexuses::default() }
     }
 
-    /// Keeps atomic operations away until it is dropped, on whatever thread; nothing while there is one.
+    /// Locks out atomic operations until the guard is dropped, on any thread; `None` while one runs.
     pub(crate) fn try_share(&self) -> Option<Shared> {
         self.atomic_lock.try_read_arc()
     }

@@ -1,4 +1,4 @@
-//! Stores that fail: the initiator is told what happened, keeps its session, and nothing else changes.
+//! Failing stores: the initiator gets accurate sense data and keeps its session, and other disks are unaffected.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ fn failing(operation: Operation, fault: Fault, bytes: std::ops::Range<u64>) -> A
     Arc::new(Layered::new(hook, Arc::new(Ram::new(1 << 20))))
 }
 
-/// Sense key, code and qualifier; zeros for GOOD.
+/// Returns sense key, code and qualifier; zeros for GOOD.
 fn sense((_, status, sense): &(Vec<u8>, u8, Vec<u8>)) -> (u8, u8, u8) {
     if *status == 0 { (0, 0, 0) } else { (sense[2] & 15, sense[12], sense[13]) }
 }
@@ -55,14 +55,14 @@ const MEDIUM_WRITE: (u8, u8, u8) = (3, 0x0c, 0);
 const NO_SPACE: (u8, u8, u8) = (7, 0x27, 7);
 
 #[test]
-fn each_fault_is_told_as_what_it_is_and_the_session_goes_on() {
+fn each_fault_is_reported_with_its_sense_and_the_session_continues() {
     for (fault, expected) in
         [(Fault::Medium, MEDIUM_READ), (Fault::Hardware, (4, 0x44, 0)), (Fault::NotReady, (2, 0x04, 0))]
     {
         let (_target, mut client) = serve(failing(Operation::Read, fault, 4608..5120));
         assert_eq!(sense(&client.read(0, &READ, 512)), expected);
         assert_eq!(write(&mut client, 9, 0), (0, 0, 0));
-        // Of four blocks the second is bad: no data, or data and then the sense.
+        // The second of four blocks is bad: sense data follows no data or partial data.
         let mut four = READ;
         (four[5], four[8]) = (8, 4);
         assert_eq!(sense(&client.read(0, &four, 2048)), expected);
@@ -74,7 +74,7 @@ fn each_fault_is_told_as_what_it_is_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_flush_that_fails_is_no_acknowledgement() {
+fn failed_flush_is_not_acknowledged() {
     let (_target, mut client) = serve(failing(Operation::Flush, Fault::Medium, 0..1 << 20));
     assert_eq!(write(&mut client, 9, 0), (0, 0, 0));
     assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE);
@@ -110,9 +110,9 @@ impl Store for OnceBroken {
 }
 
 #[test]
-fn a_write_of_many_pieces_reports_the_first_failure_and_takes_all_its_data() {
+fn multi_burst_write_reports_the_first_failure_and_consumes_all_data() {
     let (_target, mut client) = serve(failing(Operation::Write, Fault::Medium, 70_000..70_001));
-    // 256 KiB with one R2T after another; the initiator sends all of it before it hears of the failure.
+    // 256 KiB with one R2T after another; the initiator sends all data before the failure is reported.
     let cdb = [0x2a, 0, 0, 0, 0, 0, 0, 2, 0, 0];
     let command = iscsi::pdu::ScsiCommand {
         read: false,
@@ -147,14 +147,14 @@ fn a_write_of_many_pieces_reports_the_first_failure_and_takes_all_its_data() {
 }
 
 #[test]
-fn a_failed_flush_is_told_to_who_asked() {
+fn failed_flush_is_reported_to_the_requester() {
     let store = OnceBroken(Ram::new(1 << 20), std::sync::atomic::AtomicBool::new(false));
     let (_target, mut client) = serve(Arc::new(store));
     assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE);
     assert_eq!(sense(&client.read(0, &FLUSH, 0)), (0, 0, 0));
 }
 
-/// Every way of a file to its disk.
+/// Returns every combination of direct I/O and engine.
 fn ways() -> impl Iterator<Item = (bool, Engine)> {
     [false, true]
         .into_iter()
@@ -162,7 +162,7 @@ fn ways() -> impl Iterator<Item = (bool, Engine)> {
 }
 
 #[test]
-fn a_file_that_became_shorter_is_a_medium_error_and_not_the_end() {
+fn truncated_file_is_a_medium_error_and_keeps_the_session() {
     for (direct, engine) in ways() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
@@ -171,11 +171,11 @@ fn a_file_that_became_shorter_is_a_medium_error_and_not_the_end() {
         assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
         std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         assert_eq!(sense(&client.read(0, &READ, 512)), MEDIUM_READ, "{direct} {engine:?}");
-        // Half of it is there: a short read.
+        // Half of the range exists: a short read.
         let mut half = READ;
         (half[5], half[8]) = (0, 16);
         assert_eq!(sense(&client.read(0, &half, 8192)), MEDIUM_READ, "{direct} {engine:?}");
-        // As much as would be borrowed to the socket.
+        // Large enough to be sent with sendfile(2).
         let mut large = READ;
         (large[5], large[7]) = (0, 1);
         assert_eq!(sense(&client.read(0, &large, 131_072)), MEDIUM_READ, "{direct} {engine:?}");
@@ -185,7 +185,7 @@ fn a_file_that_became_shorter_is_a_medium_error_and_not_the_end() {
     }
 }
 
-/// A loop device over a file; detached when dropped. Nothing where there can be none, which is said.
+/// A loop device over a file, detached when dropped.
 struct Loop(String);
 
 impl Loop {
@@ -211,16 +211,16 @@ impl Drop for Loop {
     }
 }
 
-/// What the kernel could not bring to the disk it says once, when it is asked to flush. That is told to who asked,
-/// and every flush after it fails too, until the disk is opened again.
+/// The kernel reports lost writes once, on the next fsync(2). The target reports that error to the requester, and fails
+/// every later flush until the disk is reopened.
 #[test]
-fn a_write_that_the_kernel_lost_is_told_and_stays_told() {
+fn lost_kernel_write_is_reported_until_reopened() {
     for engine in [Engine::Auto, Engine::Threads] {
         let folder = tempfile::tempdir().unwrap();
         if !small_file_system(folder.path()) {
             return;
         }
-        // A device of 4 MiB on a file system of 1 MiB: the kernel takes what the disk has no room for.
+        // A device of 4 MiB on a file system of 1 MiB: the page cache accepts writes that the disk has no space for.
         let path = folder.path().join("device");
         std::fs::File::create(&path).unwrap().set_len(4 << 20).unwrap();
         let Some(device) = Loop::over(&path) else { return };
@@ -228,15 +228,15 @@ fn a_write_that_the_kernel_lost_is_told_and_stays_told() {
         let (_target, mut client) = serve(Arc::clone(&store));
         store.write_at(0, &vec![7; 2 << 20]).unwrap();
         assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE, "{engine:?}");
-        assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE, "asked again: {engine:?}");
+        assert_eq!(sense(&client.read(0, &FLUSH, 0)), MEDIUM_WRITE, "second flush: {engine:?}");
         assert_eq!(write(&mut client, 9, 8), MEDIUM_WRITE, "FUA: {engine:?}");
-        assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0), "the session goes on");
+        assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0), "the session continues");
     }
 }
 
-/// A device of which everything behind a place is gone.
+/// A device that is truncated while it is open.
 #[test]
-fn a_device_that_is_gone_is_a_medium_error_and_not_the_end() {
+fn missing_device_is_a_medium_error_and_keeps_the_session() {
     for (direct, engine) in ways() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("device");
@@ -245,20 +245,20 @@ fn a_device_that_is_gone_is_a_medium_error_and_not_the_end() {
         let (_target, mut client) = serve(device.open(direct, engine));
         assert_eq!(write(&mut client, 9, 8), (0, 0, 0), "{direct} {engine:?}");
         std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
-        // Another block than the one that the page cache holds.
+        // A block that is not in the page cache.
         let mut far = READ;
         far[4] = 9;
         assert_eq!(sense(&client.read(0, &far, 512)), MEDIUM_READ, "{direct} {engine:?}");
         let mut large = far;
         large[7] = 1;
         assert_eq!(sense(&client.read(0, &large, 131_072)), MEDIUM_READ, "{direct} {engine:?}");
-        assert_eq!(client.attentions(0), [], "the session goes on");
+        assert_eq!(client.attentions(0), [], "the session continues");
         assert_eq!(client.log_out(0, 0), 0);
     }
 }
 
 #[test]
-fn a_slow_disk_does_not_slow_the_session_of_another() {
+fn slow_disk_does_not_slow_other_sessions() {
     let slow = Layered::new(Delay(Duration::from_millis(400)), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
     let luns = vec![LunConfig::new(0, Arc::new(slow)), LunConfig::new(1, Arc::new(Ram::new(1 << 20)))];
     let target = start(luns, |_| ());
@@ -274,12 +274,12 @@ fn a_slow_disk_does_not_slow_the_session_of_another() {
         assert_eq!(sense(&other.read(1, &READ, 512)), (0, 0, 0));
         reads += 1;
     }
-    assert!(reads > 20, "{reads} reads beside a slow one");
+    assert!(reads > 20, "{reads} reads while another disk is slow");
     patient.until(opcode::DATA_IN);
     assert!(begun.elapsed() >= Duration::from_millis(400));
 }
 
-/// A file system of 1 MiB, for this thread alone.
+/// Mounts a file system of 1 MiB in a mount namespace of this thread.
 fn small_file_system(folder: &std::path::Path) -> bool {
     if !testing::require_root("a file system of its own") {
         return false;
@@ -287,7 +287,7 @@ fn small_file_system(folder: &std::path::Path) -> bool {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
     let mount =
         |arguments: &[&str]| std::process::Command::new("mount").args(arguments).status().unwrap().success();
-    // What is mounted here must be seen nowhere else.
+    // Private propagation: the mount must not be visible elsewhere.
     if !testing::require("'/' to be a mount, which it is not in a chroot", mount(&["--make-rprivate", "/"])) {
         return false;
     }
@@ -296,7 +296,7 @@ fn small_file_system(folder: &std::path::Path) -> bool {
 }
 
 #[test]
-fn a_full_file_system_refuses_the_write_and_keeps_the_session() {
+fn full_file_system_fails_the_write_and_keeps_the_session() {
     for engine in [Engine::Auto, Engine::Threads] {
         full(engine);
     }
@@ -307,7 +307,7 @@ fn full(engine: Engine) {
     if !small_file_system(folder.path()) {
         return;
     }
-    // Sparse: larger than what is beneath it.
+    // Sparse: larger than the file system.
     let how = OpenOptions { size_bytes: Some(4 << 20), engine, ..OpenOptions::default() };
     let (_target, mut client) = serve(Arc::new(FileStore::open(&folder.path().join("disk"), how).unwrap()));
     let fill = |client: &mut Client| {
@@ -319,7 +319,7 @@ fn full(engine: Engine) {
     // WRITE SAME of 2 MiB of zeros.
     assert_eq!(fill(&mut client), NO_SPACE);
     assert_eq!(sense(&client.read(0, &READ, 512)), (0, 0, 0));
-    // A forced write of a piece, which is begun as one, is done in part and fails.
+    // A large FUA write, submitted as one operation, is partly written and fails.
     let cdb = [0x2a, 8, 0, 0, 0x08, 0, 0, 0, 128, 0];
     let command = iscsi::pdu::ScsiCommand {
         read: false,
@@ -330,7 +330,7 @@ fn full(engine: Engine) {
     client.issue(&command, &[1; 65_536]);
     let response = client.until(opcode::SCSI_RESPONSE).1;
     assert_eq!((response.bhs.0[3], response.data[4] & 15, response.data[14]), (2, 7, 0x27), "{engine:?}");
-    // UNMAP makes room again.
+    // UNMAP frees space.
     let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
     list.extend(0_u64.to_be_bytes());
     list.extend(8192_u32.to_be_bytes());
@@ -352,7 +352,7 @@ fn slow(milliseconds: u64) -> LunConfig {
 }
 
 #[test]
-fn many_commands_of_one_connection_wait_for_a_slow_disk_at_a_time() {
+fn commands_of_one_connection_wait_for_a_slow_disk_concurrently() {
     let target = start(vec![slow(100)], |_| ());
     let mut client = Client::log_in(target.address(), &Login::default());
     client.attentions(0);
@@ -362,19 +362,19 @@ fn many_commands_of_one_connection_wait_for_a_slow_disk_at_a_time() {
         client.issue(&read, &[]);
     }
     let mut tags: Vec<u32> = (0..16).map(|_| client.until(opcode::DATA_IN).1.u32(16)).collect();
-    // One after the other they would take 1.6 s.
+    // Sequentially they would take 1.6 s.
     assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
     tags.sort_unstable();
     assert_eq!(tags, (1..=16).collect::<Vec<u32>>());
-    // Written, forced, compared: each answered once.
+    // WRITE, WRITE with FUA, COMPARE AND WRITE: each answered once.
     assert_eq!(write(&mut client, 9, 8), (0, 0, 0));
     assert_eq!(client.read(0, &READ, 512).0, [7; 512]);
     assert_eq!(sense(&client.read(0, &FLUSH, 0)), (0, 0, 0));
 }
 
-/// A reset waits for what can still end, and gives up what does not: within the bound that docs/target.md states.
+/// A reset waits for operations that can end and abandons hung ones, within the bound that docs/target.md states.
 #[test]
-fn a_reset_ends_in_its_time_whatever_the_disk_does() {
+fn reset_completes_within_its_bound_on_a_hung_disk() {
     for (delay, longest) in [(300, 2), (60_000, 8)] {
         let luns = vec![slow(delay), common::ram(1, 1)];
         let target = start(luns, |_| ());
@@ -386,13 +386,13 @@ fn a_reset_ends_in_its_time_whatever_the_disk_does() {
         let begun = Instant::now();
         assert_eq!(client.task_management(5, 0), 0, "function complete");
         assert!(begun.elapsed() < Duration::from_secs(longest), "{:?}", begun.elapsed());
-        assert_eq!(sense(&client.read(1, &READ, 512)), (0, 0, 0), "the session goes on");
+        assert_eq!(sense(&client.read(1, &READ, 512)), (0, 0, 0), "the session continues");
         assert_eq!(client.log_out(0, 0), 0);
     }
 }
 
 #[test]
-fn an_ordered_task_waits_for_those_before_it_and_is_waited_for() {
+fn ordered_task_waits_for_earlier_tasks_and_blocks_later_ones() {
     let target = start(vec![slow(60)], |_| ());
     let mut client = Client::log_in(target.address(), &Login::default());
     client.attentions(0);
@@ -406,7 +406,7 @@ fn an_ordered_task_waits_for_those_before_it_and_is_waited_for() {
     assert!(tags[..3].iter().all(|&tag| tag < 4), "{tags:?}");
 }
 
-/// CPU time of the threads of this name, nanoseconds.
+/// Returns the CPU time of the threads with this name, nanoseconds.
 fn cpu_ns(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let mine = tasks.filter_map(Result::ok).map(|task| task.path());
@@ -427,7 +427,7 @@ fn waiting_for_a_slow_disk_costs_no_cpu() {
     let tag = client.cmd_sn;
     let read = client.command(tag, &READ, 512);
     client.issue(&read, &[]);
-    // Threads are named after their connections, and this target has one.
+    // Threads are named after their connections; this target has one.
     client.until(opcode::DATA_IN);
-    assert!(cpu_ns("session 1") < 700_000_000, "a connection was busy while it waited for its disk");
+    assert!(cpu_ns("session 1") < 700_000_000, "the connection thread was busy while it waited for its disk");
 }

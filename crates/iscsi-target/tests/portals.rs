@@ -1,5 +1,4 @@
-//! Portals and their groups, redirection, what each initiator sees, what changes while sessions go on, and the
-//! bounds on what peers can ask for.
+//! Portals and portal groups, redirection, LUN masking, changes while sessions continue, and resource limits.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,14 +21,14 @@ fn login() -> Login<'static> {
     Login::default()
 }
 
-/// The logical unit numbers of REPORT LUNS.
+/// Returns the LUNs of REPORT LUNS.
 fn luns(client: &mut Client) -> Vec<u8> {
     let (data, _, _) = client.read(0, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256);
     data[8..].chunks_exact(8).map(|lun| lun[1]).collect()
 }
 
 #[test]
-fn each_portal_group_is_a_target_port_and_all_are_told() {
+fn portal_groups_are_target_ports_listed_by_send_targets() {
     let group = |group| Portal { group, ..Portal::new("127.0.0.1:0".parse().unwrap()) };
     let target = start(vec![ram(0, 1)], |config| {
         config.portals = vec![group(1), group(2), group(2)];
@@ -37,10 +36,10 @@ fn each_portal_group_is_a_target_port_and_all_are_told() {
     });
     let [first, second, _] = target.addresses()[..] else { panic!() };
     let mut clients = [first, second].map(|address| Client::log_in(address, &login()));
-    let told = format!(
+    let expected = format!(
         "TargetName={IQN} TargetAddress={first},1 TargetAddress={second},2 TargetAddress=192.0.2.7:3260,2 "
     );
-    assert_eq!(clients[0].ask("SendTargets=\0"), told);
+    assert_eq!(clients[0].ask("SendTargets=\0"), expected);
     assert_eq!(target.sessions(), 2, "the same initiator port with another target port is another nexus");
     for (client, relative) in clients.iter_mut().zip(1_u8..) {
         client.attentions(0);
@@ -48,7 +47,7 @@ fn each_portal_group_is_a_target_port_and_all_are_told() {
         let port = [0x51, 0x94, 0, 4, 0, 0, 0, relative];
         assert!(page.windows(8).any(|bytes| bytes == port), "{page:x?}");
     }
-    // Implicit ALUA: who comes in through group 2 is told, and waits.
+    // Implicit ALUA: sessions through group 2 get a unit attention, then NOT READY.
     assert!(
         target.set_access_state(2, AccessState::Standby) && !target.set_access_state(3, AccessState::Standby)
     );
@@ -65,7 +64,7 @@ fn each_portal_group_is_a_target_port_and_all_are_told() {
 }
 
 #[test]
-fn a_moved_target_says_where_it_is() {
+fn moved_target_redirects_logins() {
     for (is_permanent, status) in [(false, 0x0101), (true, 0x0102)] {
         let target = start(vec![ram(0, 1)], |config| {
             config.portals[0].moved = Some(Moved { address: "192.0.2.1:3260".into(), is_permanent });
@@ -85,7 +84,7 @@ fn masked(luns: &[u16]) -> Access {
 }
 
 #[test]
-fn an_initiator_sees_its_disks_and_nothing_of_the_others() {
+fn initiator_sees_only_its_own_disks() {
     let target = start(vec![ram(0, 1), ram(1, 1), ram(2, 1)], |config| config.access = Some(masked(&[0, 2])));
     let mut mine = Client::log_in(target.address(), &login());
     let mut other = Client::log_in(target.address(), &Login { initiator: OTHER, ..login() });
@@ -94,7 +93,7 @@ fn an_initiator_sees_its_disks_and_nothing_of_the_others() {
     assert_eq!((status, sense[12]), (2, 0x25), "logical unit not supported");
     let stranger = Login { initiator: "iqn.2026-11.example.roundtrip:stranger", ..login() };
     assert_eq!(Client::try_log_in(target.address(), &stranger).1.status, 0x0202);
-    // Who may not use the target does not find it either.
+    // An initiator that may not use the target does not discover it.
     let found = |initiator: &str| {
         let keys = "SessionType=Discovery";
         let (mut client, response, _) =
@@ -104,8 +103,8 @@ fn an_initiator_sees_its_disks_and_nothing_of_the_others() {
     };
     assert!(found(OTHER).contains(IQN));
     assert_eq!(found(stranger.initiator), "");
-    // A copy cannot reach what its initiator does not see (CVE-2020-28374): the designator of disk 1, which the
-    // other initiator read.
+    // EXTENDED COPY cannot address a masked disk (CVE-2020-28374), here by the designator of disk 1 that the other
+    // initiator read.
     (0..3).for_each(|lun| drop(other.attentions(lun)));
     [0, 2].into_iter().for_each(|lun| drop(mine.attentions(lun)));
     let names = |client: &mut Client, lun| client.read(lun, &[0x12, 1, 0x83, 0, 255, 0], 255).0;
@@ -134,12 +133,12 @@ fn an_initiator_sees_its_disks_and_nothing_of_the_others() {
         let response = client.until(opcode::SCSI_RESPONSE).1;
         (response.bhs.0[3], response.data.get(4).map(|key| key & 15))
     };
-    assert_eq!(copy(&mut other), (0, None), "who sees both copies");
+    assert_eq!(copy(&mut other), (0, None), "allowed for an initiator that sees both");
     assert_eq!(copy(&mut mine), (2, Some(0x0a)), "COPY ABORTED");
 }
 
 #[test]
-fn who_sees_a_change_is_told_of_it() {
+fn disk_changes_are_reported_to_sessions_that_see_them() {
     let (a, b) = (ram(0, 1), ram(1, 1));
     let target = start(vec![a.clone(), b.clone()], |_| ());
     let mut client = Client::log_in(target.address(), &login());
@@ -159,14 +158,14 @@ fn who_sees_a_change_is_told_of_it() {
     assert_eq!(client.attentions(0), [(0x3f, 0x0e), (0x2a, 0x09)]);
     let capacity = client.read(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8).0;
     assert_eq!(capacity[..4], 4095_u32.to_be_bytes());
-    // A mask that changes is a change too, for whom it hides something.
+    // A changed mask is a LUN inventory change for the initiator that it affects.
     target.set_access(Some(masked(&[1])), Duration::from_secs(1));
     assert_eq!(event(&mut client), (0, Some(0x3f), Some(0x0e)));
     assert_eq!(luns(&mut client), [1]);
 }
 
 #[test]
-fn who_may_no_longer_stay_is_asked_to_go_and_then_dropped() {
+fn excluded_initiator_is_asked_to_log_out_and_then_dropped() {
     let target = start(vec![ram(0, 1)], |_| ());
     let [mut polite, mut deaf] =
         [1, 2].map(|isid| Client::log_in(target.address(), &Login { isid, ..login() }));
@@ -196,7 +195,7 @@ fn sessions_and_connections_of_an_address_have_a_limit() {
     assert_eq!(response.status, 0x0302, "out of resources");
     drop(third);
     let silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(target.address()).unwrap()).collect();
-    // Two of them find no place, and are closed at once.
+    // Two of them exceed the limit and are closed at once.
     let closed = silent.iter().filter(|socket| {
         socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         (&mut &**socket).read(&mut [0]).is_ok_and(|count| count == 0)
@@ -206,7 +205,7 @@ fn sessions_and_connections_of_an_address_have_a_limit() {
 }
 
 #[test]
-fn a_login_that_takes_its_time_and_text_without_end_are_cut() {
+fn slow_logins_and_unbounded_text_are_cut_off() {
     let limits = Limits { login_time: Duration::from_millis(300), text_bytes: 4096, ..Limits::default() };
     let target = limited(limits);
     let begun = Instant::now();
@@ -215,7 +214,7 @@ fn a_login_that_takes_its_time_and_text_without_end_are_cut() {
     slow.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert_eq!(slow.read(&mut [0]).unwrap(), 0);
     assert!(begun.elapsed() < Duration::from_secs(3));
-    // A login that goes on and on, 1 KiB of text at a time.
+    // A login that never ends, 1 KiB of text at a time.
     let mut endless = Client::connect(target.address());
     let request = LoginRequest {
         immediate: true,
@@ -234,12 +233,12 @@ fn a_login_that_takes_its_time_and_text_without_end_are_cut() {
 }
 
 #[test]
-fn the_memory_of_a_connection_has_a_limit() {
+fn connection_memory_is_limited() {
     let limits = Limits { gathered_bytes: 64 << 10, ..Limits::default() };
     let target = limited(limits);
     let mut client = Client::log_in(target.address(), &Login { keys: "ImmediateData=No", ..login() });
     client.attentions(0);
-    // VERIFY with BYTCHK of 32 KiB each, whose data never comes: the third finds no room.
+    // VERIFY with BYTCHK of 32 KiB each, whose data never arrives: the third exceeds the limit.
     for tag in 1..=3 {
         let command = iscsi::pdu::ScsiCommand {
             read: false,
@@ -254,11 +253,11 @@ fn the_memory_of_a_connection_has_a_limit() {
 }
 
 #[test]
-fn a_silent_initiator_is_asked_for_a_sign_of_life_and_then_closed() {
+fn silent_initiator_is_pinged_and_then_closed() {
     let wait = Duration::from_millis(200);
     let target = limited(Limits { ping_after: wait, ping_answer: wait, ..Limits::default() });
     let mut client = Client::log_in(target.address(), &login());
-    // Who answers stays.
+    // A connection that answers pings stays open.
     for _ in 0..3 {
         let ping = client.until(opcode::NOP_IN).1;
         assert_eq!(ping.u32(16), NO_TAG);
@@ -272,7 +271,7 @@ fn a_silent_initiator_is_asked_for_a_sign_of_life_and_then_closed() {
         };
         client.send(answer.write(), &[]);
     }
-    // Who is busy is not asked.
+    // A busy connection is not pinged.
     let begun = Instant::now();
     while begun.elapsed() < 3 * wait {
         let test = client.command(client.cmd_sn, &[0; 6], 0);
@@ -281,5 +280,5 @@ fn a_silent_initiator_is_asked_for_a_sign_of_life_and_then_closed() {
         std::thread::sleep(wait / 10);
     }
     client.until(opcode::NOP_IN);
-    assert!(client.receive().is_none(), "no answer, no connection");
+    assert!(client.receive().is_none(), "closed without a ping response");
 }

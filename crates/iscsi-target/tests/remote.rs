@@ -1,5 +1,5 @@
-//! A store of which every operation is a journey: it begins them, any number at a time, and hears of their end
-//! later. A stand-in for one across a network (Ceph RBD, object storage): threads of its own that wait.
+//! A store with asynchronous operations, any number in flight, each completed later by its own thread. It stands in for a
+//! network store (Ceph RBD, object storage).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use iscsi_target::LunConfig;
 use store::Operation;
 use store::{Done, Ended, Ram, Request, Store, StoreError, Ticket, request};
 
-/// How far away it is.
+/// The latency of an operation.
 const JOURNEY: Duration = Duration::from_millis(60);
 
 type Journeys = Mutex<HashMap<u64, (Request, Done)>>;
@@ -27,9 +27,9 @@ struct Remote {
     next: AtomicU64,
     under_way_most: AtomicUsize,
     cancelled: Arc<AtomicUsize>,
-    /// Nothing comes back any more.
+    /// Operations never complete.
     is_cut: bool,
-    /// The step that all users of it share.
+    /// The lock for atomic operations of all its users.
     step: Mutex<()>,
 }
 
@@ -71,7 +71,7 @@ impl Store for Remote {
     fn has_volatile_cache(&self) -> bool {
         true
     }
-    // What is done at once is begun and waited for.
+    // Synchronous operations submit and wait.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         let ended = request::wait_for(self, Request::Read { offset, buffer: self.buffer(buffer.len()) });
         ended.outcome?;
@@ -143,9 +143,9 @@ fn lun(store: &Arc<Remote>) -> LunConfig {
 }
 
 #[test]
-fn as_many_operations_are_under_way_as_commands_and_no_thread_waits_for_one() {
+fn all_commands_are_in_flight_at_the_store_without_waiting_threads() {
     let store = Arc::new(Remote::new(false));
-    // One thread: what it had to wait for would take 64 journeys.
+    // One pool thread: if it had to wait for each, they would take 64 latencies.
     let target = start(vec![lun(&store)], |config| config.limits.disk_threads = 1);
     let mut client = Client::log_in(target.address(), &Login::default());
     client.attentions(0);
@@ -171,7 +171,7 @@ fn as_many_operations_are_under_way_as_commands_and_no_thread_waits_for_one() {
 }
 
 #[test]
-fn task_management_cancels_what_never_comes_back() {
+fn task_management_cancels_hung_operations() {
     let store = Arc::new(Remote::new(true));
     let target = start(vec![lun(&store)], |_| ());
     let mut client = Client::log_in(target.address(), &Login::default());
@@ -180,21 +180,21 @@ fn task_management_cancels_what_never_comes_back() {
         client.issue(&client.command(tag, &READ, 512), &[]);
     }
     let begun = Instant::now();
-    // ABORT TASK of one, of one that is not there, and LOGICAL UNIT RESET.
+    // ABORT TASK of a task, of an unknown task, and LOGICAL UNIT RESET.
     assert_eq!(client.task_management(1, 3), 0);
     assert_eq!((store.cancelled.load(Ordering::Relaxed), store.journeys.lock().unwrap().len()), (1, 4));
     assert_eq!(client.task_management(1, 3), 1, "it is no more");
     assert_eq!(client.task_management(5, 0), 0);
     assert_eq!((store.cancelled.load(Ordering::Relaxed), store.journeys.lock().unwrap().len()), (5, 0));
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    // Nobody is told how they ended.
+    // Aborted commands get no response.
     let (_, _, sense) = client.read(0, &[0; 6], 0);
-    assert_eq!((sense[12], sense[13]), (0x29, 3), "and that it was reset");
+    assert_eq!((sense[12], sense[13]), (0x29, 3), "the unit attention of the reset");
     assert_eq!(client.log_out(0, 0), 0);
 }
 
 #[test]
-fn a_reset_by_one_session_is_answered_when_nothing_of_another_goes_on() {
+fn reset_waits_for_in_flight_writes_of_other_sessions() {
     let store = Arc::new(Remote::new(false));
     let target = start(vec![lun(&store)], |_| ());
     let [mut one, mut other] =
@@ -216,10 +216,10 @@ fn a_reset_by_one_session_is_answered_when_nothing_of_another_goes_on() {
 }
 
 #[test]
-fn two_targets_share_a_store_and_its_whole_steps() {
+fn two_targets_share_a_store_and_its_atomic_operations() {
     let store = Arc::new(Remote::new(false));
     let targets = [(); 2].map(|()| start(vec![lun(&store)], |_| ()));
-    // Four sessions count in one block, each by comparing and writing.
+    // Four sessions increment a counter in one block with COMPARE AND WRITE.
     std::thread::scope(|scope| {
         for n in 0..4_u8 {
             let address = targets[usize::from(n) % 2].address();
@@ -252,7 +252,7 @@ fn two_targets_share_a_store_and_its_whole_steps() {
     let mut there = [0; 8];
     store.there.read_at(9 * 512, &mut there).unwrap();
     assert_eq!(u64::from_be_bytes(there), 40);
-    // It grows under both: each tells its initiators.
+    // The store grows: each target notifies its initiators.
     for target in &targets {
         let mut client = Client::log_in(target.address(), &Login::default());
         client.attentions(0);
@@ -263,10 +263,10 @@ fn two_targets_share_a_store_and_its_whole_steps() {
     }
 }
 
-/// A session that goes on asking a disk that never answers, and goes on giving up, holds no more than a stated
-/// amount: then the disk is busy.
+/// A session that repeatedly sends and aborts commands for a hung disk holds a bounded amount of memory: above it, the
+/// disk is BUSY.
 #[test]
-fn what_is_given_up_and_never_ends_is_bounded() {
+fn abandoned_operations_are_bounded() {
     let slow = store::layer::Layered::new(
         store::layer::Delay(Duration::from_secs(3)),
         Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>,
@@ -282,7 +282,7 @@ fn what_is_given_up_and_never_ends_is_bounded() {
     for tag in 1..=24 {
         client.issue(&client.command(tag, &READ, 512), &[]);
     }
-    // The target has them all when this one is answered. Then the session goes, with its commands.
+    // Once this command is answered, the target has taken them all. Then the connection is dropped with its commands.
     assert_eq!(client.read(1, &READ, 512).1, 0);
     drop(client);
     assert!(target.wait_until_idle(Duration::from_secs(5)));
@@ -290,7 +290,7 @@ fn what_is_given_up_and_never_ends_is_bounded() {
     again.attentions(1);
     let _ = again.read(0, &[0; 6], 0);
     assert_eq!(again.read(0, &READ, 512).1, 8, "BUSY");
-    assert_eq!(again.read(1, &READ, 512).1, 0, "another disk is not");
+    assert_eq!(again.read(1, &READ, 512).1, 0, "another disk is not BUSY");
     std::thread::sleep(Duration::from_secs(7));
-    assert_eq!(again.read(0, &READ, 512).1, 0, "and it is well again when it has ended them");
+    assert_eq!(again.read(0, &READ, 512).1, 0, "the disk serves again after it has completed them");
 }

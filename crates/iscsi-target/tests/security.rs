@@ -1,5 +1,5 @@
-//! What one peer can do to another, and what peers together can make the target hold or wait for. Each test states one
-//! invariant, and asserts it over all the ways that there are to break it.
+//! Isolation between initiators, and bounds on the resources that peers can make the target hold. Each test states an
+//! invariant and tries every known way to break it.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -70,7 +70,7 @@ fn write_10(lba: u32, blocks: u16) -> [u8; 10] {
     transfer(0x2a, lba, blocks)
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(15);
     while !is_so() {
@@ -86,9 +86,9 @@ struct Valve(Arc<(Mutex<Flow>, Condvar)>);
 #[derive(Clone, Copy, Default)]
 struct Flow {
     is_open: bool,
-    /// Operations that wait.
+    /// Operations that are held.
     waiting: usize,
-    /// Writes that were let through.
+    /// Writes that passed.
     written: usize,
 }
 
@@ -116,7 +116,7 @@ impl Valve {
         wait_until("the operations reach the disk", || self.flow().waiting == operations);
     }
 
-    /// A disk of 1 MiB behind it.
+    /// Returns a disk of 1 MiB behind the valve.
     fn lun(&self, number: u16) -> (LunConfig, Arc<Ram>) {
         let blocks = Arc::new(Ram::new(1 << 20));
         let store = Layered::new(self.clone(), Arc::clone(&blocks) as Arc<dyn Store>);
@@ -140,7 +140,7 @@ impl Hook for Valve {
     }
 }
 
-/// Releases a valve when a test ends, in whatever way.
+/// Releases a valve when a test ends, also by a panic.
 struct Releases(Valve);
 
 impl Drop for Releases {
@@ -162,14 +162,14 @@ fn contents(store: &impl Store) -> Vec<u8> {
     all
 }
 
-/// A session whose unit attentions have been reported.
+/// Logs in and clears the unit attentions of `luns`.
 fn ready(address: SocketAddr, login: &Login<'_>, luns: &[u8]) -> Client {
     let mut client = Client::log_in(address, login);
     luns.iter().for_each(|&lun| drop(client.attentions(lun)));
     client
 }
 
-/// The session answers commands.
+/// Returns whether the session answers commands.
 fn lives(client: &mut Client, lun: u8) -> bool {
     client.read(lun, &read_10(0, 1), 512).1 == GOOD
 }
@@ -204,7 +204,7 @@ fn chap(address: SocketAddr, login: &Login<'_>, user: &str) -> (Client, u16) {
 // 1. Identity.
 
 #[test]
-fn a_chap_user_cannot_use_the_name_or_the_session_of_another() {
+fn chap_user_cannot_use_the_name_or_session_of_another() {
     let target = start(vec![ram(0, 1)], |config| config.access = Some(with_chap(true)));
     let address = target.address();
     let bobs = Login { initiator: BOB, keys: "MaxConnections=4", ..Login::default() };
@@ -230,7 +230,7 @@ fn a_chap_user_cannot_use_the_name_or_the_session_of_another() {
     assert!(lives(&mut bob, 0));
     wait_until("the refused logins are gone", || target.connections() == 1);
     assert_eq!(target.sessions(), 1);
-    // The owner may: in any case of the name it is the same session.
+    // The owner may: names are compared without case, so it is the same session.
     let upper = BOB.to_uppercase();
     let (mut second, status) =
         chap(address, &Login { initiator: &upper, cid: 1, tsih: bob.tsih, ..bobs }, "bob");
@@ -261,7 +261,7 @@ fn two_users_with_one_name_and_isid_share_neither_session_nor_reservation() {
         }
     }
     assert!(lives(&mut one, 0));
-    // Neither while the owner is logged in, from another ISID, nor when it is gone, from the same one.
+    // Neither from another ISID while the owner is logged in, nor from the same ISID after it has logged out.
     for isid in [2, 1] {
         if isid == 1 {
             assert_eq!(one.log_out(0, 0), 0);
@@ -288,10 +288,10 @@ fn two_users_with_one_name_and_isid_share_neither_session_nor_reservation() {
     assert!(lives(&mut one, 0) && one.keys(0) == [7]);
 }
 
-// 2. What a login declares stays so.
+// 2. Declared login keys are immutable.
 
 #[test]
-fn a_login_cannot_change_what_it_declared() {
+fn login_cannot_change_its_declared_keys() {
     let listed =
         Access { initiators: vec![Initiator { name: INITIATOR.into(), luns: None }], ..Access::default() };
     let discovery = format!("InitiatorName={INITIATOR} SessionType=Discovery");
@@ -330,7 +330,7 @@ fn a_login_cannot_change_what_it_declared() {
                         assert_eq!(client.login_request(&login, first, &proof).0, 0);
                         client.login_request(&login, then, change).0
                     } else {
-                        // With the proof itself.
+                        // Together with the CHAP response.
                         client.login_request(&login, then, &format!("{proof} {change}")).0
                     }
                 } else {
@@ -358,7 +358,7 @@ fn an_unlisted_initiator_is_refused_and_discovers_nothing() {
         let access = Access { initiators: listed, ..access };
         let target = start(vec![ram(0, 1)], |config| config.access = Some(access));
         for session in ["Normal", "Discovery"] {
-            // Whether a name is listed, a discovery session does not tell: its answer is empty.
+            // A discovery session does not disclose whether a name is listed: the response is empty.
             let unlisted = if session == "Normal" { AUTHORIZATION_FAILURE } else { 0 };
             for (initiator, expected) in [(SHARED, unlisted), (INITIATOR, 0)] {
                 let login = Login { initiator, ..Login::default() };
@@ -384,7 +384,7 @@ fn an_unlisted_initiator_is_refused_and_discovers_nothing() {
 // 3. Discovery sessions.
 
 #[test]
-fn a_discovery_session_takes_text_nop_and_logout_only() {
+fn discovery_session_accepts_only_text_nop_and_logout() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = "SessionType=Discovery ErrorRecoveryLevel=2 MaxConnections=4";
     let discover = || Client::log_in(target.address(), &Login { keys, ..Login::default() });
@@ -431,7 +431,7 @@ fn a_discovery_session_takes_text_nop_and_logout_only() {
     client.send(nop.write(), &[]);
     assert_eq!(client.until(opcode::NOP_IN).1.u32(16), 5);
     assert_eq!(client.log_out(0, 0), 0);
-    // One that is lost with an answer that it has not acknowledged.
+    // A discovery session lost with an unacknowledged response.
     let mut lost = discover();
     lost.send(text.write(), b"SendTargets=All\0");
     lost.until(opcode::TEXT);
@@ -442,7 +442,7 @@ fn a_discovery_session_takes_text_nop_and_logout_only() {
 // 4. Resets and masked logical units.
 
 #[test]
-fn a_reset_reaches_only_what_its_sender_sees() {
+fn reset_affects_only_luns_visible_to_its_sender() {
     let see = |name: &str, luns: Option<Vec<u16>>| Initiator { name: name.into(), luns };
     let access = Access {
         initiators: vec![see(INITIATOR, Some(vec![0])), see(ALICE, None), see(BOB, None)],
@@ -457,14 +457,14 @@ fn a_reset_reaches_only_what_its_sender_sees() {
     let mut sibling = ready(address, &Login { isid: 2, ..Login::default() }, &[0]);
     for function in [ABORT_TASK_SET, CLEAR_TASK_SET, LUN_RESET] {
         assert_eq!(mine.manage(function, 1, 0), NO_SUCH_LUN, "function {function}");
-        assert_eq!(mine.manage(function, 9, 0), NO_SUCH_LUN, "as for one that there is not");
+        assert_eq!(mine.manage(function, 9, 0), NO_SUCH_LUN, "same as for a missing LUN");
     }
     for function in [LUN_RESET, WARM_RESET, COLD_RESET] {
         assert_eq!(mine.manage(function, 0, 0), COMPLETE, "function {function}");
         for client in [&mut holder, &mut third] {
-            assert_eq!(client.attentions(0), [(0x29, 0x03)], "function {function}: the one that it sees");
+            assert_eq!(client.attentions(0), [(0x29, 0x03)], "function {function}: visible disk");
         }
-        assert_eq!(holder.attentions(1), [], "function {function}: the one that it does not see");
+        assert_eq!(holder.attentions(1), [], "function {function}: masked disk");
         assert_eq!(third.read(1, &read_10(0, 1), 512).1, CONFLICT, "the reservation holds");
         assert!(lives(&mut holder, 1) && lives(&mut third, 0));
     }
@@ -475,9 +475,9 @@ fn a_reset_reaches_only_what_its_sender_sees() {
     wait_until("others' sessions remain", || target.sessions() == 2);
 }
 
-// 7. What was aborted never lands.
+// 7. Aborted writes never land.
 
-/// A target with a disk that is held (0) and one that is not (1).
+/// Starts a target with a held disk (0) and a normal one (1).
 fn held_target(limits: Limits) -> (RunningTarget, Valve, Arc<Ram>, Releases) {
     let valve = Valve::open();
     let (lun, blocks) = valve.lun(0);
@@ -485,7 +485,7 @@ fn held_target(limits: Limits) -> (RunningTarget, Valve, Arc<Ram>, Releases) {
     (target, valve.clone(), blocks, Releases(valve))
 }
 
-/// Eight writes at a time for one disk.
+/// Limits that allow eight concurrent writes per disk.
 fn eight_threads() -> Limits {
     Limits { disk_threads: 32, ..Limits::default() }
 }
@@ -494,14 +494,14 @@ fn isid(isid: u8) -> Login<'static> {
     Login { isid, ..Login::default() }
 }
 
-/// Who sends a function, whose tasks it aborts.
+/// The session that sends a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Own,
     Other,
 }
 
-/// The functions that abort all tasks of a logical unit, and by whom.
+/// The functions that abort all tasks of a logical unit, with their senders.
 const ABORTS: [(u8, From); 8] = [
     (ABORT_TASK_SET, From::Own),
     (CLEAR_TASK_SET, From::Own),
@@ -513,8 +513,9 @@ const ABORTS: [(u8, From); 8] = [
     (ABORT_TASK, From::Own),
 ];
 
-/// Runs an aborting request against 8 writes inside a slow disk and 8 behind them: it is answered when the disk has
-/// ended those inside, and nothing changes the disk after. What the writing session received besides.
+/// Runs an aborting request against 8 writes at a slow disk and 8 queued behind them. Checks that the response follows the
+/// end of the writes at the disk and that nothing is written after it; returns the tags that the writing session received
+/// responses for.
 fn abort_while_writing(
     sender: From,
     writes: u32,
@@ -529,12 +530,12 @@ fn abort_while_writing(
     valve.hold();
     let tags: Vec<u32> =
         (0..writes).map(|n| victim.begin_write(0, &write_10(n, 1), 512, &[n as u8 + 1; 512])).collect();
-    assert!(victim.read(1, &TEST_UNIT_READY, 0).1 == GOOD, "all writes have come");
+    assert!(victim.read(1, &TEST_UNIT_READY, 0).1 == GOOD, "all writes were received");
     let inside = (writes as usize).min(8);
     valve.wait_for(inside);
     let sends = if sender == From::Own { &mut victim } else { &mut other };
     let awaited = send(sends, tags[0]);
-    // The connection goes on meanwhile, and the function is not answered.
+    // The connection serves other commands meanwhile, and the function is not answered.
     let fence = sends.begin_write(1, &TEST_UNIT_READY, 0, &[]);
     let (before, answer) = sends.until(opcode::SCSI_RESPONSE);
     assert!(
@@ -549,7 +550,7 @@ fn abort_while_writing(
     let after = contents(&*blocks);
     let code = if awaited == opcode::SCSI_RESPONSE { answer.bhs.0[3] } else { answer.bhs.0[2] };
     assert_eq!(code, 0);
-    // Whatever else is done, and read back through the target: none of them lands.
+    // None of them lands after further commands and a read through the target.
     let mut answered = Vec::new();
     let last = victim.begin_write(1, &TEST_UNIT_READY, 0, &[]);
     loop {
@@ -564,13 +565,13 @@ fn abort_while_writing(
         assert!(lives(client, 0));
     }
     assert_eq!(valve.flow().written, after.chunks(512).filter(|block| block[0] != 0).count());
-    assert!(valve.flow().written <= inside, "a write that waited behind others has landed");
+    assert!(valve.flow().written <= inside, "a queued write has landed");
     assert_eq!(contents(&*blocks), after, "a write landed after the answer");
     (target, answered)
 }
 
 #[test]
-fn functions_that_abort_are_answered_when_no_write_can_land_and_no_write_is_answered() {
+fn aborting_functions_complete_after_the_last_write_and_aborted_writes_get_no_response() {
     for (function, sender) in ABORTS {
         let writes = if function == ABORT_TASK { 1 } else { 16 };
         let (_, answered) = abort_while_writing(sender, writes, |client, tag| {
@@ -582,7 +583,7 @@ fn functions_that_abort_are_answered_when_no_write_can_land_and_no_write_is_answ
 }
 
 #[test]
-fn preempt_and_abort_is_answered_when_no_write_can_land_and_no_write_is_answered() {
+fn preempt_and_abort_completes_after_the_last_write_and_aborted_writes_get_no_response() {
     for writes in [8, 16] {
         let (_, answered) = abort_while_writing(From::Other, writes, |client, _| {
             let preempt =
@@ -595,7 +596,7 @@ fn preempt_and_abort_is_answered_when_no_write_can_land_and_no_write_is_answered
 }
 
 #[test]
-fn a_function_whose_writes_never_end_is_rejected() {
+fn task_management_with_hung_writes_is_rejected() {
     let run = |function: u8, sender: From| {
         let (target, valve, blocks, releases) = held_target(eight_threads());
         let mut victim = ready(target.address(), &isid(1), &[0, 1]);
@@ -629,7 +630,7 @@ fn a_function_whose_writes_never_end_is_rejected() {
         let tag = other.begin_reserve_out(0, preempt);
         other.send_management(LUN_RESET, 0, 0);
         let (before, answer) = other.until(opcode::TASK_MANAGEMENT);
-        // The reset aborts PREEMPT AND ABORT, or that still waits: it is never complete before the write ends.
+        // The reset aborts PREEMPT AND ABORT, or that is still pending: neither completes before the write ends.
         assert!(before.is_empty() && answer.bhs.0[2] == REJECTED, "{before:?} {answer:?}");
         drop(releases);
         let fence = other.begin_write(1, &TEST_UNIT_READY, 0, &[]);
@@ -643,9 +644,9 @@ fn a_function_whose_writes_never_end_is_rejected() {
 }
 
 #[test]
-fn data_that_comes_after_a_reset_does_not_land() {
+fn data_out_after_a_reset_is_not_written() {
     for (function, sender) in ABORTS {
-        // Of a disk that writes at once, and of one that gathers the data first.
+        // For a disk that is written directly, and for one whose data is gathered first.
         for lun in [0, 1] {
             let (target, _, slow, _releases) = held_target(Limits::default());
             let login = Login { keys: SOLICITED, ..isid(1) };
@@ -670,7 +671,7 @@ fn data_that_comes_after_a_reset_does_not_land() {
 }
 
 #[test]
-fn a_write_of_a_lost_connection_that_was_reset_is_gone() {
+fn write_of_a_lost_connection_is_aborted_by_a_reset() {
     let keys = format!("{LEVEL_2} {SOLICITED}");
     for function in [CLEAR_TASK_SET, LUN_RESET, WARM_RESET, COLD_RESET] {
         for lun in [0, 1] {
@@ -683,7 +684,7 @@ fn a_write_of_a_lost_connection_that_was_reset_is_gone() {
             let again = Login { cid: 1, tsih: first.tsih, cmd_sn: first.cmd_sn, keys: "", ..login };
             drop(first);
             wait_until("the connection is lost", || target.connections() == 1);
-            assert_eq!(target.sessions(), 2, "what it left is kept");
+            assert_eq!(target.sessions(), 2, "its tasks are kept");
             assert_eq!(other.manage(function, lun, 0), COMPLETE);
             let mut second = Client::log_in(target.address(), &again);
             assert_eq!(second.log_out(2, 0), 0);
@@ -701,7 +702,7 @@ fn a_write_of_a_lost_connection_that_was_reset_is_gone() {
 }
 
 #[test]
-fn a_write_of_a_replaced_session_does_not_land_on_top_of_a_newer_one() {
+fn write_of_a_reinstated_session_does_not_overwrite_newer_data() {
     let (target, valve, blocks, _releases) = held_target(eight_threads());
     let mut old = ready(target.address(), &isid(1), &[0, 1]);
     valve.hold();
@@ -709,7 +710,7 @@ fn a_write_of_a_replaced_session_does_not_land_on_top_of_a_newer_one() {
         old.begin_write(0, &write_10(0, 1), 512, &[1; 512]);
     }
     valve.wait_for(8);
-    // Its successor, and the successor of that.
+    // The session that reinstates it, and the one that reinstates that.
     for _ in 0..2 {
         let mut new = Client::log_in(target.address(), &isid(1));
         assert!(old.receive().is_none());
@@ -732,7 +733,7 @@ fn a_write_of_a_replaced_session_does_not_land_on_top_of_a_newer_one() {
         assert!(Instant::now() < until);
     }
     assert_eq!((valve.flow().waiting, block(&*blocks, 0)), (0, 2));
-    assert!(valve.flow().written <= 9, "what had not begun never lands");
+    assert!(valve.flow().written <= 9, "queued writes never land");
 }
 
 // 8. Every command is answered once.
@@ -741,7 +742,7 @@ fn a_write_of_a_replaced_session_does_not_land_on_top_of_a_newer_one() {
 fn answers(client: &mut Client, tags: &[u32]) -> BTreeMap<u32, u8> {
     let mut answered = BTreeMap::new();
     while answered.len() < tags.len() {
-        let pdu = client.receive().expect("an answer");
+        let pdu = client.receive().expect("a response");
         let is_answer = match pdu.opcode() {
             opcode::SCSI_RESPONSE => true,
             opcode::DATA_IN => pdu.bhs.0[1] & 1 != 0,
@@ -757,9 +758,9 @@ fn answers(client: &mut Client, tags: &[u32]) -> BTreeMap<u32, u8> {
     answered
 }
 
-/// What fits into the window that was announced is answered, also where a slow disk has every command wait.
+/// Commands that fill the announced window are all answered, also when each waits for a slow disk.
 #[test]
-fn a_window_full_of_reads_of_a_slow_disk_is_answered() {
+fn full_window_of_slow_reads_is_answered() {
     let store = Arc::new(Layered::new(Delay(Duration::from_millis(1)), filled(&pattern(1 << 20))));
     let target = start(vec![LunConfig::new(0, store)], |_| ());
     let mut client = ready(target.address(), &Login::default(), &[0]);
@@ -771,9 +772,9 @@ fn a_window_full_of_reads_of_a_slow_disk_is_answered() {
     assert!(answers(&mut client, &tags).values().all(|status| *status == GOOD));
 }
 
-/// The Data-Out that ends a write also begins what waited for it: nothing else comes on this connection.
+/// The last Data-Out of a write starts the commands deferred behind it: no further PDU arrives on this connection.
 #[test]
-fn a_command_behind_an_ordered_one_begins_though_nothing_else_comes() {
+fn command_behind_an_ordered_write_starts_without_further_pdus() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = "ImmediateData=No";
     for orders in [(true, true), (false, true), (true, false)] {
@@ -798,7 +799,7 @@ fn a_command_behind_an_ordered_one_begins_though_nothing_else_comes() {
 }
 
 #[test]
-fn commands_behind_an_ordered_one_are_each_answered_once_however_long_the_disk_takes() {
+fn commands_behind_an_ordered_one_are_each_answered_once_on_a_slow_disk() {
     for takes in [Duration::ZERO, Duration::from_millis(6500)] {
         let (target, valve, blocks, _releases) = held_target(eight_threads());
         let keys = "InitialR2T=No ImmediateData=No";
@@ -835,7 +836,7 @@ fn commands_behind_an_ordered_one_are_each_answered_once_however_long_the_disk_t
         valve.release();
         let answered = answers(&mut client, &tags);
         assert!(answered.values().all(|status| *status == GOOD), "{answered:?}");
-        // Nothing comes behind: the next answer is that of the next command.
+        // No extra response: the next one is that of the next command.
         let next = client.begin_write(1, &TEST_UNIT_READY, 0, &[]);
         assert_eq!(client.receive().map(|pdu| pdu.u32(16)), Some(next));
         for n in (0..30_u8).filter(|n| n % 3 != 0) {
@@ -846,21 +847,21 @@ fn commands_behind_an_ordered_one_are_each_answered_once_however_long_the_disk_t
 
 // 9. Changes are reported once.
 
-/// What the connections of one session are told, each asked until it has nothing more to tell.
-fn told(connections: &mut [Client]) -> Vec<(u8, u8)> {
-    let mut told = Vec::new();
+/// Returns the unit attentions of all connections of a session, each polled until none is left.
+fn attentions_of(connections: &mut [Client]) -> Vec<(u8, u8)> {
+    let mut reported = Vec::new();
     for _ in 0..2 {
         for at in 0..connections.len() {
             let cmd_sn = connections.iter().map(|client| client.cmd_sn).max().unwrap();
             connections[at].cmd_sn = cmd_sn;
-            told.extend(connections[at].attentions(0));
+            reported.extend(connections[at].attentions(0));
         }
     }
-    told
+    reported
 }
 
 #[test]
-fn a_change_is_reported_once_to_each_other_session_and_never_to_its_author() {
+fn change_is_reported_once_to_each_other_session_and_never_to_its_originator() {
     let lun = ram(0, 1);
     let target = start(vec![lun.clone()], |_| ());
     let address = target.address();
@@ -871,7 +872,7 @@ fn a_change_is_reported_once_to_each_other_session_and_never_to_its_author() {
     let single = Client::log_in(address, &isid(3));
     let mut sessions = [author, vec![first, joined], vec![single]];
     for session in &mut sessions {
-        assert_eq!(told(session), [(0x29, 0x00)]);
+        assert_eq!(attentions_of(session), [(0x29, 0x00)]);
     }
     let other_initiator = Login { initiator: BOB, ..Login::default() };
     let mut stranger = ready(address, &other_initiator, &[0]);
@@ -884,7 +885,7 @@ fn a_change_is_reported_once_to_each_other_session_and_never_to_its_author() {
         let others = |sessions: &mut [Vec<Client>; 3], stranger: &mut Client, code: (u8, u8), from: usize| {
             for (index, session) in sessions.iter_mut().enumerate() {
                 let expected: &[(u8, u8)] = if index < from { &[] } else { &[code] };
-                assert_eq!(told(session), expected, "session {index}, round {round}");
+                assert_eq!(attentions_of(session), expected, "session {index}, round {round}");
             }
             assert_eq!(stranger.attentions(0), [code]);
         };
@@ -892,7 +893,7 @@ fn a_change_is_reported_once_to_each_other_session_and_never_to_its_author() {
         let groups = [0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
         assert_eq!(sessions[0][0].write(0, &groups, &[0, 0, 0, 0, 1, 0, 0, 1]).0, GOOD);
         others(&mut sessions, &mut stranger, (0x2a, 0x06), 1);
-        // What the operator does has no author among the sessions.
+        // Changes by the operator have no originating session: all are notified.
         assert!(target.set_access_state(1, AccessState::Optimized));
         others(&mut sessions, &mut stranger, (0x2a, 0x06), 0);
         lun.store.resize((round + 2) << 20).unwrap();
@@ -924,7 +925,7 @@ fn set_target_port_groups_of_an_excluded_initiator_is_a_conflict() {
 }
 
 #[test]
-fn one_initiator_cannot_use_up_the_registrations() {
+fn one_initiator_cannot_exhaust_the_registrations() {
     let target = start(vec![ram(0, 1)], |_| ());
     let mut clients: Vec<Client> = (1..=70).map(|n| ready(target.address(), &isid(n), &[0])).collect();
     let outcomes: Vec<(u8, Vec<u8>)> =
@@ -940,7 +941,7 @@ fn one_initiator_cannot_use_up_the_registrations() {
 }
 
 #[test]
-fn a_registration_that_cannot_be_saved_is_an_error_and_not_in_force() {
+fn unsaved_registration_fails_and_has_no_effect() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let target = start(vec![ram(0, 1)], |config| config.state = Some(state.clone()));
@@ -955,16 +956,16 @@ fn a_registration_that_cannot_be_saved_is_an_error_and_not_in_force() {
         let (status, sense) = client.reserve_out(0, ReserveOut { action: ignores, ..kept(7) });
         assert_eq!((status, client.keys(0)), (2, Vec::new()), "{sense:x?}");
     }
-    // The session is as good as any, and nobody is excluded or told.
+    // The session is unaffected, and no other session is excluded or notified.
     assert_eq!(client.reserve_out(0, register(9)).0, GOOD);
     assert_eq!((other.attentions(0), client.attentions(0)), (Vec::new(), Vec::new()));
     assert_eq!(other.keys(0), [9]);
 }
 
-// 11. One disk, one peer.
+// 11. Isolation of disks and peers.
 
 #[test]
-fn a_disk_that_hangs_does_not_hold_up_another() {
+fn hung_disk_does_not_block_another() {
     for disk_threads in [4, 64] {
         let valve = Valve::open();
         let _releases = Releases(valve.clone());
@@ -983,7 +984,7 @@ fn a_disk_that_hangs_does_not_hold_up_another() {
         wait_until("the disk hangs", || valve.flow().waiting > 0);
         for _ in 0..20 {
             for client in hanging.iter_mut().chain([&mut third]) {
-                assert!(lives(client, 1), "of {disk_threads} threads none is left");
+                assert!(lives(client, 1), "no thread left of {disk_threads}");
             }
         }
         valve.release();
@@ -996,7 +997,7 @@ fn a_disk_that_hangs_does_not_hold_up_another() {
 }
 
 #[test]
-fn many_resets_do_not_drop_a_session_that_reads_slowly() {
+fn repeated_resets_do_not_drop_a_slow_reader() {
     let target = start((0..32).map(|n| ram(n, 8)).collect(), |_| ());
     let all: Vec<u8> = (0..32).collect();
     let mut slow = ready(target.address(), &isid(1), &all);
@@ -1004,7 +1005,7 @@ fn many_resets_do_not_drop_a_session_that_reads_slowly() {
     assert_eq!(slow.write(0, &write_10(0, 1), &[7; 512]).0, GOOD);
     let bytes = 8 << 20;
     slow.issue(&slow.command(slow.cmd_sn, &read_10(0, 16384), bytes), &[]);
-    assert_eq!(slow.socket.peek(&mut [0]).unwrap(), 1, "its answer has begun");
+    assert_eq!(slow.socket.peek(&mut [0]).unwrap(), 1, "its response has begun");
     for n in 0..100 {
         assert_eq!(resets.manage(LUN_RESET, 1 + n % 31, 0), COMPLETE);
     }
@@ -1026,7 +1027,7 @@ fn many_resets_do_not_drop_a_session_that_reads_slowly() {
 
 // 12. Lost sessions.
 
-/// A session of level 2 with a write that waits for its data; it is dropped by the caller.
+/// Logs in at ErrorRecoveryLevel 2 and sends a write without its data; the caller drops the connection.
 fn with_task(target: &RunningTarget, isid: u8, blocks: u16) -> Client {
     let keys = format!("{LEVEL_2} {SOLICITED}");
     let login = Login { isid, keys: &keys, ..Login::default() };
@@ -1037,15 +1038,15 @@ fn with_task(target: &RunningTarget, isid: u8, blocks: u16) -> Client {
 }
 
 #[test]
-fn what_lost_sessions_leave_is_bounded() {
-    // So many sessions, and no more.
+fn recoverable_tasks_of_lost_sessions_are_bounded() {
+    // Bounded in number of sessions.
     let limits = Limits { lost_sessions: 2, ..Limits::default() };
     let target = start(vec![ram(0, 1)], |config| config.limits = limits);
     let clients: Vec<_> = (1..=6).map(|n| with_task(&target, n, 1)).collect();
     assert_eq!(target.sessions(), 6);
     drop(clients);
     wait_until("two sessions remain", || target.connections() == 0 && target.sessions() == 2);
-    // So many bytes: here none of the session's fits.
+    // Bounded in bytes: here no task fits.
     let (valve, limits) = (Valve::open(), Limits { lost_bytes: 8192, ..Limits::default() });
     let target = start(vec![valve.lun(0).0], |config| config.limits = limits);
     for (blocks, remain) in [(64, 0), (1, 1)] {
@@ -1055,7 +1056,7 @@ fn what_lost_sessions_leave_is_bounded() {
             target.connections() == 0 && target.sessions() == remain
         });
     }
-    // So long, whatever the initiator asks for.
+    // Bounded in time, whatever the initiator negotiates.
     let limits = Limits { retain_time: Duration::from_millis(100), ..Limits::default() };
     let target = start(vec![ram(0, 1)], |config| config.limits = limits);
     drop(with_task(&target, 1, 1));
@@ -1063,7 +1064,7 @@ fn what_lost_sessions_leave_is_bounded() {
 }
 
 #[test]
-fn a_login_evicts_lost_sessions_where_no_place_is_left() {
+fn login_evicts_lost_sessions_at_the_session_limit() {
     let limits = Limits { sessions: 3, ..Limits::default() };
     let target = start(vec![ram(0, 1)], |config| config.limits = limits);
     let lost: Vec<_> = (1..=3).map(|n| with_task(&target, n, 1)).collect();
@@ -1082,7 +1083,7 @@ fn a_login_evicts_lost_sessions_where_no_place_is_left() {
 }
 
 #[test]
-fn a_lost_session_with_nothing_to_recover_is_not_kept() {
+fn lost_session_without_recoverable_tasks_is_not_kept() {
     let target = start(vec![ram(0, 1)], |_| ());
     for has_unacknowledged in [false, true] {
         let mut client = ready(target.address(), &Login { keys: LEVEL_2, ..Login::default() }, &[0]);
@@ -1100,7 +1101,7 @@ fn a_lost_session_with_nothing_to_recover_is_not_kept() {
 
 // 13. Memory.
 
-/// Runs a test in a process of its own, where nothing else takes memory.
+/// Runs a test in a separate process, so that other tests do not affect its memory.
 fn alone(name: &str, test: impl FnOnce()) {
     const MARK: &str = "ROUNDTRIP_TEST_ALONE";
     if std::env::var(MARK).is_ok_and(|mark| mark == name) {
@@ -1115,7 +1116,7 @@ fn alone(name: &str, test: impl FnOnce()) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Resident bytes of this process.
+/// Returns the resident bytes of this process.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -1133,7 +1134,7 @@ fn filled(data: &[u8]) -> Arc<Ram> {
     store
 }
 
-/// Receives the answer of a read, and compares it with what is there.
+/// Receives the response of a read and compares its data.
 fn receive_all(client: &mut Client, expected: &[u8]) {
     loop {
         let pdu = client.until(opcode::DATA_IN).1;
@@ -1149,7 +1150,8 @@ fn receive_all(client: &mut Client, expected: &[u8]) {
 
 const UNREAD_BYTES: usize = 64 << 20;
 
-/// Lets 32 clients ask for 64 MiB each and read nothing, then everything: beyond `memory_bytes` they hold `bound_kib`.
+/// Lets 32 clients request 64 MiB each and read nothing, then everything. Checks that they hold at most `bound_kib` beyond
+/// `memory_bytes`.
 fn unread_reads_hold_little_memory(store: Arc<dyn Store>, memory_bytes: usize, bound_kib: usize) {
     let data = pattern(UNREAD_BYTES);
     let target = start(vec![LunConfig::new(0, store)], |config| config.limits.memory_bytes = memory_bytes);
@@ -1180,8 +1182,8 @@ fn unread_reads_hold_little_memory(store: Arc<dyn Store>, memory_bytes: usize, b
 }
 
 #[test]
-fn unread_answers_of_a_fast_disk_hold_little_memory() {
-    alone("unread_answers_of_a_fast_disk_hold_little_memory", || {
+fn unread_responses_of_a_fast_disk_hold_little_memory() {
+    alone("unread_responses_of_a_fast_disk_hold_little_memory", || {
         let limits = Limits::default();
         let store = filled(&pattern(UNREAD_BYTES));
         unread_reads_hold_little_memory(store, limits.memory_bytes, 32 << 10);
@@ -1189,11 +1191,11 @@ fn unread_answers_of_a_fast_disk_hold_little_memory() {
 }
 
 #[test]
-fn unread_answers_of_a_slow_disk_hold_little_memory() {
-    alone("unread_answers_of_a_slow_disk_hold_little_memory", || {
+fn unread_responses_of_a_slow_disk_hold_little_memory() {
+    alone("unread_responses_of_a_slow_disk_hold_little_memory", || {
         let store = filled(&pattern(UNREAD_BYTES));
         let store = Arc::new(Layered::new(Delay(Duration::from_millis(1)), store));
-        // What waits for a slow disk may be as much as the budget of all.
+        // Reads of a slow disk may use the whole memory budget.
         for memory_bytes in [8 << 20, Limits::default().memory_bytes] {
             let bound_kib = (memory_bytes >> 10) + (24 << 10);
             unread_reads_hold_little_memory(store.clone(), memory_bytes, bound_kib);
@@ -1201,7 +1203,7 @@ fn unread_answers_of_a_slow_disk_hold_little_memory() {
     });
 }
 
-/// A write of 1 MiB whose data comes with it.
+/// Encodes a write of 1 MiB with immediate data.
 fn long_write(client: &Client) -> Vec<u8> {
     let command = client.command(client.cmd_sn, &write_10(0, 2048), 1 << 20);
     let mut bhs = ScsiCommand { read: false, write_data: true, ..command }.write();
@@ -1214,8 +1216,8 @@ fn long_write(client: &Client) -> Vec<u8> {
 const UNFINISHED: usize = 20;
 
 #[test]
-fn unfinished_pdus_hold_little_memory_and_keep_others_waiting_for_a_bounded_time() {
-    alone("unfinished_pdus_hold_little_memory_and_keep_others_waiting_for_a_bounded_time", || {
+fn unfinished_pdus_hold_bounded_memory_and_delay_others_boundedly() {
+    alone("unfinished_pdus_hold_bounded_memory_and_delay_others_boundedly", || {
         let target = start(vec![ram(0, 2)], |config| {
             config.limits.receive_bytes = 8 << 20;
             config.wishes.first_burst_bytes = 1 << 20;
@@ -1229,7 +1231,7 @@ fn unfinished_pdus_hold_little_memory_and_keep_others_waiting_for_a_bounded_time
             (1..=UNFINISHED as u8).map(|n| ready(target.address(), &login(n), &[0])).collect();
         let mut honest = ready(target.address(), &login(200), &[0]);
         let before = resident();
-        // They send as much as the target takes, and never the last byte. All say the same, so that they hold it once.
+        // They send as much as the target takes, but never the last byte. All share one buffer, to keep the test's memory low.
         let pdu: Arc<[u8]> = long_write(&honest).into();
         let threads: Vec<_> = clients
             .into_iter()
@@ -1248,19 +1250,19 @@ fn unfinished_pdus_hold_little_memory_and_keep_others_waiting_for_a_bounded_time
             most = most.max(resident().saturating_sub(before));
         }
         assert!(most < 14 << 20, "{} KiB for {UNFINISHED} unfinished PDUs", most >> 10);
-        // Eight at a time, five seconds each.
+        // Eight fit at a time, five seconds each.
         honest.socket.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
         honest.socket.write_all(&pdu).unwrap();
         let status = honest.until(opcode::SCSI_RESPONSE).1.bhs.0[3];
-        assert_eq!(status, GOOD, "those that do not go on give way");
+        assert_eq!(status, GOOD, "stalled PDUs are dropped");
         drop(target);
         threads.into_iter().for_each(|thread| drop(thread.join()));
     });
 }
 
 #[test]
-fn commands_ahead_of_their_turn_hold_little_memory() {
-    alone("commands_ahead_of_their_turn_hold_little_memory", || {
+fn out_of_order_commands_hold_little_memory() {
+    alone("out_of_order_commands_hold_little_memory", || {
         let target = start(vec![ram(0, 2)], |config| config.limits.memory_bytes = 8 << 20);
         let mut honest = ready(target.address(), &Login { isid: 200, ..Login::default() }, &[0]);
         let login = |isid| Login { isid, keys: LEVEL_2, ..Login::default() };
@@ -1280,15 +1282,15 @@ fn commands_ahead_of_their_turn_hold_little_memory() {
             }
         }
         let most = resident().saturating_sub(before);
-        assert!(most < 24 << 20, "{} KiB for 96 MiB of commands ahead of their turn", most >> 10);
+        assert!(most < 24 << 20, "{} KiB for 96 MiB of out-of-order commands", most >> 10);
         assert!(lives(&mut honest, 0));
-        wait_until("who asks for more than there is loses its connection", || target.connections() < 33);
+        wait_until("a connection above the budget is dropped", || target.connections() < 33);
     });
 }
 
 #[test]
-fn data_that_is_asked_for_again_is_the_same_and_holds_little_memory() {
-    alone("data_that_is_asked_for_again_is_the_same_and_holds_little_memory", || {
+fn retransmitted_data_is_identical_and_holds_little_memory() {
+    alone("retransmitted_data_is_identical_and_holds_little_memory", || {
         const BYTES: usize = 3 << 20;
         let data = pattern(BYTES);
         let target = start(vec![LunConfig::new(0, filled(&data))], |_| ());
@@ -1314,7 +1316,7 @@ fn data_that_is_asked_for_again_is_the_same_and_holds_little_memory() {
                     let pdu = client.receive().unwrap();
                     assert_eq!((pdu.opcode(), pdu.u32(16)), (opcode::DATA_IN, tag));
                     let from = pdu.u32(40) as usize;
-                    assert!(pdu.data == data[from..from + pdu.data.len()], "other data than at first");
+                    assert!(pdu.data == data[from..from + pdu.data.len()], "retransmitted data differs");
                     received += pdu.data.len();
                 }
                 most = most.max(resident());
@@ -1327,7 +1329,7 @@ fn data_that_is_asked_for_again_is_the_same_and_holds_little_memory() {
 }
 
 #[test]
-fn data_is_not_sent_again_past_a_reservation_or_an_eject() {
+fn data_is_not_retransmitted_after_a_reservation_or_eject() {
     let mut disk = ram(0, 1);
     disk.removable = true;
     let target = start(vec![disk], |_| ());
@@ -1355,7 +1357,7 @@ fn data_is_not_sent_again_past_a_reservation_or_an_eject() {
     assert_eq!(owner.reserve_out(0, reserve).0, GOOD);
     assert_eq!(owner.write(0, &write_10(0, 1), &[0x5e; 512]).0, GOOD);
     assert_eq!(ask(&mut reader).opcode(), opcode::REJECT, "reserved");
-    // Nor with another connection.
+    // Nor by reassignment to another connection.
     let login = Login { keys: LEVEL_2, ..isid(1) };
     let mut second = Client::log_in(target.address(), &Login { cid: 1, tsih: reader.tsih, ..login });
     second.cmd_sn = reader.cmd_sn + 1;
@@ -1380,10 +1382,10 @@ fn data_is_not_sent_again_past_a_reservation_or_an_eject() {
     assert_eq!(third.receive().unwrap().opcode(), opcode::REJECT, "ejected");
 }
 
-// 14. Where memory is short.
+// 14. Memory shortage.
 
 #[test]
-fn commands_are_answered_and_memory_comes_back_where_it_is_short() {
+fn commands_are_answered_and_memory_is_released_under_shortage() {
     const BLOCKS: u16 = 128;
     let blocks = Arc::new(Ram::new(8 << 20));
     let slow = Layered::new(Delay(Duration::from_millis(2)), Arc::clone(&blocks) as Arc<dyn Store>);
@@ -1421,13 +1423,13 @@ fn commands_are_answered_and_memory_comes_back_where_it_is_short() {
             let is_allowed = |status: &u8| [GOOD, BUSY, TASK_SET_FULL].contains(status);
             assert!(answered.values().all(is_allowed), "{answered:?}");
         }
-        // With nothing in flight nothing is short.
+        // Without commands in flight the budget is free.
         for client in &mut clients {
             let written = vec![round ^ 0x80; 512 * usize::from(BLOCKS)];
             assert_eq!(client.write(0, &write_10(0, BLOCKS), &written).0, GOOD);
             let (there, status, _) = client.read(0, &read_10(0, BLOCKS), written.len() as u32);
             assert!(status == GOOD && there == written);
-            // A command whose data is gathered is refused where there is no memory for it.
+            // A command with gathered data is refused when there is no memory for it.
             let mut verify = write_10(0, BLOCKS);
             (verify[0], verify[1]) = (0x2f, 2);
             assert_eq!(client.write(0, &verify, &written).0, GOOD);
@@ -1446,7 +1448,7 @@ fn connect_from(source: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 #[test]
-fn a_flood_of_connections_does_not_stop_the_logins_of_another_address() {
+fn connection_flood_does_not_block_logins_from_another_address() {
     let limits = Limits { connections: 64, logins: 16, ..Limits::default() };
     for limits in [Limits::default(), limits] {
         let target = start(vec![ram(0, 1)], |config| config.limits = limits);

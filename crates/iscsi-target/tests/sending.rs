@@ -1,5 +1,4 @@
-//! Send policies as an initiator sees them: nothing is ever kept back that could leave, and what leaves together is as
-//! the policy says.
+//! Send policies from the initiator's view: no response is held back without need, and batching follows the policy.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +20,7 @@ fn serve(send: SendPolicy) -> (RunningTarget, Client) {
     (target, client)
 }
 
-/// Sends reads in one piece, and takes all their answers.
+/// Sends reads in one segment, and receives all responses.
 fn burst(client: &mut Client, count: u32) {
     let mut bytes = Vec::new();
     for tag in 1..=count {
@@ -38,22 +37,22 @@ fn burst(client: &mut Client, count: u32) {
 }
 
 #[test]
-fn a_single_answer_is_never_kept_back() {
+fn single_response_is_never_delayed() {
     for send in SendPolicy::ALL {
         let (_target, mut client) = serve(send);
-        // A burst first, so that a policy that learns has learnt something.
+        // A burst first, so that an adaptive policy has adapted to bursts.
         burst(&mut client, 64);
         let begun = Instant::now();
         for _ in 0..100 {
             assert_eq!(client.read(0, &READ, 512).1, 0);
         }
-        // One that waited for a delayed acknowledgement alone would take 40 ms.
+        // A response held for a delayed acknowledgement would take 40 ms.
         assert!(begun.elapsed() < Duration::from_millis(1500), "{send}: {:?}", begun.elapsed());
     }
 }
 
 #[test]
-fn what_comes_together_leaves_as_the_policy_has_it() {
+fn batched_responses_follow_the_send_policy() {
     for (send, fewest, most) in [
         (SendPolicy::Nodelay, 64 * 50, u64::MAX),
         (SendPolicy::Nagle, 64 * 50, u64::MAX),
@@ -81,7 +80,7 @@ fn what_comes_together_leaves_as_the_policy_has_it() {
 }
 
 #[test]
-fn the_policy_changes_while_commands_go_on() {
+fn send_policy_changes_while_commands_run() {
     let (target, mut client) = serve(SendPolicy::Nodelay);
     for round in 0..40 {
         target.set_send(SendPolicy::ALL[round % SendPolicy::ALL.len()]);
@@ -93,7 +92,7 @@ fn the_policy_changes_while_commands_go_on() {
     assert_eq!(client.log_out(0, 0), 0);
     assert!(target.wait_until_idle(Duration::from_secs(5)));
     assert_eq!(target.statistics()[0].send, SendPolicy::Batch);
-    // Who comes later finds it so.
+    // New connections use the new policy.
     let mut later = Client::log_in(target.address(), &Login { isid: 2, ..Login::default() });
     later.attentions(0);
     assert_eq!(later.log_out(0, 0), 0);
@@ -102,7 +101,7 @@ fn the_policy_changes_while_commands_go_on() {
 }
 
 #[test]
-fn a_thread_that_looks_for_more_hears_of_everything_else_too() {
+fn busy_polling_thread_handles_notices_and_close() {
     let target = start(vec![ram(0, 1)], |config| {
         config.busy_poll = Duration::from_secs(60);
         config.cpus = vec![0];
@@ -110,7 +109,7 @@ fn a_thread_that_looks_for_more_hears_of_everything_else_too() {
     let mut client = Client::log_in(target.address(), &Login::default());
     client.attentions(0);
     burst(&mut client, 20);
-    // A notice, and the end.
+    // A notice, and the close.
     target.set_luns(&[ram(0, 1), ram(1, 1)]).unwrap();
     client.until(opcode::ASYNC);
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Sessions of several connections, and recovery below the session (RFC 7143 4.4, 6.3, 7).
+//! Sessions with several connections, and error recovery within a session (RFC 7143 4.4, 6.3, 7).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,30 +28,30 @@ fn write_10(client: &Client, tag: u32, blocks: u8) -> ScsiCommand {
 }
 
 #[test]
-fn commands_of_two_connections_run_in_the_order_of_their_numbers() {
+fn commands_of_two_connections_run_in_cmd_sn_order() {
     let target = start(vec![ram(0, 1)], |_| ());
     let login = Login { keys: "MaxConnections=4", ..Login::default() };
     let mut first = Client::log_in(target.address(), &login);
     let second = Login { cid: 1, tsih: first.tsih, ..login };
     let mut second = Client::log_in(target.address(), &second);
     assert_eq!((second.tsih, target.sessions(), target.connections()), (first.tsih, 1, 2));
-    assert_eq!(first.attentions(0), [(0x29, 0)], "one nexus: told once, whoever asks");
+    assert_eq!(first.attentions(0), [(0x29, 0)], "one nexus: reported once, on any connection");
     second.cmd_sn = first.cmd_sn;
     assert_eq!(second.attentions(0), []);
-    // CmdSN n + 1 comes on the second connection before n on the first: it waits.
+    // CmdSN n + 1 arrives on the second connection before n on the first: it is held.
     let (now, next) = (second.cmd_sn, second.cmd_sn + 1);
     second.cmd_sn = next;
     let read = second.command(7, &READ_10, 512);
     second.issue(&read, &[]);
     second.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    assert!(second.socket.peek(&mut [0]).is_err(), "it is not answered before its turn");
+    assert!(second.socket.peek(&mut [0]).is_err(), "not answered before its CmdSN is expected");
     second.socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     first.cmd_sn = now;
     let write = write_10(&first, 8, 1);
     first.issue(&write, &[0x5a; 512]);
     assert_eq!(first.receive().unwrap().opcode(), opcode::SCSI_RESPONSE);
     assert_eq!(second.receive().unwrap().opcode(), opcode::DATA_IN);
-    // A connection goes, the session stays; the session goes, and all of it.
+    // Closing a connection keeps the session; closing the session ends all connections.
     assert_eq!(first.log_out(1, 0), 0);
     second.cmd_sn = next + 1;
     assert_eq!(second.read(0, &READ_10, 512).0[0], 0x5a);
@@ -61,7 +61,7 @@ fn commands_of_two_connections_run_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn a_session_is_gone_when_its_logout_is_answered() {
+fn session_is_released_before_its_logout_response() {
     let reserve = [0x16, 0, 0, 0, 0, 0];
     let target = start(vec![ram(0, 1)], |_| ());
     let mut other = Client::log_in(target.address(), &Login::default());
@@ -76,7 +76,7 @@ fn a_session_is_gone_when_its_logout_is_answered() {
         let second = Client::log_in(target.address(), &Login { cid: 1, tsih: holder.tsih, ..login });
         holder.attentions(0);
         assert_eq!(holder.read(0, &reserve, 0).1, 0x00);
-        assert_eq!(other.read(0, &READ_10, 512).1, 0x18, "reserved by the other");
+        assert_eq!(other.read(0, &READ_10, 512).1, 0x18, "RESERVATION CONFLICT");
         assert_eq!(holder.log_out(0, 0), 0);
         assert_eq!(
             other.read(0, &READ_10, 512).1,
@@ -88,7 +88,7 @@ fn a_session_is_gone_when_its_logout_is_answered() {
 }
 
 #[test]
-fn a_session_takes_no_more_connections_than_agreed_and_no_strangers() {
+fn session_rejects_excess_and_foreign_connections() {
     let target = start(vec![ram(0, 1)], |_| ());
     let first = Client::log_in(target.address(), &Login { keys: "MaxConnections=2", ..Login::default() });
     let join = |cid, isid, tsih| {
@@ -100,14 +100,14 @@ fn a_session_takes_no_more_connections_than_agreed_and_no_strangers() {
     assert_eq!(status, 0);
     assert_eq!(join(2, 1, first.tsih).1, 0x0206, "too many connections");
     assert_eq!(join(1, 2, first.tsih).1, 0x020a, "another ISID is another session");
-    assert_eq!(join(1, 1, first.tsih + 1).1, 0x020a, "there is no such session");
-    // The same CID: the old connection gives way.
+    assert_eq!(join(1, 1, first.tsih + 1).1, 0x020a, "no such session");
+    // The same CID reinstates the connection.
     assert_eq!(join(1, 1, first.tsih).1, 0);
     assert!(second.receive().is_none());
 }
 
 #[test]
-fn data_that_is_changed_on_the_way_is_asked_for_again() {
+fn corrupted_data_is_requested_again() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = format!("{LEVEL_1} InitialR2T=Yes ImmediateData=No");
     let mut client = Client::log_in(target.address(), &Login { keys: &keys, ..Login::default() });
@@ -135,7 +135,7 @@ fn data_that_is_changed_on_the_way_is_asked_for_again() {
     client.exp_stat_sn = response.u32(24) + 1;
     let (there, status, _) = client.read(0, &[0x28, 0, 0, 0, 0, 0, 0, 0, 4, 0], 2048);
     assert_eq!((there == data, status), (true, 0));
-    // A command whose immediate data is damaged is as if it had not come.
+    // A command with damaged immediate data is discarded (RFC 7143 7.8).
     let keys = format!("{LEVEL_1} ImmediateData=Yes");
     let mut client = Client::log_in(target.address(), &Login { isid: 2, keys: &keys, ..Login::default() });
     client.attentions(0);
@@ -143,13 +143,13 @@ fn data_that_is_changed_on_the_way_is_asked_for_again() {
     let mut damaged = client.encode(write.write(), &[1; 512]);
     damaged[60] ^= 1;
     std::io::Write::write_all(&mut client.socket, &damaged).unwrap();
-    assert_eq!(client.until(opcode::REJECT).1.u32(28), write.cmd_sn, "its number is still due");
+    assert_eq!(client.until(opcode::REJECT).1.u32(28), write.cmd_sn, "its CmdSN is still expected");
     client.issue(&write, &[1; 512]);
     assert_eq!(client.until(opcode::SCSI_RESPONSE).1.bhs.0[3], 0);
 }
 
 #[test]
-fn what_was_lost_is_sent_again() {
+fn lost_pdus_are_retransmitted_on_snack() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = "ErrorRecoveryLevel=1 MaxRecvDataSegmentLength=512";
     let mut client = Client::log_in(target.address(), &Login { keys, ..Login::default() });
@@ -170,9 +170,9 @@ fn what_was_lost_is_sent_again() {
     snack_with(snack(0, 77, 0, 0));
     let again: Vec<_> = (0..3).map(|_| client.receive().unwrap()).collect();
     assert_eq!(again.iter().map(|pdu| pdu.u32(36)).collect::<Vec<_>>(), [1, 2, 3]);
-    assert_eq!(again[2].bhs.0, came[3].bhs.0, "a status is what it was");
-    assert_eq!(client.receive().unwrap().opcode(), opcode::REJECT, "there is no task 77");
-    // What is acknowledged is not kept.
+    assert_eq!(again[2].bhs.0, came[3].bhs.0, "the retransmitted status is identical");
+    assert_eq!(client.receive().unwrap().opcode(), opcode::REJECT, "no task 77");
+    // Acknowledged PDUs are not kept.
     client.exp_stat_sn = came[3].u32(24) + 2;
     let mut late = snack(0, 9, 0, 0);
     late.0[28..32].copy_from_slice(&client.exp_stat_sn.to_be_bytes());
@@ -181,13 +181,13 @@ fn what_was_lost_is_sent_again() {
 }
 
 #[test]
-fn tasks_of_a_lost_connection_go_on_with_another() {
+fn tasks_of_a_lost_connection_are_reassigned() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = format!("{LEVEL_2} InitialR2T=Yes ImmediateData=No");
     let login = Login { keys: &keys, ..Login::default() };
     let mut first = Client::log_in(target.address(), &login);
     first.attentions(0);
-    // A read whose answer is never acknowledged, and a write that waits for its data.
+    // A read whose response is never acknowledged, and a write that waits for its data.
     let read = first.command(20, &READ_10, 512);
     first.issue(&read, &[]);
     first.until(opcode::DATA_IN);
@@ -197,11 +197,11 @@ fn tasks_of_a_lost_connection_go_on_with_another() {
     let (tsih, cmd_sn) = (first.tsih, first.cmd_sn);
     drop(first);
     assert!(target.wait_until_idle(Duration::from_secs(5)));
-    assert_eq!(target.sessions(), 1, "the session waits");
+    assert_eq!(target.sessions(), 1, "the session is kept");
     let login = Login { cid: 1, tsih, cmd_sn, keys: "", ..login };
     let mut second = Client::log_in(target.address(), &login);
-    assert_eq!(second.log_out(2, 0), 0, "connection 0 is given up for recovery");
-    assert_eq!(second.log_out(2, 9), 1, "there was no connection 9");
+    assert_eq!(second.log_out(2, 0), 0, "connection 0 is closed for recovery");
+    assert_eq!(second.log_out(2, 9), 1, "no connection 9");
     // TASK REASSIGN.
     assert_eq!(second.task_management(8, 99), 1, "no such task");
     let request = |tag: u32| iscsi::pdu::TaskManagementRequest {
@@ -216,7 +216,7 @@ fn tasks_of_a_lost_connection_go_on_with_another() {
     let (read, write) = (request(20), request(21));
     second.send(read.write(), &[]);
     let data_in = second.until(opcode::DATA_IN).1;
-    assert_eq!((data_in.u32(16), data_in.data.len()), (20, 512), "the data and its status, once more");
+    assert_eq!((data_in.u32(16), data_in.data.len()), (20, 512), "data and status are sent again");
     second.send(write.write(), &[]);
     let r2t = second.until(opcode::R2T).1;
     assert_eq!((r2t.u32(16), r2t.u32(40), r2t.u32(44)), (21, 0, 1024));
@@ -228,7 +228,7 @@ fn tasks_of_a_lost_connection_go_on_with_another() {
 }
 
 #[test]
-fn a_connection_that_hangs_is_given_up_for_recovery() {
+fn hung_connection_is_closed_for_recovery() {
     let target = start(vec![ram(0, 1)], |_| ());
     let keys = format!("{LEVEL_2} InitialR2T=Yes ImmediateData=No");
     let login = Login { keys: &keys, ..Login::default() };
@@ -240,7 +240,7 @@ fn a_connection_that_hangs_is_given_up_for_recovery() {
     let (tsih, cmd_sn) = (first.tsih, first.cmd_sn);
     let login = Login { cid: 1, tsih, cmd_sn, keys: "", ..login };
     let mut second = Client::log_in(target.address(), &login);
-    // The first connection is still open: whoever hangs does not close.
+    // The first connection is still open: a hung initiator does not close it.
     assert_eq!(second.log_out(2, 0), 0);
     assert!(first.receive().is_none(), "it was closed");
     assert_eq!(second.task_management(8, 21), 0);

@@ -17,32 +17,32 @@ use crate::endpoint::EndpointOptions;
 use crate::pattern::{Pattern, Submit};
 use crate::result::RunResult;
 
-/// What is copied.
+/// The size of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopySpec {
-    /// Bytes in all.
+    /// Bytes in total.
     pub bytes: u64,
-    /// Bytes of one write.
+    /// Bytes per write.
     pub block_bytes: usize,
 }
 
-/// What came of it, on the receiver's clock.
+/// The result of a copy, on the receiver's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CopyResult {
-    /// Bytes that came.
+    /// Received bytes.
     pub bytes: u64,
-    /// From the first to the last.
+    /// Time from the first to the last byte, seconds.
     pub seconds: f64,
     /// Millions of bytes each second.
     pub megabytes_per_second: f64,
 }
 
-/// `tcp://host:port`: a receiver of copies.
+/// The URL of a receiver of copies: `tcp://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyUrl(String);
 
 impl CopyUrl {
-    /// Host and port.
+    /// Returns host and port.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.0
@@ -69,19 +69,19 @@ impl FromStr for CopyUrl {
     }
 }
 
-/// A run of copies: several at once, each on a connection and a thread of its own.
+/// A run of concurrent copies, each on its own connection and thread.
 #[derive(Clone, Debug)]
 pub struct CopyRun {
-    /// Each of them.
+    /// The size of each copy.
     pub spec: CopySpec,
-    /// How each connection is set up.
+    /// The socket options of each connection.
     pub side: EndpointOptions,
-    /// How many at once.
+    /// The number of concurrent copies.
     pub copies: u32,
 }
 
 impl CopyRun {
-    /// Runs it. The receiver has read all of each copy when it ends; a block counts as an operation.
+    /// Runs the copies until the receiver has read all of them. A block counts as an operation.
     ///
     /// # Errors
     /// When a connection cannot be made or is lost.
@@ -126,21 +126,21 @@ impl CopyRun {
     }
 }
 
-/// A side that neither sends nor receives for so long has gone.
+/// A peer that neither sends nor receives for this time is considered lost.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Bytes that a copy is read in.
+/// Bytes per read of a copy.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Takes the copies that come, each on a thread of its own, until the process ends. What comes is counted and discarded: a
-/// copy has no header that could ask for memory.
+/// Receives copies, each on its own thread, until the process ends. The data is counted and discarded: a copy has no
+/// header that could request memory.
 ///
 /// # Errors
-/// When the listener cannot be set so or the thread that accepts cannot be started.
+/// When the socket options cannot be set or the accepting thread cannot be started.
 pub fn take_all(listener: TcpListener, side: EndpointOptions, limits: Limits) -> io::Result<()> {
     side.tcp().apply(&listener)?;
     let silence = limits.silence;
     let serve = Arc::new(move |stream: TcpStream| {
-        // One that fails is closed; others go on.
+        // A failed connection is closed; others continue.
         let _ = stream.set_read_timeout(Some(silence)).and_then(|()| take(stream, &side));
     });
     std::thread::Builder::new()
@@ -148,12 +148,12 @@ pub fn take_all(listener: TcpListener, side: EndpointOptions, limits: Limits) ->
     Ok(())
 }
 
-/// Receives one copy.
+/// Receives a copy.
 ///
 /// # Errors
 /// When the connection fails.
 pub fn receive(listener: &TcpListener, side: &EndpointOptions) -> io::Result<CopyResult> {
-    // What an accepted socket has it has from its listener: windows are agreed on before it is there.
+    // Options are set on the listener and inherited: the window scale is negotiated before accept(2) returns.
     side.tcp().apply(listener)?;
     take(listener.accept()?.0, side)
 }
@@ -172,12 +172,12 @@ fn take(mut stream: TcpStream, side: &EndpointOptions) -> io::Result<CopyResult>
     }
     let seconds = begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
     let megabytes_per_second = if seconds > 0.0 { bytes as f64 / seconds / 1e6 } else { 0.0 };
-    // The receiver reads its last word before the sender goes.
+    // The sender waits for this byte: its measured time must end when everything was received.
     stream.write_all(&[1])?;
     Ok(CopyResult { bytes, seconds, megabytes_per_second })
 }
 
-/// Sends one copy, and waits until it has come.
+/// Sends a copy, and waits until all of it was received.
 ///
 /// # Errors
 /// When the connection cannot be made or is lost.
@@ -196,7 +196,7 @@ pub fn send(server: SocketAddr, spec: &CopySpec, side: &EndpointOptions) -> io::
     if stream.read(&mut [0])? == 0 {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            "the receiver went before it had everything",
+            "the receiver closed the connection before it had received everything",
         ));
     }
     Ok(())

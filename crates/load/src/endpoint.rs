@@ -1,4 +1,4 @@
-//! How a side's socket is set.
+//! Socket options of one end of a connection.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -8,36 +8,36 @@ use record::Writes;
 use serde::{Deserialize, Serialize};
 use socket::options::{TcpOptions, acknowledge_at_once};
 
-/// Longest wait for a connection.
+/// Longest time to connect.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How one end of an experiment's connections sends.
+/// Socket options and write mode of one end of an experiment's connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EndpointOptions {
-    /// Nagle's algorithm on.
+    /// Whether Nagle's algorithm is on.
     pub nagle: bool,
-    /// How its messages leave.
+    /// How messages are written.
     pub writes: Writes,
-    /// SO_SNDBUF, bytes; nothing: the kernel chooses.
+    /// SO_SNDBUF, bytes; `None` leaves it to the kernel.
     pub send_buffer: Option<usize>,
-    /// SO_RCVBUF, bytes.
+    /// SO_RCVBUF, bytes; `None` leaves it to the kernel.
     pub receive_buffer: Option<usize>,
-    /// TCP_CONGESTION; nothing: the system's.
+    /// TCP_CONGESTION; `None` for the system's default.
     pub congestion: Option<String>,
-    /// TCP_QUICKACK again after each receive: acknowledgements are not delayed.
+    /// Whether to set TCP_QUICKACK after each receive, so that acknowledgements are not delayed.
     pub quick_ack: bool,
 }
 
 impl EndpointOptions {
-    /// A side whose messages leave so, over such a socket.
+    /// Returns an end with this write mode and these socket options.
     #[must_use]
     pub fn new(writes: Writes, tcp: TcpOptions) -> Self {
         let TcpOptions { nodelay, congestion, send_buffer, receive_buffer, quick_ack } = tcp;
         Self { nagle: !nodelay, writes, send_buffer, receive_buffer, congestion, quick_ack }
     }
 
-    /// As socket options.
+    /// Returns the socket options.
     #[must_use]
     pub fn tcp(&self) -> TcpOptions {
         TcpOptions {
@@ -49,12 +49,12 @@ impl EndpointOptions {
         }
     }
 
-    /// A connection set so.
+    /// Connects with these options.
     pub(crate) fn connect(&self, to: &SocketAddr) -> io::Result<TcpStream> {
         self.tcp().connect(to, CONNECT_PATIENCE)
     }
 
-    /// After a receive.
+    /// Re-applies options that the kernel resets on a receive; call after each.
     pub(crate) fn received(&self, stream: &TcpStream) -> io::Result<()> {
         if self.quick_ack { acknowledge_at_once(stream) } else { Ok(()) }
     }

@@ -1,5 +1,5 @@
-//! HTTP/1.1, as much of it as an experiment needs: a server that takes what is posted and gives bodies of any size, and
-//! a client that posts or gets again and again on one connection.
+//! The subset of HTTP/1.1 that experiments need: a server that discards POST bodies and answers GET with bodies of any
+//! size, and a client that repeats POST or GET requests on one connection.
 
 mod client;
 mod message;

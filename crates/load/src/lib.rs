@@ -1,7 +1,7 @@
-//! Load: the initiator for iSCSI targets, a client for HTTP servers, copies in bulk; and the servers of what is not
-//! iSCSI. Each side's socket and way of writing can be chosen, which is what experiments are about.
+//! Load generators: an iSCSI initiator, an HTTP client with its server, and bulk TCP copies with their receiver. Socket
+//! options and write modes of both ends are configurable, as experiments vary them.
 //!
-//! Whatever is driven, a run comes to a [`RunResult`].
+//! Every kind of run returns a [`RunResult`].
 
 #![forbid(unsafe_code)]
 

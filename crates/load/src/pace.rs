@@ -1,39 +1,40 @@
-//! The times of an open loop.
+//! The schedule of an open loop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// When each exchange of an open loop is to begin, whatever has ended. All connections of a run share one, and each takes
-/// the next time: an exchange for which none is free begins late, and counts from its time.
+/// The scheduled start times of an open loop, independent of completions. All connections of a run share a schedule, and
+/// each takes the next time. An exchange that finds no free connection starts late and is measured from its scheduled
+/// time.
 #[derive(Debug)]
 pub struct Pace {
     start: Instant,
     runtime: Duration,
     per_second: f64,
-    /// Times that were taken.
+    /// Number of times taken.
     taken: AtomicU64,
-    /// Exchanges that began.
+    /// Number of exchanges started.
     begun: AtomicU64,
 }
 
 impl Pace {
-    /// So many each second from `start` on, for so long.
+    /// Creates a schedule of `per_second` exchanges from `start` on, for `runtime`.
     #[must_use]
     pub fn new(per_second: f64, start: Instant, runtime: Duration) -> Self {
         Self { start, runtime, per_second, taken: AtomicU64::new(0), begun: AtomicU64::new(0) }
     }
 
-    /// When the first is to begin.
+    /// Returns the first scheduled time.
     #[must_use]
     pub fn start(&self) -> Instant {
         self.start
     }
 
-    /// Waits for the next time, and says it; nothing at the end of the run.
+    /// Waits for the next scheduled time and returns it; `None` at the end of the run.
     #[must_use]
     pub fn wait(&self) -> Option<Instant> {
         let due = self.taken.fetch_add(1, Ordering::Relaxed) as f64 / self.per_second;
-        // What is later than can be said is after the end, too.
+        // A time that overflows is after the end, too.
         let due = Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX).min(self.runtime);
         std::thread::sleep(due.saturating_sub(self.start.elapsed()));
         if self.start.elapsed() >= self.runtime {
@@ -43,7 +44,7 @@ impl Pace {
         Some(self.start + due)
     }
 
-    /// Exchanges that should have begun within the run and did not. Above a few, the pace was not kept.
+    /// Returns how many scheduled exchanges were not started within the run. Above a few, the rate was not achieved.
     #[must_use]
     pub fn behind(&self) -> u64 {
         let should = (self.runtime.as_secs_f64() * self.per_second) as u64;
@@ -56,18 +57,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_late_keeps_its_time() {
+    fn late_exchange_keeps_its_scheduled_time() {
         let start = Instant::now() - Duration::from_millis(50);
         let pace = Pace::new(1000.0, start, Duration::from_secs(3600));
         for late in 0..50 {
             assert_eq!(pace.wait(), Some(start + Duration::from_millis(late)));
         }
         let due = pace.wait().unwrap();
-        assert!(Instant::now() >= due, "nothing begins before its time");
+        assert!(Instant::now() >= due, "no exchange starts before its time");
     }
 
     #[test]
-    fn what_had_not_begun_by_the_end_is_counted() {
+    fn exchanges_not_started_by_the_end_are_counted() {
         let start = Instant::now() - Duration::from_secs(1);
         let pace = Pace::new(1000.0, start, Duration::from_millis(100));
         assert_eq!((pace.wait(), pace.behind()), (None, 100));

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Access pattern, by fio's names.
+/// The access pattern, named as in fio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
@@ -29,13 +29,13 @@ impl Pattern {
         ("randrw", Pattern::RandRw),
     ];
 
-    /// Whether any operation of it writes.
+    /// Returns whether any operation writes.
     #[must_use]
     pub fn writes(self) -> bool {
         !matches!(self, Pattern::Read | Pattern::RandRead)
     }
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, p)| *p == self).map_or("", |(name, _)| name)
@@ -52,13 +52,13 @@ impl FromStr for Pattern {
     }
 }
 
-/// When successor requests leave.
+/// When successor requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Submit {
-    /// Each in a send of its own, at once: what the model assumes.
+    /// Each at once in a separate send, as the model assumes.
     #[default]
     Each,
-    /// All that one receive made possible in one send.
+    /// All successors of one receive in one send.
     Batch,
 }

@@ -1,4 +1,4 @@
-//! The figures of a run, whatever was driven.
+//! The result of a run, for every kind of load.
 
 use record::latency::LatencyFigures;
 use serde::{Deserialize, Serialize};
@@ -16,34 +16,34 @@ pub struct RunResult {
     pub queue_depth: u32,
     /// Sessions.
     pub sessions: u32,
-    /// When successors left.
+    /// When successors were sent.
     pub submit: Submit,
     /// Measured time, seconds.
     pub seconds: f64,
-    /// Operations that ended within it.
+    /// Operations completed within it.
     pub operations: u64,
     /// Operations per second.
     pub iops: f64,
-    /// Operations per second of the session that had the fewest.
+    /// Operations per second of the slowest session.
     #[serde(default)]
     pub slowest_session_iops: f64,
-    /// Of an open loop: operations that were to begin each second.
+    /// Open loop only: scheduled operations per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// Of an open loop: operations that should have begun by its end and had not. Above a few, the rate was not kept.
+    /// Open loop only: scheduled operations that were not issued by its end. Above a few, the rate was not achieved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
     /// Application bytes per second.
     pub bytes_per_second: f64,
-    /// Operations that ended with another status than GOOD, over the whole run.
+    /// Operations with a status other than GOOD, over the whole run.
     pub errors: u64,
-    /// The first error, in words.
+    /// A description of the first error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
     /// Blocks checked; absent when verification was off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified_blocks: Option<u64>,
-    /// Blocks that were not what they should be.
+    /// Blocks with unexpected content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatched_blocks: Option<u64>,
     /// CPU time of the client threads per operation, microseconds.

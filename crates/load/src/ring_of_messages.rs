@@ -1,4 +1,5 @@
-//! A ring of messages on one connection: requests and responses of a header and a body each, so many under way.
+//! A closed loop of messages on one connection: requests and responses of a header and a body each, with a fixed number
+//! in flight.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -11,42 +12,42 @@ use serde::{Deserialize, Serialize};
 use crate::endpoint::EndpointOptions;
 use crate::writes::write;
 
-/// Sizes of header and body of a request and of a response, and how many requests are under way.
+/// The sizes of requests and responses, and the number of requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
     /// The request's header and body, bytes.
     pub request: (usize, usize),
-    /// The response's.
+    /// The response's header and body, bytes.
     pub response: (usize, usize),
-    /// Requests under way.
+    /// Requests in flight.
     pub queue_depth: u32,
-    /// The client sends all successors that one receive made possible in one send, instead of each by itself.
+    /// Whether the client sends all successors of one receive in one send, instead of each separately.
     #[serde(default)]
     pub batch: bool,
 }
 
-/// Most bytes that a batch is read or written in.
+/// Most bytes of a batch per read or write.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exchanges {
     /// Exchanges in the measured time.
     pub count: u64,
-    /// Of them each second.
+    /// Exchanges per second.
     pub per_second: f64,
-    /// Their times, us.
+    /// Their latencies, us.
     pub latency_us: LatencyFigures,
-    /// The first of them: when each began, ms since the first, and its time, us.
+    /// The first exchanges: start, ms since the first, and latency, us.
     #[serde(default)]
     pub samples: Vec<(f64, f64)>,
 }
 
-/// Exchanges whose times are kept one by one.
+/// Exchanges recorded individually.
 const SAMPLES: usize = 400;
 
-/// Collects what becomes of exchanges.
+/// Collects the results of exchanges.
 #[derive(Debug)]
 pub(crate) struct Tally {
     begun: Instant,
@@ -56,12 +57,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// From now on.
+    /// Starts an empty tally.
     pub(crate) fn new(begun: Instant) -> Self {
         Self { begun, latency: Latency::new(), count: 0, samples: Vec::new() }
     }
 
-    /// An exchange that was asked for at one moment and answered at another. True when that is enough.
+    /// Adds an exchange with its request and response times; returns true when the run is complete.
     pub(crate) fn add(&mut self, asked: Instant, answered: Instant, runtime: Duration) -> bool {
         let time = answered.duration_since(asked);
         self.latency.record(time.as_nanos() as u64);
@@ -73,7 +74,7 @@ impl Tally {
         self.count >= 10 && self.begun.elapsed() >= runtime
     }
 
-    /// What came of it.
+    /// Returns the results.
     pub(crate) fn finish(self) -> (Exchanges, Latency) {
         let per_second = self.count as f64 / self.begun.elapsed().as_secs_f64();
         let latency_us = self.latency.figures();
@@ -81,13 +82,13 @@ impl Tally {
     }
 }
 
-/// Exchanges before the measured ones: a connection's first acknowledgements are not delayed.
+/// Warm-up exchanges: the kernel does not delay the first acknowledgements of a connection.
 pub(crate) const WARM_UP: u32 = 4;
 
-/// Answers one connection until it ends.
+/// Serves one connection until it ends.
 ///
 /// # Errors
-/// When the connection fails otherwise than by its end.
+/// When the connection fails, other than by being closed.
 pub fn answer(listener: &TcpListener, load: &Load, side: &EndpointOptions) -> io::Result<()> {
     side.tcp().apply(listener)?;
     let (mut stream, _) = listener.accept()?;
@@ -95,7 +96,7 @@ pub fn answer(listener: &TcpListener, load: &Load, side: &EndpointOptions) -> io
     let (header, body) = (vec![1; load.response.0], vec![2; load.response.1]);
     while stream.read_exact(&mut request).is_ok() {
         side.received(&stream)?;
-        // A client that has seen enough closes while answers are under way.
+        // A client that has finished closes while responses are in flight.
         if write(side.writes, &mut stream, &header, &body).is_err() {
             break;
         }
@@ -103,7 +104,7 @@ pub fn answer(listener: &TcpListener, load: &Load, side: &EndpointOptions) -> io
     Ok(())
 }
 
-/// Asks for so long, and at least until ten are measured.
+/// Runs the loop for `runtime`, and at least for ten exchanges.
 ///
 /// # Errors
 /// When the connection cannot be made or is lost.
@@ -134,7 +135,7 @@ pub fn ask(
         ask(&mut stream, &mut under_way, count)?;
     }
     let (mut seen, mut tally) = (0, Tally::new(Instant::now()));
-    // Room for no more than leaves together: alone, each response is read alone.
+    // A buffer for one batch: without batching, each response is read separately.
     let (mut incoming, mut filled) = (vec![0; together * response_bytes], 0);
     loop {
         let count = stream.read(&mut incoming[filled..])?;
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
     use record::Writes;
 
-    /// A load on loopback against a server that sends header and body apart.
+    /// Runs a load on loopback against a server that sends header and body separately.
     fn asked(load: Load, nagle: bool, runtime: Duration) -> Exchanges {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_exchange_of_a_ring_ends_whatever_leaves_together() {
+    fn every_exchange_completes_in_every_send_mode() {
         for batch in [false, true] {
             for (response, queue_depth) in [((1, 0), 1), ((48, 512), 7), ((48, 300_000), 9)] {
                 let load = Load { request: (48, 3), response, queue_depth, batch };
@@ -192,10 +193,10 @@ mod tests {
         }
     }
 
-    /// With all requests in one segment nothing carries an acknowledgement while the server waits for one: the delay is met
-    /// again and again, whatever disturbs the ring.
+    /// With all requests in one segment, no later request carries an acknowledgement while the server waits for one, so the
+    /// delayed acknowledgement recurs in every round.
     #[test]
-    fn requests_that_leave_together_wait_for_the_delayed_acknowledgement() {
+    fn requests_in_one_segment_wait_for_the_delayed_acknowledgement() {
         let load = Load { request: (48, 0), response: (48, 512), queue_depth: 4, batch: true };
         let found = asked(load, true, Duration::from_millis(600));
         let (_, last_us) = found.samples.last().copied().unwrap();

@@ -1,4 +1,4 @@
-//! Writing a message of a header and a body.
+//! Writing of messages with header and body, in one or several calls.
 
 use std::io::{self, IoSlice};
 use std::net::TcpStream;
@@ -15,16 +15,16 @@ const MSG_MORE: i32 = 0x8000;
 /// Writes a message.
 ///
 /// # Errors
-/// When the connection is gone.
+/// When the connection has failed.
 pub fn write(writes: Writes, stream: &mut TcpStream, header: &[u8], body: &[u8]) -> io::Result<()> {
     write_within(writes, stream, header, body, None)
 }
 
-/// Writes a message. A peer that takes longer than `patience` to receive it fails the write, also if it receives a few bytes
-/// now and then; for that the stream needs a write timeout, after which the time is looked at.
+/// Writes a message. The write fails when the peer takes longer than `patience` to receive it, even with slow progress. The
+/// stream needs a write timeout: the deadline is checked after it.
 ///
 /// # Errors
-/// When the connection is gone or the time is up.
+/// When the connection has failed or the deadline has passed.
 pub(crate) fn write_within(
     writes: Writes,
     stream: &TcpStream,
@@ -59,7 +59,7 @@ pub(crate) fn write_within(
     }
 }
 
-/// A message on its way out.
+/// A message being written.
 struct Out<'a> {
     stream: &'a TcpStream,
     patience: Option<Duration>,
@@ -67,7 +67,7 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// Sends all bytes; `more` promises the kernel that others follow.
+    /// Sends all bytes; `more` sets MSG_MORE: further bytes follow.
     fn all(&self, mut bytes: &[u8], more: bool) -> io::Result<()> {
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::from_bits_retain(if more { MSG_MORE } else { 0 });
         while !bytes.is_empty() {
@@ -77,7 +77,7 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// Sends header and body in one call where the socket buffer takes them.
+    /// Sends header and body in one call if the socket buffer has room for both.
     fn together(&self, header: &[u8], body: &[u8]) -> io::Result<()> {
         let parts = [IoSlice::new(header), IoSlice::new(body)];
         let flags = MsgFlags::MSG_NOSIGNAL;
@@ -87,7 +87,7 @@ impl Out<'_> {
         self.all(&body[sent.saturating_sub(header.len())..], false)
     }
 
-    /// Returns how much of `asked` bytes a call sent, unless the time is up.
+    /// Returns how many of `asked` bytes a call sent, or an error when the deadline has passed.
     fn sent(&self, outcome: nix::Result<usize>, asked: usize) -> io::Result<usize> {
         let count = match outcome {
             Ok(count) => count,

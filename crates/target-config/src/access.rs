@@ -1,18 +1,19 @@
-//! The access file of `roundtrip target`: who may log in.
+//! The access file of `roundtrip target`: which initiators may log in.
 //!
 //! ```toml
 //! discovery = true                 # discovery sessions authenticate too (the default)
-//! # Who may use the target, and which disks each sees. May be left out: all that can authenticate, all disks.
+//! # The initiators that may use the target and the disks that each sees. Optional: by default every initiator that
+//! # can authenticate sees all disks.
 //! initiators = ["iqn.1993-08.org.debian:01:abc", { name = "iqn.2000-01.other", luns = [0, 2] }]
 //!
-//! [[chap]]                         # a user's name and secret; repeat for more. Without any, names alone
-//!                                  # are asked for, and a name proves nothing.
+//! [[chap]]                         # a user's name and secret; repeat for more. Without any, initiators are
+//!                                  # identified by name only, which is no authentication.
 //! name = "alice"
 //! secret = "at least 12 characters"
-//! initiators = ["iqn.1993-08.org.debian:01:abc"]   # the initiators that alice may log in as; "any": each that no
+//! initiators = ["iqn.1993-08.org.debian:01:abc"]   # the InitiatorNames that alice may use; "any": all that no
 //!                                                  # other user is bound to
 //!
-//! [mutual]                         # what the target proves itself with, to initiators that ask
+//! [mutual]                         # the target's credentials for mutual CHAP
 //! name = "target"
 //! secret = "another 12 characters"
 //! ```
@@ -30,7 +31,7 @@ use serde::Deserialize;
 use crate::text::read_text;
 use crate::word_or::WordOr;
 
-/// RFC 7143 12.1.3: secrets of less than 96 bits are not to be used without IPsec.
+/// Least secret length, bytes. RFC 7143 12.1.3: CHAP secrets of less than 96 bits must not be used without IPsec.
 const SECRET_MIN: usize = 12;
 
 #[derive(Deserialize)]
@@ -82,7 +83,7 @@ fn yes() -> bool {
 /// Reads an access file.
 ///
 /// # Errors
-/// When it cannot be read, or would let in whom it should not.
+/// When it cannot be read, is invalid, or could admit unintended initiators.
 pub fn read(path: &Path) -> anyhow::Result<Access> {
     parse(&read_text(path)?).with_context(|| path.display().to_string())
 }
@@ -92,7 +93,7 @@ fn parse(text: &str) -> anyhow::Result<Access> {
 }
 
 impl AccessFile {
-    /// What it says, where that lets in nobody whom it should not.
+    /// Returns the rules, unless they could admit unintended initiators.
     pub(crate) fn checked(self) -> anyhow::Result<Access> {
         checked(self)
     }
@@ -101,11 +102,11 @@ impl AccessFile {
 fn checked(file: AccessFile) -> anyhow::Result<Access> {
     ensure!(
         !file.chap.is_empty() || !file.initiators.is_empty(),
-        "name at least one user under chap, or one of the initiators, or leave the file out"
+        "no rules: configure at least one user under chap or one of the initiators, or omit the file"
     );
     ensure!(
         !file.chap.is_empty() || file.mutual.is_none(),
-        "mutual: without chap no initiator authenticates; add an initiator's name and secret"
+        "mutual: without chap no initiator authenticates; add an initiator's name and secret under chap"
     );
     let (mut users, mut acting): (Vec<User>, _) = (Vec::new(), BTreeMap::new());
     for Chap { name, secret, initiators } in file.chap {
@@ -114,7 +115,7 @@ fn checked(file: AccessFile) -> anyhow::Result<Access> {
             ensure!(other.name != name, "chap: the user '{name}' is given twice");
             ensure!(
                 other.secret != secret,
-                "chap: '{}' and '{name}' have one secret; each needs one of its own",
+                "chap: '{}' and '{name}' have one secret; give each user a secret of its own",
                 other.name
             );
         }
@@ -125,7 +126,7 @@ fn checked(file: AccessFile) -> anyhow::Result<Access> {
     if let Some(mutual) = &file.mutual {
         check_user(&mutual.name, &mutual.secret)?;
         let is_shared = users.iter().any(|user| user.secret == mutual.secret);
-        ensure!(!is_shared, "mutual: its secret is an initiator's too; each needs one of its own");
+        ensure!(!is_shared, "mutual: a user under chap has the same secret; give the target one of its own");
     }
     let initiators: Vec<Initiator> = file.initiators.into_iter().map(listed).collect();
     check_names(initiators.iter().map(|initiator| &*initiator.name)).context("initiators")?;
@@ -135,7 +136,7 @@ fn checked(file: AccessFile) -> anyhow::Result<Access> {
         let missing = names.iter().find(|name| !initiators.is_empty() && !is_listed(name));
         if let Some(missing) = missing {
             anyhow::bail!(
-                "chap '{user}': '{missing}' is not on the list of initiators; add it there, or remove it here"
+                "chap '{user}': '{missing}' is not on the list of initiators; add it to that list or remove it from this user"
             );
         }
     }
@@ -152,20 +153,20 @@ fn checked(file: AccessFile) -> anyhow::Result<Access> {
 }
 
 fn check_user(name: &str, secret: &str) -> anyhow::Result<()> {
-    ensure!((1..=255).contains(&name.len()), "name '{name}': 1 to 255 bytes are possible");
+    ensure!((1..=255).contains(&name.len()), "name '{name}': use 1 to 255 bytes");
     ensure!(
         (SECRET_MIN..=255).contains(&secret.len()),
-        "the secret of '{name}' has {} bytes; {SECRET_MIN} to 255 are possible",
+        "the secret of '{name}' has {} bytes; use {SECRET_MIN} to 255",
         secret.len()
     );
     Ok(())
 }
 
-/// The initiators that a user may log in as.
+/// Returns the InitiatorNames that a user may log in with.
 fn acts_for(initiators: Option<WordOr<Vec<String>>>) -> anyhow::Result<ActsFor> {
     match initiators {
         None => anyhow::bail!(
-            "it does not say which initiators may log in with this name; write initiators = [\"iqn...\"], or \
+            "the initiators that may log in with this name are missing; write initiators = [\"iqn...\"], or \
              initiators = \"any\""
         ),
         Some(WordOr::Word(word)) => {
@@ -180,13 +181,13 @@ fn acts_for(initiators: Option<WordOr<Vec<String>>>) -> anyhow::Result<ActsFor> 
     }
 }
 
-/// Checks names of initiators. Their case does not matter (RFC 7143 4.2.7.2), so names must differ in more.
+/// Checks initiator names. They are compared without case (RFC 7143 4.2.7.2) and must be unique.
 fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for name in names {
         ensure!(is_iscsi_name(name), "'{name}' does not begin with iqn., eui. or naa.");
         if let Some(other) = seen.insert(name.to_ascii_lowercase(), name) {
-            anyhow::bail!("'{other}' and '{name}' are the same name; give it once");
+            anyhow::bail!("'{other}' and '{name}' are the same name; list it once");
         }
     }
     Ok(())
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_would_let_in_whom_they_should_not_are_refused_with_the_key() {
+    fn access_files_that_admit_too_much_are_rejected_naming_the_key() {
         let user = "[[chap]]\nname = 'a'\nsecret = 'twelve bytes'\ninitiators = 'any'\n";
         let bound = "[[chap]]\nname = 'b'\nsecret = 'thirteen bytes'\ninitiators = ['iqn.2000-01.b']\n";
         let good = parse(&format!("{user}{bound}")).expect("good");
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_documentation_is_read() {
+    fn documented_example_parses() {
         let example: String = include_str!("access.rs")
             .lines()
             .skip_while(|line| !line.contains("```toml"))

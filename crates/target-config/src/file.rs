@@ -1,4 +1,4 @@
-//! The file itself: keys and their values.
+//! The keys and values of the configuration file.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use crate::limits;
 use crate::text::read_text;
 use crate::word_or::WordOr;
 
-/// A disk as it is written: `NUMBER=STORE`.
+/// Parses a disk, `NUMBER=STORE`.
 ///
 /// # Errors
-/// Which part is wrong, and what is possible.
+/// Names the invalid part and the valid values.
 pub fn lun(text: &str) -> Result<(u16, StoreSpec), String> {
     let (number, spec) = text.split_once('=').ok_or("write NUMBER=STORE, such as 0=ram:1G")?;
     let number = number.parse().map_err(|_| format!("'{number}' is not a LUN; use 0 to 255"))?;
@@ -66,18 +66,18 @@ pub struct TargetFile {
     pub iqn: Option<String>,
     /// The folder for durable state.
     pub state: Option<PathBuf>,
-    /// How responses are sent.
+    /// The send policy.
     pub send: Option<SendPolicy>,
-    /// Where it listens.
+    /// The portals.
     pub portals: Vec<Portal>,
     /// Numbers and stores of the disks.
     pub luns: Vec<(u16, StoreSpec)>,
     /// The file states that no disk is served (`luns = "none"`).
-    pub says_none: bool,
-    /// Who may log in.
+    pub is_diskless: bool,
+    /// The access rules.
     pub access: Option<Access>,
     /// The file states that every initiator may log in (`access = "open"`).
-    pub says_open: bool,
+    pub is_open_access: bool,
     /// Names and values of limits.
     pub limits: Vec<(String, String)>,
 }
@@ -85,20 +85,20 @@ pub struct TargetFile {
 /// Reads a configuration file.
 ///
 /// # Errors
-/// When it cannot be read, with the key that is wrong.
+/// When it cannot be read or a key is invalid; the error names the key.
 pub fn read(path: &Path) -> anyhow::Result<TargetFile> {
     parse(&read_text(path)?).with_context(|| path.display().to_string())
 }
 
 fn parse(text: &str) -> anyhow::Result<TargetFile> {
     let file: File = toml::from_str(text)?;
-    let (luns, says_none) = match file.luns {
+    let (luns, is_diskless) = match file.luns {
         None => (BTreeMap::new(), false),
         Some(WordOr::Value(luns)) => (luns, false),
         Some(WordOr::Word(word)) if word == "none" => (BTreeMap::new(), true),
         Some(WordOr::Word(word)) => bail!("luns = '{word}': write \"none\", or a table of disks"),
     };
-    let (access, says_open) = match file.access {
+    let (access, is_open_access) = match file.access {
         None => (None, false),
         Some(WordOr::Value(access)) => (Some(access), false),
         Some(WordOr::Word(word)) if word == "open" => (None, true),
@@ -115,7 +115,7 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
     });
     let limits = file.limits.into_iter().map(|(name, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        // A wrong one is named here, where the file is.
+        // Checked while reading, so that the error names the file.
         let mut config = TargetConfig::new((std::net::Ipv4Addr::LOCALHOST, 0).into(), "", Vec::new());
         limits::set(&mut config, &name, &value).map(|()| (name, value))
     });
@@ -125,8 +125,8 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
         send: file.send.as_deref().map(|text| text.parse().map_err(anyhow::Error::msg)).transpose()?,
         portals: portals.collect(),
         luns: luns.collect::<anyhow::Result<_>>()?,
-        says_none,
-        says_open,
+        is_diskless,
+        is_open_access,
         access: access.map(AccessFile::checked).transpose().context("access")?,
         limits: limits.collect::<anyhow::Result<_>>()?,
     };
@@ -135,17 +135,17 @@ fn parse(text: &str) -> anyhow::Result<TargetFile> {
 }
 
 impl TargetFile {
-    /// Checks that masks name disks that there are: a wrong number would hide a disk, or show one that comes later.
+    /// Checks that masks name configured disks: a wrong number would hide a disk, or show one that is added later.
     ///
     /// # Errors
-    /// When one does not: the initiator and the number.
+    /// Names the initiator and the unknown LUN.
     pub fn check_masks(&self) -> anyhow::Result<()> {
         for initiator in self.access.iter().flat_map(|access| &access.initiators) {
             let mut shown = initiator.luns.iter().flatten();
             if let Some(missing) = shown.find(|shown| self.luns.iter().all(|(number, _)| number != *shown)) {
                 let name = &initiator.name;
                 bail!(
-                    "initiators: '{name}' is to see LUN {missing}, which is not configured; add it, or remove it there"
+                    "initiators: '{name}' lists LUN {missing}, which is not configured; add the LUN or remove it from the list"
                 );
             }
         }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_documentation_is_read_and_wrong_keys_are_named() {
+    fn documented_example_parses_and_errors_name_the_key() {
         let example: String = include_str!("lib.rs")
             .lines()
             .skip_while(|line| !line.contains("```toml"))
@@ -192,15 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn everybody_and_no_disk_are_said_in_words() {
+    fn open_access_and_no_disks_have_keywords() {
         let file = parse("access = 'open'\nluns = 'none'").expect("words");
-        assert!(file.says_open && file.says_none && file.access.is_none() && file.luns.is_empty());
+        assert!(file.is_open_access && file.is_diskless && file.access.is_none() && file.luns.is_empty());
         let file = parse("").expect("nothing");
-        assert!(!file.says_open && !file.says_none);
+        assert!(!file.is_open_access && !file.is_diskless);
     }
 
     #[test]
-    fn a_mask_of_a_disk_that_is_not_there_is_named() {
+    fn mask_of_an_unconfigured_lun_is_rejected() {
         let access = "[access]\ninitiators = [{ name = 'iqn.a:alice', luns = [0, 99] }]";
         let file = |luns: &str| parse(&format!("[luns]\n{luns}\n{access}")).expect("a file");
         file("0 = 'ram:1M'\n99 = 'ram:1M'").check_masks().expect("both");

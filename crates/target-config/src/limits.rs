@@ -1,4 +1,4 @@
-//! Limits by their names, as in the file and on the command line.
+//! Limits by name, as in the file and on the command line.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Limit {
     set: fn(&mut TargetConfig, Value<'_>) -> Result<(), String>,
 }
 
-/// All of them.
+/// All limits.
 pub static LIMITS: [Limit; 28] = [
     Limit {
         name: "connections",
@@ -213,34 +213,33 @@ pub static LIMITS: [Limit; 28] = [
     },
 ];
 
-/// A value as it is written.
+/// The text of a value.
 #[derive(Clone, Copy)]
 struct Value<'a>(&'a str);
 
 impl Value<'_> {
     fn count(self) -> Result<u32, String> {
         let count: u32 = self.0.parse().map_err(|_| "write a whole number".to_owned())?;
-        within(count, 1..=1 << 20, || format!("1 to {} are possible", 1 << 20))
+        within(count, 1..=1 << 20, || format!("use 1 to {}", 1 << 20))
     }
 
     fn size(self) -> Result<usize, String> {
         let size = parse_size(self.0).map_err(|error| error.to_string())?;
-        within(size as usize, 1 << 10..=1 << 32, || "1KiB to 4GiB are possible".to_owned())
+        within(size as usize, 1 << 10..=1 << 32, || "use 1KiB to 4GiB".to_owned())
     }
 
     fn time(self) -> Result<Duration, String> {
         parse_time_ns(self.0).map(Duration::from_nanos).map_err(|error| error.to_string())
     }
 
-    /// A length in bytes, as RFC 7143 13 allows it.
+    /// Parses a length in bytes, within the range of RFC 7143 13.
     fn length(self) -> Result<u32, String> {
         let size = parse_size(self.0).map_err(|error| error.to_string())?;
-        within(size, 512..=(1 << 24) - 1, || "512 to 16777215 are possible".to_owned())
-            .map(|size| size as u32)
+        within(size, 512..=(1 << 24) - 1, || "use 512 to 16777215".to_owned()).map(|size| size as u32)
     }
 
     fn number(self, least: u32, most: u32) -> Result<u32, String> {
-        let wrong = || format!("{least} to {most} are possible");
+        let wrong = || format!("use {least} to {most}");
         within(self.0.parse().map_err(|_| wrong())?, least..=most, wrong)
     }
 }
@@ -256,7 +255,7 @@ fn within<T: PartialOrd>(
 /// Sets one limit by its name.
 ///
 /// # Errors
-/// When there is no such limit, or no such value.
+/// When the limit does not exist or the value is invalid.
 pub fn set(config: &mut TargetConfig, name: &str, value: &str) -> anyhow::Result<()> {
     let Some(limit) = LIMITS.iter().find(|limit| limit.name == name) else {
         let names: Vec<&str> = LIMITS.iter().map(|limit| limit.name).collect();

@@ -1,4 +1,4 @@
-//! The disks that are served, and how they change while they are: all of them or none.
+//! The served disks, and their atomic replacement: all changes take effect or none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use store::layer::Passed;
 use store::spec::StoreKind;
 use store::{Owner, Store, StoreSpec};
 
-/// The disks that are served, and how each was written.
+/// The served disks with their specifications.
 #[derive(Default)]
 pub struct OpenDisks(BTreeMap<u16, OpenDisk>);
 
@@ -18,18 +18,18 @@ pub struct OpenDisks(BTreeMap<u16, OpenDisk>);
 struct OpenDisk {
     spec: StoreSpec,
     store: Arc<dyn Store>,
-    /// What its file is claimed for.
+    /// The owner that its file is claimed for.
     owner: Arc<Owner>,
 }
 
-/// Other disks, checked and open. Until [`Next::commit`] they change nothing of the present ones; dropping them undoes
-/// what was done for them.
+/// A prepared set of disks, checked and open. It does not affect the current disks until [`Next::commit`]; dropping it
+/// undoes the preparation.
 pub struct Next {
     disks: BTreeMap<u16, OpenDisk>,
     resizes: Vec<Resize>,
-    /// Disks that end with the change. Their files may be opened again.
+    /// Disks that end with the change. Their files may be opened by the new disks.
     leaving: Vec<Arc<Owner>>,
-    /// Files as they were before disks were opened over them.
+    /// The state of files before new disks were opened over them.
     files: Vec<FileBefore>,
     is_committed: bool,
 }
@@ -58,7 +58,7 @@ impl Resize {
             return;
         }
         if let Err(error) = self.store.resize(self.before) {
-            tracing::error!("LUN {}: cannot return to {} bytes: {error}", self.number, self.before);
+            tracing::error!("LUN {}: cannot restore the size of {} bytes: {error}", self.number, self.before);
         }
     }
 }
@@ -70,12 +70,12 @@ impl std::fmt::Debug for OpenDisks {
 }
 
 impl OpenDisks {
-    /// Whether there are none.
+    /// Returns whether there are no disks.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What has passed the disks that count it.
+    /// Returns the statistics of disks with a `stats` layer.
     pub fn statistics(&self) -> Vec<(u16, Vec<Passed>)> {
         let all = self.0.iter().map(|(&number, disk)| (number, disk.store.statistics()));
         all.filter(|(_, passed)| !passed.is_empty()).collect()
@@ -84,7 +84,7 @@ impl OpenDisks {
     /// Opens the first disks.
     ///
     /// # Errors
-    /// As [`OpenDisks::prepare`].
+    /// As for [`OpenDisks::prepare`].
     pub fn open(&mut self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Vec<LunConfig>> {
         let next = self.prepare(luns)?;
         let configs = configs(&next.disks);
@@ -92,10 +92,10 @@ impl OpenDisks {
         Ok(configs)
     }
 
-    /// Opens what is new, keeps what is the same, and checks that what differs only in its size can have the new one.
+    /// Opens new disks, keeps unchanged ones, and checks that disks that differ only in size can be resized.
     ///
     /// # Errors
-    /// When a disk cannot be opened or resized, or is named twice.
+    /// When a disk cannot be opened or resized, or a LUN occurs twice.
     pub fn prepare(&self, luns: &[(u16, StoreSpec)]) -> anyhow::Result<Next> {
         let mut next = Next {
             disks: BTreeMap::new(),
@@ -151,10 +151,10 @@ impl OpenDisks {
 }
 
 impl Next {
-    /// Makes disks larger that are to be: the step of a change that may fail for want of space.
+    /// Grows the disks that become larger: the step of a change that can fail for lack of space.
     ///
     /// # Errors
-    /// When one cannot be.
+    /// When a disk cannot grow.
     pub fn grow(&mut self) -> anyhow::Result<()> {
         self.resizes
             .iter_mut()
@@ -162,12 +162,12 @@ impl Next {
             .try_for_each(Resize::carry_out)
     }
 
-    /// Puts them in place of the present disks. `serve` has initiators see disks; it changes nothing when it fails.
+    /// Replaces the current disks. `serve` makes disks visible to initiators and must change nothing when it fails.
     ///
-    /// Disks shrink last, because what is cut off does not come back.
+    /// Disks shrink last, because truncated data cannot be restored.
     ///
     /// # Errors
-    /// When one cannot be resized or served. Everything is as it was before then.
+    /// When a disk cannot be resized or served. Everything is then restored.
     pub fn commit(
         mut self,
         present: &mut OpenDisks,
@@ -199,17 +199,17 @@ impl Drop for Next {
             return;
         }
         self.resizes.iter_mut().for_each(Resize::undo);
-        // New stores are closed before their files become what they were.
+        // New stores are closed before their files are restored.
         self.disks.clear();
         self.files.iter().for_each(FileBefore::restore);
         self.leaving.iter().for_each(|owner| owner.set_leaving(false));
     }
 }
 
-/// A file before a disk was opened over it, which may make or grow it.
+/// The state of a file before a disk was opened over it, which may create or grow the file.
 struct FileBefore {
     path: PathBuf,
-    /// None: there was no file.
+    /// `None`: there was no file.
     length: Option<u64>,
 }
 
@@ -228,7 +228,7 @@ impl FileBefore {
 
     fn restore(&self) {
         let restored = match self.length {
-            // A path that was a symbolic link to nothing stays one.
+            // A dangling symbolic link is kept; only its target is removed.
             None => std::fs::canonicalize(&self.path).and_then(std::fs::remove_file),
             Some(length) => std::fs::File::options()
                 .write(true)
@@ -243,7 +243,7 @@ impl FileBefore {
     }
 }
 
-/// The disks, for a target.
+/// Returns the disks as a target's configuration.
 fn configs(disks: &BTreeMap<u16, OpenDisk>) -> Vec<LunConfig> {
     let config = |(&number, OpenDisk { spec, store, .. }): (&u16, &OpenDisk)| {
         let own = store.geometry().filter(|_| spec.own_blocks);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_that_stay_keep_their_stores() {
+    fn unchanged_disks_keep_their_stores() {
         let mut disks = OpenDisks::default();
         let first = disks.open(&words(&["0=ram:1M", "1=ram:1M", "2=zero:1M"])).expect("first");
         let second = change(&mut disks, &words(&["0=ram:1M", "1=ram:2M", "3=ram:1M"])).expect("second");
@@ -290,23 +290,26 @@ mod tests {
         assert!(Arc::ptr_eq(&first[1].store, &second[1].store));
         assert_eq!(second[1].store.size_bytes(), 2 << 20);
         let third = change(&mut disks, &words(&["0=ram:1M,bs=4k"])).expect("third");
-        assert!(!Arc::ptr_eq(&first[0].store, &third[0].store), "another geometry is another disk");
+        assert!(!Arc::ptr_eq(&first[0].store, &third[0].store), "a new geometry opens a new disk");
         change(&mut disks, &words(&["0=zero:1M"])).expect("zero");
-        assert!(change(&mut disks, &words(&["0=zero:2M"])).is_err(), "a store of fixed size says so");
+        assert!(
+            change(&mut disks, &words(&["0=zero:2M"])).is_err(),
+            "a store of fixed size rejects a resize"
+        );
     }
 
-    /// A file in `folder` as a disk.
+    /// Returns the specification of a disk in a file of `folder`.
     fn file(folder: &tempfile::TempDir, number: u16, name: &str, rest: &str) -> String {
         format!("{number}=file:{}{rest}", folder.path().join(name).display())
     }
 
-    /// How long a file is, if there is one.
+    /// Returns the length of a file, if it exists.
     fn length(folder: &tempfile::TempDir, name: &str) -> Option<u64> {
         folder.path().join(name).metadata().map(|metadata| metadata.len()).ok()
     }
 
     #[test]
-    fn a_refused_change_keeps_every_size_and_every_byte() {
+    fn rejected_change_preserves_sizes_and_contents() {
         let folder = tempfile::tempdir().expect("folder");
         let mut disks = OpenDisks::default();
         let before = [
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_that_cannot_be_served_return_to_their_sizes() {
+    fn failed_serve_restores_disk_sizes() {
         let folder = tempfile::tempdir().expect("folder");
         let mut disks = OpenDisks::default();
         let before = ["0=ram:2M".into(), "1=ram:1M".into(), file(&folder, 2, "a", ",size=1M")];
@@ -359,7 +362,7 @@ mod tests {
         let after =
             ["0=ram:1M".into(), "1=ram:2M".into(), file(&folder, 2, "a", ",size=2M"), "3=ram:1M".into()];
         let sizes = || stores.iter().map(|store| store.size_bytes() >> 20).collect::<Vec<_>>();
-        // At once, or only after the disk was made smaller.
+        // Fails at the first call, or only after a disk was shrunk.
         for refused in [1, 2] {
             let (calls, served) = (RefCell::new(0), RefCell::new(Vec::new()));
             let committed = disks.prepare(&specs(&after)).expect("possible").commit(&mut disks, |luns| {
@@ -379,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_move_to_another_disk_but_not_be_two() {
+    fn file_may_move_to_another_lun_but_not_back_two() {
         let folder = tempfile::tempdir().expect("folder");
         let at = |name: &str| folder.path().join(name).display().to_string();
         let (a, b) = (at("a"), at("b"));
@@ -390,7 +393,7 @@ mod tests {
             format!("{error:#}").contains("LUN 1") && format!("{error:#}").contains("in use by LUN 0"),
             "{error:#}"
         );
-        assert!(!Path::new(&a).exists(), "a refused start leaves no file");
+        assert!(!Path::new(&a).exists(), "a rejected start leaves no file");
         disks
             .open(&specs(&[format!("0=file:{a},size=1M"), format!("1=file:{b},size=1M")]))
             .expect("two files");
@@ -404,7 +407,7 @@ mod tests {
         let error = change(&mut disks, &specs(&[format!("2=file:{b}"), format!("4=file:{b}")])).map(drop);
         let error = format!("{:#}", error.expect_err("one file"));
         assert!(error.contains("LUN 4") && error.contains("in use by LUN 2"), "{error}");
-        // Nothing has left after the refusal.
+        // The rejected change released its claims.
         assert!(format!("file:{a}").parse::<StoreSpec>().expect("spec").open().is_err());
         let both = [format!("2=file:{b},shared=yes"), format!("4=file:{b},shared=yes")];
         change(&mut disks, &specs(&both)).expect("shared by intent");

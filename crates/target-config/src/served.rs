@@ -9,7 +9,7 @@ use iscsi_target::{Access, Portal, RunningTarget};
 use crate::file::TargetFile;
 use crate::open_disks::OpenDisks;
 
-/// What a target serves, and the settings that it was started with.
+/// The served disks, the access rules in force, and the settings that the target was started with.
 #[derive(Debug)]
 pub struct Served {
     /// The open disks.
@@ -22,7 +22,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// What a target serves after it was started with a file.
+    /// Creates the state of a target that was started with a file.
     pub fn new(file: &TargetFile, disks: OpenDisks) -> Self {
         Self {
             disks,
@@ -34,10 +34,10 @@ impl Served {
         }
     }
 
-    /// Serves what the file says now. Initiators that may no longer log in have `patience` to log out.
+    /// Applies a changed file. Initiators that may no longer log in have `patience` to log out.
     ///
     /// # Errors
-    /// When something in it is not possible, or would need a restart; then nothing has changed.
+    /// When a setting is invalid or would need a restart; nothing has changed then.
     pub fn reload(
         &mut self,
         file: TargetFile,
@@ -47,7 +47,7 @@ impl Served {
         self.check(&file)?;
         let mut next = self.disks.prepare(&file.luns)?;
         next.grow()?;
-        // First the rules: no new disk is seen under the old ones.
+        // Rules first: a new disk must never be visible under the old rules.
         target.set_access(file.access.clone(), patience);
         if let Err(error) = next.commit(&mut self.disks, |luns| Ok(target.set_luns(luns)?)) {
             target.set_access(self.access.clone(), patience);
@@ -57,7 +57,7 @@ impl Served {
         Ok(())
     }
 
-    /// Checks that the file changes only what can change, and removes nothing by leaving it out: it may be half
+    /// Checks that the file changes only reloadable settings, and removes none by omission: the file may be incompletely
     /// written.
     fn check(&self, file: &TargetFile) -> anyhow::Result<()> {
         let differs = [
@@ -67,28 +67,25 @@ impl Served {
             ("limits", self.limits != file.limits),
         ];
         for (key, differs) in differs {
-            ensure!(
-                !differs,
-                "{key}: it differs from what the target was started with; restart the target to change it"
-            );
+            ensure!(!differs, "{key}: differs from the value at start; restart the target to change it");
         }
         ensure!(
-            file.access.is_some() || file.says_open || self.access.is_none(),
-            "access: the file has no rules, but rules are in force; write access = \"open\" to let everybody in"
+            file.access.is_some() || file.is_open_access || self.access.is_none(),
+            "access: the file has no rules, but rules are in force; write access = \"open\" to admit every initiator"
         );
         if let (Some(before), Some(after)) = (&self.access, &file.access) {
             check_rules(before, after)?;
         }
         ensure!(
-            !file.luns.is_empty() || file.says_none || self.disks.is_empty(),
+            !file.luns.is_empty() || file.is_diskless || self.disks.is_empty(),
             "luns: the file has no disks, but disks are served; write luns = \"none\" to serve none"
         );
         Ok(())
     }
 }
 
-/// Checks that rules which are still there lose none of their kinds: secrets, the list, the mask of an initiator. A file
-/// that was cut off between them would open the target.
+/// Checks that the new rules do not drop a whole kind of the old ones: secrets, the list of initiators, the mask of an
+/// initiator. A truncated file would otherwise open the target.
 fn check_rules(before: &Access, after: &Access) -> anyhow::Result<()> {
     ensure!(
         before.authentication.initiators.is_empty() || !after.authentication.initiators.is_empty(),
@@ -102,7 +99,7 @@ fn check_rules(before: &Access, after: &Access) -> anyhow::Result<()> {
         let now = after.initiators.iter().find(|now| now.name.eq_ignore_ascii_case(&masked.name));
         ensure!(
             now.is_none_or(|now| now.luns.is_some()),
-            "access.initiators: '{}' has no luns any more, which would show it all disks; name them",
+            "access.initiators: '{}' has no luns any more, which would show it all disks; list its luns",
             masked.name
         );
     }

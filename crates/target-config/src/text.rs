@@ -1,4 +1,4 @@
-//! Settings files are small regular files.
+//! Reading of settings files.
 
 use std::io::Read as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 
-/// A file that is larger is not read, bytes.
+/// Largest settings file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads a file with settings.
+/// Reads a settings file.
 ///
 /// # Errors
-/// When it cannot be read, is too large, or is not a regular file: reading a FIFO could wait forever.
+/// When it cannot be read, is too large, or is not a regular file: reading a FIFO could block forever.
 pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -27,7 +27,7 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
             _ if kind.is_char_device() || kind.is_block_device() => "a device",
             _ => "something else",
         };
-        bail!("{name} is {kind}; settings are read from a regular file");
+        bail!("{name} is {kind}; use a regular file");
     }
     let mut text = String::new();
     // It may grow while it is read.
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_regular_files_of_a_fitting_size_are_read() {
+    fn only_regular_files_within_the_size_limit_are_read() {
         let folder = tempfile::tempdir().expect("folder");
         let at = |name: &str| folder.path().join(name);
         nix::unistd::mkfifo(&at("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");

@@ -1,4 +1,4 @@
-//! A key whose value is a word or something larger: `access = "open"`, or a table.
+//! A key whose value is a keyword, or a table or list: `access = "open"`.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! How tasks, sessions and the connection end.
+//! Ending tasks, sessions and the connection.
 
 use std::sync::{Arc, Weak};
 
@@ -14,13 +14,13 @@ use crate::jobs::Claim;
 use crate::lock::lock;
 use crate::mailbox::Notice;
 use crate::sense::ABORT_TIMED_OUT;
-use crate::session::Remains;
-use crate::sessions::Leaver;
+use crate::session::RecoverableTasks;
+use crate::sessions::EndedConnection;
 use crate::waiting::{Then, WAITING_MAX, Waiting};
 
 impl Core {
-    /// Drops the tasks of epochs that have ended. They can change nothing any more; this frees what they hold, cancels
-    /// what their disks still do, and establishes the unit attention that is due for them.
+    /// Drops the tasks of ended epochs. They can no longer change a disk; this frees their resources, cancels their disk
+    /// operations, and establishes the unit attention that is due for them.
     pub(super) fn sweep(&mut self, serving: &mut Serving) {
         for swept in serving.tasks.open_units.sweep() {
             let (lun, epoch) = (swept.lun, swept.epoch.number());
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    /// Drops tasks without a response: how many, and what of them may still change a disk.
+    /// Drops tasks without a response. Returns how many, and the claims of jobs that may still change a disk.
     pub(super) fn abort(serving: &mut Serving, aborts: impl Fn(&Task) -> bool) -> (usize, Vec<Weak<Claim>>) {
         let Serving { protocol, tasks, .. } = serving;
         let of = |command: &ScsiCommand, epoch| {
@@ -51,7 +51,7 @@ impl Core {
         (dropped + reads + deferred, claims)
     }
 
-    /// Gives the answers that waited, where what they waited for has ended or took too long.
+    /// Sends delayed responses whose aborted tasks have ended, and fails those that are past their deadline.
     #[cold]
     pub(super) fn finish_waiting(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
         let (now, out) = (self.shared.clock.now(), &mut self.outgoing);
@@ -86,15 +86,14 @@ impl Core {
             }
             if !is_over {
                 let peer = self.statistics.peer;
-                tracing::warn!(%peer, "a task management function failed: commands in flight did not end in time");
+                tracing::warn!(%peer, "task management, reservation or logout failed: commands in flight did not end in time");
             }
         }
         self.has_answered |= !ended.is_empty();
         end.map_or(Ok(()), |reason| Err(ConnectionEnd::Dropped(reason)))
     }
 
-    /// Brings a logout on: first what is in flight ends, then nothing of the session comes any more, then it is
-    /// answered.
+    /// Advances a logout: commands in flight end, then the tasks are closed, then the Logout Response is sent.
     #[cold]
     pub(super) fn close(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
         let now = self.shared.clock.now();
@@ -124,7 +123,7 @@ impl Core {
         Err(ConnectionEnd::LoggedOut)
     }
 
-    /// Closes another connection of the session, or gives it up so that its tasks can go on here.
+    /// Closes another connection of the session, or parks it for recovery so that its tasks can be reassigned here.
     pub(super) fn log_out_other(&mut self, serving: &mut Serving, request: &LogoutRequest, recovery: bool) {
         let (alive, is_lost) = serving.session.has(request.cid);
         let Some(id) = alive else {
@@ -144,11 +143,11 @@ impl Core {
         serving.tasks.waiting.push(Waiting { epochs: Vec::new(), claims: Vec::new(), until, then });
     }
 
-    /// The connection ends, because of this: no frame is taken any more.
+    /// Ends the connection: no further frame is taken.
     pub(crate) fn end(&mut self, end: &ConnectionEnd) {
         self.login = None;
         let Some(serving) = &mut self.serving else { return };
-        // Where connections are recovered, what one leaves when it is lost waits for another.
+        // At ErrorRecoveryLevel 2 the tasks of a lost connection are kept for reassignment.
         let is_lost = matches!(
             end,
             ConnectionEnd::Closed
@@ -163,8 +162,8 @@ impl Core {
         self.ending = Some(Ending { keeps, until: self.shared.clock.now() + SETTLE });
     }
 
-    /// Whether all of it has ended, which it does where it can with this call: writes that a disk has begun end
-    /// before their connection leaves them to its session.
+    /// Tries to complete the end of the connection, and returns whether it has. Writes that a disk has begun end before
+    /// the tasks pass to the session.
     pub(crate) fn is_ended(&mut self) -> bool {
         if self.inbound != Buffered::Usual {
             self.shared.inbound.release(self.id);
@@ -177,7 +176,7 @@ impl Core {
         };
         if keeps {
             self.finish_jobs(&mut serving);
-            // Whoever takes the place of the connection wants nothing that it leaves.
+            // After a reinstatement or a stop nothing is recovered.
             let gives_up = |notice: &Notice| matches!(notice, Notice::Drop(_) | Notice::Stop);
             keeps = !self.mailbox.take().iter().any(gives_up);
             self.sweep(&mut serving);
@@ -190,22 +189,26 @@ impl Core {
         let commands = tasks.waiting.iter().filter(|waiting| waiting.command().is_some()).count();
         let deferred = tasks.ordering.abort(|_| true);
         protocol.sequence().unfinished(-((tasks.reads.len() + deferred + commands) as i32));
-        let remains = keeps.then(|| {
-            // Also what has ended by now is there to be sent again.
-            Serving::note_of(protocol, recorded, &self.outgoing);
+        let recoverable = keeps.then(|| {
+            // Responses made since the last flush must be available for retransmission too.
+            Serving::record_pending_of(protocol, recorded, &self.outgoing);
             let reads = std::mem::take(&mut tasks.reads).into_values();
             let reads = reads.map(|read| (read.command.tag, read.parked())).collect();
-            Remains { parked: protocol.park(), gathering: std::mem::take(&mut tasks.gathering), reads }
+            RecoverableTasks {
+                parked: protocol.park(),
+                gathering: std::mem::take(&mut tasks.gathering),
+                reads,
+            }
         });
         let (session, cid) = (Arc::clone(session), *cid);
-        // Its tasks are given up, and their places in the window free, before its session goes on without it.
+        // Drops its tasks and frees their command window slots before the session continues without it.
         drop(serving);
-        self.shared.end(&session, Leaver { cid, id: self.id, remains });
+        self.shared.connection_ended(&session, EndedConnection { cid, id: self.id, recoverable });
         true
     }
 }
 
-/// A task of a connection, as far as aborting it goes.
+/// The properties of a task that select it for an abort.
 pub(super) struct Task {
     pub(super) tag: u32,
     pub(super) lun: Option<Lun>,

@@ -1,4 +1,4 @@
-//! From a PDU to a command: taken in its turn, deferred or executed.
+//! Handling of received PDUs: commands are ordered by CmdSN, deferred by task attribute, or executed.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::mailbox::Notice;
 use crate::ordering::Deferred;
 
 impl Core {
-    /// Commands that came before their turn, and have it now: ours, and those of the session's other connections.
+    /// Handles held commands whose CmdSN is now expected, and notifies the session's other connections of theirs.
     #[inline]
     pub(super) fn answer_held(&mut self, serving: &mut Serving) -> Result<(), ConnectionEnd> {
         if !serving.protocol.sequence().is_waited_for() {
@@ -36,7 +36,7 @@ impl Core {
         Ok(())
     }
 
-    /// Answers one PDU.
+    /// Handles one PDU.
     #[inline]
     pub(super) fn answer(
         &mut self,
@@ -49,7 +49,7 @@ impl Core {
             return Ok(());
         }
         if code == opcode::SCSI_COMMAND {
-            // Before the command takes its turn: who aborts the tasks up to a CmdSN finds this one among them.
+            // Before the command takes its CmdSN: an abort of the tasks up to that CmdSN must cover this one.
             self.enter(serving, Lun::decode(frame.bhs.lun()));
         }
         let before = self.outgoing.position();
@@ -59,7 +59,7 @@ impl Core {
             Incoming::Command { command, data } => {
                 self.statistics.commands += 1;
                 self.statistics.busy_count.request();
-                // What it had been answered tells how many it has in flight.
+                // ExpStatSN tells how many responses the initiator has not acknowledged: its queue depth.
                 self.control.requested(serving.protocol.unacknowledged(command.exp_stat_sn) + 1);
                 if let Some(tape) = &mut self.tape {
                     let kind = match (command.read, command.write_data) {
@@ -99,7 +99,7 @@ impl Core {
                 } else {
                     serving.tasks.again.extend(kept);
                     let (mut context, view) = serving.context(&self.shared, &mut self.outgoing);
-                    let _ = Arc::clone(view).go_on(&mut context);
+                    let _ = Arc::clone(view).advance_reads(&mut context);
                     self.is_due = true;
                 }
             }
@@ -107,7 +107,7 @@ impl Core {
         Ok(())
     }
 
-    /// Enters the logical unit of a command, where the session has not yet, or its tasks there were aborted.
+    /// Enters the logical unit of a command if the connection has not yet, or if its epoch there has ended.
     #[inline]
     pub(super) fn enter(&mut self, serving: &mut Serving, lun: Option<Lun>) {
         let Some(lun) = lun.filter(|&lun| !serving.tasks.open_units.is_open(lun)) else { return };
@@ -126,12 +126,12 @@ impl Core {
         }
     }
 
-    /// Carries out a command, or defers it behind others.
+    /// Executes a command, or defers it behind others.
     #[inline]
     pub(super) fn command(&mut self, serving: &mut Serving, command: &ScsiCommand, data: &[u8], before: u64) {
         let is_open = Lun::decode(command.lun).is_some_and(|lun| serving.tasks.open_units.is_open(lun));
         if !is_open && serving.session.is_closed() {
-            // The session has ended, and this connection is about to learn of it: nothing is answered any more.
+            // The session has ended and this connection is about to be dropped: no more responses.
             return;
         }
         if !serving.tasks.ordering.is_free(command) && self.defers(serving, command, data) {
@@ -150,8 +150,8 @@ impl Core {
         data: &[u8],
     ) -> CommandState {
         let lun = Lun::decode(command.lun);
-        if lun.is_some_and(|lun| serving.tasks.open_units.is_held_up(lun)) {
-            // A write of an earlier session of this nexus may still land, and must not do so on top of a newer one.
+        if lun.is_some_and(|lun| serving.tasks.open_units.has_predecessor_writes(lun)) {
+            // A write of an earlier session of this nexus is still in flight and must not overwrite a newer one.
             serving.protocol.respond_status(command, status::BUSY, &[], 0, 0, &mut self.outgoing);
             return CommandState::Over;
         }
@@ -159,7 +159,7 @@ impl Core {
             && serving.view.unit(lun).is_some()
             && !serving.tasks.open_units.is_open(lun)
         {
-            // The session may not use the logical unit any more.
+            // The session may no longer use the logical unit.
             let sense = Sense::NO_SUCH_LUN.encode();
             let code = status::CHECK_CONDITION;
             serving.protocol.respond_status(command, code, &sense, 0, 0, &mut self.outgoing);
@@ -169,13 +169,13 @@ impl Core {
         view.execute(command, data, &mut context)
     }
 
-    /// Defers a command that must wait for others; whether it does.
+    /// Defers a command that must wait for others, or refuses it when memory is short; returns false if it may begin.
     #[cold]
     pub(super) fn defers(&mut self, serving: &mut Serving, command: &ScsiCommand, data: &[u8]) -> bool {
         self.release(serving);
         let Serving { tasks, protocol, .. } = serving;
         if !tasks.ordering.must_wait(command, || tasks.is_busy(protocol, command.lun)) {
-            tasks.ordering.begins(command);
+            tasks.ordering.started(command);
             return false;
         }
         let lun = Lun::decode(command.lun);
@@ -189,7 +189,7 @@ impl Core {
         true
     }
 
-    /// Keeps Data-Out behind its deferred command; whether it is one's.
+    /// Queues Data-Out behind its deferred command; returns whether the command is deferred.
     #[cold]
     pub(super) fn follow(&mut self, serving: &mut Serving, frame: &Frame<'_>) -> bool {
         let (tag, jobs) = (frame.bhs.initiator_task_tag(), &serving.tasks.jobs);
@@ -205,9 +205,9 @@ impl Core {
         }
     }
 
-    /// Begins the deferred commands that can begin now.
+    /// Starts the deferred commands that may begin now.
     pub(super) fn release(&mut self, serving: &mut Serving) {
-        // Another session may have aborted some of them meanwhile: those are not answered.
+        // Deferred commands that another session has aborted get no response.
         self.sweep(serving);
         loop {
             let Serving { tasks, protocol, .. } = &mut *serving;
@@ -217,7 +217,7 @@ impl Core {
             tasks.ordering = ordering;
             let Some(Deferred { command, data, followers, .. }) = next else { return };
             serving.protocol.sequence().unfinished(-1);
-            serving.tasks.ordering.begins(&command);
+            serving.tasks.ordering.started(&command);
             let before = self.outgoing.position();
             if self.execute(serving, &command, &data) == CommandState::Over {
                 self.over(command.tag, before);
@@ -238,7 +238,7 @@ impl Core {
         }
     }
 
-    /// A command is over: its response, if it has one, was appended behind `before`.
+    /// Accounts for a finished command, whose response, if any, was appended after position `before`.
     #[inline]
     pub(super) fn over(&mut self, tag: u32, before: u64) {
         if let Some(tape) = &mut self.tape {

@@ -45,7 +45,7 @@ impl LoginPhase {
 }
 
 impl Core {
-    /// Takes and answers the next PDU of a login.
+    /// Takes and answers the next Login Request.
     pub(super) fn login_frame(&mut self) -> Result<Taken, ConnectionEnd> {
         let Some(phase) = &mut self.login else { return Ok(Taken::Blocked) };
         let frame = match phase.framer.next(self.incoming.unread())? {
@@ -70,7 +70,7 @@ impl Core {
         match step? {
             Step::Continue => {}
             Step::FullFeature(login) => {
-                let session = session.ok_or(ConnectionEnd::Dropped("the login has no session"))?;
+                let session = session.ok_or(ConnectionEnd::Dropped("the login established no session"))?;
                 self.begin(&login, session);
             }
             Step::Refused(status) => return Err(ConnectionEnd::Refused(status)),
@@ -78,7 +78,7 @@ impl Core {
         Ok(Taken::Frame)
     }
 
-    /// What a login must hear of.
+    /// Handles notices and the deadline of a login.
     pub(super) fn login_notices(&mut self) -> Result<(), ConnectionEnd> {
         for notice in self.mailbox.take() {
             match notice {
@@ -96,14 +96,14 @@ impl Core {
         }
     }
 
-    /// The full feature phase begins.
+    /// Enters the full feature phase.
     fn begin(&mut self, login: &LoggedIn, session: Arc<Session>) {
         self.statistics.initiator_name.clone_from(&login.initiator_name);
         let user = login.user.as_deref().unwrap_or_default();
         tracing::info!(peer = %self.statistics.peer, initiator = login.initiator_name, user, "logged in");
         let (shared, limits) = (&self.shared, &self.shared.config.limits);
         let view = shared.begin_view(&session);
-        if login.session_type == SessionType::Normal && session.begins() {
+        if login.session_type == SessionType::Normal && session.begin_once() {
             let mut nexus = lock(&session.nexus);
             shared.disks.table().luns.begin(&nexus);
             for &lun in view.luns.0.keys() {

@@ -1,10 +1,10 @@
-//! Task management (RFC 7143 11.5, SAM-5 7). A function that aborts tasks is complete when none of them can change a
-//! disk any more: their epochs end at once, wherever the tasks are, and the answer waits for those that are inside.
-//! Where that takes too long the function is rejected, never complete.
+//! Task management (RFC 7143 11.5, SAM-5 7). A function that aborts tasks completes when none of them can change a disk
+//! any more: their epochs end at once, and the response waits for tasks that are changing a disk at that moment. When
+//! that takes longer than [`SETTLE`], the function is rejected and never reported as complete.
 //!
-//! A reset reaches what its sender sees: TARGET WARM RESET resets the logical units in its view, TARGET COLD RESET
-//! those and the sessions of the same initiator. An initiator that is masked off a disk cannot reset it, whatever
-//! function it asks for (docs/security.md).
+//! The scope of a reset is its sender's view: TARGET WARM RESET resets the logical units in it, TARGET COLD RESET also
+//! ends the sessions of the same initiator. No function resets a disk that is masked from the initiator
+//! (docs/security.md).
 
 use std::sync::{Arc, Weak};
 
@@ -24,7 +24,7 @@ use crate::lock::lock;
 use crate::waiting::{Then, WAITING_MAX, Waiting};
 
 impl Core {
-    /// Carries out a task management function.
+    /// Executes a task management function.
     #[cold]
     pub(super) fn task_management(
         &mut self,
@@ -33,14 +33,14 @@ impl Core {
     ) -> Result<(), ConnectionEnd> {
         debug_assert!(request.write().opcode() == opcode::TASK_MANAGEMENT);
         if serving.session.is_closed() {
-            // A session that has ended aborts nothing; its connections are about to learn that it has.
+            // A session that has ended aborts nothing; its connections are about to be dropped.
             return Ok(());
         }
         if serving.tasks.waiting.len() >= WAITING_MAX {
             serving.protocol.respond_task_management(request, Response::Rejected, &mut self.outgoing);
             return Ok(());
         }
-        // What is done is not aborted any more.
+        // Completed jobs are answered first: they can no longer be aborted.
         self.finish_jobs(serving);
         let lun = Lun::decode(request.lun).filter(|lun| serving.view.luns.0.contains_key(lun));
         let (mut epochs, mut claims, mut ends) = (Vec::new(), Vec::new(), None);
@@ -91,7 +91,7 @@ impl Core {
         self.finish_waiting(serving)
     }
 
-    /// Resets one logical unit: the epochs that may still last.
+    /// Resets a logical unit; returns the epochs that have not ended yet.
     fn reset(&self, serving: &Serving, lun: Lun) -> Vec<Arc<Epoch>> {
         let Some(unit) = serving.view.unit(lun) else { return Vec::new() };
         let epochs = unit.nexuses.abort(|_| true, |_| None);
@@ -100,7 +100,7 @@ impl Core {
         epochs
     }
 
-    /// TASK REASSIGN: a task of a lost connection goes on with this one, unless it was aborted meanwhile.
+    /// TASK REASSIGN: continues a task of a lost connection on this one, unless it was aborted.
     fn reassign(&mut self, serving: &mut Serving, request: &TaskManagementRequest) -> Response {
         if serving.protocol.parameters().error_recovery_level < 2 {
             return Response::ReassignNotSupported;
@@ -108,7 +108,7 @@ impl Core {
         self.enter(serving, Lun::decode(request.lun));
         let Serving { session, protocol, tasks, view, .. } = serving;
         let (tag, out) = (request.referenced_tag, &mut self.outgoing);
-        // Data of the medium is read anew, which another session's reservation may forbid by now.
+        // Data is read from the medium again, which a reservation of another session may forbid by now.
         let luns = &view.luns;
         let may_send = |kept: &[Kept]| {
             kept.iter().all(|kept| match kept.data {
@@ -118,13 +118,13 @@ impl Core {
                 }
             })
         };
-        let response = session.with_lost(|remains| {
+        let response = session.with_lost(|recoverable| {
             let lanes = &tasks.open_units;
             let is_aborted = |lun, epoch| !Lun::decode(lun).is_some_and(|lun| lanes.is_current(lun, epoch));
-            remains
+            recoverable
                 .parked
                 .abort(|task| task.command.tag == tag && is_aborted(task.command.lun, task.order.epoch));
-            if let Some(read) = remains.reads.remove(&tag) {
+            if let Some(read) = recoverable.reads.remove(&tag) {
                 if is_aborted(read.command.lun, read.epoch) {
                     return None;
                 }
@@ -138,11 +138,11 @@ impl Core {
                 tasks.next_read += 1;
                 return Some(Response::Complete);
             }
-            match protocol.adopt(&mut remains.parked, tag, request.exp_data_sn, out) {
+            match protocol.adopt(&mut recoverable.parked, tag, request.exp_data_sn, out) {
                 Adopted::Refused(Response::NoSuchTask) => None,
                 Adopted::Refused(response) => Some(response),
                 Adopted::Write => {
-                    tasks.gathering.adopt(&mut remains.gathering, tag);
+                    tasks.gathering.adopt(&mut recoverable.gathering, tag);
                     Some(Response::Complete)
                 }
                 Adopted::Finished(kept) if !may_send(&kept) => Some(Response::ReassignNotSupported),
@@ -160,7 +160,7 @@ impl Core {
     }
 }
 
-/// Aborts the task of a tag: whether there was one, and what may still change a disk.
+/// Aborts the task with a tag. Returns whether it existed, and the claims of jobs that may still change a disk.
 fn abort_one(serving: &mut Serving, tag: u32) -> (bool, Vec<Weak<Claim>>) {
     let (tasks, claims) = Core::abort(serving, |task| task.tag == tag);
     let before = serving.tasks.waiting.len();

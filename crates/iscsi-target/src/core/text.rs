@@ -1,4 +1,4 @@
-//! Text requests: what an initiator may learn of the target.
+//! Text requests: SendTargets.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::error::ConnectionEnd;
 use crate::session::SessionKey;
 use crate::shared::{Shared, may_log_in};
 
-/// Answers the keys of a text request: SendTargets, and NotUnderstood to all others.
+/// Answers the keys of a text request: SendTargets, and NotUnderstood for all others.
 pub(super) fn answer(
     shared: &Shared,
     keys: &[u8],
@@ -18,7 +18,7 @@ pub(super) fn answer(
     local: Option<SocketAddr>,
 ) -> Result<Vec<u8>, ConnectionEnd> {
     let mut answer = Vec::new();
-    // An initiator that may not use the target need not know of it.
+    // The target is hidden from initiators that may not use it.
     let is_hidden = shared.access().is_some_and(|access| !may_log_in(&access, who));
     for (key, value) in text::parse(keys).map_err(iscsi::Fault::from)? {
         match (key, value) {
@@ -41,7 +41,8 @@ pub(super) fn answer(
     Ok(answer)
 }
 
-/// Name and portals of the target. One that listens on every address is named as this initiator reached it.
+/// Appends the name and the portals of the target. A portal on the wildcard address is reported with the address that
+/// this initiator connected to.
 fn describe(shared: &Shared, local: Option<SocketAddr>, answer: &mut Vec<u8>) {
     text::push(answer, "TargetName", &shared.config.iqn);
     let mut named = Vec::new();

@@ -1,4 +1,4 @@
-//! Plans that need no more data: media actions, copies, changes of modes and reservations.
+//! Execution of plans that need no more data: media actions, copies, changes of mode pages and reservations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::waiting::{Then, Waiting};
 /// Longest time that PREEMPT AND ABORT waits for writes in flight before it fails.
 const PREEMPT_TIME: Duration = Duration::from_secs(30);
 
-/// The epochs of a copy's destinations, by number of the logical unit.
+/// The epochs of a copy's destinations, by LUN.
 type CopyEpochs = BTreeMap<u16, Arc<Epoch>>;
 
-/// What a change of reservations has come to.
+/// The result of a change of reservations.
 struct Reserved {
     lun: Lun,
     status: u8,
@@ -36,7 +36,7 @@ struct Reserved {
 }
 
 impl Table {
-    /// Concludes a plan that needs no more data: here, or by a job where its disk takes its time.
+    /// Executes a plan that needs no more data: here, or as a job when its disk may block.
     pub(super) fn conclude_or_begin(
         self: &Arc<Self>,
         command: &ScsiCommand,
@@ -80,7 +80,7 @@ impl Table {
         CommandState::Over
     }
 
-    /// A change of reservations: who is to learn of it does, and tasks that it aborts are aborted before the answer.
+    /// Completes a change of reservations: establishes unit attentions, and aborts tasks before it sends the response.
     fn reserved(
         &self,
         command: &ScsiCommand,
@@ -110,8 +110,8 @@ impl Table {
         CommandState::Pending
     }
 
-    /// The epochs of the logical units that a copy writes to: whoever fences its nexus off one of them stops it there.
-    /// Nothing where the session may not use one any more.
+    /// Returns the epochs of the logical units that a copy writes to, so that an abort at one of them stops the copy
+    /// there; `None` when the session may no longer use one of them.
     fn copy_epochs(&self, plan: &Plan, context: &mut Context<'_>) -> Option<CopyEpochs> {
         let mut epochs = CopyEpochs::new();
         let Plan::Copy { segments, .. } = plan else { return Some(epochs) };
@@ -125,7 +125,7 @@ impl Table {
         Some(epochs)
     }
 
-    /// Carries out a plan that needs no more data: status and sense.
+    /// Executes a plan that needs no more data; returns status and sense.
     fn conclude(
         &self,
         lun_field: [u8; 8],
@@ -142,9 +142,9 @@ impl Table {
             },
             Plan::Status(status) => Ok(status),
             Plan::Changed { lun, attention } => {
-                // Every other session learns of it once, the one that changed it never.
+                // SPC: every other session is notified, the one that made the change is not.
                 let is_other = |recipient: Recipient<'_>| {
-                    recipient.instance != session.instance || is_planted(Bug::TellsOriginator)
+                    recipient.instance != session.instance || is_planted(Bug::NotifiesOriginator)
                 };
                 self.effects.raise(lun, attention, is_other);
                 Ok(status::GOOD)
@@ -152,7 +152,7 @@ impl Table {
             Plan::Copy { lun, segments, list_identifier } => {
                 let (copied, outcome) = self.copy(&segments, copies);
                 if let (Some(disk), Some(identifier)) = (self.luns.0.get(&lun), list_identifier) {
-                    note_copy(disk, session, identifier, &segments[..copied], outcome.is_ok());
+                    record_copy(disk, session, identifier, &segments[..copied], outcome.is_ok());
                 }
                 outcome.map(|()| status::GOOD)
             }
@@ -165,7 +165,7 @@ impl Table {
         }
     }
 
-    /// Brings what was written to stable storage where the disk's cache is switched off.
+    /// Flushes the disk when its write cache is disabled (WCE is 0).
     fn through(&self, lun: Lun) -> Result<(), Sense> {
         match (self.luns.0.get(&lun), self.store(lun)) {
             (Some(disk), Some(store)) if disk.is_write_through() => {
@@ -175,7 +175,7 @@ impl Table {
         }
     }
 
-    /// Copies segment after segment; how many were copied, and why not all.
+    /// Copies segments in order; returns how many were copied, and the error that stopped the copy.
     fn copy(&self, segments: &[Segment], copies: &CopyEpochs) -> (usize, Result<(), Sense>) {
         for (index, segment) in segments.iter().enumerate() {
             let (from, to) = (segment.from, segment.to);
@@ -199,6 +199,6 @@ impl Table {
     }
 }
 
-fn note_copy(disk: &Disk, session: &Session, identifier: u8, copied: &[Segment], is_whole: bool) {
+fn record_copy(disk: &Disk, session: &Session, identifier: u8, copied: &[Segment], is_whole: bool) {
     disk.shared.copies.ended(&lock(&session.nexus), identifier, copied, is_whole);
 }

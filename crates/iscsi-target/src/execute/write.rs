@@ -1,4 +1,4 @@
-//! Commands with data of the initiator: written as it comes, or gathered first.
+//! Commands with data from the initiator: written as it arrives, or gathered first.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use store::{Buffer, Ended, Request, Store, StoreError};
 
 use crate::context::{CommandState, Context, Transfer, no_lun};
 use crate::fence::Epoch;
-use crate::gathering::{GatheredWrite, Taken};
+use crate::gathering::{GatheredCommand, GatheredWrite};
 use crate::jobs::{Job, Jobs, Room};
 use crate::lock::lock;
 use crate::memory::Share;
@@ -21,11 +21,11 @@ use crate::sense::write_sense;
 use crate::table::Table;
 use crate::unit::Unit;
 
-/// The data of a Data-Out PDU, and where it goes.
+/// The data of a Data-Out PDU and its destination.
 #[derive(Clone, Copy)]
 pub(crate) struct DataOut<'a> {
     pub(crate) tag: u32,
-    /// As in the PDU.
+    /// The LUN field of the PDU.
     pub(crate) lun: [u8; 8],
     pub(crate) store_offset: u64,
     pub(crate) data: &'a [u8],
@@ -60,10 +60,10 @@ impl Table {
                     gathering_room(context, length, |length| store.try_buffer(length))
             {
                 whole[..data.len()].copy_from_slice(data);
-                // The memory may be that of another session's data before.
+                // The buffer may hold old data of another session.
                 whole[data.len()..].fill(0);
-                let taken = Taken { cdb: command.cdb, lun, data: whole, write: Some(to), share };
-                context.tasks.gathering.insert(command.tag, taken);
+                let gathered = GatheredCommand { cdb: command.cdb, lun, data: whole, write: Some(to), share };
+                context.tasks.gathering.insert(command.tag, gathered);
                 return CommandState::Pending;
             }
             let Some(_working) = Epoch::enter(&*epoch) else {
@@ -83,7 +83,7 @@ impl Table {
             whole.copy_from_slice(data);
             let job = Job { command: *command, r2ts: 0, epoch, changes: true, is_piece: false };
             let room = Room { unit, share: Some(share), bytes: whole.len() as u64 };
-            self.write_beside(job, room, to, whole, &mut context.tasks.jobs);
+            self.submit_write(job, room, to, whole, &mut context.tasks.jobs);
             return CommandState::Pending;
         }
         let Some(_working) = Epoch::enter(&*epoch) else { return CommandState::Over };
@@ -97,8 +97,8 @@ impl Table {
         CommandState::Over
     }
 
-    /// Writes beside the connection's thread.
-    pub(super) fn write_beside(
+    /// Submits a write as a job.
+    pub(super) fn submit_write(
         self: &Arc<Self>,
         job: Job,
         room: Room<'_>,
@@ -108,10 +108,12 @@ impl Table {
     ) {
         let (table, lun_field, length_bytes) = (Arc::clone(self), job.command.lun, to.extent.length_bytes);
         let request = Request::Write { offset: to.extent.offset_bytes, data, is_stable: to.fua };
-        jobs.ask(job, room, request, move |ended: Ended| table.ended(lun_field, ended.outcome, length_bytes));
+        jobs.submit(job, room, request, move |ended: Ended| {
+            table.ended(lun_field, ended.outcome, length_bytes)
+        });
     }
 
-    /// Writes the data of a Data-Out PDU and goes on with its task.
+    /// Writes or gathers the data of a Data-Out PDU and advances its task.
     pub(crate) fn write_data(
         self: &Arc<Self>,
         data_out: DataOut<'_>,
@@ -120,23 +122,24 @@ impl Table {
         let DataOut { tag, lun: lun_field, store_offset, data } = data_out;
         let Some(task) = context.connection.write_task(tag) else { return CommandState::Pending };
         let (epoch, lun) = (task.order.epoch, Lun::decode(lun_field));
-        // The session may not use the disk any more, or the task was aborted while its data was on its way.
+        // The session may no longer use the disk, or the task was aborted while its data was in transit.
         let Some(lun) = lun.filter(|&lun| context.tasks.open_units.is_current(lun, epoch)) else {
             context.connection.abort(|task| task.command.tag == tag);
             context.tasks.gathering.prune(context.connection);
             return CommandState::Over;
         };
-        if let Some(taken) = context.tasks.gathering.taken.get_mut(&tag) {
-            let from = store_offset.saturating_sub(taken.write.map_or(0, |write| write.extent.offset_bytes))
+        if let Some(gathered) = context.tasks.gathering.commands.get_mut(&tag) {
+            let from = store_offset
+                .saturating_sub(gathered.write.map_or(0, |write| write.extent.offset_bytes))
                 as usize;
             let place = from..from.saturating_add(data.len());
-            if let Some(place) = taken.data.get_mut(place) {
+            if let Some(place) = gathered.data.get_mut(place) {
                 place.copy_from_slice(data);
             }
             if !context.connection.has_all_data(tag) {
                 return CommandState::of(context.connection.data_taken(tag, Ok(()), context.out));
             }
-            return self.conclude_taken(tag, context);
+            return self.conclude_gathered(tag, context);
         }
         let (unit, epoch) = (self.unit(lun), context.tasks.open_units.epoch(lun));
         let (Some(unit), Some(epoch)) = (unit, epoch) else {
@@ -155,39 +158,45 @@ impl Table {
         CommandState::of(context.connection.data_taken(tag, outcome, context.out))
     }
 
-    /// All data of a command that gathered it is there.
-    pub(super) fn conclude_taken(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> CommandState {
-        let Some(taken) = context.tasks.gathering.remove(tag) else { return CommandState::Pending };
+    /// Executes a command whose gathered data is complete.
+    pub(super) fn conclude_gathered(self: &Arc<Self>, tag: u32, context: &mut Context<'_>) -> CommandState {
+        let Some(gathered) = context.tasks.gathering.remove(tag) else { return CommandState::Pending };
         let Some(ReleasedWrite { command, r2ts }) = context.connection.release_write(tag) else {
             return CommandState::Pending;
         };
-        let moved_bytes = taken.data.len() as u64;
-        if let Some(to) = taken.write {
-            let unit = self.unit(taken.lun);
-            let (Some(unit), Some(job)) = (unit, context.job(&command, taken.lun, true)) else {
+        let moved_bytes = gathered.data.len() as u64;
+        if let Some(to) = gathered.write {
+            let unit = self.unit(gathered.lun);
+            let (Some(unit), Some(job)) = (unit, context.job(&command, gathered.lun, true)) else {
                 return no_lun(&command, context);
             };
-            // The memory is claimed already, so the job begins whatever other jobs there are.
+            // The memory is claimed already, so the job needs no check of the connection's job limit.
             let job = Job { r2ts, ..job };
-            let room = Room { unit, share: Some(taken.share), bytes: moved_bytes };
-            self.write_beside(job, room, to, taken.data, &mut context.tasks.jobs);
+            let room = Room { unit, share: Some(gathered.share), bytes: moved_bytes };
+            self.submit_write(job, room, to, gathered.data, &mut context.tasks.jobs);
             return CommandState::Pending;
         }
-        // What it changes beside the medium (reservations, mode parameters) is fenced like the medium.
-        let epoch = context.tasks.open_units.epoch(taken.lun);
+        // Reservations and mode parameters are fenced like the medium.
+        let epoch = context.tasks.open_units.epoch(gathered.lun);
         let working = epoch.as_deref().map(Epoch::enter);
         if matches!(working, Some(None)) {
             return CommandState::Over;
         }
-        let save = self.save(taken.lun);
-        let plan = self.luns.finish(taken.lun, &taken.cdb, &taken.data, &lock(&context.session.nexus), &save);
-        drop(taken.data);
-        drop(taken.share);
+        let save = self.save(gathered.lun);
+        let plan = self.luns.finish(
+            gathered.lun,
+            &gathered.cdb,
+            &gathered.data,
+            &lock(&context.session.nexus),
+            &save,
+        );
+        drop(gathered.data);
+        drop(gathered.share);
         self.conclude_or_begin(&command, plan, Transfer { r2ts, moved_bytes }, context)
     }
 
-    /// Begins to gather a command's data.
-    pub(super) fn begin_taking(
+    /// Begins to gather the data of a command.
+    pub(super) fn begin_gathering(
         self: &Arc<Self>,
         command: &ScsiCommand,
         immediate: &[u8],
@@ -196,7 +205,7 @@ impl Table {
         context: &mut Context<'_>,
     ) -> CommandState {
         if length_bytes > 0 && length_bytes != u64::from(command.expected_bytes) {
-            // Half a list of parameters, or more than there can be, is none.
+            // A truncated parameter list must not be executed (SPC: PARAMETER LIST LENGTH ERROR).
             context.check(command, &Sense::PARAMETER_LENGTH.encode());
             return CommandState::Over;
         }
@@ -209,7 +218,7 @@ impl Table {
             return CommandState::Over;
         }
         let Some(epoch) = context.tasks.open_units.epoch(lun) else { return CommandState::Over };
-        // What the initiator does not send is not there: a shorter transfer brings less.
+        // No more than the Expected Data Transfer Length arrives.
         let length =
             length_bytes.min(command.expected_bytes.into()).min(scsi::limits::TAKEN_BYTES_MAX) as usize;
         let Some((mut data, share)) = gathering_room(context, length, Buffer::try_new) else {
@@ -235,12 +244,12 @@ impl Table {
         context
             .tasks
             .gathering
-            .insert(command.tag, Taken { cdb: command.cdb, lun, data, write: None, share });
+            .insert(command.tag, GatheredCommand { cdb: command.cdb, lun, data, write: None, share });
         CommandState::Pending
     }
 }
 
-/// Memory to gather a command's data in; nothing where this connection, or the target, has none.
+/// Returns memory to gather a command's data in; `None` when the connection or the target is at its limit.
 fn gathering_room(
     context: &mut Context<'_>,
     length: usize,
@@ -255,7 +264,7 @@ fn gathering_room(
     Some((buffer(length).ok()?, share))
 }
 
-/// Writes data, apart from steps that must be whole.
+/// Writes data while no atomic operation runs.
 #[inline]
 fn write(
     store: &Arc<dyn Store>,

@@ -1,4 +1,4 @@
-//! Steps by themselves, and any sequence of them against a plain copy, on every store and layer.
+//! Tests of single operations, and of random sequences against a reference copy on every store and layer.
 
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn at<'a>(store: &'a dyn Store, atomic_lock: &'a RwLock<()>, offset_bytes: u64) 
 }
 
 #[test]
-fn a_step_is_whole_or_nothing() {
+fn compare_and_write_is_atomic() {
     let (ram, step) = (Ram::new(1 << 20), RwLock::new(()));
     ram.write_at(512, &[1; 1024]).unwrap();
     let swap = |expected: u8| Action::CompareAndWrite {
@@ -38,7 +38,7 @@ fn a_step_is_whole_or_nothing() {
 }
 
 #[test]
-fn a_range_is_copied_over_itself_and_to_another_disk() {
+fn copies_overlapping_ranges_and_between_disks() {
     let (a, b) = (Ram::new(2 << 20), Ram::new(2 << 20));
     let (step, other) = (RwLock::new(()), RwLock::new(()));
     let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 249) as u8).collect();
@@ -60,7 +60,7 @@ fn a_range_is_copied_over_itself_and_to_another_disk() {
 }
 
 #[test]
-fn a_block_over_and_over_is_written_and_verified() {
+fn repeated_block_is_written_and_verified() {
     let (ram, step) = (Ram::new(2 << 20), RwLock::new(()));
     let block: Vec<u8> = (0..512).map(|i| (i % 251) as u8).collect();
     let length_bytes = (1 << 20) + 512;
@@ -79,7 +79,7 @@ fn a_block_over_and_over_is_written_and_verified() {
     assert_eq!(act(&ram, &step, zeros), Ok(()));
 }
 
-/// A store all of whose reads, writes and flushes are begun and waited for.
+/// A store that executes every operation asynchronously and waits for it.
 struct Begun(Arc<dyn Store>);
 
 impl Store for Begun {
@@ -101,7 +101,7 @@ impl Store for Begun {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         let mut own = self.0.buffer(data.len());
         own.copy_from_slice(data);
-        // Every other one is to be stable.
+        // Every other write is forced to stable storage.
         let is_stable = offset.is_multiple_of(1024);
         wait_for(&*self.0, Request::Write { offset, data: own, is_stable }).outcome
     }
@@ -116,14 +116,14 @@ impl Store for Begun {
     }
 }
 
-/// Every store, and every layer that changes no data.
+/// Returns every store, and every layer that leaves data unchanged.
 fn stores(folder: &std::path::Path) -> Vec<(&'static str, Arc<dyn Store>)> {
     let ram = || -> Arc<dyn Store> { Arc::new(Ram::new(SIZE)) };
     let file = |name: &str, direct, engine| -> Arc<dyn Store> {
         let how = OpenOptions { size_bytes: Some(SIZE), direct, engine, ..OpenOptions::default() };
         Arc::new(FileStore::open(&folder.join(name), how).unwrap())
     };
-    // Threads where the ring is not allowed: then these are done here and now.
+    // `Auto` falls back to threads where io_uring is unavailable; operations are then synchronous.
     let begun = |name: &str, direct| -> Arc<dyn Store> {
         let stats = Layered::new(Stats::default(), file(name, direct, Engine::Auto));
         Arc::new(Begun(Arc::new(stats)))
@@ -159,14 +159,14 @@ enum Step {
     Resize(u64),
 }
 
-/// A range of blocks as it lies on a disk of `size` bytes.
+/// Clamps a range of blocks to a disk of `size` bytes.
 fn range(at: u64, blocks: u64, size: u64) -> (u64, u64) {
     let all = size / BLOCK;
     let at = at % all;
     (at * BLOCK, blocks.min(all - at) * BLOCK)
 }
 
-/// Data that tells where it belongs and which step wrote it.
+/// Returns data that identifies its position and the step that wrote it.
 fn data(mark: u8, length: u64) -> Vec<u8> {
     (0..length).map(|i| mark.wrapping_add((i / 7) as u8)).collect()
 }
@@ -182,12 +182,12 @@ fn step() -> impl Strategy<Value = Step> {
         (at.clone(), 1_u64..9, any::<u8>()).prop_map(|(a, n, m)| Step::Or(a, n, m)),
         (at.clone(), at, count).prop_map(|(a, b, n)| Step::Copy(a, b, n)),
         Just(Step::Flush),
-        // What a file past the page cache can have too.
+        // Multiples of 4096: direct I/O needs an aligned size.
         (1_u64..64).prop_map(|pages| Step::Resize(pages * 4096)),
     ]
 }
 
-/// One step on a store and on a plain copy of it.
+/// Applies a step to a store and to a reference copy.
 fn run(store: &dyn Store, plain: &mut Vec<u8>, step: &Step) {
     let lock = RwLock::new(());
     let size = plain.len() as u64;
@@ -253,9 +253,9 @@ fn run(store: &dyn Store, plain: &mut Vec<u8>, step: &Step) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever is done, every store and every layer holds what a plain copy holds.
+    /// Checks that every store and layer equals a reference copy after any sequence of steps.
     #[test]
-    fn any_sequence_leaves_every_store_like_a_plain_copy(steps in prop::collection::vec(step(), 1..40)) {
+    fn every_store_matches_a_reference_copy_after_any_sequence(steps in prop::collection::vec(step(), 1..40)) {
         let folder = tempfile::tempdir().unwrap();
         for (name, store) in stores(folder.path()) {
             let mut plain = vec![0; SIZE as usize];

@@ -1,4 +1,4 @@
-//! What the initiators of a simulation send, and what they make of what comes.
+//! The initiators of a simulation: the PDUs that they send, and their handling of received PDUs.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use iscsi::pdu::{DataOut, LoginRequest, LogoutRequest, NopOut, ScsiCommand, Snac
 use iscsi::transmit::Next;
 use iscsi::{Bhs, NO_TAG, TransmitBuffer};
 
-use super::kinds::Kinds;
+use super::kinds::CommandKind;
 use super::model::{Fields, Model, TaskPlace, What};
 use super::store::BLOCK;
 use super::{DISK_BYTES, IQN};
 use crate::core::Core;
 
-/// One connection: the target's core, and what its initiator knows.
+/// A connection: the target's core, and the state of its initiator.
 pub(super) struct Conn {
     pub(super) core: Core,
     pub(super) name: usize,
@@ -24,25 +24,25 @@ pub(super) struct Conn {
     pub(super) initial_r2t: bool,
     /// The index of its session in the model, once it has one.
     pub(super) session: Option<usize>,
-    /// PDUs that the initiator has sent and that have not arrived.
+    /// PDUs sent by the initiator and not delivered yet.
     to_target: VecDeque<Vec<u8>>,
-    /// What arrives, and up to where in the stream.
+    /// The kinds of the sent PDUs, with their end positions in the stream.
     frames: VecDeque<(u64, What)>,
     sent: u64,
-    /// Data that the target asked for.
+    /// Data requested by R2Ts.
     pub(super) owed: Vec<Owed>,
     pub(super) unparsed: Vec<u8>,
     pub(super) exp_stat_sn: u32,
     pub(super) in_flight: usize,
     pub(super) is_closing: bool,
     pub(super) closes_session: bool,
-    /// No frame is taken any more.
-    pub(super) is_gone: bool,
-    /// All of it has ended.
+    /// The target takes no further frame.
+    pub(super) is_closed: bool,
+    /// The core has ended.
     pub(super) is_ended: bool,
 }
 
-/// Data that was asked for by an R2T, or announced with a command.
+/// Data requested by an R2T.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owed {
     tag: u32,
@@ -58,7 +58,7 @@ fn pdu(bhs: Bhs, data: &[u8]) -> Vec<u8> {
     out.pending().to_vec()
 }
 
-/// Blocks that carry the number of their command.
+/// Returns blocks that carry the tag of their command.
 fn stamped(tag: u32, bytes: usize) -> Vec<u8> {
     let mut data = vec![0; bytes];
     for block in data.chunks_mut(BLOCK as usize) {
@@ -69,7 +69,7 @@ fn stamped(tag: u32, bytes: usize) -> Vec<u8> {
     data
 }
 
-/// The key that an initiator registers: every port its own.
+/// Returns the reservation key of an initiator port, unique per port.
 fn key_of(name: usize, isid: u8) -> u64 {
     (name as u64 + 1) * 16 + u64::from(isid)
 }
@@ -142,10 +142,10 @@ pub(super) fn management_pdu(conn: &Conn, place: TaskPlace, function: u8, refere
     pdu(request.write(), &[])
 }
 
-/// A command's PDU with its unsolicited data, and the fields that the model needs.
+/// Returns the PDU of a command, its Expected Data Transfer Length, and its fields for the model.
 pub(super) fn command_pdu(
     conn: &Conn,
-    kind: Kinds,
+    kind: CommandKind,
     place: TaskPlace,
     attribute: u8,
     random: &mut Rng,
@@ -154,14 +154,14 @@ pub(super) fn command_pdu(
     let mut cdb = [0_u8; 16];
     let last = DISK_BYTES / BLOCK;
     let mut blocks = match kind {
-        Kinds::Read => random.u32(1..200),
-        Kinds::BigRead => random.u32(500..4000),
-        Kinds::Write => [1, 8, 64, 300][random.usize(..4)],
-        Kinds::WriteAtomic => random.u32(1..9),
+        CommandKind::Read => random.u32(1..200),
+        CommandKind::BigRead => random.u32(500..4000),
+        CommandKind::Write => [1, 8, 64, 300][random.usize(..4)],
+        CommandKind::WriteAtomic => random.u32(1..9),
         _ => 0,
     };
-    // A write of the disk that only begins is not atomic there: the step would wait for what the simulation ends.
-    let kind = if kind == Kinds::WriteAtomic && lun == 2 { Kinds::Write } else { kind };
+    // No atomic write to the asynchronous disk: it would block on operations that only the simulation completes.
+    let kind = if kind == CommandKind::WriteAtomic && lun == 2 { CommandKind::Write } else { kind };
     blocks = blocks.min(4000);
     let lba = random.u64(..last - u64::from(blocks));
     let mut fields = Fields {
@@ -174,42 +174,46 @@ pub(super) fn command_pdu(
     let mut list = Vec::new();
     let (mut read, mut expected) = (false, 0);
     match kind {
-        Kinds::Read | Kinds::BigRead => {
+        CommandKind::Read | CommandKind::BigRead => {
             (cdb[0], read, expected) = (0x88, true, blocks * BLOCK as u32);
             cdb[2..10].copy_from_slice(&lba.to_be_bytes());
             cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
         }
-        Kinds::Write => {
+        CommandKind::Write => {
             (cdb[0], expected, fields.is_write) = (0x8a, blocks * BLOCK as u32, true);
             cdb[2..10].copy_from_slice(&lba.to_be_bytes());
             cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
         }
-        Kinds::WriteAtomic => {
+        CommandKind::WriteAtomic => {
             (cdb[0], expected, fields.is_write) = (0x9c, blocks * BLOCK as u32, true);
             cdb[2..10].copy_from_slice(&lba.to_be_bytes());
             cdb[12..14].copy_from_slice(&(blocks as u16).to_be_bytes());
         }
-        Kinds::ModeSelect => {
-            // The control page, with D_SENSE as it is or changed: only a change is told.
+        CommandKind::ModeSelect => {
+            // The control page with D_SENSE unchanged or changed: only a change establishes a unit attention.
             fields.has_descriptors = random.bool();
             (cdb[0], cdb[1], cdb[4]) = (0x15, 0x10, 16);
             list = vec![0, 0, 0, 0, 0x0a, 10, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
             list[6] = if fields.has_descriptors { 4 } else { 0 };
         }
-        Kinds::Test => {}
-        Kinds::Register | Kinds::Reserve | Kinds::Preempt | Kinds::PreemptAndAbort | Kinds::Clear => {
+        CommandKind::Test => {}
+        CommandKind::Register
+        | CommandKind::Reserve
+        | CommandKind::Preempt
+        | CommandKind::PreemptAndAbort
+        | CommandKind::Clear => {
             let action = match kind {
-                Kinds::Register => 6,
-                Kinds::Reserve => 1,
-                Kinds::Preempt => 4,
-                Kinds::PreemptAndAbort => 5,
+                CommandKind::Register => 6,
+                CommandKind::Reserve => 1,
+                CommandKind::Preempt => 4,
+                CommandKind::PreemptAndAbort => 5,
                 _ => 3,
             };
             let victim = key_of(random.usize(..super::INITIATORS), random.u8(1..3));
             fields.victim = if victim == fields.key { 0 } else { victim };
             (cdb[0], cdb[1], cdb[2], cdb[8]) = (0x5f, action, 5, 24);
             let (own, new) =
-                if kind == Kinds::Register { (0, fields.key) } else { (fields.key, fields.victim) };
+                if kind == CommandKind::Register { (0, fields.key) } else { (fields.key, fields.victim) };
             list = [&own.to_be_bytes()[..], &new.to_be_bytes(), &[0; 8]].concat();
         }
     }
@@ -220,7 +224,7 @@ pub(super) fn command_pdu(
     let data = if !list.is_empty() {
         list
     } else if fields.is_write {
-        // As much as may travel with the command, or nothing of it.
+        // Up to 4096 bytes of immediate data, or none.
         let most = (expected as usize).min(65_536);
         stamped(tag, if random.bool() { most.min(4096) } else { 0 })
     } else {
@@ -243,7 +247,7 @@ pub(super) fn command_pdu(
     };
     let mut bytes = pdu(command.write(), &data);
     if !is_final {
-        // The rest of the first burst comes unsolicited.
+        // The rest of the first burst as unsolicited Data-Out.
         let from = data.len() as u32;
         let to = expected.min(65_536);
         let sequence = (from..to).step_by(8192);
@@ -284,14 +288,14 @@ impl Conn {
             in_flight: 0,
             is_closing: false,
             closes_session: false,
-            is_gone: false,
+            is_closed: false,
             is_ended: false,
         }
     }
 
-    /// Sends bytes that end with this; the first PDU of them is what it says.
+    /// Sends bytes whose first PDU is of the kind `what`.
     pub(super) fn push(&mut self, bytes: Vec<u8>, what: What) {
-        if super::asked("ROUNDTRIP_SIM_SEED").is_some() {
+        if super::env_number("ROUNDTRIP_SIM_SEED").is_some() {
             let conn = self.core.id;
             eprintln!("  sent on {conn}: {what:?} {:02x?} {} bytes", &bytes[..20], bytes.len());
         }
@@ -302,13 +306,13 @@ impl Conn {
         self.to_target.push_back(bytes);
     }
 
-    /// Some of what was sent arrives; whether anything did.
+    /// Delivers up to `some` sent PDUs; returns whether any byte was delivered.
     pub(super) fn deliver(&mut self, some: usize, random: &mut Rng) -> bool {
         let mut is_any = false;
         for _ in 0..some {
             let Some(mut bytes) = self.to_target.pop_front() else { break };
             if bytes.len() > 1 && random.u8(..4) == 0 {
-                // A part of it now, and the rest later.
+                // Split: the rest is delivered later.
                 let rest = bytes.split_off(random.usize(1..bytes.len()));
                 self.to_target.push_front(rest);
             }
@@ -320,7 +324,7 @@ impl Conn {
         is_any
     }
 
-    /// What the target has taken off the stream since this was last asked.
+    /// Returns the kinds of the PDUs that the target has taken since the last call.
     pub(super) fn taken(&mut self) -> Vec<What> {
         let mut taken = Vec::new();
         while self.frames.front().is_some_and(|(end, _)| *end <= self.core.incoming.position()) {
@@ -329,7 +333,7 @@ impl Conn {
         taken
     }
 
-    /// Sends data that is owed.
+    /// Sends the data of an R2T.
     pub(super) fn send_owed(&mut self, place: usize) {
         let owed = self.owed.swap_remove(place);
         let (mut at, mut data_sn) = (0, 0);
@@ -350,7 +354,7 @@ impl Conn {
         }
     }
 
-    /// Asks for everything with status that is not acknowledged.
+    /// Returns a status SNACK for everything unacknowledged.
     pub(super) fn snack_pdu(&self) -> Vec<u8> {
         let snack = Snack {
             type_byte: 0x81,
@@ -365,9 +369,9 @@ impl Conn {
         pdu(bhs, &[])
     }
 
-    /// Takes all that waits to be sent.
+    /// Takes all pending bytes.
     pub(super) fn take_sent(&mut self) -> Vec<u8> {
-        self.core.note();
+        self.core.record_pending();
         let mut all = Vec::new();
         while !self.core.outgoing.is_empty() {
             let mut slices = Vec::new();
@@ -385,8 +389,8 @@ impl Conn {
         all
     }
 
-    /// A PDU has come; the TSIH of a login that has succeeded.
-    pub(super) fn came(&mut self, bhs: &Bhs, data: &[u8], model: &mut Model) -> Option<u16> {
+    /// Handles a received PDU; returns the TSIH after a successful login.
+    pub(super) fn received(&mut self, bhs: &Bhs, data: &[u8], model: &mut Model) -> Option<u16> {
         use iscsi::opcode::target as opcode;
         let word = |at: usize| u32::from_be_bytes([bhs.0[at], bhs.0[at + 1], bhs.0[at + 2], bhs.0[at + 3]]);
         let (tag, stat_sn) = (word(16), word(24));
@@ -395,7 +399,7 @@ impl Conn {
             let conn = self.core.id;
             eprintln!("{} came {opcode:02x} on {conn}: {tag} {:02x?}", model.step, &bhs.0[1..4]);
         }
-        // Now and then the initiator acknowledges late.
+        // Every third response is acknowledged late.
         let acknowledges = |exp: &mut u32| {
             if stat_sn.wrapping_sub(*exp) as i32 >= 0 && stat_sn % 3 != 0 {
                 *exp = stat_sn.wrapping_add(1);

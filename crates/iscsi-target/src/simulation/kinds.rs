@@ -2,9 +2,9 @@
 
 use fastrand::Rng;
 
-/// What kinds of commands there are.
+/// The kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kinds {
+pub(super) enum CommandKind {
     Read,
     BigRead,
     Write,
@@ -18,21 +18,21 @@ pub(super) enum Kinds {
     Clear,
 }
 
-impl Kinds {
-    pub(super) fn any(random: &mut Rng, tells_others: bool) -> Self {
+impl CommandKind {
+    pub(super) fn any(random: &mut Rng, has_shared_effects: bool) -> Self {
         match random.u8(..100) {
-            0..=19 => Kinds::Read,
-            20..=24 => Kinds::BigRead,
-            25..=69 => Kinds::Write,
-            70..=74 => Kinds::WriteAtomic,
-            75..=79 => Kinds::Test,
-            _ if !tells_others => Kinds::Read,
-            80..=84 => Kinds::ModeSelect,
-            85..=90 => Kinds::Register,
-            91..=93 => Kinds::Reserve,
-            94..=95 => Kinds::Preempt,
-            96..=98 => Kinds::PreemptAndAbort,
-            _ => Kinds::Clear,
+            0..=19 => CommandKind::Read,
+            20..=24 => CommandKind::BigRead,
+            25..=69 => CommandKind::Write,
+            70..=74 => CommandKind::WriteAtomic,
+            75..=79 => CommandKind::Test,
+            _ if !has_shared_effects => CommandKind::Read,
+            80..=84 => CommandKind::ModeSelect,
+            85..=90 => CommandKind::Register,
+            91..=93 => CommandKind::Reserve,
+            94..=95 => CommandKind::Preempt,
+            96..=98 => CommandKind::PreemptAndAbort,
+            _ => CommandKind::Clear,
         }
     }
 }

@@ -1,20 +1,20 @@
-//! What must hold, whatever the target does.
+//! The model: the invariants that the target must keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::kinds::Kinds;
+use super::kinds::CommandKind;
 use crate::session::Session;
 
 /// Additional sense code and qualifier of a unit attention.
 type Attention = (u8, u8);
-/// An initiator and its ISID: a nexus, for there is one portal.
+/// An initiator and its ISID. They identify the nexus, because there is one portal.
 type Port = (usize, u8);
 
 const GOOD: u8 = 0x00;
 const CHECK_CONDITION: u8 = 0x02;
 
-/// What a frame on its way to the target is.
+/// The kind of a PDU sent to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Command(u32),
@@ -22,7 +22,7 @@ pub(super) enum What {
     Other,
 }
 
-/// What a command does.
+/// The properties of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields {
     pub(super) is_write: bool,
@@ -30,12 +30,12 @@ pub(super) struct Fields {
     pub(super) key: u64,
     /// The key that it preempts.
     pub(super) victim: u64,
-    /// The format of sense data that it selects.
+    /// Whether it selects descriptor-format sense data.
     pub(super) has_descriptors: bool,
-    pub(super) kind: Kinds,
+    pub(super) kind: CommandKind,
 }
 
-/// A command that was sent.
+/// A sent command.
 #[derive(Clone, Debug)]
 pub(super) struct Command {
     pub(super) session: usize,
@@ -46,18 +46,18 @@ pub(super) struct Command {
     fields: Fields,
     is_ordered: bool,
     is_taken: bool,
-    /// The step in which it was taken in its turn.
+    /// The step in which its CmdSN was reached.
     entered: Option<usize>,
     answers: Vec<u8>,
-    /// Something was asked for that aborts it.
+    /// A function that aborts it was requested: it may stay unanswered.
     may_vanish: bool,
-    /// It may be answered again: that was asked for.
+    /// A retransmission was requested: it may be answered again.
     may_repeat: bool,
-    /// Why it must not land any more.
+    /// Why its writes must not land any more.
     fenced: Option<&'static str>,
-    /// The step in which a function that aborts it was taken: it has no response after that.
+    /// The step in which the target took a function that aborts it: it must not be answered after that.
     aborted: Option<usize>,
-    /// The connection that was told that it is aborted.
+    /// The connection on which its abort was reported complete.
     silent_on: Option<usize>,
     has_landed: bool,
     /// Its connection is lost.
@@ -108,15 +108,19 @@ impl Command {
         self.entered.is_some()
     }
 
-    fn tells_others(&self) -> bool {
+    fn has_shared_effects(&self) -> bool {
         !matches!(
             self.fields.kind,
-            Kinds::Read | Kinds::BigRead | Kinds::Write | Kinds::WriteAtomic | Kinds::Test
+            CommandKind::Read
+                | CommandKind::BigRead
+                | CommandKind::Write
+                | CommandKind::WriteAtomic
+                | CommandKind::Test
         )
     }
 }
 
-/// A session as its initiator sees it, and what it must be told.
+/// A session from its initiator's view, and the unit attentions due to it.
 #[derive(Debug)]
 pub(super) struct SessionModel {
     port: Port,
@@ -125,15 +129,15 @@ pub(super) struct SessionModel {
     pub(super) recovery: u8,
     target: Option<Arc<Session>>,
     is_alive: bool,
-    /// It had ended before this step: nothing that it asks for is carried out.
+    /// It had ended before this step: its requests are ignored.
     was_closed: bool,
-    /// What it must be told, by logical unit.
+    /// Unit attentions that must be reported, by LUN.
     due: BTreeMap<u8, BTreeSet<Attention>>,
-    /// What it may be told.
+    /// Unit attentions that may be reported, by LUN.
     allowed: BTreeMap<u8, BTreeSet<Attention>>,
 }
 
-/// A task management function that was asked for.
+/// A sent task management function.
 #[derive(Debug)]
 struct Management {
     function: u8,
@@ -148,28 +152,28 @@ struct Management {
     is_lost: bool,
 }
 
-/// Who has registered at a logical unit, and who holds its reservation.
+/// The registrations and the reservation holder of a logical unit.
 #[derive(Debug, Default)]
 struct Reservations {
     keys: BTreeMap<Port, u64>,
     holder: Option<Port>,
 }
 
-/// All of it.
+/// The model of all sessions, commands and functions.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) step: usize,
-    /// What comes is printed: for a seed that is run again.
+    /// Whether events are printed, for the replay of a seed.
     pub(super) traces: bool,
     pub(super) commands: BTreeMap<u32, Command>,
     pub(super) sessions: Vec<SessionModel>,
     managements: BTreeMap<u32, Management>,
     reservations: BTreeMap<u8, Reservations>,
-    /// The logical units whose sense data has the format with descriptors.
+    /// The logical units with descriptor-format sense data.
     has_descriptors: BTreeSet<u8>,
-    /// ORDERED writes whose first block has landed in this step.
+    /// ORDERED writes whose first block landed in this step.
     ordered: Vec<u32>,
-    /// Every answer in its order.
+    /// All responses in order: tag and status.
     pub(super) answers: Vec<(u32, u8)>,
 }
 
@@ -180,8 +184,8 @@ impl Model {
         self.sessions.iter().rposition(|session| session.tsih == tsih && session.is_alive)
     }
 
-    /// A session begins; older ones of the same nexus are over.
-    pub(super) fn begins(
+    /// Begins a session and ends older ones of the same nexus.
+    pub(super) fn session_begins(
         &mut self,
         port: Port,
         tsih: u16,
@@ -208,7 +212,7 @@ impl Model {
         self.commands.values_mut().filter(|cmd| cmd.session == index).for_each(|cmd| cmd.may_vanish = true);
     }
 
-    /// These sessions are all that the target has.
+    /// Updates the sessions: `instances` are all that the target has.
     pub(super) fn alive(&mut self, instances: &[u64]) {
         for index in 0..self.sessions.len() {
             let session = &mut self.sessions[index];
@@ -228,13 +232,13 @@ impl Model {
         self.managements.values_mut().filter(|m| m.conn == conn).for_each(|m| m.is_lost = true);
     }
 
-    /// A logout is sent.
+    /// Records a sent logout.
     pub(super) fn logs_out(&mut self, session: usize, conn: usize, whole: bool) {
-        let goes = |cmd: &&mut Command| if whole { cmd.session == session } else { cmd.conn == conn };
-        self.commands.values_mut().filter(goes).for_each(|cmd| cmd.may_vanish = true);
+        let is_affected = |cmd: &&mut Command| if whole { cmd.session == session } else { cmd.conn == conn };
+        self.commands.values_mut().filter(is_affected).for_each(|cmd| cmd.may_vanish = true);
     }
 
-    /// A logout was answered as done.
+    /// Records a successful Logout Response.
     pub(super) fn logged_out(&mut self, session: Option<usize>, whole: bool) {
         for command in self.commands.values_mut() {
             if whole && Some(command.session) == session {
@@ -243,14 +247,14 @@ impl Model {
         }
     }
 
-    /// Commands of a session may be answered again.
+    /// Allows repeated responses in a session.
     pub(super) fn may_repeat(&mut self, session: usize) {
         self.commands.values_mut().filter(|cmd| cmd.session == session).for_each(|cmd| cmd.may_repeat = true);
         self.managements.values_mut().filter(|m| m.session == session).for_each(|m| m.may_repeat = true);
     }
 
-    /// A task management function is sent.
-    pub(super) fn asks(
+    /// Records a sent task management function.
+    pub(super) fn management_sent(
         &mut self,
         tag: u32,
         function: u8,
@@ -275,7 +279,7 @@ impl Model {
         self.managements.insert(tag, asked);
     }
 
-    /// The target has taken a frame.
+    /// Records that the target has taken a PDU.
     pub(super) fn taken(&mut self, what: What) {
         if self.traces && what != What::Other {
             eprintln!("{} taken {what:?}", self.step);
@@ -291,8 +295,8 @@ impl Model {
         }
     }
 
-    /// Commands whose turn has come.
-    pub(super) fn enters(&mut self) {
+    /// Records commands whose CmdSN was reached.
+    pub(super) fn commands_entered(&mut self) {
         let expected: Vec<u32> = self
             .sessions
             .iter()
@@ -310,13 +314,13 @@ impl Model {
             }
         }
         for command in entered {
-            if command.fields.kind == Kinds::PreemptAndAbort {
+            if command.fields.kind == CommandKind::PreemptAndAbort {
                 self.preempts(&command);
             }
         }
     }
 
-    /// PREEMPT AND ABORT may be carried out from now on.
+    /// Records that a PREEMPT AND ABORT may take effect from now on.
     fn preempts(&mut self, command: &Command) {
         let victims = self.victims(command);
         for index in 0..self.sessions.len() {
@@ -331,7 +335,7 @@ impl Model {
         }
     }
 
-    /// The nexuses that a command preempts.
+    /// Returns the nexuses that a command preempts.
     fn victims(&self, command: &Command) -> Vec<Port> {
         let Some(there) = self.reservations.get(&command.lun) else { return Vec::new() };
         let own = self.sessions[command.session].port;
@@ -365,7 +369,7 @@ impl Model {
         let mut losers = BTreeSet::new();
         let mut covered = Vec::new();
         for command in self.commands.values_mut() {
-            // A cold reset ends the sessions of its initiator.
+            // TARGET COLD RESET ends the sessions of its initiator.
             let ends = function == 7 && self.sessions[command.session].port.0 == port.0;
             if ends {
                 command.may_vanish = true;
@@ -391,15 +395,17 @@ impl Model {
                     self.sessions[session].allowed.entry(lun).or_default().insert((0x2f, 0x00));
                 }
             }
-            5 => self.learn(lun, (0x29, 0x03), |_| true),
-            6 | 7 => LUNS.for_each(|lun| self.learn(lun, (0x29, 0x03), |_| true)),
+            5 => self.owe_attention(lun, (0x29, 0x03), |_| true),
+            6 | 7 => LUNS.for_each(|lun| self.owe_attention(lun, (0x29, 0x03), |_| true)),
             _ => {}
         }
     }
 
-    /// A task management function was answered.
+    /// Records the response of a task management function.
     pub(super) fn managed(&mut self, tag: u32, response: u8) {
-        let Some(asked) = self.managements.get_mut(&tag) else { panic!("no function {tag} was asked for") };
+        let Some(asked) = self.managements.get_mut(&tag) else {
+            panic!("response to unknown function {tag}")
+        };
         assert!(asked.response.is_none() || asked.may_repeat, "function {tag} was answered twice");
         if asked.response.is_some() {
             return;
@@ -408,7 +414,7 @@ impl Model {
         let (function, conn, covered) = (asked.function, asked.conn, asked.covered.clone());
         for tag in covered {
             let Some(command) = self.commands.get_mut(&tag) else { continue };
-            // Found and aborted, or found and not ended in time.
+            // Complete, or rejected because the task did not end in time.
             if matches!(response, 0 | 255) {
                 command.may_vanish = true;
             }
@@ -423,10 +429,10 @@ impl Model {
         }
     }
 
-    /// A command was answered.
+    /// Records the response of a command.
     pub(super) fn answered(&mut self, tag: u32, status: u8, sense: &[u8]) {
         self.answers.push((tag, status));
-        let Some(command) = self.commands.get_mut(&tag) else { panic!("no command {tag} was sent") };
+        let Some(command) = self.commands.get_mut(&tag) else { panic!("response to unknown command {tag}") };
         assert!(command.answers.is_empty() || command.may_repeat, "command {tag} was answered twice");
         let is_silent = command.silent_on == Some(command.conn) && !command.may_repeat;
         assert!(!is_silent, "command {tag} was answered after its abort was complete");
@@ -439,7 +445,7 @@ impl Model {
             return;
         }
         if command.fields.is_write && status == GOOD {
-            assert!(command.has_landed, "write {tag} was acknowledged and did not land");
+            assert!(command.has_landed, "write {tag} was acknowledged before it landed");
         }
         let has_descriptors = self.has_descriptors.contains(&command.lun);
         let (key, code) = if has_descriptors { (1, 2) } else { (2, 12) };
@@ -461,13 +467,16 @@ impl Model {
         if status != GOOD {
             return;
         }
-        if matches!(command.fields.kind, Kinds::Read | Kinds::BigRead | Kinds::Write | Kinds::WriteAtomic) {
+        if matches!(
+            command.fields.kind,
+            CommandKind::Read | CommandKind::BigRead | CommandKind::Write | CommandKind::WriteAtomic
+        ) {
             self.successor_served(&command);
         }
         self.has_changed(&command);
     }
 
-    /// Writes of older sessions of the same nexus must not land any more.
+    /// Fences older sessions of the same nexus: their writes must not land after a newer session was served.
     fn successor_served(&mut self, command: &Command) {
         let port = self.sessions[command.session].port;
         for older in self.commands.values_mut() {
@@ -480,34 +489,34 @@ impl Model {
         }
     }
 
-    /// What a command changed for others.
+    /// Applies the shared effects of a successful command.
     fn has_changed(&mut self, command: &Command) {
         let (own, lun, session) = (self.sessions[command.session].port, command.lun, command.session);
         let victims = self.victims(command);
         let there = self.reservations.entry(lun).or_default();
         match command.fields.kind {
-            Kinds::ModeSelect => {
+            CommandKind::ModeSelect => {
                 let is_changed = if command.fields.has_descriptors {
                     self.has_descriptors.insert(lun)
                 } else {
                     self.has_descriptors.remove(&lun)
                 };
                 if is_changed {
-                    self.learn(lun, (0x2a, 0x01), |other| other != session);
+                    self.owe_attention(lun, (0x2a, 0x01), |other| other != session);
                 }
             }
-            Kinds::Register => {
+            CommandKind::Register => {
                 there.keys.insert(own, command.fields.key);
             }
-            Kinds::Reserve => {
+            CommandKind::Reserve => {
                 there.holder.get_or_insert(own);
             }
-            Kinds::Preempt | Kinds::PreemptAndAbort => {
+            CommandKind::Preempt | CommandKind::PreemptAndAbort => {
                 there.keys.retain(|port, _| !victims.contains(port));
                 if there.holder.is_some_and(|holder| victims.contains(&holder)) {
                     there.holder = Some(own);
                 }
-                let is_abort = command.fields.kind == Kinds::PreemptAndAbort;
+                let is_abort = command.fields.kind == CommandKind::PreemptAndAbort;
                 for index in 0..self.sessions.len() {
                     let victim = &mut self.sessions[index];
                     if !victim.is_alive || !victims.contains(&victim.port) {
@@ -526,47 +535,47 @@ impl Model {
                     }
                 }
             }
-            Kinds::Clear => {
+            CommandKind::Clear => {
                 let others: Vec<Port> = there.keys.keys().copied().filter(|port| *port != own).collect();
                 *there = Reservations::default();
                 let ports: Vec<Port> = self.sessions.iter().map(|session| session.port).collect();
-                self.learn(lun, (0x2a, 0x03), |other| others.contains(&ports[other]));
+                self.owe_attention(lun, (0x2a, 0x03), |other| others.contains(&ports[other]));
             }
             _ => {}
         }
     }
 
-    /// Every session that `tells` chooses must be told.
-    fn learn(&mut self, lun: u8, attention: Attention, tells: impl Fn(usize) -> bool) {
+    /// Makes a unit attention due at every session that `concerns` selects.
+    fn owe_attention(&mut self, lun: u8, attention: Attention, concerns: impl Fn(usize) -> bool) {
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            if session.is_alive && tells(index) {
+            if session.is_alive && concerns(index) {
                 session.due.entry(lun).or_default().insert(attention);
             }
         }
     }
 
-    /// Every session must be told, at each logical unit.
-    pub(super) fn all_learn(&mut self, attention: Attention) {
-        LUNS.for_each(|lun| self.learn(lun, attention, |_| true));
+    /// Makes a unit attention due at every session for each logical unit.
+    pub(super) fn owe_attention_everywhere(&mut self, attention: Attention) {
+        LUNS.for_each(|lun| self.owe_attention(lun, attention, |_| true));
     }
 
-    /// A command was rejected.
+    /// Records a Reject of a command.
     pub(super) fn rejected(&mut self, tag: u32, opcode: u8) {
         if opcode == iscsi::opcode::initiator::SCSI_COMMAND {
             self.answered(tag, 0xff, &[]);
         }
     }
 
-    /// A block with the stamp of a command has landed.
+    /// Records a written block with the stamp of a command.
     pub(super) fn landed(&mut self, lun: u8, stamp: u64) {
         let Some(command) = u32::try_from(stamp).ok().and_then(|tag| self.commands.get(&tag)) else {
-            panic!("a block that nobody wrote landed on disk {lun}: {stamp}");
+            panic!("a block of no command landed on disk {lun}: stamp {stamp}");
         };
         let tag = command.tag;
         if self.traces {
             eprintln!("{} landed {tag}", self.step);
         }
-        assert!(command.fields.is_write && command.lun == lun, "command {tag} landed elsewhere");
+        assert!(command.fields.is_write && command.lun == lun, "command {tag} landed on the wrong disk");
         if let Some(why) = command.fenced {
             panic!("write {tag} landed although {why}");
         }
@@ -578,7 +587,8 @@ impl Model {
         }
     }
 
-    /// ORDERED writes that have landed come after those before them. Asked when the answers of the step were seen.
+    /// Checks that commands before each ORDERED write ended before it landed. Called after the responses of the step were
+    /// recorded.
     pub(super) fn check_order(&mut self) {
         for tag in std::mem::take(&mut self.ordered) {
             let command = &self.commands[&tag];
@@ -592,14 +602,14 @@ impl Model {
         }
     }
 
-    /// Whether nothing is asked for of which others would have to be told.
+    /// Returns whether no command or function with shared effects is in progress.
     pub(super) fn is_management_idle(&self) -> bool {
-        let is_open = |cmd: &Command| cmd.tells_others() && !cmd.is_answered() && !cmd.is_lost;
+        let is_open = |cmd: &Command| cmd.has_shared_effects() && !cmd.is_answered() && !cmd.is_lost;
         let managed = self.managements.values().all(|asked| asked.response.is_some() || asked.is_lost);
         managed && !self.commands.values().any(is_open)
     }
 
-    /// What has no answer.
+    /// Returns the tags of unanswered commands.
     pub(super) fn open(&self) -> Vec<u32> {
         self.commands
             .values()
@@ -608,7 +618,7 @@ impl Model {
             .collect()
     }
 
-    /// Nothing happens any more: everything that was taken in its turn is answered.
+    /// Checks that every command and function that the target took was answered.
     pub(super) fn at_rest(&self) {
         for command in self.commands.values() {
             let is_due = command.has_entered() && !command.may_vanish;
@@ -620,9 +630,9 @@ impl Model {
         }
     }
 
-    /// A session has asked until it was told nothing more.
-    pub(super) fn was_told_all(&self, session: usize) {
+    /// Checks that no due unit attention of a session is left unreported.
+    pub(super) fn check_attentions(&self, session: usize) {
         let missing: Vec<_> = self.sessions[session].due.iter().filter(|(_, due)| !due.is_empty()).collect();
-        assert!(missing.is_empty(), "unit attention {missing:02x?} was never told to session {session}");
+        assert!(missing.is_empty(), "unit attention {missing:02x?} was never reported to session {session}");
     }
 }

@@ -1,4 +1,4 @@
-//! Disks whose every write is recorded, and that take as long as the simulation lets them.
+//! Disks that record every write and complete operations when the simulation decides.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,21 +10,21 @@ use crate::lock::lock;
 
 pub(super) const BLOCK: u64 = 512;
 
-/// How a disk does its work.
+/// How a disk executes operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// At once.
+    /// Immediately.
     Memory,
-    /// On the threads of the pool.
+    /// Blocking, on the pool.
     Pool,
-    /// By itself, told to begin.
-    Begins,
+    /// Asynchronously.
+    Asynchronous,
 }
 
-/// The stamps of the blocks that were written, in the order in which they landed: disk and stamp.
+/// Written blocks in order: LUN and stamp.
 pub(super) type Log = Arc<Mutex<Vec<(u8, u64)>>>;
 
-/// A disk. Its bytes are not kept: only what is written, and when, is looked at.
+/// A simulated disk. It stores no data, only the order of writes.
 pub(super) struct SimStore {
     lun: u8,
     kind: Kind,
@@ -44,18 +44,19 @@ impl SimStore {
         Self { lun, kind, size: AtomicU64::new(size), log: Arc::clone(log), pending: Mutex::default() }
     }
 
-    /// Ends one of the requests that it has begun; whether there was any. One that was cancelled may land all the same.
-    pub(super) fn end_one(&self, choice: usize, heeds_cancel: bool) -> bool {
+    /// Completes a pending request; returns whether there was one. A cancelled request may still write, unless
+    /// `honours_cancel` is set.
+    pub(super) fn end_one(&self, choice: usize, honours_cancel: bool) -> bool {
         let pending = {
             let mut all = lock(&self.pending);
             if all.is_empty() {
                 return false;
             }
-            // Beyond any number: the newest, so that some take very long.
+            // `usize::MAX` selects the newest, so that older requests stay pending for long.
             let place = if choice == usize::MAX { all.len() - 1 } else { choice % all.len() };
             all.remove(place)
         };
-        let ended = if heeds_cancel && pending.is_cancelled.load(Ordering::Relaxed) {
+        let ended = if honours_cancel && pending.is_cancelled.load(Ordering::Relaxed) {
             Ended::new(Err(StoreError::Cancelled), pending.request)
         } else {
             pending.request.carry_out(self)
@@ -92,7 +93,7 @@ impl Store for SimStore {
         self.kind != Kind::Memory
     }
     fn takes(&self, _request: &Request) -> bool {
-        self.kind == Kind::Begins
+        self.kind == Kind::Asynchronous
     }
     fn begin(&self, request: Request, done: Done) -> Ticket {
         let is_cancelled = Arc::new(AtomicBool::new(false));

@@ -1,5 +1,5 @@
-//! A bare initiator: it sends what a test says, right or wrong, and shows what comes back. No initiator here
-//! speaks more than one connection a session or recovers below it, so this stands in for one.
+//! A raw initiator for tests: it sends any PDU, valid or not, and returns what it receives. It supports sessions with
+//! several connections and ErrorRecoveryLevel 1 and 2, which the available initiators do not.
 
 #![allow(
     dead_code,
@@ -36,7 +36,7 @@ pub fn start(luns: Vec<LunConfig>, change: impl FnOnce(&mut TargetConfig)) -> Ru
     RunningTarget::start(config).unwrap()
 }
 
-/// A PDU that came.
+/// A received PDU.
 #[derive(Clone, Debug)]
 pub struct Pdu {
     pub bhs: Bhs,
@@ -93,7 +93,7 @@ impl Client {
         Self { socket, framer, digests, bytes: Vec::new(), tsih: 0, cmd_sn: 1, exp_stat_sn: 0, exp_cmd_sn: 0 }
     }
 
-    /// Logs in with one exchange; the response as it came.
+    /// Logs in with one exchange; returns the response and its text.
     pub fn try_log_in(address: SocketAddr, login: &Login<'_>) -> (Self, LoginResponse, String) {
         let mut client = Self::connect(address);
         let session = if login.keys.contains("SessionType=") { "" } else { "SessionType=Normal\0" };
@@ -134,7 +134,7 @@ impl Client {
         client
     }
 
-    /// Sends one Login Request: stages, and whether it asks for the transition; the response and its text.
+    /// Sends a Login Request with its stages and T bit; returns the response and its text.
     pub fn login_request(
         &mut self,
         login: &Login<'_>,
@@ -163,7 +163,7 @@ impl Client {
         (response.status, answer.text())
     }
 
-    /// Logs in with CHAP, as a user with its secret; the status of the last response.
+    /// Logs in with CHAP as a user; returns the status of the last response.
     pub fn try_chap(address: SocketAddr, login: &Login<'_>, (user, secret): (&str, &str)) -> (Self, u16) {
         let mut client = Self::connect(address);
         let names = format!(
@@ -188,7 +188,7 @@ impl Client {
         self.socket.write_all(&bytes).unwrap();
     }
 
-    /// A PDU as it goes onto the stream.
+    /// Encodes a PDU.
     pub fn encode(&self, bhs: Bhs, data: &[u8]) -> Vec<u8> {
         let mut out = TransmitBuffer::new();
         out.set_digests(self.digests);
@@ -196,7 +196,7 @@ impl Client {
         out.pending().to_vec()
     }
 
-    /// The next PDU; nothing when the target has closed the connection.
+    /// Receives the next PDU; `None` when the target has closed the connection.
     pub fn receive(&mut self) -> Option<Pdu> {
         loop {
             if let Cut::Frame(frame) = self.framer.next(&self.bytes).unwrap() {
@@ -238,7 +238,7 @@ impl Client {
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
     }
 
-    /// Runs a command that reads: its data and status. What the target says in between is passed over.
+    /// Runs a reading command; returns data, status and sense. Other PDUs in between are ignored.
     pub fn read(&mut self, lun: u8, cdb: &[u8], expected_bytes: u32) -> (Vec<u8>, u8, Vec<u8>) {
         let tag = self.cmd_sn;
         let command =
@@ -246,7 +246,7 @@ impl Client {
         self.issue(&command, &[]);
         let mut data = Vec::new();
         loop {
-            let pdu = self.receive().expect("an answer");
+            let pdu = self.receive().expect("a response");
             match pdu.opcode() {
                 iscsi::opcode::target::DATA_IN => {
                     data.extend_from_slice(&pdu.data);
@@ -264,13 +264,13 @@ impl Client {
         }
     }
 
-    /// TEST UNIT READY until the target has told all it had to tell: the additional sense codes.
+    /// Sends TEST UNIT READY until no unit attention is left; returns their additional sense codes.
     pub fn attentions(&mut self, lun: u8) -> Vec<(u8, u8)> {
-        let mut told = Vec::new();
+        let mut codes = Vec::new();
         loop {
             match self.read(lun, &[0; 6], 0) {
-                (_, 0, _) => return told,
-                (_, _, sense) => told.push((sense[12], sense[13])),
+                (_, 0, _) => return codes,
+                (_, _, sense) => codes.push((sense[12], sense[13])),
             }
         }
     }
@@ -279,7 +279,7 @@ impl Client {
         self.manage(function, 0, referenced_tag)
     }
 
-    /// Carries out a task management function at a logical unit; the response code.
+    /// Sends a task management function for a logical unit; returns the response code.
     pub fn manage(&mut self, function: u8, lun: u8, referenced_tag: u32) -> u8 {
         self.send_management(function, lun, referenced_tag);
         self.until(iscsi::opcode::target::TASK_MANAGEMENT).1.bhs.0[2]
@@ -299,7 +299,7 @@ impl Client {
         self.send(request.write(), &[]);
     }
 
-    /// Sends a command that writes, with immediate data as far as `data` goes, and does not wait for the answer.
+    /// Sends a writing command with `data` as immediate data, without waiting for the response.
     pub fn begin_write(&mut self, lun: u8, cdb: &[u8], expected_bytes: u32, data: &[u8]) -> u32 {
         let tag = self.cmd_sn;
         let command = ScsiCommand {
@@ -313,13 +313,13 @@ impl Client {
         tag
     }
 
-    /// Runs a command that writes with immediate data: its status and sense.
+    /// Runs a writing command with immediate data; returns status and sense.
     pub fn write(&mut self, lun: u8, cdb: &[u8], data: &[u8]) -> (u8, Vec<u8>) {
         let tag = self.begin_write(lun, cdb, data.len() as u32, data);
         self.response_of(tag)
     }
 
-    /// Receives up to the SCSI Response of a tag: its status and sense.
+    /// Receives up to the SCSI Response of a tag; returns status and sense.
     pub fn response_of(&mut self, tag: u32) -> (u8, Vec<u8>) {
         loop {
             let pdu = self.until(iscsi::opcode::target::SCSI_RESPONSE).1;
@@ -344,13 +344,13 @@ impl Client {
         self.send(pdu.write(), data);
     }
 
-    /// PERSISTENT RESERVE OUT: its status and sense.
+    /// Runs PERSISTENT RESERVE OUT; returns status and sense.
     pub fn reserve_out(&mut self, lun: u8, out: ReserveOut) -> (u8, Vec<u8>) {
         let tag = self.begin_reserve_out(lun, out);
         self.response_of(tag)
     }
 
-    /// Sends PERSISTENT RESERVE OUT; its tag.
+    /// Sends PERSISTENT RESERVE OUT; returns its tag.
     pub fn begin_reserve_out(&mut self, lun: u8, out: ReserveOut) -> u32 {
         let mut list = [0; 24];
         list[..8].copy_from_slice(&out.key.to_be_bytes());
@@ -359,14 +359,14 @@ impl Client {
         self.begin_write(lun, &[0x5f, out.action, out.kind, 0, 0, 0, 0, 0, 24, 0], 24, &list)
     }
 
-    /// The keys of PERSISTENT RESERVE IN, READ KEYS.
+    /// Returns the keys of PERSISTENT RESERVE IN, READ KEYS.
     pub fn keys(&mut self, lun: u8) -> Vec<u64> {
         let (data, status, _) = self.read(lun, &[0x5e, 0, 0, 0, 0, 0, 0, 8, 0, 0], 2048);
         assert_eq!(status, 0);
         data[8..].chunks_exact(8).map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect()
     }
 
-    /// Acknowledges everything that was received, and asks for no answer.
+    /// Acknowledges everything received, with a NOP-Out that requests no response.
     pub fn acknowledge(&mut self) {
         let nop = NopOut {
             immediate: true,
@@ -379,7 +379,7 @@ impl Client {
         self.send(nop.write(), &[]);
     }
 
-    /// The answer to text keys.
+    /// Sends text keys; returns the text of the response.
     pub fn ask(&mut self, keys: &str) -> String {
         let request = TextRequest {
             immediate: true,
@@ -394,7 +394,7 @@ impl Client {
         self.until(opcode::TEXT).1.text()
     }
 
-    /// Logs out; the response code.
+    /// Logs out; returns the response code.
     pub fn log_out(&mut self, reason: u8, cid: u16) -> u8 {
         let request = LogoutRequest {
             immediate: true,
@@ -408,7 +408,7 @@ impl Client {
         self.until(iscsi::opcode::target::LOGOUT).1.bhs.0[2]
     }
 
-    /// Receives up to a PDU of this opcode: what came before it, and it.
+    /// Receives up to a PDU with this opcode; returns the PDUs before it, and it.
     pub fn until(&mut self, opcode: u8) -> (Vec<Pdu>, Pdu) {
         let mut before = Vec::new();
         loop {
@@ -421,12 +421,12 @@ impl Client {
     }
 }
 
-/// The LUN field of a logical unit number below 256.
+/// Encodes a LUN below 256.
 pub fn lun_field(lun: u8) -> [u8; 8] {
     [0, lun, 0, 0, 0, 0, 0, 0]
 }
 
-/// CHAP_N and CHAP_R for the challenge in the text of a Login Response.
+/// Returns CHAP_N and CHAP_R for the challenge in the text of a Login Response.
 pub fn chap_proof(text: &str, user: &str, secret: &str) -> String {
     let value = |key: &str| text.split(' ').find_map(|pair| pair.strip_prefix(key)).expect("a challenge");
     let (identifier, challenge) =

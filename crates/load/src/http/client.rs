@@ -1,4 +1,4 @@
-//! The client.
+//! The HTTP client.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -13,23 +13,23 @@ use crate::pace::Pace;
 use crate::ring_of_messages::{Exchanges, Tally, WARM_UP};
 use crate::writes::write_within;
 
-/// Longest wait for an answer, where nothing else is said.
+/// Default longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a client asks for.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// POST, or GET.
+    /// POST if true, else GET.
     pub is_post: bool,
-    /// Where to.
+    /// The path.
     pub path: String,
-    /// The name in its Host line.
+    /// The value of the Host field.
     pub host: String,
-    /// Bytes of a POST's body, or those that a GET asks for.
+    /// Bytes of the body of a POST, or of the response to a GET.
     pub body_bytes: usize,
 }
 
-/// A connection on which the same is asked again and again.
+/// A connection that repeats one request.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
@@ -41,16 +41,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and asks a few times: the first acknowledgements of a connection are not delayed.
+    /// Connects, and sends a few warm-up requests: the kernel does not delay the first acknowledgements of a connection.
     ///
     /// # Errors
-    /// When the connection cannot be made, is lost, or the server says that it failed.
+    /// When the connection cannot be made or is lost, or the server reports an error.
     pub fn connect(server: SocketAddr, request: &Request, side: &EndpointOptions) -> io::Result<Self> {
         Self::connect_within(server, request, side, PATIENCE)
     }
 
-    /// As [`Self::connect`], with the longest time that sending a request may take, and the head and the body of its answer
-    /// each. Also a server that sends or receives a byte now and then is given up after at most twice that time.
+    /// As [`Self::connect`]. `patience` bounds the time to send a request, to receive the head of its response, and to
+    /// receive the body, each. Slow progress of the server does not extend it by more than a factor of two.
     ///
     /// # Errors
     /// As [`Self::connect`], and when `patience` is zero.
@@ -82,7 +82,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Asks once and takes the answer.
+    /// Sends the request and receives the response.
     fn exchange(&mut self) -> io::Result<()> {
         let Self { stream, side, head, body, received, patience } = self;
         if body.is_empty() {
@@ -91,7 +91,7 @@ impl Client {
             write_within(side.writes, stream, head.as_bytes(), body, Some(*patience)).map_err(late)?;
         }
         let answer = received.head(stream, side, false, *patience).map_err(|fault| late(fault.into()))?;
-        let ended = || io::Error::new(io::ErrorKind::InvalidData, "the end before an answer");
+        let ended = || io::Error::new(io::ErrorKind::InvalidData, "the connection ended before a response");
         let answer = answer.ok_or_else(ended)?;
         received.body(stream, side, answer.content_bytes, *patience).map_err(late)?;
         if answer.method.starts_with('2') {
@@ -101,10 +101,10 @@ impl Client {
         }
     }
 
-    /// A closed loop: asks again as soon as it has an answer, for so long and at least ten times.
+    /// Runs a closed loop: repeats the request after each response, for `runtime` and at least ten times.
     ///
     /// # Errors
-    /// When the connection is lost, or the server says that it failed.
+    /// When the connection is lost, or the server reports an error.
     pub fn ask(&mut self, runtime: Duration) -> io::Result<(Exchanges, Latency)> {
         let mut tally = Tally::new(Instant::now());
         loop {
@@ -116,7 +116,7 @@ impl Client {
         }
     }
 
-    /// An open loop: asks when it is time, and counts from the moment at which it was.
+    /// Runs an open loop: sends requests at their scheduled times, and measures from those.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -130,7 +130,7 @@ impl Client {
     }
 }
 
-/// Says what the kernel calls "resource temporarily unavailable".
+/// Replaces the kernel's "resource temporarily unavailable" of a timeout by a clear message.
 fn late(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "the server does not answer"),

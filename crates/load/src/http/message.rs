@@ -1,4 +1,4 @@
-//! Heads and bodies, within bounds.
+//! Message heads and bodies, with size and time limits.
 
 use std::io::{self, Read as _};
 use std::net::TcpStream;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::endpoint::EndpointOptions;
 
-/// Longest head of a message, bytes, and most of its lines.
+/// Longest head of a message, bytes, and its largest number of lines.
 const HEAD_MAX: usize = 16 << 10;
 const LINES_MAX: usize = 64;
 /// Largest body, bytes.
 pub const BODY_MAX: usize = 64 << 20;
 
-/// The bytes of every body that is sent: zeros that are never written to, so that no memory stands behind them.
+/// The bytes of every sent body: never written, so that the zero pages take no memory.
 static BODY: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; BODY_MAX]);
 
 /// Returns a body of at most [`BODY_MAX`] bytes. All connections share one.
@@ -21,10 +21,10 @@ pub(super) fn body(bytes: usize) -> &'static [u8] {
     &BODY[..bytes.min(BODY_MAX)]
 }
 
-/// What is wrong with a message, with the status that tells its sender.
+/// Why a message cannot be processed.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The message cannot be taken.
+    /// The message is invalid or too large: status code and reason for its sender.
     Message(u16, &'static str),
     /// The connection failed.
     Io(io::Error),
@@ -45,7 +45,7 @@ impl From<Fault> for io::Error {
     }
 }
 
-/// A head that was read: how long it is, and what it says.
+/// A parsed head and its length.
 #[derive(Debug)]
 pub(super) struct Head {
     bytes: usize,
@@ -55,7 +55,7 @@ pub(super) struct Head {
     pub(super) path: String,
 }
 
-/// A time by which something has to be over, whether the peer is silent or sends a byte now and then.
+/// A deadline for a whole operation, whether the peer is silent or makes slow progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     begun: Instant,
@@ -67,7 +67,7 @@ impl Deadline {
         Self { begun: Instant::now(), patience }
     }
 
-    /// Reads, and waits no longer than is left.
+    /// Reads, at most until the deadline.
     fn read(&self, stream: &mut TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
         self.check()?;
         let usual = stream.read_timeout()?;
@@ -78,7 +78,7 @@ impl Deadline {
         stream.set_read_timeout(Some(left))?;
         let outcome = stream.read(bytes);
         stream.set_read_timeout(usual)?;
-        // What ended by the timeout is said to have taken too long.
+        // A socket timeout is reported as an exceeded deadline.
         if outcome.is_err() {
             self.check()?;
         }
@@ -93,15 +93,16 @@ impl Deadline {
     }
 }
 
-/// What is received of a connection and not used yet: at most a head and what one read brought behind it. Requests that
-/// are sent ahead (pipelining) wait in the kernel's buffer beyond that.
+/// Received bytes that are not consumed yet: at most a head and the bytes of one read behind it. Further pipelined
+/// requests stay in the kernel's buffer.
 #[derive(Debug, Default)]
 pub(super) struct Received {
     buffer: Vec<u8>,
 }
 
 impl Received {
-    /// Reads a head; none when the connection ends before one. Its bytes come within `patience` of the first one.
+    /// Reads a head; `None` when the connection ends before it. The head must be complete within `patience` of its first
+    /// byte.
     pub(super) fn head(
         &mut self,
         stream: &mut TcpStream,
@@ -116,7 +117,7 @@ impl Received {
                 return Ok(Some(head));
             }
             if self.buffer.len() > HEAD_MAX {
-                return Err(Fault::Message(431, "a head of more than 16 KiB"));
+                return Err(Fault::Message(431, "the head exceeds 16 KiB"));
             }
             let mut bytes = [0; 16 << 10];
             let count = if self.buffer.is_empty() {
@@ -127,13 +128,17 @@ impl Received {
             side.received(stream)?;
             if count == 0 {
                 let is_between = self.buffer.is_empty();
-                return if is_between { Ok(None) } else { Err(Fault::Message(400, "the end within a head")) };
+                return if is_between {
+                    Ok(None)
+                } else {
+                    Err(Fault::Message(400, "the connection ended within a head"))
+                };
             }
             self.buffer.extend_from_slice(&bytes[..count]);
         }
     }
 
-    /// Reads a body of so many bytes and discards it.
+    /// Reads and discards a body of `bytes` bytes.
     pub(super) fn body(
         &mut self,
         stream: &mut TcpStream,
@@ -154,7 +159,7 @@ impl Received {
             let count = stream.read(&mut bytes[..most])?;
             side.received(stream)?;
             if count == 0 {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "the end within a body"));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the connection ended within a body"));
             }
             left -= count;
             deadline.check()?;
@@ -163,11 +168,11 @@ impl Received {
     }
 }
 
-/// Parses the head at the beginning of `bytes`, when it is whole.
+/// Parses the head at the beginning of `bytes`; `None` while it is incomplete.
 fn parse(bytes: &[u8], is_request: bool) -> Result<Option<Head>, Fault> {
     let mut lines = [httparse::EMPTY_HEADER; LINES_MAX];
     let fault = |error| match error {
-        httparse::Error::TooManyHeaders => Fault::Message(431, "a head of more than 64 lines"),
+        httparse::Error::TooManyHeaders => Fault::Message(431, "the head exceeds 64 lines"),
         _ => Fault::Message(400, "no HTTP"),
     };
     let (length, method, path) = if is_request {
@@ -186,7 +191,7 @@ fn parse(bytes: &[u8], is_request: bool) -> Result<Option<Head>, Fault> {
     let mut content_bytes = None;
     for line in lines.iter().take_while(|line| !line.name.is_empty()) {
         if line.name.eq_ignore_ascii_case("transfer-encoding") {
-            return Err(Fault::Message(501, "bodies come with Content-Length here"));
+            return Err(Fault::Message(501, "Transfer-Encoding is not supported; use Content-Length"));
         }
         if line.name.eq_ignore_ascii_case("content-length")
             && content_bytes.replace(content_length(line.value)?).is_some()
@@ -196,7 +201,7 @@ fn parse(bytes: &[u8], is_request: bool) -> Result<Option<Head>, Fault> {
     }
     let content_bytes = content_bytes.unwrap_or(0);
     if content_bytes > BODY_MAX {
-        return Err(Fault::Message(413, "a body of more than 64 MiB"));
+        return Err(Fault::Message(413, "the body exceeds 64 MiB"));
     }
     Ok(Some(Head { bytes: length, content_bytes, method, path }))
 }
@@ -207,6 +212,6 @@ fn content_length(value: &[u8]) -> Result<usize, Fault> {
         return Err(Fault::Message(400, "Content-Length is not a number"));
     }
     let number = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
-    // What does not fit is too much.
+    // A number that overflows exceeds every limit.
     Ok(number.unwrap_or(usize::MAX))
 }

@@ -1,4 +1,4 @@
-//! A run of requests: a connection and a thread for each that is in flight.
+//! A run of requests, with one connection and thread per request in flight.
 
 use std::net::SocketAddr;
 use std::sync::{Barrier, OnceLock};
@@ -17,21 +17,21 @@ use crate::ring_of_messages::Exchanges;
 /// A run of one request, repeated.
 #[derive(Clone, Debug)]
 pub struct HttpRun {
-    /// What is asked for.
+    /// The request.
     pub request: Request,
-    /// How each connection is set up and written to.
+    /// Socket options and write mode of each connection.
     pub side: EndpointOptions,
-    /// How it is reported: reads or writes.
+    /// Reported as reads or writes.
     pub pattern: Pattern,
     /// Bytes of a body.
     pub block_bytes: u64,
     /// Connections, each with one request in flight.
     pub connections: u32,
-    /// Requests that begin each second (an open loop); nothing: each when its predecessor has ended.
+    /// Scheduled requests per second (open loop); `None` for a closed loop.
     pub rate: Option<f64>,
     /// Measured time.
     pub runtime: Duration,
-    /// Longest wait for an answer.
+    /// Longest wait for a response.
     pub patience: Duration,
 }
 
@@ -42,15 +42,15 @@ struct Part {
 }
 
 impl HttpRun {
-    /// Runs it.
+    /// Runs the requests.
     ///
     /// # Errors
-    /// When a connection cannot be made, or one fails on the way.
+    /// When a connection cannot be made or fails.
     pub fn run(&self, server: SocketAddr) -> std::io::Result<RunResult> {
         let (ready, pace) = (Barrier::new(self.connections as usize), OnceLock::new());
         let one = || {
             let client = Client::connect_within(server, &self.request, &self.side, self.patience);
-            // Every connection comes here, also one that failed, or the others would wait for ever.
+            // Every thread must reach the barrier, even after a failure, or the others would block forever.
             ready.wait();
             let mut client = client?;
             let before_ns = clock::thread_cpu_ns();
@@ -70,7 +70,7 @@ impl HttpRun {
         Ok(self.result(&parts?, pace.get().map(Pace::behind)))
     }
 
-    /// The figures of all connections; `behind` counts requests of an open loop that had not begun by its end.
+    /// Merges the figures of all connections; `behind` counts requests of an open loop that had not begun at its end.
     fn result(&self, parts: &[Part], behind: Option<u64>) -> RunResult {
         let mut latency = Latency::new();
         parts.iter().for_each(|part| latency.add(&part.latency));

@@ -1,4 +1,4 @@
-//! The server.
+//! The HTTP server.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,26 +19,26 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves what comes to a listener, each connection by a thread of its own, started where the caller is. A GET is
-    /// answered with `body_bytes`, or with as many as its path says after the last slash; one that asks for more than
-    /// [`BODY_MAX`] is refused. Requests of a connection are answered one after the other, and a response takes no memory
-    /// beyond the socket's buffer, whatever its size.
+    /// Serves connections to a listener, each on its own thread, in the namespace and with the CPU affinity of the caller.
+    /// A GET is answered with `body_bytes`, or with the number of bytes after the last slash of its path; above
+    /// [`BODY_MAX`] it is rejected. Requests of a connection are answered in sequence, and a response takes no memory
+    /// beyond the socket's buffer.
     ///
     /// # Errors
-    /// When the listener has no address or the thread that accepts cannot be started.
+    /// When the listener has no address or the accepting thread cannot be started.
     pub fn start(
         listener: TcpListener,
         side: EndpointOptions,
         body_bytes: usize,
         limits: Limits,
     ) -> io::Result<Self> {
-        // What an accepted socket has it has from its listener.
+        // Accepted sockets inherit the options.
         side.tcp().apply(&listener)?;
         let (address, is_over) = (listener.local_addr()?, Arc::new(AtomicBool::new(false)));
         let over = Arc::clone(&is_over);
         let own = limits.clone();
         let serve = Arc::new(move |stream| {
-            // A connection that fails is closed; others go on.
+            // A failed connection is closed; others continue.
             let _ = serve(stream, &side, body_bytes, &own);
         });
         std::thread::Builder::new().spawn(move || {
@@ -47,7 +47,7 @@ impl HttpServer {
         Ok(Self { address, is_over })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -57,17 +57,17 @@ impl HttpServer {
 impl Drop for HttpServer {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // The listener's thread looks when somebody comes; where nobody can, it ends with the process.
+        // Connecting wakes the accepting thread from accept(2). If that fails, the thread ends with the process.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(200));
     }
 }
 
-/// Tells a client that there are too many. Its socket buffer is empty, so this does not block.
+/// Rejects a connection above the limits. The socket buffer is empty, so the write does not block.
 fn refuse(mut stream: TcpStream) {
     let _ = stream.write_all(status(503, "too many connections", true).as_bytes());
 }
 
-/// A response whose body is its reason.
+/// Formats a response whose body is the reason.
 fn status(code: u16, reason: &str, is_last: bool) -> String {
     let name = match code {
         413 => "Content Too Large",
@@ -120,7 +120,7 @@ fn serve(
     }
 }
 
-/// Returns how many bytes a request asks for; none when these are too many.
+/// Returns the requested number of bytes; `None` when it exceeds [`BODY_MAX`].
 fn wanted(head: &Head, body_bytes: usize) -> Option<usize> {
     if head.method != "GET" {
         return Some(0);
@@ -129,15 +129,15 @@ fn wanted(head: &Head, body_bytes: usize) -> Option<usize> {
     if last.is_empty() || !last.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(body_bytes.min(BODY_MAX));
     }
-    // A number that does not fit is too large as well.
+    // A number that overflows is too large as well.
     last.parse().ok().filter(|bytes| *bytes <= BODY_MAX)
 }
 
-/// How long a client that was refused is read, so that the refusal arrives: closing a socket with unread bytes resets the
-/// connection, and a reset overtakes what was sent.
+/// Longest time to read from a rejected client before the close: closing a socket with unread bytes resets the
+/// connection, and the reset would discard the sent response.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// Ends a connection whose client may still be sending.
+/// Closes a connection whose client may still be sending.
 fn end(mut stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(LINGER))?;

@@ -26,7 +26,7 @@ fn connect(server: &HttpServer) -> TcpStream {
     stream
 }
 
-/// What a server says to these bytes until it ends the connection.
+/// Returns the response of a server to these bytes, up to the end of the connection.
 fn answer(server: &HttpServer, bytes: &[u8]) -> String {
     let mut stream = connect(server);
     stream.write_all(bytes).unwrap();
@@ -44,7 +44,7 @@ fn has_ended(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn posts_and_gets_are_answered_however_they_are_written() {
+fn posts_and_gets_succeed_in_every_write_mode() {
     for writes in Writes::ALL {
         let is_slow = matches!(writes, Writes::MoreUnfinished | Writes::CorkUnfinished);
         let side = EndpointOptions { writes, ..EndpointOptions::default() };
@@ -63,7 +63,7 @@ fn posts_and_gets_are_answered_however_they_are_written() {
 }
 
 #[test]
-fn requests_that_cannot_be_taken_get_their_status_and_end_only_their_connection() {
+fn invalid_requests_get_an_error_status_and_end_only_their_connection() {
     let server = server(EndpointOptions::default());
     for (nonsense, status) in [
         (&b"\x00\x01\x02 nothing\r\n\r\n"[..], "400"),
@@ -85,7 +85,7 @@ fn requests_that_cannot_be_taken_get_their_status_and_end_only_their_connection(
 }
 
 #[test]
-fn a_get_of_more_than_the_largest_body_is_refused_and_the_connection_stays() {
+fn get_above_the_largest_body_is_rejected_and_keeps_the_connection() {
     let server = server(EndpointOptions::default());
     let largest = BODY_MAX;
     for number in [format!("{}", largest + 1), "17179869184".into(), "9".repeat(40)] {
@@ -102,7 +102,7 @@ fn a_get_of_more_than_the_largest_body_is_refused_and_the_connection_stays() {
 }
 
 #[test]
-fn connections_beyond_the_limits_are_refused_until_places_are_free() {
+fn connections_over_the_limit_are_rejected_until_slots_are_free() {
     for limits in [
         Limits { connections: 3, ..Limits::default() },
         Limits { connections_per_address: 3, ..Limits::default() },
@@ -126,7 +126,7 @@ fn connections_beyond_the_limits_are_refused_until_places_are_free() {
 }
 
 #[test]
-fn a_head_that_comes_byte_by_byte_is_given_up() {
+fn head_sent_byte_by_byte_times_out() {
     let limits = Limits { head_time: Duration::from_millis(200), ..Limits::default() };
     let server = limited(EndpointOptions::default(), limits);
     let mut stream = connect(&server);
@@ -139,7 +139,7 @@ fn a_head_that_comes_byte_by_byte_is_given_up() {
 }
 
 #[test]
-fn a_head_that_stops_is_given_up_in_its_time() {
+fn stalled_head_times_out() {
     let limits = Limits {
         head_time: Duration::from_millis(200),
         silence: Duration::from_secs(60),
@@ -164,7 +164,7 @@ fn silent_connections_are_closed_between_and_within_requests() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_dropped() {
+fn client_that_does_not_read_is_dropped() {
     let limits = Limits { silence: Duration::from_millis(200), ..Limits::default() };
     let server =
         limited(EndpointOptions { send_buffer: Some(16 << 10), ..EndpointOptions::default() }, limits);
@@ -198,7 +198,7 @@ fn malicious(first: &'static [u8], drip: &'static [u8]) -> SocketAddr {
 }
 
 #[test]
-fn a_server_that_never_finishes_an_answer_is_given_up() {
+fn unfinished_response_times_out() {
     for (first, drip) in [
         (&b"HTTP/1.1 200 OK\r\nX: "[..], &b"a"[..]),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 60000000\r\n\r\n", b"z"),
@@ -218,12 +218,12 @@ fn a_server_that_never_finishes_an_answer_is_given_up() {
 }
 
 #[test]
-fn a_server_that_does_not_read_is_given_up() {
+fn server_that_does_not_read_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let side = EndpointOptions { send_buffer: Some(64 << 10), ..EndpointOptions::default() };
     let ask = request(true, "/", BODY_MAX);
     let patience = Duration::from_millis(200);
-    // The connection stays in the backlog: nobody reads.
+    // The connection stays in the backlog: no thread reads from it.
     let error = Client::connect_within(listener.local_addr().unwrap(), &ask, &side, patience).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
 }

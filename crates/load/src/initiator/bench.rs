@@ -1,4 +1,5 @@
-//! The closed loop: exactly QD operations in the ring, each completion issues its successor.
+//! Load generation: one thread per session; in a closed loop each completion issues the next operation, so that exactly
+//! QD are in flight.
 
 mod closed_loop;
 mod spec;
@@ -16,27 +17,27 @@ use crate::initiator::url::IscsiUrl;
 use crate::result::RunResult;
 use record::latency::Latency;
 
-/// The moments of a run that an observer may want to know; called on the first session's thread.
+/// Phases of a run that are reported to an observer, on the thread of the first session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// The measured time begins.
     Begin,
-    /// It ends.
+    /// The measured time ends.
     End,
 }
 
-/// A run with its records.
+/// The result of a run with its records.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bench {
     /// The figures.
     pub result: RunResult,
-    /// Every operation from the first to the last, ramp included, where asked for.
+    /// Every operation, ramp included, if recording was requested.
     pub ops: Vec<Op>,
     /// Operations that were not recorded because the record was full.
     pub ops_over_limit: u64,
-    /// When the measured time began and ended, on the clock of `ops`.
+    /// Begin and end of the measured time, on the clock of `ops`.
     pub window: (Stamp, Stamp),
-    /// What the client's kernel stamps saw of the operations, where asked for.
+    /// The operations as seen by the client's kernel timestamps, if requested.
     pub seen: Vec<Op>,
     /// Thread numbers of the sessions.
     pub threads: Vec<i32>,
@@ -45,8 +46,7 @@ pub struct Bench {
 impl Bench {
     /// Runs a workload against a disk.
     ///
-    /// `observe` is called when the measured time begins and ends. `stop` is asked between completions; true
-    /// ends the run early.
+    /// Calls `observe` when the measured time begins and ends, and `stop` between completions; true ends the run early.
     ///
     /// # Errors
     /// When the workload does not fit the disk, or a session fails.
@@ -149,7 +149,7 @@ fn run_session(
         let looped = Loop::new(spec, number, session.port.into(), session.lun, capacity)?;
         Ok((session, looped))
     })();
-    // Every session comes to the barrier, also one that failed, or the others would wait for ever.
+    // Every session must reach the barrier, even after a failure, or the others would block forever.
     barrier.wait();
     let (mut session, mut looped) = opened?;
     looped.run(&mut session, if number == 0 { Some(observe) } else { None }, stop)?;

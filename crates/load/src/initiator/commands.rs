@@ -1,4 +1,4 @@
-//! The few command descriptor blocks that a load generator needs (SPC-4, SBC-3).
+//! The command descriptor blocks that a load generator needs (SPC-4, SBC-3).
 
 /// TEST UNIT READY.
 #[must_use]
@@ -16,7 +16,7 @@ pub fn read_capacity_16() -> [u8; 16] {
     cdb
 }
 
-/// READ (10) or (16), WRITE (10) or (16): the shorter one where the address fits.
+/// Returns READ or WRITE (10) if the address and length fit, else (16).
 #[must_use]
 #[inline]
 pub fn read_write(write: bool, lba: u64, blocks: u32) -> [u8; 16] {
@@ -36,7 +36,7 @@ pub fn read_write(write: bool, lba: u64, blocks: u32) -> [u8; 16] {
     cdb
 }
 
-/// Key, ASC and ASCQ of sense data in either format, as people write them.
+/// Formats key, ASC and ASCQ of sense data in either format, such as `3/11/00`.
 #[must_use]
 pub fn describe_sense(sense: &[u8]) -> String {
     let code = |key: usize, asc: usize, ascq: usize| {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shorter_command_is_used_where_it_fits() {
+    fn shorter_command_is_used_where_it_fits() {
         assert_eq!(read_write(false, 1, 1)[..9], [0x28, 0, 0, 0, 0, 1, 0, 0, 1]);
         assert_eq!(read_write(true, 1 << 32, 1)[..14], [0x8a, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(read_write(false, 0, 65_536)[0], 0x88);

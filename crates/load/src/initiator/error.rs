@@ -1,43 +1,43 @@
-//! What can go wrong on the initiator's side: what, where, and what to do.
+//! Errors of the initiator.
 
 use std::io;
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// A failure of a session or of a run.
+/// A failure of a session or a run.
 #[derive(Debug, Error)]
 pub enum InitiatorError {
-    /// The URL cannot be read.
-    #[error("'{url}' is no iSCSI URL: {reason}; write iscsi://host[:port]/iqn/lun")]
+    /// The URL is invalid.
+    #[error("'{url}' is not an iSCSI URL: {reason}; write iscsi://host[:port]/iqn/lun")]
     Url {
-        /// What was given.
+        /// The URL.
         url: String,
-        /// What is wrong with it.
+        /// What is wrong.
         reason: &'static str,
     },
-    /// Nobody answers there.
+    /// The connection was refused or timed out.
     #[error("cannot connect to {address}: {source}; is the target running, and is the port right?")]
     Connect {
-        /// Where.
+        /// The target's address.
         address: String,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The target broke the protocol or refused.
+    /// The target violated the protocol or refused the login.
     #[error("{address}: {source}")]
     Fault {
-        /// Where.
+        /// The target's address.
         address: String,
-        /// What.
+        /// The protocol error.
         source: iscsi::Fault,
     },
     /// The socket failed.
     #[error("{address}: {what}: {source}")]
     Socket {
-        /// Where.
+        /// The target's address.
         address: String,
-        /// While doing what.
+        /// The failed operation.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,
@@ -45,48 +45,48 @@ pub enum InitiatorError {
     /// The target closed the connection.
     #[error("{address}: the target closed the connection with {in_flight} commands unanswered")]
     Closed {
-        /// Where.
+        /// The target's address.
         address: String,
-        /// How many commands had no answer.
+        /// Commands without a response.
         in_flight: usize,
     },
-    /// Nothing came for too long.
-    #[error("{address}: no answer within {waited:?}, {in_flight} commands in flight")]
+    /// The target did not respond in time.
+    #[error("{address}: no response within {waited:?}, {in_flight} commands in flight")]
     Stalled {
-        /// Where.
+        /// The target's address.
         address: String,
-        /// How long.
+        /// The waited time.
         waited: Duration,
-        /// How many commands had no answer.
+        /// Commands without a response.
         in_flight: usize,
     },
     /// The target rejected a PDU.
     #[error("{address}: the target rejected a PDU with reason {reason:#04x}")]
     Rejected {
-        /// Where.
+        /// The target's address.
         address: String,
-        /// RFC 7143 11.17.1.
+        /// The reason code (RFC 7143 11.17.1).
         reason: u8,
     },
-    /// A command of the set-up failed.
+    /// A set-up command failed.
     #[error("{address}: {command} failed with status {status:#04x}, sense {sense}")]
     Command {
-        /// Where.
+        /// The target's address.
         address: String,
-        /// Which.
+        /// Its name.
         command: &'static str,
         /// SCSI status.
         status: u8,
         /// Sense key/ASC/ASCQ.
         sense: String,
     },
-    /// The run cannot be done as asked.
+    /// The specification of the run is invalid.
     #[error("{0}")]
     Spec(String),
 }
 
 impl InitiatorError {
-    /// Whether the caller's arguments are at fault rather than the target or the network.
+    /// Returns whether the caller's arguments are at fault, not the target or the network.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         matches!(self, InitiatorError::Url { .. } | InitiatorError::Spec(_))

@@ -1,30 +1,30 @@
-//! PDUs whose header and data leave in sends of their own, as simple initiators have it.
+//! Sending of PDU headers and data in separate calls, as simple initiators do.
 
 use iscsi::Digests;
 
 /// Bytes of a basic header segment (RFC 7143 11.2.1).
 const BHS_BYTES: usize = 48;
 
-/// Where in a stream of PDUs the next part ends.
+/// Tracks the part boundaries in a stream of PDUs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Parts {
-    /// Bytes of the part that is being sent.
+    /// Unsent bytes of the current part.
     left: usize,
-    /// Bytes of the data that follow it.
+    /// Bytes of the data segment that follows.
     data: usize,
 }
 
-/// A part that may be sent.
+/// A part to send in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Its bytes.
+    /// Its length, bytes.
     pub(crate) bytes: usize,
-    /// It is a header whose data follow.
+    /// Whether it is a header followed by data.
     pub(crate) is_header: bool,
 }
 
 impl Parts {
-    /// The part that `pending` begins with: what was not sent of the last one, or the next.
+    /// Returns the part at the beginning of `pending`: the rest of the current one, or the next.
     pub(crate) fn next(&mut self, pending: &[u8], digests: Digests) -> Part {
         if self.left == 0 && self.data > 0 {
             (self.left, self.data) = (self.data, 0);
@@ -43,7 +43,7 @@ impl Parts {
         Part { bytes: self.left.min(pending.len()), is_header: self.data > 0 }
     }
 
-    /// So many of its bytes were sent.
+    /// Records `count` sent bytes of the part.
     pub(crate) fn sent(&mut self, count: usize) {
         self.left -= count.min(self.left);
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_end_where_headers_and_data_do_however_little_is_taken() {
+    fn parts_end_at_header_and_data_boundaries_despite_short_sends() {
         let pdu = |data: u8, ahs: u8| {
             let mut bytes = vec![0; BHS_BYTES];
             (bytes[4], bytes[7]) = (ahs, data);
@@ -66,7 +66,7 @@ mod tests {
         let mut take = 0;
         while !rest.is_empty() {
             let part = parts.next(rest, Digests::default());
-            // Sockets take what they like.
+            // Sockets may take any number of bytes.
             take = take % 50 + 13;
             let count = take.min(part.bytes);
             parts.sent(count);

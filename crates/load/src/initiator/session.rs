@@ -1,4 +1,4 @@
-//! One iSCSI session over one socket.
+//! An iSCSI session over one TCP connection.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -24,26 +24,26 @@ use crate::initiator::url::IscsiUrl;
 /// MSG_MORE (send(2)), which nix does not name.
 const MSG_MORE: MsgFlags = MsgFlags::from_bits_retain(0x8000);
 
-/// Memory for requests that is kept between bursts: a deep queue of large writes goes out again and again.
+/// Capacity of the request buffer that is kept between bursts: deep queues of large writes would otherwise reallocate it.
 const KEPT_BYTES: usize = 256 << 20;
 
-/// How to connect.
+/// Options of a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// InitiatorName.
     pub initiator_name: String,
-    /// What to wish for in the login.
+    /// The values to offer in the login.
     pub wishes: Wishes,
     /// Socket options.
     pub tcp: TcpOptions,
-    /// How a PDU's header and data leave after the login: together with all that waits ([`Writes::One`]), or each in a send
-    /// of its own ([`Writes::Apart`], [`Writes::More`]; no other).
+    /// How PDUs are sent after the login: batched with all pending ones ([`Writes::One`]), or header and data in separate
+    /// calls ([`Writes::Apart`], [`Writes::More`]). Other modes are rejected.
     pub writes: Writes,
-    /// Longest wait for a connection or an answer.
+    /// Longest wait for a connection or a response.
     pub patience: Duration,
-    /// Keep kernel stamps of up to this many operations.
+    /// Record kernel timestamps of up to this many operations.
     pub stamp_operations: Option<usize>,
-    /// How long to look for an answer before sleeping; zero sleeps at once. It costs a core.
+    /// How long to poll for a response before sleeping; zero sleeps at once. Polling uses a full core.
     pub busy_poll: Duration,
     /// Distinguishes the sessions of one initiator.
     pub session_number: u16,
@@ -73,7 +73,7 @@ pub struct Capacity {
     pub block_bytes: u32,
 }
 
-/// Unsent bytes above which no more answers are taken: a target cannot make us hold more.
+/// Unsent bytes above which no more responses are taken, so that R2Ts cannot make the buffer grow without bound.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
 
 /// A session in its full feature phase.
@@ -81,9 +81,9 @@ const UNSENT_BYTES_MAX: usize = 64 << 20;
 pub struct Session {
     address: String,
     socket: TcpStream,
-    /// The protocol's state.
+    /// The protocol state.
     pub(crate) connection: InitiatorConnection,
-    /// Bytes to be sent.
+    /// Bytes to send.
     pub(crate) outgoing: TransmitBuffer,
     incoming: ReceiveBuffer,
     framer: Framer,
@@ -94,9 +94,9 @@ pub struct Session {
     parts: Parts,
     stamps: Option<Stamps>,
     tape: Option<Tape>,
-    /// The logical unit that commands go to.
+    /// The logical unit that commands address.
     pub(crate) lun: [u8; 8],
-    /// The local TCP port: numbers the connection in records.
+    /// The local TCP port: identifies the connection in records.
     pub port: u16,
 }
 
@@ -104,21 +104,21 @@ impl Session {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// When nobody answers, or the login fails.
+    /// When the connection or the login fails.
     pub fn open(url: &IscsiUrl, options: &SessionOptions) -> Result<Self, InitiatorError> {
         if !matches!(options.writes, Writes::One | Writes::Apart | Writes::More) {
             return Err(InitiatorError::Spec(format!(
-                "writes = {}: a session has one, apart or more",
+                "writes = {}: use one, apart or more for an iSCSI session",
                 options.writes.name()
             )));
         }
         Self::log_in(&url.host, url.port, SessionType::Normal, &url.iqn, url.lun, options)
     }
 
-    /// Asks a portal which targets it has; each with its portals.
+    /// Discovers the targets of a portal, with their addresses.
     ///
     /// # Errors
-    /// When nobody answers, or the discovery session fails.
+    /// When the connection or the discovery session fails.
     pub fn discover(
         host: &str,
         port: u16,
@@ -185,17 +185,18 @@ impl Session {
             let mut stream = &socket;
             let io = |what| move |source: io::Error| (what, source);
             let step = (|| {
-                io::Write::write_all(&mut stream, outgoing.pending()).map_err(io("sending the login"))?;
+                io::Write::write_all(&mut stream, outgoing.pending())
+                    .map_err(io("sending the Login Request"))?;
                 outgoing.sent(outgoing.pending().len());
                 let whole = loop {
                     match framer.next(incoming.unread()) {
                         Ok(Cut::Frame(frame)) => break Ok(frame.total_bytes),
                         Ok(Cut::Needs(needed)) => {
                             let count = io::Read::read(&mut stream, incoming.room(needed))
-                                .map_err(io("waiting for the login's answer"))?;
+                                .map_err(io("waiting for the Login Response"))?;
                             if count == 0 {
                                 return Err((
-                                    "waiting for the login's answer",
+                                    "waiting for the Login Response",
                                     ErrorKind::UnexpectedEof.into(),
                                 ));
                             }
@@ -232,11 +233,11 @@ impl Session {
         })?;
         let (mut stamps, mut tape) = (None, None);
         if let Some(limit) = options.stamp_operations {
-            // The login's answer acknowledged all that was sent, so the kernel's count begins right here.
+            // The Login Response acknowledged all sent bytes, so the kernel's byte count starts here.
             let enabled =
                 Stamps::enable(&socket, outgoing.position()).map_err(|source| InitiatorError::Socket {
                     address: address.clone(),
-                    what: "switching kernel stamps on",
+                    what: "enabling kernel timestamps",
                     source,
                 })?;
             stamps = Some(enabled);
@@ -261,7 +262,7 @@ impl Session {
         })
     }
 
-    /// How large the disk is.
+    /// Reads the capacity of the disk.
     ///
     /// # Errors
     /// When the command or the session fails.
@@ -289,18 +290,18 @@ impl Session {
         }
     }
 
-    /// Issues one command and waits for its end. Data to be sent is zeros.
+    /// Issues a command and waits for its end. It sends zeros as write data.
     ///
     /// # Errors
-    /// When the session fails; a command that ends with a bad status is a [`Reply`] all the same.
+    /// When the session fails. A command that ends with a status other than GOOD is returned as a [`Reply`].
     pub fn command(&mut self, cdb: [u8; 16], data: Direction) -> Result<Reply, InitiatorError> {
         self.run(cdb, data, |_, piece| piece.fill(0))
     }
 
-    /// Issues one command with its data and waits for its end.
+    /// Issues a command with write data and waits for its end.
     ///
     /// # Errors
-    /// As [`Self::command`].
+    /// As for [`Self::command`].
     pub fn write(&mut self, cdb: [u8; 16], data: &[u8]) -> Result<Reply, InitiatorError> {
         self.run(cdb, Direction::Out(data.len() as u32), |at, piece| {
             piece.copy_from_slice(&data[at as usize..][..piece.len()]);
@@ -337,8 +338,8 @@ impl Session {
         Ok(Reply { status, data: got, sense })
     }
 
-    /// Sends what waits, takes what comes (waiting for it if nothing is there) and hands over the events.
-    /// An R2T that `on_event` returns is answered with what `fill` gives.
+    /// Sends pending bytes, receives (waiting if nothing is available), and passes events to `on_event`. An R2T that
+    /// `on_event` returns is answered with data from `fill`.
     fn exchange(
         &mut self,
         fill: &mut dyn FnMut(u32, &mut [u8]),
@@ -363,7 +364,7 @@ impl Session {
         Ok(())
     }
 
-    /// Length of the PDU at the front, once it is whole.
+    /// Returns the length of the first PDU, once it is complete.
     fn whole_frame(&self) -> Result<Option<usize>, InitiatorError> {
         match self.framer.next(self.incoming.unread()) {
             Ok(Cut::Frame(frame)) => Ok(Some(frame.total_bytes)),
@@ -375,7 +376,7 @@ impl Session {
     /// Appends a command to the outgoing bytes.
     ///
     /// # Errors
-    /// How many commands are in flight, when the target takes no more.
+    /// Returns the number of commands in flight when the command window is closed.
     #[inline]
     pub(crate) fn issue(
         &mut self,
@@ -397,8 +398,8 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the next event out of what has been received; nothing when no whole PDU is left. `consume` sees
-    /// the event before its bytes are given up; PDUs that answer it are appended to the outgoing bytes.
+    /// Takes the next event from received bytes; `None` when no complete PDU is left. `consume` sees the event before its
+    /// bytes are released; PDUs that answer it are appended to the outgoing bytes.
     #[inline]
     pub(crate) fn next_event<T>(
         &mut self,
@@ -419,7 +420,7 @@ impl Session {
             .receive(&frame, &mut self.outgoing)
             .map_err(|source| InitiatorError::Fault { address: self.address.clone(), source })?;
         if let (Some(tape), Some(tag)) = (&mut self.tape, ended_tag(&event)) {
-            // Earlier Data-In PDUs of the same command are not counted: the tape needs where it ends.
+            // Only the last Data-In PDU of a command matters: the record needs its end.
             tape.response(tag, total as u32, end);
         }
         let value = consume(event, &mut self.connection, &mut self.outgoing);
@@ -427,7 +428,7 @@ impl Session {
         Ok(Some(value))
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends pending bytes until the socket would block.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), InitiatorError> {
         while !self.outgoing.is_empty() {
@@ -453,7 +454,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for something to come, or for the socket to take what waits, but no longer than `time`; whether it came.
+    /// Waits at most `time` for received bytes, or for room to send pending ones; returns whether bytes were received.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, InitiatorError> {
         if !self.incoming.unread().is_empty() && self.whole_frame()?.is_some() {
             return Ok(false);
@@ -463,7 +464,7 @@ impl Session {
             wanted |= PollFlags::POLLOUT;
         }
         let mut fds = [PollFd::new(self.socket.as_fd(), wanted)];
-        // Microseconds matter here: an operation is to begin.
+        // ppoll(2) rather than poll(2): scheduled operations need microsecond resolution.
         let time = nix::sys::time::TimeSpec::from_duration(time.min(self.patience));
         match nix::poll::ppoll(&mut fds, Some(time), None) {
             Ok(count) => Ok(count > 0),
@@ -472,8 +473,7 @@ impl Session {
         }
     }
 
-    /// Waits until something comes (or, while bytes wait to be sent, until the socket takes more), and takes
-    /// it.
+    /// Waits until bytes arrive (or, with bytes pending, until the socket takes more), and receives them.
     #[inline]
     pub(crate) fn receive(&mut self) -> Result<(), InitiatorError> {
         let needed = match self.framer.next(self.incoming.unread()) {
@@ -492,7 +492,7 @@ impl Session {
             let begun = std::time::Instant::now();
             while begun.elapsed() < self.busy_poll {
                 match recv(self.socket.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
-                    // An end or an error is found again below.
+                    // The receive below reports an end or an error again.
                     Ok(0) | Err(nix::errno::Errno::EINTR) => break,
                     Ok(count) => {
                         self.incoming.came(count);
@@ -516,17 +516,17 @@ impl Session {
         }
     }
 
-    /// After a receive: acknowledges at once, where that was asked for.
+    /// Acknowledges received data at once, if configured. Call after each receive.
     #[inline]
     fn received(&self) -> Result<(), InitiatorError> {
         if self.quick_ack {
             acknowledge_at_once(&self.socket)
-                .map_err(|error| self.socket_error("acknowledging at once", error))?;
+                .map_err(|error| self.socket_error("setting TCP_QUICKACK", error))?;
         }
         Ok(())
     }
 
-    /// Receives with an eye on the other direction: unsent bytes, and the stamps of sent ones.
+    /// Receives without blocking; between polls sends pending bytes and reads timestamps.
     fn receive_polled(&mut self, needed: usize) -> Result<(), InitiatorError> {
         let mut wanted = PollFlags::POLLIN;
         if !self.outgoing.is_empty() {
@@ -564,13 +564,13 @@ impl Session {
         self.flush()
     }
 
-    /// Reads the stamps of bytes that have left.
+    /// Reads the timestamps of sent bytes.
     fn read_stamps(&mut self) -> Result<(), InitiatorError> {
         if let (Some(stamps), Some(tape)) = (&mut self.stamps, &mut self.tape) {
             stamps.sent(&self.socket, |end, ns| tape.sent(end, ns)).map_err(|source| {
                 InitiatorError::Socket {
                     address: self.address.clone(),
-                    what: "reading kernel stamps",
+                    what: "reading kernel timestamps",
                     source,
                 }
             })?;
@@ -578,10 +578,10 @@ impl Session {
         Ok(())
     }
 
-    /// Logs out and waits for the answer; returns what this side's kernel stamps saw, where they were kept.
+    /// Logs out and waits for the response; returns the operations with kernel timestamps, if recorded.
     ///
     /// # Errors
-    /// When the session fails before the answer comes.
+    /// When the session fails before the response arrives.
     pub fn close(mut self) -> Result<Vec<record::Op>, InitiatorError> {
         self.connection.logout(&mut self.outgoing);
         let mut out = false;
@@ -590,7 +590,7 @@ impl Session {
                 out = out || event == Event::LoggedOut;
                 Ok(None)
             }) {
-                // A target may close right after its answer, or instead of it.
+                // A target may close right after its Logout Response, or instead of it.
                 Err(InitiatorError::Closed { in_flight: 0, .. }) => break,
                 other => other?,
             }
@@ -624,7 +624,7 @@ impl Session {
     }
 }
 
-/// A target that a portal names.
+/// A target reported by a portal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovered {
     /// TargetName.
@@ -633,7 +633,7 @@ pub struct Discovered {
     pub portals: Vec<String>,
 }
 
-/// The end of a single command.
+/// The result of a single command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// SCSI status.
@@ -644,7 +644,7 @@ pub struct Reply {
     pub sense: Vec<u8>,
 }
 
-/// The tag of the command that an event ends.
+/// Returns the tag of the command that an event ends.
 fn ended_tag(event: &Event<'_>) -> Option<u32> {
     let end: Option<&Completion<'_>> = match event {
         Event::Data { end, .. } => end.as_ref(),
@@ -661,7 +661,7 @@ fn connect(
     options: &SessionOptions,
 ) -> Result<TcpStream, InitiatorError> {
     let failed = |source| InitiatorError::Connect { address: address.to_owned(), source };
-    // Small requests during the login must not wait for each other either.
+    // Nagle's algorithm would delay small Login Requests, too.
     let login = TcpOptions { nodelay: true, ..options.tcp.clone() };
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for candidate in (host, port).to_socket_addrs().map_err(failed)? {

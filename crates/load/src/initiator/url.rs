@@ -1,4 +1,4 @@
-//! Where a disk is: `iscsi://[user[%password]@]host[:port]/iqn/lun`, as libiscsi writes it.
+//! URLs of disks in libiscsi's format: `iscsi://[user[%password]@]host[:port]/iqn/lun`.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ pub const ISCSI_PORT: u16 = 3260;
 /// A disk on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IscsiUrl {
-    /// Name or address.
+    /// Host name or address.
     pub host: String,
     /// TCP port.
     pub port: u16,
@@ -27,7 +27,7 @@ impl FromStr for IscsiUrl {
 
     fn from_str(url: &str) -> Result<Self, InitiatorError> {
         let wrong = |reason| InitiatorError::Url { url: url.to_owned(), reason };
-        let rest = url.strip_prefix("iscsi://").ok_or_else(|| wrong("it does not begin with iscsi://"))?;
+        let rest = url.strip_prefix("iscsi://").ok_or_else(|| wrong("does not begin with iscsi://"))?;
         if rest.contains('@') {
             return Err(wrong("user names and passwords (CHAP) are not supported yet"));
         }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_read_and_write_alike() {
+    fn urls_round_trip() {
         for url in
             ["iscsi://127.0.0.1:3261/iqn.2026-11.example:d/0", "iscsi://[::1]:3260/eui.02004567A425678D/7"]
         {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_part() {
         for (url, reason) in [
             ("http://h/iqn.x/0", "begin with iscsi://"),
             ("iscsi://h/iqn.x", "LUN is missing"),

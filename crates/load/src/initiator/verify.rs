@@ -1,33 +1,33 @@
-//! Data verification: every block written says which block it is and which writing of it, and carries a
-//! check over all of it. A read then finds lost, torn, misplaced and stale data.
+//! Data verification: every written block carries its LBA, a generation number and a checksum, so that a read detects
+//! lost, torn, misplaced and stale data.
 
 use std::collections::HashMap;
 
-/// What was found wrong with a block.
+/// The kind of corruption of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// Neither zeros nor a block that any run wrote: torn or damaged.
+    /// Neither zeros nor a valid block: torn or damaged.
     Damaged,
-    /// A whole block, but another one's.
+    /// A valid block of another LBA.
     Misplaced {
-        /// The block that it says it is.
+        /// The LBA in the block.
         found_lba: u64,
     },
-    /// A whole block of the right place, but not the last writing of it.
+    /// A valid block of this LBA, but not the last written generation.
     Stale {
-        /// The writing expected.
+        /// The expected generation.
         expected: u32,
-        /// The writing found.
+        /// The found generation.
         found: u32,
     },
-    /// Zeros where something was written.
+    /// Zeros in a written block.
     Lost,
 }
 
 /// Bytes of a block's stamp: seed, LBA, generation, check.
 const STAMP_BYTES: usize = 28;
 
-/// Fills a logical block: stamp first, then bytes that follow from it.
+/// Fills a logical block: the stamp, then bytes derived from it.
 pub fn fill_block(block: &mut [u8], seed: u64, lba: u64, generation: u32) {
     let Some((stamp, body)) = block.split_first_chunk_mut::<STAMP_BYTES>() else { return };
     let mut state = mix(seed ^ mix(lba) ^ mix(u64::from(generation) | 1 << 63));
@@ -43,7 +43,7 @@ pub fn fill_block(block: &mut [u8], seed: u64, lba: u64, generation: u32) {
     stamp[20..].copy_from_slice(&check.to_le_bytes());
 }
 
-/// splitmix64's finaliser: cheap, and every bit of the input matters.
+/// The finaliser of splitmix64: cheap, and every input bit affects every output bit.
 fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -59,7 +59,7 @@ fn check(head: &[u8], body: &[u8]) -> u64 {
     })
 }
 
-/// What a run has written, to compare reads with.
+/// The blocks that a run has written, to verify reads.
 #[derive(Debug)]
 pub struct Ledger {
     seed: u64,
@@ -68,16 +68,16 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Most blocks a ledger follows; a run over more blocks verifies the first this many that it wrote.
+    /// Most tracked blocks; a run over more verifies the first ones that it wrote.
     pub const LIMIT: usize = 8 << 20;
 
-    /// An empty ledger; `seed` marks the blocks of this run.
+    /// Creates an empty ledger; `seed` marks the blocks of this run.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, generations: HashMap::new(), limit: Self::LIMIT }
     }
 
-    /// A write of block `lba` begins: its generation, to be given to [`fill_block`].
+    /// Records that a write of block `lba` begins; returns its generation for [`fill_block`].
     pub fn writing(&mut self, lba: u64) -> u32 {
         if self.generations.len() >= self.limit && !self.generations.contains_key(&lba) {
             return 1;
@@ -92,7 +92,7 @@ impl Ledger {
         fill_block(block, self.seed, lba, generation);
     }
 
-    /// The blocks written so far, ascending.
+    /// Returns the written blocks, in ascending order.
     #[must_use]
     pub fn written(&self) -> Vec<u64> {
         let mut all: Vec<u64> = self.generations.keys().copied().collect();
@@ -100,11 +100,11 @@ impl Ledger {
         all
     }
 
-    /// Judges a block that was read while no write of it was in flight. Blocks that this run has not written
-    /// may hold anything that some run wrote there, or zeros.
+    /// Verifies a block that was read while no write of it was in flight. A block that this run has not written may hold
+    /// a valid block of another run, or zeros.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The kind of corruption.
     pub fn judge(&self, block: &[u8], lba: u64) -> Result<(), Mismatch> {
         let expected = self.generations.get(&lba).copied();
         if block.iter().all(|&b| b == 0) {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_wrong_data_is_told_apart() {
+    fn each_kind_of_corruption_is_distinguished() {
         let mut ledger = Ledger::new(9);
         let generation = ledger.writing(5);
         let mut block = [0; 512];

@@ -1,35 +1,35 @@
-//! Which blocks, in which order, read or written.
+//! Workloads: the sequence of accesses.
 
 use fastrand::Rng;
 
 use crate::pattern::Pattern;
 
-/// One operation to issue.
+/// An operation to issue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Writes rather than reads.
+    /// Write rather than read.
     pub write: bool,
     /// First logical block.
     pub lba: u64,
 }
 
-/// The stream of operations of one session: deterministic for a seed.
+/// The operations of a session, deterministic for a seed.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pattern: Pattern,
     /// Logical blocks per operation.
     blocks: u64,
-    /// Where the region begins, logical blocks.
+    /// The first block of the region.
     first: u64,
-    /// How many whole operations fit the region.
+    /// The number of whole operations that fit in the region.
     places: u64,
     next: u64,
     rng: Rng,
 }
 
 impl Workload {
-    /// Operations of `blocks` logical blocks, aligned to their size, over `region_blocks` blocks from
-    /// `first` on. Nothing when not even one fits.
+    /// Creates operations of `blocks` logical blocks, aligned to their size, over `region_blocks` blocks from `first` on;
+    /// `None` when none fits.
     #[must_use]
     pub fn new(pattern: Pattern, blocks: u32, first: u64, region_blocks: u64, seed: u64) -> Option<Self> {
         let places = region_blocks / u64::from(blocks.max(1));
@@ -43,7 +43,7 @@ impl Workload {
         })
     }
 
-    /// The next operation.
+    /// Returns the next operation.
     #[inline]
     pub fn next_access(&mut self) -> Access {
         let (place, write) = match self.pattern {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequential_goes_round_and_random_stays_inside() {
+    fn sequential_wraps_and_random_stays_in_range() {
         let mut seq = Workload::new(Pattern::Write, 8, 100, 30, 1).unwrap();
         let lbas: Vec<u64> = (0..4).map(|_| seq.next_access().lba).collect();
         assert_eq!(lbas, [100, 108, 116, 100]);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_stream_again() {
+    fn same_seed_gives_the_same_stream() {
         let stream = |seed| {
             let mut w = Workload::new(Pattern::RandRead, 1, 0, 1 << 40, seed).unwrap();
             (0..50).map(|_| w.next_access().lba).collect::<Vec<_>>()

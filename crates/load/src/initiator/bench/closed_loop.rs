@@ -1,4 +1,4 @@
-//! One session's closed loop.
+//! The load loops of a session: closed, or open with a fixed rate.
 
 use std::collections::HashSet;
 
@@ -19,13 +19,13 @@ use record::latency::Latency;
 /// An operation this much older than twice the mean round trip is stuck, nanoseconds.
 const CALM_MARGIN_NS: u128 = 100_000;
 
-/// How long the beginning and the end of the measured time wait for stuck operations, nanoseconds.
+/// Longest delay of the begin and the end of the measured time for stuck operations, nanoseconds.
 const CALM_PATIENCE_NS: u64 = 1_000_000_000;
 
-/// Most data of one read of what was written, bytes.
+/// Most data of a verification read, bytes.
 const READ_BACK_BYTES: u32 = 256 << 10;
 
-/// What one session brings home.
+/// The results of a session.
 pub(super) struct Outcome {
     pub(super) latency: Latency,
     pub(super) operations: u64,
@@ -52,16 +52,16 @@ struct Slot {
     damaged: bool,
 }
 
-/// What follows on an operation's end.
+/// The action after an operation ends.
 enum Next<'a> {
-    /// Its successor begins at once: the closed loop.
+    /// Issue the next operation at once (closed loop).
     Successors,
-    /// Its place is free: the open loop.
+    /// Free its slot (open loop).
     Free(&'a mut Vec<u32>),
     Nothing,
 }
 
-/// The state of one session's closed loop.
+/// The state of a session's loop.
 pub(super) struct Loop<'a> {
     spec: &'a BenchSpec,
     workload: Workload,
@@ -79,14 +79,14 @@ pub(super) struct Loop<'a> {
     first_error: Option<String>,
     verified: u64,
     mismatched: u64,
-    /// Operations that have ended, ramp included, and their round trips together.
+    /// Completed operations, ramp included, and the sum of their round trips.
     ended: u64,
     ended_ns: u128,
     window_ns: (u64, u64),
     cpu_ns: (u64, u64),
     ops: Vec<Op>,
     ops_over_limit: u64,
-    /// Operations of an open loop that had not begun at its end.
+    /// Operations of an open loop that had not been issued at its end.
     behind: u64,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Loop<'a> {
             slots: vec![Slot::default(); spec.queue_depth as usize],
             ledger: spec.verify.then(|| Ledger::new(seed)),
             busy_lbas: HashSet::new(),
-            // Records are joined with packets, which the kernel stamps in real time.
+            // The kernel timestamps packets in real time, and records are joined with packets.
             now: if spec.record_ops > 0 { clock::realtime_ns } else { clock::monotonic_ns },
             latency: Latency::new(),
             operations: 0,
@@ -196,8 +196,8 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// An open loop of `rate` operations a second: what could not begin at its time, because so many are under way,
-    /// begins later and counts from its time.
+    /// Runs an open loop of `rate` operations a second. An operation that finds no free slot at its scheduled time is issued
+    /// later, and its round trip counts from the scheduled time.
     fn run_open(
         &mut self,
         session: &mut Session,
@@ -231,7 +231,7 @@ impl<'a> Loop<'a> {
             }
             session.flush()?;
             if begun && (now >= end_at || stop()) {
-                // What should have begun by now, and found no place.
+                // Operations that were due but found no free slot.
                 let should = ((now - start) as f64 * rate / 1e9) as u64;
                 self.behind = should.saturating_sub(next);
                 break;
@@ -253,16 +253,16 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// Whether no operation in flight is much older than operations become. The measured time begins and ends
-    /// at such moments: an operation that is stuck (a lost packet's time-out, say) as the time ends would be
-    /// missing in the mean round trip but not in the throughput, and QD = IOPS * RTT would not come out.
+    /// Returns whether no operation in flight is stuck. The measured time begins and ends only then: an operation that is
+    /// stuck at its end (on a retransmission timeout, say) would be missing in the mean round trip but not in the
+    /// throughput, and QD = IOPS * RTT would not hold.
     fn is_calm(&self, now: u64) -> bool {
         let oldest = self.slots.iter().map(|slot| slot.start_ns).min().unwrap_or(now);
         let mean = self.ended_ns / u128::from(self.ended.max(1));
         u128::from(now.saturating_sub(oldest)) <= 2 * mean + CALM_MARGIN_NS
     }
 
-    /// Takes all events that have come.
+    /// Handles all received events.
     fn drain(
         &mut self,
         session: &mut Session,
@@ -371,7 +371,7 @@ impl<'a> Loop<'a> {
     fn issue(&mut self, slot: u32, start_ns: u64, session: &mut Session) -> Result<(), InitiatorError> {
         let mut access = self.workload.next_access();
         while self.ledger.is_some() && self.busy_lbas.contains(&access.lba) {
-            // Two operations on one block at a time would leave open which of them the last one was.
+            // With two operations in flight on a block the expected content would be ambiguous.
             access = self.workload.next_access();
         }
         let mut record =
@@ -397,14 +397,14 @@ impl<'a> Loop<'a> {
         session.issue(&request, kind, |at, piece| fill(ledger, &record, block, at, piece)).map_err(
             |in_flight| {
                 InitiatorError::Spec(format!(
-                    "the target takes no more than {in_flight} commands at once; use a lower queue depth"
+                    "the target's command window allows only {in_flight} commands; use a lower queue depth"
                 ))
             },
         )
     }
 
-    /// Judges the whole blocks of a piece of read data; a block that straddles pieces is left out of
-    /// judgement only where segments are no multiple of it.
+    /// Verifies the whole blocks of a piece of read data. Blocks that straddle pieces are skipped; that happens only when
+    /// the segment length is not a multiple of the block.
     fn check_data(&mut self, slot: u32, at: u32, data: &[u8]) {
         let Some(ledger) = &self.ledger else { return };
         let Some(record) = self.slots.get_mut(slot as usize) else { return };
@@ -421,7 +421,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Reads everything that was written once more, neighbours together.
+    /// Reads back all written blocks, adjacent blocks in one read.
     pub(super) fn read_back(&mut self, session: &mut Session) -> Result<(), InitiatorError> {
         let Some(ledger) = &self.ledger else { return Ok(()) };
         let written = ledger.written();
@@ -465,14 +465,14 @@ impl<'a> Loop<'a> {
     }
 }
 
-/// What an event means for the loop.
+/// An event as the loop handles it.
 enum Step {
     Nothing,
     Finished { slot: u32, at_ns: u64 },
     Rejected(u8),
 }
 
-/// The bytes of a write from `at` on: verified blocks, or zeros.
+/// Fills in the bytes of a write from `at` on: verified blocks, or zeros.
 fn fill(ledger: Option<&Ledger>, slot: &Slot, block_bytes: u32, at: u32, piece: &mut [u8]) {
     let Some(ledger) = ledger else {
         piece.fill(0);
@@ -496,7 +496,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_s_pieces_are_the_bytes_of_its_blocks() {
+    fn pieces_of_a_write_equal_its_blocks() {
         let mut ledger = Ledger::new(3);
         let generation = ledger.writing(10);
         ledger.writing(11);

@@ -1,4 +1,4 @@
-//! What a run is told to be.
+//! The specification of a run.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub const QUEUE_DEPTH_MAX: u32 = 1024;
 /// Largest block size, bytes.
 pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
 
-/// One run.
+/// The specification of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchSpec {
     /// Access pattern.
@@ -26,23 +26,22 @@ pub struct BenchSpec {
     pub sessions: u32,
     /// How long to measure.
     pub runtime: Duration,
-    /// How long to run before that, so that the first exchanges (quick ACKs, cold caches) do not count.
+    /// Warm-up time before that, so that the first exchanges (quick ACKs, cold caches) do not count.
     pub ramp: Duration,
-    /// When successors leave.
+    /// When successors are sent.
     pub submit: Submit,
-    /// Check what is read, and read back what was written.
+    /// Whether to verify read data and to read back written data.
     pub verify: bool,
-    /// Use only this many bytes of the disk; nothing uses all of it.
+    /// Use only this many bytes of the disk; `None` uses all of it.
     pub size_bytes: Option<u64>,
-    /// For the random patterns, and the mark of verified blocks.
+    /// Seed of random patterns and of verified blocks.
     pub seed: u64,
     /// Keep a record of every operation, at most this many per session.
     pub record_ops: usize,
-    /// An open loop: so many operations begin each second, all sessions together, whatever has ended; no more than the
-    /// queue depth are under way, and round trips count from the moment at which an operation was to begin. Nothing: a
-    /// closed loop.
+    /// Operations per second of an open loop, over all sessions; `None` for a closed loop. At most the queue depth is in
+    /// flight, and round trips count from the scheduled time of an operation.
     pub rate: Option<f64>,
-    /// Keep both sides of the session on this CPU.
+    /// Pin the session to this CPU.
     pub cpu: Option<usize>,
 }
 
@@ -66,26 +65,26 @@ impl Default for BenchSpec {
     }
 }
 
-/// Whether the run is possible.
+/// Checks that the run is possible.
 pub(super) fn check(spec: &BenchSpec) -> Result<(), InitiatorError> {
     let wrong = |text: String| Err(InitiatorError::Spec(text));
     if spec.queue_depth == 0 || spec.queue_depth > QUEUE_DEPTH_MAX {
-        return wrong(format!("queue depth {}: 1 to {QUEUE_DEPTH_MAX} are possible", spec.queue_depth));
+        return wrong(format!("queue depth {}: use 1 to {QUEUE_DEPTH_MAX}", spec.queue_depth));
     }
     if spec.sessions == 0 || spec.sessions > 1024 {
-        return wrong(format!("{} sessions: 1 to 1024 are possible", spec.sessions));
+        return wrong(format!("{} sessions: use 1 to 1024", spec.sessions));
     }
     if spec.block_bytes == 0 || spec.block_bytes > BLOCK_BYTES_MAX {
-        return wrong(format!("block size {} B: 1 logical block to 16M are possible", spec.block_bytes));
+        return wrong(format!("block size {} B: use 1 logical block to 16M", spec.block_bytes));
     }
     if spec.rate.is_some_and(|rate| !(0.01..=1e9).contains(&rate)) {
-        return wrong("a rate is 0.01 to 1000000000 operations a second".to_owned());
+        return wrong("rate: use 0.01 to 1000000000 operations a second".to_owned());
     }
     if spec.runtime.is_zero() {
-        return wrong("a run needs a runtime above zero, such as 5s".to_owned());
+        return wrong("runtime: use a time above zero, such as 5s".to_owned());
     }
     if spec.verify && spec.pattern.writes() && spec.sessions > 1 {
-        return wrong("verified writes need one session: sessions do not know what others write".to_owned());
+        return wrong("verified writes need exactly one session, which then knows all writes".to_owned());
     }
     Ok(())
 }
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_cannot_be_is_refused_with_what_is_possible() {
+    fn impossible_runs_are_rejected_with_the_valid_range() {
         let spec = BenchSpec::default();
         let text = |spec: &BenchSpec| check(spec).unwrap_err().to_string();
         assert!(text(&BenchSpec { queue_depth: 0, ..spec.clone() }).contains("1 to 1024"));

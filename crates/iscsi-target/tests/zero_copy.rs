@@ -1,5 +1,5 @@
-//! Large reads whose data the socket takes from where it is: the same bytes as if they had been copied, whatever the
-//! store, the digests and the lengths; and as they were when the read was answered.
+//! Zero-copy reads: borrowed data equals copied data for every store, digest setting and length, and is a snapshot of the
+//! time of the response.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ fn read_cdb(lba: u32, blocks: u16) -> [u8; 10] {
     cdb
 }
 
-/// Stores with holes, all alike but for the one of zeros.
+/// Returns stores with holes and identical contents, except for the one of zeros.
 fn stores(folder: &std::path::Path) -> Vec<(&'static str, Arc<dyn Store>)> {
     let file = |name: &str, direct, engine| -> Arc<dyn Store> {
         let how = OpenOptions { size_bytes: Some(SIZE), direct, engine, ..OpenOptions::default() };
@@ -74,7 +74,7 @@ fn borrowed_data_equals_copied_data() {
             for blocks in [1_u16, 31, 32, 64, 256, 2047, 2048, 2049, 4096] {
                 let lba = random.u32(..(SIZE / 512) as u32 - u32::from(blocks));
                 let bytes = u32::from(blocks) * 512;
-                // All of it, less, and more than there is.
+                // The whole range, less, and more than the command requests.
                 for expected in [bytes, bytes - 99, bytes + 1000] {
                     let (data, status, _) = client.read(lun as u8, &read_cdb(lba, blocks), expected);
                     let mut there = vec![0; bytes.min(expected) as usize];
@@ -90,7 +90,7 @@ fn borrowed_data_equals_copied_data() {
     }
 }
 
-/// Nothing is taken from the socket for a while: what is borrowed waits in parts, and leaves in order.
+/// The initiator does not read for a while: borrowed data is queued in parts and sent in order.
 #[test]
 fn borrowed_data_waits_for_a_slow_reader() {
     let folder = tempfile::tempdir().unwrap();
@@ -120,9 +120,9 @@ fn borrowed_data_waits_for_a_slow_reader() {
     }
 }
 
-/// A read of memory that is overwritten while its answer waits shows what was there when it was answered.
+/// A read of memory that is overwritten while its response is queued returns the data of the time of the response.
 #[test]
-fn a_read_of_memory_is_of_one_moment() {
+fn memory_read_is_a_consistent_snapshot() {
     let store = Arc::new(Ram::new(SIZE));
     store.write_at(0, &vec![1; SIZE as usize]).unwrap();
     let target = start(vec![LunConfig::new(0, Arc::clone(&store) as Arc<dyn Store>)], |_| ());
@@ -142,9 +142,9 @@ fn a_read_of_memory_is_of_one_moment() {
     }
 }
 
-/// Many large reads with little room for their answers: the connection goes on whenever the socket has taken some.
+/// Many large reads with a small send buffer: responses continue whenever the socket has taken bytes.
 #[test]
-fn large_reads_with_little_room_are_all_answered() {
+fn large_reads_complete_with_a_small_send_buffer() {
     let folder = tempfile::tempdir().unwrap();
     for (name, store) in stores(folder.path()) {
         let target = start(vec![LunConfig::new(0, store)], |config| config.limits.unsent_bytes = 64 << 10);
