@@ -15,7 +15,7 @@ use record::wire::Wire;
 use record::{Observed, Side};
 use report::ops::OpsWriter;
 
-use crate::say::{note, say};
+use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -129,9 +129,9 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     }
     if args.json {
         let text = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
-        say(text);
+        print_line(text);
     } else {
-        say(report::analysis_text::analysis(&result).trim_end());
+        print_line(report::analysis_text::analysis(&result).trim_end());
     }
     if stop.is_raised() && args.interface.is_empty() {
         return Err(Failure::Work(anyhow!("interrupted: the result is of what was read until then")));
@@ -178,7 +178,10 @@ fn live(
     };
     let name = args.interface.join(", ");
     if args.duration.is_none() {
-        note(format_args!("capturing port {} on {name}; Ctrl-C ends it and prints the result", spec.port));
+        eprint_line(format_args!(
+            "capturing port {} on {name}; Ctrl-C ends it and prints the result",
+            spec.port
+        ));
     }
     std::thread::scope(|scope| {
         let capturing = scope.spawn(|| record(&spec, writer, &|| (), &|| stop.is_raised()));

@@ -14,7 +14,7 @@ use output::text::line;
 use record::Writes;
 use report::ops::OpsWriter;
 
-use crate::say::{note, say};
+use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -251,7 +251,7 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
     }
     let bad = runs.iter().any(|r| r.errors > 0 || r.mismatched_blocks.unwrap_or(0) > 0);
-    tell(url, &runs, args.json)?;
+    print_runs(url, &runs, args.json)?;
     if stop.is_raised() {
         return Err(Failure::Work(anyhow!("interrupted")));
     }
@@ -259,25 +259,25 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
 }
 
 /// Says what came of all runs, and what is wrong with them.
-pub(crate) fn tell(url: &dyn fmt::Display, runs: &[RunResult], json: bool) -> Result<(), Failure> {
+pub(crate) fn print_runs(url: &dyn fmt::Display, runs: &[RunResult], json: bool) -> Result<(), Failure> {
     if json {
         let text = serde_json::to_string_pretty(&serde_json::json!({ "url": url.to_string(), "runs": runs }))
             .context("writing JSON")
             .map_err(Failure::Work)?;
-        say(text);
+        print_line(text);
     } else {
-        say(report::terminal::runs(runs));
+        print_line(report::terminal::runs(runs));
     }
     for run in runs.iter().filter(|r| r.first_error.is_some()) {
         // It may quote the target.
         let first = line(run.first_error.as_deref().unwrap_or_default());
-        note(format_args!(
+        eprint_line(format_args!(
             "{} errors at {} B, queue depth {}; the first: {first}",
             run.errors, run.block_size_bytes, run.queue_depth
         ));
     }
     for run in runs.iter().filter(|run| run.behind.is_some_and(|behind| behind > run.operations / 100)) {
-        note(format_args!(
+        eprint_line(format_args!(
             "queue depth {}: {} operations had not begun when they should have: the rate was not kept, and latencies are those of a queue that grew",
             run.queue_depth,
             run.behind.unwrap_or(0)

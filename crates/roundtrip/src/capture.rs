@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use capture::record_to_file::{RecordSpec, record};
 
-use crate::say::{note, say};
+use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         baseline: args.baseline,
         application: concat!("roundtrip ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
-    note(format_args!(
+    eprint_line(format_args!(
         "capturing port {} on {}{}",
         args.port,
         args.interface.join(", "),
@@ -87,12 +87,12 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
     if args.json {
         let text = serde_json::to_string_pretty(&recorded).context("writing JSON").map_err(Failure::Work)?;
         if to_stdout {
-            note(text);
+            eprint_line(text);
         } else {
-            say(text);
+            print_line(text);
         }
     } else {
-        note(report::analysis_text::recorded(&recorded).trim_end());
+        eprint_line(report::analysis_text::recorded(&recorded).trim_end());
     }
     let lost = recorded.interfaces.iter().any(|i| i.drops > 0);
     Ok(if lost { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -13,7 +13,7 @@ mod bench;
 mod capture;
 mod log;
 mod model;
-mod say;
+mod print;
 mod serve;
 mod simulate;
 mod stop;
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::say::note;
+use crate::print::eprint_line;
 
 /// A user-space iSCSI target and the laboratory that shows where every microsecond of a round trip goes.
 #[derive(Debug, Parser)]
@@ -83,11 +83,11 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(Failure::Usage(error)) => {
-            note(format_args!("roundtrip: {}", told(&error)));
+            eprint_line(format_args!("roundtrip: {}", error_text(&error)));
             ExitCode::from(2)
         }
         Err(Failure::Work(error)) => {
-            note(format_args!("roundtrip: {}", told(&error)));
+            eprint_line(format_args!("roundtrip: {}", error_text(&error)));
             ExitCode::FAILURE
         }
     }
@@ -100,7 +100,7 @@ fn is_given(matches: &ArgMatches, name: &str) -> bool {
 
 /// An error with its causes on one line, each said once: many name their cause themselves. Further lines of an error that has
 /// several (TOML) are indented: what it quotes cannot begin a line of ours.
-fn told(error: &anyhow::Error) -> String {
+fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.contains(&cause) {
@@ -135,14 +135,14 @@ mod tests {
         }
         let cause = || std::io::Error::other("no disk");
         let named = anyhow::Error::from(Named(cause())).context("the work could not be done");
-        assert_eq!(told(&named), "the work could not be done: reading x: no disk");
+        assert_eq!(error_text(&named), "the work could not be done: reading x: no disk");
         let plain = Err::<(), _>(cause()).context("reading x").unwrap_err();
-        assert_eq!(told(&plain), "reading x: no disk");
+        assert_eq!(error_text(&plain), "reading x: no disk");
     }
 
     #[test]
     fn what_an_error_quotes_begins_no_line() {
         let quoting = anyhow::anyhow!("line 1\n  |\nroundtrip: all is well\n").context("reading x");
-        assert_eq!(told(&quoting), "reading x: line 1\n    |\n  roundtrip: all is well");
+        assert_eq!(error_text(&quoting), "reading x: line 1\n    |\n  roundtrip: all is well");
     }
 }

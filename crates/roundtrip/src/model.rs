@@ -10,7 +10,7 @@ use model::{Model, ModelError, preset};
 use report::model_text;
 use serde_json::{Value, json};
 
-use crate::say::say;
+use crate::print::print_line;
 use crate::{Failure, args};
 
 /// Compute bounds, knee and throughput curve of a ring of stages, and predict the effect of other settings
@@ -110,9 +110,9 @@ fn ring(mut setup: Setup, args: &ModelArgs) -> Result<ExitCode, Failure> {
 fn print(args: &ModelArgs, text: &str, json: impl Fn() -> Value) -> Result<ExitCode, Failure> {
     if args.json {
         let text = serde_json::to_string_pretty(&json()).context("writing JSON").map_err(Failure::Work)?;
-        say(text);
+        print_line(text);
     } else {
-        say(text);
+        print_line(text);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 use load::{EndpointOptions, HttpServer, Limits, copy};
 use record::Writes;
 
-use crate::say::say;
+use crate::print::print_line;
 use crate::stop::Stop;
 use crate::{Failure, args, bench};
 
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         let server = HttpServer::start(listener, side, args.body as usize, limits);
         Some(server.map_err(failed("starting the server"))?)
     };
-    say(format_args!("ready {address}"));
+    print_line(format_args!("ready {address}"));
     while !stop.is_raised() {
         std::thread::sleep(Duration::from_millis(50));
     }

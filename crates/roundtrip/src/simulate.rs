@@ -17,7 +17,7 @@ use tcpsim::fit::{self, CpuTimes, Measured};
 use tcpsim::preset::Preset;
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
 
-use crate::say::say;
+use crate::print::print_line;
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -123,7 +123,7 @@ fn combinations(sweeps: &[Sweep]) -> Vec<Vec<String>> {
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if args.list {
         for preset in preset::PRESETS {
-            say(format_args!("{:<16} {}", preset.name, preset.about));
+            print_line(format_args!("{:<16} {}", preset.name, preset.about));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     }
     let source = source(args)?;
     if args.print {
-        say(source.trim());
+        print_line(source.trim());
         return Ok(ExitCode::SUCCESS);
     }
     let (setups, labels) = setups(args, &source)?;
@@ -162,15 +162,15 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if args.json {
         let text =
             serde_json::to_string_pretty(&json!({ "runs": runs, "swept": labels })).context("writing JSON");
-        say(text.map_err(Failure::Work)?);
+        print_line(text.map_err(Failure::Work)?);
     } else {
-        say(text::runs(&runs, &labels));
-        say(format_args!(
+        print_line(text::runs(&runs, &labels));
+        print_line(format_args!(
             "\nBusy cycles of the server by the requests served, %\n{}",
             text::busy_counts(&runs)
         ));
         if let [run] = &runs[..] {
-            say(format_args!("\nWhere the time of an operation goes\n{}", text::parts(run)));
+            print_line(format_args!("\nWhere the time of an operation goes\n{}", text::parts(run)));
         }
     }
     if stop.is_raised() {
@@ -305,10 +305,10 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
         let costs: std::collections::BTreeMap<_, _> =
             fitted.costs.iter().map(|cost| (cost.name, cost.us)).collect();
         let json = json!({ "costs_us": costs, "deviation": fitted.deviation, "points": rows, "setup": fitted.text() });
-        say(serde_json::to_string_pretty(&json).context("writing JSON").map_err(Failure::Work)?);
+        print_line(serde_json::to_string_pretty(&json).context("writing JSON").map_err(Failure::Work)?);
     } else {
-        say(format_args!("# from {}\n{}", path.display(), fitted.text()));
-        say(text::fitted(&points, &runs, &|point| is_shown(&point)));
+        print_line(format_args!("# from {}\n{}", path.display(), fitted.text()));
+        print_line(text::fitted(&points, &runs, &|point| is_shown(&point)));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -19,7 +19,7 @@ use study::plan::PLANS;
 use study::runner::{KeepParts, Point};
 use study::{AnyPlan, Experiment, Journal, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
 
-use crate::say::{note, say};
+use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -182,7 +182,7 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
         };
         let text = text_of(name)?;
         if args.print {
-            say(text.trim());
+            print_line(text.trim());
             return Ok(ExitCode::SUCCESS);
         }
         AnyPlan::read(&text).map_err(|why| Failure::Usage(anyhow!("{name}: {why}")))?
@@ -227,7 +227,7 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats))?;
     let study = Study { plan, at };
     if args.ops.is_some() && !journal.earlier.is_empty() {
-        note(format_args!(
+        eprint_line(format_args!(
             "of the points that were measured before, operations are kept only if --ops was given then"
         ));
     }
@@ -259,13 +259,19 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     write(&journal, "study.json", &as_json(&result)?)?;
     write(&journal, "report.html", &report::html::study(&result))?;
     if args.json {
-        say(as_json(&result)?);
+        print_line(as_json(&result)?);
     } else {
-        say(report::study_text::study(&result));
+        print_line(report::study_text::study(&result));
     }
-    note(format_args!("{:.0} s; wrote {}", result.seconds, journal.folder().join("report.html").display()));
+    eprint_line(format_args!(
+        "{:.0} s; wrote {}",
+        result.seconds,
+        journal.folder().join("report.html").display()
+    ));
     if !result.closes() {
-        note(format_args!("roundtrip: the sums of at least one stanza do not come out: see the warnings"));
+        eprint_line(format_args!(
+            "roundtrip: the sums of at least one stanza do not come out: see the warnings"
+        ));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -303,11 +309,11 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     write(&journal, "experiment.json", &as_json(&result)?)?;
     write(&journal, "report.html", &report::experiment_html::experiment(&result))?;
     if args.json {
-        say(as_json(&result)?);
+        print_line(as_json(&result)?);
     } else {
-        say(report::experiment_text::experiment(&result));
+        print_line(report::experiment_text::experiment(&result));
     }
-    note(format_args!("wrote {}", journal.folder().join("report.html").display()));
+    eprint_line(format_args!("wrote {}", journal.folder().join("report.html").display()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -409,7 +415,7 @@ fn journal<T: DeserializeOwned>(args: &StudyArgs, plan: &serde_json::Value) -> R
     let opened = if args.resume { Journal::resume(&folder, &plan) } else { Journal::begin(&folder, &plan) };
     let journal = opened.map_err(|error| Failure::Usage(error.into()))?;
     if journal.was_cut {
-        note(format_args!(
+        eprint_line(format_args!(
             "the last record of the interrupted study was cut off: its part is measured again"
         ));
     }

@@ -13,7 +13,7 @@ use iscsi_target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig}
 use sandbox::Sandbox;
 use target_config::{OpenDisks, Served, TargetFile};
 
-use crate::say::say;
+use crate::print::print_line;
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     tracing::info!("sandbox: {sandbox}");
     let target = bound.start().map_err(|e| usage(e.into()))?;
     for address in target.addresses() {
-        say(format_args!("ready {address} {iqn}"));
+        print_line(format_args!("ready {address} {iqn}"));
     }
     std::io::stdout().flush().context("writing to stdout").map_err(Failure::Work)?;
     let mut next = args.stats.map(|every| std::time::Instant::now() + every);
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
             && std::time::Instant::now() >= at
         {
             eprintln!("{}", report::terminal::connections(&target.statistics()));
-            tell_disks(&served.disks);
+            print_disk_statistics(&served.disks);
             next = Some(at + every);
         }
     }
@@ -165,16 +165,16 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     if args.json {
         let text =
             serde_json::to_string_pretty(&statistics).context("writing JSON").map_err(Failure::Work)?;
-        say(text);
+        print_line(text);
     } else if !statistics.is_empty() {
         eprintln!("{}", report::terminal::connections(&statistics));
     }
-    tell_disks(&served.disks);
+    print_disk_statistics(&served.disks);
     Ok(ExitCode::SUCCESS)
 }
 
 /// What has passed the disks that count it.
-fn tell_disks(disks: &OpenDisks) {
+fn print_disk_statistics(disks: &OpenDisks) {
     let passed = disks.statistics();
     if !passed.is_empty() {
         eprintln!("{}", report::terminal::disks(&passed));

@@ -54,41 +54,41 @@ fn attempt(folder: &Path, mode: Mode) {
         (io(File::open("/etc/passwd")), code(nix::sched::unshare(CloneFlags::CLONE_FILES)))
     });
     let sandbox = prepared.lock().unwrap();
-    let tell = |name: &str, code: i32| println!("\nattempt {name} {code}");
+    let report = |name: &str, code: i32| println!("\nattempt {name} {code}");
     println!("\n{sandbox}");
     go.send(()).unwrap();
     let (open, unshare) = early.join().unwrap();
-    tell("early-open", open);
-    tell("early-unshare", unshare);
-    tell("open", io(File::open("/etc/passwd")));
-    tell("read", io(File::open(folder.join("read"))));
-    tell("read-write", open_for_writing(&folder.join("read")));
-    tell("made-write", open_for_writing(&folder.join("made")));
-    tell("inside-create", open_for_writing(&folder.join("disks/new")));
-    tell("outside-create", open_for_writing(&folder.join("new")));
-    tell("thread", std::thread::spawn(|| 0).join().unwrap());
-    tell("packet", code(packets()));
-    tell("connect", io(TcpStream::connect(address)));
-    tell("bind", io(TcpListener::bind("127.0.0.1:0")));
-    tell("unshare", code(nix::sched::unshare(CloneFlags::CLONE_FILES)));
+    report("early-open", open);
+    report("early-unshare", unshare);
+    report("open", io(File::open("/etc/passwd")));
+    report("read", io(File::open(folder.join("read"))));
+    report("read-write", open_for_writing(&folder.join("read")));
+    report("made-write", open_for_writing(&folder.join("made")));
+    report("inside-create", open_for_writing(&folder.join("disks/new")));
+    report("outside-create", open_for_writing(&folder.join("new")));
+    report("thread", std::thread::spawn(|| 0).join().unwrap());
+    report("packet", code(packets()));
+    report("connect", io(TcpStream::connect(address)));
+    report("bind", io(TcpListener::bind("127.0.0.1:0")));
+    report("unshare", code(nix::sched::unshare(CloneFlags::CLONE_FILES)));
     // ESRCH, where the call is possible: nothing is traced.
-    tell("ptrace", code(nix::sys::ptrace::cont(Pid::from_raw(1), None)));
+    report("ptrace", code(nix::sys::ptrace::cont(Pid::from_raw(1), None)));
     let (text, mut copy) = ([1_u8; 8], [0_u8; 8]);
     let remote = [nix::sys::uio::RemoteIoVec { base: text.as_ptr() as usize, len: 8 }];
     let copied = nix::sys::uio::process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut copy)], &remote);
-    tell("process-vm-readv", code(copied));
+    report("process-vm-readv", code(copied));
     let written = nix::sys::uio::process_vm_writev(Pid::this(), &[IoSlice::new(&copy)], &remote);
-    tell("process-vm-writev", code(written));
-    tell("kill", code(nix::sys::signal::kill(Pid::parent(), None)));
-    tell("setns", code(nix::sched::setns(&listener, CloneFlags::empty())));
+    report("process-vm-writev", code(written));
+    report("kill", code(nix::sys::signal::kill(Pid::parent(), None)));
+    report("setns", code(nix::sched::setns(&listener, CloneFlags::empty())));
     let flags = nix::mount::MsFlags::empty();
-    tell(
+    report(
         "mount",
         code(nix::mount::mount(Some("none"), &folder.join("disks"), Some("none"), flags, None::<&str>)),
     );
-    tell("spawn", io(Command::new("/bin/true").status()));
+    report("spawn", io(Command::new("/bin/true").status()));
     let arguments = [c"/bin/echo", c"attempt exec 0"];
-    tell("exec", code(nix::unistd::execv(c"/bin/echo", &arguments)));
+    report("exec", code(nix::unistd::execv(c"/bin/echo", &arguments)));
 }
 
 fn packets() -> nix::Result<std::os::fd::OwnedFd> {

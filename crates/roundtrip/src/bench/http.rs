@@ -8,7 +8,7 @@ use load::http::{BODY_MAX, HttpRun, HttpUrl, Request};
 use load::{EndpointOptions, Pattern};
 use report::progress::Progress;
 
-use super::{BenchArgs, tell};
+use super::{BenchArgs, print_runs};
 use crate::Failure;
 
 /// Most connections of a run.
@@ -59,6 +59,6 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         runs.push(run.run(server).with_context(|| url.to_string()).map_err(Failure::Work)?);
     }
     progress.finish();
-    tell(url, &runs, args.json)?;
+    print_runs(url, &runs, args.json)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,16 +8,16 @@ use output::text::lines;
 
 /// Prints a line on stdout. A reader that has seen enough and gone (`| head`) is no error; that it cannot be written is
 /// one, and ends the program.
-pub(crate) fn say(text: impl Display) {
+pub(crate) fn print_line(text: impl Display) {
     if let Err(error) = writeln!(io::stdout().lock(), "{}", lines(text))
         && error.kind() != ErrorKind::BrokenPipe
     {
-        note(format_args!("roundtrip: cannot print the result: {error}"));
+        eprint_line(format_args!("roundtrip: cannot print the result: {error}"));
         std::process::exit(1);
     }
 }
 
 /// Prints a line on stderr. Where that cannot be done there is nobody to tell.
-pub(crate) fn note(text: impl Display) {
+pub(crate) fn eprint_line(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", lines(text));
 }
