@@ -145,14 +145,14 @@ impl Breakdown {
         add(&waits(Term::Cw, Term::Cq), client_waits, TermSource::Remainder);
         match (s.request_path, s.response_path) {
             (Some(request), Some(response)) => {
-                let (w1, w2) = (path.on_the_way(path.w1_us), path.on_the_way(path.w2_us));
+                let (w1, w2) = (path.on_path_us(path.w1_us), path.on_path_us(path.w2_us));
                 add("W1", w1, TermSource::Arithmetic);
                 add("CT+SR", request.mean_us - w1, TermSource::Remainder);
                 add("W2", w2, TermSource::Arithmetic);
                 add("ST+CR", response.mean_us - w2, TermSource::Remainder);
             }
             _ => {
-                let wire = path.on_the_way(path.w1_us + path.w2_us);
+                let wire = path.on_path_us(path.w1_us + path.w2_us);
                 add("W1+W2", wire, TermSource::Arithmetic);
                 add("CT+SR+ST+CR", s.network.mean_us - wire, TermSource::Remainder);
             }
@@ -205,7 +205,7 @@ fn limit(input: &StanzaInput<'_>, path: PathCost) -> Limit {
     } else {
         Bound::ServerCpu
     };
-    let wire_us = path.on_the_way(path.w1_us + path.w2_us);
+    let wire_us = path.on_path_us(path.w1_us + path.w2_us);
     let cl_us = one.client.mean_us - times.client_us();
     let sl_us = one.server.mean_us - times.server_us();
     let network_latency_us = one.network.mean_us - wire_us;

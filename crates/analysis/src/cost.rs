@@ -58,8 +58,8 @@ pub struct PathCost {
 }
 
 impl PathCost {
-    /// The share of a wire time that is part of an operation's path.
-    pub(crate) fn on_the_way(&self, wire_us: f64) -> f64 {
+    /// The part of a wire time that is on an operation's path, microseconds.
+    pub(crate) fn on_path_us(&self, wire_us: f64) -> f64 {
         if self.token_bucket { 0.0 } else { wire_us }
     }
 }

@@ -62,7 +62,7 @@ impl Point {
     }
 }
 
-/// What was found.
+/// A pattern.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FindingKind {

@@ -69,7 +69,7 @@ const LINGERING_MAX: usize = 4096;
 const WAITING_MAX: usize = 65_536;
 
 impl Pairing {
-    /// `several`: several inputs are read, so the other point may appear late.
+    /// An empty pairing; with `several_inputs` the other point of a connection may appear late.
     #[must_use]
     pub fn new(several_inputs: bool) -> Self {
         Self { expects_two: several_inputs, ..Self::default() }

@@ -223,7 +223,7 @@ impl ConnectionFacts {
 
     /// The shortest observed network round trip, nanoseconds; 0: unknown.
     #[must_use]
-    pub fn way_and_back_ns(&self) -> u64 {
+    pub fn network_round_trip_ns(&self) -> u64 {
         let acks = self.client_conduct.ack_min_ns.saturating_add(self.server_conduct.ack_min_ns);
         match self.handshake_ns {
             Some((there, here)) if acks == 0 => there.saturating_add(here),
