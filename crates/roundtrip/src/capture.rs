@@ -1,4 +1,4 @@
-//! `roundtrip capture`: packets of a port to a file.
+//! `roundtrip capture`: captures the packets of a port to a file.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub(crate) struct CaptureArgs {
 }
 
 pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let to_stdout = args.output.as_os_str() == "-";
     let out: Box<dyn Write + Send> = if to_stdout {
         Box::new(io::stdout())

@@ -4,7 +4,7 @@
 //! input cannot be used.
 
 #![forbid(unsafe_code)]
-// What is printed passes `say`, which escapes control characters.
+// All output passes `print_line`, which escapes control characters.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod analyze;
@@ -93,13 +93,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether an option of the verb stands on the command line, and is no default.
+/// Whether an option of the verb is on the command line, rather than a default.
 fn is_given(matches: &ArgMatches, name: &str) -> bool {
     matches.subcommand().is_some_and(|(_, own)| own.value_source(name) == Some(ValueSource::CommandLine))
 }
 
-/// An error with its causes on one line, each said once: many name their cause themselves. Further lines of an error that has
-/// several (TOML) are indented: what it quotes cannot begin a line of ours.
+/// An error with its causes on one line, each once, because many errors include their cause. Further lines of a multi-line error
+/// (TOML) are indented, so that quoted text cannot begin an output line.
 fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -120,7 +120,7 @@ mod tests {
     use anyhow::Context as _;
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn error_text_names_each_cause_once() {
         #[derive(Debug)]
         struct Named(std::io::Error);
         impl std::fmt::Display for Named {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_error_quotes_begins_no_line() {
+    fn quoted_text_cannot_begin_a_line() {
         let quoting = anyhow::anyhow!("line 1\n  |\nroundtrip: all is well\n").context("reading x");
         assert_eq!(error_text(&quoting), "reading x: line 1\n    |\n  roundtrip: all is well");
     }

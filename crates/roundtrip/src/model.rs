@@ -1,4 +1,4 @@
-//! `roundtrip model`: what a ring can do, and what another setting would change.
+//! `roundtrip model`: the limits of a ring, and the effect of other settings.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -98,7 +98,7 @@ fn ring(mut setup: Setup, args: &ModelArgs) -> Result<ExitCode, Failure> {
     let predictions = setup.predict(&args.what_if).map_err(usage)?;
     if let Some(path) = &args.chart {
         let svg = model_text::chart(&setup, &curve)
-            .ok_or_else(|| Failure::Work(anyhow!("the chart could not be drawn")))?;
+            .ok_or_else(|| Failure::Work(anyhow!("cannot draw the chart")))?;
         output::file::write(path, svg)
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
@@ -118,7 +118,7 @@ fn print(args: &ModelArgs, text: &str, json: impl Fn() -> Value) -> Result<ExitC
 }
 
 fn read(path: &Path, args: &ModelArgs) -> anyhow::Result<Model> {
-    let text = std::fs::read_to_string(path).context("cannot read it")?;
+    let text = std::fs::read_to_string(path).context("cannot read the file")?;
     if path.extension().is_some_and(|e| e == "json") {
         let result: study::StudyResult = serde_json::from_str(&text).context("this is not a study.json")?;
         let setup = result.setup(args.bs, args.send.as_deref())?;

@@ -1,13 +1,12 @@
-//! Printing results and messages. Nothing else in the program prints: here control characters are escaped, wherever they came
-//! from (see [`output::text`]).
+//! Printing results and messages. All output of the program passes these functions, which escape control characters of any
+//! origin (see [`output::text`]).
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
 
 use output::text::lines;
 
-/// Prints a line on stdout. A reader that has seen enough and gone (`| head`) is no error; that it cannot be written is
-/// one, and ends the program.
+/// Prints a line on stdout. A closed pipe (`| head`) is not an error; any other failure ends the program with an error.
 pub(crate) fn print_line(text: impl Display) {
     if let Err(error) = writeln!(io::stdout().lock(), "{}", lines(text))
         && error.kind() != ErrorKind::BrokenPipe
@@ -17,7 +16,7 @@ pub(crate) fn print_line(text: impl Display) {
     }
 }
 
-/// Prints a line on stderr. Where that cannot be done there is nobody to tell.
+/// Prints a line on stderr. Ignores failures, which cannot be reported.
 pub(crate) fn eprint_line(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", lines(text));
 }

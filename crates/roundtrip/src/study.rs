@@ -1,4 +1,4 @@
-//! `roundtrip study`: the main job, from a wire to a report.
+//! `roundtrip study`: a complete measurement, from a wire to a report.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -88,7 +88,7 @@ pub(crate) struct StudyArgs {
     remote: RemoteArgs,
 }
 
-/// What is studied.
+/// The subject of a study.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct What {
@@ -106,7 +106,7 @@ struct What {
     compare: Vec<IscsiUrl>,
 }
 
-/// Which CPU does what.
+/// The assignment of work to CPUs.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "CPUs")]
 struct PlacementArgs {
@@ -151,7 +151,7 @@ fn ssh_host(text: &str) -> Result<String, String> {
     Ok(host.to_owned())
 }
 
-/// Shows progress and hears Ctrl-C.
+/// Shows progress and checks for Ctrl-C.
 struct OnTerminal {
     progress: Progress,
     stop: Stop,
@@ -159,7 +159,7 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn new(steps: u64) -> Result<Self, Failure> {
-        let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+        let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
         Ok(Self { progress: Progress::new(steps, true), stop })
     }
 }
@@ -208,7 +208,7 @@ fn text_of(name: &str) -> Result<String, Failure> {
         .map_err(Failure::Usage)
 }
 
-/// Takes a ring apart.
+/// Measures and breaks down a ring.
 fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let or = |given: &[u32], own: Vec<u32>| if given.is_empty() { own } else { given.to_vec() };
     let plan = Plan {
@@ -228,7 +228,7 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let study = Study { plan, at };
     if args.ops.is_some() && !journal.earlier.is_empty() {
         eprint_line(format_args!(
-            "of the points that were measured before, operations are kept only if --ops was given then"
+            "points from the interrupted study have their operations only if it ran with --ops"
         ));
     }
     let folder = journal.folder().join("ops");
@@ -270,7 +270,7 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     ));
     if !result.closes() {
         eprint_line(format_args!(
-            "roundtrip: the sums of at least one stanza do not come out: see the warnings"
+            "roundtrip: the breakdown of at least one stanza does not close: see the warnings"
         ));
         return Ok(ExitCode::FAILURE);
     }
@@ -296,7 +296,7 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
         traces: experiment.traces && !args.no_traces,
         ..experiment
     };
-    // Others' targets are reached from this host's own namespace, and ours on its loopback beside them.
+    // Other targets are reached from this host's own namespace, and Roundtrip's on its loopback.
     let at = place(args, args.loopback || is_compare)?;
     let journal = journal(args, &json!({ "plan": experiment, "at": named(args) }))?;
     let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
@@ -317,7 +317,7 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Other targets beside ours, under the same load.
+/// A plan that loads other targets and Roundtrip alike.
 fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
     if args.remote.client.is_some() {
         return Err(Failure::Usage(anyhow!(
@@ -365,7 +365,7 @@ fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
     })
 }
 
-/// Where it is done.
+/// The place of a study.
 fn place(args: &StudyArgs, loopback: bool) -> Result<Where, Failure> {
     let given = &args.placement;
     let placement = Placement {
@@ -374,7 +374,7 @@ fn place(args: &StudyArgs, loopback: bool) -> Result<Where, Failure> {
         client_softirq: given.client_softirq,
         server_softirq: given.server_softirq,
     };
-    let own = || std::env::current_exe().context("looking for this program").map_err(Failure::Work);
+    let own = || std::env::current_exe().context("cannot find this program's file").map_err(Failure::Work);
     let client = match &args.remote.client {
         None => None,
         Some(host) => Some(RemoteSpec {
@@ -389,7 +389,7 @@ fn place(args: &StudyArgs, loopback: bool) -> Result<Where, Failure> {
     Ok(Where { loopback, client, wire, placement, rate_is_known: args.rate.is_some() })
 }
 
-/// The place in words: parts of a study belong together only when they were made at one.
+/// The name of the place: parts of a study belong together only if they were measured at the same place.
 fn named(args: &StudyArgs) -> String {
     match &args.remote.client {
         Some(host) => format!("client on {host}"),
@@ -402,21 +402,21 @@ fn named(args: &StudyArgs) -> String {
 fn failure(error: StudyError, output: &Path) -> Failure {
     match error {
         StudyError::Interrupted => {
-            Failure::Work(anyhow!("interrupted; --resume goes on with what is in {}", output.display()))
+            Failure::Work(anyhow!("interrupted; --resume continues with the results in {}", output.display()))
         }
         error @ StudyError::Placement { .. } => Failure::Usage(error.into()),
-        other => Failure::Work(anyhow::Error::from(other).context("the study could not be done")),
+        other => Failure::Work(anyhow::Error::from(other).context("the study failed")),
     }
 }
 
-/// The journal of a study. It is opened before anything starts: a study whose result cannot be written is wasted.
+/// Opens the journal of a study, before anything starts, because a study whose result cannot be written is useless.
 fn journal<T: DeserializeOwned>(args: &StudyArgs, plan: &serde_json::Value) -> Result<Journal<T>, Failure> {
     let (folder, plan) = (args.output.clone().unwrap_or_default(), as_json(plan)?);
     let opened = if args.resume { Journal::resume(&folder, &plan) } else { Journal::begin(&folder, &plan) };
     let journal = opened.map_err(|error| Failure::Usage(error.into()))?;
     if journal.was_cut {
         eprint_line(format_args!(
-            "the last record of the interrupted study was cut off: its part is measured again"
+            "the last record of the interrupted study was truncated: its part is measured again"
         ));
     }
     Ok(journal)

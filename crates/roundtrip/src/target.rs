@@ -1,4 +1,4 @@
-//! `roundtrip target`: serve disks over iSCSI.
+//! `roundtrip target`: serves disks over iSCSI.
 
 mod confine;
 
@@ -74,10 +74,10 @@ pub(crate) struct TargetArgs {
     privileges: confine::SandboxArgs,
 }
 
-/// How long initiators that may no longer log in have to log out.
+/// Time for initiators that may no longer log in to log out.
 const LOG_OUT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The file with what the command line says on top of it.
+/// Reads the configuration file and applies the command line to it.
 fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
     let mut file = args.config.as_deref().map(target_config::file::read).transpose()?.unwrap_or_default();
     file.iqn = args.iqn.clone().or(file.iqn);
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         })
     };
     let (stop, hangup): (Stop, Arc<AtomicBool>) =
-        signals().context("watching for signals").map_err(Failure::Work)?;
+        signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let file = read(args).map_err(Failure::Usage)?;
     let mut disks = OpenDisks::default();
     let iqn = file.iqn.clone().unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         target_config::limits::set(&mut config, name, value).map_err(Failure::Usage)?;
     }
     let usage = |error: anyhow::Error| Failure::Usage(error);
-    // Inside the sandbox, other processes cannot be seen.
+    // Inside the sandbox other processes are not visible.
     for (number, spec) in &file.luns {
         spec.check_unused().with_context(|| format!("LUN {number}")).map_err(usage)?;
     }
@@ -145,9 +145,9 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     while !stop.is_raised() {
         std::thread::sleep(Duration::from_millis(50));
         if hangup.swap(false, Ordering::Relaxed) {
-            // A file that is wrong changes nothing, and ends nothing.
+            // An invalid file has no effect on the running target.
             match reload(args, &target, &mut served, &sandbox) {
-                Ok(()) => tracing::info!("reloaded: disks and access are as configured now"),
+                Ok(()) => tracing::info!("reloaded the configuration of disks and access"),
                 Err(error) => tracing::error!("reload failed: {error:#}; keeping the old configuration"),
             }
         }
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What has passed the disks that count it.
+/// Prints the statistics of the disks that count their operations.
 fn print_disk_statistics(disks: &OpenDisks) {
     let passed = disks.statistics();
     if !passed.is_empty() {
@@ -181,7 +181,7 @@ fn print_disk_statistics(disks: &OpenDisks) {
     }
 }
 
-/// Serves what the file says now.
+/// Applies the current configuration file.
 fn reload(
     args: &TargetArgs,
     target: &RunningTarget,

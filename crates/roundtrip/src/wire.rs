@@ -1,4 +1,4 @@
-//! `roundtrip wire`: two namespaces and a cable that stay until they are taken down.
+//! `roundtrip wire`: two persistent namespaces and the cable between them.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -100,7 +100,7 @@ struct UpArgs {
     offloads: bool,
 }
 
-/// Whose fault an error is.
+/// Classifies an error as one of usage or of the work.
 fn classify(error: WireError) -> Failure {
     match error {
         WireError::Config { .. } | WireError::NoWire { .. } | WireError::Nic { .. } => {
@@ -205,7 +205,7 @@ fn exec(args: &WireArgs, side: &str, name: &str, command: &[String]) -> Result<E
     let wire = NamedWire::find(&args.state, name).map_err(classify)?;
     let [client, server] = wire.namespaces();
     let namespace = if side == "client" { client } else { server };
-    // iproute2 does it with everything that belongs to it: /sys of the namespace, and its /etc.
+    // iproute2 also mounts the namespace's /sys and its /etc.
     let error = Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec();
-    Err(Failure::Work(anyhow!("running ip netns exec {namespace}: {error}")))
+    Err(Failure::Work(anyhow!("cannot run ip netns exec {namespace}: {error}")))
 }

@@ -165,7 +165,7 @@ fn copies_are_made_over_plain_tcp() {
         assert!((all - copies * 3_145_728.0).abs() < 1.0, "{run:#}");
     }
     let idle = roundtrip().args(["bench", &url, "--rw", "randread"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&idle.stderr).contains("--rw means nothing"));
+    assert!(String::from_utf8_lossy(&idle.stderr).contains("--rw has no effect"));
     drop(server);
     let gone = roundtrip().args(["bench", &url]).output().unwrap();
     assert_eq!(gone.status.code(), Some(1), "nobody is there");
@@ -189,9 +189,7 @@ fn http_is_driven_too() {
         }
     }
     drop(server);
-    for (wrong, said) in
-        [("--verify", "--verify means nothing"), ("--timeout=0s", "an answer takes some time")]
-    {
+    for (wrong, said) in [("--verify", "--verify has no effect"), ("--timeout=0s", "must be longer than 0")] {
         let output = roundtrip().args(["bench", &url, wrong]).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && error.contains(said), "{error}");

@@ -12,7 +12,7 @@ use super::BenchArgs;
 use crate::Failure;
 use crate::print::print_line;
 
-/// What is copied where nothing is said, bytes.
+/// Default size of a copy, bytes.
 const SIZE: u64 = 256 << 20;
 /// Largest block, bytes.
 const BLOCK_MAX: u64 = 64 << 20;
