@@ -1,4 +1,4 @@
-# What a contributor does all day. `make help` lists it.
+# Common tasks of contributors; `make help` lists them.
 SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 OUT ?= out/study
@@ -11,7 +11,7 @@ SHARD ?= 0/1
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
-run: ## install what is missing, build, and measure a real ring (OUT=out/study)
+run: ## install missing tools, build, and measure a real ring (OUT=out/study)
 	@scripts/setup.sh run
 	cargo build --release --locked
 	./target/release/roundtrip study --quick -o $(OUT)
@@ -20,13 +20,13 @@ build: ## build the program: target/release/roundtrip
 	@scripts/setup.sh build
 	cargo build --release --locked
 
-static: ## build one that needs no C library, for `study --client`: target/static/roundtrip
+static: ## build a statically linked program for `study --client`: target/static/roundtrip
 	@scripts/setup.sh build
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p roundtrip --bin roundtrip \
 		--config profile.release.strip=true --target $(shell uname -m)-unknown-linux-gnu --target-dir target/static
 	cp target/static/$(shell uname -m)-unknown-linux-gnu/release/roundtrip target/static/roundtrip
 
-test: ## install what the tests need and run them all
+test: ## install the tests' requirements and run all tests
 	@scripts/setup.sh test
 	@rm -f target/not-run.txt
 	@status=0; cargo test --workspace --locked || status=$$?; \
@@ -37,7 +37,7 @@ test-linux: ## Linux's own initiator in a guest against the target: ext4, multip
 	scripts/linux-guest.sh target/guest
 	ROUNDTRIP_GUEST=$(CURDIR)/target/guest cargo test -p roundtrip --locked --test linux_guest -- --ignored --nocapture
 
-lint: ## formatting, clippy (warnings as errors), and what the dependencies are: licences, sources, advisories
+lint: ## check formatting, clippy (warnings as errors), and dependencies: licences, sources, advisories
 	@scripts/setup.sh lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -59,11 +59,11 @@ bench: ## measure the target beside the TCP floor and tgt, its instructions, and
 	scripts/bench-analyze.sh
 	cargo run --release --locked -p tcpsim --example speed
 
-fuzz: ## throw random input at everything that parses, SECONDS_EACH=60 for each target
+fuzz: ## fuzz all parsers, SECONDS_EACH=60 for each target
 	@scripts/setup.sh fuzz
 	scripts/fuzz.sh $(SECONDS_EACH)
 
-miri: ## look for undefined behaviour where memory is handled by hand (needs nightly Rust with Miri)
+miri: ## check code with manual memory management for undefined behaviour (needs nightly Rust with Miri)
 	@scripts/setup.sh miri
 	MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p store --lib --target-dir target/miri -- arena:: buffer::
 
@@ -71,11 +71,11 @@ mutants: ## list mutants of CRATES="record policy model scsi" that no test notic
 	@scripts/setup.sh mutants
 	scripts/mutants.sh $(SHARD) $(CRATES)
 
-docs: ## the documentation of the code, as HTML
+docs: ## build the documentation of the code as HTML
 	cargo doc --workspace --no-deps --locked
 
-setup: ## install what the tests need, and nothing else
+setup: ## install the tests' requirements only
 	@scripts/setup.sh test
 
-clean: ## remove what was built and measured
+clean: ## remove build and measurement results
 	rm -rf target out

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How fast captures are analysed, against tshark's field extraction on the same file: interleaved, medians, ratios.
+# Speed of the analysis of captures, against tshark's field extraction on the same file: interleaved, medians, ratios.
 # bench-analyze.sh [FILE]   without a file it captures one of about 1.6 GB (root, 30 s)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,7 +49,7 @@ for round in $(seq "$rounds"); do
     for _ in 1 2 3; do measure "$roundtrip" analyze "$file" --port "$port" --no-modes >>"$folder/ours"; done
     measure tshark -r "$file" -d "tcp.port==$port,iscsi" -Y iscsi.time -T fields -e frame.number -e iscsi.time >>"$folder/theirs"
 done
-# Twice as long.
+# A capture twice as long.
 if [ -e "$folder/twice.pcapng" ]; then
     cat "$folder/twice.pcapng" >/dev/null
     for _ in 1 2 3; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a flood of logins and of half-open connections costs an established session: the same random reads with
-# and without it, interleaved. Prints medians and their ratio; the bar is a fifth.
+# Cost of a flood of logins and of half-open connections for an established session: the same random reads with
+# and without it, interleaved. Prints medians and their ratio; the limit is a loss of a fifth.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ pids+=($!)
 until grep -q ready "$work/ready"; do sleep 0.05; done
 address=$(cut -d' ' -f2 "$work/ready")
 
-# Connects as fast as it is let, says something that is no login or says nothing, and goes on with the next.
+# Connects as fast as possible, sends an invalid login or nothing, and continues with the next connection.
 cat >"$work/flood.py" <<'PY'
 import socket, sys, threading, time
 host, port = sys.argv[1].rsplit(":", 1)

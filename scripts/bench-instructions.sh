@@ -21,7 +21,7 @@ count() {
 printf '%-8s %7s %14s %14s %7s\n' command bytes instructions before ratio
 for case in "read 512" "read 4096" "write 4096"; do
   read -r what bytes <<<"$case"
-  # Two lengths: what is done once, as the login, falls out.
+  # Two lengths: the difference excludes one-time work such as the login.
   few=$(count "$what" "$bytes" 200)
   many=$(count "$what" "$bytes" 1200)
   now=$(((many - few) / 1000))

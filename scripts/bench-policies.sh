@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `auto` beside the other send policies, at every queue depth: on loopback, between two network namespaces over veth, and over a wire of 1 Gb/s; with
 # and without work for each operation; with a client that batches its requests and one that does not. Interleaved, medians; the last column is auto's
-# ratio to the best of the others. As root where a wire is wanted.
+# ratio to the best of the others. A wire needs root.
 #
 #   scripts/bench-policies.sh [loopback|veth|wire] [REPEATS] [MS]
 set -euo pipefail
@@ -34,7 +34,7 @@ serve() {
   done
 }
 
-# One process can be luckier than another by a tenth, for as long as it lives: each run has new ones.
+# Processes differ by up to a tenth for their whole life, so each run starts new ones.
 for disk in zero:1G zero:1G,work=10us; do
   rm -f "$work"/iops.*
   for ((run = 0; run < repeats; run++)); do

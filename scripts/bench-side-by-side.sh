@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Roundtrip beside the TCP floor and tgt, under every load that docs/performance.md shows: about twenty minutes, figures in out/*.json. As root the
-# shaped wire is measured too.
+# Roundtrip beside the TCP floor and tgt, under every load that docs/performance.md shows: about twenty minutes, figures in out/*.json. As root it
+# also measures the shaped wire.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs a command that measures a server and a client, with what is wanted between the two: nothing (loopback), a veth pair between two network
+# Runs a command that measures a server and a client, with a chosen connection between them: loopback, a veth pair between two network
 # namespaces, or a wire of 1 Gb/s (MTU 9000, offloads off, each side's receive work on its own CPU). The command finds in its environment how to run
-# something on a side (SERVER_RUN, CLIENT_RUN) and where servers listen (ADDRESS). What was made is removed.
+# something on a side (SERVER_RUN, CLIENT_RUN) and the servers' address (ADDRESS). Everything is removed at the end.
 #
 #   scripts/between.sh loopback|veth|wire COMMAND...
 set -euo pipefail
@@ -29,7 +29,7 @@ if [[ $where != loopback ]]; then
     # The server's CPU is 0, the client's is 1.
     $run sh -c "echo $rps > /sys/class/net/${side}0/queues/rx-0/rps_cpus"
     if [[ $where == wire ]]; then
-      # A frame and what accrues while the shaper's timer is late.
+      # One frame plus the tokens that accrue while the shaper's timer is late.
       $run tc qdisc replace dev "${side}0" root tbf rate 1gbit burst 16500 limit 4m
     fi
   done

@@ -8,7 +8,7 @@ shift
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(sed -n 's/^name = "\(.*\)"$/\1/p' Cargo.toml | tail -n +2)
 
-# What cargo-fuzz passes, without the sanitizers that only a nightly compiler has: everything parsed here is
+# The flags of cargo-fuzz, without the sanitizers that only a nightly compiler has: everything parsed here is
 # safe Rust.
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -25,6 +25,6 @@ for target in "${targets[@]}"; do
         -artifact_prefix="artifacts/$target-" -print_final_stats=1 "corpus/$target" "${seeds[@]}"
 done
 
-# Connections against a model of what must hold, from seeds: ten million steps, or as many as are asked for.
+# Connections against a model of the invariants, from seeds: ten million steps by default.
 cd ..
 ROUNDTRIP_SIM_STEPS=${ROUNDTRIP_SIM_STEPS:-10000000} cargo test --release --locked -p iscsi-target --lib simulation::scripted

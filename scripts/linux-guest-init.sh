@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first and only program of the guest: it does what its host asks for, line by line on the serial console,
-# and says how each line ended.
+# The init and only program of the guest: it runs the host's commands, line by line from the serial console,
+# and prints the exit code of each line.
 /bin/busybox mkdir -p /proc /sys /dev /run /tmp
 /bin/busybox --install -s /bin 2>/dev/null
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp

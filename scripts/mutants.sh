@@ -19,13 +19,13 @@ for crate in "$@"; do
     # One at a time, so that no mutant times out because of another.
     nice cargo mutants --package "$crate" --test-package "$crate" --jobs 1 --timeout 60 --colors never \
         --shard "$shard" --sharding round-robin --output "$out" -- --tests -- "${slow[@]/#/--skip=}" || status=$?
-    # 2: some are missed; 3: some time out. Anything else is a failure of the run itself.
+    # 2: missed mutants; 3: timed out mutants. Other codes are failures of the run itself.
     case $status in
     0 | 2 | 3) ;;
     *) exit "$status" ;;
     esac
 done
-echo "Not noticed by any test (docs/mutation.md has those that are known, and why):"
+echo "Not detected by any test (docs/mutation.md lists the known ones with reasons):"
 for crate in "$@"; do
     cat "target/mutants/$crate/mutants.out/missed.txt" "target/mutants/$crate/mutants.out/timeout.txt"
 done

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what is missing for one purpose: build, lint, run or test. Does nothing when all is there.
+# Installs missing packages and tools for one purpose: build, lint, run or test. Does nothing if all are installed.
 set -euo pipefail
 
 purpose=${1:?usage: setup.sh build|lint|run|test|test-linux|fuzz|miri|mutants|bench}
 rust_needed=1.88
-# The newest that builds with that Rust.
+# The newest version that builds with that Rust.
 deny_version=0.20.2
 mutants_version=27.1.0
 
-say() { printf 'setup: %s\n' "$*" >&2; }
+log() { printf 'setup: %s\n' "$*" >&2; }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 
 # program:package pairs
@@ -31,7 +31,7 @@ bench)
     pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3 tgtd:tgt tgtadm:tgt iscsi-perf:libiscsi-bin
         valgrind:valgrind taskset:util-linux ip:iproute2 tc:iproute2 ethtool:ethtool)
     ;;
-*) say "'$purpose' is no purpose; use build, lint, run, test, test-linux, fuzz, miri, mutants or bench" && exit 2 ;;
+*) log "unknown purpose '$purpose'; use build, lint, run, test, test-linux, fuzz, miri, mutants or bench" && exit 2 ;;
 esac
 
 packages=()
@@ -50,13 +50,13 @@ if [ ${#packages[@]} -gt 0 ]; then
     mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
     root=()
     if [ "$(id -u)" -ne 0 ]; then
-        has sudo || { say "missing: ${packages[*]}; as root: apt-get install ${packages[*]}" && exit 1; }
+        has sudo || { log "missing: ${packages[*]}; as root: apt-get install ${packages[*]}" && exit 1; }
         root=(sudo)
     fi
-    has apt-get || { say "missing: ${packages[*]}; install them with this system's package manager" && exit 1; }
-    say "installing ${packages[*]}"
+    has apt-get || { log "missing: ${packages[*]}; install them with this system's package manager" && exit 1; }
+    log "installing ${packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    # A package may bring a service; none is to be started on this machine.
+    # A package may contain a service; none must start on this machine.
     if [ ! -e /usr/sbin/policy-rc.d ]; then
         printf '#!/bin/sh\nexit 101\n' | "${root[@]}" tee /usr/sbin/policy-rc.d >/dev/null
         "${root[@]}" chmod +x /usr/sbin/policy-rc.d
@@ -67,29 +67,29 @@ if [ ${#packages[@]} -gt 0 ]; then
 fi
 
 if ! has cargo && [ ! -x "$HOME/.cargo/bin/cargo" ]; then
-    say "installing Rust by rustup"
+    log "installing Rust by rustup"
     curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile default --no-modify-path
 fi
 cargo=$(PATH="$PATH:$HOME/.cargo/bin" command -v cargo)
 version=$("$cargo" --version | cut -d' ' -f2)
 if [ "$(printf '%s\n%s\n' "$rust_needed" "$version" | sort -V | head -n 1)" != "$rust_needed" ]; then
-    say "cargo $version is too old; $rust_needed is needed: rustup update" && exit 1
+    log "cargo $version is too old; $rust_needed is needed: rustup update" && exit 1
 fi
 
 if [ "$purpose" = lint ] && ! has cargo-deny && [ ! -x "$HOME/.cargo/bin/cargo-deny" ]; then
-    say "installing cargo-deny $deny_version: about a minute"
-    # It runs for two seconds: optimising it would take longer than it ever runs.
+    log "installing cargo-deny $deny_version: about a minute"
+    # It runs for two seconds: optimising would take longer than the run.
     CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 \
         "$cargo" install --quiet --locked "cargo-deny@$deny_version"
 fi
 
 if [ "$purpose" = mutants ] && ! has cargo-mutants && [ ! -x "$HOME/.cargo/bin/cargo-mutants" ]; then
-    say "installing cargo-mutants $mutants_version: a few minutes"
+    log "installing cargo-mutants $mutants_version: a few minutes"
     "$cargo" install --quiet --locked "cargo-mutants@$mutants_version"
 fi
 
 if [ "$purpose" = miri ] && ! "$cargo" +nightly miri --version >/dev/null 2>&1; then
-    rustup=$(PATH="$PATH:$HOME/.cargo/bin" command -v rustup) || { say "Miri needs nightly Rust: install rustup" && exit 1; }
-    say "installing nightly Rust with Miri"
+    rustup=$(PATH="$PATH:$HOME/.cargo/bin" command -v rustup) || { log "Miri needs nightly Rust: install rustup" && exit 1; }
+    log "installing nightly Rust with Miri"
     "$rustup" toolchain install nightly --profile minimal --component miri,rust-src
 fi

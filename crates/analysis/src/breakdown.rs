@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::{CpuCost, PathCost};
 use crate::segments::Segments;
 
-/// Everything that a breakdown is made from.
+/// The inputs of a breakdown.
 #[derive(Clone, Debug)]
 pub struct StanzaInput<'a> {
     /// Bytes per operation.
@@ -27,7 +27,7 @@ pub struct StanzaInput<'a> {
     pub segments: Segments,
     /// CPU work per operation (of the CPU-bound run of this size and policy).
     pub cpu: CpuCost,
-    /// The wire; nothing where there is none (loopback).
+    /// The wire; `None` on loopback.
     pub path: Option<PathCost>,
     /// Client thread, softirq and transmit work on one CPU, and the same for the server.
     pub sharing: (CpuSharing, CpuSharing),
@@ -42,11 +42,11 @@ pub struct TermValue {
     pub terms: String,
     /// Mean, microseconds.
     pub mean_us: f64,
-    /// Where it comes from.
+    /// Its source.
     pub source: TermSource,
 }
 
-/// Where a term's value comes from.
+/// The source of a term's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TermSource {
@@ -54,35 +54,35 @@ pub enum TermSource {
     CpuAccounting,
     /// Wire arithmetic.
     Arithmetic,
-    /// What is left of a measured segment.
+    /// The remainder of a measured segment.
     Remainder,
-    /// Zero by a rule of the paper.
+    /// Zero by a known-zero rule of the paper.
     Rule,
 }
 
-/// Sums that must come out, and do or do not.
+/// Checks that sums agree with the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Closure {
     /// Sum of all terms, microseconds.
     pub stages_us: f64,
-    /// Its relative difference from RTT.
+    /// Relative difference of the sum from RTT.
     pub stages_error: f64,
     /// IOPS * RTT.
     pub queue_depth: f64,
-    /// Its relative difference from QD.
+    /// Relative difference of IOPS * RTT from QD.
     pub queue_depth_error: f64,
-    /// Both within their limits.
+    /// Both differences are within their limits.
     pub holds: bool,
 }
 
 impl Closure {
-    /// The stages must sum to RTT within this.
+    /// Limit of the difference between the sum of the stages and RTT.
     pub const STAGES_LIMIT: f64 = 0.01;
-    /// QD = IOPS * RTT must hold within this.
+    /// Limit of the difference between IOPS * RTT and QD.
     pub const QUEUE_DEPTH_LIMIT: f64 = 0.02;
 }
 
-/// What limits the ring, and from which depth on.
+/// The limit of the ring, and the depth at which it is reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// Network bound or CPU bound at depth.
@@ -95,7 +95,7 @@ pub struct Limit {
     pub iops_max: f64,
     /// Queue depth needed to stay at the limit: [1] or [2].
     pub queue_depth_needed: f64,
-    /// RTTmin: all service times on an operation's way, microseconds.
+    /// RTTmin: all service times on an operation's path, microseconds.
     pub rtt_min_us: f64,
     /// CL, microseconds.
     pub cl_us: f64,
@@ -110,14 +110,14 @@ pub struct Limit {
 pub struct Breakdown {
     /// In flow order.
     pub terms: Vec<TermValue>,
-    /// Whether they add up.
+    /// Whether the terms add up.
     pub closure: Closure,
-    /// What limits the ring.
+    /// The limit of the ring.
     pub limit: Limit,
 }
 
 impl Breakdown {
-    /// Breaks a run's round trip down.
+    /// Breaks down a run's round trip.
     #[must_use]
     pub fn of(input: &StanzaInput<'_>) -> Self {
         let path = input.path.unwrap_or_default();
@@ -129,7 +129,7 @@ impl Breakdown {
         let mut add = |terms_in_sum: &str, mean_us: f64, source| {
             terms.push(TermValue { terms: terms_in_sum.to_owned(), mean_us, source });
         };
-        // A wait that a rule sets to zero leaves its partner alone in the remainder of their segment.
+        // If a rule sets a wait to zero, the remainder of its segment belongs to the other wait.
         let waits = |first: Term, second: Term| -> String {
             match (zero.contains(&first), zero.contains(&second)) {
                 (true, _) => second.name().to_owned(),
@@ -138,21 +138,21 @@ impl Breakdown {
             }
         };
 
-        // The client, both ways: C1 - start and finish - C2.
+        // The client, both directions: C1 - start and finish - C2.
         add("CP+CK", cpu.client_thread_us, TermSource::CpuAccounting);
         add("CI", cpu.client_softirq_us, TermSource::CpuAccounting);
         let client_waits = s.client.mean_us - cpu.client_thread_us - cpu.client_softirq_us;
         add(&waits(Term::Cw, Term::Cq), client_waits, TermSource::Remainder);
         match (s.request_path, s.response_path) {
             (Some(request), Some(response)) => {
-                let (w1, w2) = (path.on_the_way(path.w1_us), path.on_the_way(path.w2_us));
+                let (w1, w2) = (path.on_path_us(path.w1_us), path.on_path_us(path.w2_us));
                 add("W1", w1, TermSource::Arithmetic);
                 add("CT+SR", request.mean_us - w1, TermSource::Remainder);
                 add("W2", w2, TermSource::Arithmetic);
                 add("ST+CR", response.mean_us - w2, TermSource::Remainder);
             }
             _ => {
-                let wire = path.on_the_way(path.w1_us + path.w2_us);
+                let wire = path.on_path_us(path.w1_us + path.w2_us);
                 add("W1+W2", wire, TermSource::Arithmetic);
                 add("CT+SR+ST+CR", s.network.mean_us - wire, TermSource::Remainder);
             }
@@ -181,10 +181,10 @@ impl Breakdown {
     }
 }
 
-/// What limits the ring of this size and policy.
+/// The limit of the ring of this size and policy.
 fn limit(input: &StanzaInput<'_>, path: PathCost) -> Limit {
     let (cpu, one) = (&input.cpu, input.depth_one);
-    // Transmit work cannot be told from the thread's: it is counted under the thread.
+    // Transmit work cannot be separated from the thread's work and is included in it.
     let times = ServiceTimes {
         ck_us: 0.0,
         w1_us: path.w1_us,
@@ -205,7 +205,7 @@ fn limit(input: &StanzaInput<'_>, path: PathCost) -> Limit {
     } else {
         Bound::ServerCpu
     };
-    let wire_us = path.on_the_way(path.w1_us + path.w2_us);
+    let wire_us = path.on_path_us(path.w1_us + path.w2_us);
     let cl_us = one.client.mean_us - times.client_us();
     let sl_us = one.server.mean_us - times.server_us();
     let network_latency_us = one.network.mean_us - wire_us;

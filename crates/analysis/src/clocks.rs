@@ -1,23 +1,23 @@
-//! How far the clocks of two capture points are apart, and how fast they move apart.
+//! Offset and drift between the clocks of two capture points.
 //!
-//! Only for a person to see: no figure is ever computed by subtracting one clock's stamp from the other's. The
-//! offset follows from the shortest way there and the shortest way back, taken to be equally long (as NTP
-//! does, RFC 5905 8); half of both is what it may be wrong by.
+//! For information only: no other figure is computed by subtracting one clock's stamp from the other's. The
+//! offset follows from the shortest path in each direction, assumed to be equally long (as in NTP,
+//! RFC 5905 8); its uncertainty is half of their sum.
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of two clocks.
+/// Offset and drift of two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clocks {
     /// The server's clock less the client's, microseconds, at the beginning.
     pub offset_us: f64,
-    /// What the offset may be wrong by, microseconds.
+    /// Uncertainty of the offset, microseconds.
     pub uncertainty_us: f64,
-    /// How fast the server's clock runs against the client's, parts per million; absent in a short capture.
+    /// Drift of the server's clock against the client's, parts per million; absent in a short capture.
     pub drift_ppm: Option<f64>,
 }
 
-/// The shortest ways within a stretch of time, nanoseconds.
+/// The shortest paths within a stretch of time, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     from_ns: u64,
@@ -26,7 +26,7 @@ struct Window {
     back_ns: i64,
 }
 
-/// Gathers ways; memory is bounded.
+/// Gathers path times in bounded memory.
 #[derive(Clone, Debug)]
 pub struct ClockSums {
     windows: Vec<Window>,
@@ -43,7 +43,7 @@ impl Default for ClockSums {
 }
 
 impl ClockSums {
-    /// An exchange: its request's stamps at the client and the server, and its response's.
+    /// Adds an exchange: the stamps of its request at the client and the server, and those of its response.
     pub fn add(&mut self, c1: u64, s1: u64, s2: u64, c2: u64) {
         let (there_ns, back_ns) = (s1.wrapping_sub(c1).cast_signed(), c2.wrapping_sub(s2).cast_signed());
         match self.windows.last_mut() {
@@ -55,7 +55,7 @@ impl ClockSums {
             _ => self.windows.push(Window { from_ns: c1, to_ns: c1, there_ns, back_ns }),
         }
         if self.windows.len() > WINDOWS_MAX {
-            // Twice as long each, half as many.
+            // Merge pairs: half as many stretches, each twice as long.
             self.length_ns *= 2;
             let merged = self.windows.chunks(2).map(|pair| Window {
                 from_ns: pair[0].from_ns,
@@ -67,14 +67,14 @@ impl ClockSums {
         }
     }
 
-    /// What the ways say.
+    /// The result.
     #[must_use]
     pub fn clocks(&self) -> Option<Clocks> {
         let first = self.windows.first()?;
         let offset = |w: &Window| (w.there_ns as f64 - w.back_ns as f64) / 2000.0;
         let uncertain = |w: &Window| (w.there_ns as f64 + w.back_ns as f64).abs() / 2000.0;
-        // Clocks that move apart make the shortest way there the first of a stretch and the shortest way back
-        // its last, or the other way round: the offset is that of its middle.
+        // With drifting clocks the shortest path in one direction is at the beginning of a stretch and in the other
+        // at its end: the offset is that of its middle.
         let middle = |w: &Window| {
             let since = |ns: u64| ns.saturating_sub(first.from_ns) as f64 / 1e9;
             (since(w.from_ns) + since(w.to_ns)) / 2.0
@@ -104,7 +104,7 @@ mod tests {
         for i in 0..2_000_000_u64 {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let c1 = 1_000_000_000_000 + i * 1_000_000;
-            // The server is 5 ms ahead and gains 20 ppm; the way takes 50 us and a queue up to 1 ms.
+            // The server is 5 ms ahead and gains 20 ppm; the path takes 50 us and a queue up to 1 ms.
             let ahead = 5_000_000 + i * 20;
             let way = |shift: u32| 50_000 + (noise >> shift) % 1_000_000;
             let s1 = c1 + ahead + way(20);

@@ -1,11 +1,11 @@
-//! What an operation costs CPUs and the wire.
+//! CPU and wire time of an operation.
 
 use serde::{Deserialize, Serialize};
 
 /// CPU work of one operation, microseconds, from the kernel's accounting.
 ///
 /// On Linux the transmit work (CK, SK) runs inside the thread's own send call, so it is part of the thread's
-/// share and cannot be told from it.
+/// share and cannot be separated from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuCost {
     /// CP + CK: the client thread with its transmit work.
@@ -19,7 +19,7 @@ pub struct CpuCost {
 }
 
 impl CpuCost {
-    /// A share of all of it.
+    /// A share of each cost.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl CpuCost {
         }
     }
 
-    /// The same with no side above `us`: a CPU that served one operation in that time did not need longer.
+    /// The same with each side limited to `us`: a CPU that served one operation in that time did not need longer.
     #[must_use]
     pub fn at_most(self, us: f64) -> Self {
         let scale = |thread: f64, softirq: f64| (us / (thread + softirq).max(f64::MIN_POSITIVE)).min(1.0);
@@ -45,21 +45,21 @@ impl CpuCost {
     }
 }
 
-/// What the wire costs one operation, microseconds.
+/// Wire time of one operation, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathCost {
     /// W1 by arithmetic.
     pub w1_us: f64,
     /// W2 by arithmetic.
     pub w2_us: f64,
-    /// The rate is kept by a token bucket in front of the capture points: frames are spaced there and cross in
-    /// no time, so W is a service time (it limits the rate) but no part of an operation's way.
+    /// A token bucket before the capture points enforces the rate: it spaces frames, which then cross in
+    /// no time, so W is a service time (it limits the rate) but no part of an operation's path.
     pub token_bucket: bool,
 }
 
 impl PathCost {
-    /// How much of a time on the wire an operation spends there.
-    pub(crate) fn on_the_way(&self, wire_us: f64) -> f64 {
+    /// The part of a wire time that is on an operation's path, microseconds.
+    pub(crate) fn on_path_us(&self, wire_us: f64) -> f64 {
         if self.token_bucket { 0.0 } else { wire_us }
     }
 }

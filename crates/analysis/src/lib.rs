@@ -1,4 +1,4 @@
-//! Why a round trip takes as long as it does, from op records of any source.
+//! Explains the duration of round trips from op records of any source.
 
 #![forbid(unsafe_code)]
 

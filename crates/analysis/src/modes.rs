@@ -1,8 +1,8 @@
-//! Structure in the operations of one stanza: modes, patterns in their order and in time, drifts, clocks that
-//! move apart.
+//! Structure in the operations of one stanza: modes, patterns in their order and in time, drifts, diverging
+//! clocks.
 //!
-//! Each search claims something only when chance is out of the question; what one has explained the next does
-//! not claim again.
+//! Each search reports a finding only if chance can be excluded; later searches do not report an explained
+//! pattern again.
 
 mod dip;
 mod drift;
@@ -21,7 +21,7 @@ use series::Series;
 
 use crate::parts::Part;
 
-/// One operation as the search for structure sees it.
+/// One operation in the search for structure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// When its request passed, nanoseconds since the epoch.
@@ -39,11 +39,11 @@ pub struct Parts {
     pub client_us: f32,
     /// The server's time.
     pub server_us: f32,
-    /// The network's time, both ways.
+    /// The network's time, both directions.
     pub network_us: f32,
     /// From the client to the server.
     pub request_path_us: f32,
-    /// And back.
+    /// From the server to the client.
     pub response_path_us: f32,
 }
 
@@ -62,7 +62,7 @@ impl Point {
     }
 }
 
-/// What was found.
+/// A pattern.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FindingKind {
@@ -73,16 +73,16 @@ pub enum FindingKind {
     },
     /// Slow operations at even distances.
     EveryNth {
-        /// Every how many.
+        /// Every n-th operation is slow.
         n: u32,
-        /// How much longer those take, microseconds.
+        /// Additional time of the slow ones, microseconds.
         longer_us: f64,
     },
-    /// It comes back in time.
+    /// It repeats in time.
     PeriodInTime {
-        /// After how long, milliseconds.
+        /// Its period, milliseconds.
         period_ms: f64,
-        /// What it looks like.
+        /// Its shape.
         shape: Shape,
         /// From the lowest to the highest, microseconds.
         height_us: f64,
@@ -101,13 +101,13 @@ pub enum FindingKind {
         /// Before and behind it, microseconds.
         levels_us: (f64, f64),
     },
-    /// The stamps of two clocks that move against one another.
+    /// Stamps of two drifting clocks.
     ClockSkew {
-        /// How fast, microseconds per second.
+        /// Drift, microseconds per second.
         us_per_second: f64,
-        /// How far they come apart, microseconds.
+        /// Largest divergence, microseconds.
         height_us: f64,
-        /// After how long they jump back, milliseconds.
+        /// Period of the jumps back, milliseconds.
         period_ms: Option<f64>,
     },
 }
@@ -115,18 +115,18 @@ pub enum FindingKind {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What it is.
+    /// The pattern.
     #[serde(flatten)]
     pub kind: FindingKind,
-    /// The segment in which it lives.
+    /// The segment that contains it.
     pub segment: Part,
-    /// Operations that were looked at.
+    /// Operations examined.
     pub operations: u64,
-    /// In a sentence.
+    /// A sentence for reports.
     pub text: String,
 }
 
-/// Fewer operations prove nothing.
+/// Fewest operations to search.
 const POINTS_MIN: usize = 200;
 
 /// Searches consecutive operations, in the order of their requests, for structure.
@@ -163,14 +163,14 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
         None => series,
     };
 
-    // Clocks, and what comes back in time.
+    // Clocks, and patterns that repeat in time.
     let paths = of(Part::RequestPath).zip(of(Part::ResponsePath));
     let skew = paths.as_ref().and_then(|(request, response)| skew::find(request, response));
     if let Some(found) = &skew {
         let again = found.period_ms.map_or(String::new(), |p| format!(", jumping back every {p:.0} ms"));
         let text = format!(
             "the request path moves by {:+.0} us per second and the response path by as much the other way, {:.0} us \
-             apart at most{again}: the clocks that stamp (of two hosts, or of two CPUs) move against one another",
+             apart at most{again}: the clocks of the stamps (of two hosts, or of two CPUs) drift against one another",
             found.us_per_second, found.height_us
         );
         let kind = FindingKind::ClockSkew {
@@ -184,7 +184,7 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
         (None, Some(_)) => &[Part::RequestPath, Part::ResponsePath, Part::Server, Part::Client],
         _ => &[Part::Network, Part::Server, Part::Client],
     };
-    // The parts first; the whole when no part shows it.
+    // The parts first; the whole if no part shows it.
     let mut periods: Vec<(Part, period::Period)> =
         leaves.iter().filter_map(|&segment| Some((segment, period::find(&without(of(segment)?))?))).collect();
     if periods.is_empty() && skew.is_none() {
@@ -193,7 +193,7 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
     for (segment, found) in &periods {
         let period_ms = found.period_ms;
         let text = format!(
-            "the {} comes and goes every {} ms by {:.0} us: {}",
+            "the {} varies with a period of {} ms by {:.0} us: {}",
             segment.name(),
             milliseconds(period_ms),
             found.height_us,
@@ -249,7 +249,7 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
     if let Some((segment, found)) = modes {
         let home = home_of(points, segment, &found.is_slow);
         let text = format!(
-            "{} modes in the {}: {}; the difference lies in the {}",
+            "{} modes in the {}: {}; the difference is in the {}",
             found.modes.len(),
             segment.name(),
             found.modes.iter().map(Mode::text).collect::<Vec<_>>().join(", "),
@@ -282,7 +282,7 @@ fn home_of(points: &[Point], whole: Part, is_slow: &[bool]) -> Part {
         .unwrap_or(whole)
 }
 
-/// The part whose drift is the whole's.
+/// The part whose drift explains the drift of the whole.
 fn drift_home(points: &[Point], leaves: &[Part]) -> Part {
     let moves =
         |segment: &&Part| Series::of(points, **segment).is_some_and(|series| drift::find(&series).is_some());

@@ -1,30 +1,30 @@
-//! Joins what two capture points saw of the same connection.
+//! Joins the exchanges that two capture points saw of the same connection.
 //!
 //! A stream's sequence numbers are the same at both sides of a wire, and responses pass both sides in the same
-//! order: two queues are merged by the sequence number behind each response. No clock takes part. What one
-//! side did not see is handed on alone, and counted.
+//! order: two queues are merged by the sequence number behind each response. No clocks are compared. An exchange
+//! that only one side saw is delivered alone, and counted.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use record::{Exchange, Observed, Op, Opened, Side};
 
-/// A capture point, as far as joining needs it.
+/// A capture point, for the join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
-    /// Which input it belongs to: points of one input share a clock.
+    /// Its input: points of one input share a clock.
     pub input: u32,
-    /// Whose side it is on, where the user says so.
+    /// Its side, if the user stated it.
     pub place: Option<Side>,
 }
 
-/// What one point knows of a connection.
+/// One point's view of a connection.
 #[derive(Debug)]
 struct Half {
     vantage: u32,
     opened: Opened,
     waiting: VecDeque<Exchange>,
-    /// Nothing more will come.
+    /// The connection has ended at this point.
     is_over: bool,
 }
 
@@ -32,7 +32,7 @@ struct Half {
 #[derive(Debug)]
 struct Pair {
     halves: [Option<Half>; 2],
-    /// Which of them is the client's, once that is known.
+    /// Which half is the client's, once known.
     client: Option<usize>,
 }
 
@@ -43,15 +43,15 @@ pub struct Pairing {
     /// By their numbers.
     pairs: HashMap<u32, Pair, foldhash::fast::RandomState>,
     numbered: u32,
-    /// Those that are over at one point and may still be to come at the other.
+    /// Connections that have ended at one point and may still appear at the other.
     lingering: VecDeque<u32>,
     by_ends: HashMap<(SocketAddr, SocketAddr), Vec<u32>>,
     /// For each point: the pair and the half of each of its connections.
     places: Vec<HashMap<u32, (u32, usize), foldhash::fast::RandomState>>,
-    /// Exchanges that wait for the other side's view, for each input and all together.
+    /// Exchanges that wait for the other side's view, by input and in total.
     waiting: Vec<usize>,
     waiting_all: usize,
-    /// Whether a second point may still come: until then everything is handed on at once.
+    /// Whether a second point may still appear; otherwise every exchange is delivered at once.
     expects_two: bool,
     /// Exchanges that only one of two points saw.
     pub unmatched: u64,
@@ -61,21 +61,21 @@ pub struct Pairing {
     pub crowded: u64,
 }
 
-/// Most exchanges of a connection that wait when no other point is known to see it.
+/// Most waiting exchanges of a connection that no other point is known to see.
 const ALONE_MAX: usize = 1024;
-/// Most connections that linger.
+/// Most connections kept after their end at one point.
 const LINGERING_MAX: usize = 4096;
-/// Most exchanges of all connections that wait.
+/// Most waiting exchanges of all connections.
 const WAITING_MAX: usize = 65_536;
 
 impl Pairing {
-    /// Whether several inputs are read, so that the other point may show late.
+    /// An empty pairing; with `several_inputs` the other point of a connection may appear late.
     #[must_use]
     pub fn new(several_inputs: bool) -> Self {
         Self { expects_two: several_inputs, ..Self::default() }
     }
 
-    /// Adds a capture point; its number.
+    /// Adds a capture point and returns its number.
     pub fn add_point(&mut self, point: Point) -> u32 {
         self.points.push(point);
         self.places.push(HashMap::default());
@@ -98,10 +98,10 @@ impl Pairing {
         self.places.get(vantage as usize)?.get(&local).map(|&(pair, _)| pair)
     }
 
-    /// A point sees the first data of a connection.
+    /// Adds a connection when a point sees its first data.
     pub fn opened(&mut self, vantage: u32, opened: &Opened) {
         let known = self.by_ends.entry((opened.client, opened.server)).or_default();
-        // The same connection: the same ends, the same SYN where both saw it, and not yet seen from here.
+        // The same connection: same ends, same SYN if both saw it, and not yet seen from this point.
         let fits = |pair: &Pair| {
             pair.halves.iter().flatten().all(|half| {
                 half.vantage != vantage
@@ -132,7 +132,7 @@ impl Pairing {
         }
     }
 
-    /// A point's connection is over: nothing of it will come any more.
+    /// Ends a connection at a point.
     pub fn closed(&mut self, vantage: u32, local: u32, mut emit: impl FnMut(&Observed)) {
         let Some((number, which)) = self.places.get_mut(vantage as usize).and_then(|p| p.remove(&local))
         else {
@@ -156,7 +156,7 @@ impl Pairing {
         }
     }
 
-    /// Hands on what waits of a pair, and forgets it.
+    /// Delivers the waiting exchanges of a pair and removes it.
     fn remove(&mut self, number: u32, emit: &mut impl FnMut(&Observed)) {
         self.merge(number, emit);
         for which in 0..2 {
@@ -182,7 +182,7 @@ impl Pairing {
         self.pairs.get(&number).and_then(|p| p.halves[which].as_ref()).map_or(0, |half| half.waiting.len())
     }
 
-    /// A point saw an exchange: hands on what is joined.
+    /// Adds an exchange that a point saw, and delivers joined ones.
     #[inline]
     pub fn exchange(&mut self, vantage: u32, exchange: &Exchange, mut emit: impl FnMut(&Observed)) {
         let Some(&(place, which)) =
@@ -211,7 +211,7 @@ impl Pairing {
         }
     }
 
-    /// The end: all that waits is handed on.
+    /// Delivers all waiting exchanges at the end.
     pub fn finish(&mut self, mut emit: impl FnMut(&Observed)) {
         let mut numbers: Vec<u32> = self.pairs.keys().copied().collect();
         numbers.sort_unstable();
@@ -220,7 +220,7 @@ impl Pairing {
         }
     }
 
-    /// Hands on what both halves of a pair have seen.
+    /// Delivers the exchanges that both halves of a pair have seen.
     fn merge(&mut self, place: u32, emit: &mut impl FnMut(&Observed)) {
         loop {
             let Some([Some(a), Some(b)]) = self.pairs.get(&place).map(|p| &p.halves) else { return };
@@ -233,7 +233,7 @@ impl Pairing {
         }
     }
 
-    /// Both have it at their front.
+    /// Delivers the exchange at the front of both halves.
     fn join(&mut self, place: u32, emit: &mut impl FnMut(&Observed)) {
         let client = self.client_half(place);
         let mut views = [None, None];
@@ -252,7 +252,7 @@ impl Pairing {
         }
     }
 
-    /// One half's front goes on alone.
+    /// Delivers the front of one half alone.
     fn release(&mut self, place: u32, which: usize, emit: &mut impl FnMut(&Observed)) {
         let Some(pair) = self.pairs.get_mut(&place) else { return };
         let is_pair = pair.halves.iter().all(Option::is_some);
@@ -264,7 +264,7 @@ impl Pairing {
         emit(&self.alone(place, which, exchange));
     }
 
-    /// What one point alone saw, on the side where it stands.
+    /// An exchange that one point alone saw, on the point's side.
     fn alone(&mut self, place: u32, which: usize, exchange: Exchange) -> Observed {
         let half = self.pairs.get(&place).and_then(|p| p.halves[which].as_ref().map(|h| (p, h)));
         let is_pair = half.is_some_and(|(pair, _)| pair.halves.iter().all(Option::is_some));
@@ -277,9 +277,8 @@ impl Pairing {
         Observed::alone(side, &exchange)
     }
 
-    /// Whose side a point stands on that has nobody to be compared with: as the user says, else where the
-    /// handshake was shorter by far, else where packets have not been routed; the client's if all that does
-    /// not tell.
+    /// The side of a single point: as the user stated, else the side with the much shorter
+    /// handshake, else the side whose packets have not been routed, else the client's.
     fn side(&self, half: &Half) -> Side {
         if let Some(side) = self.points[half.vantage as usize].place {
             return side;
@@ -299,7 +298,7 @@ impl Pairing {
         if is_fresh { Side::Client } else { whose.peer() }
     }
 
-    /// Which half of a pair is the client's.
+    /// The client's half of a pair.
     fn client_half(&mut self, place: u32) -> usize {
         let Some(pair) = self.pairs.get(&place) else { return 0 };
         if let Some(client) = pair.client {
@@ -366,12 +365,12 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever either side misses, and in whatever order the inputs are read: what both saw is joined
-        /// and every view is handed on once.
+        /// Whatever either side misses, and in whatever order the inputs are read: exchanges that both saw are
+        /// joined, and every view is delivered once.
         #[test]
         fn every_view_is_handed_on_once(seen in prop::collection::vec((any::<bool>(), any::<bool>()), 1..200), first: u32, server_first: bool, bursts in prop::collection::vec((any::<bool>(), 1_usize..20), 0..60)) {
             let mut pairing = Pairing::new(true);
-            // Input 0 is the server's side, and its handshake says so.
+            // Input 0 is the server's side, as its handshake shows.
             let points = [pairing.add_point(Point { input: 0, place: None }), pairing.add_point(Point { input: 1, place: None })];
             let order = if server_first { [0, 1] } else { [1, 0] };
             for point in order {
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn one_point_alone_hands_on_at_once_and_stands_where_its_handshake_says() {
+    fn single_point_delivers_at_once_on_the_side_of_its_handshake() {
         for (there, here, side) in [(900_000, 20_000, Side::Client), (20_000, 900_000, Side::Server)] {
             let mut pairing = Pairing::new(false);
             let point = pairing.add_point(Point::default());

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// A part of an exchange's time, as far as capture points can tell it apart.
+/// A part of an exchange's time that capture points can separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -17,13 +17,13 @@ pub enum Part {
     Network,
     /// From the client's capture point to the server's (S1 - C1).
     RequestPath,
-    /// And back (C2 - S2).
+    /// From the server's capture point to the client's (C2 - S2).
     ResponsePath,
     /// From the request's last byte to the response's first, where only one side was seen.
     FirstByte,
-    /// From the server's asking for data to the last of them (R2T, 100 Continue).
+    /// From the server's request for data (R2T, 100 Continue) to the last of the data.
     DataPhase,
-    /// From a response to the request that takes its place: the client, and all that lies behind the capture
+    /// From a response to the request that replaces it: the client, and everything between it and the capture
     /// point.
     Client,
 }
@@ -42,7 +42,7 @@ impl Part {
         Part::Network,
     ];
 
-    /// Its name for a person.
+    /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Part {
 /// Figures of a part, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartFigures {
-    /// Which.
+    /// The part.
     pub part: Part,
     /// Exchanges in which it was seen.
     pub operations: u64,
@@ -89,12 +89,12 @@ pub(crate) struct Tally {
     histogram: Option<Box<Histogram<u32>>>,
 }
 
-/// Values that are kept before they become a histogram, which takes 13 KiB: many stanzas have two exchanges.
+/// Values kept before they are converted to a histogram, which takes 13 KiB: many stanzas have two exchanges.
 const FEW: usize = 32;
 
-/// Two digits: 1 % of a microsecond is more than a capture's stamps are worth.
+/// Two digits: 1 % of a microsecond is finer than a capture's stamps.
 const DIGITS: u8 = 2;
-/// The range of a distribution, nanoseconds; what lies outside counts at its end.
+/// The range of a distribution, nanoseconds; values outside count at its ends.
 const LEAST_NS: u64 = 64;
 const MOST_NS: u64 = 100_000_000_000;
 
@@ -105,7 +105,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// One that keeps every value, for a run whose records are in memory anyway: its percentiles are exact.
+    /// A tally that keeps every value, for a run whose records are in memory: its percentiles are exact.
     pub(crate) fn exact() -> Self {
         Self { values_max: usize::MAX, ..Self::default() }
     }
@@ -118,7 +118,7 @@ impl Tally {
             Some(histogram) => histogram.saturating_record(at_least_zero(ns)),
             None if self.values.len() < self.values_max => self.values.push(ns),
             None => {
-                // The bounds are constants that fit: it always succeeds.
+                // The bounds are valid constants, so this always succeeds.
                 self.histogram = Histogram::new_with_bounds(LEAST_NS, MOST_NS, DIGITS).ok().map(Box::new);
                 if let Some(histogram) = &mut self.histogram {
                     let all = self.values.drain(..).chain([ns]);
@@ -128,17 +128,17 @@ impl Tally {
         }
     }
 
-    /// Values.
+    /// Number of values.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Arithmetic mean, microseconds; 0 of nothing.
+    /// Arithmetic mean, microseconds; 0 if empty.
     pub(crate) fn mean_us(&self) -> f64 {
         self.sum_ns as f64 / self.count.max(1) as f64 / 1000.0
     }
 
-    /// The values at ascending quantiles, microseconds; 0 of nothing.
+    /// The values at ascending quantiles, microseconds; 0 if empty.
     pub(crate) fn at_us<const N: usize>(&self, quantiles: [f64; N]) -> [f64; N] {
         if let Some(histogram) = &self.histogram {
             return quantiles.map(|q| histogram.value_at_quantile(q) as f64 / 1000.0);
@@ -153,7 +153,7 @@ impl Tally {
         })
     }
 
-    /// Figures as reports show them; nothing of nothing.
+    /// Figures for reports; `None` if empty.
     pub(crate) fn figures(&self, part: Part) -> Option<PartFigures> {
         let [p50_us, p90_us, p99_us, max_us] = self.at_us([0.5, 0.9, 0.99, 1.0]);
         let mean_us = self.mean_us();
@@ -169,7 +169,7 @@ impl Tally {
     }
 }
 
-/// Negative times come from stamps that are out of order. The sum shows them; a histogram has them at its foot.
+/// Negative times come from stamps that are out of order. The sum includes them; a histogram counts them in its lowest bin.
 fn at_least_zero(ns: i64) -> u64 {
     ns.max(0).unsigned_abs()
 }

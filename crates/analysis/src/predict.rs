@@ -1,4 +1,4 @@
-//! What the model says about a measured ring: calibrated from two runs only, queue depth 1 and CPU bound.
+//! The model's prediction for a measured ring, calibrated from two runs only: queue depth 1 and CPU bound.
 
 use model::Known;
 use model::calibrate::{
@@ -28,7 +28,7 @@ pub struct Prediction {
     pub band_high: f64,
     /// `iops / measured - 1`.
     pub error: f64,
-    /// The measured throughput lies in the band, give or take [`BAND_TOLERANCE`].
+    /// Whether the measured throughput is in the band, within [`BAND_TOLERANCE`].
     #[serde(default)]
     pub in_band: bool,
 }
@@ -49,11 +49,11 @@ pub struct Limit {
     pub iops: f64,
 }
 
-/// How far below the saturated run a ring made from its CPU accounts may stay.
+/// How far a ring made from CPU accounts may be below the saturated run.
 const SHORT_OF_SATURATION: f64 = 0.03;
 
-/// [`calibrate`], with the service times fitted to the saturated run's own throughput: a CPU that is always busy
-/// also turns to and fro between interrupts and thread, which its accounts hold and the ring does again.
+/// [`calibrate`], with the service times fitted to the saturated run's own throughput: the accounts of a saturated
+/// CPU include the switches between interrupts and thread, which the ring adds again.
 ///
 /// # Errors
 /// When the measurements make no ring.
@@ -81,13 +81,13 @@ pub fn calibrate_to(
     with(low)
 }
 
-/// Least share of the accounted CPU work that counts, and how finely it is fitted.
+/// Least share of the accounted CPU work that counts, and the resolution of the fit.
 const FACTOR_MIN: f64 = 0.4;
 /// See [`FACTOR_MIN`].
 const BISECTIONS: u32 = 6;
 
-/// The ring behind a measured pair of runs. `repeat` is how far two runs at queue depth 1 lay apart, as a share:
-/// nothing that follows from them is known any better.
+/// The ring of a measured pair of runs. `repeat` is the relative difference of two runs at queue depth 1, which
+/// bounds the accuracy of all results.
 ///
 /// With a wire each side's softirq runs on its own CPU and interrupts its thread; on loopback it runs inside the
 /// other side's send, so each side is one stage. A token bucket is a pacer, a real wire a stage.
@@ -124,7 +124,7 @@ pub fn calibrate(
 }
 
 impl Prediction {
-    /// What a ring does at a queue depth, beside what was measured.
+    /// The prediction for a queue depth beside the measurement.
     ///
     /// # Errors
     /// When the queue depth is not possible.
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_saturated_run_is_reached_by_the_ring_made_from_it() {
-        // Both sides equally busy: what interrupts cost would be counted twice.
+        // Both sides equally busy: the cost of interrupts would be counted twice.
         let mean = |mean_us| SegmentFigures { mean_us, ..SegmentFigures::default() };
         let segments = Segments {
             rtt: mean(60.0),

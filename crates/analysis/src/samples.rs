@@ -8,7 +8,7 @@ use crate::modes::{Finding, Parts, Point, find};
 const KEPT_MAX: usize = 8192;
 /// Stanzas of which operations are kept.
 const STANZAS_MAX: usize = 32;
-/// The first ones of a connection are left out: TCP acknowledges at once there.
+/// The first operations of a connection are left out: TCP acknowledges at once there.
 const SKIPPED: u32 = 32;
 
 /// Samples of all stanzas.
@@ -19,13 +19,13 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Keeps operations where they are `wanted`, and nothing elsewhere.
+    /// Keeps operations if they are `wanted`.
     #[must_use]
     pub fn new(wanted: bool) -> Self {
         Self { wanted, ..Self::default() }
     }
 
-    /// Takes an operation of a stanza.
+    /// Adds an operation of a stanza.
     #[inline]
     pub fn add(&mut self, stanza: usize, observed: &Observed) {
         if !self.wanted || stanza >= STANZAS_MAX {
@@ -44,7 +44,7 @@ impl Samples {
         }
     }
 
-    /// What is found, by the number of the stanza.
+    /// The findings, by the number of the stanza.
     #[must_use]
     pub fn findings(self) -> Vec<(usize, Finding)> {
         let all = self.stanzas.into_iter().enumerate();

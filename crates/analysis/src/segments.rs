@@ -19,7 +19,7 @@ pub struct SegmentFigures {
 /// All segments of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Segments {
-    /// Operations that went in.
+    /// Operations included.
     pub operations: u64,
     /// finish - start.
     pub rtt: SegmentFigures,
@@ -40,7 +40,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// The segments of complete operations; those that are not are left out.
+    /// The segments of complete operations; incomplete ones are ignored.
     #[must_use]
     pub fn of(ops: &[Op], shared_clock: bool) -> Self {
         let complete = || ops.iter().filter(|op| op.is_complete());

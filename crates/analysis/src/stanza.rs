@@ -1,4 +1,4 @@
-//! The stanza of a study: one point with everything that was measured of it.
+//! The stanza of a study: one point with all its measurements.
 
 use model::ModelError;
 use model::calibrate::Calibrated;
@@ -21,7 +21,7 @@ pub struct Stanza {
     pub queue_depth: u32,
     /// Operations per second without a capture.
     pub iops: f64,
-    /// Operations per second with it: what the observer costs.
+    /// Operations per second with a capture, which shows its cost.
     pub iops_observed: f64,
     /// Mean time between completions, microseconds: 1 / IOPS, of the observed run.
     pub tpt_us: f64,
@@ -29,11 +29,11 @@ pub struct Stanza {
     pub rtt_us: f64,
     /// The segments between capture points.
     pub segments: Segments,
-    /// CPU work per operation of this very run, microseconds: wake-ups included.
+    /// CPU work per operation of this run, microseconds, with wake-ups.
     pub cpu: CpuCost,
     /// CPU work per operation of the CPU-bound run of this size and policy: the service times.
     pub service: CpuCost,
-    /// What the wire costs an operation; absent on loopback.
+    /// Wire time of an operation; absent on loopback.
     pub path: Option<PathCost>,
     /// Share of the time that the client's and the server's CPU were busy.
     pub cpu_busy: (f64, f64),
@@ -41,11 +41,11 @@ pub struct Stanza {
     pub breakdown: Breakdown,
     /// The model's throughput, from the queue depth 1 run and the CPU-bound run alone.
     pub predicted: Option<Prediction>,
-    /// Operations that the client completed, and how many of them were followed all the way round.
+    /// Operations that the client completed, and how many of them were followed through the whole ring.
     pub completed: u64,
     /// See `completed`.
     pub followed: u64,
-    /// Those that were not, with reasons.
+    /// Operations that were not followed, by reason.
     pub holes: Vec<record::Hole>,
     /// Share of busy/idle cycles that ended having served n = 1, 2, ... requests.
     pub busy_count_share: Vec<f64>,
@@ -64,8 +64,8 @@ impl Stanza {
         (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max))
     }
 
-    /// What the capture costs: the share of the throughput that is lost while packets are captured, in the median of its
-    /// runs, each beside one without.
+    /// Cost of the capture: the share of the throughput that is lost while packets are captured, as the median over its
+    /// runs, each compared with one without a capture.
     #[must_use]
     pub fn observer_cost(&self) -> f64 {
         let mut costs: Vec<f64> = self.runs.iter().map(|(bare, observed)| 1.0 - observed / bare).collect();
@@ -73,7 +73,7 @@ impl Stanza {
         costs.get(costs.len() / 2).copied().unwrap_or(1.0 - self.iops_observed / self.iops)
     }
 
-    /// TPT of a rate, microseconds.
+    /// TPT at a rate, microseconds.
     #[must_use]
     pub fn tpt_of(iops: f64) -> f64 {
         tpt_us(iops)
@@ -83,7 +83,7 @@ impl Stanza {
 /// The ring behind the stanzas of one size and policy: the shallowest must be queue depth 1.
 ///
 /// # Errors
-/// When there is no queue depth 1 stanza, or the measurements make no ring.
+/// When the queue depth 1 stanza is missing, or the measurements make no ring.
 pub fn from_stanzas<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> Result<Calibrated, ModelError> {
     let mut group: Vec<&Stanza> = stanzas.collect();
     group.sort_by_key(|s| s.queue_depth);

@@ -1,7 +1,7 @@
-//! The stanzas of captured traffic: per connection, operation, block size and queue depth, where the time of
-//! its exchanges went.
+//! The stanzas of captured traffic: the breakdown of exchanges by connection, operation, block size and queue
+//! depth.
 //!
-//! Nothing here grows with the length of a capture: sums, histograms, and a sample of bounded size.
+//! Memory does not grow with the length of a capture: sums, histograms, and a sample of bounded size.
 
 use std::collections::HashMap;
 
@@ -12,17 +12,17 @@ use crate::parts::{Part, PartFigures, Tally};
 
 /// Most stanzas; the exchanges of further ones are counted together.
 pub const STANZAS_MAX: usize = 256;
-/// Connection number of the stanza that takes what does not fit.
+/// Connection number of the stanza for exchanges beyond the limit.
 pub const OTHERS: u32 = u32::MAX;
 
-/// What is alike in the exchanges of a stanza.
+/// The common properties of the exchanges of a stanza.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     connection: u32,
     verb: Verb,
-    /// Exact for SCSI; else the power of two that it reaches.
+    /// Exact for SCSI; otherwise rounded down to a power of two.
     bytes: u32,
-    /// The power of two that the queue depth does not exceed.
+    /// The queue depth, rounded up to a power of two.
     depth: u32,
 }
 
@@ -41,37 +41,37 @@ impl Key {
 /// A stanza's breakdown, as reports show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrafficStanza {
-    /// Which connection; absent for those that were counted together.
+    /// The connection; absent for the stanza of exchanges beyond the limit.
     pub connection: Option<u32>,
-    /// What was asked for.
+    /// The operation's name.
     pub operation: String,
-    /// Which way the data went.
+    /// The direction of the data.
     pub kind: OpKind,
     /// Mean data of an exchange, bytes.
     pub block_size_bytes: f64,
-    /// Operations in the ring when a request left: in flight, or answered and not yet replaced; least, mean and
+    /// Operations in the ring when a request left (in flight, or completed and not yet replaced): least, mean and
     /// most.
     pub queue_depth: (u32, f64, u32),
     /// Exchanges.
     pub operations: u64,
-    /// Those with an error status.
+    /// Exchanges with an error status.
     pub failed: u64,
-    /// From the first to the last, seconds.
+    /// From the first exchange to the last, seconds.
     pub seconds: f64,
     /// Exchanges per second.
     pub iops: f64,
     /// Data per second.
     pub bytes_per_second: f64,
-    /// Where the time went.
+    /// Figures of the parts.
     pub parts: Vec<PartFigures>,
-    /// Time on the wire by arithmetic, both ways, microseconds; absent where the link's rate is not known.
+    /// Calculated time on the wire, both directions, microseconds; absent if the link's rate is unknown.
     pub wire_us: Option<f64>,
     /// Request path + server + response path against the round trip, where both sides were seen.
     pub stages_error: Option<f64>,
     /// IOPS x (round trip + client) against the mean queue depth, where each request took the place of a
     /// response.
     pub queue_depth_error: Option<f64>,
-    /// Whether they are within the limits of [`crate::Closure`].
+    /// Whether both are within the limits of [`crate::Closure`].
     pub closes: Option<bool>,
 }
 
@@ -89,7 +89,7 @@ impl TrafficStanza {
     }
 }
 
-/// What a stanza is made from.
+/// The sums of a stanza.
 #[derive(Debug)]
 struct Sums {
     kind: OpKind,
@@ -170,7 +170,7 @@ pub struct Traffic {
 pub type WireTime<'a> = &'a dyn Fn(f64, f64) -> f64;
 
 impl Traffic {
-    /// Takes an operation; the number of its stanza.
+    /// Adds an operation and returns the number of its stanza.
     #[inline]
     pub fn add(&mut self, observed: &Observed) -> usize {
         let key = Key::of(observed);
@@ -200,8 +200,8 @@ impl Traffic {
         self.sums.len() - 1
     }
 
-    /// The stanzas, by their numbers; `wire_us` gives the time on the wire of a request and a response of so
-    /// many bytes above TCP.
+    /// The stanzas, by their numbers; `wire_us` returns the time on the wire of a request and a response, given
+    /// their bytes above TCP.
     #[must_use]
     pub fn stanzas(&self, wire_us: Option<WireTime<'_>>) -> Vec<TrafficStanza> {
         self.sums.iter().map(|(key, sums)| stanza(key, sums, wire_us)).collect()
@@ -221,7 +221,7 @@ fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanz
         .zip(mean(Part::Server))
         .zip(mean(Part::RoundTrip))
         .map(|(((request, response), server), round_trip)| (request + server + response) / round_trip - 1.0);
-    // Only where nearly every request took the place of a response is it a closed ring.
+    // The ring is closed only if nearly every request replaced a response.
     let is_ring = parts.iter().any(|p| p.part == Part::Client && p.operations as f64 > 0.9 * count);
     let round_trip = mean(Part::RoundTrip).or(mean(Part::Server));
     let queue_depth_error = mean(Part::Client).zip(round_trip).filter(|_| is_ring && count > 100.0).map(

@@ -1,4 +1,4 @@
-//! Why operations were slow: each verdict with its evidence, what it cost, the remedy and the gain to expect.
+//! Causes of slow operations: verdicts with their evidence, cost, remedy and expected gain.
 
 mod case;
 mod evidence;
@@ -14,7 +14,7 @@ pub use evidence::Evidence;
 pub use judge::{Judgement, judge};
 pub use remedy::Remedy;
 
-/// What was found.
+/// The kind of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictKind {
@@ -24,72 +24,72 @@ pub enum VerdictKind {
     NagleDelayedAck,
     /// MSG_MORE or TCP_CORK was set and never lifted: a 200 ms timer sent the data.
     UnfinishedCork,
-    /// The peer's delayed ACK stopped a sender that could have no more on its way.
+    /// The peer's delayed ACK stopped a sender that had reached its limit of unacknowledged data.
     DelayedAck,
     /// Messages are sent in many small segments.
     SmallSegments,
     /// The receiver's window was full.
     WindowLimited,
-    /// The sender's buffer or congestion window held less than the path takes.
+    /// The sender's buffer or congestion window is smaller than the path's capacity.
     BufferLimited,
-    /// Large segments vanish on the path, and nobody says so.
+    /// The path drops large segments without an ICMP message.
     PathMtuBlackHole,
     /// Data was lost and sent again.
     Retransmission,
     /// Losses only while both sides send: one end of a cable is half duplex.
     DuplexMismatch,
-    /// The server takes long.
+    /// The server is slow.
     SlowTarget,
-    /// The client takes long.
+    /// The client is slow.
     SlowInitiator,
     /// Too few operations are in flight to fill the link.
     QueueDepthLow,
     /// The link is full.
     LinkFull,
-    /// A CPU is busy all the time.
+    /// A CPU is saturated.
     CpuBound,
-    /// The capture lost packets: what is said of the rest may be incomplete.
+    /// The capture lost packets: other verdicts may be incomplete.
     CaptureLoss,
 }
 
 /// Frames that prove a verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frames {
-    /// Which input, counted from 0.
+    /// The input, counted from 0.
     pub input: u32,
     /// Frame numbers, as Wireshark counts them.
     pub numbers: Vec<u64>,
 }
 
-/// What there is to gain.
+/// The expected gain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
-    /// The affected connections' operations per second, times this.
+    /// Factor on the operations per second of the affected connections.
     pub throughput_factor: f64,
-    /// Mean time of an operation now and without what was found, microseconds.
+    /// Mean time of an operation now and after the remedy, microseconds.
     pub operation_us: Option<(f64, f64)>,
-    /// In words.
+    /// A sentence for reports.
     pub text: String,
 }
 
 /// One verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What was found.
+    /// The kind.
     pub kind: VerdictKind,
-    /// Operations that it concerns.
+    /// Affected operations.
     pub operations: u64,
     /// Their share of all operations.
     pub share: f64,
-    /// What it cost all of them together, microseconds.
+    /// Total cost for these operations, microseconds.
     pub cost_us: f64,
     /// The frames that prove it.
     pub frames: Frames,
-    /// What happened, in a sentence with its figures.
+    /// A sentence with the figures.
     pub text: String,
-    /// What to do, system by system.
+    /// The remedies by system.
     pub remedy: Vec<Remedy>,
-    /// What that gains; absent where it cannot be said.
+    /// The expected gain; absent if unknown.
     pub gain: Option<Gain>,
 }
 

@@ -1,4 +1,4 @@
-//! A study and an analysis of captures break the same operations down alike, whoever recorded them.
+//! A study and an analysis of captures break down the same operations alike, whatever recorded them.
 
 use analysis::{Part, Segments, traffic::Traffic};
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ proptest! {
         let mut traffic = Traffic::default();
         for op in &ops {
             let observed = Observed::joined(&seen(Side::Client, op), &seen(Side::Server, op), true);
-            // What two captures show is the record without the client's thread.
+            // Two captures show the record without the client's thread.
             let bare = Op { start: Stamp::MISSING, finish: Stamp::MISSING, ..*op };
             prop_assert_eq!(observed.op, bare);
             traffic.add(&observed);

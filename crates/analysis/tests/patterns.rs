@@ -1,5 +1,5 @@
 //! The four patterns that the paper found by hand, from op records of that structure with realistic noise; and
-//! records without structure, in which nothing may be found.
+//! records without structure, which must yield no findings.
 
 use analysis::Part;
 use analysis::modes::{Finding, FindingKind, Parts, Point, Shape, find};

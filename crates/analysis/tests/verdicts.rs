@@ -1,5 +1,5 @@
-//! Verdicts from evidence that no single machine produces on demand: cables, links, CPUs; and from evidence that
-//! is not enough.
+//! Verdicts from evidence that no single machine produces on demand (cables, links, CPUs), and from insufficient
+//! evidence.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -42,7 +42,7 @@ fn stall(kind: StallKind, sender: Side, wait_ms: u64, index: u64) -> Stall {
     }
 }
 
-/// A closed ring of reads: so deep, each with this round trip and this time of the client.
+/// A closed ring of reads with this depth, round trip and client time.
 fn ring_of(
     connection: u32,
     depth: u32,
@@ -167,7 +167,7 @@ fn a_link_is_full_or_could_take_more() {
     let mut world = World::of(&ring_of(0, 4, 4000, 2200, 40, 65_536));
     world.link = gigabit;
     world.only(VerdictKind::LinkFull);
-    // A client that fills it by itself waits for it, which is no fault of the client; without the rate it looks like one.
+    // A client that fills the link waits for it and is not slow; without the rate it appears slow.
     let mut world = World::of(&ring_of(0, 4, 4000, 240, 2000, 65_536));
     world.only(VerdictKind::SlowInitiator);
     world.link = gigabit;
@@ -178,7 +178,7 @@ fn a_link_is_full_or_could_take_more() {
     let verdict = world.judge().into_iter().find(|v| v.kind == VerdictKind::QueueDepthLow).unwrap();
     assert!(verdict.text.contains("4 would fill it"), "{}", verdict.text);
     assert!((3.0..4.0).contains(&verdict.gain.unwrap().throughput_factor));
-    // Nothing is said of a link whose rate is not known.
+    // A link of unknown rate gets no verdict.
     world.link = None;
     assert!(world.judge().iter().all(|v| v.kind != VerdictKind::QueueDepthLow));
 }
@@ -208,7 +208,7 @@ fn what_could_be_chance_is_no_verdict() {
     }
     let conduct = Conduct { segments: 1000, pauses: 100, ..Conduct::default() };
     world.evidence.connection(0, &facts(conduct, Conduct::default()));
-    // Answers between 198 and 225 ms that are as scattered as a disk's.
+    // Responses between 198 and 225 ms, scattered like those of a disk.
     for i in 0..20 {
         world.evidence.stall(0, &stall(StallKind::CorkedAnswer, Side::Server, 199 + i, i));
     }

@@ -1,4 +1,4 @@
-//! Writes a capture anew, as pcapng, with the verdicts as comments on the frames that prove them.
+//! Writes a copy of a capture as pcapng, with the verdicts as comments on the frames that prove them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,7 +10,7 @@ use record::Side;
 use crate::result::AnalysisResult;
 use crate::run::AnalysisError;
 
-/// Reads the inputs, given as they were to the analysis, again and writes all their frames with comments; an interface for each capture point.
+/// Reads the inputs of the analysis again, in the same order, and writes all their frames with comments; one interface for each capture point.
 ///
 /// # Errors
 /// When an input cannot be read again (standard input cannot), or the output not written.

@@ -1,7 +1,7 @@
 //! Captures in, operations, stanzas and verdicts out.
 //!
-//! Frames of files ([`capture::file`]) go to their capture points ([`capture::Vantage`]); what these see goes to
-//! [`analysis`], which joins and judges it. Everything streams: nothing grows with the length of a capture.
+//! Frames of files ([`capture::file`]) go to their capture points ([`capture::Vantage`]); the points' observations go to
+//! [`analysis`], which joins and judges them. Everything streams: memory does not grow with the length of a capture.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What an analysis found, as JSON and reports show it.
+//! The result of an analysis, as shown in JSON and reports.
 
 use analysis::traffic::TrafficStanza;
 use analysis::verdict::Verdict;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use analysis::clocks::Clocks;
 
-/// An input, as far as it was read.
+/// An input, up to the point where reading ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InputRow {
     /// Its name.
@@ -18,7 +18,7 @@ pub struct InputRow {
     pub interfaces: Vec<String>,
     /// Packets that the capturing system dropped, where it counted.
     pub drops: Option<u64>,
-    /// What is wrong with it.
+    /// A defect of the file, for the user.
     pub complaint: Option<String>,
 }
 
@@ -31,7 +31,7 @@ pub struct ConnectionRow {
     pub client: String,
     /// The server's end.
     pub server: String,
-    /// What is spoken on it.
+    /// Its protocol.
     pub protocol: String,
     /// Exchanges that ended.
     pub operations: u64,
@@ -60,17 +60,17 @@ pub struct HoleRow {
     pub input: u32,
     /// Which connection.
     pub connection: Option<u32>,
-    /// Where and why.
+    /// Its position and cause.
     #[serde(flatten)]
     pub hole: capture::StreamHole,
     /// Operations that it may have cost: its bytes over those of an operation.
     pub operations: f64,
 }
 
-/// What an analysis found.
+/// The result of an analysis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnalysisResult {
-    /// What was read.
+    /// The inputs.
     pub inputs: Vec<InputRow>,
     /// Segments of the selected connections.
     pub packets: u64,
@@ -78,13 +78,13 @@ pub struct AnalysisResult {
     pub bytes: u64,
     /// Exchanges that ended.
     pub operations: u64,
-    /// Those that both sides saw, and those that only one of both did.
+    /// Exchanges that both sides saw, and those that only one of the two saw.
     pub operations_both_sides: u64,
     /// See `operations_both_sides`.
     pub operations_one_side: u64,
-    /// What was counted of frames, all capture points together.
+    /// Frame counters, summed over all capture points.
     pub frames: capture::FrameCounters,
-    /// What was counted of streams and messages, all capture points together.
+    /// Stream and message counters, summed over all capture points.
     pub streams: capture::Counters,
     /// The connections with the most operations.
     pub connections: Vec<ConnectionRow>,
@@ -92,30 +92,30 @@ pub struct AnalysisResult {
     pub connections_not_listed: u64,
     /// The first holes.
     pub holes: Vec<HoleRow>,
-    /// Where the time went.
+    /// The breakdown by stanza.
     pub stanzas: Vec<TrafficStanza>,
     /// Structure in the operations of a stanza.
     pub modes: Vec<ModeRow>,
-    /// Why it was slow.
+    /// The causes of slowness.
     pub verdicts: Vec<Verdict>,
-    /// How far the clocks of two inputs are apart.
+    /// Offset and drift between the clocks of two inputs.
     pub clocks: Option<Clocks>,
-    /// What else should be known.
+    /// Limitations of the capture that affect the result.
     pub notes: Vec<String>,
 }
 
-/// Structure that was found in the operations of a stanza.
+/// A pattern in the operations of a stanza.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModeRow {
     /// Which connection.
     pub connection: Option<u32>,
-    /// What was asked for.
+    /// The operation's name.
     pub operation: String,
-    /// Which way the data went.
+    /// The direction of the data.
     pub kind: OpKind,
     /// Mean data of an exchange, bytes.
     pub block_size_bytes: f64,
-    /// What was found.
+    /// The pattern.
     #[serde(flatten)]
     pub finding: analysis::modes::Finding,
 }

@@ -1,4 +1,4 @@
-//! The run: frames of every input to their capture points, and what these see to the insight.
+//! A run: passes the frames of every input to their capture points, and the points' observations to `analysis`.
 
 use analysis::traffic::Traffic;
 use analysis::verdict::{CaptureLoss, Case, Evidence, judge};
@@ -13,33 +13,33 @@ use analysis::clocks::ClockSums;
 use analysis::pairing::{Pairing, Point};
 use analysis::samples::Samples;
 
-/// A capture to be read.
+/// A capture to read.
 #[derive(Debug)]
 pub struct Input {
-    /// It, open.
+    /// The open file.
     pub file: CaptureFile,
-    /// Whose side it was made on, where the user says so.
+    /// The side on which it was made, if the user stated it.
     pub place: Option<Side>,
 }
 
-/// What the user wants.
+/// The options of an analysis.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Which connections.
+    /// The connections to analyse.
     pub selection: Selection,
-    /// The wire between the sides, where it is known.
+    /// The wire between the sides, if known.
     pub wire: Option<Wire>,
     /// Search the operations for modes and patterns.
     pub modes: bool,
 }
 
-/// An analysis that cannot be made.
+/// An analysis failed.
 #[derive(Debug, Error)]
 pub enum AnalysisError {
     /// An input cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// What was found cannot be written.
+    /// The result cannot be written.
     #[error("writing: {0}")]
     Write(#[from] std::io::Error),
 }
@@ -57,7 +57,7 @@ pub struct Analysis<'a> {
     state: State<'a>,
 }
 
-/// What all capture points feed.
+/// The state shared by all capture points.
 struct State<'a> {
     pairing: Pairing,
     sums: Sums<'a>,
@@ -65,7 +65,7 @@ struct State<'a> {
     inputs: Vec<u32>,
 }
 
-/// What joined exchanges, stalls and connections come to.
+/// Sums of joined exchanges, stalls and connections.
 struct Sums<'a> {
     traffic: Traffic,
     samples: Samples,
@@ -100,21 +100,21 @@ impl Sums<'_> {
     }
 }
 
-/// One capture point's ear at the state.
-struct Ear<'b, 'a> {
+/// The observer of one capture point, which adds to the shared state.
+struct PointObserver<'b, 'a> {
     vantage: u32,
     state: &'b mut State<'a>,
 }
 
-impl Ear<'_, '_> {
-    /// Calls a method of the pairing that hands on exchanges.
+impl PointObserver<'_, '_> {
+    /// Calls a method of the pairing that delivers joined exchanges.
     #[inline]
     fn pair<R>(&mut self, call: impl FnOnce(&mut Pairing, &mut Sums<'_>) -> R) -> R {
         call(&mut self.state.pairing, &mut self.state.sums)
     }
 }
 
-impl Observer for Ear<'_, '_> {
+impl Observer for PointObserver<'_, '_> {
     #[inline]
     fn exchange(&mut self, exchange: &Exchange) {
         let vantage = self.vantage;
@@ -161,18 +161,18 @@ struct Reading {
     /// Capture points by interface, and by the interface's number in cooked captures.
     points: Vec<((u32, Option<u32>), usize, Link)>,
     recent: usize,
-    /// Frames of link layers that are not understood.
-    foreign: u64,
-    foreign_link: u32,
+    /// Frames of unsupported link layers.
+    unsupported: u64,
+    unsupported_link: u32,
     is_over: bool,
 }
 
 impl<'a> Analysis<'a> {
-    /// Reads the inputs to their ends, or until `stop` says so. `ops` gets every exchange, `progress` the
-    /// number of frames now and then.
+    /// Reads the inputs to their ends, or until `stop` returns true. Passes every exchange to `ops`, and at intervals
+    /// the number of frames to `progress`.
     ///
     /// # Errors
-    /// When an input cannot be read. What is damaged or cut off is said in the result.
+    /// When an input cannot be read. The result has a note for each damaged or truncated input.
     pub fn run(
         inputs: Vec<Input>,
         options: Options,
@@ -186,8 +186,8 @@ impl<'a> Analysis<'a> {
             place,
             points: Vec::new(),
             recent: 0,
-            foreign: 0,
-            foreign_link: 0,
+            unsupported: 0,
+            unsupported_link: 0,
             is_over: false,
         };
         let mut readings: Vec<Reading> = inputs.into_iter().map(reading).collect();
@@ -209,7 +209,7 @@ impl<'a> Analysis<'a> {
             },
         };
         let mut frames = 0_u64;
-        // The input of which less waits goes on: so the two sides of a connection meet soon.
+        // Read the input with fewer queued exchanges next, so that the two sides of a connection meet soon.
         while let Some(next) = (0..readings.len())
             .filter(|&i| !readings[i].is_over)
             .min_by_key(|&i| (analysis.state.pairing.waiting(i as u32), readings[i].file.frames()))
@@ -229,7 +229,7 @@ impl<'a> Analysis<'a> {
         Ok(analysis.finish(&readings))
     }
 
-    /// Takes a frame of an input; false at its end.
+    /// Processes the next frame of an input; false at its end.
     #[inline]
     fn step(&mut self, reading: &mut Reading, input: u32) -> Result<bool, FileError> {
         let Some(frame) = reading.file.next_frame()? else { return Ok(false) };
@@ -239,12 +239,12 @@ impl<'a> Analysis<'a> {
             && interface == frame.interface
             && link != Link::Cooked2
         {
-            let mut ear = Ear { vantage: point as u32, state: &mut self.state };
-            self.points[point].frame(link, at, frame.data, frame.wire_bytes, &mut ear);
+            let mut observer = PointObserver { vantage: point as u32, state: &mut self.state };
+            self.points[point].frame(link, at, frame.data, frame.wire_bytes, &mut observer);
             return Ok(true);
         }
         let (interface, data, wire_bytes) = (frame.interface, frame.data, frame.wire_bytes);
-        // The frame borrows the file: what is needed of the interface comes from a copy.
+        // The frame borrows the file, so the interface's data is copied first.
         let found = reading.points.iter().find(|((i, _), _, _)| *i == interface).map(|p| p.2);
         let segment = found.map(|link| (link, link.decode(data, wire_bytes)));
         match segment {
@@ -261,8 +261,8 @@ impl<'a> Analysis<'a> {
                     None => return Ok(true),
                 };
                 let point = reading.points[place].1;
-                let mut ear = Ear { vantage: point as u32, state: &mut self.state };
-                self.points[point].segment(&segment, at, wire_bytes, &mut ear);
+                let mut observer = PointObserver { vantage: point as u32, state: &mut self.state };
+                self.points[point].segment(&segment, at, wire_bytes, &mut observer);
             }
             Some((Link::Cooked2, Err(reason))) => {
                 if let Some(&(_, point, _)) = reading.points.iter().find(|((i, _), _, _)| *i == interface) {
@@ -273,16 +273,16 @@ impl<'a> Analysis<'a> {
                 let place = reading.points.iter().position(|((i, _), _, _)| *i == interface).unwrap_or(0);
                 reading.recent = place;
                 let point = reading.points[place].1;
-                let mut ear = Ear { vantage: point as u32, state: &mut self.state };
-                self.points[point].frame(link, at, data, wire_bytes, &mut ear);
+                let mut observer = PointObserver { vantage: point as u32, state: &mut self.state };
+                self.points[point].frame(link, at, data, wire_bytes, &mut observer);
             }
             None => {
-                // A new interface: the frame is taken when its capture point is there.
+                // A new interface: create its capture point, then process the frame.
                 let held = data.to_vec();
                 let number = reading.file.interfaces().get(interface as usize).map_or(u32::MAX, |i| i.link);
                 let Some(link) = Link::by_number(number).filter(|_| reading.points.len() < POINTS_MAX) else {
-                    reading.foreign += 1;
-                    reading.foreign_link = number;
+                    reading.unsupported += 1;
+                    reading.unsupported_link = number;
                     return Ok(true);
                 };
                 let point = self.add_point(Point { input, place: reading.place });
@@ -292,8 +292,8 @@ impl<'a> Analysis<'a> {
                 }
                 reading.points.push((key, point, link));
                 reading.recent = reading.points.len() - 1;
-                let mut ear = Ear { vantage: point as u32, state: &mut self.state };
-                self.points[point].frame(link, at, &held, wire_bytes, &mut ear);
+                let mut observer = PointObserver { vantage: point as u32, state: &mut self.state };
+                self.points[point].frame(link, at, &held, wire_bytes, &mut observer);
             }
         }
         Ok(true)
@@ -309,10 +309,10 @@ impl<'a> Analysis<'a> {
     fn finish(mut self, readings: &[Reading]) -> AnalysisResult {
         let mut frames = FrameCounters::default();
         for (vantage, point) in self.points.drain(..).enumerate() {
-            let mut ear = Ear { vantage: vantage as u32, state: &mut self.state };
-            add(&mut frames, &point.finish(&mut ear));
+            let mut observer = PointObserver { vantage: vantage as u32, state: &mut self.state };
+            add(&mut frames, &point.finish(&mut observer));
         }
-        let mut last = Ear { vantage: 0, state: &mut self.state };
+        let mut last = PointObserver { vantage: 0, state: &mut self.state };
         last.pair(|pairing, sums| pairing.finish(|o| sums.observed(o)));
         let State { pairing, sums, inputs } = self.state;
         let Sums { traffic, samples, evidence, clocks, counters, holes, .. } = sums;
@@ -453,30 +453,30 @@ fn connections(evidence: &Evidence) -> (Vec<ConnectionRow>, u64) {
     (rows, not_listed)
 }
 
-/// What a reader of the result should know of the capture.
+/// Limitations of the capture that affect the result.
 fn notes(result: &AnalysisResult, readings: &[Reading], evidence: &Evidence, crowded: u64) -> Vec<String> {
     let mut notes = Vec::new();
-    let mut say = |condition: bool, text: String| {
+    let mut note_if = |condition: bool, text: String| {
         if condition {
             notes.push(text);
         }
     };
     for reading in readings {
         if let Some(complaint) = reading.file.complaint() {
-            say(true, complaint);
+            note_if(true, complaint);
         }
-        let (name, foreign, link) = (reading.file.name(), reading.foreign, reading.foreign_link);
-        say(
-            foreign > 0,
+        let (name, unsupported, link) = (reading.file.name(), reading.unsupported, reading.unsupported_link);
+        note_if(
+            unsupported > 0,
             format!(
-                "{name}: {foreign} frames of link type {link} were passed over; understood are {}",
+                "{name}: {unsupported} frames of link type {link} were skipped; supported are {}",
                 Link::NAMES
             ),
         );
     }
     let f = &result.frames;
-    say(result.packets == 0, "no TCP packet of the selected connections is in the capture".to_owned());
-    say(
+    note_if(result.packets == 0, "the capture has no TCP packet of the selected connections".to_owned());
+    note_if(
         f.super_packets > 0,
         format!(
             "{} packets are larger than any Ethernet frame: segmentation offload made them, and the wire carried \
@@ -484,43 +484,46 @@ fn notes(result: &AnalysisResult, readings: &[Reading], evidence: &Evidence, cro
             f.super_packets
         ),
     );
-    say(f.fragments > 0, format!("{} fragments of IP packets were passed over", f.fragments));
-    say(f.truncated > 0, format!("{} frames are shorter than their headers", f.truncated));
-    say(f.too_big > 0, format!("{} times a router said that a packet was too big for the path", f.too_big));
-    say(
+    note_if(f.fragments > 0, format!("{} fragments of IP packets were skipped", f.fragments));
+    note_if(f.truncated > 0, format!("{} frames are shorter than their headers", f.truncated));
+    note_if(f.too_big > 0, format!("{} ICMP messages report a packet too big for the path", f.too_big));
+    note_if(
         f.backwards > 0,
         format!(
-            "{} frames are older than the ones before them: the clock was set, or the file joined",
+            "{} frames are older than the ones before them: the clock was set, or the file was merged",
             f.backwards
         ),
     );
-    say(f.evicted > 0, format!("{} connections were given up: more than 4096 at once", f.evicted));
-    say(
+    note_if(
+        f.evicted > 0,
+        format!("{} connections were dropped: more than 4096 were open at once", f.evicted),
+    );
+    note_if(
         crowded > 0,
         format!("{crowded} connections were seen at more than two capture points; two were used"),
     );
     let s = &result.streams;
-    say(
+    note_if(
         s.boundaries_lost > 0,
         format!(
             "{} times a message boundary was lost (a hole, or a header that was not captured); {} bytes were \
-             passed over until the next",
+             skipped until the next",
             s.boundaries_lost, s.skipped_bytes
         ),
     );
-    say(s.unmatched > 0, format!("{} responses came whose request is not in the capture", s.unmatched));
-    say(s.unanswered > 0, format!("{} requests have no response in the capture", s.unanswered));
+    note_if(s.unmatched > 0, format!("{} responses have no request in the capture", s.unmatched));
+    note_if(s.unanswered > 0, format!("{} requests have no response in the capture", s.unanswered));
     let (mut duplicates, mut one_way) = (0, 0);
     for (_, facts) in evidence.connections() {
         duplicates += facts.duplicates;
         one_way += u64::from(!facts.both_directions && facts.packets > 10);
     }
-    say(
+    note_if(
         duplicates > 0,
         format!(
-            "{duplicates} packets are in the capture twice (a capture on several interfaces at once); the copies were passed over"
+            "{duplicates} packets are in the capture twice (a capture on several interfaces at once); the copies were skipped"
         ),
     );
-    say(one_way > 0, format!("of {one_way} connections only one direction is in the capture"));
+    note_if(one_way > 0, format!("{one_way} connections have only one direction in the capture"));
     notes
 }

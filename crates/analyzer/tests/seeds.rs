@@ -1,4 +1,4 @@
-//! The fuzzer's seeds, among them every file that once broke something, are read to an end.
+//! The fuzzer's seeds, which include every file that once caused a failure, are read to their end.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ fn every_seed_is_read_to_an_end() {
     let (mut files, mut operations) = (0, 0);
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        // Some are too damaged to begin with.
+        // Some cannot even be opened.
         let Ok(file) = CaptureFile::open(&path) else { continue };
         let options = Options { modes: true, ..Options::default() };
         let inputs = vec![Input { file, place: None }];

@@ -1,8 +1,8 @@
-//! What is spoken on a connection, and how it is followed.
+//! The application protocol of a connection, and its follower.
 
 use record::{Side, StallKind};
 
-use crate::follow::{Digests, Flow, Under};
+use crate::follow::{Digests, Flow, MessageState};
 use crate::http::Http;
 use crate::in_flight::Pace;
 use crate::iscsi::Iscsi;
@@ -11,36 +11,36 @@ use crate::packet::At;
 use crate::plausible;
 use crate::turns::Turns;
 
-/// What a connection is expected to speak.
+/// The expected protocol of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// What its first bytes look like.
+    /// Detected from the first bytes.
     #[default]
     Auto,
-    /// iSCSI (RFC 7143), with these digests until a login says otherwise.
+    /// iSCSI (RFC 7143), with these digests until a login negotiates others.
     Iscsi(Digests),
     /// HTTP/1.1 (RFC 9112).
     Http,
-    /// Questions and answers, by change of direction.
+    /// Requests and responses, by change of direction.
     Turns,
 }
 
-/// Calls a method of whatever is spoken.
+/// Calls a method of the connection's protocol.
 macro_rules! each {
-    ($self:expr, $spoken:ident => $call:expr, $undecided:expr) => {
+    ($self:expr, $protocol:ident => $call:expr, $undecided:expr) => {
         match $self {
-            Spoken::Iscsi($spoken) => $call,
-            Spoken::Http($spoken) => $call,
-            Spoken::Turns($spoken) => $call,
-            Spoken::Undecided { .. } => $undecided,
+            ProtocolState::Iscsi($protocol) => $call,
+            ProtocolState::Http($protocol) => $call,
+            ProtocolState::Turns($protocol) => $call,
+            ProtocolState::Undecided { .. } => $undecided,
         }
     };
 }
 
 /// The application's side of a connection.
 #[derive(Debug)]
-enum Spoken {
-    /// Nothing that tells has passed; how many segments have.
+enum ProtocolState {
+    /// Not yet detected; the number of segments so far.
     Undecided {
         segments: u32,
         in_the_middle: bool,
@@ -57,102 +57,102 @@ pub(crate) struct Application {
     /// The server's port: 3260 is iSCSI's.
     port: u16,
     responses_from: Option<u32>,
-    spoken: Spoken,
+    protocol: ProtocolState,
 }
 
 /// iSCSI's port (RFC 7143 2.1).
 pub(crate) const ISCSI_PORT: u16 = 3260;
-/// Segments after which a connection without any sign of a protocol is taken for questions and answers.
+/// Segments after which a connection of unknown protocol is followed as requests and responses.
 const UNDECIDED_MAX: u32 = 64;
 
 static NOBODY: std::sync::LazyLock<Pace> = std::sync::LazyLock::new(Pace::default);
 
 impl Application {
     pub(crate) fn new(connection: u32, port: u16, protocol: Protocol, in_the_middle: bool) -> Self {
-        let spoken = match protocol {
-            Protocol::Auto => Spoken::Undecided { segments: 0, in_the_middle },
+        let protocol = match protocol {
+            Protocol::Auto => ProtocolState::Undecided { segments: 0, in_the_middle },
             Protocol::Iscsi(digests) => {
-                Spoken::Iscsi(Box::new(Iscsi::new(connection, in_the_middle, digests)))
+                ProtocolState::Iscsi(Box::new(Iscsi::new(connection, in_the_middle, digests)))
             }
-            Protocol::Http => Spoken::Http(Box::new(Http::new(connection, in_the_middle))),
-            Protocol::Turns => Spoken::Turns(Box::new(Turns::new(connection))),
+            Protocol::Http => ProtocolState::Http(Box::new(Http::new(connection, in_the_middle))),
+            Protocol::Turns => ProtocolState::Turns(Box::new(Turns::new(connection))),
         };
-        Self { connection, port, responses_from: None, spoken }
+        Self { connection, port, responses_from: None, protocol }
     }
 
-    /// What is spoken, for a person.
+    /// The protocol's name in reports.
     pub(crate) fn name(&self) -> &'static str {
-        match self.spoken {
-            Spoken::Undecided { .. } => "unknown",
-            Spoken::Iscsi(_) => "iscsi",
-            Spoken::Http(_) => "http",
-            Spoken::Turns(_) => "turns",
+        match self.protocol {
+            ProtocolState::Undecided { .. } => "unknown",
+            ProtocolState::Iscsi(_) => "iscsi",
+            ProtocolState::Http(_) => "http",
+            ProtocolState::Turns(_) => "turns",
         }
     }
 
     /// Sequence number of the first byte of the server's stream.
     pub(crate) fn responses_begin_at(&mut self, seq: u32) {
         self.responses_from = Some(seq);
-        each!(&mut self.spoken, s => s.responses_begin_at(seq), ());
+        each!(&mut self.protocol, s => s.responses_begin_at(seq), ());
     }
 
     #[inline]
     pub(crate) fn bytes(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
         // The common case first.
-        if let Spoken::Iscsi(iscsi) = &mut self.spoken {
+        if let ProtocolState::Iscsi(iscsi) = &mut self.protocol {
             iscsi.bytes(side, bytes, at, observer);
             return;
         }
-        if let Spoken::Undecided { .. } = self.spoken {
+        if let ProtocolState::Undecided { .. } = self.protocol {
             self.decide(side, bytes);
         }
-        match &mut self.spoken {
-            Spoken::Iscsi(iscsi) => iscsi.bytes(side, bytes, at, observer),
-            Spoken::Http(http) => http.bytes(side, bytes, at, observer),
-            Spoken::Turns(turns) => turns.pass(side, bytes.len() as u64, at, observer),
-            Spoken::Undecided { .. } => {}
+        match &mut self.protocol {
+            ProtocolState::Iscsi(iscsi) => iscsi.bytes(side, bytes, at, observer),
+            ProtocolState::Http(http) => http.bytes(side, bytes, at, observer),
+            ProtocolState::Turns(turns) => turns.pass(side, bytes.len() as u64, at, observer),
+            ProtocolState::Undecided { .. } => {}
         }
     }
 
     pub(crate) fn missing(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
-        match &mut self.spoken {
-            Spoken::Iscsi(iscsi) => iscsi.missing(side, count, at, observer),
-            Spoken::Http(http) => http.missing(side, count, at, observer),
-            Spoken::Turns(turns) => turns.pass(side, count, at, observer),
-            Spoken::Undecided { in_the_middle, .. } => *in_the_middle = true,
+        match &mut self.protocol {
+            ProtocolState::Iscsi(iscsi) => iscsi.missing(side, count, at, observer),
+            ProtocolState::Http(http) => http.missing(side, count, at, observer),
+            ProtocolState::Turns(turns) => turns.pass(side, count, at, observer),
+            ProtocolState::Undecided { in_the_middle, .. } => *in_the_middle = true,
         }
     }
 
-    /// A side will send no more.
+    /// A side has closed its stream.
     pub(crate) fn closed(&mut self, side: Side, at: At, observer: &mut impl Observer) {
-        if let Spoken::Http(http) = &mut self.spoken {
+        if let ProtocolState::Http(http) = &mut self.protocol {
             http.closed(side, at, observer);
         }
     }
 
     pub(crate) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
-        each!(&mut self.spoken, s => s.finish(observer), Counted::default())
+        each!(&mut self.protocol, s => s.finish(observer), Counted::default())
     }
 
-    /// How far a side is in a message.
+    /// The state of a side's current message.
     #[inline]
-    pub(crate) fn under(&self, side: Side) -> Under {
-        each!(&self.spoken, s => s.under(side), Under::Unknown)
+    pub(crate) fn message_state(&self, side: Side) -> MessageState {
+        each!(&self.protocol, s => s.message_state(side), MessageState::Unknown)
     }
 
     #[inline]
     pub(crate) fn pace(&self) -> &Pace {
-        each!(&self.spoken, s => s.pace(), &NOBODY)
+        each!(&self.protocol, s => s.pace(), &NOBODY)
     }
 
-    /// Data of `sender` was kept back: the exchanges that suffer are marked.
+    /// Marks the exchanges that are affected by a stall of `sender`.
     pub(crate) fn stalled(&mut self, kind: StallKind, sender: Side) {
-        each!(&mut self.spoken, s => s.stalled(kind, sender), ());
+        each!(&mut self.protocol, s => s.stalled(kind, sender), ());
     }
 
-    /// Looks at the first bytes of a segment.
+    /// Detects the protocol from the first bytes of a segment.
     fn decide(&mut self, side: Side, bytes: &[u8]) {
-        let Spoken::Undecided { segments, in_the_middle } = &mut self.spoken else { return };
+        let ProtocolState::Undecided { segments, in_the_middle } = &mut self.protocol else { return };
         *segments += 1;
         let (in_the_middle, connection) = (*in_the_middle || *segments > 1, self.connection);
         let flow = if side == Side::Client { Flow::Requests } else { Flow::Responses };

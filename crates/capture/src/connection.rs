@@ -1,4 +1,4 @@
-//! One connection: its two streams put in order, what is spoken on them, and how TCP behaved.
+//! One connection: its two ordered streams, its application protocol, and its TCP behaviour.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -27,7 +27,7 @@ pub(crate) struct Connection {
     requests: Direction,
     responses: Direction,
     application: Application,
-    /// Absent where nobody asks how TCP behaved.
+    /// The TCP tracker; absent if TCP is not analysed.
     tcp: Option<Box<Tcp>>,
     has_opened: bool,
     packets: u64,
@@ -54,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// The same, watching TCP as well.
+    /// The same, with the analysis of TCP.
     pub(crate) fn watching_tcp(mut self) -> Self {
         self.tcp = Some(Box::default());
         self
@@ -73,17 +73,17 @@ impl Connection {
         }
     }
 
-    /// Whether it is over: reset, or both sides have sent their last.
+    /// Whether it has ended: reset, or both sides have sent a FIN.
     pub(crate) fn has_ended(&self) -> bool {
         self.requests.has_ended && self.responses.has_ended
     }
 
-    /// Memory taken by segments that wait for their turn, bytes.
+    /// Memory of out-of-order segments, bytes.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.requests.stream.waiting_bytes() + self.responses.stream.waiting_bytes()
     }
 
-    /// Takes a segment that flows this way, of a packet of `wire_bytes`.
+    /// Processes a segment in this direction, of a packet of `wire_bytes`.
     #[inline]
     pub(crate) fn segment(
         &mut self,
@@ -130,11 +130,11 @@ impl Connection {
             && segment.payload_bytes > 0
         {
             let completed = self.application.pace().messages[side as usize] - completed_before;
-            tcp.after(side, at, self.application.under(side), completed);
+            tcp.after(side, at, self.application.message_state(side), completed);
         }
     }
 
-    /// The first data is about to pass.
+    /// Reports the connection before its first data.
     fn open(&self, segment: &Segment<'_>, side: Side, observer: &mut impl Observer) {
         let (client, server) = match side {
             Side::Client => (segment.source, segment.destination),
@@ -150,13 +150,13 @@ impl Connection {
         });
     }
 
-    /// Looks at a segment as TCP does, before the application sees it. False for a copy.
+    /// Passes a segment to the TCP tracker before the application sees it. False for a copy.
     #[inline]
     fn watch(&mut self, segment: &Segment<'_>, side: Side, at: At, observer: &mut impl Observer) -> bool {
         let Self { tcp: Some(tcp), application, number, .. } = self else { return true };
         let before = Before {
             connection: *number,
-            under: application.under(side),
+            message: application.message_state(side),
             in_flight: application.pace().depth(),
         };
         tcp.segment(segment, side, at, before, |Found { kind, sender, stall }| {
@@ -165,7 +165,7 @@ impl Connection {
         })
     }
 
-    /// Waits no longer for what is missing.
+    /// Stops waiting for missing segments.
     pub(crate) fn give_up(&mut self, reason: MissingReason, observer: &mut impl Observer) {
         for flow in [Flow::Requests, Flow::Responses] {
             let (stream, mut feed, _) = self.feed(flow, observer);
@@ -173,14 +173,14 @@ impl Connection {
         }
     }
 
-    /// It is over: what waits is delivered, what was counted goes to the observer. The ends say who it was.
+    /// Ends the connection: delivers waiting data, and the counters of the connection between these ends, to the observer.
     pub(crate) fn finish(mut self, client: Endpoint, server: Endpoint, observer: &mut impl Observer) {
         self.give_up(MissingReason::EndOfCapture, observer);
         let Self { tcp, application, number, .. } = &mut self;
         if let Some(tcp) = tcp {
             let before = Before {
                 connection: *number,
-                under: application.under(Side::Client),
+                message: application.message_state(Side::Client),
                 in_flight: application.pace().depth(),
             };
             tcp.finish(before, |found| {
@@ -235,7 +235,7 @@ fn address(end: Endpoint) -> SocketAddr {
     SocketAddr::new(IpAddr::V6(Ipv6Addr::from(end.address)).to_canonical(), end.port)
 }
 
-/// What a stream feeds: the application, and behind it the observer.
+/// The sink of a stream: the application, and through it the observer.
 struct Feed<'a, O> {
     connection: u32,
     flow: Flow,

@@ -1,10 +1,10 @@
-//! Why a capture could not be made.
+//! Errors of captures.
 
 use std::io;
 
 use thiserror::Error;
 
-/// A capture that could not start or go on.
+/// A capture could not start or continue.
 #[derive(Debug, Error)]
 pub enum CaptureError {
     /// The process may not capture.
@@ -12,21 +12,21 @@ pub enum CaptureError {
         "capturing on {interface} needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on the program"
     )]
     NotPermitted {
-        /// Where.
+        /// The interface.
         interface: String,
     },
     /// No such interface here.
     #[error("there is no interface '{interface}' in this network namespace")]
     NoInterface {
-        /// Which.
+        /// The interface.
         interface: String,
     },
-    /// Another refusal of the kernel.
+    /// A system call failed.
     #[error("capturing on {interface}: {what}: {source}")]
     Io {
-        /// Where.
+        /// The interface.
         interface: String,
-        /// While doing what.
+        /// The operation.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,

@@ -1,7 +1,7 @@
 //! Capture files: pcap and pcapng, plain or compressed, from a file or standard input.
 //!
-//! A file is read once, from front to back, through one buffer; memory does not grow with its length. What is
-//! cut off or damaged ends the reading: the frames before it are good, and [`CaptureFile::ending`] says where
+//! A file is read once, from front to back, through one buffer; memory does not grow with its length. Truncated or
+//! damaged data ends the reading: the frames before it are valid, and [`CaptureFile::ending`] returns where
 //! and why it ended.
 //!
 //! Source: the specifications of the pcap and pcapng formats (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng).
@@ -32,82 +32,82 @@ pub struct Frame<'a> {
     pub interface: u32,
     /// Nanoseconds since the epoch.
     pub time_ns: u64,
-    /// Whether the capturing host sent it, where the file says.
+    /// Whether the capturing host sent it, if the file states it.
     pub outgoing: Option<bool>,
-    /// What was captured of it.
+    /// The captured bytes.
     pub data: &'a [u8],
     /// Its length on the wire, bytes.
     pub wire_bytes: u32,
 }
 
-/// Where frames of a file were captured.
+/// A capture interface of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name, where the file gives one.
+    /// Its name, if the file has one.
     pub name: Option<String>,
     /// Its LINKTYPE number.
     pub link: u32,
     /// Bytes kept of each packet at most; 0: all.
     pub snap_bytes: u32,
-    /// Its rate, bits per second, where the file gives it.
+    /// Its rate, bits per second, if the file has it.
     pub bits_per_second: Option<u64>,
     /// Packets that the capturing system dropped, where it counted.
     pub drops: Option<u64>,
 }
 
-/// How the reading of a file ended.
+/// The end of the reading of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// With its last byte.
+    /// All bytes were read.
     Complete,
-    /// The file ends in the middle of something.
+    /// The file is truncated.
     Truncated {
-        /// Where that began, bytes (of the uncompressed content).
+        /// Offset of the truncated item, bytes (of the uncompressed content).
         offset: u64,
-        /// What it was.
+        /// The truncated item.
         what: &'static str,
     },
-    /// Something in it cannot be.
+    /// The file is invalid.
     Corrupt {
-        /// Where it begins, bytes (of the uncompressed content).
+        /// Offset of the invalid item, bytes (of the uncompressed content).
         offset: u64,
-        /// What it is.
+        /// The invalid item.
         what: &'static str,
     },
 }
 
-/// A capture file that cannot be read.
+/// A capture file cannot be read.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// The system refused.
+    /// A system call failed.
     #[error("{name}: {source}")]
     Io {
-        /// Which file.
+        /// The file.
         name: String,
-        /// Its reason.
+        /// The reason.
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is not a capture.
     #[error(
-        "{name} is not a capture: it begins with {first:02x?}; understood are pcap and pcapng, plain or compressed \
+        "{name} is not a capture: it begins with {first:02x?}; supported are pcap and pcapng, plain or compressed \
          with gzip or zstd"
     )]
     NoCapture {
-        /// Which file.
+        /// The file.
         name: String,
         /// Its first bytes.
         first: Vec<u8>,
     },
 }
 
-/// A format's state.
+/// The parser state of a format.
 #[derive(Debug)]
 enum Format {
     Pcap(pcap::Pcap),
     Pcapng(pcapng::Pcapng),
 }
 
-/// Why a format has no further frame.
+/// The reason why a parser has no further frame.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Io(io::Error),
@@ -116,7 +116,7 @@ pub(crate) enum Stop {
 
 impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
-        // A decompressor says that its input is damaged in these words.
+        // Decompressors report damaged input with these error kinds.
         match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 Stop::End(Ending::Truncated { offset: 0, what: "the compressed data" })
@@ -129,13 +129,13 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// Where a frame lies in the buffer.
+/// The position of a frame in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     interface: u32,
     time_ns: u64,
     outgoing: Option<bool>,
-    /// Bytes to be passed over before the data, of the data, and behind it.
+    /// Bytes to skip before the data, bytes of the data, and bytes to skip after it.
     before: usize,
     data: usize,
     behind: usize,
@@ -167,7 +167,7 @@ impl CaptureFile {
         Self::read(&name, Box::new(file))
     }
 
-    /// Reads a capture from anywhere.
+    /// Reads a capture from any reader.
     ///
     /// # Errors
     /// As [`CaptureFile::open`].
@@ -210,10 +210,10 @@ impl CaptureFile {
         Ok(Self { name: name.to_owned(), buffer, format, interfaces, frames: 0, ending: None })
     }
 
-    /// The next frame; nothing when the reading has ended.
+    /// The next frame; `None` at the end of the reading.
     ///
     /// # Errors
-    /// When the system cannot read on.
+    /// When a read fails.
     #[inline]
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FileError> {
         if self.ending.is_some() {
@@ -254,7 +254,7 @@ impl CaptureFile {
         &self.name
     }
 
-    /// The interfaces met so far.
+    /// The interfaces found so far.
     #[must_use]
     pub fn interfaces(&self) -> &[Interface] {
         &self.interfaces
@@ -272,13 +272,13 @@ impl CaptureFile {
         self.buffer.offset()
     }
 
-    /// How it ended, when it has.
+    /// How the reading ended, if it has.
     #[must_use]
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
 
-    /// What a person should know of how it ended; nothing when it was complete.
+    /// A message about an incomplete reading; `None` if it was complete.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         let (name, frames) = (&self.name, self.frames);

@@ -1,14 +1,14 @@
 //! Cuts a byte stream into iSCSI PDUs without keeping their data.
 //!
-//! At most one basic header is held. Data segments are skipped by arithmetic, so bytes that a snap length
-//! cut off cost nothing as long as they lie inside one.
+//! At most one basic header is held. Data segments are skipped by arithmetic, so bytes beyond a snap length
+//! do no harm inside a data segment.
 //!
-//! When a header is missing, the next PDU is looked for: PDUs are multiples of four bytes, so a boundary
-//! lies at the same distance from a multiple of four as the ones before; there, 48 bytes are a candidate when
-//! every field that the protocol fixes is right. The candidate's PDU is held back until it is confirmed: by a
-//! header of the same quality right behind it, or by ending exactly where a segment ends. If it is refuted,
-//! it is forgotten and the search goes on. If what follows it is not in the capture, it counts only when it
-//! was at the front of a segment, where senders like to begin PDUs. All that was passed over is counted.
+//! When a header is missing, the follower searches for the next PDU: PDUs are multiples of four bytes, so a boundary
+//! has the same distance from a multiple of four as the ones before. There, 48 bytes are a candidate if
+//! every field that the protocol fixes is valid. The candidate's PDU is held back until it is confirmed: by a
+//! header that passes the same test right after it, or by ending exactly where a segment ends. A refuted candidate
+//! is dropped and the search continues. If the bytes after it are not in the capture, it counts only if it
+//! was at the front of a segment, where senders usually begin PDUs. All skipped bytes are counted.
 
 use iscsi::bhs::{BHS_BYTES, Bhs, padding};
 use iscsi::opcode::{initiator, target};
@@ -21,7 +21,7 @@ pub use iscsi::Digests;
 pub use crate::plausible::Flow;
 use crate::plausible::{may_be_header, must_be_header};
 
-/// A PDU that has passed.
+/// A complete PDU.
 #[derive(Clone, Copy, Debug)]
 pub struct Pdu {
     /// Its basic header.
@@ -36,7 +36,7 @@ pub struct Pdu {
     pub ended: At,
 }
 
-/// Every combination of digests.
+/// All combinations of digests.
 const COMBINATIONS: [Digests; 4] = [
     Digests { header: false, data: false },
     Digests { header: true, data: false },
@@ -44,37 +44,37 @@ const COMBINATIONS: [Digests; 4] = [
     Digests { header: true, data: true },
 ];
 
-/// How far a side is in a message.
+/// The state of a side's current message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Under {
+pub enum MessageState {
     /// Between messages.
     Nothing,
-    /// The header has passed, and nothing of what belongs behind it.
+    /// The header has passed, and nothing after it.
     Header,
     /// In the middle.
     Part,
-    /// The protocol does not say.
+    /// Unknown in this protocol.
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Gathering a header; how much of it is there.
+    /// Gathering a header, of which this many bytes have arrived.
     Header(usize),
-    /// Skipping the rest of a PDU; how much is left.
+    /// Skipping the rest of a PDU, of which this many bytes remain.
     Body { bhs: Bhs, left: u64 },
-    /// Looking for a header.
+    /// Searching for a header.
     Lost,
 }
 
-/// How sure it is that PDUs begin where they are taken to begin.
+/// The certainty of the PDU boundaries.
 #[derive(Clone, Copy, Debug)]
 enum Trust {
     /// The boundaries are known.
     Sure,
-    /// The current PDU was found by looking for it.
+    /// The current PDU was found by the search.
     Candidate { in_front: bool },
-    /// It has passed and waits to be confirmed.
+    /// It has passed and is not yet confirmed.
     Held { pdu: Pdu, in_front: bool },
 }
 
@@ -90,19 +90,19 @@ pub struct Follower {
     at: u64,
     /// Offset of the current PDU's first byte, and when that passed.
     begin: (u64, At),
-    /// Where the boundary was lost, when it is.
+    /// Where the boundary was lost, if it is lost.
     lost_from: u64,
-    /// Whether the digests are a guess, because the login was not seen: a boundary may then show them.
+    /// Whether the digests are a guess, because the login was not seen; a boundary can then determine them.
     digests_are_guessed: bool,
-    /// What the target's login responses say of digests.
+    /// The digests in the target's login responses.
     login: LoginText,
-    /// Boundaries lie this far from multiples of four; unknown until there was one.
+    /// Distance of boundaries from multiples of four; unknown before the first boundary.
     phase: Option<u64>,
     skipped_bytes: u64,
     lost: u64,
 }
 
-/// After so many bytes without a boundary the remembered distance from multiples of four is doubted.
+/// Bytes without a boundary after which the remembered distance from multiples of four is discarded.
 const PHASE_DOUBTED_BYTES: u64 = 4 << 20;
 
 impl Follower {
@@ -137,14 +137,14 @@ impl Follower {
         self.digests_are_guessed = false;
     }
 
-    /// How far the current PDU has passed.
+    /// The state of the current PDU.
     #[must_use]
-    pub fn under_way(&self) -> Under {
+    pub fn message_state(&self) -> MessageState {
         match self.state {
-            State::Header(0) => Under::Nothing,
-            State::Body { bhs, left } if left == self.rest_of(&bhs) => Under::Header,
-            State::Header(_) | State::Body { .. } => Under::Part,
-            State::Lost => Under::Unknown,
+            State::Header(0) => MessageState::Nothing,
+            State::Body { bhs, left } if left == self.rest_of(&bhs) => MessageState::Header,
+            State::Header(_) | State::Body { .. } => MessageState::Part,
+            State::Lost => MessageState::Unknown,
         }
     }
 
@@ -157,7 +157,7 @@ impl Follower {
         }
     }
 
-    /// Bytes passed over while no boundary was known, missing ones included.
+    /// Bytes skipped while no boundary was known, including missing ones.
     #[must_use]
     pub fn skipped_bytes(&self) -> u64 {
         match (self.state, self.trust) {
@@ -172,7 +172,7 @@ impl Follower {
         self.lost
     }
 
-    /// Takes the next bytes of the stream: what a segment brought.
+    /// Processes the next bytes of the stream, the payload of one segment.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8], when: At, mut take: impl FnMut(&Pdu)) {
         let mut rest = bytes;
@@ -221,8 +221,8 @@ impl Follower {
         }
     }
 
-    /// Bytes that were on the wire but not captured, or that the capture lost: inside a data segment nothing
-    /// is lost but the data.
+    /// Processes bytes that were on the wire but not captured, or that the capture lost: inside a data segment only
+    /// data is lost.
     pub fn missing(&mut self, count: u64, when: At, mut take: impl FnMut(&Pdu)) {
         let mut count = count;
         if let State::Body { bhs, left } = self.state {
@@ -241,7 +241,7 @@ impl Follower {
         self.at += count;
     }
 
-    /// Nothing follows.
+    /// Ends the stream.
     pub fn finish(&mut self, mut take: impl FnMut(&Pdu)) {
         if let Trust::Held { .. } = self.trust {
             self.lose(self.at, true, &mut take);
@@ -253,12 +253,12 @@ impl Follower {
         let start = self.at - BHS_BYTES as u64;
         let believed = match self.trust {
             Trust::Sure => may_be_header(self.flow, &bhs),
-            // It was looked at when it was found.
+            // It was checked when it was found.
             Trust::Candidate { .. } => true,
             Trust::Held { .. } => must_be_header(self.flow, &bhs),
         };
         if !believed {
-            // Not where we thought we were: as good as a hole.
+            // The boundary was wrong: treat it as a hole.
             self.lose(start, false, take);
             return;
         }
@@ -269,7 +269,7 @@ impl Follower {
         self.body(bhs, left, 0, when, take);
     }
 
-    /// `count` of the `left` bytes behind the basic header have passed.
+    /// Processes `count` of the `left` bytes after the basic header.
     #[inline]
     fn body(&mut self, bhs: Bhs, left: u64, count: u64, when: At, take: &mut impl FnMut(&Pdu)) {
         self.at += count;
@@ -295,7 +295,7 @@ impl Follower {
         }
     }
 
-    /// The PDU that was held back is one.
+    /// Delivers the PDU that was held back.
     fn confirm(&mut self, take: &mut impl FnMut(&Pdu)) {
         if let Trust::Held { pdu, .. } = self.trust {
             self.skipped_bytes += pdu.offset - self.lost_from;
@@ -305,7 +305,7 @@ impl Follower {
         }
     }
 
-    /// From `from` on no boundary is known. A PDU that was held back is `possible` unless it was refuted.
+    /// Marks the boundary as lost at `from`. A PDU that was held back is `possible` unless it was refuted.
     fn lose(&mut self, from: u64, possible: bool, take: &mut impl FnMut(&Pdu)) {
         match self.trust {
             Trust::Sure => {
@@ -337,7 +337,7 @@ impl Follower {
             |at: usize| bytes.get(at..).and_then(|b| b.first_chunk::<BHS_BYTES>()).copied().map(Bhs);
         for at in (first..bytes.len()).step_by(step) {
             let Some(bhs) = header_at(at).filter(|bhs| must_be_header(self.flow, bhs)) else { continue };
-            // When the next header is here too, or the segment ends with the PDU, that decides at once.
+            // If the next header is here too, or the segment ends with the PDU, the decision is immediate.
             let fits = |digests| {
                 let end = at + BHS_BYTES + rest_of(digests, &bhs) as usize;
                 match header_at(end) {
@@ -361,13 +361,13 @@ impl Follower {
         None
     }
 
-    /// Bytes of a PDU behind its basic header.
+    /// Bytes of a PDU after its basic header.
     fn rest_of(&self, bhs: &Bhs) -> u64 {
         rest_of(self.digests, bhs)
     }
 }
 
-/// Bytes of a PDU behind its basic header, with these digests.
+/// Bytes of a PDU after its basic header, with these digests.
 fn rest_of(digests: Digests, bhs: &Bhs) -> u64 {
     let data = bhs.data_bytes();
     let has_digests = !matches!(bhs.opcode(), initiator::LOGIN | target::LOGIN);

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection (RFC 9112): requests and responses, pipelined or one by one.
+//! One HTTP/1.1 connection (RFC 9112): requests and responses, with or without pipelining.
 
 mod message;
 
@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 
 use record::{Exchange, Op, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
 
-use crate::follow::Under;
+use crate::follow::MessageState;
 use crate::http::message::{Event, Messages, Start};
 use crate::in_flight::Pace;
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 
-/// Most requests in flight on one connection that are followed.
+/// Most requests in flight on one connection.
 const IN_FLIGHT_MAX: usize = 4096;
 
 /// An HTTP connection as a capture point sees it.
@@ -28,10 +28,10 @@ pub(crate) struct Http {
 struct Pairing {
     connection: u32,
     number: u32,
-    /// The request under way: its head has passed.
+    /// The current request, whose head has passed.
     current: Option<Exchange>,
     waiting: VecDeque<Exchange>,
-    /// The response under way: when it began, and its status.
+    /// The current response: when it began, and its status.
     response: Option<(Passage, u16)>,
     responses_from: u32,
     pace: Pace,
@@ -47,7 +47,7 @@ impl Http {
         }
     }
 
-    /// Whether bytes look like the beginning of a message of that side.
+    /// Whether the bytes may begin a message of that side.
     pub(crate) fn is_spoken(side: Side, bytes: &[u8]) -> bool {
         message::may_begin(side, bytes)
     }
@@ -80,7 +80,7 @@ impl Http {
         }
     }
 
-    /// A side will send no more: a response without a length ends here (RFC 9112 6.3).
+    /// A side has closed its stream: a response without a length ends here (RFC 9112 6.3).
     pub(crate) fn closed(&mut self, side: Side, at: At, observer: &mut impl Observer) {
         let Self { responses, pairing, .. } = self;
         if side == Side::Server {
@@ -97,10 +97,10 @@ impl Http {
         }
     }
 
-    pub(crate) fn under(&self, side: Side) -> Under {
+    pub(crate) fn message_state(&self, side: Side) -> MessageState {
         match side {
-            Side::Client => self.requests.under_way(),
-            Side::Server => self.responses.under_way(),
+            Side::Client => self.requests.message_state(),
+            Side::Server => self.responses.message_state(),
         }
     }
 
@@ -158,7 +158,7 @@ impl Pairing {
         }
     }
 
-    /// The request under way cannot be followed.
+    /// Drops the current request, which cannot be followed.
     fn forget_request(&mut self, at: At) {
         if self.current.take().is_some() {
             self.counted.abandoned += 1;
@@ -181,14 +181,14 @@ impl Pairing {
             Event::Ended { at, bytes, body_bytes, offset } => {
                 let Some((passage, status)) = self.response.take() else { return };
                 if (100..200).contains(&status) {
-                    // Not the answer yet: 100 Continue asks for the body.
+                    // Not the final response: 100 Continue solicits the body.
                     if let Some(exchange) = self.waiting.front_mut().or(self.current.as_mut()) {
                         exchange.asked_for_data = Stamp::at(at.ns);
                     }
                     return;
                 }
                 self.pace.message(Side::Server);
-                // An answer may come before the whole request was sent (a refusal).
+                // A response (an error) may come before the end of the request.
                 let Some(mut exchange) = self.waiting.pop_front().or_else(|| self.current.take()) else {
                     self.counted.unmatched += 1;
                     return;
@@ -204,7 +204,7 @@ impl Pairing {
                 observer.exchange(&exchange);
             }
             Event::Lost(at) => {
-                // Which response belongs to which request is not known any more.
+                // Responses can no longer be matched to requests.
                 self.response = None;
                 self.counted.abandoned += self.waiting.len() as u64;
                 self.pace.forget(self.waiting.len(), at);
@@ -214,7 +214,7 @@ impl Pairing {
         }
     }
 
-    /// Whether the next response has no body whatever its head says (RFC 9110 9.3.2).
+    /// Whether the next response has no body regardless of its head (RFC 9110 9.3.2).
     fn next_has_no_body(&self) -> Option<bool> {
         let next = self.waiting.front().or(self.current.as_ref())?;
         Some(next.op.verb == Verb::Http(*b"HEAD\0\0\0"))

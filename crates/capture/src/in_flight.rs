@@ -1,5 +1,5 @@
-//! What every application protocol keeps of the exchanges in flight: what the client was thinking, what
-//! stalls they suffered, and how many there were.
+//! State of the exchanges in flight, common to all application protocols: the client's think time, their
+//! stalls, and their number.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use crate::packet::At;
 /// Sums over a connection's exchanges.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// When the responses passed whose place no request has taken yet.
+    /// Times of the responses that no further request has replaced yet.
     free: VecDeque<u64>,
-    /// Stalls of the request that is under way.
+    /// Stalls of the current request.
     pending: StallSet,
     /// Exchanges that ended.
     pub(crate) ended: u64,
-    /// In flight now, since when, and their integral over time.
+    /// Number in flight now, the time of its last change, and its integral over time.
     depth: u32,
     since_ns: u64,
     pub(crate) in_flight_ns: u128,
@@ -24,15 +24,15 @@ pub(crate) struct Pace {
     pub(crate) messages: [u64; 2],
 }
 
-/// A place that was free for so long is none, unless it is the only one, nanoseconds: the client works less
-/// deep than it did.
+/// A slot that was free for this time is removed, unless it is the only one, nanoseconds: the client has reduced
+/// its queue depth.
 const FREE_NS: u64 = 500_000_000;
 
-/// Most places that are remembered; more are in flight nowhere.
+/// Most free slots that are remembered; no client has more requests in flight.
 const FREE_MAX: usize = 65_536;
 
 impl Pace {
-    /// A request has passed: completes what is known of it.
+    /// Completes a request that has passed.
     #[inline]
     pub(crate) fn begin(&mut self, exchange: &mut Exchange, began: At, now: At) {
         self.account(now.ns, 1);
@@ -46,7 +46,7 @@ impl Pace {
         exchange.stalls = exchange.stalls.union(std::mem::take(&mut self.pending));
     }
 
-    /// A response has passed.
+    /// Counts a response that has passed.
     #[inline]
     pub(crate) fn end(&mut self, now: At) {
         self.account(now.ns, -1);
@@ -56,28 +56,28 @@ impl Pace {
         }
     }
 
-    /// Requests were given up.
+    /// Removes abandoned requests.
     pub(crate) fn forget(&mut self, count: usize, now: At) {
         self.account(now.ns, -i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Nothing is known of what passed meanwhile: no place is free, no time was thought.
+    /// Handles a gap in the stream: clears the free slots, so that no think time is computed over it.
     pub(crate) fn interrupted(&mut self) {
         self.free.clear();
     }
 
-    /// A request's stall: it belongs to the request that comes next.
+    /// Adds a stall to the next request.
     pub(crate) fn stalled(&mut self, kind: StallKind) {
         self.pending.insert(kind);
     }
 
-    /// A side completed a message.
+    /// Counts a completed message of a side.
     #[inline]
     pub(crate) fn message(&mut self, side: Side) {
         self.messages[side as usize] += 1;
     }
 
-    /// How many are in flight.
+    /// Number in flight.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }

@@ -1,4 +1,4 @@
-//! One iSCSI connection: its PDUs, and the exchanges that they make up.
+//! One iSCSI connection: its PDUs, and the exchanges that they form.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use iscsi::opcode::{initiator, target};
 use iscsi::pdu::{DataIn, DataOut, ScsiCommand, ScsiResponse, TaskManagementRequest, TaskManagementResponse};
 use record::{Exchange, Op, OpKind, Outcome, Passage, Side, Stall, StallKind, Stamp, Verb};
 
-use crate::follow::{Digests, Flow, Follower, Pdu, Under};
+use crate::follow::{Digests, Flow, Follower, MessageState, Pdu};
 use crate::in_flight::Pace;
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
@@ -72,10 +72,10 @@ impl Iscsi {
     }
 
     #[inline]
-    pub(crate) fn under(&self, side: Side) -> Under {
+    pub(crate) fn message_state(&self, side: Side) -> MessageState {
         match side {
-            Side::Client => self.requests.under_way(),
-            Side::Server => self.responses.under_way(),
+            Side::Client => self.requests.message_state(),
+            Side::Server => self.responses.message_state(),
         }
     }
 
@@ -84,7 +84,7 @@ impl Iscsi {
         &self.tasks.pace
     }
 
-    /// Data of `sender` was kept back: which exchanges suffer.
+    /// Marks the exchanges that are affected by a stall of `sender`.
     pub(crate) fn stalled(&mut self, kind: StallKind, sender: Side) {
         let tasks = &mut self.tasks;
         match sender {
@@ -101,7 +101,7 @@ impl Iscsi {
     }
 }
 
-/// Tasks in flight on one connection, and those that have ended.
+/// Tasks of one connection, in flight and ended.
 #[derive(Debug, Default)]
 struct Tasks {
     connection: u32,
@@ -111,18 +111,18 @@ struct Tasks {
     responses_from: u32,
     /// Responses whose request was not seen.
     unmatched: u64,
-    /// Requests that were given up: too many in flight, their tag used again, or aborted.
+    /// Abandoned requests: too many in flight, their tag reused, or aborted.
     abandoned: u64,
 }
 
-/// Most exchanges in flight that are followed on one connection.
+/// Most exchanges in flight on one connection.
 const IN_FLIGHT_MAX: usize = 65_536;
 
-/// How long a client may take to send the data that was asked for before that is remarkable, nanoseconds.
+/// Time to send solicited data above which a client's delay is a stall, nanoseconds.
 const SLOW_DATA_NS: i64 = 20_000_000;
 
 impl Tasks {
-    /// A PDU of the initiator has passed.
+    /// Processes a PDU of the initiator.
     #[inline]
     fn request(&mut self, pdu: &Pdu, observer: &mut impl Observer) {
         self.pace.message(Side::Client);
@@ -139,7 +139,7 @@ impl Tasks {
             }
             initiator::TASK_MANAGEMENT => {
                 let request = TaskManagementRequest::read(&pdu.bhs);
-                // What is aborted will not be answered.
+                // An aborted task gets no response.
                 if self.in_flight.remove(&request.referenced_tag).is_some() {
                     self.abandoned += 1;
                     self.pace.forget(1, pdu.ended);
@@ -200,7 +200,7 @@ impl Tasks {
         }
     }
 
-    /// A PDU of the target has passed.
+    /// Processes a PDU of the target.
     #[inline]
     fn response(&mut self, pdu: &Pdu, observer: &mut impl Observer) {
         self.pace.message(Side::Server);
@@ -245,7 +245,7 @@ impl Tasks {
     }
 }
 
-/// Part of the response to an exchange has passed.
+/// Adds a part of the response to an exchange.
 #[inline]
 fn answer(exchange: &mut Exchange, pdu: &Pdu) {
     exchange.op.response_bytes = exchange.op.response_bytes.saturating_add(pdu.bytes as u32);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_requests_and_tags_used_twice_are_counted() {
+    fn counts_responses_without_requests_and_reused_tags() {
         let (mut tasks, mut record) = (Tasks::default(), Record::new(record::Side::Client, 10));
         let response = ScsiResponse { tag: 3, ..ScsiResponse::default() }.write();
         tasks.response(&pdu(response, 48, 1), &mut record);

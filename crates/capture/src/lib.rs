@@ -1,12 +1,12 @@
 //! Packets in, operations out.
 //!
-//! A packet source ([`live`]) hands over frames with the kernel's nanosecond stamps; [`packet`] finds the
+//! A packet source ([`live`]) delivers frames with the kernel's nanosecond stamps; [`packet`] finds the
 //! TCP segment in a frame, [`stream`] puts segments in order, [`follow`] cuts the stream into PDUs, and
 //! requests are paired with responses into [`record::Exchange`]s. [`tap`] is the chain of all of
 //! them for one capture point, [`watch`] runs it on a thread.
 //!
-//! Nothing that is missing goes unsaid: lost packets, holes in streams, bytes without a known PDU boundary
-//! and operations beyond a limit are all counted ([`Counters`], [`StreamHole`]).
+//! All missing data is reported: lost packets, holes in streams, bytes without a known PDU boundary
+//! and operations beyond a limit are counted ([`Counters`], [`StreamHole`]).
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The link layers that captures are made on, by their LINKTYPE numbers.
+//! Link layers of captures, by their LINKTYPE numbers.
 
 use crate::packet::{NotTcp, Segment, ethernet, network};
 
@@ -18,7 +18,7 @@ pub enum Link {
     Cooked2,
 }
 
-/// Where a cooked packet was seen.
+/// The interface and direction of a cooked packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Whether the host sent it; unknown without a packet type.
@@ -41,13 +41,13 @@ impl Link {
         }
     }
 
-    /// The ones understood, for a message.
+    /// The supported link layers, for messages.
     pub const NAMES: &'static str = "Ethernet, Linux cooked v1 and v2, BSD loopback, raw IP";
 
     /// Finds the segment in a frame of `wire_bytes`, of which `frame` was captured.
     ///
     /// # Errors
-    /// What the frame is instead.
+    /// The reason why the frame has no segment.
     #[inline]
     pub fn decode(self, frame: &[u8], wire_bytes: u32) -> Result<(Segment<'_>, Seen), NotTcp> {
         let wire_bytes = wire_bytes as usize;
@@ -75,7 +75,7 @@ impl Link {
 /// PACKET_OUTGOING (linux/if_packet.h), in the low byte of the packet type.
 const OUTGOING: u8 = 4;
 
-/// An IP packet, told by its version.
+/// An IP packet of the version in its header.
 fn ip(bytes: Option<&[u8]>, wire_bytes: usize) -> Result<Segment<'_>, NotTcp> {
     let bytes = bytes.ok_or(NotTcp::Truncated)?;
     match bytes.first().map(|b| b >> 4) {
@@ -86,7 +86,7 @@ fn ip(bytes: Option<&[u8]>, wire_bytes: usize) -> Result<Segment<'_>, NotTcp> {
     }
 }
 
-/// What a cooked header announces, behind at most two VLAN tags.
+/// The payload of a cooked header, after at most two VLAN tags.
 fn tagged(mut ether_type: u16, mut rest: &[u8], mut wire_bytes: usize) -> Result<Segment<'_>, NotTcp> {
     for _ in 0..2 {
         if matches!(ether_type, 0x8100 | 0x88a8) {

@@ -24,24 +24,24 @@ impl LiveConfig {
     pub const SNAP_NOTHING: u32 = 262_144;
 }
 
-/// A packet as the interface saw it.
+/// A captured packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     /// Nanoseconds since the epoch, stamped by the kernel.
     pub time_ns: u64,
     /// Whether this host sent it.
     pub outgoing: bool,
-    /// The frame from the Ethernet header on, as much as was kept.
+    /// The kept part of the frame, from the Ethernet header on.
     pub data: &'a [u8],
     /// Its length on the wire, bytes.
     pub wire_bytes: u32,
 }
 
-/// What the kernel counted.
+/// Counters of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveStatistics {
     /// Packets that passed the filter, dropped ones included.
     pub packets: u64,
-    /// Packets that found the ring full.
+    /// Packets dropped because the ring was full.
     pub drops: u64,
 }

@@ -1,4 +1,4 @@
-//! What a target's login responses agree on, as far as following the connection needs it.
+//! The digests negotiated in a target's login responses, which following the connection requires.
 
 use iscsi::Digests;
 
@@ -7,11 +7,11 @@ use iscsi::Digests;
 pub(crate) struct LoginText {
     text: Vec<u8>,
     digests: Digests,
-    /// What was agreed, when the login has just ended.
+    /// The negotiated digests, when the login has just ended.
     pub(crate) agreed: Option<Digests>,
 }
 
-/// Most bytes of one response's text that are looked at: the default MaxRecvDataSegmentLength, which a login
+/// Most bytes of one response's text that are parsed: the default MaxRecvDataSegmentLength, which a login
 /// may not exceed (RFC 7143 13.12).
 const TEXT_MAX: usize = 8192;
 

@@ -1,4 +1,4 @@
-//! What is found while connections are followed.
+//! Events of followed connections.
 
 use record::{ConnectionFacts, Exchange, Opened, Stall};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::follow::Flow;
 use crate::stream::Missing;
 
-/// Takes what is found on connections, as it is found.
+/// Receives the events of connections as they occur.
 pub trait Observer {
     /// A request and its response have passed.
     fn exchange(&mut self, exchange: &Exchange);
@@ -14,20 +14,20 @@ pub trait Observer {
     fn hole(&mut self, hole: StreamHole);
     /// A connection did not move data that it had.
     fn stall(&mut self, _stall: &Stall) {}
-    /// The first data on a connection is about to pass.
+    /// A connection is about to carry its first data.
     fn opened(&mut self, _opened: &Opened) {}
-    /// A connection is over, or the capture.
+    /// A connection has ended, or the capture has.
     fn connection(&mut self, _facts: &ConnectionFacts) {}
-    /// Sums of a connection that is followed no further.
+    /// The counters of a connection that is no longer followed.
     fn counted(&mut self, counted: &Counted);
 }
 
-/// What was counted on one connection.
+/// Counters of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Segments that repeated what had come.
+    /// Segments whose bytes had all arrived before.
     pub retransmitted: u64,
-    /// Segments that came before their turn.
+    /// Segments that arrived out of order.
     pub out_of_order: u64,
     /// How often a message boundary was lost.
     pub boundaries_lost: u64,
@@ -35,7 +35,7 @@ pub struct Counted {
     pub skipped_bytes: u64,
     /// Responses whose request was not seen.
     pub unmatched: u64,
-    /// Requests that were given up.
+    /// Abandoned requests.
     pub abandoned: u64,
     /// Requests whose response was not seen before the end.
     pub unanswered: u64,
@@ -46,9 +46,9 @@ pub struct Counted {
 pub struct StreamHole {
     /// The connection, as in [`record::Op::connection`].
     pub connection: u32,
-    /// Which of its streams.
+    /// The stream.
     pub flow: Flow,
-    /// Where, how much, when and why.
+    /// Position, length, time and reason.
     #[serde(flatten)]
     pub missing: Missing,
 }

@@ -1,6 +1,6 @@
 //! The TCP segment in an Ethernet frame.
 
-/// Why a frame holds no segment that can be followed.
+/// The reason why a frame has no usable TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTcp {
     /// Neither IPv4 nor IPv6, or not TCP.
@@ -22,7 +22,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// When and with which frame something passed.
+/// The time and frame of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct At {
     /// Nanoseconds since the epoch.
@@ -34,9 +34,9 @@ pub struct At {
 /// A TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
-    /// Who sent it.
+    /// The sender.
     pub source: Endpoint,
-    /// To whom.
+    /// The receiver.
     pub destination: Endpoint,
     /// Sequence number of its first byte.
     pub seq: u32,
@@ -44,7 +44,7 @@ pub struct Segment<'a> {
     pub ack: u32,
     /// FIN 01, SYN 02, RST 04, PSH 08, ACK 10.
     pub flags: u8,
-    /// Window, as it stands in the header: not yet scaled.
+    /// Window as in the header, unscaled.
     pub window: u16,
     /// TCP options, as many of their bytes as were captured.
     pub options: &'a [u8],
@@ -65,7 +65,7 @@ impl Segment<'_> {
     pub const FIN: u8 = 0x01;
     /// RST.
     pub const RST: u8 = 0x04;
-    /// ACK: the acknowledgement number counts.
+    /// ACK: the acknowledgement number is valid.
     pub const ACK: u8 = 0x10;
 }
 
@@ -74,7 +74,7 @@ const TCP: u8 = 6;
 /// Finds the segment in a frame of `wire_bytes`, of which `frame` was captured.
 ///
 /// # Errors
-/// What the frame is instead.
+/// The reason why the frame has no segment.
 #[inline]
 pub fn decode(frame: &[u8], wire_bytes: u32) -> Result<Segment<'_>, NotTcp> {
     ethernet(frame, wire_bytes as usize)
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_and_others_are_told() {
+    fn classifies_fragments_and_other_frames() {
         let mut frame = build::frame(true, 1, 2, 3, 0x10, b"x");
         frame[14 + 9] = 17;
         assert_eq!(whole(&frame).unwrap_err(), NotTcp::Other);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_too_long_for_its_length_field_is_as_long_as_it_was_on_the_wire() {
+    fn uses_the_wire_length_of_packets_too_long_for_their_length_field() {
         let mut frame = build::frame(true, 1, 2, 3, 0x10, b"abcd");
         frame[14 + 2..14 + 4].fill(0);
         let segment = decode(&frame, 14 + 52 + 100_000).unwrap();

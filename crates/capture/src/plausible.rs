@@ -1,10 +1,10 @@
-//! Whether 48 bytes are an iSCSI basic header: by its opcode while a stream is followed, by every field
-//! that the protocol fixes while a PDU boundary is being looked for.
+//! Tests whether 48 bytes are an iSCSI basic header: by the opcode while a stream is followed, by every field
+//! that the protocol fixes while searching for a PDU boundary.
 
 use iscsi::bhs::{BHS_BYTES, Bhs, NO_TAG};
 use iscsi::opcode::{initiator, target};
 
-/// Which way a stream flows: which opcodes are plausible on it.
+/// The direction of a stream, which determines its plausible opcodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Flow {
@@ -15,7 +15,7 @@ pub enum Flow {
 }
 
 impl Flow {
-    /// Who sends it.
+    /// The sender.
     #[must_use]
     pub fn sender(self) -> record::Side {
         match self {
@@ -25,14 +25,14 @@ impl Flow {
     }
 }
 
-/// The longest data segment by which a boundary is found, bytes. The field could say 16 MiB; a mistake
-/// would then cost as much. Longer PDUs are followed, but not used to find the way back.
+/// The longest data segment by which a boundary is found, bytes. The field allows 16 MiB, which a mistake
+/// would then skip. Longer PDUs are followed, but not used to resynchronise.
 const FOUND_DATA_BYTES_MAX: usize = 1 << 20;
 /// The longest additional headers by which a boundary is found, bytes: a 32-byte CDB and a bidirectional
-/// length (RFC 7143 11.2.2) take less.
+/// length (RFC 7143 11.2.2) are shorter.
 const FOUND_AHS_BYTES_MAX: usize = 64;
 
-/// Whether a header where one is due may be one. Lenient: peers that set reserved bits are followed too.
+/// Whether bytes at an expected boundary may be a header. Lenient: accepts peers that set reserved bits.
 pub(crate) fn may_be_header(flow: Flow, bhs: &Bhs) -> bool {
     let first = bhs.0[0];
     // Bit 7 is reserved, bit 6 is only the initiator's.
@@ -50,7 +50,7 @@ pub(crate) fn may_be_header(flow: Flow, bhs: &Bhs) -> bool {
                         | initiator::LOGOUT
                         | initiator::SNACK
                 )
-                // Zeros are no NOP-Out: its F bit is always set.
+                // Zeros are not a NOP-Out, whose F bit is always set.
                 && (bhs.opcode() != initiator::NOP_OUT || bhs.0[1] == 0x80)
         }
         Flow::Responses => {
@@ -72,8 +72,8 @@ pub(crate) fn may_be_header(flow: Flow, bhs: &Bhs) -> bool {
     }
 }
 
-/// Whether bytes at any place are a header: everything that RFC 7143 11 fixes must be as it says. Random
-/// bytes pass once in about 2^27 places.
+/// Whether bytes at an arbitrary position are a header: all fields that RFC 7143 11 fixes must be valid. Random
+/// bytes pass at about one position in 2^27.
 pub(crate) fn must_be_header(flow: Flow, bhs: &Bhs) -> bool {
     let h = &bhs.0;
     if !may_be_header(flow, bhs)
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_our_own_sides_write_is_a_header_everywhere() {
+    fn accepts_every_header_of_both_sides() {
         let requests = [
             ScsiCommand { read: true, is_final: true, tag: 1, ..ScsiCommand::default() }.write(),
             ScsiCommand { write_data: true, tag: 1, ..ScsiCommand::default() }.write(),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_byte_are_no_header() {
+    fn rejects_runs_of_one_byte() {
         for byte in 0..=255 {
             let bhs = Bhs([byte; BHS_BYTES]);
             assert!(!must_be_header(Flow::Requests, &bhs) && !must_be_header(Flow::Responses, &bhs));

@@ -1,11 +1,11 @@
-//! What a capture point keeps: operations up to a limit, and everything that was missing or did not fit.
+//! The record of a capture point: operations up to a limit, and counts of missing and excess data.
 
 use record::{Exchange, Op, OpKind, Side};
 use serde::{Deserialize, Serialize};
 
 use crate::observer::{Counted, Observer, StreamHole};
 
-/// What a capture point counted.
+/// Counters of a capture point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Packets of this capture point.
@@ -16,11 +16,11 @@ pub struct Counters {
     pub undecodable: u64,
     /// Of these, fragments of IP packets.
     pub fragments: u64,
-    /// Segments that repeated what had come.
+    /// Segments whose bytes had all arrived before.
     pub retransmitted: u64,
-    /// Segments that came before their turn.
+    /// Segments that arrived out of order.
     pub out_of_order: u64,
-    /// Packets larger than the largest Ethernet frame of the MTU: not what the wire carries.
+    /// Packets larger than the largest Ethernet frame of the MTU, which the wire did not carry.
     pub super_packets: u64,
     /// Holes in streams.
     pub holes: u64,
@@ -32,13 +32,13 @@ pub struct Counters {
     pub skipped_bytes: u64,
     /// Responses whose request was not seen.
     pub unmatched: u64,
-    /// Requests that were given up.
+    /// Abandoned requests.
     pub abandoned: u64,
     /// Requests whose response had not been seen when the capture or the connection ended.
     pub unanswered: u64,
-    /// Operations that were not kept because there were too many.
+    /// Operations beyond the limit, which were not kept.
     pub over_limit: u64,
-    /// Open connections that were given up because too many were followed at once.
+    /// Open connections dropped because too many were followed at once.
     pub evicted: u64,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Record {
     limit: usize,
 }
 
-/// Most holes that are kept one by one; further ones are only counted.
+/// Most holes that are kept; further ones are only counted.
 const HOLES_MAX: usize = 10_000;
 
 impl Record {
@@ -61,7 +61,7 @@ impl Record {
         Self { side, ops: Vec::new(), counters: Counters::default(), holes: Vec::new(), limit }
     }
 
-    /// Keeps what was seen of an operation on the medium.
+    /// Keeps an operation on the medium.
     #[inline]
     pub(crate) fn keep(&mut self, op: Op) {
         if op.kind == OpKind::Other {
@@ -95,7 +95,7 @@ impl Observer for Record {
 }
 
 impl Counters {
-    /// Adds what was counted on one connection.
+    /// Adds the counters of one connection.
     pub fn add(&mut self, counted: &Counted) {
         self.retransmitted += counted.retransmitted;
         self.out_of_order += counted.out_of_order;

@@ -1,4 +1,4 @@
-//! A live capture of several interfaces into one file.
+//! Live capture of several interfaces into one file.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -24,69 +24,69 @@ pub struct RecordSpec {
     pub snap_bytes: u32,
     /// Size of each interface's ring, bytes.
     pub ring_bytes: usize,
-    /// When to stop by itself.
+    /// Time after which the capture stops, if any.
     pub duration: Option<Duration>,
-    /// How large the file becomes at most, about: packets that come later are counted and not kept.
+    /// Approximate limit on the file's size: later packets are counted and not kept.
     pub bytes_max: Option<u64>,
-    /// How long to count packets before and after.
+    /// Time to count packets before and after the capture.
     pub baseline: Duration,
-    /// Who writes the file.
+    /// Name of the application in the file.
     pub application: String,
 }
 
-/// What was captured on an interface.
+/// The result of one interface.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordedInterface {
     /// Its name.
     pub interface: String,
     /// Packets of the port, dropped ones included.
     pub packets: u64,
-    /// Those that found the ring full.
+    /// Packets dropped because the ring was full.
     pub drops: u64,
     /// CPU time of the capturing thread, seconds.
     pub cpu_seconds: f64,
-    /// Packets per second of the whole interface: before, while, and after it was captured.
+    /// Packets per second of the whole interface before, during and after the capture.
     pub packets_per_second: (f64, f64, f64),
-    /// The share of the interface's packets, and so of the operations, per second that the capture cost; absent
-    /// where there was no steady traffic before and after.
+    /// The share of the interface's packet rate, and so of the operation rate, that the capture cost; absent
+    /// without steady traffic before and after.
     pub cost: Option<f64>,
 }
 
-/// What was captured.
+/// The result of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// How long, seconds.
+    /// Duration, seconds.
     pub seconds: f64,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Interface by interface.
+    /// The results by interface.
     pub interfaces: Vec<RecordedInterface>,
 }
 
-/// A capture that failed.
+/// A capture failed.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// On an interface.
+    /// An interface failed.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// Writing the file.
-    #[error("writing the capture: {0}")]
+    /// The file cannot be written.
+    #[error("cannot write the capture: {0}")]
     Write(#[from] io::Error),
 }
 
 impl RecordError {
-    /// Whether other arguments would help.
+    /// Whether the arguments are the cause.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         matches!(self, RecordError::Capture(CaptureError::NoInterface { .. }))
     }
 }
 
-/// Captures until `stop` says so or the time is over; returns what was captured when all is written. `ready` is called when
-/// every interface is being captured on.
+/// Captures until `stop` returns true or the duration has elapsed, and returns the result when the file is complete. Calls
+/// `ready` when the capture of every interface has begun.
 ///
 /// # Errors
-/// When an interface cannot be captured on, or the file not be written.
+/// When an interface cannot be captured, or the file cannot be written.
 pub fn record(
     spec: &RecordSpec,
     out: impl Write + Send,
@@ -166,10 +166,10 @@ pub fn record(
     Ok(Recorded { seconds, file_bytes, interfaces })
 }
 
-/// LINKTYPE_ETHERNET: what AF_PACKET shows, also of loopback.
+/// LINKTYPE_ETHERNET: the link layer of AF_PACKET, also on loopback.
 const ETHERNET: u32 = 1;
 
-/// What a capturing thread leaves.
+/// The result of a capturing thread.
 struct Ended {
     points: Vec<u32>,
     packets: u64,
@@ -177,7 +177,7 @@ struct Ended {
     cpu_ns: u64,
 }
 
-/// Writes the packets of an interface until it is over and the last ones have come.
+/// Writes the packets of an interface until the capture has ended and the last packets have arrived.
 fn drain<W: Write>(
     mut capture: LiveCapture,
     points: &[u32],
@@ -205,7 +205,7 @@ fn drain<W: Write>(
         let mut result = Ok(());
         let mut locked = None;
         let came = capture.poll(Duration::from_millis(20), |packet| {
-            // The file is locked when packets have come, not while waiting for them.
+            // The file is locked when packets have arrived, not while waiting for them.
             let writer = locked
                 .get_or_insert_with(|| writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
             if result.is_ok() {
@@ -267,7 +267,7 @@ fn rates(spec: &RecordSpec, time: Duration, stop: &dyn Fn() -> bool) -> Vec<f64>
     per_second(&from, &counters(spec), began.elapsed().as_secs_f64())
 }
 
-/// What the capture cost, as a share of the rate before and after, where that was steady.
+/// The cost of the capture, as a share of the rate before and after, if that was steady.
 fn cost(before: f64, during: f64, after: f64) -> Option<f64> {
     let (low, high) = (before.min(after), before.max(after));
     (low > 100.0 && high < 1.3 * low).then(|| 1.0 - during / ((before + after) / 2.0))

@@ -1,4 +1,4 @@
-//! One direction of a TCP connection, put in order.
+//! One direction of a TCP connection, reassembled in order.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::packet::At;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingReason {
-    /// The peer acknowledged them, so they did arrive: the capture lost them.
+    /// The peer acknowledged them, so they arrived: the capture lost them.
     Acknowledged,
-    /// Too much was waiting for them.
+    /// Too many later bytes were waiting for them.
     NoRoom,
     /// The capture or the connection ended before they came.
     EndOfCapture,
@@ -23,18 +23,17 @@ pub enum MissingReason {
 pub struct Missing {
     /// Bytes of the stream before them, counted from the first byte seen (behind the SYN, if that was seen).
     pub offset: u64,
-    /// How many.
+    /// Their number.
     pub bytes: u64,
     /// When the packet behind them passed, nanoseconds since the epoch.
     pub time_ns: u64,
-    /// How that is known.
+    /// The reason.
     pub reason: MissingReason,
 }
 
-/// What a stream hands on, in order.
+/// Receives a stream in order.
 pub trait Sink {
-    /// Bytes that follow on what came before, and when the packet that brought them passed: one call for
-    /// each segment.
+    /// The next bytes, and the time of their packet: one call for each segment.
     fn bytes(&mut self, bytes: &[u8], at: At);
     /// This many bytes follow that were on the wire but are not in the capture (snap length).
     fn uncaptured(&mut self, count: u64, at: At);
@@ -45,13 +44,13 @@ pub trait Sink {
 /// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounters {
-    /// Segments all of whose bytes had come before.
+    /// Segments whose bytes had all arrived before.
     pub retransmitted: u64,
-    /// Segments that came before their turn.
+    /// Segments that arrived out of order.
     pub out_of_order: u64,
 }
 
-/// A segment that waits for its turn.
+/// An out-of-order segment.
 #[derive(Debug)]
 struct Waiting {
     bytes: Vec<u8>,
@@ -74,24 +73,24 @@ pub struct Stream {
     next: Option<(u32, u64)>,
     waiting: BTreeMap<u64, Waiting>,
     waiting_bytes: usize,
-    /// What was counted.
+    /// Counters.
     pub counters: StreamCounters,
 }
 
-/// How far behind the byte due a segment may lie and still be a repetition: no TCP window is larger
-/// (RFC 7323 2.3). What is further behind in the circle of sequence numbers lies ahead, behind a long hole.
+/// How far before the next byte a segment may begin and still be a retransmission: no TCP window is larger
+/// (RFC 7323 2.3). A segment further back in sequence space is ahead, after a long hole.
 const BEHIND_MAX: u32 = 1 << 30;
 
-/// Bytes from the one due to sequence number `seq`, or nothing when that has been passed.
+/// Bytes from the next byte due to sequence number `seq`, or `None` if `seq` is before it.
 fn ahead_of(due: u32, seq: u32) -> Option<u32> {
     let ahead = seq.wrapping_sub(due);
     (ahead <= u32::MAX - BEHIND_MAX).then_some(ahead)
 }
 
 impl Stream {
-    /// Most bytes that wait for their turn; beyond that the missing ones are given up.
+    /// Most out-of-order bytes; beyond that the missing bytes are declared lost.
     const WAITING_BYTES_MAX: usize = 4 << 20;
-    /// Most segments that wait.
+    /// Most out-of-order segments.
     const WAITING_MAX: usize = 4096;
 
     /// Whether anything of this direction was seen.
@@ -100,19 +99,19 @@ impl Stream {
         self.next.is_some()
     }
 
-    /// Sequence number of its SYN, when that was seen.
+    /// Sequence number of its SYN, if that was seen.
     #[must_use]
     pub fn syn(&self) -> Option<u32> {
         self.syn
     }
 
-    /// Memory taken by segments that wait for their turn, bytes.
+    /// Memory of out-of-order segments, bytes.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// Takes a segment with `total` payload bytes, of which `payload` was captured.
+    /// Processes a segment with `total` payload bytes, of which `payload` was captured.
     #[inline]
     pub fn segment(
         &mut self,
@@ -176,11 +175,11 @@ impl Stream {
         }
     }
 
-    /// The other side has acknowledged everything before `ack`: what is still missing of it will not come
-    /// again, because it did arrive and the capture lost it.
+    /// The other side has acknowledged everything before `ack`: bytes that are still missing will not be sent
+    /// again, because they arrived and the capture lost them.
     #[inline]
     pub fn acknowledged(&mut self, ack: u32, sink: &mut impl Sink) {
-        // More than one hole may lie before it.
+        // There may be several holes before it.
         while let (Some((due, offset)), Some((&first, _))) = (self.next, self.waiting.first_key_value()) {
             match ahead_of(due, ack) {
                 Some(ahead) if offset + u64::from(ahead) >= first => {
@@ -225,7 +224,7 @@ impl Stream {
         }
     }
 
-    /// Delivers what waits, with what is missing before it as holes, for the reason given.
+    /// Delivers the waiting segments, with holes of the given reason before them.
     pub fn finish(&mut self, reason: MissingReason, sink: &mut impl Sink) {
         while !self.waiting.is_empty() {
             self.give_up(reason, sink);
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_captured_keeps_its_place() {
+    fn uncaptured_bytes_keep_their_position() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
         stream.segment(u32::MAX - 1, false, b"ab", 5, when(1), &mut sink);
         stream.segment(3, false, b"cd", 2, when(2), &mut sink);
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_that_is_repeated_does_not_begin_again() {
+    fn repeated_syn_does_not_restart_the_stream() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
         stream.segment(9, true, b"", 0, when(0), &mut sink);
         stream.segment(10, false, b"abc", 3, when(0), &mut sink);
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_comes_with_the_syn_is_not_missed() {
+    fn delivers_data_of_the_syn() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
         stream.segment(9, true, b"abc", 3, when(0), &mut sink);
         stream.segment(13, false, b"def", 3, when(0), &mut sink);
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_of_more_than_two_gigabytes_does_not_look_like_the_past() {
+    fn distinguishes_a_hole_of_more_than_two_gigabytes_from_a_retransmission() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
         stream.segment(10, false, b"abc", 3, when(0), &mut sink);
         let far = 13_u32.wrapping_add(2_500_000_000);
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_and_what_does_not_fit_is_a_hole() {
+    fn bounds_out_of_order_segments_and_declares_a_hole_beyond() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
         stream.segment(0, false, b"a", 1, when(0), &mut sink);
         let segment = vec![7; 60_000];
@@ -344,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_longer_than_it_claims_is_cut() {
+    fn truncates_a_payload_longer_than_its_length() {
         let (mut stream, mut sink) = (Stream::default(), Collect::default());
         stream.segment(5, false, b"abcxyz", 3, when(0), &mut sink);
         stream.segment(11, false, b"ghixyz", 3, when(0), &mut sink);
@@ -382,7 +381,7 @@ mod tests {
             prop_assert!(sink.holes.is_empty() && stream.waiting_bytes == 0);
         }
 
-        /// Whatever comes, every byte of the stream is accounted for once, and nothing panics.
+        /// For any input, every byte of the stream is accounted for once, and nothing panics.
         #[test]
         fn no_segments_can_panic(
             segments in prop::collection::vec((any::<u32>(), any::<bool>(), 0_usize..200, 0_usize..200, any::<bool>()), 0..60)

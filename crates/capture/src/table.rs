@@ -9,7 +9,7 @@ use crate::packet::Endpoint;
 /// The two ends of a connection.
 pub(crate) type Ends = (Endpoint, Endpoint);
 
-/// Connections by their two ends, each at a place that stays the same while it is in the table.
+/// Connections by their two ends, each at a place that is stable while it is in the table.
 ///
 /// The table keeps two lists, least recently used first: connections that are open, and connections that have ended.
 /// Every operation takes constant time, so a capture of many short connections costs no more per packet than any other.
@@ -182,7 +182,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, the table does what two plain queues do.
+        /// For any sequence of operations the table behaves like two plain queues.
         #[test]
         fn lists_agree_with_plain_queues(steps in prop::collection::vec((0_u8..4, 0_u16..12), 0..200)) {
             let mut table = Table::default();

@@ -10,19 +10,19 @@ use crate::packet::{At, decode};
 use crate::record::{Counters, Record};
 use crate::vantage::{Numbers, Selection, Vantage};
 
-/// What a capture point saw.
+/// The report of a capture point.
 #[derive(Clone, Debug)]
 pub struct TapReport {
     /// Operations on the medium, in the order in which their responses passed.
     pub ops: Vec<Op>,
-    /// What was counted.
+    /// Counters.
     pub counters: Counters,
     /// Where bytes are missing, the first 10,000 times.
     pub holes: Vec<StreamHole>,
 }
 
-/// A [`Vantage`] of one service, of which one side's packets are kept: on an interface that shows a packet twice
-/// (loopback), each side takes the copy that is its own. A client's requests are outgoing, a server's incoming.
+/// A [`Vantage`] of one service that keeps one side's packets: on an interface that shows a packet twice
+/// (loopback), each side takes its own copy. A client's requests are outgoing, a server's incoming.
 #[derive(Debug)]
 pub struct Tap {
     side: Side,
@@ -57,8 +57,8 @@ impl Tap {
         })
     }
 
-    /// The same tap for connections that have negotiated these digests. They cannot be told from the
-    /// packets of a capture that begins behind the login, so the caller says.
+    /// The same tap for connections that have negotiated these digests. A capture that begins after the login
+    /// does not show them, so the caller passes them.
     #[must_use]
     pub fn with_digests(mut self, digests: Digests) -> Self {
         self.vantage = Self::vantage(self.port, digests);
@@ -71,7 +71,7 @@ impl Tap {
         self.side
     }
 
-    /// Takes one packet; those of the other side's copy are not this tap's.
+    /// Processes one packet; ignores the other side's copies.
     #[inline]
     pub fn packet(&mut self, packet: &Packet<'_>) {
         let segment = match decode(packet.data, packet.wire_bytes) {
@@ -87,7 +87,7 @@ impl Tap {
         self.vantage.segment(&segment, at, packet.wire_bytes, &mut self.record);
     }
 
-    /// The end: all operations on the medium, what was counted, and what is missing.
+    /// Ends the capture: returns all operations on the medium, the counters and the holes.
     #[must_use]
     pub fn finish(mut self) -> TapReport {
         let frames = self.vantage.finish(&mut self.record);

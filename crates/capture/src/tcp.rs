@@ -1,7 +1,7 @@
-//! What a connection's segments say about why data was kept back: facts for verdicts, without judging.
+//! Causes of delayed data, from a connection's segments: facts for verdicts, without judging.
 //!
-//! For each side as a sender: what it sent last, what of it was acknowledged and when, and how large the
-//! peer's window is. When new data leaves after a pause, the packets in between tell what released it.
+//! For each side as a sender: the last data sent, the last acknowledgement and its time, and the
+//! peer's window. When new data leaves after a pause, the packets in between show what released it.
 //! Source of the rules: RFC 896, RFC 1122 4.2.3, RFC 6298, and Linux's tcp_output.c.
 
 mod options;
@@ -9,7 +9,7 @@ mod retry;
 
 use record::{Conduct, Side, Stall, StallKind};
 
-use crate::follow::Under;
+use crate::follow::MessageState;
 use crate::packet::{At, Segment};
 use crate::tcp::options::Offer;
 use crate::tcp::retry::{Retry, Verdict};
@@ -17,25 +17,25 @@ use crate::tcp::retry::{Retry, Verdict};
 /// An acknowledgement later than this was delayed on purpose, nanoseconds: the shortest delay in use is 40 ms
 /// (Linux), half of it allows for captures at the far end.
 const LATE_NS: u64 = 20_000_000;
-/// How long after its release data may leave, beyond the way and back, nanoseconds.
+/// How long after its release data may leave, beyond the round trip, nanoseconds.
 const PROMPT_NS: u64 = 4_000_000;
-/// The timer that releases corked data runs 200 ms (Linux: TCP_RTO_MIN); what leaves in this window after the
-/// last sign was released by it, nanoseconds.
+/// The timer that releases corked data runs 200 ms (Linux: TCP_RTO_MIN); data that leaves in this window after the
+/// last event was released by it, nanoseconds.
 const TIMER_NS: std::ops::RangeInclusive<u64> = 190_000_000..=260_000_000;
-/// The same for a whole answer, where nothing else shows that it was corked.
+/// The same for a whole response, which has no other sign of corking.
 const ANSWER_TIMER_NS: std::ops::RangeInclusive<u64> = 198_000_000..=225_000_000;
 /// Traffic of the other side that close counts as simultaneous, nanoseconds.
 const SIMULTANEOUS_NS: u64 = 1_000_000;
-/// A pause without data that is shorter is no retransmission time-out, nanoseconds (RFC 6298; Linux: 200 ms).
+/// Shortest pause that can be a retransmission time-out, nanoseconds (RFC 6298; Linux: 200 ms).
 const TIMEOUT_NS: u64 = 150_000_000;
 /// Copies of a packet in one capture are this close, nanoseconds.
 const COPY_NS: u64 = 5_000_000;
-/// A message in more segments than this many times what its bytes need is a train of small ones.
+/// A message in more segments than this multiple of the necessary number is a train of small ones.
 const TRAIN_FACTOR: u64 = 4;
 /// Shortest train, segments.
 const TRAIN_MIN: u64 = 8;
 
-/// What the tracker tells about a segment, for the connection to hand on.
+/// A stall that the tracker found at a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) kind: StallKind,
@@ -51,7 +51,7 @@ struct Last {
     bytes: u32,
     ip_id: u16,
     ack: u32,
-    under: Option<Under>,
+    message: Option<MessageState>,
 }
 
 /// One side as a sender.
@@ -74,13 +74,13 @@ struct Half {
     last_data_ns: u64,
     /// A segment whose acknowledgement is awaited: its end, and when it left.
     timed: Option<(u32, u64)>,
-    /// Sequence numbers that were jumped over, and when.
+    /// Skipped sequence numbers, and the time.
     gap: Option<(u32, u32, u64)>,
     /// Largest segments on their way, and the largest that arrived.
     probing: Option<(u32, u32)>,
     largest_acked: u32,
     retry: Option<Retry>,
-    /// When a message got under way.
+    /// When a message began.
     sending_since: Option<u64>,
     /// Segments and bytes of the messages since all were complete, and the first frame.
     message: (u64, u64, u64),
@@ -98,12 +98,12 @@ pub(crate) struct Tcp {
     pub(crate) duplicates: u64,
 }
 
-/// What the application was doing when a segment came.
+/// The application's state when a segment came.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub(crate) connection: u32,
-    /// How far the sender was in a message.
-    pub(crate) under: Under,
+    /// The state of the sender's message.
+    pub(crate) message: MessageState,
     /// Requests in flight.
     pub(crate) in_flight: u32,
 }
@@ -114,8 +114,8 @@ fn distance(a: u32, b: u32) -> i32 {
 }
 
 impl Tcp {
-    /// Takes a segment of `side` before the application sees it. False when it is a copy of a packet that was
-    /// here before.
+    /// Processes a segment of `side` before the application sees it. False if it is a copy of an earlier
+    /// packet.
     #[inline]
     pub(crate) fn segment(
         &mut self,
@@ -123,14 +123,14 @@ impl Tcp {
         side: Side,
         at: At,
         before: Before,
-        mut tell: impl FnMut(Found),
+        mut emit: impl FnMut(Found),
     ) -> bool {
         self.ttl[side as usize] = segment.ttl;
         if segment.flags & Segment::SYN != 0 {
             self.syn(segment, side, at);
         }
         if segment.flags & Segment::ACK != 0 {
-            self.acknowledge(segment, side, at, before, &mut tell);
+            self.acknowledge(segment, side, at, before, &mut emit);
         }
         if segment.payload_bytes == 0 {
             return true;
@@ -149,19 +149,19 @@ impl Tcp {
         let end = segment.seq.wrapping_add(bytes);
         let next = half.next.unwrap_or(segment.seq);
         if distance(segment.seq, next) < 0 {
-            self.old_data(segment, side, at, end, next, before, &mut tell);
+            self.old_data(segment, side, at, end, next, before, &mut emit);
         } else {
-            self.new_data(segment, side, at, end, before, &mut tell);
+            self.new_data(segment, side, at, end, before, &mut emit);
         }
         true
     }
 
-    /// The application has seen the segment: whether the sender is in a message now, and how many it has
-    /// completed.
+    /// Updates the state after the application has seen the segment: whether the sender is in a message now, and how
+    /// many it has completed.
     #[inline]
-    pub(crate) fn after(&mut self, side: Side, at: At, under: Under, completed: u64) {
+    pub(crate) fn after(&mut self, side: Side, at: At, message: MessageState, completed: u64) {
         let half = &mut self.halves[side as usize];
-        half.last.under = Some(under);
+        half.last.message = Some(message);
         if completed > 0 {
             let (segments, bytes, first) = std::mem::take(&mut half.message);
             // No segment is larger than the peer's window.
@@ -177,30 +177,30 @@ impl Tcp {
                 half.conduct.train_segments += segments;
             }
         }
-        match under {
-            Under::Nothing | Under::Unknown => {
+        match message {
+            MessageState::Nothing | MessageState::Unknown => {
                 if let Some(since) = half.sending_since.take() {
                     half.conduct.sending_ns =
                         half.conduct.sending_ns.saturating_add(at.ns.saturating_sub(since));
                 }
             }
-            Under::Header | Under::Part => {
+            MessageState::Header | MessageState::Part => {
                 half.sending_since.get_or_insert(at.ns);
             }
         }
     }
 
-    /// The connection is over.
-    pub(crate) fn finish(&mut self, before: Before, mut tell: impl FnMut(Found)) {
+    /// Ends the connection.
+    pub(crate) fn finish(&mut self, before: Before, mut emit: impl FnMut(Found)) {
         for side in [Side::Client, Side::Server] {
             let retry = self.halves[side as usize].retry.take();
             if let Some(retry) = retry {
-                tell(self.resolve(retry, side, false, before));
+                emit(self.resolve(retry, side, false, before));
             }
         }
     }
 
-    /// How a side behaved.
+    /// The conduct of a side.
     pub(crate) fn conduct(&self, side: Side) -> Conduct {
         let half = &self.halves[side as usize];
         Conduct { mss_bytes: half.full_segment(), ..half.conduct }
@@ -222,7 +222,7 @@ impl Tcp {
         }
     }
 
-    /// The header's acknowledgement number and window: they are about the other side's data.
+    /// Processes the header's acknowledgement number and window, which concern the other side's data.
     #[inline]
     fn acknowledge(
         &mut self,
@@ -230,7 +230,7 @@ impl Tcp {
         side: Side,
         at: At,
         before: Before,
-        tell: &mut impl FnMut(Found),
+        emit: &mut impl FnMut(Found),
     ) {
         if side == Side::Client
             && self.handshake_ns.is_none()
@@ -243,7 +243,7 @@ impl Tcp {
             Some(scale) if both_scale && segment.flags & Segment::SYN == 0 => u32::from(scale),
             _ => 0,
         };
-        // Without its SYN the scale is not known, and so the window is not.
+        // Without the SYN the scale is unknown, and so is the window.
         let known = self.halves[side as usize].offer.is_some();
         let half = &mut self.halves[side.peer() as usize];
         let window = u64::from(segment.window) << scale;
@@ -279,11 +279,11 @@ impl Tcp {
             half.largest_acked = half.largest_acked.max(bytes);
         }
         if let Some(retry) = half.retry.take_if(|r| distance(segment.ack, r.seq) > 0) {
-            tell(self.resolve(retry, side.peer(), true, before));
+            emit(self.resolve(retry, side.peer(), true, before));
         }
     }
 
-    /// What repeated attempts came to.
+    /// The outcome of retransmissions.
     fn resolve(&self, retry: Retry, sender: Side, arrived: bool, before: Before) -> Found {
         let half = &self.halves[sender as usize];
         let kind = match retry.verdict(arrived, half.largest_acked) {
@@ -302,8 +302,8 @@ impl Tcp {
         Found { kind, sender, stall }
     }
 
-    /// Data that was sent before.
-    #[expect(clippy::too_many_arguments, reason = "one step of `segment`, on what it has found out")]
+    /// Processes data that was sent before.
+    #[expect(clippy::too_many_arguments, reason = "one step of `segment`, on its intermediate results")]
     fn old_data(
         &mut self,
         segment: &Segment<'_>,
@@ -312,7 +312,7 @@ impl Tcp {
         end: u32,
         next: u32,
         before: Before,
-        tell: &mut impl FnMut(Found),
+        emit: &mut impl FnMut(Found),
     ) {
         let peer_data_ns = self.halves[side.peer() as usize].last_data_ns;
         let half = &mut self.halves[side as usize];
@@ -322,7 +322,7 @@ impl Tcp {
         if bytes <= 1 && distance(acked, segment.seq) >= 0 {
             return;
         }
-        // It fills a gap and is young: it was overtaken, not repeated.
+        // It fills a recent gap: it was reordered, not retransmitted.
         if let Some((from, to, since)) = half.gap
             && distance(segment.seq, from) >= 0
             && distance(to, end) >= 0
@@ -362,10 +362,10 @@ impl Tcp {
             frames: [half.last.at.frame, 0, at.frame],
             segment_bytes: bytes,
         };
-        tell(Found { kind: stall.kind, sender: side, stall });
+        emit(Found { kind: stall.kind, sender: side, stall });
     }
 
-    /// Data that was not sent before.
+    /// Processes new data.
     #[inline]
     fn new_data(
         &mut self,
@@ -374,23 +374,23 @@ impl Tcp {
         at: At,
         end: u32,
         before: Before,
-        tell: &mut impl FnMut(Found),
+        emit: &mut impl FnMut(Found),
     ) {
-        let prompt_ns = self.way_and_back_ns().saturating_add(PROMPT_NS);
+        let prompt_ns = self.network_round_trip_ns().saturating_add(PROMPT_NS);
         let peer = &self.halves[side.peer() as usize];
         let (peer_data_ns, peer_last) = (peer.last_data_ns, peer.last.at);
         let half = &mut self.halves[side as usize];
         let bytes = end.wrapping_sub(segment.seq);
         let last = half.last;
         let quiet_ns = at.ns.saturating_sub(last.at.ns);
-        // Only what paused, and was not answering, can have been released.
+        // Only data after a pause that does not respond to a request can have been released.
         let released = if last.at.ns > 0 && half.ack.ns >= last.at.ns && peer_data_ns <= last.at.ns {
             half.released_by_ack(before, at, quiet_ns, prompt_ns, bytes)
         } else {
             None
         };
         let kind = released.or_else(|| {
-            let mid = matches!(before.under, Under::Header | Under::Part);
+            let mid = matches!(before.message, MessageState::Header | MessageState::Part);
             if mid && peer_data_ns <= last.at.ns && TIMER_NS.contains(&quiet_ns) {
                 return Some((StallKind::CorkWithinMessage, quiet_ns, last.at.frame, 0));
             }
@@ -398,12 +398,13 @@ impl Tcp {
             let is_answer = side == Side::Server
                 && before.in_flight > 0
                 && peer_data_ns > last.at.ns
-                && matches!(before.under, Under::Nothing)
+                && matches!(before.message, MessageState::Nothing)
                 && ANSWER_TIMER_NS.contains(&asked_ns);
             is_answer.then_some((StallKind::CorkedAnswer, asked_ns, peer_last.frame, 0))
         });
         if quiet_ns >= LATE_NS && peer_data_ns <= last.at.ns && last.at.ns > 0 {
-            half.conduct.pauses += u64::from(matches!(before.under, Under::Nothing | Under::Unknown));
+            half.conduct.pauses +=
+                u64::from(matches!(before.message, MessageState::Nothing | MessageState::Unknown));
         }
         if let Some((kind, wait_ns, from, by)) = kind {
             let stall = Stall {
@@ -415,7 +416,7 @@ impl Tcp {
                 frames: [from, by, at.frame],
                 segment_bytes: bytes,
             };
-            tell(Found { kind, sender: side, stall });
+            emit(Found { kind, sender: side, stall });
         }
         if let Some(next) = half.next
             && distance(segment.seq, next) > 0
@@ -423,7 +424,8 @@ impl Tcp {
             half.gap = Some((next, segment.seq, at.ns));
         }
         half.next = Some(end);
-        half.last = Last { at, seq: segment.seq, bytes, ip_id: segment.ip_id, ack: segment.ack, under: None };
+        half.last =
+            Last { at, seq: segment.seq, bytes, ip_id: segment.ip_id, ack: segment.ack, message: None };
         half.last_data_ns = at.ns;
         if half.timed.is_none() {
             half.timed = Some((end, at.ns));
@@ -446,8 +448,8 @@ impl Tcp {
         half.window_then = (half.window > 0 || half.conduct.window_max_bytes > 0).then_some(half.window);
     }
 
-    /// The shortest way through the capture point to both ends and back that was seen, nanoseconds.
-    fn way_and_back_ns(&self) -> u64 {
+    /// The shortest observed round trip between both ends, nanoseconds.
+    fn network_round_trip_ns(&self) -> u64 {
         let handshake = self.handshake_ns.map_or(0, |(there, here)| there.saturating_add(here));
         let [client, server] = &self.halves;
         let acks = client.conduct.ack_min_ns.saturating_add(server.conduct.ack_min_ns);
@@ -456,7 +458,7 @@ impl Tcp {
 }
 
 impl Half {
-    /// The payload of a full segment, bytes: what the handshake allows, else the largest seen.
+    /// The payload of a full segment, bytes: the handshake's limit, else the largest seen.
     fn full_segment(&self) -> u32 {
         if self.conduct.mss_bytes > 0 {
             self.conduct.mss_bytes
@@ -465,7 +467,7 @@ impl Half {
         }
     }
 
-    /// New data leaves after a pause in which only an acknowledgement came: what that says. The kind, the
+    /// Classifies new data that leaves after a pause in which only an acknowledgement came. Returns the kind, the
     /// wait, the frame before it, and the frame that ended it.
     fn released_by_ack(
         &mut self,
@@ -478,7 +480,7 @@ impl Half {
         let (last, ack) = (self.last, self.ack);
         let waited_ns = ack.ns.saturating_sub(last.at.ns);
         let since_ack_ns = at.ns.saturating_sub(ack.ns);
-        let mid = matches!(before.under, Under::Header | Under::Part);
+        let mid = matches!(before.message, MessageState::Header | MessageState::Part);
         // Whether the segment that now leaves would have fitted into the window.
         let held = self.unacked;
         let is_window = self.window_then.is_some_and(|window| held + u64::from(bytes) > window);
@@ -501,13 +503,13 @@ impl Half {
             return None;
         }
         let is_small = full > 0 && !last.bytes.is_multiple_of(full);
-        let kind = match before.under {
+        let kind = match before.message {
             _ if is_window => StallKind::WindowFull,
-            // Whose turn it is goes on; whether that is one message nobody knows.
-            Under::Nothing | Under::Unknown if is_small => StallKind::NagleBetweenMessages,
-            Under::Nothing => return None,
-            Under::Header if is_small => StallKind::NagleHeaderThenBody,
-            Under::Part if is_small => StallKind::NagleWithinMessage,
+            // The same side continues to send; whether this is the same message is unknown.
+            MessageState::Nothing | MessageState::Unknown if is_small => StallKind::NagleBetweenMessages,
+            MessageState::Nothing => return None,
+            MessageState::Header if is_small => StallKind::NagleHeaderThenBody,
+            MessageState::Part if is_small => StallKind::NagleWithinMessage,
             _ => StallKind::DelayedAck,
         };
         Some((kind, quiet_ns, last.at.frame, ack.frame))

@@ -1,19 +1,19 @@
-//! Any protocol of questions and answers: whatever one side sends until the other one speaks is one message.
+//! Any protocol of requests and responses: all data of one side until the other side sends is one message.
 //!
-//! Pipelined requests look like one. Who keeps sending without being answered makes one long request.
+//! Pipelined requests count as one. Data without a response is one long request.
 
 use record::{Exchange, Op, OpKind, Passage, Side, StallKind, Stamp, Verb};
 
-use crate::follow::Under;
+use crate::follow::MessageState;
 use crate::in_flight::Pace;
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 
-/// A connection whose protocol is not known.
+/// A connection of unknown protocol.
 #[derive(Debug)]
 pub(crate) struct Turns {
     connection: u32,
-    /// Whose turn it is.
+    /// The side that is sending.
     speaker: Option<Side>,
     current: Option<Exchange>,
     /// The server's bytes so far, and where its stream began.
@@ -40,7 +40,7 @@ impl Turns {
         self.responses = (0, seq);
     }
 
-    /// Bytes have passed, captured or not: what is in them does not matter.
+    /// Processes bytes, captured or not, regardless of their content.
     pub(crate) fn pass(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
         if side == Side::Server {
             self.responses.0 += count;
@@ -72,7 +72,7 @@ impl Turns {
                 self.current = Some(exchange);
             }
             (Side::Server, _) => {
-                // What a server says before it is asked (a greeting) answers nothing.
+                // A server's greeting, before any request, is not a response.
                 let Some(e) = &mut self.current else { return };
                 if !e.response.began.is_known() {
                     (e.response.began, e.response.first_frame) = (stamp, at.frame);
@@ -86,7 +86,7 @@ impl Turns {
         self.speaker = Some(side);
     }
 
-    /// The turn is over: the answer, if there was one, is complete.
+    /// Ends a turn: the response, if any, is complete.
     fn end(&mut self, observer: &mut impl Observer) {
         let Some(mut exchange) = self.current.take() else { return };
         let Some(ended) = exchange.response.ended.ns() else { return };
@@ -107,8 +107,8 @@ impl Turns {
         Counted { unanswered: u64::from(unanswered), ..Counted::default() }
     }
 
-    pub(crate) fn under(&self, side: Side) -> Under {
-        if self.speaker == Some(side) { Under::Unknown } else { Under::Nothing }
+    pub(crate) fn message_state(&self, side: Side) -> MessageState {
+        if self.speaker == Some(side) { MessageState::Unknown } else { MessageState::Nothing }
     }
 
     pub(crate) fn pace(&self) -> &Pace {

@@ -1,5 +1,5 @@
-//! One capture point: frames in; what its connections did goes to an observer. It takes every TCP connection that is
-//! selected, and finds out which end asks and which answers.
+//! One capture point: takes frames and reports events of its connections to an observer. It follows every selected TCP
+//! connection and determines which end is the client.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,35 +12,35 @@ use crate::packet::{At, Endpoint, NotTcp, Segment};
 use crate::stream::MissingReason;
 use crate::table::{Ends, Table};
 
-/// Which traffic is wanted.
+/// The traffic to follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Only connections with this port at one end; it is the server's.
     pub port: Option<u16>,
-    /// What they speak.
+    /// Their protocol.
     pub protocol: Protocol,
     /// How connections are numbered.
     pub numbers: Numbers,
-    /// How TCP behaved is not looked at: neither stalls nor facts about connections are found.
+    /// Do not analyse TCP: neither stalls nor facts about connections are reported.
     pub ignores_tcp: bool,
 }
 
 /// How the connections of a capture point are numbered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numbers {
-    /// In the order in which they are seen.
+    /// In order of appearance.
     #[default]
     Running,
     /// By the client's port: both sides of a live ring number alike.
     ClientPort,
 }
 
-/// What a capture point counted of frames and segments.
+/// Frame and segment counters of a capture point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameCounters {
-    /// Frames that came.
+    /// All frames.
     pub frames: u64,
-    /// TCP segments that were wanted, and their bytes on the wire.
+    /// Selected TCP segments, and their bytes on the wire.
     pub packets: u64,
     /// See `packets`.
     pub bytes: u64,
@@ -52,11 +52,11 @@ pub struct FrameCounters {
     pub truncated: u64,
     /// Of these, ICMP messages that a packet was too big for the path.
     pub too_big: u64,
-    /// Segments of which the capture kept a part only.
+    /// Segments that were captured only in part.
     pub cut: u64,
     /// Packets with more payload than their connection's handshake allows: made by segmentation offload.
     pub super_packets: u64,
-    /// Connections that were given up because too many were followed at once.
+    /// Connections dropped because too many were followed at once.
     pub evicted: u64,
     /// Frames older than the one before by more than a millisecond.
     pub backwards: u64,
@@ -64,7 +64,7 @@ pub struct FrameCounters {
 
 /// Most connections followed at once.
 pub(crate) const CONNECTIONS_MAX: usize = 4096;
-/// Most bytes that wait for their turn, all connections together.
+/// Most bytes of out-of-order segments, over all connections.
 const WAITING_BYTES_MAX: usize = 32 << 20;
 /// A payload larger than any Ethernet frame's.
 const FRAME_PAYLOAD_MAX: usize = 9216;
@@ -88,7 +88,7 @@ pub struct Vantage {
     numbered: u32,
     waiting_bytes: usize,
     newest_ns: u64,
-    /// What was counted.
+    /// Counters.
     pub counters: FrameCounters,
 }
 
@@ -107,7 +107,7 @@ impl Vantage {
         }
     }
 
-    /// Takes a frame of `wire_bytes`, of which `data` was captured.
+    /// Processes a frame of `wire_bytes`, of which `data` was captured.
     #[inline]
     pub fn frame(&mut self, link: Link, at: At, data: &[u8], wire_bytes: u32, observer: &mut impl Observer) {
         match link.decode(data, wire_bytes) {
@@ -129,7 +129,7 @@ impl Vantage {
         }
     }
 
-    /// Takes a segment of a packet of `wire_bytes`.
+    /// Processes a segment of a packet of `wire_bytes`.
     #[inline]
     pub fn segment(&mut self, segment: &Segment<'_>, at: At, wire_bytes: u32, observer: &mut impl Observer) {
         let counters = &mut self.counters;
@@ -154,7 +154,7 @@ impl Vantage {
         {
             let flow = if source == open.client { Flow::Requests } else { Flow::Responses };
             if !open.connection.began_with(flow, segment.seq) {
-                // A connection begins on ports that were used before.
+                // A new connection on reused ports.
                 self.retire(key, observer);
                 place = None;
             }
@@ -180,10 +180,10 @@ impl Vantage {
         self.connections.touch(place, has_ended);
     }
 
-    /// Begins to follow a connection; nothing when there is none to follow.
+    /// Begins to follow a connection; `None` if the segment begins none.
     fn begin(&mut self, key: Ends, segment: &Segment<'_>, observer: &mut impl Observer) -> Option<usize> {
         let syn = segment.flags & Segment::SYN != 0;
-        // What is left of a connection that is over does not begin one.
+        // The last segments of an ended connection do not begin a new one.
         if segment.payload_bytes == 0 && !syn {
             return None;
         }
@@ -214,7 +214,7 @@ impl Vantage {
         if segment.flags & Segment::SYN != 0 {
             return segment.flags & Segment::ACK == 0;
         }
-        // In the middle: by what the user says, by iSCSI's port, else the lower port serves.
+        // In the middle: by the user's port, by iSCSI's port, else the lower port is the server's.
         for port in self.selection.port.into_iter().chain([ISCSI_PORT]) {
             if (source == port) != (destination == port) {
                 return destination == port;
@@ -223,14 +223,14 @@ impl Vantage {
         destination <= source
     }
 
-    /// Retires a connection that is over; when there is none, the one that was silent for longest.
+    /// Retires an ended connection, or the least recently used one if none has ended.
     fn make_room(&mut self, observer: &mut impl Observer) {
         let Some((ends, has_ended)) = self.connections.least_recent() else { return };
         self.counters.evicted += u64::from(!has_ended);
         self.retire(ends, observer);
     }
 
-    /// Follows a connection no further.
+    /// Stops following a connection.
     fn retire(&mut self, key: Ends, observer: &mut impl Observer) {
         self.recent = None;
         if let Some(open) = self.connections.remove(&key) {
@@ -239,7 +239,7 @@ impl Vantage {
         }
     }
 
-    /// The client ports of the connections that are followed.
+    /// The client ports of the followed connections.
     #[cfg(test)]
     pub(crate) fn client_ports(&self) -> Vec<u16> {
         let keys = self.connections.all();
@@ -247,7 +247,7 @@ impl Vantage {
         open.map(|open| open.client.port).collect()
     }
 
-    /// The end of the capture: what waits is delivered.
+    /// Ends the capture and delivers waiting data.
     pub fn finish(mut self, observer: &mut impl Observer) -> FrameCounters {
         let mut keys = self.connections.all();
         // The same input gives the same output.

@@ -18,20 +18,20 @@ use crate::tap::{Tap, TapReport};
 /// How long after a stop the last packets may take to arrive: several block time-outs.
 const DRAIN: Duration = Duration::from_millis(120);
 
-/// What a capture point saw.
+/// The report of a capture point.
 #[derive(Debug)]
 pub struct SideReport {
-    /// Whose capture point.
+    /// The side of the capture point.
     pub side: Side,
     /// The operations.
     pub ops: Vec<Op>,
-    /// What was counted.
+    /// Counters.
     pub counters: Counters,
     /// Where bytes of streams are missing, the first 10,000 times.
     pub holes: Vec<StreamHole>,
 }
 
-/// What a capture saw.
+/// The report of a capture.
 #[derive(Debug)]
 pub struct WatchReport {
     /// The interface.
@@ -40,7 +40,7 @@ pub struct WatchReport {
     pub sides: Vec<SideReport>,
     /// Packets that passed the kernel's filter.
     pub packets: u64,
-    /// Packets that found the ring full.
+    /// Packets dropped because the ring was full.
     pub drops: u64,
     /// CPU time of the capturing thread, nanoseconds.
     pub cpu_ns: u64,
@@ -59,8 +59,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts a capture for the given sides. `enter` runs first on the new thread: it moves into a network
-    /// namespace, or onto a CPU. Returns when packets are being captured.
+    /// Starts a capture for the given sides. `enter` runs first on the new thread, to enter a network
+    /// namespace or to set a CPU. Returns when the capture has begun.
     ///
     /// # Errors
     /// When the capture cannot be opened.
@@ -95,7 +95,7 @@ impl Watch {
         let thread = std::thread::Builder::new()
             .name(format!("capture {}", config.interface))
             .spawn({
-                let enter_failed = io("entering the place of the capture");
+                let enter_failed = io("entering the network namespace or CPU of the capture");
                 move || {
                     let open = enter().map_err(enter_failed).and_then(|()| LiveCapture::open(&config));
                     match open {
@@ -123,10 +123,10 @@ impl Watch {
         Ok(Self { interface, stop, thread: Some(thread), thread_id })
     }
 
-    /// Stops when the last packets have been taken, and reports.
+    /// Stops after the last packets, and returns the report.
     ///
     /// # Errors
-    /// When the capture failed on the way.
+    /// When the capture has failed.
     pub fn stop(mut self) -> Result<WatchReport, CaptureError> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().map(JoinHandle::join);
@@ -151,7 +151,7 @@ impl Drop for Watch {
 }
 
 fn run(mut capture: LiveCapture, mut taps: Vec<Tap>, stop: &AtomicBool) -> Result<WatchReport, CaptureError> {
-    // When it was told to stop, on the clock of durations and on that of the stamps; blocks taken since.
+    // Time of the stop request, on the monotonic clock and on the clock of the stamps; blocks taken since.
     let mut stopped: Option<(Instant, u64, usize)> = None;
     loop {
         let mut newest_ns = 0;
@@ -165,8 +165,8 @@ fn run(mut capture: LiveCapture, mut taps: Vec<Tap>, stop: &AtomicBool) -> Resul
             let (since, stop_ns, blocks) =
                 stopped.get_or_insert_with(|| (Instant::now(), socket::clock::realtime_ns(), 0));
             *blocks += usize::from(came);
-            // Traffic that goes on must not keep it from ending: it is done when what it takes is younger
-            // than the stop, or (should the clock have been set back) when the whole ring has been taken.
+            // Continuing traffic must not prevent the end: the capture ends when its packets are newer
+            // than the stop request, or (if the clock was set back) when the whole ring has been read.
             let is_drained = !came || newest_ns >= *stop_ns || *blocks > capture.blocks();
             if is_drained && since.elapsed() >= DRAIN {
                 break;

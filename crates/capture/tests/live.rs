@@ -1,4 +1,4 @@
-//! Live captures of this machine's own loopback interface.
+//! Live captures of the loopback interface.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use iscsi::pdu::{DataIn, ScsiCommand};
 use nix::sched::{CloneFlags, unshare};
 use record::Side;
 
-/// A capture of `lo`, unless this process may not.
+/// A capture of `lo`; `None` if this process may not capture.
 fn watch(port: u16) -> Option<Watch> {
     let config = LiveConfig {
         interface: "lo".into(),
@@ -31,8 +31,8 @@ fn watch(port: u16) -> Option<Watch> {
     }
 }
 
-/// Loopback's largest packets are no multiple of four and longer than 65,535 bytes with their Ethernet
-/// header; PDUs lie anywhere in them. None may be missed.
+/// Loopback's largest packets are not a multiple of four and longer than 65,535 bytes with their Ethernet
+/// header; PDUs begin anywhere in them. None may be missed.
 #[test]
 fn every_operation_in_the_largest_packets_is_seen() {
     const OPERATIONS: u32 = 20_000;
@@ -75,7 +75,7 @@ fn every_operation_in_the_largest_packets_is_seen() {
 }
 
 #[test]
-fn a_capture_stops_while_traffic_goes_on() {
+fn capture_stops_during_traffic() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let Some(watch) = watch(listener.local_addr().unwrap().port()) else { return };
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -110,7 +110,7 @@ fn set_loopback(is_up: bool) {
 #[test]
 fn an_interface_that_goes_down_is_an_error_and_not_a_busy_loop() {
     let inside = thread::spawn(|| {
-        // A namespace of its own, so that nobody else's loopback goes down.
+        // A namespace of its own, so that no other loopback goes down.
         let is_alone = unshare(CloneFlags::CLONE_NEWNET).is_ok();
         if !testing::require("CAP_SYS_ADMIN, for a network namespace", is_alone) {
             return;
@@ -127,7 +127,7 @@ fn an_interface_that_goes_down_is_an_error_and_not_a_busy_loop() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_named() {
+fn error_names_a_missing_interface() {
     let config = LiveConfig { interface: "nosuch0".into(), port: 1, ring_bytes: 0, snap_bytes: 100 };
     match LiveCapture::open(&config) {
         Err(CaptureError::NoInterface { interface }) => assert_eq!(interface, "nosuch0"),

@@ -123,8 +123,8 @@ pub fn calibrate(
     placement: Placement,
 ) -> Result<Calibrated, ModelError> {
     let (server, client) = (saturated.server, saturated.client);
-    let on_the_way = |us: f64| Known::exactly(if wire.paced { 0.0 } else { us });
-    let (w1, w2) = (on_the_way(wire.w1_us), on_the_way(wire.w2_us));
+    let on_path_us = |us: f64| Known::exactly(if wire.paced { 0.0 } else { us });
+    let (w1, w2) = (on_path_us(wire.w1_us), on_path_us(wire.w2_us));
     let both_ways = depth_one.outside_client - depth_one.server;
     let request = depth_one.request_path.unwrap_or(both_ways * 0.5);
     let response = Known::within(both_ways.value - request.value, request.plus_minus);

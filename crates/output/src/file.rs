@@ -20,7 +20,7 @@ pub fn create(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().write(true).create(true).truncate(true))
 }
 
-/// Opens a file to read it and to append to it, and creates it when it is not there.
+/// Opens a file for reading and appending, and creates it if it is missing.
 ///
 /// # Errors
 /// As [`create`].
@@ -51,7 +51,7 @@ pub fn write(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
 /// Creates a new file in a folder of the program's own, and replaces an existing one. A link is removed, not followed.
 ///
 /// # Errors
-/// When the old file cannot be removed or the new one not be made.
+/// When the old file cannot be removed or the new one cannot be created.
 pub fn create_anew(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -84,10 +84,10 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Makes a folder within a folder of the program's own, when it is not there.
+/// Creates a folder within a folder of the program's own, if it is missing.
 ///
 /// # Errors
-/// When it cannot be made, or something else has its name: a symbolic link is not followed.
+/// When it cannot be created, or its name is taken by something else: a symbolic link is not followed.
 pub fn folder(path: &Path) -> io::Result<()> {
     match std::fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -101,10 +101,10 @@ pub fn folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Checks that files can be made in a folder.
+/// Checks that files can be created in a folder.
 ///
 /// # Errors
-/// When they cannot.
+/// When they cannot be created.
 pub fn probe(folder: &Path) -> io::Result<()> {
     let probe = beside(&folder.join("probe"));
     create_anew(&probe)?;

@@ -1,14 +1,14 @@
-//! Text that is shown.
+//! Escaping of output text.
 //!
 //! Names in captures, headers of peers, files and error messages that quote them can hold control characters, and a
-//! terminal acts on these: they set its title, clear it, or write over what stands there. Two rules keep them out:
+//! terminal acts on these: they set its title, clear it, or overwrite its content. Two rules keep them out:
 //!
-//! - **Text that came from elsewhere is one [`line`]** where it becomes part of ours (a table's cell, a name in a sentence), so
+//! - **Untrusted text passes [`line`]** where it becomes part of the output (a table's cell, a name in a sentence), so
 //!   that it cannot begin a line of its own.
-//! - **Everything that is printed or logged passes [`lines`] or [`log`]** at the end, whatever it was made of. So nothing but line
-//!   ends and tabs, and in logs the colours of the log itself, reaches a terminal as a control character.
+//! - **All printed or logged text passes [`lines`] or [`log`]** at the end, whatever its parts. So the only control characters
+//!   that reach a terminal are line ends and tabs, and in logs the colours of the log itself.
 //!
-//! What is escaped is written as in JSON and TOML (`\u001b`), so results that are printed in these formats stay what they are.
+//! Escapes have the syntax of JSON and TOML (`\u001b`), so results that are printed in these formats keep their meaning.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -34,12 +34,12 @@ pub struct Escaped<T> {
     keeps_lines: bool,
 }
 
-/// Shows a text as a part of one line: line ends and tabs are escaped, too.
+/// Displays a text as a part of one line: line ends and tabs are escaped, too.
 pub fn line<T: Display>(text: T) -> Escaped<T> {
     Escaped { text, keeps_lines: false }
 }
 
-/// Shows a text of several lines: line ends and tabs stay.
+/// Displays a text of several lines: line ends and tabs are kept.
 pub fn lines<T: Display>(text: T) -> Escaped<T> {
     Escaped { text, keeps_lines: true }
 }
@@ -50,7 +50,7 @@ impl<T: Display> Display for Escaped<T> {
     }
 }
 
-/// Escapes what is written through it.
+/// A writer that escapes its input.
 struct Escaping<'a, W> {
     out: &'a mut W,
     keeps_lines: bool,
@@ -64,7 +64,7 @@ impl<W: Write> Write for Escaping<'_, W> {
             self.out.write_str(before)?;
             let mut after = from.chars();
             if let Some(c) = after.next() {
-                // All of them have four digits.
+                // All control characters have at most four hexadecimal digits.
                 write!(self.out, "\\u{:04x}", u32::from(c))?;
             }
             rest = after.as_str();
@@ -73,8 +73,8 @@ impl<W: Write> Write for Escaping<'_, W> {
     }
 }
 
-/// Returns one event of a log as one line with its end. Where `coloured`, the log's own colours stay: sequences that select
-/// graphic rendition (`ESC [ digits m`), which change nothing but how text looks.
+/// Returns one event of a log as one line with its end. If `coloured`, the log's own colours are kept: sequences that select
+/// graphic rendition (`ESC [ digits m`), which change only the appearance of text.
 #[must_use]
 pub fn log(event: &str, coloured: bool) -> String {
     let mut out = String::with_capacity(event.len() + 1);
@@ -102,8 +102,8 @@ fn rendition(text: &str) -> Option<usize> {
     parameters[length..].starts_with('m').then_some(2 + length + 1)
 }
 
-/// Returns a text as the cell of a file of comma-separated values: control characters escaped, quoted where it must be (RFC
-/// 4180), and with an apostrophe before a first character that makes a spreadsheet take it for a formula. Not for numbers.
+/// Returns a text as a cell of a CSV file: control characters escaped, quoted if necessary (RFC
+/// 4180), and with an apostrophe before a first character that a spreadsheet would parse as a formula. Not for numbers.
 #[must_use]
 pub fn csv(text: &str) -> String {
     let mut cell = line(text).to_string();

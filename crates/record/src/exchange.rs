@@ -1,4 +1,4 @@
-//! An operation as capture points saw it, with the frames that prove it.
+//! An operation as capture points saw it, with its frames.
 
 use crate::op::{Op, Side, Stamp};
 use crate::split::Split;
@@ -25,40 +25,40 @@ impl Passage {
     }
 }
 
-/// What one capture point saw of an operation, before it is known whose side the point is on.
+/// What one capture point saw of an operation, before the side of the point is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchange {
     /// The record, without stamps: [`Exchange::op`] adds them. Its connection is numbered by the capture point.
     pub op: Op,
-    /// Operations in flight, and the answered ones whose place no request has taken yet: the depth of a closed
+    /// Operations in flight, plus completed ones that no further request has replaced yet: the depth of a closed
     /// ring.
     pub ring_depth: u32,
-    /// The request: of a write with R2T, its command.
+    /// The request; for a write with R2T, its command.
     pub request: Passage,
     /// The response.
     pub response: Passage,
     /// When the first R2T (or 100 Continue) passed: the server asks for the data.
     pub asked_for_data: Stamp,
-    /// When the last data that was asked for passed.
+    /// When the last solicited data passed.
     pub data_ended: Stamp,
     /// Sequence number behind the response's last byte: the same at both sides of the wire.
     pub response_end_seq: u32,
-    /// From a response to the request that took its place, when this request took one's place: the client's
+    /// From an earlier response to this request, if the request replaced that response's operation: the client's
     /// time, as this capture point sees it, nanoseconds.
     pub thought_ns: Option<u64>,
-    /// The stalls that it suffered.
+    /// Its stalls.
     pub stalls: StallSet,
 }
 
 impl Exchange {
-    /// The record of what a point on this side saw. The stamps of the other side are missing.
+    /// The record from a point on this side. The stamps of the other side are missing.
     #[must_use]
     pub fn op(&self, side: Side) -> Op {
         self.op.and(&Op::seen(side, self.request.ended, self.response.ended))
     }
 }
 
-/// An operation as one or both sides of the wire saw it: its record, and what only packets show.
+/// An operation as one or both sides of the wire saw it: its record, and the detail that only packets show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// The record, with the stamps of the sides that saw it. Its connection has the same number on both sides.
@@ -70,13 +70,13 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// What one point saw, which is on this side.
+    /// The observation of one point, on this side.
     #[must_use]
     pub fn alone(side: Side, exchange: &Exchange) -> Self {
         Self { op: exchange.op(side), shared_clock: false, detail: *exchange }
     }
 
-    /// What both sides saw of one operation.
+    /// The observation of both sides of one operation.
     #[must_use]
     pub fn joined(client: &Exchange, server: &Exchange, shared_clock: bool) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Observed {
         }
     }
 
-    /// Its parts, as far as the stamps tell them apart.
+    /// Its parts, as far as the stamps separate them.
     #[must_use]
     pub fn split(&self) -> Split {
         Split::of(&self.op, self.shared_clock)

@@ -1,8 +1,8 @@
-//! How partial op records of three observers become whole ones: the client's thread knows start and finish, its capture
-//! point C1 and C2, the server's S1 and S2.
+//! Joins the partial op records of three observers: the client's thread has start and finish, the client's capture
+//! point C1 and C2, the server's capture point S1 and S2.
 //!
 //! TCP keeps both streams of a connection in order, and a task tag is unique among the operations in flight, so records
-//! are joined by connection, tag and order of appearance. What cannot be joined is counted, never dropped silently.
+//! are joined by connection, tag and order of appearance. Operations that cannot be joined are counted.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::op::Op;
 
-/// Operations that could not be followed all the way round, and why.
+/// Operations that could not be followed through the whole ring, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hole {
-    /// What went missing.
+    /// The reason.
     pub reason: HoleReason,
-    /// How many operations it concerns.
+    /// Number of operations.
     pub operations: u64,
 }
 
@@ -35,7 +35,7 @@ pub enum HoleReason {
 }
 
 impl HoleReason {
-    /// One phrase for a person.
+    /// A phrase for reports.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -47,16 +47,16 @@ impl HoleReason {
     }
 }
 
-/// The joined operations of a run with everything that did not fit.
+/// The joined operations of a run, and the ones that did not join.
 #[derive(Clone, Debug, Default)]
 pub struct Joined {
     /// One record for each operation that the client completed and both sides saw, in the client's order.
     pub ops: Vec<Op>,
-    /// What is missing, by reason; empty when everything was followed round.
+    /// Operations that did not join, by reason; empty when all joined.
     pub holes: Vec<Hole>,
 }
 
-/// Joins what the client's thread noted (`start`, `finish`) with what the capture points saw: `c1` and `c2` at the
+/// Joins the records of the client's thread (`start`, `finish`) with those of the capture points: `c1` and `c2` at the
 /// client, `s1` and `s2` at the server.
 ///
 /// Each of the three inputs is in the order in which its observer saw the operations finish.
@@ -101,7 +101,7 @@ pub fn join(completed: &[Op], client: &[Op], server: &[Op]) -> Joined {
     Joined { ops, holes }
 }
 
-/// Records by (connection, tag), in order where a tag was used again.
+/// Records by (connection, tag), in order where a tag was reused.
 struct ByTag<'a> {
     queues: HashMap<(u32, u32), VecDeque<&'a Op>>,
 }

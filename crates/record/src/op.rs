@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::verb::{Outcome, Verb};
 
-/// A moment in nanoseconds since the Unix epoch on the clock of the side that stamped it, or nothing when
+/// A time in nanoseconds since the Unix epoch on the clock of the side that stamped it, or missing when
 /// that point was not observed.
 ///
 /// Stamps of different sides may only be subtracted when both sides share one clock; [`crate::split`]
@@ -23,7 +23,7 @@ impl Stamp {
     /// The point was not observed.
     pub const MISSING: Stamp = Stamp(None);
 
-    /// The moment `ns` nanoseconds after the epoch; 0 means "not observed".
+    /// The time `ns` nanoseconds after the epoch; 0 means "not observed".
     #[must_use]
     pub const fn at(ns: u64) -> Self {
         Stamp(NonZeroU64::new(ns))
@@ -41,7 +41,7 @@ impl Stamp {
         self.0.is_some()
     }
 
-    /// Signed nanoseconds from `earlier` to `self`; nothing when either is missing. Negative when the
+    /// Signed nanoseconds from `earlier` to `self`; `None` when either is missing. Negative when the
     /// stamps are out of order, which is a finding and must not be hidden.
     #[must_use]
     pub fn since(self, earlier: Stamp) -> Option<i64> {
@@ -63,9 +63,9 @@ impl std::fmt::Debug for Stamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// Who asks: the initiator.
+    /// The initiator, which sends requests.
     Client,
-    /// Who answers: the target.
+    /// The target, which sends responses.
     Server,
 }
 
@@ -89,7 +89,7 @@ impl Side {
     }
 }
 
-/// What an operation does, as far as the round trip cares: which direction carries its data.
+/// The direction that carries an operation's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpKind {
@@ -112,11 +112,11 @@ pub struct Op {
     pub connection: u32,
     /// The initiator task tag, unique among the operations in flight on its session.
     pub tag: u32,
-    /// What was asked for.
+    /// The request.
     pub verb: Verb,
-    /// Which way the data goes.
+    /// The direction of the data.
     pub kind: OpKind,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
     /// Operations in flight on its connection when it began, this one included.
     pub queue_depth: u32,
@@ -141,7 +141,7 @@ pub struct Op {
 }
 
 impl Op {
-    /// What the capture point of a side saw of an operation: when its request and its response passed.
+    /// The record of one side's capture point: the times at which the request and the response passed.
     #[must_use]
     pub fn seen(side: Side, request: Stamp, response: Stamp) -> Self {
         match side {
@@ -150,7 +150,7 @@ impl Op {
         }
     }
 
-    /// The same operation with the stamps that it lacks and another observer has.
+    /// The same operation, with missing stamps taken from another observer.
     #[must_use]
     pub fn and(self, other: &Op) -> Self {
         let or = |own: Stamp, others: Stamp| if own.is_known() { own } else { others };

@@ -13,9 +13,9 @@ pub struct Split {
     pub rtt_ns: Option<i64>,
     /// RTT - (C2 - C1): both client parts.
     pub client_ns: Option<i64>,
-    /// C1 - start: the client's way out. Same side, one clock.
+    /// C1 - start: the client's transmit path. Same side, one clock.
     pub client_out_ns: Option<i64>,
-    /// finish - C2: the client's way in. Same side, one clock.
+    /// finish - C2: the client's receive path. Same side, one clock.
     pub client_in_ns: Option<i64>,
     /// C2 - C1: everything outside the client.
     pub outside_ns: Option<i64>,
@@ -91,7 +91,7 @@ pub fn tpt_us(iops: f64) -> f64 {
     1e6 / iops
 }
 
-/// QD as the identity has it: IOPS * RTT.
+/// QD by the identity IOPS * RTT.
 #[must_use]
 pub fn queue_depth(iops: f64, rtt_us: f64) -> f64 {
     iops * rtt_us / 1e6

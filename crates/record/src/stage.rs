@@ -174,7 +174,7 @@ pub enum CpuSharing {
     Uniprocessor,
 }
 
-/// A stage, or stages that share one resource, that could limit the ring.
+/// A stage, or several stages on one resource, that could limit the ring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resource {
     /// The stages on it, as `SI+SP`.

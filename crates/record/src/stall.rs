@@ -1,5 +1,4 @@
-//! What a TCP connection did instead of moving data: facts as a capture point can see them, without judging
-//! whose fault they are.
+//! Stalls of a TCP connection: facts that a capture point sees, without a judgement of their cause.
 
 use std::net::SocketAddr;
 
@@ -7,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::op::Side;
 
-/// What kept data back.
+/// The cause that delayed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StallKind {
@@ -18,13 +17,13 @@ pub enum StallKind {
     NagleWithinMessage,
     /// Between messages: the next small one left when the late ACK of the one before came.
     NagleBetweenMessages,
-    /// The sender had sent full segments and could not go on before a late ACK (its buffer or congestion window
-    /// held less than the peer lets pass without an ACK).
+    /// The sender had sent full segments and could not continue before a late ACK (its buffer or congestion window
+    /// is smaller than the amount that the peer receives without sending an ACK).
     DelayedAck,
-    /// In the middle of a message the rest left about 200 ms later, and nothing had come that released it: a
+    /// In the middle of a message the rest left about 200 ms later, and no received segment had released it: a
     /// timer did (MSG_MORE or TCP_CORK never lifted).
     CorkWithinMessage,
-    /// A whole answer left about 200 ms after its request, and nothing had come that released it.
+    /// A whole response left about 200 ms after its request, and no received segment had released it.
     CorkedAnswer,
     /// The receiver's window was full.
     WindowFull,
@@ -34,7 +33,7 @@ pub enum StallKind {
     FastRetransmit,
     /// The same large segment was sent again and again, while smaller ones pass.
     BlackHole,
-    /// The client took long to send the data that the server had asked for (R2T, 100 Continue).
+    /// The client was slow to send the data that the server had solicited (R2T, 100 Continue).
     SlowData,
 }
 
@@ -65,13 +64,13 @@ impl StallSet {
         self.0 |= 1 << kind as u16;
     }
 
-    /// Whether a kind is in it.
+    /// Whether it contains a kind.
     #[must_use]
     pub fn contains(self, kind: StallKind) -> bool {
         self.0 & (1 << kind as u16) != 0
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -87,17 +86,17 @@ impl StallSet {
 /// One stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Which connection, as its capture point numbers them.
+    /// The connection, as its capture point numbers them.
     pub connection: u32,
-    /// What kept the data back.
+    /// The cause that delayed the data.
     pub kind: StallKind,
-    /// Whose data it was.
+    /// The sender of the data.
     pub sender: Side,
-    /// How long, nanoseconds.
+    /// Its duration, nanoseconds.
     pub wait_ns: u64,
     /// When it ended, nanoseconds since the epoch.
     pub time_ns: u64,
-    /// The frames that prove it, in their order: the last before the wait, what ended it, what then left.
+    /// Its frames, in order: the last before the wait, the one that ended it, and the one that then left.
     /// 0: none.
     pub frames: [u64; 3],
     /// Payload of the segment that waited, bytes.
@@ -129,9 +128,9 @@ pub struct Conduct {
     pub against_traffic: u64,
     /// Largest segment that the peer accepts, bytes: from its SYN, else the largest seen.
     pub mss_bytes: u32,
-    /// Time in which a message was under way but nothing left until an ACK came, nanoseconds.
+    /// Time during a message in which nothing left until an ACK came, nanoseconds.
     pub ack_wait_ns: u64,
-    /// How often.
+    /// Number of these waits.
     pub ack_waits: u64,
     /// Bytes unacknowledged in those waits, summed.
     pub ack_wait_bytes: u64,
@@ -143,11 +142,11 @@ pub struct Conduct {
     pub ack_wait_frames: [u64; 3],
     /// Longest wait for an ACK, nanoseconds.
     pub ack_wait_max_ns: u64,
-    /// Time in which a message was under way, nanoseconds.
+    /// Time during messages, nanoseconds.
     pub sending_ns: u64,
     /// Shortest time from a segment to its acknowledgement, nanoseconds; 0: unknown.
     pub ack_min_ns: u64,
-    /// Times from a segment to its acknowledgement: their sum, nanoseconds, and how many were taken.
+    /// Times from a segment to its acknowledgement: their sum, nanoseconds, and their number.
     pub ack_sum_ns: u64,
     /// See `ack_sum_ns`.
     pub acks_timed: u64,
@@ -157,7 +156,7 @@ pub struct Conduct {
     pub window_max_bytes: u32,
 }
 
-/// What is known of a connection when its first data passes.
+/// The facts about a connection that are known when its first data passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// Its number, as [`crate::Exchange::connection`].
@@ -170,20 +169,20 @@ pub struct Opened {
     pub client_syn: Option<u32>,
     /// From SYN to SYN+ACK, and from there to the ACK, nanoseconds.
     pub handshake_ns: Option<(u64, u64)>,
-    /// Time to live of the first packet with data, and whose it is.
+    /// Time to live of the first packet with data, and its sender.
     pub ttl: (Side, u8),
 }
 
-/// What a capture point knows of a connection when it is over.
+/// The facts about a connection that a capture point has at its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConnectionFacts {
-    /// Which connection, as its capture point numbers them.
+    /// The connection, as its capture point numbers them.
     pub connection: u32,
     /// The client's end.
     pub client: SocketAddr,
     /// The server's end.
     pub server: SocketAddr,
-    /// What is spoken on it.
+    /// Its protocol.
     pub protocol: &'static str,
     /// Its packets and their bytes on the wire.
     pub packets: u64,
@@ -193,8 +192,8 @@ pub struct ConnectionFacts {
     pub began_ns: u64,
     /// See `began_ns`.
     pub ended_ns: u64,
-    /// From SYN to SYN+ACK, and from there to the ACK, nanoseconds: the way from the capture point to the
-    /// server and back, and to the client and back.
+    /// From SYN to SYN+ACK, and from there to the ACK, nanoseconds: the round trips from the capture point to the
+    /// server and to the client.
     pub handshake_ns: Option<(u64, u64)>,
     /// Time to live of the packets of the client and of the server.
     pub ttl: (u8, u8),
@@ -222,9 +221,9 @@ impl ConnectionFacts {
         }
     }
 
-    /// The shortest way to the peer and back that was seen, nanoseconds; 0: unknown.
+    /// The shortest observed network round trip, nanoseconds; 0: unknown.
     #[must_use]
-    pub fn way_and_back_ns(&self) -> u64 {
+    pub fn network_round_trip_ns(&self) -> u64 {
         let acks = self.client_conduct.ack_min_ns.saturating_add(self.server_conduct.ack_min_ns);
         match self.handshake_ns {
             Some((there, here)) if acks == 0 => there.saturating_add(here),

@@ -1,30 +1,30 @@
-//! Sizes, times and rates as people write them: `4k`, `1G`, `16.7us`, `1gbit`.
+//! Sizes, times and rates in human-readable form: `4k`, `1G`, `16.7us`, `1gbit`.
 //!
-//! The one units module of the project. Sizes are binary (`4k` is 4096 bytes, as every storage tool has
-//! it); bit rates are decimal (`1gbit` is 10^9 bits per second, as every network tool has it). Neither
-//! `bytesize` (decimal `k`) nor `humantime` (no fractions) reads what the command line promises.
+//! The one units module of the project. Sizes are binary (`4k` is 4096 bytes, as in storage tools); bit rates are
+//! decimal (`1gbit` is 10^9 bits per second, as in network tools). Neither
+//! `bytesize` (decimal `k`) nor `humantime` (no fractions) parses this syntax.
 
 use thiserror::Error;
 
-/// A quantity that could not be read.
+/// A quantity cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
-    /// There is no number in front.
+    /// The text does not begin with a number.
     #[error("'{text}' does not begin with a number; write {example}")]
     NoNumber {
         /// What was given.
         text: String,
-        /// What would have been right.
+        /// A valid example.
         example: &'static str,
     },
-    /// The letters behind the number are no unit of this quantity.
+    /// The letters after the number are not a unit of this quantity.
     #[error("'{unit}' in '{text}' is not a unit here; use {allowed}")]
     UnknownUnit {
         /// What was given.
         text: String,
-        /// The letters that were not understood.
+        /// The unknown letters.
         unit: String,
-        /// The units that are.
+        /// The valid units.
         allowed: &'static str,
     },
     /// The quantity does not fit, or is not a whole number of its smallest unit.
@@ -52,7 +52,7 @@ fn split<'a>(text: &'a str, example: &'static str) -> Result<(&'a str, String), 
 /// only, so that no size is silently rounded.
 ///
 /// # Errors
-/// When there is no number, the unit is unknown, or the size does not fit 64 bits.
+/// When the number is missing, the unit is unknown, or the size does not fit 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text, "512, 4k, 1M or 1G")?;
     let shift = match unit.as_str() {
@@ -81,7 +81,7 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
 /// Nanoseconds from `500ms`, `5s`, `16.7us`, `388ns`, `2m`.
 ///
 /// # Errors
-/// When there is no number, the unit is missing or unknown, or the time does not fit.
+/// When the number is missing, the unit is missing or unknown, or the time does not fit.
 pub fn parse_time_ns(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text, "500ms, 5s or 16.7us")?;
     let factor = match unit.as_str() {
@@ -109,7 +109,7 @@ pub fn parse_time_ns(text: &str) -> Result<u64, UnitError> {
 /// Bits per second from `1gbit`, `100mbit`, `2.5gbit`.
 ///
 /// # Errors
-/// When there is no number, the unit is missing or unknown, or the rate is zero or does not fit.
+/// When the number is missing, the unit is missing or unknown, or the rate is zero or does not fit.
 pub fn parse_bit_rate(text: &str) -> Result<u64, UnitError> {
     let (number, unit) = split(text, "1gbit or 100mbit")?;
     let factor = match unit.as_str() {
@@ -133,7 +133,7 @@ pub fn parse_bit_rate(text: &str) -> Result<u64, UnitError> {
     Ok(bits.round() as u64)
 }
 
-/// A byte count as a person writes it, exactly: `512`, `4k`, `1G`.
+/// A byte count in exact human-readable form: `512`, `4k`, `1G`.
 #[must_use]
 pub fn format_size(bytes: u64) -> String {
     for (shift, unit) in [(50, "P"), (40, "T"), (30, "G"), (20, "M"), (10, "k")] {
@@ -144,7 +144,7 @@ pub fn format_size(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// A bit rate as a person writes it: `1gbit`.
+/// A bit rate in human-readable form: `1gbit`.
 #[must_use]
 pub fn format_bit_rate(bits_per_second: u64) -> String {
     for (factor, unit) in [(1e12, "tbit"), (1e9, "gbit"), (1e6, "mbit"), (1e3, "kbit")] {

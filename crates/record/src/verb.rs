@@ -1,15 +1,15 @@
-//! What an operation asks for, and how it ended.
+//! The request of an operation, and its outcome.
 
 use serde::{Deserialize, Serialize};
 
-/// What was asked for.
+/// The request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verb {
     /// A SCSI command, by its operation code (SPC-4 annex D).
     Scsi(u8),
     /// An HTTP request, by the first bytes of its method, padded with zeros.
     Http([u8; 7]),
-    /// Whatever went one way before something came back.
+    /// All data in one direction before data in the other.
     #[default]
     Turn,
     /// A task management function (RFC 7143 11.5.1).
@@ -19,7 +19,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Its name for a person.
+    /// Its name in reports.
     #[must_use]
     pub fn name(self) -> String {
         match self {

@@ -1,7 +1,7 @@
 //! Wire arithmetic: what a message costs on an Ethernet, packet by packet.
 //!
 //! Two views that agree at the limits: *packed* (messages fill full frames back to back, the paper's
-//! lower bound) and *own packets* (each message segmented by itself, the last packet partial).
+//! lower bound) and *own packets* (each message segmented separately, the last packet partial).
 
 use serde::{Deserialize, Serialize};
 
@@ -24,14 +24,14 @@ pub struct Wire {
     pub mac_bytes: u32,
 }
 
-/// What a wire's sizes follow from.
+/// The properties that determine a wire's sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// Bits per second, each way.
     pub bits_per_second: u64,
     /// Largest IP packet, bytes.
     pub mtu_bytes: u32,
-    /// IPv6: a header of 40 bytes and not of 20.
+    /// IPv6: a header of 40 bytes instead of 20.
     pub ipv6: bool,
     /// TCP timestamps: 12 bytes in every packet.
     pub timestamps: bool,
@@ -46,7 +46,7 @@ impl Link {
         Self { bits_per_second, mtu_bytes, ipv6: false, timestamps: true, vlan: false }
     }
 
-    /// The sizes that follow.
+    /// The resulting sizes.
     #[must_use]
     pub fn wire(&self) -> Wire {
         let ip = if self.ipv6 { 40 } else { 20 };
@@ -130,7 +130,7 @@ impl Wire {
         self.raw_us(message_bytes as f64 / self.efficiency())
     }
 
-    /// Packets of a message that shares none.
+    /// Packets of a message that shares no packet with others.
     #[must_use]
     pub fn own_packets(&self, message_bytes: u64) -> u64 {
         message_bytes.div_ceil(u64::from(self.payload_bytes())).max(1)

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Writes {
-    /// In one call; several messages in one where they leave together.
+    /// In one call; messages that leave together share it.
     #[default]
     One,
-    /// In a call each.
+    /// In one call each.
     Apart,
-    /// In a call each, the header with MSG_MORE.
+    /// In one call each, the header with MSG_MORE.
     More,
-    /// The same, and the body with MSG_MORE too: a promise that is not kept.
+    /// The same, and the body with MSG_MORE too, although no more data follows.
     MoreUnfinished,
     /// Between setting and lifting TCP_CORK.
     Cork,

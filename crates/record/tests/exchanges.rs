@@ -1,4 +1,4 @@
-//! What a capture says of one request and its response: names, times by one clock, the op record.
+//! The record of one request and its response in a capture: names, times by one clock, the op record.
 
 use record::{Exchange, Observed, Op, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
 
@@ -96,7 +96,7 @@ fn a_command_has_the_name_of_its_operation_code() {
 fn what_is_no_command_has_a_name_too() {
     assert_eq!(Verb::Http(*b"GET\0\0\0\0").name(), "GET");
     assert_eq!(Verb::Http(*b"OPTIONS").name(), "OPTIONS");
-    // A method comes from the wire: nothing of it that could move a terminal's cursor is shown.
+    // A method comes from the wire, so its control characters are not shown.
     assert_eq!(Verb::Http(*b"GE\x1b[2J\0").name(), "GE");
     assert_eq!(Verb::Turn.name(), "turn");
     assert_eq!(Verb::TaskManagement(5).name(), "task management 5");

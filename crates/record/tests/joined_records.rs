@@ -1,12 +1,12 @@
-//! Records of three observers made into one, and distributions of several runs made into one.
+//! Joining the records of three observers, and merging the distributions of several runs.
 
 use record::latency::Latency;
 use record::{HoleReason, Op, Side, Stamp, join};
 
 #[test]
 fn bytes_are_those_that_the_wire_carried() {
-    // The client's thread knows what it asked for; how many bytes passed, with headers and digests, is what its
-    // capture point counted.
+    // The client's thread knows the request; its capture point counts the bytes that passed, with headers and
+    // digests.
     let of_thread =
         Op { tag: 1, start: Stamp::at(1), finish: Stamp::at(9), data_bytes: 512, ..Op::default() };
     let of_client = Op {
@@ -49,7 +49,7 @@ fn one_missing_stamp_makes_a_record_incomplete() {
 
 #[test]
 fn reasons_and_sides_are_told_apart() {
-    // A person reads them beside a count: each says which observer did not see the operation.
+    // Reports show them beside a count: each names the observer that did not see the operation.
     for (reason, word) in [
         (HoleReason::NotSeenAtClient, "not seen at the client"),
         (HoleReason::NotSeenAtServer, "not seen at the server"),
@@ -88,7 +88,7 @@ fn the_mean_is_exact_where_the_histogram_rounds() {
     // Three significant digits do not hold these.
     [1_234_567, 1_234_569].into_iter().for_each(|ns| latency.record(ns));
     assert_eq!(latency.figures().mean, 1234.568);
-    // What took no time by the clock counts, and takes none.
+    // An operation of zero duration counts.
     let mut none = Latency::new();
     none.record(0);
     assert_eq!((none.count(), none.figures().mean), (1, 0.0));

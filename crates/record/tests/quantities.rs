@@ -1,4 +1,4 @@
-//! Sizes, times and rates at the ends of what they may be, and wires of odd sizes.
+//! Sizes, times and rates at their limits, and wires of unusual sizes.
 
 use record::Wire;
 use record::units::{UnitError, format_bit_rate, format_size, parse_bit_rate, parse_size, parse_time_ns};
@@ -102,7 +102,7 @@ fn quantities_are_written_in_the_largest_unit_that_is_exact() {
 
 #[test]
 fn a_packet_carries_at_least_a_byte_whatever_the_sizes_say() {
-    // An MTU below the headers makes no sense, but it must not make a division by zero.
+    // An MTU smaller than the headers is meaningless, but must not cause a division by zero.
     let small = Wire { mtu_bytes: 40, ..Wire::ethernet(1_000_000_000, 1500) };
     assert_eq!((small.payload_bytes(), small.own_packets(3)), (1, 3));
     assert_eq!(small.own_packets(0), 1, "an ACK is a packet too");

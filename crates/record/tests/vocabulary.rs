@@ -72,7 +72,7 @@ fn resources_are_in_flow_order_and_share_what_they_share() {
 
 #[test]
 fn of_equal_resources_the_first_in_flow_order_limits() {
-    // W1 and SP take the same time: one of them has to be named, and always the same one.
+    // W1 and SP take the same time: the result must always name the same one.
     let times = ServiceTimes { w1_us: 5.0, sp_us: 5.0, ..ServiceTimes::default() };
     let all = resources(&times, CpuSharing::OwnCpus, CpuSharing::OwnCpus);
     assert_eq!(bottleneck(&all).map(|r| r.stages.as_str()), Some("W1"));
@@ -124,16 +124,20 @@ fn facts(client_ack_ns: u64, server_ack_ns: u64, handshake_ns: Option<(u64, u64)
 
 #[test]
 fn the_way_and_back_is_of_both_sides_of_the_capture_point() {
-    // From a capture point in the middle, the ACKs of either side measure one part of the way.
-    assert_eq!(facts(300, 40, None).way_and_back_ns(), 340);
+    // From a capture point in the middle, the ACKs of each side measure one part of the path.
+    assert_eq!(facts(300, 40, None).network_round_trip_ns(), 340);
     assert_eq!(
-        facts(300, 40, Some((7, 8))).way_and_back_ns(),
+        facts(300, 40, Some((7, 8))).network_round_trip_ns(),
         340,
         "what data did counts, not the handshake"
     );
-    assert_eq!(facts(0, 0, Some((500, 60))).way_and_back_ns(), 560, "before any data is acknowledged");
-    assert_eq!(facts(0, 0, None).way_and_back_ns(), 0, "unknown");
-    assert_eq!(facts(u64::MAX, 1, None).way_and_back_ns(), u64::MAX, "stamps from a file may be anything");
+    assert_eq!(facts(0, 0, Some((500, 60))).network_round_trip_ns(), 560, "before any data is acknowledged");
+    assert_eq!(facts(0, 0, None).network_round_trip_ns(), 0, "unknown");
+    assert_eq!(
+        facts(u64::MAX, 1, None).network_round_trip_ns(),
+        u64::MAX,
+        "stamps from a file may be anything"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The same commands one after the other, as often as is said, against a target in this process: for counting the
+//! Runs one command COUNT times against a target in this process, to count the
 //! instructions of the target's thread (scripts/bench-instructions.sh).
 //!
 //!     hot_path read|write BLOCK_BYTES COUNT
@@ -28,7 +28,7 @@ fn main() {
     let mut cdb = [0; 16];
     (cdb[0], cdb[8]) = (if what == "read" { 0x28 } else { 0x2a }, (block / 512) as u8);
     let data = vec![1; block];
-    // That the power was on is told to the first one.
+    // The first command gets the unit attention of the power on.
     let _ = session.command([0; 16], Direction::None);
     for _ in 0..count {
         let reply = match what.as_str() {

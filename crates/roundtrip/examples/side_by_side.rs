@@ -61,7 +61,7 @@ struct Args {
     json: Option<PathBuf>,
 }
 
-/// A server that is measured; ended when dropped.
+/// A measured server; ended when dropped.
 struct Server {
     name: String,
     child: Option<Child>,
@@ -100,7 +100,7 @@ fn address() -> String {
     std::env::var("ADDRESS").unwrap_or_else(|_| "127.0.0.1".into())
 }
 
-/// The last word of the first line that a server prints is not always its address: `word` says which is.
+/// Starts a server; `word` is the position of the address in the first line that it prints.
 fn start(name: &str, mut command: Command, word: usize, is_floor: bool) -> Server {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
@@ -148,18 +148,18 @@ fn tgt(image: &Path, is_null: bool) -> Server {
 
 /// CPU time of a process, us.
 fn cpu_us(pid: u32) -> f64 {
-    // All threads, those that ended among them: the clock of the process, in ticks of 10 ms.
+    // All threads, including ended ones: the clock of the process, in ticks of 10 ms.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
     ticks * 1e4
 }
 
-/// What one run found.
+/// The result of one run.
 struct Run {
     /// Operations a second.
     iops: f64,
-    /// Median and 99th percentile, us, where the client says them.
+    /// Median and 99th percentile, us, if the client reports them.
     p50: f64,
     p99: f64,
     /// Operations of the slowest session to those of the mean one.
@@ -241,7 +241,7 @@ fn seconds(server: &Server, args: &Args) -> f64 {
     let wanted = args.ms as f64 / 1e3;
     match (server.is_floor, args.client.as_str()) {
         (true, _) => wanted,
-        // It knows whole seconds only.
+        // It accepts whole seconds only.
         (false, "iscsi-perf") => wanted.max(1.0).ceil(),
         // With the time before the measured one.
         (false, _) => 1.25 * wanted,

@@ -1,4 +1,4 @@
-//! `roundtrip analyze`: why is it slow?
+//! `roundtrip analyze`: finds causes of slowness in captures.
 
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use record::wire::Wire;
 use record::{Observed, Side};
 use report::ops::OpsWriter;
 
-use crate::say::{note, say};
+use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -83,7 +83,7 @@ enum ProtocolArg {
 }
 
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let paths = paths(args)?;
     let protocol = match args.protocol {
         ProtocolArg::Auto => Protocol::Auto,
@@ -129,17 +129,17 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     }
     if args.json {
         let text = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
-        say(text);
+        print_line(text);
     } else {
-        say(report::analysis_text::analysis(&result).trim_end());
+        print_line(report::analysis_text::analysis(&result).trim_end());
     }
     if stop.is_raised() && args.interface.is_empty() {
-        return Err(Failure::Work(anyhow!("interrupted: the result is of what was read until then")));
+        return Err(Failure::Work(anyhow!("interrupted: the result covers the input read so far")));
     }
     Ok(if result.verdicts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The files, as the user gave them.
+/// The files and their sides from the command line.
 fn paths(args: &AnalyzeArgs) -> Result<Vec<(PathBuf, Option<Side>)>, Failure> {
     let sides = [(&args.client, Side::Client), (&args.server, Side::Server)];
     let placed = sides.into_iter().filter_map(|(path, side)| Some((path.clone()?, Some(side))));
@@ -158,14 +158,14 @@ fn paths(args: &AnalyzeArgs) -> Result<Vec<(PathBuf, Option<Side>)>, Failure> {
     Ok(all)
 }
 
-/// Captures into a pipe, on a thread of its own, and analyses what comes out of it.
+/// Captures into a pipe, on a separate thread, and analyses the other end of the pipe.
 fn live(
     args: &AnalyzeArgs,
     options: Options,
     ops: Option<&mut OpsWriter>,
     stop: &Stop,
 ) -> Result<AnalysisResult, Failure> {
-    let (reader, writer) = std::io::pipe().context("making a pipe").map_err(Failure::Work)?;
+    let (reader, writer) = std::io::pipe().context("cannot create a pipe").map_err(Failure::Work)?;
     let spec = RecordSpec {
         interfaces: args.interface.clone(),
         port: args.port.unwrap_or_default(),
@@ -178,12 +178,15 @@ fn live(
     };
     let name = args.interface.join(", ");
     if args.duration.is_none() {
-        note(format_args!("capturing port {} on {name}; Ctrl-C ends it and prints the result", spec.port));
+        eprint_line(format_args!(
+            "capturing port {} on {name}; Ctrl-C ends it and prints the result",
+            spec.port
+        ));
     }
     std::thread::scope(|scope| {
         let capturing = scope.spawn(|| record(&spec, writer, &|| (), &|| stop.is_raised()));
         let opened = CaptureFile::read(&name, Box::new(reader));
-        // Ctrl-C ends the capture; what it holds is analysed to its end.
+        // Ctrl-C ends the capture; the captured packets are analysed completely.
         let result = opened
             .map_err(AnalysisError::from)
             .and_then(|file| run_analysis(vec![Input { file, place: None }], options, ops, &|| false));
@@ -196,9 +199,9 @@ fn live(
     })
 }
 
-/// Enough for the headers of a few messages in each packet, and for a jumbo frame's.
+/// Bytes kept of each packet: enough for the headers of a few messages, also in a jumbo frame.
 const LIVE_SNAP_BYTES: u32 = 262_144;
-/// What the kernel may fill while the analysis is busy.
+/// Size of the ring that the kernel fills while the analysis is busy.
 const LIVE_RING_BYTES: usize = 64 << 20;
 
 fn run_analysis(
@@ -229,7 +232,7 @@ fn run_analysis(
     result
 }
 
-/// Whose fault a failure is.
+/// Classifies an error as one of usage or of the work.
 fn classify(error: AnalysisError) -> Failure {
     match error {
         AnalysisError::File(_) => Failure::Usage(error.into()),

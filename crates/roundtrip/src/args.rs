@@ -1,4 +1,4 @@
-//! How arguments are read: sizes, times and lists, by the project's own units.
+//! Parsers of arguments: sizes, times and lists, with the units of `record::units`.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub(crate) fn portal(text: &str) -> Result<iscsi_target::Portal, String> {
     Ok(iscsi_target::Portal { group, ..iscsi_target::Portal::new(listen) })
 }
 
-/// Socket options of one's own side.
+/// Socket options of the local side.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Socket options")]
 pub(crate) struct TcpArgs {

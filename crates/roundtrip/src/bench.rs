@@ -1,4 +1,4 @@
-//! `roundtrip bench`: drive an iSCSI target.
+//! `roundtrip bench`: loads a target or server.
 
 mod copy;
 mod http;
@@ -14,7 +14,7 @@ use output::text::line;
 use record::Writes;
 use report::ops::OpsWriter;
 
-use crate::say::{note, say};
+use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -95,7 +95,7 @@ pub(crate) struct BenchArgs {
     pub(crate) tcp: args::TcpArgs,
 }
 
-/// One of the runs that are asked for.
+/// One of the requested runs.
 pub(crate) struct Combination {
     pub(crate) block_bytes: u64,
     pub(crate) queue_depth: u32,
@@ -121,7 +121,7 @@ impl BenchArgs {
         self.bs.iter().flat_map(|&bytes| depths(bytes)).collect()
     }
 
-    /// Runs the threads that follow on the CPU that was asked for.
+    /// Pins the calling thread, and threads that it starts later, to the requested CPU.
     fn pin(&self) -> Result<(), Failure> {
         self.cpu.map_or(Ok(()), |cpu| {
             socket::cpu::pin(cpu).with_context(|| format!("CPU {cpu}")).map_err(Failure::Usage)
@@ -129,7 +129,7 @@ impl BenchArgs {
     }
 }
 
-/// What is driven.
+/// The kind of server.
 #[derive(Clone, Debug)]
 pub(crate) enum Url {
     Iscsi(IscsiUrl),
@@ -138,8 +138,8 @@ pub(crate) enum Url {
 }
 
 impl Url {
-    /// The options that this kind of load would not heed.
-    fn unheeded(&self) -> &'static [&'static str] {
+    /// The options that this kind of load ignores.
+    fn ignored_options(&self) -> &'static [&'static str] {
         match self {
             Self::Iscsi(_) => &[],
             Self::Http(_) => &["sessions", "batch", "verify", "ops", "busy_poll", "size", "ramp", "seed"],
@@ -175,7 +175,7 @@ impl std::str::FromStr for Url {
     }
 }
 
-/// A way to write, by its name.
+/// Parses the name of a way to write.
 pub(crate) fn writes(name: &str) -> Result<Writes, String> {
     let names = || Writes::ALL.map(Writes::name).join(", ");
     Writes::ALL
@@ -184,18 +184,20 @@ pub(crate) fn writes(name: &str) -> Result<Writes, String> {
         .ok_or_else(|| format!("'{name}': there are {}", names()))
 }
 
-/// Drives what the URL names; `is_given` knows what stands on the command line.
+/// Loads the server of the URL; `is_given` returns whether an option is on the command line.
 pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<ExitCode, Failure> {
-    if let Some(name) = args.url.unheeded().iter().find(|name| is_given(name)) {
+    if let Some(name) = args.url.ignored_options().iter().find(|name| is_given(name)) {
         let name = name.replace('_', "-");
-        return Err(Failure::Usage(anyhow!("--{name} means nothing here: see roundtrip bench --help")));
+        return Err(Failure::Usage(anyhow!(
+            "--{name} has no effect with this URL: see roundtrip bench --help"
+        )));
     }
     let url = match &args.url {
         Url::Iscsi(url) => url,
         Url::Http(url) => return args.pin().and_then(|()| http::run(args, url)),
         Url::Copy(url) => return args.pin().and_then(|()| copy::run(args, url)),
     };
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let options = SessionOptions {
         tcp: args.tcp.options(!args.nagle),
         writes: args.writes,
@@ -251,34 +253,34 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
     }
     let bad = runs.iter().any(|r| r.errors > 0 || r.mismatched_blocks.unwrap_or(0) > 0);
-    tell(url, &runs, args.json)?;
+    print_runs(url, &runs, args.json)?;
     if stop.is_raised() {
         return Err(Failure::Work(anyhow!("interrupted")));
     }
     Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Says what came of all runs, and what is wrong with them.
-pub(crate) fn tell(url: &dyn fmt::Display, runs: &[RunResult], json: bool) -> Result<(), Failure> {
+/// Prints the results of all runs, and their errors.
+pub(crate) fn print_runs(url: &dyn fmt::Display, runs: &[RunResult], json: bool) -> Result<(), Failure> {
     if json {
         let text = serde_json::to_string_pretty(&serde_json::json!({ "url": url.to_string(), "runs": runs }))
             .context("writing JSON")
             .map_err(Failure::Work)?;
-        say(text);
+        print_line(text);
     } else {
-        say(report::terminal::runs(runs));
+        print_line(report::terminal::runs(runs));
     }
     for run in runs.iter().filter(|r| r.first_error.is_some()) {
-        // It may quote the target.
+        // The error may quote the target.
         let first = line(run.first_error.as_deref().unwrap_or_default());
-        note(format_args!(
+        eprint_line(format_args!(
             "{} errors at {} B, queue depth {}; the first: {first}",
             run.errors, run.block_size_bytes, run.queue_depth
         ));
     }
     for run in runs.iter().filter(|run| run.behind.is_some_and(|behind| behind > run.operations / 100)) {
-        note(format_args!(
-            "queue depth {}: {} operations had not begun when they should have: the rate was not kept, and latencies are those of a queue that grew",
+        eprint_line(format_args!(
+            "queue depth {}: {} operations began late: the target did not keep up with the rate, and the latencies include a growing queue",
             run.queue_depth,
             run.behind.unwrap_or(0)
         ));
@@ -286,7 +288,7 @@ pub(crate) fn tell(url: &dyn fmt::Display, runs: &[RunResult], json: bool) -> Re
     Ok(())
 }
 
-/// Whose fault an initiator's failure is.
+/// Classifies an initiator's error as one of usage or of the work.
 fn classify(error: InitiatorError) -> Failure {
     if error.is_usage() { Failure::Usage(error.into()) } else { Failure::Work(error.into()) }
 }

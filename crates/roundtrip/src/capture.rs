@@ -1,4 +1,4 @@
-//! `roundtrip capture`: packets of a port to a file.
+//! `roundtrip capture`: captures the packets of a port to a file.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use capture::record_to_file::{RecordSpec, record};
 
-use crate::say::{note, say};
+use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -52,7 +52,7 @@ pub(crate) struct CaptureArgs {
 }
 
 pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let to_stdout = args.output.as_os_str() == "-";
     let out: Box<dyn Write + Send> = if to_stdout {
         Box::new(io::stdout())
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         baseline: args.baseline,
         application: concat!("roundtrip ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
-    note(format_args!(
+    eprint_line(format_args!(
         "capturing port {} on {}{}",
         args.port,
         args.interface.join(", "),
@@ -87,12 +87,12 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
     if args.json {
         let text = serde_json::to_string_pretty(&recorded).context("writing JSON").map_err(Failure::Work)?;
         if to_stdout {
-            note(text);
+            eprint_line(text);
         } else {
-            say(text);
+            print_line(text);
         }
     } else {
-        note(report::analysis_text::recorded(&recorded).trim_end());
+        eprint_line(report::analysis_text::recorded(&recorded).trim_end());
     }
     let lost = recorded.interfaces.iter().any(|i| i.drops > 0);
     Ok(if lost { ExitCode::FAILURE } else { ExitCode::SUCCESS })

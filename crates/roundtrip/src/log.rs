@@ -1,4 +1,4 @@
-//! The log, on stderr: one line for each event, whatever peers made it say.
+//! The log, on stderr: one line for each event, regardless of peers' text in it.
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -8,19 +8,20 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::debug_fn;
 
-/// Starts the log with the levels that ROUNDTRIP_LOG asks for.
+/// Starts the log with the levels of ROUNDTRIP_LOG.
 pub(crate) fn start() {
     let filter = EnvFilter::try_from_env("ROUNDTRIP_LOG").unwrap_or_else(|_| "warn".into());
-    // Nobody has set one before.
+    // This is the only subscriber, so setting it cannot fail.
     let _ = tracing::subscriber::set_global_default(subscriber(filter, is_coloured(), io::stderr));
 }
 
-/// Whether the log is coloured: on a terminal whose user has not said otherwise (no-color.org).
+/// Whether the log is coloured: on a terminal, unless NO_COLOR is set (no-color.org).
 fn is_coloured() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Fields are escaped one by one, so the colours in an event are the subscriber's own; the writer keeps these, and nothing else.
+/// Fields are escaped one by one, so the colours in an event are the subscriber's own; the writer keeps only these control
+/// sequences.
 fn subscriber<W: Write + 'static>(
     filter: EnvFilter,
     coloured: bool,
@@ -46,7 +47,7 @@ struct LogWriter<W> {
 }
 
 impl<W: Write> Write for LogWriter<W> {
-    /// Takes an event, which the subscriber writes whole.
+    /// Writes an event, which the subscriber passes in one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = log(&String::from_utf8_lossy(event), self.coloured);
         self.out.write_all(text.as_bytes())?;

@@ -4,7 +4,7 @@
 //! input cannot be used.
 
 #![forbid(unsafe_code)]
-// What is printed passes `say`, which escapes control characters.
+// All output passes `print_line`, which escapes control characters.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod analyze;
@@ -13,7 +13,7 @@ mod bench;
 mod capture;
 mod log;
 mod model;
-mod say;
+mod print;
 mod serve;
 mod simulate;
 mod stop;
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::say::note;
+use crate::print::eprint_line;
 
 /// A user-space iSCSI target and the laboratory that shows where every microsecond of a round trip goes.
 #[derive(Debug, Parser)]
@@ -83,24 +83,24 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(Failure::Usage(error)) => {
-            note(format_args!("roundtrip: {}", told(&error)));
+            eprint_line(format_args!("roundtrip: {}", error_text(&error)));
             ExitCode::from(2)
         }
         Err(Failure::Work(error)) => {
-            note(format_args!("roundtrip: {}", told(&error)));
+            eprint_line(format_args!("roundtrip: {}", error_text(&error)));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether an option of the verb stands on the command line, and is no default.
+/// Whether an option of the verb is on the command line, rather than a default.
 fn is_given(matches: &ArgMatches, name: &str) -> bool {
     matches.subcommand().is_some_and(|(_, own)| own.value_source(name) == Some(ValueSource::CommandLine))
 }
 
-/// An error with its causes on one line, each said once: many name their cause themselves. Further lines of an error that has
-/// several (TOML) are indented: what it quotes cannot begin a line of ours.
-fn told(error: &anyhow::Error) -> String {
+/// An error with its causes on one line, each once, because many errors include their cause. Further lines of a multi-line error
+/// (TOML) are indented, so that quoted text cannot begin an output line.
+fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.contains(&cause) {
@@ -120,7 +120,7 @@ mod tests {
     use anyhow::Context as _;
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn error_text_names_each_cause_once() {
         #[derive(Debug)]
         struct Named(std::io::Error);
         impl std::fmt::Display for Named {
@@ -135,14 +135,14 @@ mod tests {
         }
         let cause = || std::io::Error::other("no disk");
         let named = anyhow::Error::from(Named(cause())).context("the work could not be done");
-        assert_eq!(told(&named), "the work could not be done: reading x: no disk");
+        assert_eq!(error_text(&named), "the work could not be done: reading x: no disk");
         let plain = Err::<(), _>(cause()).context("reading x").unwrap_err();
-        assert_eq!(told(&plain), "reading x: no disk");
+        assert_eq!(error_text(&plain), "reading x: no disk");
     }
 
     #[test]
-    fn what_an_error_quotes_begins_no_line() {
+    fn quoted_text_cannot_begin_a_line() {
         let quoting = anyhow::anyhow!("line 1\n  |\nroundtrip: all is well\n").context("reading x");
-        assert_eq!(told(&quoting), "reading x: line 1\n    |\n  roundtrip: all is well");
+        assert_eq!(error_text(&quoting), "reading x: line 1\n    |\n  roundtrip: all is well");
     }
 }

@@ -1,4 +1,4 @@
-//! `roundtrip model`: what a ring can do, and what another setting would change.
+//! `roundtrip model`: the limits of a ring, and the effect of other settings.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use model::{Model, ModelError, preset};
 use report::model_text;
 use serde_json::{Value, json};
 
-use crate::say::say;
+use crate::print::print_line;
 use crate::{Failure, args};
 
 /// Compute bounds, knee and throughput curve of a ring of stages, and predict the effect of other settings
@@ -98,7 +98,7 @@ fn ring(mut setup: Setup, args: &ModelArgs) -> Result<ExitCode, Failure> {
     let predictions = setup.predict(&args.what_if).map_err(usage)?;
     if let Some(path) = &args.chart {
         let svg = model_text::chart(&setup, &curve)
-            .ok_or_else(|| Failure::Work(anyhow!("the chart could not be drawn")))?;
+            .ok_or_else(|| Failure::Work(anyhow!("cannot draw the chart")))?;
         output::file::write(path, svg)
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
@@ -110,15 +110,15 @@ fn ring(mut setup: Setup, args: &ModelArgs) -> Result<ExitCode, Failure> {
 fn print(args: &ModelArgs, text: &str, json: impl Fn() -> Value) -> Result<ExitCode, Failure> {
     if args.json {
         let text = serde_json::to_string_pretty(&json()).context("writing JSON").map_err(Failure::Work)?;
-        say(text);
+        print_line(text);
     } else {
-        say(text);
+        print_line(text);
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn read(path: &Path, args: &ModelArgs) -> anyhow::Result<Model> {
-    let text = std::fs::read_to_string(path).context("cannot read it")?;
+    let text = std::fs::read_to_string(path).context("cannot read the file")?;
     if path.extension().is_some_and(|e| e == "json") {
         let result: study::StudyResult = serde_json::from_str(&text).context("this is not a study.json")?;
         let setup = result.setup(args.bs, args.send.as_deref())?;

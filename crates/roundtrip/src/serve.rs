@@ -1,4 +1,4 @@
-//! `roundtrip serve`: a server to be measured.
+//! `roundtrip serve`: a server for measurements.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 use load::{EndpointOptions, HttpServer, Limits, copy};
 use record::Writes;
 
-use crate::say::say;
+use crate::print::print_line;
 use crate::stop::Stop;
 use crate::{Failure, args, bench};
 
@@ -44,7 +44,7 @@ pub(crate) struct ServeArgs {
     tcp: args::TcpArgs,
 }
 
-/// Most connections of a server that takes copies, each of which has a buffer of 1 MiB.
+/// Most connections of a server for copies, each of which has a buffer of 1 MiB.
 const COPIES_MAX: usize = 256;
 
 impl ServeArgs {
@@ -80,7 +80,7 @@ impl ServeArgs {
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     if args.body > load::http::BODY_MAX as u64 {
         return Err(Failure::Usage(anyhow!("--body: at most {} bytes are possible", load::http::BODY_MAX)));
     }
@@ -91,15 +91,15 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let side = EndpointOptions::new(args.writes, args.tcp.options(!args.nagle));
     let failed = |what: &'static str| move |error| Failure::Work(anyhow::Error::from(error).context(what));
     let address = listener.local_addr().map_err(failed("listening"))?;
-    // It serves until it is dropped.
+    // The server runs until it is dropped.
     let _server = if args.copies {
-        copy::take_all(listener, side, limits).map_err(failed("starting to take copies"))?;
+        copy::take_all(listener, side, limits).map_err(failed("cannot start the server for copies"))?;
         None
     } else {
         let server = HttpServer::start(listener, side, args.body as usize, limits);
-        Some(server.map_err(failed("starting the server"))?)
+        Some(server.map_err(failed("cannot start the server"))?)
     };
-    say(format_args!("ready {address}"));
+    print_line(format_args!("ready {address}"));
     while !stop.is_raised() {
         std::thread::sleep(Duration::from_millis(50));
     }

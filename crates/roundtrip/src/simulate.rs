@@ -1,4 +1,4 @@
-//! `roundtrip simulate`: the ring, packet by packet.
+//! `roundtrip simulate`: simulates the ring packet by packet.
 
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tcpsim::fit::{self, CpuTimes, Measured};
 use tcpsim::preset::Preset;
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
 
-use crate::say::say;
+use crate::print::print_line;
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -123,7 +123,7 @@ fn combinations(sweeps: &[Sweep]) -> Vec<Vec<String>> {
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if args.list {
         for preset in preset::PRESETS {
-            say(format_args!("{:<16} {}", preset.name, preset.about));
+            print_line(format_args!("{:<16} {}", preset.name, preset.about));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -132,18 +132,18 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     }
     let source = source(args)?;
     if args.print {
-        say(source.trim());
+        print_line(source.trim());
         return Ok(ExitCode::SUCCESS);
     }
     let (setups, labels) = setups(args, &source)?;
     let is_one = setups.len() == 1;
     if !is_one && (args.pcapng.is_some() || args.ops.is_some() || args.ladder.is_some()) {
         return Err(Failure::Usage(anyhow!(
-            "--pcapng, --ops and --ladder are of one run, and these are {}; choose one queue depth, policy, block size and MTU",
+            "--pcapng, --ops and --ladder need a single run, not {}; choose one queue depth, policy, block size and MTU",
             setups.len()
         )));
     }
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let runs = match &setups[..] {
         [setup] if args.pcapng.is_some() || args.ops.is_some() => vec![recorded(args, setup, &stop)?],
         _ => swept(args, &setups, &labels, &stop),
@@ -152,25 +152,25 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         let mut ladder = Ladder::new(args.ladder_ops.0, args.ladder_ops.1);
         simulate(setup, &mut ladder);
         let svg =
-            ladder.draw().ok_or_else(|| Failure::Usage(anyhow!("there are no such operations to draw")))?;
+            ladder.draw().ok_or_else(|| Failure::Usage(anyhow!("the run has no such operations to draw")))?;
         write(path, &svg)?;
     }
     if let Some(path) = &args.chart {
-        let svg = text::chart(&runs).ok_or_else(|| Failure::Work(anyhow!("the chart could not be drawn")))?;
+        let svg = text::chart(&runs).ok_or_else(|| Failure::Work(anyhow!("cannot draw the chart")))?;
         write(path, &svg)?;
     }
     if args.json {
         let text =
             serde_json::to_string_pretty(&json!({ "runs": runs, "swept": labels })).context("writing JSON");
-        say(text.map_err(Failure::Work)?);
+        print_line(text.map_err(Failure::Work)?);
     } else {
-        say(text::runs(&runs, &labels));
-        say(format_args!(
+        print_line(text::runs(&runs, &labels));
+        print_line(format_args!(
             "\nBusy cycles of the server by the requests served, %\n{}",
             text::busy_counts(&runs)
         ));
         if let [run] = &runs[..] {
-            say(format_args!("\nWhere the time of an operation goes\n{}", text::parts(run)));
+            print_line(format_args!("\nWhere the time of an operation goes\n{}", text::parts(run)));
         }
     }
     if stop.is_raised() {
@@ -204,7 +204,7 @@ fn setups(args: &SimulateArgs, source: &str) -> Result<(Vec<Setup>, Vec<String>)
     Ok((all, labels))
 }
 
-/// Those with the swept values chosen.
+/// The setups with the given values of the sweeps.
 fn setups_of(args: &SimulateArgs, source: &str, chosen: &[String]) -> Result<Vec<Setup>, Failure> {
     let name =
         args.file.as_deref().map_or_else(|| "the setup".into(), |path: &Path| path.display().to_string());
@@ -240,10 +240,10 @@ fn setups_of(args: &SimulateArgs, source: &str, chosen: &[String]) -> Result<Vec
 /// Rounds of the search: about a minute on two cores.
 const FIT_ROUNDS: u32 = 80;
 
-/// Finds the costs of a study's ring, and says how well they do at the depths that were not shown.
+/// Finds the costs of a study's ring, and reports their error at the depths that were not part of the fit.
 fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
     let usage = |error: anyhow::Error| Failure::Usage(error.context(path.display().to_string()));
-    let text = std::fs::read_to_string(path).context("cannot read it").map_err(usage)?;
+    let text = std::fs::read_to_string(path).context("cannot read the file").map_err(usage)?;
     let study: study::StudyResult =
         serde_json::from_str(&text).context("this is not a study.json").map_err(usage)?;
     let block = args.bs.first().copied().or(study.plan.block_bytes.first().copied()).unwrap_or(512);
@@ -258,7 +258,7 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
                 server_thread: s.cpu.server_thread_us,
                 server_softirq: s.cpu.server_softirq_us,
             };
-            // What sleeping costs counts as work at low depth: the deepest tells the work.
+            // At low depth the work includes the cost of sleeping, so take the work from the deepest point.
             let cpu_us = (Some(&s.queue_depth) == study.plan.queue_depths.last()).then_some(cpu_us);
             Some(Measured {
                 policy: s.policy.parse().ok()?,
@@ -273,7 +273,9 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
     let is_shown = |point: &&Measured| shown.contains(&Some(&point.queue_depth));
     let shown: Vec<Measured> = points.iter().filter(is_shown).copied().collect();
     if shown.is_empty() {
-        return Err(usage(anyhow!("it has no points of {block} B; choose another block size with --bs")));
+        return Err(usage(anyhow!(
+            "the study has no points of {block} B; choose another block size with --bs"
+        )));
     }
     let mut base = Setup { jitter: FIT_JITTER, ..Setup::default() };
     base.response.data = block;
@@ -282,10 +284,10 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
     base.wire.burst = u64::from(study.plan.mtu_bytes) + 1000;
     // A study keeps each side on one CPU.
     (base.server.softirq_cpu, base.client.softirq_cpu) = (0, 0);
-    let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let progress = Progress::new(FIT_ROUNDS.into(), !args.json);
-    let tell = |round| progress.step(&format!("search, round {round}"));
-    let fitted = fit::fit(&base, &shown, FIT_ROUNDS, &tell, &|| stop.is_raised());
+    let report = |round| progress.step(&format!("search, round {round}"));
+    let fitted = fit::fit(&base, &shown, FIT_ROUNDS, &report, &|| stop.is_raised());
     progress.finish();
     let setups: Vec<Setup> = points.iter().map(|point| fit::at(&fitted.setup, point)).collect();
     let runs: Vec<RunResult> =
@@ -305,15 +307,15 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
         let costs: std::collections::BTreeMap<_, _> =
             fitted.costs.iter().map(|cost| (cost.name, cost.us)).collect();
         let json = json!({ "costs_us": costs, "deviation": fitted.deviation, "points": rows, "setup": fitted.text() });
-        say(serde_json::to_string_pretty(&json).context("writing JSON").map_err(Failure::Work)?);
+        print_line(serde_json::to_string_pretty(&json).context("writing JSON").map_err(Failure::Work)?);
     } else {
-        say(format_args!("# from {}\n{}", path.display(), fitted.text()));
-        say(text::fitted(&points, &runs, &|point| is_shown(&point)));
+        print_line(format_args!("# from {}\n{}", path.display(), fitted.text()));
+        print_line(text::fitted(&points, &runs, &|point| is_shown(&point)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Service times and latencies vary by this share where a study does not say it.
+/// Variation of service times and latencies, as a share, where a study has no figure.
 const FIT_JITTER: f64 = 0.3;
 
 fn swept(args: &SimulateArgs, setups: &[Setup], labels: &[String], stop: &Stop) -> Vec<RunResult> {
@@ -327,7 +329,7 @@ fn swept(args: &SimulateArgs, setups: &[Setup], labels: &[String], stop: &Stop) 
     runs.into_iter().flatten().collect()
 }
 
-/// One run whose operations or packets are kept.
+/// Runs a simulation that keeps operations or packets.
 fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult, Failure> {
     let create = |path: &PathBuf| format!("cannot write {}", path.display());
     let mut writer = match &args.ops {
@@ -361,7 +363,7 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
         }
     };
     if let Some(error) = failure {
-        return Err(Failure::Work(anyhow!("writing --ops: {error}")));
+        return Err(Failure::Work(anyhow!("cannot write --ops: {error}")));
     }
     if let Some(writer) = writer {
         writer.finish().context("writing --ops").map_err(Failure::Work)?;

@@ -1,11 +1,11 @@
-//! Ctrl-C and SIGTERM, seen as a flag.
+//! Ctrl-C and SIGTERM as a flag.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-/// A write beyond the file size limit (RLIMIT_FSIZE) fails with EFBIG, and does not end the process.
+/// Makes a write beyond the file size limit (RLIMIT_FSIZE) fail with EFBIG instead of ending the process.
 pub(crate) fn survive_file_size_limit() -> std::io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
@@ -19,7 +19,7 @@ impl Stop {
         Self::on(&[SIGINT, SIGTERM, SIGHUP])
     }
 
-    /// Raised by SIGINT or SIGTERM; and a flag that SIGHUP raises, each time.
+    /// A stop flag raised by SIGINT or SIGTERM, and a second flag raised by each SIGHUP.
     pub(crate) fn and_hangup() -> std::io::Result<(Self, Arc<AtomicBool>)> {
         let hangup = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGHUP, Arc::clone(&hangup))?;
@@ -29,7 +29,7 @@ impl Stop {
     fn on(signals: &[i32]) -> std::io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for &signal in signals {
-            // Registered first, so that it only acts when the flag is up already: on the second signal.
+            // Registered first, so that it acts only if the flag is already raised, on the second signal.
             signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
             signal_hook::flag::register(signal, Arc::clone(&flag))?;
         }

@@ -1,4 +1,4 @@
-//! `roundtrip study`: the main job, from a wire to a report.
+//! `roundtrip study`: a complete measurement, from a wire to a report.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use study::plan::PLANS;
 use study::runner::{KeepParts, Point};
 use study::{AnyPlan, Experiment, Journal, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
 
-use crate::say::{note, say};
+use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -88,7 +88,7 @@ pub(crate) struct StudyArgs {
     remote: RemoteArgs,
 }
 
-/// What is studied.
+/// The subject of a study.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct What {
@@ -106,7 +106,7 @@ struct What {
     compare: Vec<IscsiUrl>,
 }
 
-/// Which CPU does what.
+/// The assignment of work to CPUs.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "CPUs")]
 struct PlacementArgs {
@@ -151,7 +151,7 @@ fn ssh_host(text: &str) -> Result<String, String> {
     Ok(host.to_owned())
 }
 
-/// Shows progress and hears Ctrl-C.
+/// Shows progress and checks for Ctrl-C.
 struct OnTerminal {
     progress: Progress,
     stop: Stop,
@@ -159,7 +159,7 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn new(steps: u64) -> Result<Self, Failure> {
-        let stop = Stop::on_signals().context("watching for signals").map_err(Failure::Work)?;
+        let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
         Ok(Self { progress: Progress::new(steps, true), stop })
     }
 }
@@ -182,7 +182,7 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
         };
         let text = text_of(name)?;
         if args.print {
-            say(text.trim());
+            print_line(text.trim());
             return Ok(ExitCode::SUCCESS);
         }
         AnyPlan::read(&text).map_err(|why| Failure::Usage(anyhow!("{name}: {why}")))?
@@ -208,7 +208,7 @@ fn text_of(name: &str) -> Result<String, Failure> {
         .map_err(Failure::Usage)
 }
 
-/// Takes a ring apart.
+/// Measures and breaks down a ring.
 fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let or = |given: &[u32], own: Vec<u32>| if given.is_empty() { own } else { given.to_vec() };
     let plan = Plan {
@@ -227,8 +227,8 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats))?;
     let study = Study { plan, at };
     if args.ops.is_some() && !journal.earlier.is_empty() {
-        note(format_args!(
-            "of the points that were measured before, operations are kept only if --ops was given then"
+        eprint_line(format_args!(
+            "points from the interrupted study have their operations only if it ran with --ops"
         ));
     }
     let folder = journal.folder().join("ops");
@@ -259,13 +259,19 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     write(&journal, "study.json", &as_json(&result)?)?;
     write(&journal, "report.html", &report::html::study(&result))?;
     if args.json {
-        say(as_json(&result)?);
+        print_line(as_json(&result)?);
     } else {
-        say(report::study_text::study(&result));
+        print_line(report::study_text::study(&result));
     }
-    note(format_args!("{:.0} s; wrote {}", result.seconds, journal.folder().join("report.html").display()));
+    eprint_line(format_args!(
+        "{:.0} s; wrote {}",
+        result.seconds,
+        journal.folder().join("report.html").display()
+    ));
     if !result.closes() {
-        note(format_args!("roundtrip: the sums of at least one stanza do not come out: see the warnings"));
+        eprint_line(format_args!(
+            "roundtrip: the breakdown of at least one stanza does not close: see the warnings"
+        ));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -290,7 +296,7 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
         traces: experiment.traces && !args.no_traces,
         ..experiment
     };
-    // Others' targets are reached from this host's own namespace, and ours on its loopback beside them.
+    // Other targets are reached from this host's own namespace, and Roundtrip's on its loopback.
     let at = place(args, args.loopback || is_compare)?;
     let journal = journal(args, &json!({ "plan": experiment, "at": named(args) }))?;
     let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
@@ -303,15 +309,15 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     write(&journal, "experiment.json", &as_json(&result)?)?;
     write(&journal, "report.html", &report::experiment_html::experiment(&result))?;
     if args.json {
-        say(as_json(&result)?);
+        print_line(as_json(&result)?);
     } else {
-        say(report::experiment_text::experiment(&result));
+        print_line(report::experiment_text::experiment(&result));
     }
-    note(format_args!("wrote {}", journal.folder().join("report.html").display()));
+    eprint_line(format_args!("wrote {}", journal.folder().join("report.html").display()));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Other targets beside ours, under the same load.
+/// A plan that loads other targets and Roundtrip alike.
 fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
     if args.remote.client.is_some() {
         return Err(Failure::Usage(anyhow!(
@@ -359,7 +365,7 @@ fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
     })
 }
 
-/// Where it is done.
+/// The place of a study.
 fn place(args: &StudyArgs, loopback: bool) -> Result<Where, Failure> {
     let given = &args.placement;
     let placement = Placement {
@@ -368,7 +374,7 @@ fn place(args: &StudyArgs, loopback: bool) -> Result<Where, Failure> {
         client_softirq: given.client_softirq,
         server_softirq: given.server_softirq,
     };
-    let own = || std::env::current_exe().context("looking for this program").map_err(Failure::Work);
+    let own = || std::env::current_exe().context("cannot find this program's file").map_err(Failure::Work);
     let client = match &args.remote.client {
         None => None,
         Some(host) => Some(RemoteSpec {
@@ -383,7 +389,7 @@ fn place(args: &StudyArgs, loopback: bool) -> Result<Where, Failure> {
     Ok(Where { loopback, client, wire, placement, rate_is_known: args.rate.is_some() })
 }
 
-/// The place in words: parts of a study belong together only when they were made at one.
+/// The name of the place: parts of a study belong together only if they were measured at the same place.
 fn named(args: &StudyArgs) -> String {
     match &args.remote.client {
         Some(host) => format!("client on {host}"),
@@ -396,21 +402,21 @@ fn named(args: &StudyArgs) -> String {
 fn failure(error: StudyError, output: &Path) -> Failure {
     match error {
         StudyError::Interrupted => {
-            Failure::Work(anyhow!("interrupted; --resume goes on with what is in {}", output.display()))
+            Failure::Work(anyhow!("interrupted; --resume continues with the results in {}", output.display()))
         }
         error @ StudyError::Placement { .. } => Failure::Usage(error.into()),
-        other => Failure::Work(anyhow::Error::from(other).context("the study could not be done")),
+        other => Failure::Work(anyhow::Error::from(other).context("the study failed")),
     }
 }
 
-/// The journal of a study. It is opened before anything starts: a study whose result cannot be written is wasted.
+/// Opens the journal of a study, before anything starts, because a study whose result cannot be written is useless.
 fn journal<T: DeserializeOwned>(args: &StudyArgs, plan: &serde_json::Value) -> Result<Journal<T>, Failure> {
     let (folder, plan) = (args.output.clone().unwrap_or_default(), as_json(plan)?);
     let opened = if args.resume { Journal::resume(&folder, &plan) } else { Journal::begin(&folder, &plan) };
     let journal = opened.map_err(|error| Failure::Usage(error.into()))?;
     if journal.was_cut {
-        note(format_args!(
-            "the last record of the interrupted study was cut off: its part is measured again"
+        eprint_line(format_args!(
+            "the last record of the interrupted study was truncated: its part is measured again"
         ));
     }
     Ok(journal)

@@ -1,4 +1,4 @@
-//! `roundtrip study-client`: the client's side of a study on another host; not called by people.
+//! `roundtrip study-client`: the client's side of a study on another host; started by `study`, not by users.
 
 use std::process::ExitCode;
 
@@ -16,13 +16,14 @@ pub(crate) struct StudyClientArgs {
 
 pub(crate) fn run(args: &StudyClientArgs) -> Result<ExitCode, Failure> {
     if args.remove {
-        let own = std::env::current_exe().context("looking for this program").map_err(Failure::Work)?;
-        // It runs on without its file; nothing is left of it then, however it ends.
+        let own =
+            std::env::current_exe().context("cannot find this program's file").map_err(Failure::Work)?;
+        // The process continues without its file, so no file remains, however the process ends.
         std::fs::remove_file(&own)
             .with_context(|| format!("removing {}", own.display()))
             .map_err(Failure::Work)?;
         if let Some(folder) = own.parent() {
-            // Only when it is empty, as the folder that was made for it is.
+            // Only if it is empty, as the folder that the study created is.
             let _ = std::fs::remove_dir(folder);
         }
     }

@@ -1,4 +1,4 @@
-//! `roundtrip target`: serve disks over iSCSI.
+//! `roundtrip target`: serves disks over iSCSI.
 
 mod confine;
 
@@ -13,7 +13,7 @@ use iscsi_target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig}
 use sandbox::Sandbox;
 use target_config::{OpenDisks, Served, TargetFile};
 
-use crate::say::say;
+use crate::print::print_line;
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -74,10 +74,10 @@ pub(crate) struct TargetArgs {
     privileges: confine::SandboxArgs,
 }
 
-/// How long initiators that may no longer log in have to log out.
+/// Time for initiators that may no longer log in to log out.
 const LOG_OUT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The file with what the command line says on top of it.
+/// Reads the configuration file and applies the command line to it.
 fn read(args: &TargetArgs) -> anyhow::Result<TargetFile> {
     let mut file = args.config.as_deref().map(target_config::file::read).transpose()?.unwrap_or_default();
     file.iqn = args.iqn.clone().or(file.iqn);
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         })
     };
     let (stop, hangup): (Stop, Arc<AtomicBool>) =
-        signals().context("watching for signals").map_err(Failure::Work)?;
+        signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let file = read(args).map_err(Failure::Usage)?;
     let mut disks = OpenDisks::default();
     let iqn = file.iqn.clone().unwrap_or_else(|| "iqn.2026-11.example.roundtrip:target".to_owned());
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
         target_config::limits::set(&mut config, name, value).map_err(Failure::Usage)?;
     }
     let usage = |error: anyhow::Error| Failure::Usage(error);
-    // Inside the sandbox, other processes cannot be seen.
+    // Inside the sandbox other processes are not visible.
     for (number, spec) in &file.luns {
         spec.check_unused().with_context(|| format!("LUN {number}")).map_err(usage)?;
     }
@@ -138,16 +138,16 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     tracing::info!("sandbox: {sandbox}");
     let target = bound.start().map_err(|e| usage(e.into()))?;
     for address in target.addresses() {
-        say(format_args!("ready {address} {iqn}"));
+        print_line(format_args!("ready {address} {iqn}"));
     }
     std::io::stdout().flush().context("writing to stdout").map_err(Failure::Work)?;
     let mut next = args.stats.map(|every| std::time::Instant::now() + every);
     while !stop.is_raised() {
         std::thread::sleep(Duration::from_millis(50));
         if hangup.swap(false, Ordering::Relaxed) {
-            // A file that is wrong changes nothing, and ends nothing.
+            // An invalid file has no effect on the running target.
             match reload(args, &target, &mut served, &sandbox) {
-                Ok(()) => tracing::info!("reloaded: disks and access are as configured now"),
+                Ok(()) => tracing::info!("reloaded the configuration of disks and access"),
                 Err(error) => tracing::error!("reload failed: {error:#}; keeping the old configuration"),
             }
         }
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
             && std::time::Instant::now() >= at
         {
             eprintln!("{}", report::terminal::connections(&target.statistics()));
-            tell_disks(&served.disks);
+            print_disk_statistics(&served.disks);
             next = Some(at + every);
         }
     }
@@ -165,23 +165,23 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     if args.json {
         let text =
             serde_json::to_string_pretty(&statistics).context("writing JSON").map_err(Failure::Work)?;
-        say(text);
+        print_line(text);
     } else if !statistics.is_empty() {
         eprintln!("{}", report::terminal::connections(&statistics));
     }
-    tell_disks(&served.disks);
+    print_disk_statistics(&served.disks);
     Ok(ExitCode::SUCCESS)
 }
 
-/// What has passed the disks that count it.
-fn tell_disks(disks: &OpenDisks) {
+/// Prints the statistics of the disks that count their operations.
+fn print_disk_statistics(disks: &OpenDisks) {
     let passed = disks.statistics();
     if !passed.is_empty() {
         eprintln!("{}", report::terminal::disks(&passed));
     }
 }
 
-/// Serves what the file says now.
+/// Applies the current configuration file.
 fn reload(
     args: &TargetArgs,
     target: &RunningTarget,

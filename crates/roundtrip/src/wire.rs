@@ -1,4 +1,4 @@
-//! `roundtrip wire`: two namespaces and a cable that stay until they are taken down.
+//! `roundtrip wire`: two persistent namespaces and the cable between them.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::json;
 use testbed::{NamedWire, Nic, STATE_FOLDER, WireError, WireRecord, nat_plan};
 
-use crate::say::{note, say};
+use crate::print::{eprint_line, print_line};
 use crate::{Failure, args};
 
 /// Set up a wire between two network namespaces: a shaped veth pair, or two network cards and the cable between them
@@ -100,7 +100,7 @@ struct UpArgs {
     offloads: bool,
 }
 
-/// Whose fault an error is.
+/// Classifies an error as one of usage or of the work.
 fn classify(error: WireError) -> Failure {
     match error {
         WireError::Config { .. } | WireError::NoWire { .. } | WireError::Nic { .. } => {
@@ -118,12 +118,12 @@ pub(crate) fn run(args: &WireArgs) -> Result<ExitCode, Failure> {
         WireVerb::Exec { side, name, command } => exec(args, side, name, command),
         WireVerb::Plan { nat } => {
             let plan = nat_plan(&nat[0], &nat[1]);
-            say(format_args!(
+            print_line(format_args!(
                 "# as root; a client then connects to {}\n{}",
                 plan.connect_to,
                 plan.commands.join("\n")
             ));
-            say(format_args!("\n# undo\n{}", plan.undo.join("\n")));
+            print_line(format_args!("\n# undo\n{}", plan.undo.join("\n")));
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -154,7 +154,7 @@ fn make(args: &WireArgs, up: &UpArgs) -> Result<ExitCode, Failure> {
     let wire = NamedWire::up(&args.state, record).map_err(classify)?;
     let cable = wire.cable().map_err(classify)?;
     let [client, server] = wire.namespaces();
-    say(format_args!(
+    print_line(format_args!(
         "{}: client {} in {client}, server {} in {server}",
         wire.record.name, cable.client.address, cable.server.address
     ));
@@ -167,9 +167,9 @@ fn down(args: &WireArgs, name: &str, all: bool) -> Result<ExitCode, Failure> {
     for name in names {
         let done = NamedWire::find(&args.state, &name).and_then(|wire| wire.down());
         match done {
-            Ok(()) => say(format_args!("{name} is down")),
+            Ok(()) => print_line(format_args!("{name} is down")),
             Err(error) => {
-                note(format_args!("roundtrip: {name}: {error}"));
+                eprint_line(format_args!("roundtrip: {name}: {error}"));
                 failure = failure.or(Some(classify(error)));
             }
         }
@@ -192,11 +192,11 @@ fn show(args: &WireArgs, as_json: bool) -> Result<ExitCode, Failure> {
             .map(|wire| json!({ "wire": wire.record, "ends": wire.ends, "crossing": wire.crossing, "crosses": wire.crossing.holds() }))
             .collect();
         let text = serde_json::to_string_pretty(&json!({ "wires": wires }));
-        say(text.map_err(|error| Failure::Work(error.into()))?);
+        print_line(text.map_err(|error| Failure::Work(error.into()))?);
     } else if all.is_empty() {
-        say("no wire is up");
+        print_line("no wire is up");
     } else {
-        say(report::terminal::wires(&all));
+        print_line(report::terminal::wires(&all));
     }
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -205,7 +205,7 @@ fn exec(args: &WireArgs, side: &str, name: &str, command: &[String]) -> Result<E
     let wire = NamedWire::find(&args.state, name).map_err(classify)?;
     let [client, server] = wire.namespaces();
     let namespace = if side == "client" { client } else { server };
-    // iproute2 does it with everything that belongs to it: /sys of the namespace, and its /etc.
+    // iproute2 also mounts the namespace's /sys and its /etc.
     let error = Command::new("ip").args(["netns", "exec", &namespace]).args(command).exec();
-    Err(Failure::Work(anyhow!("running ip netns exec {namespace}: {error}")))
+    Err(Failure::Work(anyhow!("cannot run ip netns exec {namespace}: {error}")))
 }

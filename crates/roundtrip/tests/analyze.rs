@@ -1,4 +1,4 @@
-//! Real captures of real pathologies on the real kernel: each yields its verdict and no other; what is clean
+//! Captures of real pathologies on the real kernel: each yields its verdict and no other; clean traffic
 //! yields none.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -242,7 +242,7 @@ fn messages_in_trains_of_small_segments() {
 
 /// A server that takes 5 ms for each answer, and a client that takes 5 ms for each question.
 #[test]
-fn whose_time_it_is() {
+fn attributes_time_to_the_slow_side() {
     let Some(_alone) = may_capture() else { return };
     for (server_sleeps, kind) in [(true, "slow_target"), (false, "slow_initiator")] {
         let port = server(move |mut stream| {
@@ -275,7 +275,7 @@ fn cable(mtu_bytes: u32) -> Cable {
 
 /// "After raising the MTU on one host some transfers hung: small answers came, larger ones never did."
 #[test]
-fn a_path_with_a_smaller_mtu_that_says_nothing() {
+fn path_mtu_black_hole() {
     let Some(_alone) = may_capture() else { return };
     let cable = cable(9000);
     let (client_end, server_end) = (cable.client.clone(), cable.server.clone());

@@ -70,7 +70,7 @@ fn crates_without_io_depend_on_none_that_has_it() {
 }
 
 #[test]
-fn what_explains_knows_records_and_the_model_alone() {
+fn analysis_depends_on_records_and_the_model_alone() {
     let expected: BTreeSet<String> = ["model", "record"].map(str::to_owned).into();
     assert_eq!(manifests()["analysis"], expected);
 }

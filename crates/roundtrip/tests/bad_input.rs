@@ -1,4 +1,4 @@
-//! What no initiator should send: the connection gets the RFC's answer or is closed, and the rest goes on.
+//! Invalid input from initiators: the connection gets the response that the RFC requires or is closed, and others continue.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,7 +27,7 @@ fn connect(target: &Target) -> TcpStream {
     socket
 }
 
-/// Reads one PDU; nothing when the target closed the connection.
+/// Reads one PDU; `None` if the target closed the connection.
 fn read_pdu(socket: &mut TcpStream) -> Option<(Bhs, Vec<u8>)> {
     let mut header = [0; BHS_BYTES];
     match socket.read_exact(&mut header) {
@@ -48,7 +48,7 @@ fn log_in(target: &Target) -> (TcpStream, u32) {
         initiator_name: "iqn.2026-11.example:hand".into(),
         target_name: IQN.into(),
         session_type: SessionType::Normal,
-        // Sessions of one ISID would take each other's place.
+        // Sessions of one ISID would reinstate each other.
         isid: [0x80, 0, 0, 0, 0, SESSIONS.fetch_add(1, Ordering::Relaxed)],
     };
     let mut request = Vec::new();
@@ -85,14 +85,14 @@ fn garbage_and_truncated_pdus_end_only_their_own_connection() {
             .collect();
         let _ = socket.write_all(&garbage);
         let _ = socket.shutdown(std::net::Shutdown::Write);
-        // An answer or none, but an end.
+        // With or without a response, the connection ends.
         while read_pdu(&mut socket).is_some() {}
     }
     serves(&target);
 }
 
 #[test]
-fn a_login_that_is_no_login_is_told_so() {
+fn rejects_an_invalid_login_with_a_status() {
     let target = ram();
     let mut socket = connect(&target);
     socket.write_all(&ScsiCommand { is_final: true, ..ScsiCommand::default() }.write().0).unwrap();
@@ -144,7 +144,7 @@ fn a_length_beyond_the_declared_is_rejected_and_ends_the_connection() {
 }
 
 #[test]
-fn an_unknown_opcode_is_rejected_and_the_session_goes_on() {
+fn rejects_an_unknown_opcode_and_keeps_the_session() {
     let target = ram();
     let (mut socket, cmd_sn) = log_in(&target);
     socket.write_all(&Bhs::new(0x1d).0).unwrap();
@@ -156,7 +156,7 @@ fn an_unknown_opcode_is_rejected_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_client_that_dies_in_mid_write_leaves_the_rest_alone() {
+fn client_that_dies_in_mid_write_does_not_affect_others() {
     let target = ram();
     let (mut survivor, cmd_sn) = log_in(&target);
     for die_after in [0, 1, 200, 511] {
@@ -176,7 +176,7 @@ fn a_client_that_dies_in_mid_write_leaves_the_rest_alone() {
         socket.write_all(&vec![9; die_after]).unwrap();
         drop(socket);
     }
-    // One that was there all the time goes on.
+    // An established connection continues.
     let mut command = ScsiCommand { is_final: true, tag: 77, cmd_sn, ..ScsiCommand::default() };
     survivor.write_all(&command.write().0).unwrap();
     let (first, _) = read_pdu(&mut survivor).unwrap();
@@ -192,7 +192,7 @@ fn a_client_that_dies_in_mid_write_leaves_the_rest_alone() {
 }
 
 #[test]
-fn a_target_at_its_limits_refuses_more_and_serves_what_it_has() {
+fn target_at_its_limits_rejects_logins_and_serves_sessions() {
     let store = std::sync::Arc::new(store::Ram::new(1 << 20));
     let limits = Limits { connections: 3, login_time: Duration::from_millis(300), ..Limits::default() };
     let luns = vec![LunConfig::new(0, store)];
@@ -201,15 +201,15 @@ fn a_target_at_its_limits_refuses_more_and_serves_what_it_has() {
     let address = target.address();
     let url: IscsiUrl = format!("iscsi://{address}/{IQN}/0").parse().unwrap();
     let mut session = Session::open(&url, &SessionOptions::default()).unwrap();
-    // Two that never log in fill the rest; a fourth is turned away at once.
+    // Two that never log in take the remaining places; a fourth is refused at once.
     let begun = Instant::now();
     let mut silent: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(address).unwrap()).collect();
     std::thread::sleep(Duration::from_millis(50));
     let mut fourth = TcpStream::connect(address).unwrap();
     fourth.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert!(matches!(fourth.read(&mut [0; 48]), Ok(0) | Err(_)));
-    assert_eq!(session.capacity().unwrap().blocks, 2048, "the established session goes on");
-    // The silent ones are closed when the login time is up, and a new session finds room.
+    assert_eq!(session.capacity().unwrap().blocks, 2048, "the established session continues");
+    // The silent ones are closed after the login time, and a new session is admitted.
     for socket in &mut silent {
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         assert_eq!(socket.read(&mut [0; 48]).unwrap(), 0, "a login that never ends is ended");
@@ -218,7 +218,7 @@ fn a_target_at_its_limits_refuses_more_and_serves_what_it_has() {
     let options = SessionOptions { session_number: 1, ..SessionOptions::default() };
     let deadline = Instant::now() + Duration::from_secs(5);
     while Session::open(&url, &options).is_err() {
-        assert!(Instant::now() < deadline, "the places of the silent were never given back");
+        assert!(Instant::now() < deadline, "the places of the silent connections were never freed");
     }
     target.stop();
 }
@@ -231,6 +231,6 @@ fn a_second_login_of_a_session_takes_its_place() {
     assert!(first.capacity().is_ok());
     let mut second = Session::open(&url, &SessionOptions::default()).unwrap();
     assert!(second.capacity().is_ok());
-    assert!(first.capacity().is_err(), "the first was reinstated away");
+    assert!(first.capacity().is_err(), "reinstatement ended the first session");
     assert!(second.capacity().is_ok());
 }

@@ -1,5 +1,5 @@
-//! What goes in and comes out of an analysis: agreement with tshark, both sides of a wire, annotated files, tgt as
-//! a foreign target, and input that is no good.
+//! Input and output of an analysis: agreement with tshark, both sides of a wire, annotated files, tgt as
+//! another target, and invalid input.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use testbed::{Cable, CableConfig};
 
-/// dumpcap on loopback: each packet once, as users' captures have it.
+/// dumpcap on loopback: each packet once, as in users' captures.
 struct Dumpcap(Child);
 
 impl Dumpcap {
@@ -49,7 +49,7 @@ fn port_of(target: &Target) -> u16 {
     target.address.rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// What tshark says of a frame: the tags of its PDUs, and the response times that it knows for some or all of
+/// A frame in tshark: the tags of its PDUs, and the response times of some or all of
 /// them.
 struct TsharkFrame {
     frame: u64,
@@ -82,11 +82,11 @@ fn tshark_frames(file: &Path, port: u16) -> Vec<TsharkFrame> {
     String::from_utf8(output.stdout).unwrap().lines().map(parse).collect()
 }
 
-/// Frames after a doubted one in which tshark may still miss operations: those that it puts together with it.
+/// Frames after a doubted one in which tshark may still miss operations, because it reassembles them together.
 const DOUBTED_FRAMES: u64 = 64;
 
-/// Frames that tshark thinks were sent again, came out of order or are missing: where two CPUs record what crosses
-/// loopback the order in the file is not always that on the wire, and tshark leaves such frames' operations out.
+/// Frames that tshark marks as retransmitted, out of order or missing: if two CPUs record loopback traffic,
+/// the order in the file may differ from that on the wire, and tshark ignores the operations of such frames.
 fn tshark_doubts(file: &Path) -> Vec<u64> {
     let doubts = "tcp.analysis.retransmission || tcp.analysis.spurious_retransmission || tcp.analysis.out_of_order || \
                   tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment";
@@ -98,7 +98,7 @@ fn tshark_doubts(file: &Path) -> Vec<u64> {
     String::from_utf8(output.stdout).unwrap().lines().map(|line| line.parse().unwrap()).collect()
 }
 
-/// Ours, from the operations' records, and how many segments were sent again.
+/// Times by Roundtrip, from the operations' records, and the number of retransmitted segments.
 fn our_times(file: &Path, folder: &Path) -> (HashMap<(u64, u32), f64>, u64) {
     let ops = folder.join("ops.csv");
     let result = analyze(&[file.to_str().unwrap(), "--no-modes", "--ops", ops.to_str().unwrap()]);
@@ -112,7 +112,7 @@ fn our_times(file: &Path, folder: &Path) -> (HashMap<(u64, u32), f64>, u64) {
         .map(|line| {
             let fields: Vec<&str> = line.split(',').collect();
             let [frame, tag, c1, c2, s1, s2] = columns.map(|c| fields[c].parse::<u64>().unwrap());
-            // On loopback the handshake may say either side.
+            // On loopback the handshake may indicate either side.
             ((frame, tag as u32), ((c2 + s2) - (c1 + s1)) as f64 / 1e9)
         })
         .collect();
@@ -141,7 +141,7 @@ fn every_operation_agrees_with_tshark() {
             unmatched += tags.len() - times.len();
             let mut of_ours: Vec<f64> =
                 tags.iter().filter_map(|&tag| ours.get(&(*frame, tag)).copied()).collect();
-            // tshark loses a request now and then, and does not say which response is then without a time.
+            // tshark occasionally loses a request, and does not report which response then has no time.
             for (place, time) in times.iter().enumerate() {
                 let same = |our: &f64| (our - time).abs() < 1e-6;
                 let mine = if tags.len() == times.len() {
@@ -155,8 +155,8 @@ fn every_operation_agrees_with_tshark() {
         assert!(found > 3000, "{found}");
         if snap == 0 {
             assert!(ours.len() >= found, "{} of {found}", ours.len());
-            // The two agree to the last one, but for what is in frames that tshark doubts, or soon after them: it leaves
-            // those out.
+            // The two agree on all operations except those in frames that tshark doubts, or soon after them, which it
+            // ignores.
             if unmatched == 0 && repeated == 0 && ours.len() != found {
                 let theirs: HashSet<(u64, u32)> =
                     theirs.iter().flat_map(|f| f.tags.iter().map(|&tag| (f.frame, tag))).collect();
@@ -180,7 +180,7 @@ fn part(stanza: &Value, name: &str) -> Option<f64> {
     parts.iter().find(|p| p["part"] == name).map(|p| seconds(&p["mean_us"]))
 }
 
-/// A wire captured at both ends, in two files: joined by sequence numbers, whatever the clocks say.
+/// A wire captured at both ends, in two files: joined by sequence numbers, independent of the clocks.
 #[test]
 fn both_sides_of_a_wire_are_joined_without_their_clocks() {
     let Some(_alone) = may_capture() else { return };
@@ -245,7 +245,7 @@ fn both_sides_of_a_wire_are_joined_without_their_clocks() {
         assert!(operations > 1000);
         assert_eq!(result["operations_both_sides"].as_u64(), Some(operations), "{arguments:?}");
         assert_eq!(result["operations_one_side"], 0);
-        // One clock stamped both: the offset must be found to be none.
+        // One clock stamped both: the measured offset must be zero.
         let clocks = &result["clocks"];
         assert!(seconds(&clocks["offset_us"]).abs() <= seconds(&clocks["uncertainty_us"]) + 5.0, "{clocks}");
         for stanza in
@@ -264,9 +264,9 @@ fn both_sides_of_a_wire_are_joined_without_their_clocks() {
     assert!(part(&alone["stanzas"][0], "server").is_none());
 }
 
-/// Both taps of loopback in one file share a clock: both paths are to be had.
+/// Both taps of loopback in one file share a clock, so both paths can be separated.
 #[test]
-fn both_taps_of_one_host_give_both_paths() {
+fn taps_with_one_clock_separate_both_paths() {
     let Some(_alone) = may_capture() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lo.pcapng");
@@ -347,7 +347,7 @@ fn the_annotated_capture_shows_verdicts_in_wireshark() {
     assert_eq!(shown, named);
     let all = succeed("tshark", &["-r", annotated, "-T", "fields", "-e", "frame.interface_name"]);
     assert!(all.contains("lo at the client") && all.contains("lo at the server"), "{all}");
-    // What was written anew says the same.
+    // The annotated copy yields the same result.
     assert_eq!(kinds(&analyze(&[annotated])), ["header_body_apart"]);
 }
 
@@ -387,7 +387,7 @@ impl Drop for Tgt {
     }
 }
 
-/// A target that is not ours, with clients that are not ours: writes with their data phases, no verdict.
+/// Another target with other clients: writes with their data phases, no verdict.
 #[test]
 fn tgt_with_libiscsi_and_qemu_is_followed_and_clean() {
     let Some(_alone) = may_capture() else { return };
@@ -417,7 +417,7 @@ fn tgt_with_libiscsi_and_qemu_is_followed_and_clean() {
     assert!(stanzas.iter().any(has_phases), "{:#}", result["stanzas"]);
 }
 
-/// Packets that are dropped on purpose: the loss is named.
+/// Packets dropped on purpose: the loss gets a verdict.
 #[test]
 fn a_lossy_path_is_named() {
     let Some(_alone) = may_capture() else { return };
@@ -464,7 +464,7 @@ fn a_lossy_path_is_named() {
 }
 
 #[test]
-fn standard_input_and_compressed_files_are_read_and_bad_ones_refused_with_a_word() {
+fn reads_standard_input_and_compressed_files_and_rejects_bad_ones() {
     let Some(_alone) = may_capture() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.pcapng");
@@ -499,7 +499,7 @@ fn standard_input_and_compressed_files_are_read_and_bad_ones_refused_with_a_word
     assert_eq!(json(&bytes)["operations"], whole);
     succeed("gzip", &["-k", file.to_str().unwrap()]);
     assert_eq!(analyze(&[&format!("{}.gz", file.display())])["operations"], whole);
-    // Cut off: what is there is used, and a note says where it ends.
+    // Truncated: the frames before the end are used, and a note states the position.
     let cut = json(&bytes[..bytes.len() / 2]);
     let operations = cut["operations"].as_u64().unwrap();
     assert!(operations > 10 && operations < whole.as_u64().unwrap());
@@ -517,7 +517,7 @@ fn standard_input_and_compressed_files_are_read_and_bad_ones_refused_with_a_word
     assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere.pcap"));
 }
 
-/// Without a file in between: the interface itself.
+/// Live analysis of an interface, without a file.
 #[test]
 fn an_interface_is_analysed_while_it_is_captured() {
     let Some(_alone) = may_capture() else { return };

@@ -1,4 +1,4 @@
-//! What is wrong with arguments is said in one clear line, with exit code 2.
+//! Invalid arguments are reported in one clear line, with exit code 2.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -93,7 +93,7 @@ fn files_that_cannot_be_written_are_named_before_anything_starts() {
 }
 
 #[test]
-fn nobody_listening_is_a_failure_of_the_work_with_advice() {
+fn refused_connection_fails_with_advice() {
     let output =
         roundtrip().args(["bench", "iscsi://127.0.0.1:1/iqn.x/0", "--runtime", "1s"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
@@ -121,7 +121,7 @@ fn every_verb_has_help_with_an_example() {
 }
 
 #[test]
-fn the_model_takes_tables_typed_by_hand_and_claims_no_digit_more() {
+fn model_reads_manual_tables_with_their_uncertainty() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tables.toml");
     let tables = "[saturated]\niops = '63000+-500'\nserver-thread = '100%'\nclient-thread = '54%'\n\

@@ -1,4 +1,4 @@
-//! docs/compliance.md and docs/durability.md say what there is: files, tests and commands that it names exist, and no command is missing.
+//! The files, tests and commands that docs/compliance.md and docs/durability.md name exist, and no command is missing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

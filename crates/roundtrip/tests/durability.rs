@@ -1,5 +1,5 @@
-//! What a disk promises when it acknowledges a write, kept when the target is killed and when the power is lost.
-//! docs/durability.md says what is promised.
+//! The guarantees of an acknowledged write hold when the target is killed and when the power is lost.
+//! docs/durability.md states them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use load::initiator::session::{Session, SessionOptions};
 use store::layer::Crash;
 use store::{Ram, Store};
 
-/// Records of the disk, each of eight sectors that carry which write they are of.
+/// Records of the disk, each of eight sectors that carry the number of their write.
 const RECORDS: usize = 64;
 const RECORD_SECTORS: usize = 8;
 const SECTOR: usize = 512;
@@ -37,7 +37,7 @@ fn cdb(code: u8, flags: u8, record: usize) -> [u8; 16] {
     cdb
 }
 
-/// What one writer knows about its records.
+/// A writer's state for one record.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// The last write that was sent.
@@ -48,8 +48,8 @@ struct Known {
     stable: u64,
 }
 
-/// Writes records until the session ends or it is told to stop. Every fourth write is forced (FUA), and after
-/// every seventh the cache is brought to the medium.
+/// Writes records until the session ends or `stop` is set. Every fourth write is forced (FUA), and after
+/// every seventh the cache is flushed.
 fn write_on(
     session: &mut Session,
     known: &mut [Known],
@@ -86,10 +86,10 @@ fn write_on(
     }
 }
 
-/// Every sector is of a write that was sent, and no older than `oldest` says; a new round begins from there.
+/// Asserts that every sector is of a write that was sent, and not older than `oldest`; the next round begins from there.
 fn judge(session: &mut Session, known: &mut [Known], oldest: impl Fn(&Known) -> u64, round: u64) {
     for (record, known) in known.iter_mut().enumerate() {
-        // The first command of a session may be told that the power was on.
+        // The first command of a session may get the unit attention of a power on.
         let mut reply = session.command(cdb(0x28, 0, record), Direction::In(4096)).unwrap();
         if reply.status != 0 {
             reply = session.command(cdb(0x28, 0, record), Direction::In(4096)).unwrap();
@@ -105,7 +105,7 @@ fn judge(session: &mut Session, known: &mut [Known], oldest: impl Fn(&Known) -> 
             assert!(generation == 0 || there == sector(record, generation), "round {round}: a torn sector");
             least = least.min(generation);
         }
-        // What is there now stays.
+        // The current content is stable.
         known.acknowledged = least;
         known.stable = least;
     }
@@ -115,9 +115,9 @@ fn open(url: &str) -> Session {
     Session::open(&url.parse().unwrap(), &SessionOptions::default()).unwrap()
 }
 
-/// Two hundred times: four writers at work, the target killed (SIGKILL) at a moment that a seed chooses, started
-/// again, and everything read back. What was acknowledged is there: it is in the kernel's hands, or on the disk. Each
-/// time the file is opened another way: through the page cache or past it, by the ring or by threads.
+/// Two hundred times: four writers at work, the target killed (SIGKILL) at a time that a seed chooses, started
+/// again, and everything read back. Acknowledged data survives: it is in the page cache or on the disk. Each
+/// time the file is opened in another way: with or without the page cache, by the ring or by threads.
 #[test]
 fn no_acknowledged_write_is_lost_when_the_target_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn no_acknowledged_write_is_lost_when_the_target_is_killed() {
                     all[mine.clone()].copy_from_slice(own);
                     let options =
                         SessionOptions { session_number: writer as u16 + 1, ..SessionOptions::default() };
-                    // A target that is killed before the login is met by nobody.
+                    // A target that is killed before the login has no sessions.
                     if let Ok(mut session) = Session::open(&url.parse().unwrap(), &options) {
                         let _ = session.command([0; 16], Direction::None);
                         write_on(&mut session, &mut all, mine.clone(), &mut random, || true);
@@ -160,8 +160,8 @@ fn no_acknowledged_write_is_lost_when_the_target_is_killed() {
     assert!(writes > 5_000, "{writes} writes in 200 rounds");
 }
 
-/// The same with the power lost, 200 times: of what was not flushed any sector may be gone, but nothing that was
-/// forced or flushed. One writer and one seed, so that a failure repeats itself.
+/// The same with a power loss, 200 times: any sector that was not flushed may be lost, but none that was
+/// forced or flushed. One writer and one seed, so that failures are reproducible.
 #[test]
 fn no_stable_write_is_lost_with_the_power() {
     let medium: Arc<dyn Store> = Arc::new(Ram::new(1 << 20));
@@ -183,7 +183,7 @@ fn no_stable_write_is_lost_with_the_power() {
         });
         lost += store.lose_power(round).unwrap();
     }
-    assert!(lost > 1_000, "{lost} sectors were lost, which shows that a loss is one");
+    assert!(lost > 1_000, "{lost} sectors were lost: the simulated power loss must lose data");
 }
 
 /// With the cache switched off (WCE of the caching page) every acknowledged write is a stable one.
@@ -212,10 +212,10 @@ fn a_disk_whose_cache_is_off_loses_nothing_with_the_power() {
     }
 }
 
-/// Containers commonly forbid io_uring. Then threads are used, the log says so, and who insists on the ring
-/// is told why there is none.
+/// Containers commonly forbid io_uring. Then threads are used, the log reports it, and `engine=ring`
+/// fails with the reason.
 #[test]
-fn a_target_that_may_have_no_ring_has_threads() {
+fn target_without_io_uring_uses_threads() {
     let folder = tempfile::tempdir().unwrap();
     let disk = format!("0=file:{},size=1M,direct", folder.path().join("disk").display());
     // The filter holds for this thread and what it starts.
@@ -241,15 +241,15 @@ fn a_target_that_may_have_no_ring_has_threads() {
             left > 0
         });
         judge(&mut session, &mut known, |known| known.acknowledged, 0);
-        let said = target.stop();
+        let stderr = target.stop();
         assert!(
-            said.contains("io_uring is not available") && said.contains("using threads instead"),
-            "{said}"
+            stderr.contains("io_uring is not available") && stderr.contains("using threads instead"),
+            "{stderr}"
         );
         let insists = format!("{disk},engine=ring");
         let output = common::roundtrip().args(["target", "--lun", &insists]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains("engine=ring"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains("engine=ring"), "{stderr}");
     })
     .join()
     .unwrap();

@@ -1,4 +1,4 @@
-//! Experiments through the command line: built-in plans, plans of one's own, and what is wrong with them.
+//! Experiments through the command line: built-in plans, plans from files, and invalid plans.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,9 +14,9 @@ fn study(arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Each kind of work, in short, on loopback; directions are the published ones.
+/// A short run of each kind of work on loopback; the effects have the published direction.
 #[test]
-fn every_kind_of_work_runs_and_tells_its_direction() {
+fn every_kind_of_work_runs_and_shows_its_direction() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let plan = r#"
@@ -75,12 +75,12 @@ server = { nagle = true }
 }
 
 #[test]
-fn wrong_plans_are_said_before_anything_starts() {
+fn rejects_invalid_plans_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let head = "name = \"x\"\nabout = \"y\"\nrate = \"1gbit\"\nruntime = \"1s\"\nrepeats = 1\n";
     let case = "[[case]]\nlabel = \"a\"\n";
-    for (plan, said) in [
+    for (plan, expected) in [
         (format!("{head}{case}work = {{ post = 1 }}\nspeed = 3\n"), "unknown field `speed`"),
         (format!("{head}{case}work = {{ put = 1 }}\n"), "unknown variant `put`"),
         (format!("{head}{case}work = {{ post = 1 }}\nmtu = 1\n"), "case 'a': mtu = 1"),
@@ -94,7 +94,7 @@ fn wrong_plans_are_said_before_anything_starts() {
     ] {
         std::fs::write(path("plan.toml"), &plan).unwrap();
         let (code, _, error) = study(&["--plan", &path("plan.toml"), "-o", &path("out")]);
-        assert!(code == Some(2) && error.contains(said), "{plan}: {error}");
+        assert!(code == Some(2) && error.contains(expected), "{plan}: {error}");
     }
     let (code, _, error) = study(&["--plan", "nothing", "-o", &path("out")]);
     assert!(code == Some(2) && error.contains("quick, paper, post, pathology, nagle-write, copy"), "{error}");
@@ -102,7 +102,7 @@ fn wrong_plans_are_said_before_anything_starts() {
     assert!(code == Some(0) && out.contains("[[case]]"), "{out}");
 }
 
-/// Waits until something is so, for a minute at most.
+/// Waits for a condition, for a minute at most.
 #[track_caller]
 fn until(is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
@@ -112,9 +112,9 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Interrupted, it keeps what it has; resumed, it makes only what is missing; of another plan it makes nothing.
+/// An interrupted experiment keeps its results; resumed, it runs only the missing ones; with another plan it runs none.
 #[test]
-fn an_experiment_goes_on_where_it_was_interrupted() {
+fn interrupted_experiment_resumes() {
     use nix::sys::signal::{Signal, kill};
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -153,9 +153,9 @@ fn an_experiment_goes_on_where_it_was_interrupted() {
     assert!(code == Some(2) && error.contains("is of another plan"), "{error}");
 }
 
-/// A ring, too: points are measured again for each run, and those that are there are not.
+/// The same for a ring: only points without a result are measured.
 #[test]
-fn a_ring_goes_on_where_it_was_interrupted() {
+fn interrupted_ring_study_resumes() {
     use nix::sys::signal::{Signal, kill};
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
@@ -186,7 +186,7 @@ fn a_ring_goes_on_where_it_was_interrupted() {
     assert!(code == Some(2) && error.contains("of another plan"), "{error}");
 }
 
-/// What a page and a text show of an experiment: two exchanges frame by frame, what keeping them costs, and what made them slow.
+/// The page and the text of an experiment: two exchanges frame by frame, the cost of capturing them, and the causes of slowness.
 #[test]
 fn exchanges_are_kept_frame_by_frame() {
     let Some(_alone) = may_capture() else { return };
@@ -208,7 +208,7 @@ fn exchanges_are_kept_frame_by_frame() {
     let acknowledgement = &frames[body - 1];
     assert!(acknowledgement["is_clients"] == false && acknowledgement["bytes"] == 0, "{frames:#?}");
     assert!(case["observer_cost"].is_number());
-    // The analysis of the packets finds what was put in, and that it is worth something.
+    // The analysis of the packets finds the planted pathology and a gain.
     let verdict = &case["verdicts"][0];
     assert_eq!(verdict["kind"], "header_body_apart", "{verdict:#}");
     assert!(verdict["gain"]["throughput_factor"].as_f64().unwrap() > 6.0, "{verdict:#}");
@@ -219,9 +219,9 @@ fn exchanges_are_kept_frame_by_frame() {
     assert!(page.contains("What the packets say") && page.contains("header and body sent apart"));
 }
 
-/// CPUs are chosen, and one that is not there is said.
+/// CPUs can be chosen, and a nonexistent one is reported.
 #[test]
-fn threads_and_softirqs_go_where_they_are_sent() {
+fn threads_and_softirqs_run_on_the_chosen_cpus() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().display().to_string();
     let (code, _, error) = study(&["--quick", "--server-cpu", "4000", "-o", &out]);
@@ -255,7 +255,7 @@ fn threads_and_softirqs_go_where_they_are_sent() {
 }
 
 #[test]
-fn other_targets_are_measured_beside_ours() {
+fn measures_other_targets_beside_roundtrip() {
     let folder = tempfile::tempdir().unwrap();
     let target = common::Target::start(&["--lun", "0=ram:16M"]);
     let out = folder.path().display().to_string();

@@ -14,7 +14,7 @@ fn run(arguments: &[&str]) -> Output {
     roundtrip().args(arguments).output().unwrap()
 }
 
-/// What a program printed: it holds no control characters but line ends and tabs, and no line that a file has made up.
+/// The output of a program: it contains no control characters except line ends and tabs, and no line forged by a file.
 fn shown(output: &Output) -> String {
     let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8(text).unwrap();
@@ -76,7 +76,7 @@ fn stage_names_and_quoted_lines_of_a_model_do_not_act_on_a_terminal() {
     assert!(output.status.success(), "{}", shown(&output));
     assert!(shown(&output).contains("S\\u001b]0;x\\u0007\\u000aFAKE"));
     shown(&run(&["model", path(&file), "--json"]));
-    // An error quotes a key, with whatever is in it.
+    // An error quotes a key with its content.
     std::fs::write(&file, "\"\\u001b[31m\\nFAKE\" = 5\n").unwrap();
     let output = run(&["study", "--plan", path(&file), "-o", path(&folder.path().join("out"))]);
     let text = shown(&output);
@@ -134,13 +134,13 @@ fn a_study_replaces_links_in_its_folder() {
         "-o",
         path(&out),
     ]);
-    // Sums of runs so short need not come out, which is exit 1.
+    // The breakdown of such short runs may not close, which is exit code 1.
     assert_ne!(output.status.code(), Some(2), "{}", shown(&output));
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "keep");
     for name in files {
         assert!(out.join(name).symlink_metadata().unwrap().is_file(), "{name}: {}", shown(&output));
     }
-    // What is not there for a folder of its own is refused before anything is measured.
+    // A path that is not a folder is refused before anything is measured.
     let elsewhere = folder.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     symlink(&elsewhere, out.join("traces")).unwrap();

@@ -27,8 +27,8 @@ struct Guest {
 }
 
 impl Guest {
-    /// Boots what `make test-linux` has made, with a network card at each of the taps: with the processor's help
-    /// where that works, emulated elsewhere.
+    /// Boots the guest of `make test-linux`, with a network card at each of the taps: with KVM
+    /// if available, otherwise emulated.
     fn boot(taps: &[&str]) -> Self {
         for (accelerator, limit) in [("kvm", Duration::from_secs(20)), ("tcg,thread=multi", LINE_LIMIT)] {
             let mut guest = Self::start(accelerator, taps);
@@ -68,16 +68,16 @@ impl Guest {
         Self { child, console, lines, begun: Instant::now() }
     }
 
-    /// What the guest says up to a line that `ends`, and that line; or what it said to the end, or until the time
-    /// was over.
+    /// The guest's output up to a line that `ends`, and that line; or all output until its end or until the time
+    /// limit.
     fn until(&self, limit: Duration, ends: impl Fn(&str) -> bool) -> Result<(String, String), String> {
         let (deadline, mut said) = (Instant::now() + limit, String::new());
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) if ends(&line) => return Ok((said, line)),
                 Ok(line) => said = said + &line + "\n",
-                Err(RecvTimeoutError::Timeout) => return Err(said + "(it says nothing more)"),
-                Err(RecvTimeoutError::Disconnected) => return Err(said + "(it is gone)"),
+                Err(RecvTimeoutError::Timeout) => return Err(said + "(no further output)"),
+                Err(RecvTimeoutError::Disconnected) => return Err(said + "(the guest has ended)"),
             }
         }
     }
@@ -87,7 +87,7 @@ impl Guest {
         self.console.write_all(b"\n").unwrap();
     }
 
-    /// Runs a line of shell: its exit code and what it said.
+    /// Runs a line of shell and returns its exit code and output.
     fn run(&mut self, line: &str) -> (i32, String) {
         self.send(line);
         let said = self.until(LINE_LIMIT, |line| line.starts_with("guest: exit "));

@@ -1,4 +1,4 @@
-//! Our own initiator against our own target: every pattern, size and depth, with the data checked.
+//! Roundtrip's initiator against its target: every pattern, size and depth, with verified data.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 use load::initiator::{Bench, BenchSpec, SessionOptions};
 
 #[test]
-fn what_is_written_is_read_back_with_every_size_and_policy() {
+fn written_data_reads_back_with_every_size_and_policy() {
     for policy in ["nodelay", "nagle"] {
         let target = Target::start(&["--lun", "0=ram:64M", "--send", policy]);
         let result = bench(
@@ -41,8 +41,8 @@ fn what_is_written_is_read_back_with_every_size_and_policy() {
 }
 
 #[test]
-fn verification_finds_data_that_does_not_stay() {
-    // A zero disk swallows writes: the one thing a verifier must not overlook.
+fn verification_finds_lost_data() {
+    // A zero disk discards writes, which verification must detect.
     let target = Target::start(&["--lun", "0=zero:16M"]);
     let output = roundtrip()
         .args(["bench", &target.url(0), "--rw", "randwrite", "--verify", "--runtime", "100ms", "--json"])
@@ -95,7 +95,7 @@ fn every_command_belongs_to_one_busy_cycle() {
         let count = &connection.busy_count;
         assert!(connection.commands > bench.result.operations && !connection.open);
         assert_eq!(count.served, connection.commands, "every command belongs to a cycle");
-        // How many a cycle serves depends on who gets the CPU; that the cycles are all counted does not.
+        // The requests per cycle depend on the scheduler; the total does not.
         assert_eq!((count.busy, count.ended.iter().sum::<u64>()), (0, count.idles), "{send}");
         assert!(count.share(1) > 0.0 && count.avg_busy() >= 1.0, "{send}: {count:?}");
     }
@@ -120,10 +120,10 @@ fn every_operation_can_be_written_to_a_file() {
     }
 }
 
-/// Latencies of an open loop count from the moment at which an operation was to begin: a disk that is too slow shows a queue
-/// that grows, where a closed loop would ask less and call it fast.
+/// Latencies of an open loop count from the time at which an operation is due: a disk that is too slow shows a growing
+/// queue, whereas a closed loop would send fewer operations.
 #[test]
-fn an_open_loop_keeps_its_rate_and_does_not_hide_a_queue() {
+fn open_loop_keeps_its_rate_and_shows_a_queue() {
     let target = Target::start(&["--lun", "0=ram:16M,iops=1000", "--lun", "1=ram:16M"]);
     let fixed = ["--bs", "512", "--iodepth", "16", "--runtime", "1s", "--ramp", "200ms"];
     let run = |lun: u16, rate: &str| {
@@ -136,11 +136,11 @@ fn an_open_loop_keeps_its_rate_and_does_not_hide_a_queue() {
     let overrun = run(0, "3000");
     assert!(overrun["iops"].as_f64().unwrap() < 1200.0, "{overrun:#}");
     assert!(overrun["behind"].as_u64().unwrap() > 1000, "{overrun:#}");
-    // A thousand a second are served of three: who begins last waits for most of a second.
+    // A thousand of three thousand a second are served: the last operations wait for most of a second.
     assert!(overrun["latency_us"]["p99"].as_f64().unwrap() > 300_000.0, "{overrun:#}");
 }
 
-/// A ramp is one run after the other, and each says what it was asked for.
+/// A ramp is a sequence of runs, each with its requested rate.
 #[test]
 fn a_ramp_of_rates_shows_where_a_disk_is_too_slow() {
     let target = Target::start(&["--lun", "0=ram:16M,iops=1000"]);
@@ -165,16 +165,16 @@ fn copies_are_made_over_plain_tcp() {
         assert!((all - copies * 3_145_728.0).abs() < 1.0, "{run:#}");
     }
     let idle = roundtrip().args(["bench", &url, "--rw", "randread"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&idle.stderr).contains("--rw means nothing"));
+    assert!(String::from_utf8_lossy(&idle.stderr).contains("--rw has no effect"));
     drop(server);
     let gone = roundtrip().args(["bench", &url]).output().unwrap();
-    assert_eq!(gone.status.code(), Some(1), "nobody is there");
+    assert_eq!(gone.status.code(), Some(1), "no server is listening");
     let wrong = roundtrip().args(["bench", "tcp://127.0.0.1"]).output().unwrap();
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("tcp://host:port"));
 }
 
 #[test]
-fn http_is_driven_too() {
+fn loads_http_servers() {
     let server = Served::start(&[]);
     let url = format!("http://{}/", server.address);
     for (arguments, least) in [
@@ -189,24 +189,26 @@ fn http_is_driven_too() {
         }
     }
     drop(server);
-    for (wrong, said) in
-        [("--verify", "--verify means nothing"), ("--timeout=0s", "an answer takes some time")]
+    for (wrong, expected) in
+        [("--verify", "--verify has no effect"), ("--timeout=0s", "must be longer than 0")]
     {
         let output = roundtrip().args(["bench", &url, wrong]).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && error.contains(said), "{error}");
+        assert!(output.status.code() == Some(2) && error.contains(expected), "{error}");
     }
-    for (url, said) in
+    for (url, expected) in
         [("http://", "host or path is missing"), ("http://127.0.0.1:x/", "the port is not a number")]
     {
         let output = roundtrip().args(["bench", url]).output().unwrap();
-        assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains(said));
+        assert!(
+            output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains(expected)
+        );
     }
 }
 
-/// What waits for a free connection counts from its time, as a request of somebody who does not know that others wait.
+/// The latency of a request that waits for a free connection counts from the time at which it is due.
 #[test]
-fn an_open_loop_of_http_does_not_hide_a_queue_either() {
+fn http_open_loop_shows_a_queue() {
     let server = Served::start(&[]);
     let url = format!("http://{}/", server.address);
     let run = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! `--ops` of all commands: one record, one set of columns, whatever the operations come from.
+//! `--ops` of all commands: one record and one set of columns for operations from any source.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,8 +11,8 @@ use common::{Target, bench, roundtrip};
 /// Runs a command, which may end with 1: a finding, or a breakdown that does not close.
 fn run(arguments: &[&str]) {
     let output = roundtrip().args(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{arguments:?}: {stderr}");
 }
 
 /// The heading of a CSV file, its first record by column, and how many records there are.
@@ -65,7 +65,7 @@ fn bench_analyze_study_and_simulate_write_the_same_columns() {
     ]);
     let study = path("study/ops/512-nodelay-qd1-1.csv");
     let files = [path("simulate.csv"), path("analyze.csv"), path("bench.csv"), study];
-    // What each observer can see of an operation; the rest is 0: missing.
+    // The stamps that each observer has; missing ones are 0.
     let seen = [
         &["c1_ns", "s1_ns", "s2_ns", "c2_ns", "start_ns", "finish_ns"][..],
         &["c1_ns", "s1_ns", "s2_ns", "c2_ns"],

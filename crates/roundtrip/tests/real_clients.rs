@@ -1,4 +1,4 @@
-//! Clients that others wrote, against the target: libiscsi's programs and QEMU's.
+//! Third-party clients against the target: libiscsi's programs and QEMU's.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -114,7 +114,7 @@ fn suite_passes(family: &str, urls: &[&str]) -> usize {
     suite_passes_but(&[], family, urls)
 }
 
-/// The whole suite, on a disk for each need and over two paths. docs/compliance.md says what is skipped and why.
+/// The whole suite, on disks with all features and over two paths. docs/compliance.md lists the skipped tests and the reasons.
 #[test]
 fn the_libiscsi_suite_finds_nothing_wrong() {
     let run = |disk: &'static str, family: &str, contradict: &[&str]| -> usize {
@@ -122,7 +122,7 @@ fn the_libiscsi_suite_finds_nothing_wrong() {
         let url = target.url(0);
         suite_passes_but(contradict, family, &[&url, &url])
     };
-    // Each on a target of its own, for a cold reset is seen by all.
+    // Each on a target of its own, because a cold reset affects all.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             run("0=ram:64M", "iSCSI", &[]);
@@ -135,7 +135,7 @@ fn the_libiscsi_suite_finds_nothing_wrong() {
             assert!(skipped <= 8, "{skipped} tests are skipped");
         });
         scope.spawn(|| {
-            // What is skipped with these geometries is not skipped with the other.
+            // Tests skipped with these geometries run with the other.
             run("0=ram:64M,removable", "SCSI", &[PREVENT_TWO_NEXUSES, UNMAP_UNTIL_END]);
             assert_eq!(run("0=ram:64M,removable", "SCSI.PreventAllow.2ITNexuses", &[]), 0);
             run("0=ram:64M,bs=4k", "SCSI", &[UNMAP_UNTIL_END]);
@@ -143,9 +143,9 @@ fn the_libiscsi_suite_finds_nothing_wrong() {
     });
 }
 
-/// libiscsi proves who it is, and has the target prove it too; who does not know the secret stays outside.
+/// libiscsi and the target authenticate each other; initiators without the secret are rejected.
 #[test]
-fn chap_lets_in_who_knows_the_secret_and_nobody_else() {
+fn chap_admits_only_initiators_with_the_secret() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("access.toml");
     std::fs::write(
@@ -160,13 +160,13 @@ fn chap_lets_in_who_knows_the_secret_and_nobody_else() {
     assert!(log_in("alice%wonderland-12@", ""));
     assert!(log_in("alice%wonderland-12@", "?target_user=target&target_password=looking-glass"));
     assert!(!log_in("alice%wonderland-13@", ""), "a wrong secret");
-    assert!(!log_in("bob%wonderland-12@", ""), "a name that nobody has");
-    assert!(!log_in("", ""), "no proof at all");
+    assert!(!log_in("bob%wonderland-12@", ""), "an unknown name");
+    assert!(!log_in("", ""), "no authentication");
     assert!(
         !log_in("alice%wonderland-12@", "?target_user=target&target_password=another-glass"),
         "a false target"
     );
-    // Discovery is behind the same door.
+    // Discovery needs the same authentication.
     let discover = |user: &str| {
         common::tool("iscsi-ls", &[&format!("iscsi://{user}{}", target.address)]).status.success()
     };
@@ -175,7 +175,7 @@ fn chap_lets_in_who_knows_the_secret_and_nobody_else() {
     suite_passes("iSCSI", &[&url("alice%wonderland-12@", "")]);
 }
 
-/// An initiator that may prove itself but is not on the list.
+/// An initiator that can authenticate but is not on the list.
 #[test]
 fn only_initiators_on_the_list_may_use_the_target() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn only_initiators_on_the_list_may_use_the_target() {
     }
 }
 
-/// libiscsi with both digests: it checks ours, and we check its.
+/// libiscsi with both digests: each side verifies the other's.
 #[test]
 fn digests_are_agreed_on_and_right_in_both_directions() {
     let target = Target::start(&["--lun", "0=ram:64M"]);

@@ -1,5 +1,5 @@
-//! Samples in the documentation are what the program prints. A sample is a fenced block behind a line
-//! `<!-- sample: COMMAND -->`; commands run in one folder, in the order in which they stand. A line `...` stands for any
+//! Compares samples in the documentation with the program's output. A sample is a fenced block after a line
+//! `<!-- sample: COMMAND -->`; commands run in one folder, in the order of the document. A line `...` stands for any
 //! number of lines.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -60,8 +60,8 @@ fn samples_are_what_the_program_prints() {
         let output = common::roundtrip().args(&words[1..]).current_dir(folder.path()).output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
         let printed: Vec<&str> = printed.lines().map(str::trim_end).collect();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(is_like(&lines, &printed), "{place}: it prints\n{}\n{said}", printed.join("\n"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(is_like(&lines, &printed), "{place}: it prints\n{}\n{stderr}", printed.join("\n"));
         count += 1;
     }
     assert!(count >= 2, "{count} samples");
@@ -70,7 +70,7 @@ fn samples_are_what_the_program_prints() {
 }
 
 #[test]
-fn dots_stand_for_lines_and_nothing_else_does() {
+fn dots_stand_for_any_number_of_lines() {
     let like = |sample: &str, printed: &str| {
         let sample: Vec<String> = sample.split(',').map(str::to_owned).collect();
         is_like(&sample, &printed.split(',').collect::<Vec<_>>())

@@ -51,7 +51,7 @@ impl Served {
         session
     }
 
-    /// The capacity of a disk, blocks; nothing where there is no such disk.
+    /// The capacity of a disk, blocks; `None` if the disk does not exist.
     fn blocks(&self, lun: u16) -> Option<u32> {
         let mut cdb = [0; 16];
         cdb[0] = 0x25;
@@ -63,7 +63,7 @@ impl Served {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// The threads by name, each with what /proc/PID/task/TID/status says.
+    /// The threads by name, each with the fields of /proc/PID/task/TID/status.
     fn threads(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let statuses = tasks.map(|task| {
@@ -74,7 +74,7 @@ impl Served {
         statuses.map(|status: BTreeMap<String, String>| (status["Name"].clone(), status)).collect()
     }
 
-    /// Ends it; what it said on stderr.
+    /// Ends it and returns its stderr.
     fn stop(mut self) -> String {
         self.signal(Signal::SIGTERM);
         let status = common::wait(&mut self.child, Duration::from_secs(10));
@@ -103,7 +103,7 @@ fn write_and_read(session: &mut Session) {
     assert!(reply.status == 0 && reply.data == block, "{:x?}", reply.sense);
 }
 
-/// The line of the log that says what is in force.
+/// The line of the log about the restrictions in force.
 fn in_force(log: &str) -> &str {
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("sandbox: user")).collect();
     let [line] = lines[..] else { panic!("not one line: {log}") };
@@ -124,7 +124,7 @@ fn confines_every_thread_and_logs_what_is_in_force() {
         assert!(threads.keys().any(|name| name.starts_with("disk")), "{:?}", threads.keys());
         for (name, status) in &threads {
             assert_eq!((&*status["NoNewPrivs"], &*status["Seccomp"]), ("1", filter), "{mode}: {name}");
-            // What is kept to open files of other users; neither CAP_SYS_ADMIN nor CAP_NET_RAW.
+            // The capabilities kept to open files of other users; neither CAP_SYS_ADMIN nor CAP_NET_RAW.
             let capabilities = u64::from_str_radix(&status["CapEff"], 16).unwrap();
             let expected = (1 << 1) | (1 << 14);
             assert!(mode == "off" || capabilities & !expected == 0, "{name}: {capabilities:x}");
@@ -175,9 +175,9 @@ fn changes_the_user_of_every_thread_without_capabilities() {
     std::fs::create_dir(path("roots")).unwrap();
     let output =
         common::roundtrip().arg("target").args(start).args(["--state", &path("roots")]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("cannot write it") && said.contains("roots"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("cannot write it") && stderr.contains("roots"), "{stderr}");
 }
 
 #[test]
@@ -187,8 +187,8 @@ fn refuses_users_that_do_not_exist_root_and_changes_without_root() {
             .args(["target", "--portal", "127.0.0.1:0", "--lun", "0=ram:1M", "--user", user])
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && said.contains(word), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && stderr.contains(word), "{stderr}");
     }
     let mut command = common::roundtrip();
     if nix::unistd::geteuid().is_root() {
@@ -200,11 +200,11 @@ fn refuses_users_that_do_not_exist_root_and_changes_without_root() {
         Ok(output) => output,
         Err(error) => panic!("setpriv: {error}"),
     };
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if !testing::require("a checkout that other users can reach", !said.contains("failed to execute")) {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !testing::require("a checkout that other users can reach", !stderr.contains("failed to execute")) {
         return;
     }
-    assert!(output.status.code() == Some(2) && said.contains("only root"), "{said}");
+    assert!(output.status.code() == Some(2) && stderr.contains("only root"), "{stderr}");
 }
 
 /// Whether the kernel confines files here.
@@ -311,7 +311,7 @@ fn a_link_to_the_configuration_can_be_replaced_by_a_file() {
 }
 
 #[test]
-fn reports_what_the_kernel_does_not_offer_and_stops_where_it_is_required() {
+fn reports_unavailable_restrictions_and_stops_if_required() {
     // The filter holds for this thread and what it starts.
     std::thread::spawn(|| {
         let denied = seccompiler::SeccompAction::Errno(nix::errno::Errno::ENOSYS as u32);
@@ -329,9 +329,9 @@ fn reports_what_the_kernel_does_not_offer_and_stops_where_it_is_required() {
         let arguments = ["target", "--portal", "127.0.0.1:0", "--lun", "0=ram:1M", "--sandbox", "require"];
         let mut child = common::roundtrip().args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let status = common::wait(&mut child, Duration::from_secs(10));
-        let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert!(!status.success() && said.contains("Landlock is not available"), "{said}");
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert!(!status.success() && stderr.contains("Landlock is not available"), "{stderr}");
     })
     .join()
     .unwrap();
@@ -342,6 +342,6 @@ fn a_folder_for_disks_must_exist() {
     let missing = Path::new("/no/such/folder").display().to_string();
     let output =
         common::roundtrip().args(["target", "--lun", "0=ram:1M", "--disks", &missing]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && said.contains("--disks /no/such/folder"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && stderr.contains("--disks /no/such/folder"), "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! `roundtrip serve` under clients that mean harm.
+//! `roundtrip serve` under hostile clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ fn clients_that_do_not_read_large_responses_cost_little_memory() {
     let mut clients: Vec<TcpStream> = (0..40).map(|_| connect(&server)).collect();
     for client in &mut clients {
         client.write_all(&b"GET /67108864 HTTP/1.1\r\n\r\n".repeat(4)).unwrap();
-        // Its first byte is there: what the response needs has been taken.
+        // Its first byte has arrived, so the response's memory is allocated.
         client.read_exact(&mut [0]).unwrap();
     }
     let resident_kib = status(&server, "VmRSS");
@@ -48,7 +48,7 @@ fn limits_bound_connections_and_threads() {
         let server = Served::start(options);
         let mut open: Vec<TcpStream> = (0..5).map(|_| connect(&server)).collect();
         let mut refused: Vec<TcpStream> = (0..20).map(|_| connect(&server)).collect();
-        // The refused ones are at their end; the others are not.
+        // The refused connections are closed; the others are open.
         for client in &mut refused {
             let mut answer = Vec::new();
             let _ = client.read_to_end(&mut answer);
@@ -73,8 +73,8 @@ fn silent_connections_are_closed_after_the_limit() {
 }
 
 #[test]
-fn limits_that_mean_nothing_are_refused() {
-    for (limit, said) in [
+fn rejects_invalid_limits() {
+    for (limit, expected) in [
         ("connections=0", "1 to 65536 are possible"),
         ("silence=0s", "at least 1ms is possible"),
         ("head_time=soon", "limit head_time=soon"),
@@ -84,12 +84,12 @@ fn limits_that_mean_nothing_are_refused() {
         let output =
             roundtrip().args(["serve", "--listen", "127.0.0.1:0", "--limit", limit]).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && error.contains(said), "{limit}: {error}");
+        assert!(output.status.code() == Some(2) && error.contains(expected), "{limit}: {error}");
     }
 }
 
 #[test]
-fn bench_gives_up_a_server_that_never_finishes_an_answer() {
+fn bench_times_out_on_an_unfinished_response() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {

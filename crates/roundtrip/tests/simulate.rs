@@ -1,5 +1,5 @@
-//! The simulator through the command line: its captures are what it says, for our analyzer and for Wireshark, and what it
-//! says of the kernel's pathologies is what the kernel does.
+//! The simulator through the command line: its captures match its results, in `analyze` and in Wireshark, and its
+//! pathologies match those of the kernel.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,8 +35,8 @@ fn operations(file: &Path) -> HashMap<String, [u64; 4]> {
     lines.map(of).collect()
 }
 
-/// What the analyzer finds in a simulated capture is what was simulated: every operation, each stamp to the nanosecond,
-/// and the pathology that was put in.
+/// The analyzer finds in a simulated capture every operation, each stamp to the nanosecond,
+/// and the simulated pathology.
 #[test]
 fn the_analyzer_finds_what_was_simulated() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn the_analyzer_finds_what_was_simulated() {
     ] {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (packets, ops, found) = (path("packets.pcapng"), path("ops.csv"), path("found.csv"));
-        // Loads that never end have nothing that disturbs them here: a thread that is held up is a slow side.
+        // Continuous loads run without disturbances here, because a delayed thread is a slow side.
         let fixed = [
             "--preset",
             preset,
@@ -69,14 +69,14 @@ fn the_analyzer_finds_what_was_simulated() {
         let fixed: Vec<&str> =
             if more.contains(&"--operations") { [&fixed[..2], &fixed[4..]].concat() } else { fixed.to_vec() };
         simulate(&[&fixed[..], more].concat());
-        // It ends with 1 where it finds something.
+        // It exits with 1 if there is a verdict.
         let output = roundtrip().args(["analyze", &packets, "--ops", &found, "--json"]).output().unwrap();
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
         let kinds: Vec<&str> =
             result["verdicts"].as_array().unwrap().iter().map(|v| v["kind"].as_str().unwrap()).collect();
         assert_eq!(kinds.first().copied(), verdict, "{preset} {more:?}: {kinds:?}");
         if preset == "lossy" {
-            // What was sent again shares its numbers with what was lost: which one counts is the analyzer's choice.
+            // A retransmission has the sequence numbers of the lost segment: the analyzer may use either.
             continue;
         }
         assert_eq!(kinds.len(), usize::from(verdict.is_some()), "{preset}: {kinds:?}");
@@ -91,7 +91,7 @@ fn the_analyzer_finds_what_was_simulated() {
             if result["streams"]["protocols"].as_object().is_some_and(|p| p.contains_key("http"))
                 || preset.starts_with("post")
             {
-                // HTTP has no tags: the order is theirs.
+                // HTTP has no tags, so operations are matched by order.
                 continue;
             }
             assert_eq!(found.get(tag), Some(stamps), "{preset} {more:?}: operation {tag}");
@@ -144,7 +144,7 @@ fn write(stream: &mut TcpStream, parts: [usize; 2], writes: Writes) {
     load::write(writes, stream, head, body).unwrap();
 }
 
-/// Seconds of each of so many exchanges on the live kernel, over loopback.
+/// Seconds of each of `count` exchanges on the live kernel, over loopback.
 fn live(count: usize, request: ([usize; 2], Writes, bool), response: ([usize; 2], Writes, bool)) -> Vec<f64> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -174,7 +174,7 @@ fn live(count: usize, request: ([usize; 2], Writes, bool), response: ([usize; 2]
 
 /// The kernel's pathologies, simulated and measured in the same test run.
 #[test]
-fn the_kernel_does_what_is_simulated() {
+fn kernel_behaves_as_simulated() {
     let plain = ([48, 0], Writes::One, false);
     for (preset, request, response, count) in [
         ("two-sends", plain, ([48, 512], Writes::Apart, true), 20),
@@ -214,8 +214,8 @@ fn the_kernel_does_what_is_simulated() {
 }
 
 #[test]
-fn wrong_setups_are_said_before_anything_starts() {
-    for (arguments, said) in [
+fn rejects_invalid_setups_before_anything_starts() {
+    for (arguments, expected) in [
         (&["--preset", "nothing"][..], "'nothing' is not a preset"),
         (&["/nowhere/ring.toml"], "cannot read /nowhere/ring.toml"),
         (&["--set", "server.service"], "write KEY=VALUE"),
@@ -229,7 +229,7 @@ fn wrong_setups_are_said_before_anything_starts() {
     ] {
         let output = roundtrip().arg("simulate").args(arguments).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && text.contains(said), "{arguments:?}: {text}");
+        assert!(output.status.code() == Some(2) && text.contains(expected), "{arguments:?}: {text}");
     }
 }
 

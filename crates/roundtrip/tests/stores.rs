@@ -1,4 +1,4 @@
-//! Every store under clients that others wrote: what is copied there comes back, and libiscsi finds nothing wrong.
+//! Every store under third-party clients: copied data reads back, and libiscsi's suite passes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Target, UNMAP_UNTIL_END, random_file, succeed};
 
-/// A loop device over a file; detached when dropped. Nothing where there can be none.
+/// A loop device over a file; detached when dropped. `None` if it cannot be created.
 struct Loop(String);
 
 impl Loop {
@@ -56,7 +56,7 @@ fn comes_back(disk: &str, contradict: &[&str]) {
 }
 
 #[test]
-fn what_is_copied_to_any_store_comes_back() {
+fn data_copied_to_any_store_reads_back() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
     comes_back("0=ram:16M", &[UNMAP_UNTIL_END]);
@@ -66,7 +66,7 @@ fn what_is_copied_to_any_store_comes_back() {
 }
 
 #[test]
-fn what_is_copied_past_the_page_cache_comes_back() {
+fn data_copied_with_direct_io_reads_back() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
     comes_back(&format!("0=file:{},size=16M,direct", file("direct")), &[UNMAP_UNTIL_END]);
@@ -74,7 +74,7 @@ fn what_is_copied_past_the_page_cache_comes_back() {
 }
 
 #[test]
-fn a_block_device_is_served_as_what_it_is() {
+fn serves_a_block_device_with_its_properties() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device");
     std::fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
@@ -85,33 +85,33 @@ fn a_block_device_is_served_as_what_it_is() {
     comes_back(&format!("0=dev:{},direct", device.0), &contradict);
     let output =
         common::roundtrip().args(["target", "--lun", &format!("0=file:{}", device.0)]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("dev:PATH"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("dev:PATH"), "{stderr}");
 }
 
-/// Starts a target that must refuse its disks; what it said.
+/// Starts a target that must refuse its disks, and returns its stderr.
 fn refused(arguments: &[&str]) -> String {
     let mut command = common::roundtrip();
     command.args(["target", "--portal", "127.0.0.1:0"]).args(arguments);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     common::wait(&mut child, Duration::from_secs(10));
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    said
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    stderr
 }
 
 #[test]
-fn one_file_is_not_two_disks_of_one_target_or_of_two() {
+fn rejects_one_file_as_two_disks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let lun = |number: u16, options: &str| format!("{number}=file:{}{options}", path.display());
-    let said = refused(&["--lun", &lun(0, ",size=1M"), "--lun", &lun(3, "")]);
-    assert!(said.contains("LUN 3") && said.contains("in use by LUN 0"), "{said}");
+    let stderr = refused(&["--lun", &lun(0, ",size=1M"), "--lun", &lun(3, "")]);
+    assert!(stderr.contains("LUN 3") && stderr.contains("in use by LUN 0"), "{stderr}");
     let target = Target::start(&["--lun", &lun(0, ",size=1M")]);
     for options in ["", ",readonly", ",direct", ",engine=threads", ",shared=yes"] {
-        let said = refused(&["--lun", &lun(0, options)]);
-        assert!(said.contains("in use by process") && said.contains("(roundtrip)"), "{said}");
+        let stderr = refused(&["--lun", &lun(0, options)]);
+        assert!(stderr.contains("in use by process") && stderr.contains("(roundtrip)"), "{stderr}");
     }
     target.stop();
     let shared = Target::start(&["--lun", &lun(0, ",shared=yes"), "--lun", &lun(1, ",shared=yes")]);
@@ -122,12 +122,12 @@ fn one_file_is_not_two_disks_of_one_target_or_of_two() {
 }
 
 #[test]
-fn one_state_folder_is_not_for_two_targets() {
+fn rejects_one_state_folder_for_two_targets() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let mut target = Target::start(&["--lun", "0=ram:1M", "--state", path]);
-    let said = refused(&["--lun", "0=ram:1M", "--state", path]);
-    assert!(said.contains(path) && said.contains("in use by another target"), "{said}");
+    let stderr = refused(&["--lun", "0=ram:1M", "--state", path]);
+    assert!(stderr.contains(path) && stderr.contains("in use by another target"), "{stderr}");
     target.kill();
     Target::start(&["--lun", "0=ram:1M", "--state", path]).stop();
 }

@@ -1,4 +1,4 @@
-//! Whole studies: wire, target, load, capture, breakdown, report; and that nothing is left behind.
+//! Whole studies: wire, target, load, capture, breakdown, report, and the removal of everything set up.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

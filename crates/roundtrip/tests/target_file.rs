@@ -1,4 +1,4 @@
-//! `roundtrip target --config`: disks and access that change while the target serves, as real clients see it.
+//! `roundtrip target --config`: changes of disks and access while the target serves, seen by real clients.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use load::initiator::session::{Session, SessionOptions};
 fn luns(target: &Target, count: usize) -> String {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
-        // It gives up where a disk changes while it looks: the unit attention that tells of it is no failure.
+        // It aborts if a disk changes during the scan; the unit attention that reports the change is not a failure.
         let output = common::tool("iscsi-ls", &["-s", &format!("iscsi://{}", target.address)]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() && text.matches("Lun:").count() == count {
@@ -26,7 +26,7 @@ fn luns(target: &Target, count: usize) -> String {
 }
 
 #[test]
-fn a_file_that_is_read_again_changes_disks_and_a_wrong_one_changes_nothing() {
+fn reload_changes_disks_and_an_invalid_file_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("target.toml");
     let disk = folder.path().join("disk").display().to_string();
@@ -52,8 +52,8 @@ fn a_file_that_is_read_again_changes_disks_and_a_wrong_one_changes_nothing() {
     target.hang_up();
     std::thread::sleep(Duration::from_millis(300));
     luns(&target, 2);
-    let said = target.stop();
-    assert!(said.contains("floppy"), "{said}");
+    let stderr = target.stop();
+    assert!(stderr.contains("floppy"), "{stderr}");
     assert!(std::fs::read(&disk).unwrap() == std::fs::read(image).unwrap());
 }
 
@@ -61,13 +61,16 @@ fn a_file_that_is_read_again_changes_disks_and_a_wrong_one_changes_nothing() {
 fn a_limit_that_does_not_exist_is_named() {
     let output =
         common::roundtrip().args(["target", "--lun", "0=ram:1M", "--limit", "sesions=1"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("'sesions' is not a limit") && said.contains("connections_per_address"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("'sesions' is not a limit") && stderr.contains("connections_per_address"),
+        "{stderr}"
+    );
 }
 
-/// Runs a command until the target has nothing more to tell before it; how often it had.
-fn told(run: &mut dyn FnMut() -> (u8, Vec<u8>, Vec<u8>)) -> (Vec<u8>, u32) {
+/// Repeats a command until no unit attention precedes it, and returns the number of unit attentions.
+fn drain_attentions(run: &mut dyn FnMut() -> (u8, Vec<u8>, Vec<u8>)) -> (Vec<u8>, u32) {
     for attentions in 0..8 {
         let (status, sense, data) = run();
         if status == 0 {
@@ -78,8 +81,8 @@ fn told(run: &mut dyn FnMut() -> (u8, Vec<u8>, Vec<u8>)) -> (Vec<u8>, u32) {
     panic!("unit attentions without end");
 }
 
-/// A disk under load while others come, go and grow beside it, and it grows itself: no operation fails but to tell of
-/// a change, everything reads back, and no session is dropped.
+/// A disk under load while others are added, removed and resized, and it is resized itself: operations fail only with the
+/// unit attention of a change, everything reads back, and no session is dropped.
 #[test]
 fn disks_change_under_load_and_no_session_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
@@ -97,12 +100,12 @@ fn disks_change_under_load_and_no_session_is_dropped() {
             (cdb[4], cdb[5], cdb[8]) = (number as u8 + 1, (done % 200) as u8, 1);
             let block = [(done % 251) as u8; 512];
             cdb[0] = 0x2a;
-            let (_, before) = told(&mut || {
+            let (_, before) = drain_attentions(&mut || {
                 let reply = session.write(cdb, &block).unwrap();
                 (reply.status, reply.sense, Vec::new())
             });
             cdb[0] = 0x28;
-            let (there, between) = told(&mut || {
+            let (there, between) = drain_attentions(&mut || {
                 let reply = session.command(cdb, Direction::In(512)).unwrap();
                 (reply.status, reply.sense, reply.data)
             });
@@ -122,11 +125,14 @@ fn disks_change_under_load_and_no_session_is_dropped() {
         }
         for load in loads {
             let (done, attentions) = load.join().unwrap();
-            assert!(done > 200 && (2..60).contains(&attentions), "{done} writes, {attentions} changes told");
+            assert!(
+                done > 200 && (2..60).contains(&attentions),
+                "{done} writes, {attentions} changes reported"
+            );
         }
     });
-    let said = target.stop();
-    assert!(!said.contains("dropped") && !said.contains("reload failed"), "{said}");
+    let stderr = target.stop();
+    assert!(!stderr.contains("dropped") && !stderr.contains("reload failed"), "{stderr}");
 }
 
 /// A target with a configuration file that is written again and again.
@@ -149,7 +155,7 @@ impl Configured {
         Session::open(&url.parse().unwrap(), &options)
     }
 
-    /// Has the target read another file, and gives it time.
+    /// Makes the target reload another file, and waits.
     fn reload(&self, text: &str) {
         std::fs::write(self.folder.path().join("target.toml"), text).unwrap();
         self.target.hang_up();
@@ -157,11 +163,11 @@ impl Configured {
     }
 }
 
-/// What a session finds at the last block of a disk of 2 MiB.
+/// The content of the last block of a disk of 2 MiB.
 fn last_block(session: &mut Session) -> Vec<u8> {
     let mut cdb = [0; 16];
     (cdb[0], cdb[4], cdb[5], cdb[8]) = (0x28, 0x0f, 0xff, 1);
-    told(&mut || {
+    drain_attentions(&mut || {
         let reply = session.command(cdb, Direction::In(512)).unwrap();
         (reply.status, reply.sense, reply.data)
     })
@@ -172,7 +178,7 @@ fn last_block(session: &mut Session) -> Vec<u8> {
 fn write_last_block(session: &mut Session) {
     let mut cdb = [0; 16];
     (cdb[0], cdb[4], cdb[5], cdb[8]) = (0x2a, 0x0f, 0xff, 1);
-    told(&mut || {
+    drain_attentions(&mut || {
         let reply = session.write(cdb, &[0x5a; 512]).unwrap();
         (reply.status, reply.sense, Vec::new())
     });
@@ -190,14 +196,14 @@ fn a_refused_reload_changes_no_size_and_loses_no_data() {
     configured.reload("[luns]\n0 = 'ram:2M'\n1 = 'zero:1M'\n");
     assert_eq!(last_block(&mut session), [0x5a; 512]);
     drop(session);
-    let said = configured.target.stop();
-    assert_eq!(said.matches("reload failed").count(), 1, "{said}");
-    assert!(said.contains("LUN 1") && said.contains("keeping the old configuration"), "{said}");
+    let stderr = configured.target.stop();
+    assert_eq!(stderr.matches("reload failed").count(), 1, "{stderr}");
+    assert!(stderr.contains("LUN 1") && stderr.contains("keeping the old configuration"), "{stderr}");
 }
 
 /// An append-only file cannot be cut. The disk before it must not be cut either, as its data would not come back.
 #[test]
-fn no_disk_shrinks_where_another_one_cannot() {
+fn no_disk_shrinks_if_another_one_cannot() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("append-only");
     std::fs::write(&path, vec![0; 2 << 20]).unwrap();
@@ -216,8 +222,8 @@ fn no_disk_shrinks_where_another_one_cannot() {
     assert!(change("-a"));
     assert_eq!(last_block(&mut session), [0x5a; 512]);
     drop(session);
-    let said = configured.target.stop();
-    assert!(said.contains("reload failed: LUN 1") && said.contains("not permitted"), "{said}");
+    let stderr = configured.target.stop();
+    assert!(stderr.contains("reload failed: LUN 1") && stderr.contains("not permitted"), "{stderr}");
 }
 
 #[test]
@@ -242,7 +248,7 @@ fn a_file_size_limit_fails_writes_and_does_not_end_the_target() {
 }
 
 #[test]
-fn a_half_written_file_opens_the_target_to_nobody() {
+fn truncated_configuration_admits_no_further_initiator() {
     let rules = "[access]\ninitiators = ['iqn.a:alice']\n";
     let disks = "[luns]\n0 = 'ram:2M'\n";
     let configured = Configured::start(&format!("{disks}{rules}"));
@@ -256,20 +262,20 @@ fn a_half_written_file_opens_the_target_to_nobody() {
     configured.reload(&format!("access = 'open'\n{disks}"));
     assert!(logs_in("iqn.a:mallory"), "by intent");
     configured.reload("access = 'open'\nluns = 'none'\n");
-    assert!(logs_in("iqn.a:mallory"), "there is no disk, but the target is there");
+    assert!(logs_in("iqn.a:mallory"), "no disks, but the target accepts the login");
     configured
         .reload("[luns]\n0 = 'ram:1M'\n[access]\ninitiators = [{ name = 'iqn.a:alice', luns = [7] }]\n");
     assert!(logs_in("iqn.a:mallory"), "a mask of a disk that is not there");
-    let said = configured.target.stop();
-    assert_eq!(said.matches("reload failed").count(), 4, "{said}");
+    let stderr = configured.target.stop();
+    assert_eq!(stderr.matches("reload failed").count(), 4, "{stderr}");
     for word in ["access = \"open\"", "luns = \"none\"", "LUN 7"] {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(stderr.contains(word), "{word}: {stderr}");
     }
 }
 
 /// A file that ends between two rules is as valid as a whole one.
 #[test]
-fn a_file_cut_between_its_rules_opens_the_target_to_nobody() {
+fn configuration_cut_between_rules_admits_no_further_initiator() {
     let disks = "[luns]\n0 = 'ram:2M'\n1 = 'ram:2M'\n";
     let list = "[[access.initiators]]\nname = 'iqn.a:alice'\n";
     let mask = "luns = [0]\n";
@@ -281,15 +287,15 @@ fn a_file_cut_between_its_rules_opens_the_target_to_nobody() {
         configured.reload(&text);
         assert!(is_refused("iqn.a:alice") && is_refused("iqn.a:mallory"), "{text}");
     }
-    let said = configured.target.stop();
-    assert_eq!(said.matches("reload failed").count(), 3, "{said}");
+    let stderr = configured.target.stop();
+    assert_eq!(stderr.matches("reload failed").count(), 3, "{stderr}");
     for word in ["access.chap", "no luns any more", "lists no initiators"] {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(stderr.contains(word), "{word}: {stderr}");
     }
 }
 
 #[test]
-fn what_needs_a_restart_is_refused_in_a_reload() {
+fn reload_rejects_settings_that_need_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let state = |name: &str| format!("state = '{}'\n", folder.path().join(name).display());
     let rest = "[luns]\n0 = 'ram:2M'\n";
@@ -301,15 +307,15 @@ fn what_needs_a_restart_is_refused_in_a_reload() {
     assert_eq!(session.capacity().unwrap().blocks, 4096);
     drop(session);
     assert!(!folder.path().join("b").exists());
-    let said = configured.target.stop();
-    assert_eq!(said.matches("restart the target").count(), 3, "{said}");
+    let stderr = configured.target.stop();
+    assert_eq!(stderr.matches("restart the target").count(), 3, "{stderr}");
     for key in ["state:", "portal:", "limits:"] {
-        assert!(said.contains(key), "{key}: {said}");
+        assert!(stderr.contains(key), "{key}: {stderr}");
     }
 }
 
 #[test]
-fn a_fifo_in_place_of_the_file_holds_up_neither_the_target_nor_its_end() {
+fn fifo_as_configuration_blocks_neither_the_target_nor_its_end() {
     let configured = Configured::start("[luns]\n0 = 'ram:2M'\n");
     let path = configured.folder.path().join("target.toml");
     std::fs::remove_file(&path).unwrap();
@@ -317,8 +323,8 @@ fn a_fifo_in_place_of_the_file_holds_up_neither_the_target_nor_its_end() {
     configured.target.hang_up();
     std::thread::sleep(Duration::from_millis(300));
     assert!(configured.session("iqn.2026-11.example:a").is_ok());
-    let said = configured.target.stop();
-    assert!(said.contains("is a FIFO"), "{said}");
+    let stderr = configured.target.stop();
+    assert!(stderr.contains("is a FIFO"), "{stderr}");
     let mut start = common::roundtrip();
     let mut child = start.args(["target", "--config"]).arg(&path).spawn().unwrap();
     assert_eq!(common::wait(&mut child, Duration::from_secs(5)).code(), Some(2), "at the start too");

@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Two hosts, as far as one kernel can be two: a namespace each, a shaped wire, and an ssh server in the client's.
+/// Two hosts, emulated on one kernel: a namespace each, a shaped wire, and an ssh server in the client's.
 struct TwoHosts {
     folder: tempfile::TempDir,
     name: String,
@@ -24,7 +24,7 @@ struct TwoHosts {
 }
 
 impl TwoHosts {
-    /// Nothing where it cannot be: without root, or without the programs.
+    /// `None` without root or without the programs.
     fn up() -> Option<Self> {
         if !testing::require_root("namespaces") {
             return None;
@@ -212,14 +212,14 @@ fn a_study_that_is_killed_leaves_nothing_on_the_other_host() {
 }
 
 #[test]
-fn what_is_in_the_way_of_another_host_is_one_line() {
+fn reports_unusable_hosts_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = out(folder.path(), "out");
     let study = |arguments: &[&str]| {
         let output = roundtrip().args(["study", "--quick", "-o", &path]).args(arguments).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    for (arguments, code, said) in [
+    for (arguments, code, stderr) in [
         (&["--client", "host"][..], 2, "ssh:host or ssh:user@host"),
         (&["--client", "ssh:-oProxyCommand=x"], 2, "ssh:host or ssh:user@host"),
         (&["--client", "ssh:h", "--ssh", "/nowhere/ssh"], 1, "cannot run /nowhere/ssh"),
@@ -233,6 +233,6 @@ fn what_is_in_the_way_of_another_host_is_one_line() {
         ),
     ] {
         let (ended, error) = study(arguments);
-        assert!(ended == Some(code) && error.contains(said), "{arguments:?}: {error}");
+        assert!(ended == Some(code) && error.contains(stderr), "{arguments:?}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Persistent wires: what they carry, what is rejected, and that nothing is left of them. The rate of a shaped wire is tested
+//! Persistent wires: their traffic, rejected requests, and their complete removal. The rate of a shaped wire is tested
 //! in crates/testbed/tests/rate.rs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -11,7 +11,7 @@ use std::process::Command;
 use common::roundtrip;
 use serde_json::Value;
 
-/// A name that no other run has.
+/// A name that no other run uses.
 fn name(of: &str) -> String {
     format!("{of}-{}", std::process::id())
 }
@@ -171,7 +171,7 @@ fn cards_return_with_their_settings() {
     assert_eq!(namespaces(&name), 0);
 }
 
-/// The plan for those who cannot move a card: its own commands, run in a namespace, force packets over the cable.
+/// The plan for hosts that cannot move a card: its commands, run in a namespace, force packets over the cable.
 #[test]
 fn the_nat_plan_forces_packets_over_the_cable() {
     if !is_root() {
@@ -242,10 +242,10 @@ fn missing_tool_is_reported_in_one_line() {
         folder.path().display()
     );
     let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     let line =
-        said.lines().find(|line| line.contains("is not installed")).unwrap_or_else(|| panic!("{said}"));
+        stderr.lines().find(|line| line.contains("is not installed")).unwrap_or_else(|| panic!("{stderr}"));
     assert_eq!(line.matches("is not installed").count(), 1, "{line}");
     assert!(line.contains("apt-get install") && !folder.path().join("experiment.json").exists(), "{line}");
 }
@@ -303,14 +303,14 @@ fn study_uses_a_persistent_wire_and_leaves_it_unchanged() {
     assert!(code == Some(0) && shown.contains("cross it"), "{shown}");
     assert_eq!(wire(state, &["down", "--name", &name]).0, Some(0));
     let gone = study(&name);
-    let said = String::from_utf8_lossy(&gone.stderr).into_owned();
-    assert!(gone.status.code() == Some(2) && said.contains("there is no wire"), "{said}");
+    let stderr = String::from_utf8_lossy(&gone.stderr).into_owned();
+    assert!(gone.status.code() == Some(2) && stderr.contains("there is no wire"), "{stderr}");
 }
 
 #[test]
 fn impossible_wires_are_rejected_before_anything_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    for (arguments, said) in [
+    for (arguments, stderr) in [
         (&["up", "--name", "Not Good"][..], "1 to 20 small letters"),
         (&["up", "--mtu", "100"], "576 to 65535"),
         (&["up", "--nic", "eth0"], "two different cards"),
@@ -319,7 +319,7 @@ fn impossible_wires_are_rejected_before_anything_is_made() {
         (&["exec", "middle", "--", "true"], "client, server"),
     ] {
         let (code, _, error) = wire(folder.path(), arguments);
-        assert!(code == Some(2) && error.contains(said), "{arguments:?}: {error}");
+        assert!(code == Some(2) && error.contains(stderr), "{arguments:?}: {error}");
     }
     let (code, out, _) = wire(folder.path(), &["plan", "--nat", "eth4", "eth5"]);
     assert!(code == Some(0) && out.contains("dev eth4") && out.contains("# undo"), "{out}");

@@ -62,11 +62,11 @@ impl fmt::Display for Account {
 }
 
 impl Account {
-    /// Changes every thread to this user, without supplementary groups, and verifies that there is no way back. The
+    /// Changes every thread to this user, without supplementary groups, and verifies that the change is irreversible. The
     /// kernel clears the capabilities of a thread that leaves uid 0.
     pub(crate) fn become_for_good(&self) -> Result<(), SandboxError> {
         let changing = |error: nix::Error| failed(format!("changing to user {self}"), error.into());
-        // Groups first: afterwards the right to change them is gone. The C library does each on all threads.
+        // Groups first, because the user change removes the right to change them. The C library does each on all threads.
         setgroups(&[self.gid]).map_err(changing)?;
         setresgid(self.gid, self.gid, self.gid).map_err(changing)?;
         setresuid(self.uid, self.uid, self.uid).map_err(changing)?;

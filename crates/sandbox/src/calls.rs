@@ -1,8 +1,8 @@
-//! Which system calls the process may make: an allow-list by seccomp, for all threads.
+//! The system calls that the process may make: a seccomp allow-list for all threads.
 //!
 //! Other calls fail with EPERM and do not kill the process, so that a C library that tries a newer call falls back or
-//! reports an error. The list is what the target was seen to use (strace, all disks, engines and options), what musl
-//! and newer versions of glibc use in place of it, and their allocators and threads.
+//! reports an error. The list has the calls that the target uses (from strace, with all disks, engines and options), their
+//! equivalents in musl and newer versions of glibc, and the calls of their allocators and threads.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-/// How the process uses io_uring from now on.
+/// The later use of io_uring by the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ring {
-    /// Nothing.
+    /// None.
     None,
-    /// It uses a ring that exists.
+    /// The process uses an existing ring.
     Existing,
-    /// It may create one.
+    /// The process may create a ring.
     New,
 }
 
@@ -82,7 +82,7 @@ const PLAIN: &[libc::c_long] = &[
     libc::SYS_clock_getres,
     libc::SYS_gettimeofday,
     libc::SYS_restart_syscall,
-    // Memory; what may be executed is below.
+    // Memory; the rules for executable memory are below.
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
@@ -140,12 +140,12 @@ const OLDER: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[libc::c_long] = &[];
 
-/// Numbers that are the same on every architecture and that not every C library's headers name.
+/// Call numbers that are equal on every architecture and missing from some C libraries' headers.
 const FACCESSAT2: libc::c_long = 439;
 const FUTEX_WAITV: libc::c_long = 449;
 const CACHESTAT: libc::c_long = 451;
 
-/// `ioctl` requests: nonblocking sockets, and what asks whether a terminal is there.
+/// `ioctl` requests: nonblocking sockets, and the test for a terminal.
 const REQUESTS: [u64; 6] = [FIONBIO, FIOCLEX, FIONREAD, TCGETS, TCGETS2, TIOCGWINSZ];
 const FIONBIO: u64 = 0x5421;
 const FIOCLEX: u64 = 0x5451;
@@ -158,10 +158,10 @@ const TIOCGWINSZ: u64 = 0x5413;
 const OPERATIONS: [u64; 3] = [libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, PR_SET_VMA];
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
-/// Installs the filter on all threads; how many calls are allowed.
+/// Installs the filter on all threads and returns the number of allowed calls.
 pub(crate) fn restrict(ring: Ring) -> Result<usize, String> {
     let (fallback, list) = programs(ring, std::process::id()).map_err(|error| error.to_string())?;
-    // The first is required for the second.
+    // The first filter is required for the second.
     for program in [&fallback, &list.0] {
         seccompiler::apply_filter_all_threads(program).map_err(|error| match error {
             seccompiler::Error::Seccomp(error) | seccompiler::Error::Prctl(error) => error.to_string(),
@@ -173,7 +173,7 @@ pub(crate) fn restrict(ring: Ring) -> Result<usize, String> {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The filter that has `clone3` fail as if this kernel were without it, and the allow-list with its length.
+/// The filter that makes `clone3` fail as on a kernel without it, and the allow-list with its length.
 fn programs(ring: Ring, pid: u32) -> Result<(BpfProgram, (BpfProgram, usize)), seccompiler::BackendError> {
     let architecture = std::env::consts::ARCH.try_into()?;
     let refuse = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
@@ -206,7 +206,7 @@ fn allowed(ring: Ring, pid: u32) -> Result<Rules, seccompiler::BackendError> {
     rules.insert(libc::SYS_prctl, one_of(&OPERATIONS)?);
     let requests = REQUESTS.iter().map(|&value| SeccompRule::new(vec![is(1, value)?]));
     rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, _>>()?);
-    // A thread is no process.
+    // Threads only, no processes.
     let threads = SeccompRule::new(vec![has(0, libc::CLONE_THREAD, libc::CLONE_THREAD)?])?;
     rules.insert(libc::SYS_clone, vec![threads]);
     // No new code.
@@ -215,7 +215,7 @@ fn allowed(ring: Ring, pid: u32) -> Result<Rules, seccompiler::BackendError> {
     }
     // abort() signals its own process.
     rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![is(0, pid.into())?])?]);
-    // Its own limits, to read: the new value is a null pointer.
+    // Reading its own limits only: the new value is a null pointer.
     let reads = SeccompCondition::new(2, Length::Qword, Compare::Eq, 0)?;
     rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![is(0, 0)?, reads])?]);
     Ok(rules)

@@ -33,7 +33,7 @@ pub(crate) fn none() -> CapabilitySet {
     CapabilitySet::empty()
 }
 
-/// Empties the bounding set but for these. `no_new_privs` keeps a program from gaining any of it already; emptying it
+/// Removes all other capabilities from the bounding set. `no_new_privs` already keeps a program from gaining any; the removal
 /// needs CAP_SETPCAP, which an ordinary user lacks.
 pub(crate) fn limit_bounding(keep: CapabilitySet) {
     let bits = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
@@ -42,7 +42,7 @@ pub(crate) fn limit_bounding(keep: CapabilitySet) {
     }
 }
 
-/// Gives up all capabilities but these, for good.
+/// Drops all other capabilities irreversibly.
 pub(crate) fn limit(keep: CapabilitySet) -> Result<(), SandboxError> {
     let io = |error: rustix::io::Errno| failed("capabilities", error.into());
     let _ = rustix::thread::clear_ambient_capability_set();

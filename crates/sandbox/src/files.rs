@@ -1,4 +1,4 @@
-//! Which files and ports the process may use: Landlock.
+//! The files and ports that the process may use: Landlock.
 
 use std::fmt;
 use std::io;
@@ -12,21 +12,21 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::{Mode, Plan, SandboxError, failed};
 
-/// The newest ABI whose rights are handled; what an older kernel lacks is left out.
+/// The newest ABI whose rights are handled; rights that an older kernel lacks are omitted.
 const NEWEST: ABI = ABI::V7;
 /// The oldest ABI that `--sandbox require` accepts: it covers truncation, so that read-only files are unchanged.
 const LEAST: ABI = ABI::V3;
-/// Where the kernel describes block devices: block lengths and rotation.
+/// The kernel's description of block devices: block lengths and rotation.
 const DEVICE_DESCRIPTIONS: [&str; 2] = ["/sys/dev/block", "/sys/devices"];
 
-/// How a process uses a disk.
+/// A process's access to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskAccess {
-    /// It reads only.
+    /// Read only.
     Read,
-    /// It reads and writes.
+    /// Read and write.
     Write,
-    /// It reads and writes, and creates a missing file.
+    /// Read and write; a missing file is created.
     Create,
 }
 
@@ -64,7 +64,7 @@ impl Place {
 pub(crate) struct Files(Vec<Place>);
 
 impl Files {
-    /// The place that allows a path, writing before reading.
+    /// The place that allows a path; places for writing take precedence.
     pub(crate) fn allows(&self, path: &Path) -> Option<&Place> {
         let real = real_path(path)?;
         let allowed = |place: &&Place| match place.is_folder {
@@ -112,7 +112,7 @@ pub(crate) fn can_read(path: &Path) -> bool {
     access(path, AccessFlags::R_OK).is_ok()
 }
 
-/// Confines the calling thread and its later threads; nothing where Landlock is not available and not required.
+/// Confines the calling thread and its later threads; `None` if Landlock is unavailable and not required.
 pub(crate) fn confine(plan: &Plan) -> Result<Option<Confined>, SandboxError> {
     match try_confine(plan) {
         Ok(confined) => Ok(Some(confined)),
@@ -181,7 +181,7 @@ fn try_confine(plan: &Plan) -> Result<Confined, Refusal> {
     }
 }
 
-/// A path, what may be done beneath it, and whether it must exist.
+/// A path, the access beneath it, and whether it must exist.
 type Rule = (PathBuf, BitFlags<AccessFs>, bool);
 
 /// The rules of a plan; `places` receives the real paths of disks and folders.
@@ -213,7 +213,7 @@ fn rules(plan: &Plan, places: &mut Vec<Place>) -> Result<Vec<Rule>, SandboxError
     }
     for path in &plan.configuration {
         let real = real_path(path).unwrap_or_else(|| path.clone());
-        // Where the path is a link, one that is put in its place is found, too.
+        // If the path is a link, a replacement of the link is found, too.
         let named = std::path::absolute(path).ok();
         if let Some(folder) =
             named.as_deref().and_then(Path::parent).filter(|folder| folder.parent().is_some())
@@ -222,7 +222,7 @@ fn rules(plan: &Plan, places: &mut Vec<Place>) -> Result<Vec<Rule>, SandboxError
         }
         match real.parent().filter(|folder| folder.parent().is_some()) {
             Some(folder) => rules.push((folder.to_owned(), read | AccessFs::ReadDir, false)),
-            // The root folder would be everything.
+            // The root folder would include everything.
             None => rules.push((real, read, false)),
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(allows("one"), Some(false));
         assert_eq!(allows("disks/new"), Some(true));
         assert_eq!(allows("disks/../one"), Some(false));
-        assert_eq!(allows("disks/link"), Some(false), "a link is where it leads");
+        assert_eq!(allows("disks/link"), Some(false), "a link counts as its destination");
         for outside in ["two", "disks2/new", "disks/../two", "disks/missing/new"] {
             assert_eq!(allows(outside), None, "{outside}");
         }

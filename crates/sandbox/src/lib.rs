@@ -30,15 +30,15 @@ pub use files::{DiskAccess, Place};
 use capabilities::Needs;
 use files::{Confined, Files};
 
-/// Which of the kernel's restrictions are used.
+/// The kernel restrictions to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Neither Landlock nor seccomp, and capabilities stay. `no_new_privs` is set and the user is changed all the same.
+    /// Neither Landlock nor seccomp, and capabilities are kept. `no_new_privs` is still set and the user still changed.
     Off,
-    /// All that the kernel offers.
+    /// All that the kernel supports.
     #[default]
     On,
-    /// All of them; an error where the kernel lacks one.
+    /// All; an error if the kernel lacks one.
     Require,
 }
 
@@ -80,7 +80,7 @@ pub enum SandboxError {
         /// Why.
         source: io::Error,
     },
-    /// The user was changed, and the process could change back.
+    /// The user was changed, but the process could change back.
     #[error("the process could regain root after changing to user {0}; refusing to run")]
     Regained(Account),
     /// The state folder cannot be written after the change of the user.
@@ -91,7 +91,7 @@ pub enum SandboxError {
         /// The user.
         user: Account,
     },
-    /// A restriction is required that is not available.
+    /// A required restriction is unavailable.
     #[error("--sandbox require: {what} is not available: {reason}")]
     Unavailable {
         /// Landlock or seccomp.
@@ -115,9 +115,9 @@ pub enum SandboxError {
 /// The resources that a process needs after it has started.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Which restrictions are used.
+    /// The restrictions to use.
     pub mode: Mode,
-    /// Whom to run as.
+    /// The user to run as.
     pub user: Option<Account>,
     /// Disks that exist or are created, and folders for disks that are opened later.
     pub disks: Vec<Place>,
@@ -132,7 +132,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Enters the first half: `no_new_privs`, capabilities and Landlock. Creates the state folder and disks of given
+    /// Enters the first step: `no_new_privs`, capabilities and Landlock. Creates the state folder and disks of given
     /// size that are missing, since Landlock needs them to exist.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Plan {
         if self.mode == Mode::Off {
             return Ok(Prepared { files: None, plan: self });
         }
-        // A thread that is there already would stay outside.
+        // Existing threads would stay outside the sandbox.
         if let Ok(threads) = std::fs::read_dir("/proc/self/task").map(Iterator::count)
             && threads > 1
         {
@@ -184,7 +184,7 @@ impl Plan {
     }
 }
 
-/// A process in the first half of the sandbox: to open files and bind ports.
+/// A process after the first step, which can open files and bind ports.
 #[must_use = "the process keeps its user and all system calls until `lock`"]
 #[derive(Debug)]
 pub struct Prepared {
@@ -193,7 +193,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Enters the second half: user, capabilities and seccomp, for all threads.
+    /// Enters the second step: user, capabilities and seccomp, for all threads.
     ///
     /// # Errors
     /// When the user cannot be changed or cannot write the state folder, or a required restriction is not available.
@@ -212,10 +212,10 @@ impl Prepared {
         }
         let (mut calls, mut capabilities) = (None, String::new());
         if plan.mode != Mode::Off {
-            // Root's files are root's to open again; those of other users need the capability.
+            // Root can reopen its own files; those of other users need the capability.
             let keeps = plan.user.is_none() && plan.opens_later();
             capabilities::limit(if keeps { Needs::for_reloads() } else { capabilities::none() })?;
-            // The filter refuses to tell.
+            // The filter prevents this test.
             capabilities = capabilities::describe();
             let has_files = plan.disks.iter().any(Place::is_disk);
             let ring = match (plan.configuration.is_empty(), has_files) {
@@ -238,19 +238,19 @@ impl Prepared {
     }
 }
 
-/// The sandbox that is in force. Displayed as what it consists of.
+/// The sandbox in force. Displays its components.
 #[derive(Debug)]
 pub struct Sandbox {
     mode: Mode,
     user: Option<Account>,
     capabilities: String,
     files: Option<Confined>,
-    /// How many system calls are allowed.
+    /// Number of allowed system calls.
     calls: Option<usize>,
 }
 
 impl Sandbox {
-    /// Checks whether a disk may be opened now, so that a refusal has a better reason than the kernel's.
+    /// Checks whether a disk may be opened now, to give a better reason than the kernel's error.
     ///
     /// # Errors
     /// When the disk is outside the sandbox.

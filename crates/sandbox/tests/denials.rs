@@ -1,5 +1,5 @@
-//! The kernel's answers to a process in the sandbox: this test program runs itself again, enters the sandbox there, and
-//! reports what each attempt returned.
+//! The kernel's responses to a process in the sandbox: this test program runs itself again, enters the sandbox there, and
+//! reports the result of each attempt.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +33,7 @@ fn open_for_writing(path: &Path) -> i32 {
     io(OpenOptions::new().write(true).create(true).truncate(true).open(path))
 }
 
-/// In the sandbox: attempts everything, and prints what came of it.
+/// In the sandbox: attempts everything, and prints the results.
 fn attempt(folder: &Path, mode: Mode) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -47,55 +47,55 @@ fn attempt(folder: &Path, mode: Mode) {
         ..Plan::default()
     };
     let prepared = plan.prepare().unwrap();
-    // A thread of the time between the two halves, such as the one of io_uring.
+    // A thread from between the two steps, such as the one of io_uring.
     let (go, wait) = mpsc::channel::<()>();
     let early = std::thread::spawn(move || {
         wait.recv().unwrap();
         (io(File::open("/etc/passwd")), code(nix::sched::unshare(CloneFlags::CLONE_FILES)))
     });
     let sandbox = prepared.lock().unwrap();
-    let tell = |name: &str, code: i32| println!("\nattempt {name} {code}");
+    let report = |name: &str, code: i32| println!("\nattempt {name} {code}");
     println!("\n{sandbox}");
     go.send(()).unwrap();
     let (open, unshare) = early.join().unwrap();
-    tell("early-open", open);
-    tell("early-unshare", unshare);
-    tell("open", io(File::open("/etc/passwd")));
-    tell("read", io(File::open(folder.join("read"))));
-    tell("read-write", open_for_writing(&folder.join("read")));
-    tell("made-write", open_for_writing(&folder.join("made")));
-    tell("inside-create", open_for_writing(&folder.join("disks/new")));
-    tell("outside-create", open_for_writing(&folder.join("new")));
-    tell("thread", std::thread::spawn(|| 0).join().unwrap());
-    tell("packet", code(packets()));
-    tell("connect", io(TcpStream::connect(address)));
-    tell("bind", io(TcpListener::bind("127.0.0.1:0")));
-    tell("unshare", code(nix::sched::unshare(CloneFlags::CLONE_FILES)));
-    // ESRCH, where the call is possible: nothing is traced.
-    tell("ptrace", code(nix::sys::ptrace::cont(Pid::from_raw(1), None)));
+    report("early-open", open);
+    report("early-unshare", unshare);
+    report("open", io(File::open("/etc/passwd")));
+    report("read", io(File::open(folder.join("read"))));
+    report("read-write", open_for_writing(&folder.join("read")));
+    report("made-write", open_for_writing(&folder.join("made")));
+    report("inside-create", open_for_writing(&folder.join("disks/new")));
+    report("outside-create", open_for_writing(&folder.join("new")));
+    report("thread", std::thread::spawn(|| 0).join().unwrap());
+    report("packet", code(packets()));
+    report("connect", io(TcpStream::connect(address)));
+    report("bind", io(TcpListener::bind("127.0.0.1:0")));
+    report("unshare", code(nix::sched::unshare(CloneFlags::CLONE_FILES)));
+    // ESRCH if the call is allowed, as nothing is traced.
+    report("ptrace", code(nix::sys::ptrace::cont(Pid::from_raw(1), None)));
     let (text, mut copy) = ([1_u8; 8], [0_u8; 8]);
     let remote = [nix::sys::uio::RemoteIoVec { base: text.as_ptr() as usize, len: 8 }];
     let copied = nix::sys::uio::process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut copy)], &remote);
-    tell("process-vm-readv", code(copied));
+    report("process-vm-readv", code(copied));
     let written = nix::sys::uio::process_vm_writev(Pid::this(), &[IoSlice::new(&copy)], &remote);
-    tell("process-vm-writev", code(written));
-    tell("kill", code(nix::sys::signal::kill(Pid::parent(), None)));
-    tell("setns", code(nix::sched::setns(&listener, CloneFlags::empty())));
+    report("process-vm-writev", code(written));
+    report("kill", code(nix::sys::signal::kill(Pid::parent(), None)));
+    report("setns", code(nix::sched::setns(&listener, CloneFlags::empty())));
     let flags = nix::mount::MsFlags::empty();
-    tell(
+    report(
         "mount",
         code(nix::mount::mount(Some("none"), &folder.join("disks"), Some("none"), flags, None::<&str>)),
     );
-    tell("spawn", io(Command::new("/bin/true").status()));
+    report("spawn", io(Command::new("/bin/true").status()));
     let arguments = [c"/bin/echo", c"attempt exec 0"];
-    tell("exec", code(nix::unistd::execv(c"/bin/echo", &arguments)));
+    report("exec", code(nix::unistd::execv(c"/bin/echo", &arguments)));
 }
 
 fn packets() -> nix::Result<std::os::fd::OwnedFd> {
     socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)
 }
 
-/// Runs this program again, in a mode; what each attempt returned.
+/// Runs this program again in a mode and returns the result of each attempt.
 fn answers(mode: &str) -> (String, BTreeMap<String, i32>) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("read"), "x").unwrap();
@@ -122,7 +122,7 @@ fn denies_unneeded_access() {
         return attempt(Path::new(&folder), mode.parse().unwrap());
     }
     let (text, inside) = answers("on");
-    // The same attempts without the sandbox, so that no other cause is taken for it.
+    // The same attempts without the sandbox, to exclude other causes.
     let (_, outside) = answers("off");
     let (denied, refused) = (Errno::EACCES as i32, Errno::EPERM as i32);
     let mut expected = vec![("thread", 0, 0), ("read", 0, 0), ("made-write", 0, 0), ("inside-create", 0, 0)];

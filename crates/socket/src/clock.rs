@@ -1,4 +1,4 @@
-//! The clock that every stamp of a run is taken from.
+//! The clock of all stamps of a run.
 
 use nix::time::{ClockId, clock_gettime};
 

@@ -1,14 +1,14 @@
-//! Which CPU a thread runs on.
+//! CPU affinity of threads.
 
 use std::io;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 
-/// Keeps the calling thread, and the threads it will start, on one CPU.
+/// Pins the calling thread, and threads that it starts later, to one CPU.
 ///
 /// # Errors
-/// When that CPU does not exist or is not allowed to this process.
+/// When the CPU does not exist or the process may not use it.
 pub fn pin(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
@@ -18,7 +18,7 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 /// The CPUs that this thread may run on.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// When the system call fails.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
     Ok((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect())

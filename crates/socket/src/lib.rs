@@ -1,6 +1,6 @@
 //! TCP sockets as the target and the initiator use them: options, kernel stamps, the clock.
 //!
-//! The one place that reads clocks. Nothing here knows iSCSI.
+//! The only crate that reads clocks. Independent of iSCSI.
 
 #![forbid(unsafe_code)]
 

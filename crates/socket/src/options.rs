@@ -1,4 +1,4 @@
-//! Socket options by the names that users know.
+//! Socket options, by their names for users.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 /// Options that a study or a user sets on both ends of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpOptions {
-    /// TCP_NODELAY: off means Nagle.
+    /// TCP_NODELAY; off enables Nagle's algorithm.
     pub nodelay: bool,
-    /// TCP_CONGESTION; nothing keeps the system's default.
+    /// TCP_CONGESTION; `None` keeps the system's default.
     pub congestion: Option<String>,
-    /// SO_SNDBUF, bytes; nothing: the kernel chooses, and again as it goes.
+    /// SO_SNDBUF, bytes; `None`: the kernel chooses and adapts it.
     pub send_buffer: Option<usize>,
     /// SO_RCVBUF, bytes.
     pub receive_buffer: Option<usize>,
@@ -29,11 +29,11 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
-    /// Applies the options to a socket: best before it connects or listens, as windows are agreed on there. What an
-    /// accepted socket has it has from its listener.
+    /// Applies the options to a socket, preferably before it connects or listens, because the handshake fixes the window scale.
+    /// An accepted socket inherits the options of its listener.
     ///
     /// # Errors
-    /// When the kernel refuses one, with its name.
+    /// When the kernel rejects an option, with its name.
     pub fn apply(&self, socket: &impl AsFd) -> io::Result<()> {
         if let Some(algorithm) = &self.congestion {
             setsockopt(socket, sockopt::TcpCongestion, &OsString::from(algorithm)).map_err(|error| {
@@ -52,20 +52,20 @@ impl TcpOptions {
         set_nodelay(socket, self.nodelay)
     }
 
-    /// Connects a socket that has the options from its first segment on.
+    /// Connects a socket with the options set before its first segment.
     ///
     /// # Errors
-    /// If an option is rejected, or the peer does not answer in time.
+    /// When an option is rejected, or the peer does not respond in time.
     pub fn connect(&self, to: &SocketAddr, patience: Duration) -> io::Result<TcpStream> {
         let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
         let stream = TcpStream::from(socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?);
         self.apply(&stream)?;
-        // connect(2) waits as long as a send may (socket(7), SO_SNDTIMEO), and says EINPROGRESS then.
+        // connect(2) waits for the send timeout (socket(7), SO_SNDTIMEO), and then returns EINPROGRESS.
         stream.set_write_timeout(Some(patience))?;
         match connect(stream.as_raw_fd(), &SockaddrStorage::from(*to)) {
             Ok(()) => {}
             Err(Errno::EINPROGRESS) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")),
-            // A signal: the connection is still being made (connect(2)).
+            // A signal: the connection is still in progress (connect(2)).
             Err(Errno::EINTR) => wait_until_connected(&stream, patience)?,
             Err(error) => return Err(error.into()),
         }
@@ -73,17 +73,17 @@ impl TcpOptions {
         Ok(stream)
     }
 
-    /// After a receive: acknowledges at once, where that was asked for.
+    /// Call after a receive: acknowledges at once, if the option is set.
     ///
     /// # Errors
-    /// When the socket is gone.
+    /// When the socket fails.
     #[inline]
     pub fn received(&self, socket: &impl AsFd) -> io::Result<()> {
         if self.quick_ack { acknowledge_at_once(socket) } else { Ok(()) }
     }
 }
 
-/// Waits for a connection that is being made.
+/// Waits for a connection in progress.
 fn wait_until_connected(stream: &TcpStream, patience: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -99,27 +99,27 @@ fn wait_until_connected(stream: &TcpStream, patience: Duration) -> io::Result<()
     }
 }
 
-/// Sends an acknowledgement that is due, and delays none until the kernel thinks again (tcp(7), TCP_QUICKACK).
+/// Sends a pending acknowledgement, and disables delayed ones until the kernel leaves this mode (tcp(7), TCP_QUICKACK).
 ///
 /// # Errors
-/// When the socket is gone.
+/// When the socket fails.
 pub fn acknowledge_at_once(socket: &impl AsFd) -> io::Result<()> {
-    // nix does not name this option.
+    // nix lacks this option.
     Ok(rustix::net::sockopt::set_tcp_quickack(socket, true)?)
 }
 
-/// Switches Nagle's algorithm off (true; this also sends what it held back) or on.
+/// Disables Nagle's algorithm (true; this also sends data that it held back) or enables it.
 ///
 /// # Errors
-/// When the socket is gone.
+/// When the socket fails.
 pub fn set_nodelay(socket: &impl AsFd, nodelay: bool) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::TcpNoDelay, &nodelay)?)
 }
 
-/// Sends what Nagle's algorithm holds back, and leaves it on: setting TCP_NODELAY pushes (tcp(7)).
+/// Sends data that Nagle's algorithm holds back, and leaves the algorithm enabled: setting TCP_NODELAY flushes (tcp(7)).
 ///
 /// # Errors
-/// When the socket is gone.
+/// When the socket fails.
 pub fn flush_nagle(socket: &TcpStream) -> io::Result<()> {
     set_nodelay(socket, true)?;
     set_nodelay(socket, false)
@@ -142,7 +142,7 @@ mod tests {
         let to = listener.local_addr().unwrap();
         let client = of(40_000).connect(&to, Duration::from_secs(5)).unwrap();
         let (server, _) = listener.accept().unwrap();
-        // The kernel doubles them, for its own book-keeping (socket(7)).
+        // The kernel doubles buffer sizes for its own overhead (socket(7)).
         for (socket, bytes) in [(&client, 80_000), (&server, 40_000)] {
             assert_eq!(getsockopt(socket, sockopt::SndBuf), Ok(bytes));
             assert_eq!(getsockopt(socket, sockopt::RcvBuf), Ok(2 * bytes));

@@ -19,7 +19,7 @@ use nix::sys::time::TimeSpec;
 /// unacknowledged (SOF_TIMESTAMPING_OPT_ID_TCP, Linux 6.2; missing in nix).
 const OPT_ID_TCP: u32 = 1 << 16;
 
-/// Stamping switched on for one socket.
+/// Enabled stamping of one socket.
 #[derive(Debug)]
 pub struct Stamps {
     /// Stream offset of the first byte that the kernel counts from.
@@ -33,16 +33,16 @@ pub struct Stamps {
 pub struct StampedReceive {
     /// Bytes received; 0 at the end of the stream.
     pub bytes: usize,
-    /// When the last of them came, nanoseconds since the epoch.
+    /// Arrival time of the last of them, nanoseconds since the epoch.
     pub ns: Option<u64>,
 }
 
 impl Stamps {
-    /// Switches stamping on. `sent` is how many bytes were sent on the socket before; all of them must have
-    /// been acknowledged for older kernels to count right.
+    /// Enables stamping. `sent` is the number of bytes sent on the socket before; older kernels count correctly only if
+    /// all of them have been acknowledged.
     ///
     /// # Errors
-    /// When the kernel does not know the option.
+    /// When the kernel does not support the option.
     pub fn enable(socket: &TcpStream, sent: u64) -> io::Result<Self> {
         let basic = TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE
             | TimestampingFlag::SOF_TIMESTAMPING_RX_SOFTWARE
@@ -55,10 +55,10 @@ impl Stamps {
         Ok(Self { base: sent, last: sent })
     }
 
-    /// Receives without waiting, with the stamp.
+    /// Receives without blocking, with the stamp.
     ///
     /// # Errors
-    /// As recv(2); `WouldBlock` when nothing is there.
+    /// As recv(2); `WouldBlock` when no data is available.
     pub fn receive(socket: &TcpStream, buffer: &mut [u8]) -> io::Result<StampedReceive> {
         let mut slices = [IoSliceMut::new(buffer)];
         let mut space = cmsg_space!([TimeSpec; 3]);
@@ -71,11 +71,11 @@ impl Stamps {
         Ok(StampedReceive { bytes: message.bytes, ns })
     }
 
-    /// Reads the send stamps that have come: `mark(end, ns)` says that all bytes before stream offset `end`
+    /// Reads the available send stamps: calls `mark(end, ns)` when all bytes before stream offset `end`
     /// had left at `ns`.
     ///
     /// # Errors
-    /// When the socket is gone; having none is no error.
+    /// When the socket fails; an empty queue is not an error.
     pub fn sent(&mut self, socket: &TcpStream, mut mark: impl FnMut(u64, u64)) -> io::Result<()> {
         loop {
             let mut space = cmsg_space!([TimeSpec; 3], libc::sock_extended_err, libc::sockaddr_in6);
@@ -105,7 +105,7 @@ impl Stamps {
         }
     }
 
-    /// The stream offset behind a 32-bit identifier: the one nearest to the last.
+    /// The stream offset after a 32-bit identifier: the one nearest to the last.
     fn extend(&mut self, id: u32) -> u64 {
         let counted = self.last - self.base;
         let ahead = id.wrapping_sub(counted as u32).cast_signed();

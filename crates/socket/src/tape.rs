@@ -1,8 +1,8 @@
 //! Operations and kernel stamps of one connection, side by side.
 //!
-//! Where packets may not be captured, the kernel still says when the bytes of our own sockets passed:
-//! "everything up to byte n left (or came) at t". A tape keeps those marks and where in the two byte streams
-//! each operation's request and response end; together they are seen.
+//! Without the right to capture packets, the kernel still stamps the bytes of the program's own sockets:
+//! "all bytes up to n left (or came) at t". A tape keeps those marks, and the offsets in the two byte streams
+//! at which each operation's request and response end; together they yield the operation's stamps.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ struct Marks {
 
 impl Marks {
     fn add(&mut self, end: u64, ns: u64) {
-        // Stamps of one direction arrive in order; one that does not is older news.
+        // Stamps of one direction arrive in order; an out-of-order one is obsolete.
         if self.marks.last().is_none_or(|&(last, _)| end > last) {
             self.marks.push((end, ns));
         }
@@ -45,12 +45,12 @@ pub struct Tape {
     entries: Vec<Entry>,
     open: HashMap<u32, usize>,
     limit: usize,
-    /// Operations that came after the limit was reached.
+    /// Operations beyond the limit.
     pub over_limit: u64,
 }
 
 impl Tape {
-    /// A tape of a side that keeps at most `limit` operations.
+    /// The tape of a side, for at most `limit` operations.
     #[must_use]
     pub fn new(side: Side, limit: usize) -> Self {
         Self {
@@ -64,21 +64,21 @@ impl Tape {
         }
     }
 
-    /// Everything received up to byte `end` had come at `ns`.
+    /// Records that all received bytes up to `end` had arrived at `ns`.
     pub fn received(&mut self, end: u64, ns: u64) {
         if self.entries.len() < self.limit {
             self.received.add(end, ns);
         }
     }
 
-    /// Everything sent up to byte `end` had left at `ns`.
+    /// Records that all sent bytes up to `end` had left at `ns`.
     pub fn sent(&mut self, end: u64, ns: u64) {
         if self.entries.len() < self.limit {
             self.sent.add(end, ns);
         }
     }
 
-    /// A request of `bytes` bytes that ends at `end` of its stream.
+    /// Records a request of `bytes` bytes that ends at `end` of its stream.
     pub fn request(&mut self, tag: u32, kind: OpKind, data_bytes: u32, bytes: u32, end: u64) {
         if self.entries.len() >= self.limit {
             self.over_limit += 1;
@@ -89,7 +89,7 @@ impl Tape {
         self.entries.push(Entry { op, request_end: end, response_end: None });
     }
 
-    /// The response of `bytes` bytes that ends at `end` of its stream.
+    /// Records the response of `bytes` bytes that ends at `end` of its stream.
     pub fn response(&mut self, tag: u32, bytes: u32, end: u64) {
         if let Some(entry) = self.open.remove(&tag).and_then(|index| self.entries.get_mut(index)) {
             entry.response_end = Some(end);
@@ -97,7 +97,7 @@ impl Tape {
         }
     }
 
-    /// The operations that ended, with the stamps of this side; `connection` numbers them.
+    /// The completed operations of connection number `connection`, with the stamps of this side.
     #[must_use]
     pub fn ops(&self, connection: u32) -> Vec<Op> {
         let (requests, responses) = match self.side {

@@ -1,7 +1,7 @@
-//! What tests need of the machine: root, devices, kernel features.
+//! Requirements of tests on the machine: root, devices, kernel features.
 //!
-//! A test that cannot run must not look like one that passed. Where something is missing, the test fails when the
-//! environment variable `CI` is set. Elsewhere it is written to a file, which `make test` shows at the end.
+//! A test that cannot run must not look like one that passed. If a requirement is not met, the test fails when the
+//! environment variable `CI` is set. Otherwise it is listed in a file, which `make test` prints at the end.
 
 #![forbid(unsafe_code)]
 
@@ -9,36 +9,36 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Where tests that did not run are listed, one line each.
+/// The file that lists tests that did not run, one line each.
 #[must_use]
 pub fn not_run() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/not-run.txt")
 }
 
-/// Whether the test that calls it can run: `is_there` says whether the `requirement` is met.
+/// Whether the calling test can run: `is_met` states whether the `requirement` is met.
 ///
 /// # Panics
 /// When it is not met and `CI` is set.
 #[must_use]
 #[track_caller]
-pub fn require(requirement: &str, is_there: bool) -> bool {
-    if is_there {
+pub fn require(requirement: &str, is_met: bool) -> bool {
+    if is_met {
         return true;
     }
     let caller = std::panic::Location::caller();
     let thread = std::thread::current();
-    // A test's thread has its name.
+    // The thread of a test has the test's name.
     let test = thread.name().unwrap_or("a test");
     let line = format!("{test} ({}): needs {requirement}", caller.file());
     assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "not run: {line}");
     let file = OpenOptions::new().create(true).append(true).open(not_run());
-    // One write, so that lines of several processes do not mix.
+    // One write, so that lines of several processes do not interleave.
     let noted = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
     eprintln!("not run: {line}{}", noted.err().map(|error| format!(" ({error})")).unwrap_or_default());
     false
 }
 
-/// Whether the test that calls it can run because it has root's rights, which it needs for `what`.
+/// Whether the calling test, which needs root for `what`, can run.
 ///
 /// # Panics
 /// As [`require`].
@@ -54,7 +54,7 @@ mod tests {
 
     const IN_CHILD: &str = "TESTING_CHILD";
 
-    /// The test below, as `CI` has it or not: whether it passed, and what it said.
+    /// Runs the test below with or without `CI`: returns whether it passed, and its output.
     fn run(ci: Option<&str>) -> (bool, String) {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command.args(["--exact", "tests::a_child", "--nocapture"]).env(IN_CHILD, "1").env_remove("CI");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_fails_in_ci_and_is_listed_elsewhere() {
+    fn unmet_requirement_fails_in_ci_and_is_listed_elsewhere() {
         let listed =
             || std::fs::read_to_string(super::not_run()).unwrap_or_default().matches("a unicorn").count();
         let before = listed();
@@ -86,7 +86,7 @@ mod tests {
             assert!(passed && text.contains("not run: tests::a_child"), "{text}");
         }
         assert_eq!(listed(), before + 2);
-        // These are none of the machine's gaps.
+        // These lines are not requirements of the machine.
         let kept = std::fs::read_to_string(super::not_run()).unwrap_or_default();
         let kept: String =
             kept.lines().filter(|l| !l.contains("a unicorn")).map(|l| format!("{l}\n")).collect();

@@ -98,7 +98,7 @@ mod tests {
         assert!((dip(&two) - 0.25).abs() < 0.01, "{}", dip(&two));
     }
 
-    /// The critical value of the search is beyond what uniform values ever show; the published 99 % quantile
+    /// The critical value of the search exceeds the dip of uniform values; the published 99 % quantile
     /// for large n is about 0.57.
     #[test]
     fn uniform_values_stay_below_the_critical_value() {

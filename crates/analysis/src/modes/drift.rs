@@ -1,8 +1,8 @@
-//! What moves over the whole record: ramps and jumps.
+//! Changes over the whole record: ramps and jumps.
 
 use super::series::{Series, median, spread};
 
-/// What was found.
+/// A drift.
 #[derive(Clone, Debug)]
 pub(super) enum Drift {
     /// It grows or falls steadily.
@@ -19,17 +19,17 @@ pub(super) struct Jump {
     pub(super) levels_us: (f64, f64),
 }
 
-/// Stretches whose medians are looked at.
+/// Number of stretches whose medians are compared.
 const STRETCHES: usize = 100;
-/// The largest cumulated deviation of independent values, over their spread and the root of their number, is
-/// beyond 1.95 once in a thousand times (Kolmogorov); queues' values resemble their neighbours.
+/// The largest cumulated deviation of independent values, over their spread and the root of their number,
+/// exceeds 1.95 once in a thousand times (Kolmogorov); values from queues are autocorrelated.
 const CRITICAL: f64 = 3.2;
-/// A change of less than this share of the level is not worth a word.
+/// A change of less than this share of the level is not reported.
 const CHANGE: f64 = 0.12;
-/// Most jumps; with more it is no jump.
+/// Most jumps; a series with more is not reported as jumps.
 const JUMPS_MAX: usize = 5;
 
-/// Looks for a drift.
+/// Searches for a drift.
 pub(super) fn find(series: &Series) -> Option<Drift> {
     let count = (series.values.len() / 10).clamp(20, STRETCHES);
     let medians: Vec<f64> = series.stretches(count).into_iter().map(|(_, m)| m).collect();
@@ -39,7 +39,7 @@ pub(super) fn find(series: &Series) -> Option<Drift> {
     if places.is_empty() {
         return None;
     }
-    // Steady growth is a straight line better than a few steps.
+    // A straight line fits steady growth better than a few steps do.
     let (slope, line_error) = line(&medians);
     places.sort_unstable();
     let steps_error = steps(&medians, &places);
@@ -67,7 +67,7 @@ fn jumps(values: &[f64], from: usize, places: &mut Vec<usize>) {
         return;
     }
     let steps: Vec<f64> = values.windows(2).map(|p| p[1] - p[0]).collect();
-    // Of differences: a level that changes does not count as noise.
+    // The noise of differences, so that a changing level does not count as noise.
     let noise = (spread(&steps) / std::f64::consts::SQRT_2).max(1e-9);
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let (mut sum, mut best, mut place) = (0.0, 0.0_f64, 0);
@@ -85,7 +85,7 @@ fn jumps(values: &[f64], from: usize, places: &mut Vec<usize>) {
     jumps(&values[place..], from + place, places);
 }
 
-/// Slope of the straight line through values, and the squares it leaves.
+/// Slope of the regression line, and its residual sum of squares.
 fn line(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let (mean_x, mean_y) = ((n - 1.0) / 2.0, values.iter().sum::<f64>() / n);
@@ -100,13 +100,13 @@ fn line(values: &[f64]) -> (f64, f64) {
     (slope, values.iter().enumerate().map(error).sum())
 }
 
-/// The squares that a constant leaves.
+/// The residual sum of squares of a constant.
 fn line_error_of_mean(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     values.iter().map(|v| (v - mean).powi(2)).sum()
 }
 
-/// The squares that levels between places leave.
+/// The residual sum of squares of levels between the given places.
 fn steps(values: &[f64], places: &[usize]) -> f64 {
     let edges: Vec<usize> = std::iter::once(0).chain(places.iter().copied()).chain([values.len()]).collect();
     edges.windows(2).map(|e| line_error_of_mean(&values[e[0]..e[1]])).sum()

@@ -11,7 +11,7 @@ pub(super) struct EveryNth {
 }
 
 impl EveryNth {
-    /// A series without what the pattern explains.
+    /// The residual series after removing the pattern.
     pub(super) fn explained(&self, mut series: Series) -> Series {
         let mean = |slow: bool| {
             let all = series.values.iter().zip(&self.is_slow);
@@ -27,16 +27,16 @@ impl EveryNth {
     }
 }
 
-/// Largest distance that is looked for.
+/// Largest distance searched.
 const DISTANCE_MAX: usize = 64;
-/// Share of the slow operations whose next one must be at that distance.
+/// Share of the slow operations that must be followed by another at that distance.
 const EVEN: f64 = 0.8;
-/// The slow ones are longer by at least so many spreads of the others.
+/// The slow ones are longer by at least this many spreads of the others.
 const APART: f64 = 2.0;
 
-/// Looks for slow operations at even distances.
+/// Searches for slow operations at even distances.
 pub(super) fn find(series: &Series) -> Option<EveryNth> {
-    // A few outliers must not be the split: the fence cut them, so what is left is structure.
+    // A few outliers must not determine the split: the fence has clipped them.
     let ceiling = {
         let mut sorted = series.values.clone();
         sorted.sort_by(f64::total_cmp);

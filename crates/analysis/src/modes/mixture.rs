@@ -1,7 +1,7 @@
 //! Whether a segment has more than one mode, and which.
 //!
-//! The dip decides; a mixture of log-normal components (EM; how many by the Bayesian information criterion)
-//! says which modes they are.
+//! The dip decides whether there is more than one mode; a mixture of log-normal components (EM; their number by the
+//! Bayesian information criterion) locates the modes.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// For a sentence.
+    /// A phrase for reports.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{:.0} us ({:.0} %)", self.centre_us, self.share * 100.0)
@@ -37,26 +37,26 @@ pub(super) struct Mixture {
 /// The dip times the square root of the number of independent values must exceed this: uniform values reach
 /// it less than once in ten thousand times.
 pub(super) const CRITICAL: f64 = 0.9;
-/// Values that go into the dip.
+/// Number of values for the dip.
 const VALUES_MAX: usize = 2000;
-/// A mode with a smaller share is none.
+/// Smallest share of a mode.
 const SHARE_MIN: f64 = 0.03;
-/// Modes are at least so many of their standard deviations apart (Ashman, Bird, Zepf 1994).
+/// Smallest distance between modes, in their standard deviations (Ashman, Bird, Zepf 1994).
 const APART: f64 = 2.5;
 
-/// Looks for modes.
+/// Searches for modes.
 pub(super) fn find(series: &Series) -> Option<Mixture> {
     let values = dithered(&series.values);
     let stride = values.len().div_ceil(VALUES_MAX);
     let sample: Vec<f64> = values.iter().step_by(stride).copied().collect();
-    // Values that resemble their neighbours count for less.
+    // Autocorrelated values count for less.
     let similar = autocorrelation(&sample).clamp(0.0, 0.95);
     let independent = sample.len() as f64 * (1.0 - similar) / (1.0 + similar);
     if dip(&sample) * independent.sqrt() < CRITICAL {
         return None;
     }
     let least = sample.iter().copied().fold(f64::INFINITY, f64::min);
-    // Logarithms need positive values; clocks may make them negative.
+    // Logarithms need positive values; clock differences may be negative.
     let shift = if least <= 0.0 { 1.0 - least } else { 0.0 };
     let logs: Vec<f64> = sample.iter().map(|v| (v + shift).ln()).collect();
     let (two, three) = (fit(&logs, 2)?, fit(&logs, 3));
@@ -78,7 +78,7 @@ pub(super) fn find(series: &Series) -> Option<Mixture> {
     Some(Mixture { modes, is_slow })
 }
 
-/// Values spread evenly within the step that their clock counts in: ties look like modes.
+/// Spreads values evenly within the resolution of their clock, because ties look like modes.
 fn dithered(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -113,7 +113,7 @@ struct Fit {
     information: f64,
 }
 
-/// Whether all components are modes of their own.
+/// Whether all components are separate modes.
 fn is_apart(fit: &Fit) -> bool {
     let mut sorted = fit.components.clone();
     sorted.sort_by(|a, b| a.mean.total_cmp(&b.mean));

@@ -1,16 +1,16 @@
-//! What comes back in time: square waves, sawteeth.
+//! Patterns that repeat in time: square waves, sawteeth.
 
 use serde::{Deserialize, Serialize};
 
 use super::series::{Series, median, spread};
 
-/// What one period looks like.
+/// The shape of one period.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "form", rename_all = "snake_case")]
 pub enum Shape {
     /// High for a while, then low.
     Square {
-        /// For how long, milliseconds.
+        /// Duration of the high phase, milliseconds.
         high_ms: f64,
     },
     /// It climbs and falls back at once, or falls and jumps up.
@@ -18,12 +18,12 @@ pub enum Shape {
         /// Whether it climbs.
         rising: bool,
     },
-    /// Something else.
+    /// Another shape.
     Other,
 }
 
 impl Shape {
-    /// For a sentence.
+    /// A phrase for reports.
     #[must_use]
     pub fn text(&self, period_ms: f64) -> String {
         match self {
@@ -37,7 +37,7 @@ impl Shape {
     }
 }
 
-/// What was found.
+/// A periodic pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Period {
     pub(super) period_ms: f64,
@@ -47,16 +47,16 @@ pub(super) struct Period {
 
 /// Bins of time.
 const BINS_MAX: usize = 2048;
-/// Correlation with itself one period later that is no accident.
+/// Smallest autocorrelation at one period.
 const CORRELATION: f64 = 0.4;
-/// Periods that must have passed.
+/// Fewest periods in the record.
 const CYCLES_MIN: usize = 5;
-/// Correlation of the profiles of even and odd periods.
+/// Smallest correlation of the profiles of even and odd periods.
 const ALIKE: f64 = 0.85;
 /// Bins of one period's profile.
 const PHASES: usize = 24;
 
-/// Looks for a period.
+/// Searches for a period.
 pub(super) fn find(series: &Series) -> Option<Period> {
     let lasted = *series.times_ms.last()?;
     let bins = (series.values.len() / 4).min(BINS_MAX);
@@ -68,21 +68,21 @@ pub(super) fn find(series: &Series) -> Option<Period> {
     let lag = repeats_after(&binned)?;
     let period_ms = refine(series, lag as f64 * width, width);
     let all = profile(series, period_ms, |_| true)?;
-    // What comes back looks alike every other time.
+    // A periodic pattern has similar profiles in even and odd periods.
     let [even, odd] = [0, 1].map(|rest| profile(series, period_ms, |cycle| cycle % 2 == rest));
     if alike(&even?, &odd?) < ALIKE {
         return None;
     }
     let profile = all;
     let (shape, height_us) = shape(&profile, period_ms);
-    // The profile must stand out of the noise of single operations' means.
+    // The profile must exceed the noise of single operations' means.
     let noise =
         spread(&residuals(series, period_ms, &profile)) / (series.values.len() as f64 / PHASES as f64).sqrt();
     (height_us > 8.0 * noise).then_some(Period { period_ms, shape, height_us })
 }
 
-/// The median of each bin of time, less the mean of all; a bin without operations has the median of all: the
-/// operation that kept others away is no measure of its neighbours.
+/// The median of each bin of time, less the mean of all. A bin without operations has the median of all, because
+/// the operation that blocked others says nothing about neighbouring bins.
 fn bin(series: &Series, bins: usize, lasted: f64) -> Option<Vec<f64>> {
     let mut binned = vec![Vec::new(); bins];
     for (time, value) in series.times_ms.iter().zip(&series.values) {
@@ -95,7 +95,7 @@ fn bin(series: &Series, bins: usize, lasted: f64) -> Option<Vec<f64>> {
     let usual = median(series.values.clone());
     let mut medians: Vec<f64> =
         binned.into_iter().map(|values| if values.is_empty() { usual } else { median(values) }).collect();
-    // The few bins that hold an outlier and little else must not drown the others.
+    // A few bins dominated by an outlier must not mask the others.
     let mut sorted = medians.clone();
     sorted.sort_by(f64::total_cmp);
     let (low, high) = (sorted[bins / 20], sorted[bins - 1 - bins / 20]);
@@ -119,10 +119,10 @@ fn repeats_after(values: &[f64]) -> Option<usize> {
         sum / (n - lag) as f64 / power
     };
     let all: Vec<f64> = (0..n / CYCLES_MIN).map(correlation).collect();
-    // What resembles its neighbours only is no period: first it must have become unlike itself.
+    // Correlation between neighbours is not a period: the autocorrelation must first fall.
     let unlike = all.iter().position(|&c| c < 0.1)?;
     let highest = all[unlike..].iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    // Of independent values it is one over the root of their number.
+    // For independent values it is one over the root of their number.
     if highest < CORRELATION.max(6.0 / (n as f64).sqrt()) {
         return None;
     }
@@ -132,12 +132,12 @@ fn repeats_after(values: &[f64]) -> Option<usize> {
             && all.get(lag + 1).is_none_or(|next| all[lag] >= *next)
     };
     let lag = (unlike.max(1)..all.len()).find(|&lag| is_peak(lag))?;
-    // Once more after the same time, if the record is long enough.
+    // It must recur after the same time, if the record is long enough.
     let again = all.get(2 * lag).is_none_or(|&c| c > 0.5 * highest);
     (lag >= 4 && again).then_some(lag)
 }
 
-/// The period near `about` for which the operations' phases tell most of their values.
+/// The period near `about` for which the operations' phases explain most of the variance.
 fn refine(series: &Series, about: f64, width: f64) -> f64 {
     let strength = |period: f64| {
         let mut sums = [(0.0, 0.0); PHASES];
@@ -158,17 +158,17 @@ fn refine(series: &Series, about: f64, width: f64) -> f64 {
             .unwrap_or((0.0, about))
     };
     let (most, period) = best_near(about);
-    // Twice the period explains as much as the period: the shortest is meant.
+    // Multiples of the period explain as much: choose the shortest.
     let shorter = [3.0, 2.0].map(|part| best_near(period / part));
     shorter.into_iter().find(|(s, _)| *s > 0.8 * most).map_or(period, |(_, period)| period)
 }
 
-/// Which phase of its period a time is in.
+/// The phase of a time within its period.
 fn phase(time: f64, period: f64) -> usize {
     (((time / period).fract() * PHASES as f64) as usize).min(PHASES - 1)
 }
 
-/// The median of each phase, over the periods that are wanted.
+/// The median of each phase, over the selected periods.
 fn profile(series: &Series, period: f64, wanted: impl Fn(u64) -> bool) -> Option<Vec<f64>> {
     let mut phases = vec![Vec::new(); PHASES];
     for (time, value) in series.times_ms.iter().zip(&series.values) {
@@ -189,12 +189,12 @@ fn alike(a: &[f64], b: &[f64]) -> f64 {
     covariance / (power(a, mean_a) * power(b, mean_b)).sqrt().max(1e-12)
 }
 
-/// What the phases leave unexplained.
+/// The variance that the phases leave unexplained.
 fn residuals(series: &Series, period: f64, profile: &[f64]) -> Vec<f64> {
     series.times_ms.iter().zip(&series.values).map(|(t, v)| v - profile[phase(*t, period)]).collect()
 }
 
-/// What a profile looks like, and its height.
+/// The shape of a profile, and its height.
 fn shape(profile: &[f64], period_ms: f64) -> (Shape, f64) {
     let low = profile.iter().copied().fold(f64::INFINITY, f64::min);
     let high = profile.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -211,8 +211,8 @@ fn shape(profile: &[f64], period_ms: f64) -> (Shape, f64) {
         let high_ms = above / n as f64 * period_ms;
         return (Shape::Square { high_ms }, level(true) - level(false));
     }
-    // One jump of most of the height (over two steps: it may fall inside a phase), and the rest goes the other
-    // way.
+    // One jump of most of the height (over two steps, as it may fall inside a phase), and changes in the opposite
+    // direction elsewhere.
     let step = |i: usize| profile[(i + 1) % n] - profile[i];
     let jump = |i: usize| profile[(i + 2) % n] - profile[i];
     let widest = (0..n).max_by(|&a, &b| jump(a).abs().total_cmp(&jump(b).abs())).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! One part of consecutive operations, made fit for statistics: finite, ordered in time, outliers cut.
+//! One part of consecutive operations, prepared for statistics: finite, ordered in time, outliers clipped.
 
 use super::Point;
 use crate::parts::Part;
@@ -8,15 +8,15 @@ use crate::parts::Part;
 pub(super) struct Series {
     /// Milliseconds since the first operation, never falling.
     pub(super) times_ms: Vec<f64>,
-    /// Microseconds; outliers are cut to the fence, so that a few cannot move a mean.
+    /// Microseconds; outliers are clipped to the fence, so that a few cannot move a mean.
     pub(super) values: Vec<f64>,
 }
 
-/// Values further from the median than so many quartile distances are cut to there.
+/// The fence, in quartile distances from the median.
 const FENCE: f64 = 6.0;
 
 impl Series {
-    /// The values of a part; nothing when it was not observed in nearly all operations, or never changes.
+    /// The values of a part; `None` unless it was observed in nearly all operations and varies.
     pub(super) fn of(points: &[Point], part: Part) -> Option<Self> {
         let mut values: Vec<f64> = points.iter().map(|p| p.part(part)).collect();
         let good = values.iter().filter(|v| v.is_finite()).count();
@@ -47,7 +47,7 @@ impl Series {
         Some(Self { times_ms, values })
     }
 
-    /// Medians of `count` stretches of equally many operations, with the mean time of each.
+    /// Medians of `count` stretches with equal numbers of operations, and the mean time of each.
     pub(super) fn stretches(&self, count: usize) -> Vec<(f64, f64)> {
         let count = count.clamp(1, self.values.len());
         let edge = |i: usize| i * self.values.len() / count;
@@ -62,7 +62,7 @@ impl Series {
     }
 }
 
-/// The median of values; 0 of none.
+/// The median of values; 0 if empty.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     if values.is_empty() {
         return 0.0;
@@ -77,7 +77,7 @@ pub(super) fn spread(values: &[f64]) -> f64 {
     1.4826 * median(values.iter().map(|v| (v - middle).abs()).collect())
 }
 
-/// Splits values into two groups where that leaves least variance (Otsu 1979): the border.
+/// The border that splits values into two groups with the least variance (Otsu 1979).
 pub(super) fn split(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

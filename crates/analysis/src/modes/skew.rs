@@ -1,9 +1,9 @@
-//! Stamps of clocks that move against one another: one path seems to grow as fast as the other shrinks.
+//! Stamps of drifting clocks: one path appears to grow as fast as the other shrinks.
 
 use super::period;
 use super::series::{Series, median};
 
-/// What was found.
+/// A skew.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Skew {
     /// Slope of the request path, microseconds per second.
@@ -12,14 +12,14 @@ pub(super) struct Skew {
     pub(super) period_ms: Option<f64>,
 }
 
-/// Stretches in which slopes are taken: coarse and fine, because the jumps back must fall into few of them.
+/// Numbers of stretches in which slopes are taken: coarse and fine, because few of them may contain a jump back.
 const STRETCHES: [usize; 4] = [16, 32, 64, 128];
-/// Share of the stretches in which both paths go their way.
+/// Share of the stretches in which the slopes must be opposite.
 const AGREE: f64 = 0.8;
-/// Operations of a stretch.
+/// Fewest operations of a stretch.
 const OPERATIONS_MIN: usize = 12;
 
-/// Looks for opposite slopes.
+/// Searches for opposite slopes.
 pub(super) fn find(request: &Series, response: &Series) -> Option<Skew> {
     let n = request.values.len();
     let mut slopes =

@@ -1,4 +1,4 @@
-//! What is judged: the evidence, the stanzas, the link and what the capture lost.
+//! The input of the verdicts: the evidence, the stanzas, the link and the losses of the capture.
 
 use record::ConnectionFacts;
 use serde::{Deserialize, Serialize};
@@ -17,31 +17,31 @@ pub struct Link {
     pub efficiency: f64,
 }
 
-/// What the capture itself lost.
+/// Losses of the capture itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureLoss {
     /// Holes in streams whose bytes had arrived: the capture lost them.
     pub holes: u64,
     /// Bytes in them.
     pub hole_bytes: u64,
-    /// Operations that this may have cost.
+    /// Operations that may be missing because of them.
     pub operations: u64,
-    /// Packets that the capturing system says it dropped.
+    /// Packets that the capturing system reports as dropped.
     pub drops: u64,
 }
 
-/// What is to be judged.
+/// The input of the verdicts.
 #[derive(Debug)]
 pub struct Case<'a> {
-    /// What was gathered.
+    /// The gathered evidence.
     pub evidence: &'a Evidence,
     /// The stanzas.
     pub stanzas: &'a [TrafficStanza],
-    /// The link, where its rate is known.
+    /// The link, if its rate is known.
     pub link: Option<Link>,
-    /// Share of the time that the busiest CPU of the client and of the server were busy, where known.
+    /// Busy share of the busiest CPU of the client and of the server, if known.
     pub cpu_busy: Option<(f64, f64)>,
-    /// What the capture lost.
+    /// Losses of the capture.
     pub loss: CaptureLoss,
     /// The input that each capture point's frames are numbered in.
     pub inputs: &'a [u32],
@@ -72,7 +72,7 @@ impl Case<'_> {
         Frames { input, numbers }
     }
 
-    /// How long connections lasted, all together, nanoseconds, and their exchanges.
+    /// Total duration of connections, nanoseconds, and their exchanges.
     pub(super) fn lasted<'b>(&self, connections: impl IntoIterator<Item = &'b u32>) -> (u64, u64) {
         connections
             .into_iter()
@@ -82,12 +82,12 @@ impl Case<'_> {
             })
     }
 
-    /// What there is to gain when `cost_ns` of the time that connections lasted falls away.
+    /// The expected gain from removing `cost_ns` of the connections' total duration.
     pub(super) fn gain(&self, cost_ns: u64, lasted_ns: u64, exchanges: u64) -> Option<Gain> {
         if lasted_ns == 0 || exchanges == 0 {
             return None;
         }
-        // A wait that runs into the connection's first or last moment may seem longer than the connection.
+        // A wait at the connection's beginning or end may appear longer than the connection.
         let left_ns = lasted_ns.saturating_sub(cost_ns).max(lasted_ns / 100_000).max(1);
         let factor = lasted_ns as f64 / left_ns as f64;
         let each = |ns: u64| ns as f64 / exchanges as f64 / 1000.0;
@@ -105,12 +105,12 @@ impl Case<'_> {
     }
 }
 
-/// How long a connection lasted, nanoseconds.
+/// Duration of a connection, nanoseconds.
 pub(super) fn lasted_ns(facts: &ConnectionFacts) -> u64 {
     facts.ended_ns.saturating_sub(facts.began_ns)
 }
 
-/// A time in the unit that suits it, of so many microseconds.
+/// Formats microseconds in a suitable unit.
 pub(super) fn duration(us: f64) -> String {
     match us.abs() {
         v if v >= 1e6 => format!("{} s", significant(us / 1e6)),
@@ -119,7 +119,7 @@ pub(super) fn duration(us: f64) -> String {
     }
 }
 
-/// Three digits.
+/// Formats with three significant digits.
 pub(super) fn significant(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 100.0 => 0,

@@ -1,4 +1,4 @@
-//! What is gathered of stalls while traffic passes: sums and samples of bounded size.
+//! Evidence gathered while traffic passes: sums and samples of stalls, of bounded size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,9 @@ const CONNECTIONS_MAX: usize = 4096;
 /// The stalls of a kind, of one side's data, as one capture point saw them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stalls {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// How long all together, nanoseconds.
+    /// Their total duration, nanoseconds.
     pub wait_ns: u64,
     /// The first ones' frames.
     pub frames: Vec<[u64; 3]>,
@@ -36,11 +36,11 @@ impl Stalls {
     }
 }
 
-/// All that was gathered.
+/// All evidence.
 #[derive(Debug, Default)]
 pub struct Evidence {
     stalls: BTreeMap<(StallKind, Side, u32), Stalls>,
-    /// Operations by the kinds of stall that they suffered.
+    /// Operations by the kinds of their stalls.
     suffered: [u64; StallKind::ALL.len()],
     /// Operations.
     pub operations: u64,
@@ -51,7 +51,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// An exchange has ended.
+    /// Adds an exchange that has ended.
     #[inline]
     pub fn observed(&mut self, observed: &Observed) {
         self.operations += 1;
@@ -63,7 +63,7 @@ impl Evidence {
         }
     }
 
-    /// Capture point `vantage` saw a stall; its connection's number is that of the whole analysis.
+    /// Adds a stall seen at capture point `vantage`; its connection has the number of the whole analysis.
     pub fn stall(&mut self, vantage: u32, stall: &Stall) {
         let stalls = self.stalls.entry((stall.kind, stall.sender, vantage)).or_default();
         stalls.count += 1;
@@ -78,7 +78,7 @@ impl Evidence {
         }
     }
 
-    /// A connection is over, as capture point `vantage` saw it.
+    /// Adds a connection that has ended, as capture point `vantage` saw it.
     pub fn connection(&mut self, vantage: u32, facts: &ConnectionFacts) {
         if self.facts.len() < CONNECTIONS_MAX {
             self.facts.insert((facts.connection, vantage), *facts);
@@ -87,7 +87,7 @@ impl Evidence {
         }
     }
 
-    /// The connections, each as the capture point saw it that saw most of it.
+    /// The connections, each with the facts of the capture point that saw most of it.
     pub fn connections(&self) -> impl Iterator<Item = (u32, &ConnectionFacts)> {
         let mut best: BTreeMap<u32, (u32, &ConnectionFacts)> = BTreeMap::new();
         for (&(connection, vantage), facts) in &self.facts {
@@ -104,8 +104,7 @@ impl Evidence {
         self.facts.range((connection, 0)..=(connection, u32::MAX)).next().map(|(_, facts)| facts)
     }
 
-    /// The stalls of a kind: of both sides' data those that were seen, each by the capture point that saw
-    /// most of them, and which that is.
+    /// The stalls of a kind for each sending side, from the capture point that saw most of them, and that point.
     pub(super) fn stalls(&self, kind: StallKind) -> Vec<(Side, u32, &Stalls)> {
         [Side::Client, Side::Server]
             .into_iter()
@@ -118,7 +117,7 @@ impl Evidence {
             .collect()
     }
 
-    /// Operations that suffered stalls of a kind.
+    /// Operations with stalls of a kind.
     pub(super) fn suffered(&self, kind: StallKind) -> u64 {
         self.suffered[kind as usize]
     }

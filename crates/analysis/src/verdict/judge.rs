@@ -3,14 +3,14 @@
 use super::case::Case;
 use super::{Frames, Verdict, VerdictKind, rate, tcp};
 
-/// The verdicts, the costliest first, and what else should be known.
+/// The verdicts, the costliest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judgement {
-    /// What was found.
+    /// The verdicts.
     pub verdicts: Vec<Verdict>,
 }
 
-/// Judges.
+/// Returns the verdicts on a case.
 #[must_use]
 pub fn judge(case: &Case<'_>) -> Judgement {
     let mut verdicts = Vec::new();

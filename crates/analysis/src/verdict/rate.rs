@@ -1,4 +1,4 @@
-//! Verdicts on pace: who is slow when TCP is not, and whether the link is full.
+//! Verdicts on rate: which side is slow when TCP is not, and whether the link is full.
 
 use model::bound::queue_depth_network_bound;
 
@@ -8,7 +8,7 @@ use crate::parts::Part;
 use crate::traffic::TrafficStanza;
 
 pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
-    // What TCP kept back looks like a slow peer, and has been named.
+    // Data that TCP delayed looks like a slow peer, and already has a verdict.
     let explained_us: f64 = verdicts.iter().map(|v: &Verdict| v.cost_us).sum();
     let all_us: f64 = case.stanzas.iter().map(total_us).sum();
     let mut of_the_link = Vec::new();
@@ -16,7 +16,7 @@ pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let is_full = of_the_link.iter().any(|v| v.kind == VerdictKind::LinkFull);
     if explained_us < 0.5 * all_us {
         slow_target(case, verdicts);
-        // Who fills a link waits for it, and where that is before the capture point it looks like a pause.
+        // A sender that fills a link waits for it; before the capture point this looks like a pause.
         if !is_full {
             slow_initiator(case, verdicts);
         }
@@ -36,23 +36,23 @@ fn total_us(stanza: &TrafficStanza) -> f64 {
     (round_trip + sending) * stanza.operations as f64
 }
 
-/// Operations before a habit can be told from an accident.
+/// Fewest operations that distinguish a pattern from an accident.
 const HABIT: u64 = 20;
-/// A server that needs longer for each operation than this is worth a word, microseconds: a solid-state disk
-/// behind a network answers in less.
+/// Time per operation above which a server gets a verdict, microseconds: a solid-state disk
+/// behind a network responds in less.
 const SLOW_US: f64 = 1000.0;
-/// Outliers are this much longer than the median, and at least so long, microseconds.
+/// Outliers exceed the median by this factor, and this minimum, microseconds.
 const OUTLIER_FACTOR: f64 = 20.0;
 const OUTLIER_US: f64 = 10_000.0;
 
 /// The server's part of a stanza: its own, or (seen from the client alone) the round trip without the
-/// shortest way there and back.
+/// shortest network round trip.
 fn server_part(case: &Case<'_>, stanza: &TrafficStanza) -> Option<(Part, f64)> {
     if stanza.part(Part::Server).is_some() {
         return Some((Part::Server, 0.0));
     }
     let facts = case.evidence.facts(stanza.connection?)?;
-    // From the client's point, the way to the server and back.
+    // From the client's point, the network round trip to the server.
     Some((Part::RoundTrip, facts.client_conduct.ack_min_ns as f64 / 1000.0))
 }
 
@@ -61,7 +61,7 @@ fn slow_target(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     for stanza in case.stanzas.iter().filter(|s| s.operations >= HABIT) {
         let Some((part, way_us)) = server_part(case, stanza) else { continue };
         let Some(figures) = stanza.part(part) else { continue };
-        // Operations that queue behind one another do not each take that long.
+        // Operations that queue behind one another have shorter service times.
         let each = |us: f64| (us - way_us).max(0.0) / stanza.queue_depth.1.max(1.0);
         if each(figures.p50_us) >= SLOW_US {
             operations += stanza.operations;
@@ -100,7 +100,7 @@ fn slow_target(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     }
 }
 
-/// A client whose pauses are that much of the cycle, and that long, is what limits the rate.
+/// A client whose pauses have at least this share of the cycle, and this length, limits the rate.
 const CLIENT_SHARE: f64 = 0.75;
 
 fn slow_initiator(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
@@ -122,7 +122,7 @@ fn slow_initiator(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let (client, round_trip) = (stanza.mean_us(Part::Client), stanza.mean_us(Part::RoundTrip));
     let (client, round_trip) = (client.unwrap_or(0.0), round_trip.unwrap_or(0.0));
     let text = format!(
-        "the client lets {} pass between a response and its next {}, the server answers in {}",
+        "the client waits {} between a response and its next {}, the server responds in {}",
         duration(client),
         stanza.operation,
         duration(round_trip)
@@ -147,10 +147,10 @@ fn slow_initiator(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
 
 /// A link is full from this share of its rate on.
 const FULL: f64 = 0.9;
-/// And hardly used below this.
+/// A link is nearly idle below this share.
 const IDLE: f64 = 0.6;
 
-/// The link's rate against what passed, per stanza that moved most.
+/// The link's rate against the traffic, for the stanza that moved most.
 fn link(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let Some(link) = case.link else { return };
     let bytes_per_second = link.bits_per_second / 8.0 * link.efficiency;
@@ -164,7 +164,7 @@ fn link(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     };
     let share = stanza.bytes_per_second / bytes_per_second;
     let text = format!(
-        "{}s of {} bytes move {} MB/s, {:.0} % of what the link takes",
+        "{}s of {} bytes move {} MB/s, {:.0} % of the link's rate",
         stanza.operation,
         stanza.block_size_bytes.round(),
         significant(stanza.bytes_per_second / 1e6),
@@ -192,7 +192,7 @@ fn link(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
             throughput_factor: factor,
             operation_us: None,
             text: format!(
-                "a queue depth of {needed} would fill the link, if the server keeps its pace: up to {} times as \
+                "a queue depth of {needed} would fill the link, if the server's time stays the same: up to {} times as \
                  many operations",
                 significant(factor)
             ),
@@ -217,11 +217,11 @@ fn cpu(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     verdicts.push(case.verdict(VerdictKind::CpuBound, operations, 0.0, Frames::default(), text, None));
 }
 
-/// A ring this much deeper that is not this much faster has something in it that is busy all the time.
+/// A ring that is deeper by this factor but not faster by this factor has a saturated stage.
 const DEEPER: f64 = 4.0;
 const FASTER: f64 = 1.25;
 
-/// Without a look at the CPUs: the same operation at two queue depths, and no more of them at the larger.
+/// Saturation without CPU accounts: the same operation at two queue depths, at the same rate.
 fn saturation(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let is_ring = |s: &&TrafficStanza| s.queue_depth_error.is_some() && s.closes == Some(true);
     let rings: Vec<&TrafficStanza> = case.stanzas.iter().filter(is_ring).collect();
@@ -241,7 +241,7 @@ fn saturation(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
         }
     }
     let Some((shallow, deep)) = worst else { return };
-    // Whose time grew with the depth: there the operations queue.
+    // The operations queue at the side whose time grew with the depth.
     let grew = |part: Part| deep.mean_us(part).zip(shallow.mean_us(part)).map_or(0.0, |(d, s)| d - s);
     let server = if deep.part(Part::Server).is_some() { grew(Part::Server) } else { grew(Part::RoundTrip) };
     let who = if server >= grew(Part::Client) { "the server" } else { "the client" };

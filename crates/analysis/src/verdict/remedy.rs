@@ -1,4 +1,4 @@
-//! What to do, in the words of each system.
+//! Remedies, with the settings of each system.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,9 @@ use super::VerdictKind;
 /// A remedy on one system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remedy {
-    /// Which system or platform; "any" for all.
+    /// The system or platform; "any" for all.
     pub system: String,
-    /// What to do there.
+    /// The action.
     pub action: String,
 }
 
@@ -53,7 +53,7 @@ const CORK: &[(&str, &str)] = &[
 ];
 
 const DELAYED_ACK: &[(&str, &str)] = &[
-    ("any", "let the sender have more on its way: a larger SO_SNDBUF, at least four full segments"),
+    ("any", "allow the sender more unacknowledged data: a larger SO_SNDBUF, at least four full segments"),
     (
         "Linux",
         "remove a small SO_SNDBUF; check net.ipv4.tcp_wmem; TCP_QUICKACK after every receive at the receiver",
@@ -147,7 +147,7 @@ const DUPLEX: &[(&str, &str)] = &[
 const TARGET: &[(&str, &str)] = &[
     (
         "any",
-        "look behind the server's socket: its disks, its cache setting, its CPU; a queue depth above 1 overlaps such waits",
+        "examine the server beyond its socket: its disks, its cache setting, its CPU; a queue depth above 1 overlaps such waits",
     ),
     ("Linux", "iostat -x 1; pidstat -d -u -p PID 1"),
 ];
@@ -180,7 +180,7 @@ const CAPTURE: &[(&str, &str)] = &[
         "any",
         "capture less: a filter on the port, a snap length of 128 bytes, a larger buffer (tcpdump -B 65536)",
     ),
-    ("Linux", "roundtrip capture keeps its ring in memory and says what it dropped"),
+    ("Linux", "roundtrip capture keeps its ring in memory and reports dropped packets"),
 ];
 
 /// The remedies of a verdict.

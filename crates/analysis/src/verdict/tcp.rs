@@ -1,4 +1,4 @@
-//! Verdicts on what TCP did: holds, timers, windows, losses.
+//! Verdicts on the behaviour of TCP: holds, timers, windows, losses.
 
 use record::{Conduct, ConnectionFacts, Side, StallKind};
 
@@ -6,7 +6,7 @@ use super::case::{Case, duration, lasted_ns, significant};
 use super::evidence::Stalls;
 use super::{Frames, Verdict, VerdictKind};
 
-/// Stalls that must be seen before a coincidence is out of the question.
+/// Fewest stalls that cannot be a coincidence.
 const COINCIDENCE: u64 = 3;
 
 pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
@@ -17,17 +17,17 @@ pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     trains(case, verdicts);
 }
 
-/// A sum of times; a file with absurd stamps must not make it wrap.
+/// A sum of times. Saturates, because a file may have absurd stamps.
 fn total(times: impl IntoIterator<Item = u64>) -> u64 {
     times.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Who had to wait for whom, in words.
+/// The names of the waiting sender and of its peer.
 fn whose(side: Side) -> (&'static str, &'static str) {
     (side.name(), side.peer().name())
 }
 
-/// A verdict on the stalls of a kind that both or one side's data suffered.
+/// A verdict on the stalls of one kind, of one or both sides' data.
 fn stalled(
     case: &Case<'_>,
     kind: VerdictKind,
@@ -87,7 +87,7 @@ fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
             )
         },
     ));
-    // Between messages nothing but its regularity tells a hold from a client that happened to act then.
+    // Between messages only its regularity distinguishes a hold from a client that acted at that time.
     let mut between = evidence.stalls(StallKind::NagleBetweenMessages);
     between.retain(|(side, _, stalls)| {
         let pauses: u64 = stalls
@@ -118,7 +118,7 @@ fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     verdicts.extend(stalled(case, VerdictKind::DelayedAck, StallKind::DelayedAck, &late, |side, stalls| {
         let (sender, receiver) = whose(side);
         format!(
-            "{} times the {sender} could have no more on its way and stood still until the {receiver}'s \
+            "{} times the {sender} had reached its limit of unacknowledged data and was idle until the {receiver}'s \
                  delayed ACK came: {} each",
             stalls.count,
             mean_wait(stalls)
@@ -128,28 +128,28 @@ fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     data.retain(|(_, _, stalls)| stalls.count >= COINCIDENCE);
     verdicts.extend(stalled(case, VerdictKind::SlowInitiator, StallKind::SlowData, &data, |_, stalls| {
         format!(
-            "{} times the client sent the data that the server had asked for only after {}",
+            "{} times the client sent the data that the server had solicited only after {}",
             stalls.count,
             mean_wait(stalls)
         )
     }));
 }
 
-/// Largest spread of waits that one timer's ticks explain, nanoseconds.
+/// Largest spread of waits that the ticks of one timer can explain, nanoseconds.
 const TIMER_SPREAD_NS: u64 = 12_000_000;
 
-/// Data that a timer had to send.
+/// Data that was sent by a timer.
 fn corks(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     for kind in [StallKind::CorkWithinMessage, StallKind::CorkedAnswer] {
         let mut seen = case.evidence.stalls(kind);
-        // One timer, always the same: its waits lie close together. A slow disk's do not.
+        // The waits of one timer are close together, those of a slow disk are not.
         seen.retain(|(_, _, stalls)| {
             let spread = stalls.wait_at_ns(0.9) - stalls.wait_at_ns(0.1);
             stalls.count >= COINCIDENCE && spread <= TIMER_SPREAD_NS
         });
         verdicts.extend(stalled(case, VerdictKind::UnfinishedCork, kind, &seen, |side, stalls| {
             format!(
-                "{} times data of the {} left {} late, by a timer, and nothing had come that released it: \
+                "{} times data of the {} left {} late, released by a timer and not by a received segment: \
                  MSG_MORE or TCP_CORK was set and not lifted",
                 stalls.count,
                 side.name(),
@@ -159,9 +159,9 @@ fn corks(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     }
 }
 
-/// Share of a connection's time above which waiting for acknowledgements is worth a verdict.
+/// Share of a connection's time above which waiting for acknowledgements yields a verdict.
 const WAIT_SHARE: f64 = 0.2;
-/// Waits that make a habit.
+/// Fewest waits that form a pattern.
 const WAITS: u64 = 50;
 
 /// Windows and buffers that are too small.
@@ -202,8 +202,8 @@ fn windows(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
                 )
             } else {
                 format!(
-                    "for {share:.0} % of the time of {} the {sender} had a message to send, stood still at {} \
-                     bytes on the way until an ACK came, while the {receiver}'s window had room for {}: its \
+                    "for {share:.0} % of the time of {} the {sender} had a message to send, but waited for an ACK with \
+                     {} bytes in flight, while the {receiver}'s window had room for {}: its \
                      send buffer or congestion window is too small",
                     facts.client,
                     conduct.ack_wait_bytes / conduct.ack_waits.max(1),
@@ -217,8 +217,8 @@ fn windows(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     }
 }
 
-/// Whether a sender's waits for acknowledgements are its own fault: they are a habit, always at about the
-/// same number of bytes, and the way is not longer than it ever was (no queue on it, so the link is not full).
+/// Whether the sender causes its own waits for acknowledgements: they recur, always at about the
+/// same number of bytes, and the round trip stays at its minimum (no queue, so the link is not full).
 fn is_buffer_limited(conduct: &Conduct) -> bool {
     let (waits, timed) = (conduct.ack_waits.max(1), conduct.acks_timed.max(1));
     let held = conduct.ack_wait_bytes as f64 / waits as f64;
@@ -229,10 +229,10 @@ fn is_buffer_limited(conduct: &Conduct) -> bool {
         && ack_mean <= 4.0 * conduct.ack_min_ns as f64
 }
 
-/// Share of a sender's segments that were repeated, above which that is worth a verdict.
+/// Share of retransmitted segments above which a sender gets a verdict.
 const LOSS_SHARE: f64 = 0.001;
 
-/// Losses, and what they look like.
+/// Losses and their patterns.
 fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let evidence = case.evidence;
     let holes = evidence.stalls(StallKind::BlackHole);
@@ -244,9 +244,9 @@ fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
         |side, stalls| {
             let (sender, receiver) = whose(side);
             format!(
-                "{} times a segment of {} bytes from the {sender} did not reach the {receiver}, however often it \
-                 was repeated, while smaller ones did: a path with a smaller MTU drops large packets and nobody \
-                 says so; {} each until the capture's end or a smaller segment",
+                "{} times a segment of {} bytes from the {sender} did not reach the {receiver} despite \
+                 retransmissions, while smaller ones did: a path with a smaller MTU drops large packets without \
+                 an ICMP message; {} each until the capture's end or a smaller segment",
                 stalls.count,
                 stalls.segment_bytes,
                 mean_wait(stalls)
@@ -269,7 +269,7 @@ fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
         lasted = lasted_ns(facts).saturating_add(lasted);
         exchanges += facts.exchanges;
     }
-    // Behind a black hole every large segment is repeated: that has been said.
+    // A path-MTU black hole repeats every large segment and has a verdict of its own.
     let waits = |kind: StallKind| total(evidence.stalls(kind).iter().map(|s| s.2.wait_ns));
     let timeouts: u64 = evidence.stalls(StallKind::Timeout).iter().map(|s| s.2.count).sum();
     let cost_ns = waits(StallKind::Timeout).saturating_add(waits(StallKind::FastRetransmit));
@@ -285,8 +285,8 @@ fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let frames = case.frames(*vantage, repeated.iter().filter(|s| s.1 == *vantage).flat_map(|s| &s.2.frames));
     let operations = evidence.suffered(StallKind::Timeout).max(evidence.suffered(StallKind::FastRetransmit));
     let text = format!(
-        "{again} of {segments} segments ({} %) were sent again, {timeouts} of them only after a time-out: packets \
-         are lost on the way",
+        "{again} of {segments} segments ({} %) were retransmitted, {timeouts} of them only after a time-out: the \
+         path loses packets",
         significant(again as f64 / segments.max(1) as f64 * 100.0),
     );
     let gain = case.gain(cost_ns, lasted, exchanges);
@@ -307,8 +307,8 @@ fn duplex_mismatch(case: &Case<'_>, facts: &ConnectionFacts, side: Side) -> Verd
     let conduct = facts.conduct(side);
     let percent = |a: u64, b: u64| a as f64 / b.max(1) as f64 * 100.0;
     let text = format!(
-        "{} of {} segments of the {} were lost, {:.0} % of them while the other side was sending too, though it \
-         did so only {:.0} % of the time: one end of a cable works in half duplex and the other in full",
+        "{} of {} segments of the {} were lost, {:.0} % of them while the other side was sending too, although it \
+         was sending only {:.0} % of the time: one end of a cable is in half duplex and the other in full duplex",
         conduct.retransmitted,
         conduct.segments,
         side.name(),
@@ -327,7 +327,7 @@ fn duplex_mismatch(case: &Case<'_>, facts: &ConnectionFacts, side: Side) -> Verd
     case.verdict(VerdictKind::DuplexMismatch, facts.exchanges, cost_us, frames, text, gain)
 }
 
-/// What a packet costs a host beyond its bytes: about a microsecond of CPU at either end, and 90 bytes of
+/// Cost of a packet beyond its bytes: about a microsecond of CPU at either end, and 90 bytes of
 /// headers on the wire.
 const PACKET_US: f64 = 2.0;
 
@@ -356,7 +356,7 @@ fn trains(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let cost_us = (segments - trains) as f64 * PACKET_US;
     let text = format!(
         "{trains} of {messages} messages of the {} were sent in trains of small segments, {} for each, where a few \
-         full ones would do",
+         full segments would suffice",
         side.name(),
         significant(segments as f64 / trains.max(1) as f64)
     );

@@ -1,11 +1,11 @@
-//! One buffer between a reader and what looks at its bytes.
+//! The buffer between a reader and its parser.
 
 use std::io::{self, Read};
 
-/// Bytes asked for at once: fits into the second-level cache of common CPUs.
+/// Bytes per read: fits into the second-level cache of common CPUs.
 const READ_BYTES: usize = 256 << 10;
 
-/// Bytes of a reader, with some of what lies ahead.
+/// A reader with look-ahead.
 pub(super) struct Buffer {
     reader: Box<dyn Read + Send>,
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Buffer {
         self.offset
     }
 
-    /// At least `count` bytes that lie ahead, or all there are.
+    /// At least the next `count` bytes, or all that remain.
     #[inline]
     pub(super) fn peek(&mut self, count: usize) -> io::Result<&[u8]> {
         if self.to - self.from < count {
@@ -60,7 +60,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Passes over bytes that were peeked at.
+    /// Skips peeked bytes.
     #[inline]
     pub(super) fn consume(&mut self, count: usize) {
         let count = count.min(self.to - self.from);
@@ -68,7 +68,7 @@ impl Buffer {
         self.offset += count as u64;
     }
 
-    /// Of bytes that were peeked at: passes over some, gives some, and passes over those behind.
+    /// Of peeked bytes: skips `before`, returns `count`, and skips `behind`.
     #[inline]
     pub(super) fn hand_out(&mut self, before: usize, count: usize, behind: usize) -> &[u8] {
         let at = self.from + before;
@@ -76,7 +76,7 @@ impl Buffer {
         &self.bytes[at..at + count]
     }
 
-    /// A reader of everything that was not consumed.
+    /// A reader of all bytes that were not consumed.
     pub(super) fn into_reader(self) -> Box<dyn Read + Send> {
         let ahead = self.bytes[self.from..self.to].to_vec();
         Box::new(io::Cursor::new(ahead).chain(self.reader))

@@ -6,7 +6,7 @@ use super::{Ending, Found, Interface, PACKET_BYTES_MAX, Stop};
 /// Bytes of the file's header.
 pub(super) const HEADER_BYTES: usize = 24;
 
-/// How a file writes its numbers.
+/// The number formats of a file.
 #[derive(Debug)]
 pub(super) struct Pcap {
     big_endian: bool,
@@ -16,7 +16,7 @@ pub(super) struct Pcap {
     packet_header: usize,
 }
 
-/// Reads the file's header, if it is one.
+/// Parses the file's header; `None` if it is not one.
 pub(super) fn begin(first: &[u8]) -> Option<(Pcap, Interface)> {
     let header = first.first_chunk::<HEADER_BYTES>()?;
     let magic = [header[0], header[1], header[2], header[3]];
@@ -25,13 +25,13 @@ pub(super) fn begin(first: &[u8]) -> Option<(Pcap, Interface)> {
         [0xd4, 0xc3, 0xb2, 0xa1] => (false, 1000, 16),
         [0xa1, 0xb2, 0x3c, 0x4d] => (true, 1, 16),
         [0x4d, 0x3c, 0xb2, 0xa1] => (false, 1, 16),
-        // The variant of an old Linux libpcap: interface, protocol and packet type behind each header.
+        // The variant of an old Linux libpcap: interface, protocol and packet type after each header.
         [0xa1, 0xb2, 0xcd, 0x34] => (true, 1000, 24),
         [0x34, 0xcd, 0xb2, 0xa1] => (false, 1000, 24),
         _ => return None,
     };
     let pcap = Pcap { big_endian, unit_ns, packet_header };
-    // The upper bits of the last field say whether frames carry their checksum.
+    // The upper bits of the last field state whether frames carry their checksum.
     let link = pcap.word(header, 20) & 0xffff;
     Some((pcap, Interface { link, snap_bytes: 0, ..Interface::default() }))
 }

@@ -18,12 +18,12 @@ const INTERFACES_MAX: usize = 4096;
 /// Longest name that is kept, bytes.
 const NAME_BYTES_MAX: usize = 256;
 
-/// How an interface writes its stamps.
+/// The stamp format of an interface.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     /// Units per second.
     per_second: u64,
-    /// Seconds to be added.
+    /// Seconds to add.
     offset_s: i64,
     snap_bytes: u32,
 }
@@ -37,7 +37,7 @@ pub(super) struct Pcapng {
     clocks: Vec<Clock>,
 }
 
-/// Whether bytes are the beginning of a section.
+/// Whether the bytes begin a section.
 pub(super) fn begins(first: &[u8]) -> bool {
     first.starts_with(&SECTION.to_be_bytes())
         && matches!(first.get(8..12), Some([0x1a, 0x2b, 0x3c, 0x4d] | [0x4d, 0x3c, 0x2b, 0x1a]))
@@ -56,7 +56,7 @@ impl Pcapng {
         if self.big_endian { u16::from_be_bytes(half) } else { u16::from_le_bytes(half) }
     }
 
-    /// The next packet; blocks before it that hold none are taken in.
+    /// The next packet; processes the blocks before it.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -78,7 +78,7 @@ impl Pcapng {
             }
             let (kind, length) = (self.word(head, 0), self.word(head, 4) as usize);
             if length < 12 || !length.is_multiple_of(4) || length > BLOCK_BYTES_MAX {
-                return Err(corrupt("a block of an impossible length"));
+                return Err(corrupt("a block of an invalid length"));
             }
             let block = buffer.peek(length)?;
             let Some(block) = block.get(..length) else { return Err(truncated("a block")) };
@@ -113,7 +113,7 @@ impl Pcapng {
     fn clock(&self, number: u32) -> Result<(u32, Clock), &'static str> {
         let place = self.first + number as usize;
         let clock = self.clocks.get(place).copied();
-        clock.map(|clock| (place as u32, clock)).ok_or("a packet of an interface that was not described")
+        clock.map(|clock| (place as u32, clock)).ok_or("a packet of an undeclared interface")
     }
 
     #[inline]
@@ -209,7 +209,7 @@ impl Pcapng {
             _ => {}
         });
         if impossible {
-            return Err("an interface whose stamps are finer than can be counted");
+            return Err("an interface whose stamp resolution is too fine");
         }
         interfaces.push(interface);
         self.clocks.push(clock);
@@ -229,7 +229,7 @@ impl Pcapng {
                 drops = Some(drops.unwrap_or(0_u64).saturating_add(count));
             }
         });
-        // Blocks that come later count from the beginning too.
+        // Later blocks also count from the beginning.
         interface.drops = drops.or(interface.drops);
     }
 
@@ -238,7 +238,7 @@ impl Pcapng {
         Some(if self.big_endian { u64::from_be_bytes(value) } else { u64::from_le_bytes(value) })
     }
 
-    /// Walks a list of options; what does not fit ends it.
+    /// Iterates over a list of options; a malformed option ends it.
     fn options<'a>(&self, mut rest: &'a [u8], mut take: impl FnMut(u16, &'a [u8])) {
         while rest.len() >= 4 {
             let (code, length) = (self.half(rest, 0), usize::from(self.half(rest, 2)));

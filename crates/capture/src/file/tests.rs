@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What came out of a file: interface, time, direction, data, length on the wire.
+/// A frame read from a file: interface, time, direction, data, length on the wire.
 type Seen = (u32, u64, Option<bool>, Vec<u8>, u32);
 
 fn read(bytes: &[u8]) -> Result<(Vec<Seen>, CaptureFile), FileError> {

@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-/// What is said of an interface.
+/// The description of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceDescription {
     /// Its name: a capture point.
     pub name: String,
-    /// What it is, in words.
+    /// A description.
     pub description: Option<String>,
     /// LINKTYPE number.
     pub link: u32,
@@ -28,7 +28,7 @@ pub struct PcapngWriter<W> {
 }
 
 impl<W: Write> PcapngWriter<W> {
-    /// Begins a file; the application is named in it.
+    /// Begins a file, with the name of the application.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -44,7 +44,7 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Adds an interface; its number.
+    /// Adds an interface and returns its number.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -98,7 +98,7 @@ impl<W: Write> PcapngWriter<W> {
         self.end()
     }
 
-    /// Says what an interface counted: packets that passed its filter, and those dropped.
+    /// Writes the counters of an interface: packets that passed its filter, and dropped packets.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -112,7 +112,7 @@ impl<W: Write> PcapngWriter<W> {
         self.end()
     }
 
-    /// Brings everything out.
+    /// Flushes the output.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -145,7 +145,7 @@ impl<W: Write> PcapngWriter<W> {
         self.pad();
     }
 
-    /// Fills in the length, at both ends, and writes the block. The end of options may be left out.
+    /// Fills in the length at both ends and writes the block. The end-of-options option may be omitted.
     fn end(&mut self) -> io::Result<()> {
         let length = self.block.len() as u32 + 4;
         self.block[4..8].copy_from_slice(&length.to_le_bytes());

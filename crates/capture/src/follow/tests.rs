@@ -11,7 +11,7 @@ fn data_in(tag: u32, data: usize) -> Vec<u8> {
     let mut bhs = DataIn { tag, is_final: true, has_status: true, ..DataIn::default() }.write();
     bhs.set_data_bytes(data);
     let mut pdu = bhs.0.to_vec();
-    // Data that looks like anything but a header at first sight.
+    // Data that does not resemble a header.
     pdu.extend((0..data + padding(data)).map(|i| 0x80 | (i as u8)));
     pdu
 }
@@ -42,7 +42,7 @@ fn a_pdu_knows_where_and_when_it_began() {
 }
 
 #[test]
-fn data_that_was_not_captured_or_was_lost_does_not_matter_but_headers_do() {
+fn tolerates_missing_data_and_resynchronises_after_a_missing_header() {
     let stream = [data_in(1, 512), data_in(2, 512), data_in(3, 512)].concat();
     let mut all = Vec::new();
     let mut follower = Follower::new(Flow::Responses, false, Digests::default());
@@ -58,7 +58,7 @@ fn data_that_was_not_captured_or_was_lost_does_not_matter_but_headers_do() {
     assert_eq!(follower.skipped_bytes(), (560 - 130 + 120) as u64 + 10);
 }
 
-/// Bytes without any order, the same in every run.
+/// Pseudo-random bytes, the same in every run.
 fn noise(count: usize, seed: u64) -> impl Iterator<Item = u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     std::iter::repeat_with(move || random.u8(..)).take(count)
@@ -77,7 +77,7 @@ fn with_losses(segment_bytes: usize, lose: usize) {
     let stream: Vec<u8> = (0..PDUS).flat_map(|tag| data_in_noise(tag, 65_536)).collect();
     let mut follower = Follower::new(Flow::Responses, false, Digests::default());
     let (mut found, mut found_bytes) = (Vec::new(), 0);
-    // The PDUs whose header is touched by a loss are gone, and so may be what follows up to the next.
+    // PDUs with a loss in their header are gone, and so may be the data up to the next one.
     let mut headers_hit = 0;
     for (i, segment) in stream.chunks(segment_bytes).enumerate() {
         let mut take = |pdu: &Pdu| {
@@ -101,7 +101,7 @@ fn with_losses(segment_bytes: usize, lose: usize) {
 }
 
 #[test]
-fn after_a_loss_data_is_not_taken_for_headers() {
+fn does_not_mistake_data_for_headers_after_a_loss() {
     with_losses(1448, 97);
     with_losses(8948, 31);
 }
@@ -123,7 +123,7 @@ fn a_header_in_the_data_of_another_is_refuted() {
 }
 
 #[test]
-fn what_a_snap_length_hides_does_not_hide_the_front_of_each_segment() {
+fn finds_headers_at_segment_fronts_despite_a_snap_length() {
     // Two PDUs to a segment, of which the first 76 bytes are captured.
     let mut follower = Follower::new(Flow::Responses, false, Digests::default());
     let mut found = Vec::new();
@@ -138,7 +138,7 @@ fn what_a_snap_length_hides_does_not_hide_the_front_of_each_segment() {
 }
 
 #[test]
-fn digests_follow_headers_and_data_but_not_of_a_login() {
+fn digests_apply_after_the_login() {
     let mut login = LoginResponse { transit: true, tag: 9, ..LoginResponse::default() }.write();
     login.set_data_bytes(6);
     let mut stream = [login.0.as_slice(), &[b'x'; 8]].concat();
@@ -184,7 +184,7 @@ proptest! {
 }
 
 #[test]
-fn a_capture_that_begins_in_the_middle_finds_its_way() {
+fn resynchronises_a_capture_that_begins_in_the_middle() {
     let command = ScsiCommand { is_final: true, read: true, tag: 5, ..ScsiCommand::default() }.write().0;
     let mut follower = Follower::new(Flow::Requests, true, Digests::default());
     assert_eq!(tags(&mut follower, &[&[0xff; 30], &command]), [(5, 1)]);

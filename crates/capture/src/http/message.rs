@@ -2,10 +2,10 @@
 
 use record::Side;
 
-use crate::follow::Under;
+use crate::follow::MessageState;
 use crate::packet::At;
 
-/// What a message's first line says.
+/// The content of a message's first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// The method, cut or padded with zeros.
@@ -14,7 +14,7 @@ pub(super) enum Start {
     Response { status: u16 },
 }
 
-/// What happened on the stream.
+/// An event on the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The first byte of a message passed.
@@ -23,7 +23,7 @@ pub(super) enum Event {
     Head(Start),
     /// Its last byte passed: all its bytes, those of its body, and the offset in the stream behind it.
     Ended { at: At, bytes: u64, body_bytes: u64, offset: u64 },
-    /// The boundary was lost; a message under way is forgotten.
+    /// The boundary was lost; the current message is dropped.
     Lost(At),
 }
 
@@ -36,7 +36,7 @@ const FIELDS_MAX: usize = 128;
 enum State {
     /// Gathering a head.
     Head,
-    /// In a body; how much of it is left.
+    /// In a body, of which this many bytes remain.
     Body(u64),
     /// In a chunked body (RFC 9112 7.1).
     Chunked(Chunk),
@@ -61,7 +61,7 @@ enum Chunk {
 pub(super) struct Messages {
     side: Side,
     state: State,
-    /// The head, or a line, as far as it has come.
+    /// The received part of the head or of a line.
     text: Vec<u8>,
     /// Bytes of the current message, of its body, and of the stream.
     bytes: u64,
@@ -72,7 +72,7 @@ pub(super) struct Messages {
     pub(super) skipped_bytes: u64,
 }
 
-/// Whether bytes may be the beginning of a message.
+/// Whether the bytes may begin a message.
 pub(super) fn may_begin(side: Side, bytes: &[u8]) -> bool {
     const METHODS: [&[u8]; 9] =
         [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE "];
@@ -96,18 +96,18 @@ impl Messages {
         }
     }
 
-    pub(super) fn under_way(&self) -> Under {
+    pub(super) fn message_state(&self) -> MessageState {
         match self.state {
-            State::Head if self.text.is_empty() => Under::Nothing,
-            State::Lost => Under::Unknown,
+            State::Head if self.text.is_empty() => MessageState::Nothing,
+            State::Lost => MessageState::Unknown,
             State::Body(_) | State::Chunked(_) if self.body_bytes == 0 && self.text.is_empty() => {
-                Under::Header
+                MessageState::Header
             }
-            _ => Under::Part,
+            _ => MessageState::Part,
         }
     }
 
-    /// Takes the next bytes: what a segment brought.
+    /// Processes the next bytes, the payload of one segment.
     pub(super) fn bytes(&mut self, bytes: &[u8], at: At, no_body: Option<bool>, mut take: impl FnMut(Event)) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -152,7 +152,7 @@ impl Messages {
         taken.max(1)
     }
 
-    /// Bytes were on the wire and are not in the capture.
+    /// Processes bytes that were on the wire and are not in the capture.
     pub(super) fn missing(&mut self, count: u64, at: At, mut take: impl FnMut(Event)) {
         let inside = match &mut self.state {
             State::Body(left) => {
@@ -160,7 +160,7 @@ impl Messages {
                 *left -= inside;
                 inside
             }
-            // The line end behind a chunk is not needed.
+            // The line end after a chunk is not needed.
             State::Chunked(Chunk::Data(left)) => {
                 let inside = count.min(left.saturating_sub(1));
                 *left -= inside;
@@ -292,7 +292,7 @@ impl Messages {
     }
 }
 
-/// What a complete head says: its first line, and how its body is delimited (RFC 9112 6.3).
+/// Parses a complete head: its first line, and how its body is delimited (RFC 9112 6.3).
 fn read_head(side: Side, head: &[u8], no_body: Option<bool>) -> Option<(Start, State)> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let (start, fields) = match side {

@@ -20,7 +20,7 @@ fn at(ns: u64) -> At {
     At { ns, frame: ns }
 }
 
-/// Plays messages of both sides, each in a packet of its own, and gives (request bytes, response bytes,
+/// Plays messages of both sides, each in a packet of its own, and returns (request bytes, response bytes,
 /// times).
 fn play(packets: &[(Side, &str)]) -> Vec<(u32, u32, [u64; 4])> {
     let (mut http, mut seen) = (Http::new(1, false), Seen::default());
@@ -67,7 +67,7 @@ fn pipelined_chunked_head_and_closed_responses_are_paired() {
 }
 
 #[test]
-fn a_hundred_continue_is_no_answer() {
+fn hundred_continue_is_not_the_final_response() {
     let all = play(&[
         (Client, "PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"),
         (Server, "HTTP/1.1 100 Continue\r\n\r\n"),

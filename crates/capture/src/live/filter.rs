@@ -21,16 +21,16 @@ pub(super) fn tcp_port(port: u16, snap: u32) -> [Instruction; 20] {
     let port = port.into();
     [
         op(LDH, 12, 0, 0),
-        op(JEQ, 0x86dd, 0, 6), // no IPv6: to 8
+        op(JEQ, 0x86dd, 0, 6), // not IPv6: to 8
         op(LDB, 20, 0, 0),
-        op(JEQ, 6, 0, 15), // no TCP: reject
+        op(JEQ, 6, 0, 15), // not TCP: reject
         op(LDH, 54, 0, 0),
         op(JEQ, port, 12, 0), // source port: accept
         op(LDH, 56, 0, 0),
         op(JEQ, port, 10, 11),  // destination port: accept, else reject
-        op(JEQ, 0x0800, 0, 10), // 8: no IPv4 either: reject
+        op(JEQ, 0x0800, 0, 10), // 8: not IPv4 either: reject
         op(LDB, 23, 0, 0),
-        op(JEQ, 6, 0, 8), // no TCP: reject
+        op(JEQ, 6, 0, 8), // not TCP: reject
         op(LDH, 20, 0, 0),
         op(JSET, 0x1fff, 6, 0), // a later fragment: reject
         op(LDX_IHL, 14, 0, 0),

@@ -18,9 +18,9 @@ use nix::sys::socket::sockopt::SocketError;
 use super::{LiveConfig, LiveStatistics, Packet, filter};
 use crate::error::CaptureError;
 
-/// One block of the ring, bytes; holds any packet, also of a loopback interface.
+/// Size of one block of the ring, bytes; any packet fits, also one of a loopback interface.
 const BLOCK_BYTES: usize = 1 << 20;
-/// A block is handed over when it is full or this old, milliseconds.
+/// The kernel releases a block when it is full or this old, milliseconds.
 const RETIRE_MS: u32 = 20;
 
 /// An open capture.
@@ -41,7 +41,7 @@ impl LiveCapture {
     /// Opens a capture on an interface of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the process may not capture, the interface is not there, or memory is short.
+    /// When the process may not capture, the interface does not exist, or memory is short.
     pub fn open(config: &LiveConfig) -> Result<Self, CaptureError> {
         let interface = config.interface.clone();
         let failed = |what: &'static str| {
@@ -57,7 +57,7 @@ impl LiveCapture {
         if fd < 0 {
             return Err(failed("opening a packet socket"));
         }
-        // SAFETY: fd was just opened and is owned by nobody else.
+        // SAFETY: fd was just opened and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let index = if_nametoindex(config.interface.as_str())
             .map_err(|_| CaptureError::NoInterface { interface: interface.clone() })?;
@@ -81,7 +81,7 @@ impl LiveCapture {
             tp_feature_req_word: 0,
         };
         set(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
-            .map_err(|()| failed("making the ring"))?;
+            .map_err(|()| failed("creating the ring"))?;
         // SAFETY: maps exactly the ring that was just made; the result is checked.
         let memory = unsafe {
             libc::mmap(
@@ -122,11 +122,11 @@ impl LiveCapture {
         Ok(capture)
     }
 
-    /// Hands every packet of the next full block to `take`; waits at most `patience` for one. False when
+    /// Passes every packet of the next full block to `take`; waits at most `patience` for one. False if
     /// none came.
     ///
     /// # Errors
-    /// When the interface went down or away; what it had captured until then has been handed over.
+    /// When the interface went down or was removed; packets captured before have been delivered.
     pub fn poll(
         &mut self,
         patience: Duration,
@@ -137,16 +137,16 @@ impl LiveCapture {
         if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | PollFlags::POLLERR)];
             let limit = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
-            // An interrupted wait is a short one.
+            // An interrupted wait counts as a short one.
             let _ = poll(&mut fds, limit);
             let has_failed = fds[0].revents().is_some_and(|r| r.contains(PollFlags::POLLERR));
             if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
-                // An error that nobody takes would make every further wait end at once.
+                // An error that stays in the socket would end every further wait at once.
                 return if has_failed { self.failure().map_or(Ok(false), Err) } else { Ok(false) };
             }
         }
-        // SAFETY: the block's status says that it is ours until we write it back; offsets were written by
-        // the kernel and are checked against the block's length all the same.
+        // SAFETY: by its status the block belongs to user space until it is written back; offsets were written by
+        // the kernel and are still checked against the block's length.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.add(block * BLOCK_BYTES), BLOCK_BYTES) };
         walk(bytes, &mut take);
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
@@ -154,7 +154,7 @@ impl LiveCapture {
         Ok(true)
     }
 
-    /// The error that the kernel keeps for the socket: ENETDOWN when the interface went down or away.
+    /// The pending error of the socket: ENETDOWN when the interface went down or was removed.
     fn failure(&self) -> Option<CaptureError> {
         let source = match getsockopt(&self.socket, SocketError) {
             Ok(0) => return None,
@@ -164,7 +164,7 @@ impl LiveCapture {
         Some(CaptureError::Io { interface: self.interface.clone(), what: "waiting for packets", source })
     }
 
-    /// How many blocks the ring has.
+    /// Number of blocks in the ring.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
@@ -202,7 +202,7 @@ impl LiveCapture {
         self.statistics
     }
 
-    /// Where it captures.
+    /// The interface's name.
     #[must_use]
     pub fn interface(&self) -> &str {
         &self.interface
@@ -218,7 +218,7 @@ impl Drop for LiveCapture {
     }
 }
 
-/// Hands over the packets of one block.
+/// Passes the packets of one block to `take`.
 fn walk(block: &[u8], take: &mut impl FnMut(&Packet<'_>)) {
     // struct tpacket_hdr_v1 behind version and offset_to_priv: block_status, num_pkts, offset_to_first_pkt.
     let count = u32_at(block, 12).unwrap_or(0);

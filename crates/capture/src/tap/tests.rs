@@ -50,7 +50,7 @@ fn two_taps_on_loopback_see_all_four_points() {
 }
 
 #[test]
-fn a_lost_packet_is_a_hole_and_the_rest_goes_on() {
+fn lost_packet_is_a_hole_and_following_continues() {
     let mut tap = Tap::new(Side::Client, 3260, 9000, 10);
     let mut show = |ns, outgoing, frame: &[u8]| {
         tap.packet(&Packet { time_ns: ns, outgoing, data: frame, wire_bytes: frame.len() as u32 });
@@ -60,7 +60,7 @@ fn a_lost_packet_is_a_hole_and_the_rest_goes_on() {
     show(3, true, &frame(true, 5000, 3260, 100, 0x10, &[command(1), command(2), command(3)].concat()));
     // The response to 1 (900 to 1460) was lost by the capture.
     show(5, false, &frame(false, 5000, 3260, 1460, 0x10, &response(2)));
-    // The client acknowledges past it (the builder acknowledges 0, so say it by hand).
+    // The client acknowledges past it (the builder acknowledges 0, so the test does it).
     let mut ack = frame(true, 5000, 3260, 244, 0x10, b"");
     ack[14 + 20 + 8..14 + 20 + 12].copy_from_slice(&2020_u32.to_be_bytes());
     show(6, true, &ack);
@@ -73,7 +73,7 @@ fn a_lost_packet_is_a_hole_and_the_rest_goes_on() {
 }
 
 #[test]
-fn connections_that_are_over_make_room_for_new_ones() {
+fn ended_connections_make_room_for_new_ones() {
     let mut tap = Tap::new(Side::Client, 3260, 9000, 10_000);
     for port in 4000..10_000 {
         let mut show = |outgoing, seq, flags, payload: &[u8]| {
@@ -93,7 +93,7 @@ fn connections_that_are_over_make_room_for_new_ones() {
 }
 
 #[test]
-fn the_most_silent_of_too_many_open_connections_is_given_up() {
+fn drops_the_least_recently_used_of_too_many_open_connections() {
     let mut tap = Tap::new(Side::Client, 3260, 9000, 10);
     for port in 0..CONNECTIONS_MAX as u16 + 3 {
         let frame = frame(true, 10_000 + port, 3260, 99, Segment::SYN, b"");
@@ -154,7 +154,7 @@ fn a_port_used_again_is_a_new_connection_also_when_its_syn_is_sent_twice() {
 }
 
 #[test]
-fn a_limit_of_operations_is_kept_and_what_is_beyond_it_counted() {
+fn keeps_operations_up_to_the_limit_and_counts_the_rest() {
     let mut tap = Tap::new(Side::Client, 3260, 9000, 2);
     let commands: Vec<u8> = (0..5).flat_map(command).collect();
     let responses: Vec<u8> = (0..5).flat_map(response).collect();

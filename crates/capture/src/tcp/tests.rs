@@ -9,7 +9,7 @@ use crate::vantage::{Selection, Vantage};
 
 const MS: u64 = 1_000_000;
 
-/// A connection of which segments are written down one after the other.
+/// A connection whose segments are recorded one after the other.
 struct Talk {
     vantage: Vantage,
     seen: Seen,
@@ -110,7 +110,7 @@ impl Talk {
         self.vantage.frame(Link::Raw, at, &f, f.len() as u32, &mut self.seen);
     }
 
-    /// New data that follows on what was sent.
+    /// New data after the data already sent.
     fn send(&mut self, who: Who, payload: &[u8]) -> &mut Self {
         let seq = self.next[who as usize];
         self.next[who as usize] = seq.wrapping_add(payload.len() as u32);
@@ -125,7 +125,7 @@ impl Talk {
         self
     }
 
-    /// Data that was sent before: its last bytes.
+    /// Retransmits the last bytes.
     fn again(&mut self, who: Who, payload: &[u8]) -> &mut Self {
         let seq = self.next[who as usize].wrapping_sub(payload.len() as u32);
         self.raw(who, seq, self.next[1 - who as usize], Segment::ACK, &[], payload);
@@ -152,7 +152,7 @@ fn post(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn header_and_body_apart_are_told_from_a_slow_client() {
+fn distinguishes_header_and_body_apart_from_a_slow_client() {
     let mut talk = Talk::begin();
     let message = post(50);
     let (head, body) = message.split_at(message.len() - 50);
@@ -161,7 +161,7 @@ fn header_and_body_apart_are_told_from_a_slow_client() {
     assert_eq!(talk.kinds(), [StallKind::NagleHeaderThenBody]);
     assert_eq!(talk.seen.stalls[0].frames, [4, 5, 6]);
     assert!(talk.seen.exchanges[0].stalls.contains(StallKind::NagleHeaderThenBody));
-    // The body comes when the client likes.
+    // The client sends the body after a delay of its own.
     talk.send(Client, head).after(40 * MS).ack(Server).after(30 * MS).send(Client, body).send(Server, OK);
     // The ACK was not late.
     talk.send(Client, head).after(MS).ack(Server).after(20_000).send(Client, body).send(Server, OK);
@@ -170,7 +170,7 @@ fn header_and_body_apart_are_told_from_a_slow_client() {
 }
 
 #[test]
-fn full_segments_that_wait_for_a_late_ack_are_no_matter_of_nagle() {
+fn does_not_attribute_full_segments_waiting_for_an_ack_to_nagle() {
     let mut talk = Talk::begin();
     let message = post(3000);
     talk.send(Client, &message[..1000])
@@ -182,7 +182,7 @@ fn full_segments_that_wait_for_a_late_ack_are_no_matter_of_nagle() {
 }
 
 #[test]
-fn a_window_that_is_full_is_the_receiver_s() {
+fn attributes_a_full_window_to_the_receiver() {
     let mut talk = Talk::begin();
     let message = post(3000);
     talk.window = 500;
@@ -197,24 +197,24 @@ fn a_window_that_is_full_is_the_receiver_s() {
 }
 
 #[test]
-fn a_timer_sends_what_was_corked() {
+fn recognises_corked_data_sent_by_a_timer() {
     let mut talk = Talk::begin();
     let message = post(50);
     let (head, body) = message.split_at(message.len() - 50);
     talk.send(Client, head).after(40 * MS).ack(Server).after(168 * MS).send(Client, body);
-    // An answer as a whole.
+    // A whole response.
     talk.after(208 * MS).send(Server, OK);
     assert_eq!(talk.kinds(), [StallKind::CorkWithinMessage, StallKind::CorkedAnswer]);
-    // A slow answer is none.
+    // A slow response is not corked.
     talk.send(Client, &message).after(300 * MS).send(Server, OK);
     assert_eq!(talk.kinds().len(), 2);
 }
 
 #[test]
-fn repetitions_are_told_from_copies_overtaking_and_keep_alives() {
+fn distinguishes_retransmissions_from_copies_reordering_and_keep_alives() {
     let mut talk = Talk::begin();
     talk.send(Client, &post(10)).send(Server, OK).ack(Client);
-    // A copy of the same packet, as a capture on two interfaces has it.
+    // A copy of the same packet, as in a capture on two interfaces.
     talk.send(Client, &post(10));
     let message = post(10);
     let again = talk.next[0] - message.len() as u32;
@@ -223,7 +223,7 @@ fn repetitions_are_told_from_copies_overtaking_and_keep_alives() {
     // A keep-alive: one byte that was acknowledged long ago.
     let [client, server] = talk.next;
     talk.ack(Client).after(7000 * MS).raw(Client, client - 1, server, Segment::ACK, &[], b"x");
-    // Overtaking: the second half comes first.
+    // Reordering: the second half comes first.
     let message = post(100);
     let (first, second) = message.split_at(60);
     let from = talk.next[0];
@@ -232,7 +232,7 @@ fn repetitions_are_told_from_copies_overtaking_and_keep_alives() {
     talk.next[0] += message.len() as u32;
     talk.send(Server, OK);
     assert!(talk.seen.stalls.is_empty(), "{:?}", talk.seen.stalls);
-    // Lost at last: repeated after a time-out.
+    // A real loss: retransmitted after a time-out.
     let message = post(10);
     talk.send(Client, &message).after(250 * MS).again(Client, &message).ack(Server).send(Server, OK);
     assert_eq!(talk.kinds(), [StallKind::Timeout]);

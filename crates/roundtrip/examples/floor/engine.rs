@@ -1,6 +1,6 @@
-//! The ways a server can wait for requests and send answers, raced with nothing else around them: a thread for each
-//! connection that blocks, one that polls as the target does, one with an io_uring of its own (multishot receive from
-//! a ring of buffers, sends submitted with the wait for more), and one thread that looks after all connections.
+//! Ways for a server to wait for requests and send responses, compared without a protocol: a blocking thread for each
+//! connection, one that polls as the target does, one with an io_uring of its own (multishot receive from
+//! a ring of buffers, sends submitted together with the next wait), and one thread for all connections.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,12 +12,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::os::fd::AsFd;
 
-/// What a server is to do with its connections.
+/// How a server handles its connections.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Engine {
     /// A thread for each connection, which blocks (or spins) in its receive.
     Threads,
-    /// A thread for each connection, which receives until nothing is there, and then polls: the target's way.
+    /// A thread for each connection, which receives until no data is available, and then polls, as the target does.
     Poll,
     /// A thread and an io_uring for each connection.
     Uring,
@@ -25,7 +25,7 @@ pub(crate) enum Engine {
     Reactor,
 }
 
-/// What was received and is not answered yet, of one connection.
+/// Received and not yet answered bytes of one connection.
 struct Debt {
     request: usize,
     response: usize,
@@ -35,7 +35,7 @@ struct Debt {
 }
 
 impl Debt {
-    /// The first 16 bytes say how long requests and responses are.
+    /// Reads the lengths of requests and responses from the first 16 bytes.
     fn read(socket: &mut TcpStream, batches: bool) -> Option<Self> {
         let mut lengths = [0; 16];
         socket.read_exact(&mut lengths).ok()?;
@@ -68,7 +68,7 @@ impl Debt {
     }
 }
 
-/// Receives at least one byte; none when the other end is gone.
+/// Receives at least one byte; `None` when the peer has closed.
 pub(crate) fn receive(socket: &mut TcpStream, buffer: &mut [u8], spins: bool) -> usize {
     loop {
         match socket.read(buffer) {
@@ -80,7 +80,7 @@ pub(crate) fn receive(socket: &mut TcpStream, buffer: &mut [u8], spins: bool) ->
     }
 }
 
-/// Sends all of it; false when the other end is gone.
+/// Sends all bytes; false when the peer has closed.
 pub(crate) fn send(socket: &mut TcpStream, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match socket.write(bytes) {
@@ -92,7 +92,7 @@ pub(crate) fn send(socket: &mut TcpStream, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// Serves for ever.
+/// Serves indefinitely.
 pub(crate) fn serve(listener: &TcpListener, engine: Engine, batches: bool, spins: bool) {
     if engine == Engine::Reactor {
         return react(listener, batches);
@@ -121,7 +121,7 @@ fn block(mut socket: TcpStream, mut debt: Debt, spins: bool) {
     }
 }
 
-/// Answers what is there; false when the other end is gone.
+/// Answers all available requests; false when the peer has closed.
 fn drain(socket: &mut TcpStream, debt: &mut Debt, buffer: &mut [u8]) -> bool {
     loop {
         match socket.read(buffer) {

@@ -1,6 +1,6 @@
-//! The floor: what TCP alone can do with the bytes of an iSCSI read or write, no protocol and no disk around it.
+//! The floor: the performance of TCP alone with the bytes of an iSCSI read or write, without a protocol or a disk.
 //! A server answers every 48 bytes (and the data of a write) with 48 bytes (and the data of a read); a client keeps a
-//! number of requests under way on each of its connections. Each sends one by one, or all that it can in one call;
+//! number of requests in flight on each of its connections. Each side sends messages singly, or all that are due in one call;
 //! either may spin.
 
 #![allow(clippy::unwrap_used, reason = "a program for measurements: what goes wrong ends it")]

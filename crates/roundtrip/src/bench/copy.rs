@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::BenchArgs;
 use crate::Failure;
-use crate::say::say;
+use crate::print::print_line;
 
-/// What is copied where nothing is said, bytes.
+/// Default size of a copy, bytes.
 const SIZE: u64 = 256 << 20;
 /// Largest block, bytes.
 const BLOCK_MAX: u64 = 64 << 20;
@@ -48,9 +48,9 @@ pub(crate) fn run(args: &BenchArgs, url: &CopyUrl) -> Result<ExitCode, Failure> 
             })
             .collect();
         let text = serde_json::to_string_pretty(&json!({ "url": url.to_string(), "runs": runs }));
-        say(text.context("writing JSON").map_err(Failure::Work)?);
+        print_line(text.context("writing JSON").map_err(Failure::Work)?);
     } else {
-        say(report::terminal::copies(bytes, &runs));
+        print_line(report::terminal::copies(bytes, &runs));
     }
     Ok(ExitCode::SUCCESS)
 }

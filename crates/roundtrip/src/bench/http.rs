@@ -1,4 +1,4 @@
-//! `roundtrip bench http://...`: posts and gets, a connection for each that is under way.
+//! `roundtrip bench http://...`: POSTs and GETs, with a connection for each request in flight.
 
 use std::net::ToSocketAddrs as _;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use load::http::{BODY_MAX, HttpRun, HttpUrl, Request};
 use load::{EndpointOptions, Pattern};
 use report::progress::Progress;
 
-use super::{BenchArgs, tell};
+use super::{BenchArgs, print_runs};
 use crate::Failure;
 
 /// Most connections of a run.
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         Pattern::Read | Pattern::RandRead => false,
         Pattern::Write | Pattern::RandWrite => true,
         Pattern::RandRw => {
-            return Err(usage("HTTP is read (GET) or written (POST): choose --rw read or write".into()));
+            return Err(usage("HTTP supports only --rw read (GET) and --rw write (POST)".into()));
         }
     };
     if let Some(bytes) = args.bs.iter().find(|bytes| **bytes > BODY_MAX as u64) {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         return Err(usage(format!("--iodepth {depth}: 1 to {CONNECTIONS_MAX} are possible")));
     }
     if args.timeout.is_zero() {
-        return Err(usage("--timeout 0: an answer takes some time".into()));
+        return Err(usage("--timeout 0: must be longer than 0".into()));
     }
     let server = (&*url.host, url.port)
         .to_socket_addrs()
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
     for combination in combinations {
         progress.step(&combination.to_string());
         let bytes = combination.block_bytes;
-        // A server of ours gives as many bytes as the path says.
+        // `roundtrip serve` returns as many bytes as the path states.
         let path = if is_post || url.path != "/" { url.path.clone() } else { format!("/{bytes}") };
         let run = HttpRun {
             request: Request { is_post, path, host: url.host.clone(), body_bytes: bytes as usize },
@@ -59,6 +59,6 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         runs.push(run.run(server).with_context(|| url.to_string()).map_err(Failure::Work)?);
     }
     progress.finish();
-    tell(url, &runs, args.json)?;
+    print_runs(url, &runs, args.json)?;
     Ok(ExitCode::SUCCESS)
 }

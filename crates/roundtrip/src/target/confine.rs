@@ -1,4 +1,4 @@
-//! What a target needs from the machine, as a plan for its sandbox.
+//! The sandbox plan of a target: the resources that it needs.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub(crate) struct SandboxArgs {
 }
 
 impl SandboxArgs {
-    /// What a target of this configuration needs; `reread` are the files that a reload reads.
+    /// The plan for a target of this configuration; `reread` are the files that a reload reads.
     pub(crate) fn plan(
         &self,
         config: &TargetConfig,
@@ -53,7 +53,7 @@ impl SandboxArgs {
     }
 }
 
-/// The path of a file or device, and whether it is written.
+/// The path of a file or device, and whether it is opened for writing.
 fn file_of(spec: &StoreSpec) -> Option<(&Path, bool)> {
     match &spec.kind {
         StoreKind::File { path, .. } => Some((path, !spec.read_only)),
@@ -68,7 +68,7 @@ fn is_device(spec: &StoreSpec) -> bool {
 /// Refuses disks that the sandbox does not let the target open.
 ///
 /// # Errors
-/// The disk, and what to do.
+/// Names the disk and the remedy.
 pub(crate) fn check(sandbox: &Sandbox, luns: &[(u16, StoreSpec)]) -> anyhow::Result<()> {
     for (number, spec) in luns {
         if let Some((path, writes)) = file_of(spec) {
@@ -78,7 +78,7 @@ pub(crate) fn check(sandbox: &Sandbox, luns: &[(u16, StoreSpec)]) -> anyhow::Res
     Ok(())
 }
 
-/// Adds to a permission error what the sandbox may have to do with it.
+/// Adds the possible role of the sandbox to a permission error.
 pub(crate) fn explain(sandbox: &Sandbox, error: anyhow::Error) -> anyhow::Error {
     let text = format!("{error:#}");
     let is_denied = text.contains("Permission denied") || text.contains("Operation not permitted");

@@ -1,4 +1,4 @@
-//! Captures made while something happens, and their analysis.
+//! Captures during a workload, and their analysis.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use capture::record_to_file::{RecordSpec, Recorded, record};
 /// Captures are made one at a time: on a busy machine they would lose packets.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The right to capture, alone; nothing, and a word, without root.
+/// The exclusive right to capture; `None`, with a message, without root.
 pub fn may_capture() -> Option<MutexGuard<'static, ()>> {
     if !testing::require_root("captures and namespaces") {
         return None;
@@ -49,7 +49,7 @@ pub fn captured<T>(
             };
             record(&spec, out, &|| (), &stop)
         });
-        // The first question whether to stop comes when the interface is open.
+        // The first check of the stop condition happens when the interface is open.
         while !ready.load(Ordering::Relaxed) && !recording.is_finished() {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -60,7 +60,7 @@ pub fn captured<T>(
     })
 }
 
-/// What `roundtrip analyze --json` says; exit code 0 without verdict, 1 with one.
+/// The result of `roundtrip analyze --json`; exit code 0 without a verdict, 1 with one.
 pub fn analyze(arguments: &[&str]) -> serde_json::Value {
     let output = super::roundtrip().args(["analyze", "--json"]).args(arguments).output().expect("analyze");
     let text = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! What the tests of behaviour share: a target in a process of its own, and programs run to their end.
+//! Shared by the behaviour tests: a target in a process of its own, and programs run to their end.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
 
@@ -56,7 +56,7 @@ impl Target {
         self.child.try_wait().expect("it runs").is_some()
     }
 
-    /// Has it read its configuration again.
+    /// Makes it reload its configuration.
     pub fn hang_up(&self) {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGHUP).expect("it runs");
     }
@@ -67,7 +67,7 @@ impl Target {
         self.child.wait().expect("it ran");
     }
 
-    /// Ends it as a service manager would; what it said on stderr.
+    /// Ends it as a service manager would, and returns its stderr.
     pub fn stop(mut self) -> String {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("it runs");
         let status = wait(&mut self.child, Duration::from_secs(10));
@@ -130,7 +130,7 @@ pub fn wait(child: &mut Child, limit: Duration) -> std::process::ExitStatus {
 
 /// Runs a program that must be installed; `make test` sees to that.
 pub fn tool(program: &str, arguments: &[&str]) -> Output {
-    // Nothing here takes longer, unless it hangs.
+    // A program that takes longer hangs.
     Command::new("timeout")
         .arg("60")
         .arg(program)
@@ -140,7 +140,7 @@ pub fn tool(program: &str, arguments: &[&str]) -> Output {
         .unwrap_or_else(|e| panic!("{program}: {e}"))
 }
 
-/// Runs a program that must succeed, and gives what it printed.
+/// Runs a program that must succeed, and returns its output.
 pub fn succeed(program: &str, arguments: &[&str]) -> String {
     let output = tool(program, arguments);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -154,7 +154,7 @@ pub fn succeed(program: &str, arguments: &[&str]) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// Runs our bench and gives its JSON.
+/// Runs `roundtrip bench` and returns its JSON.
 pub fn bench(url: &str, arguments: &[&str]) -> serde_json::Value {
     let output = roundtrip().args(["bench", url, "--json"]).args(arguments).output().expect("bench");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -175,8 +175,8 @@ pub const UNMAP_UNTIL_END: &str = "WriteSame10.UnmapUntilEnd";
 #[allow(dead_code, reason = "not every test program runs the suite")]
 pub const PREVENT_TWO_NEXUSES: &str = "PreventAllow.2ITNexuses";
 
-/// A family of libiscsi's own test suite: all its tests pass but those in `contradict`; how many lines say that
-/// something is not offered.
+/// Runs a family of libiscsi's own test suite: all its tests pass except those in `contradict`. Returns the number of
+/// lines that report a missing feature.
 #[track_caller]
 pub fn suite_passes_but(contradict: &[&str], family: &str, urls: &[&str]) -> usize {
     let arguments = [&["-d", "--allow-sanitize", "-n", "-t", family], urls].concat();
