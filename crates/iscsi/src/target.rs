@@ -397,6 +397,7 @@ impl TargetConnection {
     }
 
     /// As [`Self::answer_piece`], with a `fill` that may fail: then nothing is appended, and this returns false.
+    #[inline]
     pub fn try_answer_piece(
         &mut self,
         command: &ScsiCommand,
