@@ -85,3 +85,42 @@ fn bench_analyze_study_and_simulate_write_the_same_columns() {
     let parquet = std::fs::read(path("bench.parquet")).unwrap();
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"), "Parquet by its name");
 }
+
+/// The simulation knows what happened, so its records are the ground truth for the analysis of its packets.
+#[test]
+fn the_analysis_of_simulated_packets_finds_the_simulated_operations() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = |name: &str| folder.path().join(name).display().to_string();
+    for preset in ["seed-512", "two-sends"] {
+        let outputs = ["--ops", &text("simulated.csv"), "--pcapng", &text("packets.pcapng")];
+        run(&[&["simulate", "--preset", preset, "--operations", "300"][..], &outputs].concat());
+        run(&["analyze", &text("packets.pcapng"), "--ops", &text("found.csv")]);
+        let columns = [
+            "operation",
+            "kind",
+            "outcome",
+            "data_bytes",
+            "request_bytes",
+            "response_bytes",
+            "c1_ns",
+            "s1_ns",
+            "s2_ns",
+            "c2_ns",
+        ];
+        let records = |name: &str| {
+            let all = std::fs::read_to_string(folder.path().join(name)).unwrap();
+            let heading: Vec<&str> = all.lines().next().unwrap().split(',').collect();
+            let places = columns.map(|column| heading.iter().position(|name| *name == column).unwrap());
+            let record = |line: &str| {
+                let values: Vec<&str> = line.split(',').collect();
+                places.map(|place| values[place].to_owned())
+            };
+            let mut records: Vec<_> = all.lines().skip(1).map(record).collect();
+            records.sort();
+            records
+        };
+        let (simulated, found) = (records("simulated.csv"), records("found.csv"));
+        assert!(simulated.len() >= 300, "{preset}: {}", simulated.len());
+        assert!(simulated == found, "{preset}: {} simulated, {} found", simulated.len(), found.len());
+    }
+}
