@@ -3,8 +3,9 @@
 
 use model::bound::{Bound, queue_depth_cpu_bound, queue_depth_network_bound};
 use model::known_zero::zero_waits;
+use record::Side;
 use record::split::queue_depth;
-use record::stage::{CpuSharing, ServiceTimes, Term, bottleneck, resources};
+use record::stage::{CpuSharing, Place, ServiceTimes, Term, bottleneck, resources};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{CpuCost, PathCost};
@@ -196,14 +197,12 @@ fn limit(input: &StanzaInput<'_>, path: PathCost) -> Limit {
         cp_us: cpu.client_thread_us,
     };
     let all = resources(&times, input.sharing.0, input.sharing.1);
-    let (name, tpt_min_us) =
-        bottleneck(&all).map_or((String::new(), f64::NAN), |r| (r.stages.clone(), r.service_us));
-    let bound = if name.starts_with('W') {
-        Bound::Network
-    } else if name.starts_with('C') {
-        Bound::ClientCpu
-    } else {
-        Bound::ServerCpu
+    let busiest = bottleneck(&all);
+    let (name, tpt_min_us) = busiest.map_or((String::new(), f64::NAN), |r| (r.stages.clone(), r.service_us));
+    let bound = match busiest.map(|r| r.place) {
+        Some(Place::Wire) => Bound::Network,
+        Some(Place::Cpu(Side::Client)) => Bound::ClientCpu,
+        Some(Place::Cpu(Side::Server)) | None => Bound::ServerCpu,
     };
     let wire_us = path.on_path_us(path.w1_us + path.w2_us);
     let cl_us = one.client.mean_us - times.client_us();

@@ -178,7 +178,9 @@ impl Table {
             let mut supply = Supply { table: self, jobs, epoch: open_units.epoch_ref(read.extent.lun) };
             let progress = read.advance(&mut supply, context.connection, context.out, *unsent_bytes);
             if progress == Progress::Done {
-                context.connection.sequence().unfinished(-1);
+                if read.is_counted {
+                    context.connection.sequence().unfinished(-1);
+                }
                 is_any_done = true;
             } else {
                 context.tasks.reads.insert(id, read);
@@ -279,6 +281,7 @@ impl Table {
             return CommandState::Over;
         }
         connection.sequence().unfinished(1);
+        read.is_counted = true;
         context.tasks.reads.insert(context.tasks.next_read, read);
         context.tasks.next_read += 1;
         CommandState::Pending

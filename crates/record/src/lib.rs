@@ -24,7 +24,7 @@ pub use exchange::{Exchange, Observed, Passage};
 pub use join::{Hole, HoleReason, Joined, join};
 pub use op::{Op, OpKind, Side, Stamp};
 pub use split::{Split, StartLatencies};
-pub use stage::{CpuSharing, ServiceTimes, Term};
+pub use stage::{CpuSharing, Place, ServiceTimes, Term};
 pub use stall::{Conduct, ConnectionFacts, Opened, Stall, StallKind, StallSet};
 pub use verb::{Outcome, Verb};
 pub use wire::Wire;

@@ -102,7 +102,7 @@ pub enum OpKind {
     Other,
 }
 
-/// One operation on its way round the ring (MODEL: start, C1, S1, S2, C2, finish).
+/// One operation on its way round the ring (start, C1, S1, S2, C2, finish).
 ///
 /// At the four capture points the stamp is that of the packet carrying the *last* byte of the request
 /// (C1, S1) or of the response (S2, C2): only then has the message passed.
@@ -118,7 +118,8 @@ pub struct Op {
     pub kind: OpKind,
     /// The outcome.
     pub outcome: Outcome,
-    /// Operations in flight on its connection when it began, this one included.
+    /// Operations in flight on its connection when its request passed, this one included, where a capture point counts
+    /// them; the depth of its ring, where the observer is the load or a simulation.
     pub queue_depth: u32,
     /// Application data, bytes (the I/O size).
     pub data_bytes: u32,

@@ -4,6 +4,7 @@
 //! long a stage works on one operation, start latencies how long an idle stage takes to begin, waits how
 //! long an operation stands in a stage's queue.
 
+use crate::op::Side;
 use serde::{Deserialize, Serialize};
 
 /// One of the sixteen terms whose sum is the round trip (the paper, "Revised Identities"), in flow order
@@ -181,24 +182,40 @@ pub struct Resource {
     pub stages: String,
     /// Service time per operation, microseconds.
     pub service_us: f64,
-    /// Whether it is a direction of the wire rather than a CPU.
-    pub is_wire: bool,
+    /// What it is.
+    pub place: Place,
+}
+
+/// What serves stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// A direction of the wire.
+    Wire,
+    /// A CPU of this side.
+    Cpu(Side),
 }
 
 /// The resources of the ring under a CPU placement, in flow order.
 #[must_use]
 pub fn resources(times: &ServiceTimes, client: CpuSharing, server: CpuSharing) -> Vec<Resource> {
-    let cpu = |stages: &str, service_us| Resource { stages: stages.to_owned(), service_us, is_wire: false };
-    let wire = |stages: &str, service_us| Resource { stages: stages.to_owned(), service_us, is_wire: true };
-    let side = |sharing, [i, p, k]: [&str; 3], i_us: f64, p_us: f64, k_us: f64| match sharing {
-        CpuSharing::OwnCpus => vec![cpu(i, i_us), cpu(p, p_us), cpu(k, k_us)],
-        CpuSharing::ThreadWithSoftirq => vec![cpu(&format!("{i}+{p}"), i_us + p_us), cpu(k, k_us)],
-        CpuSharing::Uniprocessor => vec![cpu(&format!("{i}+{p}+{k}"), i_us + p_us + k_us)],
+    let wire =
+        |stages: &str, service_us| Resource { stages: stages.to_owned(), service_us, place: Place::Wire };
+    let side = |side, sharing, [i, p, k]: [&str; 3], i_us: f64, p_us: f64, k_us: f64| {
+        let cpu = |stages: &str, service_us| Resource {
+            stages: stages.to_owned(),
+            service_us,
+            place: Place::Cpu(side),
+        };
+        match sharing {
+            CpuSharing::OwnCpus => vec![cpu(i, i_us), cpu(p, p_us), cpu(k, k_us)],
+            CpuSharing::ThreadWithSoftirq => vec![cpu(&format!("{i}+{p}"), i_us + p_us), cpu(k, k_us)],
+            CpuSharing::Uniprocessor => vec![cpu(&format!("{i}+{p}+{k}"), i_us + p_us + k_us)],
+        }
     };
     let mut all = vec![wire("W1", times.w1_us)];
-    all.extend(side(server, ["SI", "SP", "SK"], times.si_us, times.sp_us, times.sk_us));
+    all.extend(side(Side::Server, server, ["SI", "SP", "SK"], times.si_us, times.sp_us, times.sk_us));
     all.push(wire("W2", times.w2_us));
-    all.extend(side(client, ["CI", "CP", "CK"], times.ci_us, times.cp_us, times.ck_us));
+    all.extend(side(Side::Client, client, ["CI", "CP", "CK"], times.ci_us, times.cp_us, times.ck_us));
     all
 }
 

@@ -184,7 +184,7 @@ mod tests {
         let wire = Wire::ethernet(GIGABIT, 9000);
         // "a lower limit of about 388 nanoseconds to transmit Read Requests"
         close(wire.packed_us(48) * 1000.0, 388.0, 1.0);
-        // "W1 = (H + TCPIP + MAC) / BW ... about 1.1 microseconds"; MODEL: 1.104
+        // "W1 = (H + TCPIP + MAC) / BW ... about 1.1 microseconds"; by these formulas 1.104
         close(wire.own_packets_us(48), 1.104, 0.001);
         // "about 5.2 microseconds per OP for the 560-Byte Response; those sum to 6.3"
         close(wire.own_packets_us(560), 5.2, 0.1);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use record::stage::{bottleneck, resources};
+use record::stage::{Place, bottleneck, resources};
 use record::{Conduct, ConnectionFacts, CpuSharing, ServiceTimes, Side, StallKind, StallSet, Term, Writes};
 
 #[test]
@@ -42,7 +42,7 @@ fn resources_are_in_flow_order_and_share_what_they_share() {
     };
     let of = |client, server| {
         let all = resources(&times, client, server);
-        all.into_iter().map(|r| (r.stages, r.service_us, r.is_wire)).collect::<Vec<_>>()
+        all.into_iter().map(|r| (r.stages, r.service_us, r.place == Place::Wire)).collect::<Vec<_>>()
     };
     let expected = |list: &[(&str, f64, bool)]| {
         list.iter().map(|&(stages, us, wire)| (stages.to_owned(), us, wire)).collect::<Vec<_>>()

@@ -224,3 +224,18 @@ fn http_open_loop_shows_a_queue() {
     assert!((45..70).contains(&overrun["behind"].as_u64().unwrap()), "{overrun:#}");
     assert!(overrun["latency_us"]["p99"].as_f64().unwrap() > 400_000.0, "{overrun:#}");
 }
+
+/// The last PDU of a read is the only news of the window: with a window of one command it must not count that command.
+#[test]
+fn a_window_of_few_commands_stays_open_on_a_slow_disk() {
+    for (window, depth) in [("window=1", "1"), ("window=2", "2")] {
+        let target = Target::start(&["--lun", "0=ram:8M,delay=100us", "--limit", window]);
+        for rw in ["randread", "randwrite"] {
+            for size in ["512", "256k"] {
+                let load =
+                    ["--rw", rw, "--bs", size, "--iodepth", depth, "--runtime", "150ms", "--timeout", "5s"];
+                bench(&target.url(0), &load);
+            }
+        }
+    }
+}

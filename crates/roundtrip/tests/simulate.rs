@@ -224,7 +224,7 @@ fn rejects_invalid_setups_before_anything_starts() {
         (&["--set", "wire.loss=2.0"], "wire.loss: 2 is not between 0 and 0.9"),
         (&["--set", "client.tcp=plan9"], "there are linux, windows, freebsd, macos"),
         (&["--iodepth", "0"], "queue-depth: 0 is not between 1 and 4096"),
-        (&["--iodepth", "1,2", "--pcapng", "/tmp/never.pcapng"], "are of one run"),
+        (&["--iodepth", "1,2", "--pcapng", "/tmp/never.pcapng"], "need a single run, not 2"),
         (&["--ladder-ops", "9..2"], "is not a range"),
     ] {
         let output = roundtrip().arg("simulate").args(arguments).output().unwrap();

@@ -31,6 +31,8 @@ pub fn require(requirement: &str, is_met: bool) -> bool {
     let test = thread.name().unwrap_or("a test");
     let line = format!("{test} ({}): needs {requirement}", caller.file());
     assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "not run: {line}");
+    // With another target folder this one may not exist.
+    let _ = not_run().parent().map(std::fs::create_dir_all);
     let file = OpenOptions::new().create(true).append(true).open(not_run());
     // One write, so that lines of several processes do not interleave.
     let noted = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));

@@ -129,11 +129,12 @@ impl Core {
                     return None;
                 }
                 let origin = read.origin();
-                let Some(read) = read.restart(protocol, request.exp_data_sn) else {
+                let Some(mut read) = read.restart(protocol, request.exp_data_sn) else {
                     return Some(Response::ReassignNotSupported);
                 };
                 protocol.reads_from(tag, origin);
                 protocol.sequence().unfinished(1);
+                read.is_counted = true;
                 tasks.reads.insert(tasks.next_read, read);
                 tasks.next_read += 1;
                 return Some(Response::Complete);
