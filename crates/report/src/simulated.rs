@@ -96,6 +96,23 @@ impl<'a, W: Write> Packets<'a, W> {
                 bits_per_second: (setup.wire.bandwidth > 0).then_some(setup.wire.bandwidth),
             })?;
         }
+        if !matches!(setup.verb(), Verb::Scsi(_)) {
+            for (sender, size) in [(Side::Client, setup.request), (Side::Server, setup.response)] {
+                let needed = http_header(setup.verb(), sender, 0, size.data).len();
+                if (size.header as usize) < needed {
+                    let key = if sender == Side::Client { "request" } else { "response" };
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidInput,
+                        format!(
+                            "{key}.header: {} bytes cannot hold HTTP; use at least {needed}, or {} and whole words of data \
+                             for iSCSI",
+                            size.header,
+                            record::wire::ISCSI_HEADER_BYTES
+                        ),
+                    ));
+                }
+            }
+        }
         let mut packets = Self {
             setup,
             verb: setup.verb(),
@@ -200,22 +217,7 @@ impl<'a, W: Write> Packets<'a, W> {
         let size = if message.sender == Side::Client { self.setup.request } else { self.setup.response };
         match self.verb {
             Verb::Scsi(code) => self.pdu(code, message, size.data).0.to_vec(),
-            verb => {
-                let first = match message.sender {
-                    Side::Client => format!("{} / HTTP/1.1\r\n", verb.name()),
-                    Side::Server => "HTTP/1.1 200 OK\r\n".to_owned(),
-                };
-                let mut text = format!("{first}Content-Length: {}\r\n", size.data);
-                // Padded to the simulated length, if that is long enough.
-                let missing = (size.header as usize).saturating_sub(text.len() + 2);
-                if missing >= 5 {
-                    text.push_str(&format!("X: {}\r\n", "x".repeat(missing - 5)));
-                }
-                text.push_str("\r\n");
-                let mut bytes = text.into_bytes();
-                bytes.resize(size.header as usize, b'\n');
-                bytes
-            }
+            verb => http_header(verb, message.sender, size.header.into(), size.data),
         }
     }
 
@@ -351,4 +353,16 @@ impl<W: Write> Observer for Packets<'_, W> {
         }
         self.failure.is_none() && !(self.is_stopped)()
     }
+}
+
+/// The header of an HTTP message, padded with spaces to its simulated length if that is longer.
+fn http_header(verb: Verb, sender: Side, header_bytes: u64, data_bytes: u64) -> Vec<u8> {
+    let first = match sender {
+        Side::Client => format!("{} / HTTP/1.1\r\n", verb.name()),
+        Side::Server => "HTTP/1.1 200 OK\r\n".to_owned(),
+    };
+    let length = data_bytes.to_string();
+    let bare = first.len() + "Content-Length:\r\n\r\n".len() + length.len();
+    let padding = " ".repeat((header_bytes as usize).saturating_sub(bare));
+    format!("{first}Content-Length:{padding}{length}\r\n\r\n").into_bytes()
 }

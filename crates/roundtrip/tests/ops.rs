@@ -91,9 +91,22 @@ fn bench_analyze_study_and_simulate_write_the_same_columns() {
 fn the_analysis_of_simulated_packets_finds_the_simulated_operations() {
     let folder = tempfile::tempdir().unwrap();
     let text = |name: &str| folder.path().join(name).display().to_string();
-    for preset in ["seed-512", "two-sends"] {
+    let http = |header: u32, data: u32| {
+        let set = |key: &str, value: u32| ["--set".to_owned(), format!("{key}={value}")];
+        [set("request.header", header), set("response.header", header), set("response.data", data)].concat()
+    };
+    // The shortest headers that these messages have, and data that is no whole number of iSCSI words.
+    let setups = [
+        vec![],
+        vec!["--preset".to_owned(), "two-sends".to_owned()],
+        http(42, 100),
+        http(44, 100),
+        http(60, 510),
+    ];
+    for setup in setups {
+        let setup: Vec<&str> = setup.iter().map(String::as_str).collect();
         let outputs = ["--ops", &text("simulated.csv"), "--pcapng", &text("packets.pcapng")];
-        run(&[&["simulate", "--preset", preset, "--operations", "300"][..], &outputs].concat());
+        run(&[&["simulate", "--operations", "300"][..], &setup, &outputs].concat());
         run(&["analyze", &text("packets.pcapng"), "--ops", &text("found.csv")]);
         let columns = [
             "operation",
@@ -120,7 +133,18 @@ fn the_analysis_of_simulated_packets_finds_the_simulated_operations() {
             records
         };
         let (simulated, found) = (records("simulated.csv"), records("found.csv"));
-        assert!(simulated.len() >= 300, "{preset}: {}", simulated.len());
-        assert!(simulated == found, "{preset}: {} simulated, {} found", simulated.len(), found.len());
+        assert!(simulated.len() >= 300, "{setup:?}: {}", simulated.len());
+        assert!(simulated == found, "{setup:?}: {} simulated, {} found", simulated.len(), found.len());
     }
+    let short = http(20, 100);
+    let mut arguments = vec!["simulate", "--pcapng", "/nowhere/packets.pcapng"];
+    arguments.extend(short.iter().map(String::as_str));
+    let packets = text("short.pcapng");
+    arguments[2] = &packets;
+    let output = roundtrip().args(arguments).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && error.contains("request.header: 20 bytes cannot hold HTTP"),
+        "{error}"
+    );
 }
