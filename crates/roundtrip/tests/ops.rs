@@ -86,6 +86,31 @@ fn bench_analyze_study_and_simulate_write_the_same_columns() {
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"), "Parquet by its name");
 }
 
+#[test]
+fn bench_records_what_each_operation_was_and_how_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ops.csv");
+    let target = Target::start(&["--lun", "0=ram:8M", "--lun", "1=ram:8M,readonly"]);
+    let cases = [
+        (0, "randread", "read(10),read,good,2,4096"),
+        (0, "randwrite", "write(10),write,good,2,4096"),
+        (1, "randwrite", "write(10),write,failed,2,4096"),
+    ];
+    for (lun, rw, expected) in cases {
+        let load = ["--rw", rw, "--bs", "4k", "--iodepth", "2", "--runtime", "50ms", "--ops"];
+        let url = target.url(lun);
+        let arguments = [&["bench", &url][..], &load, &[file.to_str().unwrap()]].concat();
+        roundtrip().args(arguments).output().unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.lines().count() > 10, "{rw} at LUN {lun}");
+        for line in text.lines().skip(1) {
+            // Behind the connection and the tag.
+            let what = line.splitn(3, ',').nth(2).unwrap();
+            assert!(what.starts_with(expected), "{rw} at LUN {lun}: {line}");
+        }
+    }
+}
+
 /// The simulation knows what happened, so its records are the ground truth for the analysis of its packets.
 #[test]
 fn the_analysis_of_simulated_packets_finds_the_simulated_operations() {
