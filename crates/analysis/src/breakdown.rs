@@ -309,4 +309,18 @@ mod tests {
         let b = Breakdown::of(&StanzaInput { path: Some(slow), ..input(&segments) });
         assert_eq!((b.limit.bound, b.limit.tpt_min_us), (Bound::Network, 52.0));
     }
+
+    #[test]
+    fn the_busiest_resource_decides_the_bound() {
+        let segments = published();
+        let of = |client_thread_us: f64, w2_us: f64| {
+            let cpu = CpuCost { client_thread_us, ..input(&segments).cpu };
+            let path = Some(PathCost { w1_us: 1.1, w2_us, token_bucket: false });
+            let limit = Breakdown::of(&StanzaInput { cpu, path, ..input(&segments) }).limit;
+            (limit.bound, limit.bottleneck)
+        };
+        assert_eq!(of(6.0, 5.2), (Bound::ServerCpu, "SI+SP+SK".to_owned()));
+        assert_eq!(of(40.0, 5.2), (Bound::ClientCpu, "CI+CP+CK".to_owned()));
+        assert_eq!(of(6.0, 90.0), (Bound::Network, "W2".to_owned()));
+    }
 }
