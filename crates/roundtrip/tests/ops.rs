@@ -173,3 +173,24 @@ fn the_analysis_of_simulated_packets_finds_the_simulated_operations() {
         "{error}"
     );
 }
+
+#[test]
+fn an_analysis_does_not_overwrite_its_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let text = |name: &str| path(name).display().to_string();
+    run(&["simulate", "--preset", "two-sends", "--operations", "50", "--pcapng", &text("packets.pcapng")]);
+    std::fs::copy(path("packets.pcapng"), path("packets.csv")).unwrap();
+    std::fs::hard_link(path("packets.pcapng"), path("other.pcapng")).unwrap();
+    let before = std::fs::read(path("packets.pcapng")).unwrap();
+    for (capture, option, output) in [
+        ("packets.pcapng", "--annotate", "packets.pcapng"),
+        ("packets.pcapng", "--annotate", "other.pcapng"),
+        ("packets.csv", "--ops", "packets.csv"),
+    ] {
+        let output = roundtrip().args(["analyze", &text(capture), option, &text(output)]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains("would overwrite the capture"), "{error}");
+        assert!(std::fs::read(path(capture)).unwrap() == before, "{capture} has changed");
+    }
+}
