@@ -178,9 +178,6 @@ impl Table {
             let mut supply = Supply { table: self, jobs, epoch: open_units.epoch_ref(read.extent.lun) };
             let progress = read.advance(&mut supply, context.connection, context.out, *unsent_bytes);
             if progress == Progress::Done {
-                if read.is_counted {
-                    context.connection.sequence().unfinished(-1);
-                }
                 is_any_done = true;
             } else {
                 context.tasks.reads.insert(id, read);
@@ -280,8 +277,7 @@ impl Table {
         if read.advance(&mut supply, connection, out, *unsent_bytes) == Progress::Done {
             return CommandState::Over;
         }
-        connection.sequence().unfinished(1);
-        read.is_counted = true;
+        read.count(connection);
         context.tasks.reads.insert(context.tasks.next_read, read);
         context.tasks.next_read += 1;
         CommandState::Pending

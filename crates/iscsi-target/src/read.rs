@@ -43,8 +43,6 @@ pub(crate) struct Read {
     /// The number of the epoch of its task.
     pub(crate) epoch: u64,
     sequence: DataSequence,
-    /// It counts as an unfinished command.
-    pub(crate) is_counted: bool,
     chunk: Option<Chunk>,
     /// The job that reads the next chunk.
     pub(crate) job: Option<u64>,
@@ -115,20 +113,11 @@ pub(crate) struct Supply<'a> {
     pub(crate) epoch: Option<&'a Arc<Epoch>>,
 }
 
-/// Ends the count of a read as an unfinished command; returns whether it was counted. Must precede its last PDU: the
-/// initiator learns of the window from this PDU only, and a window of one command would stay closed.
-fn finish_count(is_counted: bool, connection: &TargetConnection) -> bool {
-    if is_counted {
-        connection.sequence().unfinished(-1);
-    }
-    is_counted
-}
-
 impl Read {
     pub(crate) fn new(command: &ScsiCommand, extent: Extent, epoch: u64, sequence: DataSequence) -> Self {
         let command = *command;
-        let (chunk, job, share, failed, skip, is_counted) = (None, None, None, None, 0, false);
-        Self { command, extent, epoch, sequence, is_counted, chunk, job, share, failed, skip }
+        let (chunk, job, share, failed, skip) = (None, None, None, None, 0);
+        Self { command, extent, epoch, sequence, chunk, job, share, failed, skip }
     }
 
     /// Returns an example for tests.
@@ -151,9 +140,14 @@ impl Read {
         Self::new(&command, Extent { lun: Lun(0), offset_bytes: 0, length_bytes: 512 }, 1, sequence)
     }
 
+    /// Counts the read as an unfinished command until its last PDU is made.
+    pub(crate) fn count(&mut self, connection: &TargetConnection) {
+        connection.begin_count(&mut self.sequence);
+    }
+
     /// Returns the part that a lost connection leaves for reassignment.
     pub(crate) fn parked(mut self) -> Self {
-        (self.chunk, self.job, self.share, self.is_counted) = (None, None, None, false);
+        (self.chunk, self.job, self.share) = (None, None, None);
         self
     }
 
@@ -197,7 +191,7 @@ impl Read {
         let command = self.command;
         loop {
             if let Some(sense) = self.failed.take() {
-                self.is_counted &= !finish_count(self.is_counted, connection);
+                connection.end_count(&mut self.sequence);
                 let (sense, pdus) =
                     (supply.table.luns.encode(command.lun, &sense), self.sequence.data_pdus());
                 connection.respond_status(&command, status::CHECK_CONDITION, &sense, 0, pdus, out);
@@ -214,9 +208,8 @@ impl Read {
             if self.job.is_some() {
                 return Progress::Waits;
             }
-            let is_last = at + bytes == self.sequence.transfer_bytes();
-            if !self.append(at, bytes, is_last, connection, out) {
-                self.fetch(at, bytes, is_last, supply, connection, out);
+            if !self.append(at, bytes, connection, out) {
+                self.fetch(at, bytes, supply, connection, out);
             }
         }
     }
@@ -226,7 +219,6 @@ impl Read {
         &mut self,
         at: u32,
         bytes: u32,
-        is_last: bool,
         connection: &mut TargetConnection,
         out: &mut TransmitBuffer,
     ) -> bool {
@@ -239,7 +231,6 @@ impl Read {
                     self.chunk = None;
                     return false;
                 };
-                self.is_counted &= !(is_last && finish_count(self.is_counted, connection));
                 if may_borrow_bytes(length, connection, out) {
                     let borrowed =
                         Borrowed { source: Source::Memory(buffer.clone()), offset: from as u64, length };
@@ -269,7 +260,6 @@ impl Read {
                     Some(piece)
                 });
                 let pieces: Vec<Borrowed> = pieces.collect();
-                self.is_counted &= !(is_last && finish_count(self.is_counted, connection));
                 connection.answer_borrowed(&self.command, &mut self.sequence, pieces, out);
             }
         }
@@ -281,7 +271,6 @@ impl Read {
         &mut self,
         at: u32,
         bytes: u32,
-        is_last: bool,
         supply: &mut Supply<'_>,
         connection: &mut TargetConnection,
         out: &mut TransmitBuffer,
@@ -332,17 +321,12 @@ impl Read {
         let mut outcome = Ok(false);
         if !is_kept_out {
             // The PDU is appended only if its data is available without blocking.
-            let ends = is_last && finish_count(self.is_counted, connection);
             let made = connection.try_answer_piece(&self.command, &mut self.sequence, out, |piece| {
                 outcome = store.read_now(offset, piece);
                 matches!(outcome, Ok(true))
             });
             if made {
-                self.is_counted &= !ends;
                 return;
-            }
-            if ends {
-                connection.sequence().unfinished(1);
             }
         }
         drop(shared);

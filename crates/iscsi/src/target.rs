@@ -456,6 +456,21 @@ impl TargetConnection {
         out.extend(&[0; 3][..padding(bytes as usize)]);
     }
 
+    /// Counts a read as an unfinished command, which takes a place in the window, until the header of its last Data-In PDU
+    /// is made or [`Self::end_count`] is called.
+    pub fn begin_count(&self, sequence: &mut DataSequence) {
+        self.sequence.unfinished(1);
+        sequence.is_counted = true;
+    }
+
+    /// Ends the count of a read, if it is counted. Must precede a status that ends the read before its last Data-In PDU.
+    #[inline]
+    pub fn end_count(&self, sequence: &mut DataSequence) {
+        if std::mem::take(&mut sequence.is_counted) {
+            self.sequence.unfinished(-1);
+        }
+    }
+
     /// Skips the next Data-In PDU of an answer, which the initiator has received.
     pub fn skip_piece(&mut self, command: &ScsiCommand, sequence: &mut DataSequence) {
         if sequence.next().is_some() {
@@ -474,6 +489,10 @@ impl TargetConnection {
         let (at, bytes) = (sequence.at, sequence.bytes);
         sequence.burst_left -= bytes;
         let last = at + bytes == sequence.transfer;
+        if last {
+            // The initiator learns of the window from this PDU: if it counted this command, a window of one would stay closed.
+            self.end_count(sequence);
+        }
         let mut data_in = DataIn {
             is_final: last || sequence.burst_left == 0,
             tag: command.tag,
@@ -562,6 +581,8 @@ pub struct DataSequence {
     burst_bytes: u32,
     burst_left: u32,
     data_sn: u32,
+    /// It counts as an unfinished command.
+    is_counted: bool,
 }
 
 impl DataSequence {
@@ -579,6 +600,7 @@ impl DataSequence {
             burst_bytes: parameters.max_burst_bytes,
             burst_left: parameters.max_burst_bytes,
             data_sn: 0,
+            is_counted: false,
         })
     }
 

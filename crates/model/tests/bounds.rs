@@ -1,25 +1,14 @@
 //! What a ring's stages bound: its limit, its band, its uncertainty, and what makes no ring.
 
+mod common;
+
+use common::{close, four};
 use model::bound::{queue_depth_cpu_bound, queue_depth_network_bound};
 use model::nagle::{NagleDelay, backlog_cpu_bound, iops_delayed_ack};
 use model::{Bound, Ring, STAGES_MAX, Stage, TIME_US_MAX};
 
 fn ring(stages: Vec<Stage>) -> Ring {
     Ring::new(stages).expect("a ring")
-}
-
-fn close(value: f64, expected: f64) {
-    assert!((value - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{value} is not {expected}");
-}
-
-/// W1 1 (latency 2), SP 8 (4), W2 5 (2), CP 6 (10).
-fn four() -> Vec<Stage> {
-    vec![
-        Stage::own("W1", 1.0, 2.0),
-        Stage::own("SP", 8.0, 4.0),
-        Stage::own("W2", 5.0, 2.0),
-        Stage::own("CP", 6.0, 10.0),
-    ]
 }
 
 #[test]

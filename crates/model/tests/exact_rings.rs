@@ -1,6 +1,9 @@
 //! Rings whose behaviour can be worked out by hand: what each stage does between two sleeps, what pacers, interrupts and
 //! coalescing do.
 
+mod common;
+
+use common::four;
 use model::exact::Exact;
 use model::extras::{Coalescing, Extras, Side, Slow};
 use model::{Ring, Stage};
@@ -11,16 +14,6 @@ fn exact(stages: Vec<Stage>, depth: u32, extras: &Extras) -> Exact {
 
 fn close(value: f64, expected: f64) {
     assert!((value - expected).abs() <= 1e-6 * expected.abs().max(1.0), "{value} is not {expected}");
-}
-
-/// W1 1 (latency 2), SP 8 (4), W2 5 (2), CP 6 (10): 38 us round.
-fn four() -> Vec<Stage> {
-    vec![
-        Stage::own("W1", 1.0, 2.0),
-        Stage::own("SP", 8.0, 4.0),
-        Stage::own("W2", 5.0, 2.0),
-        Stage::own("CP", 6.0, 10.0),
-    ]
 }
 
 #[test]

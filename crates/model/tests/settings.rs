@@ -1,5 +1,8 @@
 //! What is written, measured or changed by hand, and the model that follows from it.
 
+mod common;
+
+use common::close;
 use model::calibrate::{Calibrated, DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate};
 use model::extras::{Coalescing, Side, Slow};
 use model::known_zero::{Condition, rules, zero_waits};
@@ -9,10 +12,6 @@ use model::transfer::{CopyModel, Measured, Post, Transfer};
 use model::{Bound, Known, Model, Ring, Stage, file};
 use record::Term;
 use record::wire::{Link, Messages};
-
-fn close(value: f64, expected: f64) {
-    assert!((value - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{value} is not {expected}");
-}
 
 /// Softirq, thread and transmit of a side, each with an uncertainty of its own.
 fn work(softirq: f64, thread: f64, transmit: f64) -> SideWork {

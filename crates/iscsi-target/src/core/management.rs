@@ -133,8 +133,7 @@ impl Core {
                     return Some(Response::ReassignNotSupported);
                 };
                 protocol.reads_from(tag, origin);
-                protocol.sequence().unfinished(1);
-                read.is_counted = true;
+                read.count(protocol);
                 tasks.reads.insert(tasks.next_read, read);
                 tasks.next_read += 1;
                 return Some(Response::Complete);
