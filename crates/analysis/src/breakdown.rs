@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_add_up_is_said() {
+    fn reports_sums_that_do_not_close() {
         let segments = published();
         let b = Breakdown::of(&StanzaInput { rtt_us: 290.0, ..input(&segments) });
         assert!(!b.closure.holds);

@@ -149,7 +149,7 @@ fn a_sum_that_alternates_is_a_square_wave_besides() {
 }
 
 #[test]
-fn a_jump_and_a_ramp_are_told_apart() {
+fn distinguishes_a_jump_from_a_ramp() {
     for seed in 0..25 {
         let points = record(seed, 4000, |_, index, _| (if index < 2500 { 60.0 } else { 110.0 }, 60.0));
         let findings = find(&points);

@@ -200,7 +200,7 @@ fn a_ring_that_more_depth_does_not_make_faster_is_saturated() {
 }
 
 #[test]
-fn what_could_be_chance_is_no_verdict() {
+fn chance_gives_no_verdict() {
     // Two holds between messages, and many pauses without one.
     let mut world = World::of(&ring_of(0, 1, 1000, 300, 20, 4096));
     for i in 0..5 {

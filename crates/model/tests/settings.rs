@@ -196,7 +196,7 @@ fn with_nagle_responses_share_packets_and_the_server_waits_for_them() {
 }
 
 #[test]
-fn what_is_changed_by_hand_is_exact() {
+fn manual_changes_have_no_uncertainty() {
     let uncertain = setup().ring.stages().iter().map(|s| s.clone().known_within(0.5, 0.5)).collect();
     let setup = Setup { ring: Ring::new(uncertain).unwrap(), ..setup() };
     let after = setup.with("SP.service=7us").unwrap().with("sl=0").unwrap().with("cl=3us").unwrap();
@@ -271,7 +271,7 @@ fn a_file_with_anything_impossible_is_refused_by_its_key() {
 }
 
 #[test]
-fn a_stage_of_a_file_is_what_it_says() {
+fn a_stage_has_the_values_of_its_file() {
     let text = r#"
         [ring]
         operation = "write"
@@ -325,7 +325,7 @@ fn softirqs_that_are_known_apart_interrupt_the_thread_of_their_cpu() {
 }
 
 #[test]
-fn presets_say_what_they_are() {
+fn presets_describe_themselves() {
     for preset in PRESETS {
         assert!(!preset.about.is_empty(), "{}", preset.name);
         let alike = PRESETS.iter().filter(|other| other.name == preset.name || other.about == preset.about);
@@ -360,7 +360,7 @@ fn equalities_hold_where_the_paper_says() {
 }
 
 #[test]
-fn a_known_value_is_as_good_as_what_it_is_made_of() {
+fn uncertainty_of_a_sum_follows_from_its_parts() {
     let (a, b) = (Known::within(10.0, 3.0), Known::within(4.0, 0.4));
     let parts = |known: Known| (known.value, known.plus_minus);
     assert_eq!(parts(a - Known::within(4.0, 4.0)), (6.0, 5.0));
@@ -411,7 +411,7 @@ fn a_copys_costs_are_one_for_each_byte_and_one_for_each_unit() {
 }
 
 #[test]
-fn sessions_share_what_the_ring_has() {
+fn sessions_share_the_resources_of_the_ring() {
     // Two stations of 10 us each and no latencies: with N operations 1 / (10 us) * N / (N + 1) pass.
     let ring = Ring::new(vec![Stage::own("A", 10.0, 0.0), Stage::own("B", 10.0, 0.0)]).unwrap();
     let shared = ring.shared(3, 2).unwrap();

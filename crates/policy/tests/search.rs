@@ -143,7 +143,7 @@ fn the_worse_it_is_the_fewer_turns_it_gets() {
 }
 
 #[test]
-fn what_was_worse_rests_ten_times_longer_each_time_and_what_was_close_four_times() {
+fn worse_modes_rest_ten_times_longer_each_time_and_close_ones_four_times() {
     for (ns, longer) in [(11_900, 10), (10_100, 4)] {
         let mut server = Server::new();
         // All others are hopeless, so that their trials take no time to speak of.
@@ -252,7 +252,7 @@ fn a_pause_says_nothing_about_the_mode() {
 }
 
 #[test]
-fn the_best_is_judged_by_what_it_does_undisturbed() {
+fn the_best_mode_is_judged_by_its_undisturbed_rate() {
     // A ring can keep the cycle that a challenger brought it into: for a while after its turn the best does less than it
     // can, in the trial and in the turn after it. That makes no challenger better, nor the next one.
     let mut server = Server::new();

@@ -154,7 +154,7 @@ fn settled(sends: u32, sent_when_nothing_waits: bool) -> SendMode {
 }
 
 #[test]
-fn auto_is_told_of_sends_and_of_nothing_else() {
+fn auto_counts_sends_only() {
     // At the same speed fewer sends are better, and as many are not.
     assert_eq!(settled(4, false), SendMode::BATCH);
     assert_ne!(settled(16, false), SendMode::BATCH);

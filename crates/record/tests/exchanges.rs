@@ -93,7 +93,7 @@ fn a_command_has_the_name_of_its_operation_code() {
 }
 
 #[test]
-fn what_is_no_command_has_a_name_too() {
+fn verbs_other_than_commands_have_names() {
     assert_eq!(Verb::Http(*b"GET\0\0\0\0").name(), "GET");
     assert_eq!(Verb::Http(*b"OPTIONS").name(), "OPTIONS");
     // A method comes from the wire, so its control characters are not shown.
@@ -124,7 +124,7 @@ fn clocks_of_two_sides_are_not_subtracted() {
 }
 
 #[test]
-fn what_one_side_did_not_see_is_not_claimed() {
+fn unobserved_parts_are_absent() {
     let split = Observed::alone(Side::Client, &client()).split();
     assert_eq!((split.outside_ns, split.server_ns, split.network_ns), (Some(200), None, None));
     assert_eq!((split.request_path_ns, split.response_path_ns), (None, None));

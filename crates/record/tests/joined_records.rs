@@ -48,7 +48,7 @@ fn one_missing_stamp_makes_a_record_incomplete() {
 }
 
 #[test]
-fn reasons_and_sides_are_told_apart() {
+fn reasons_and_sides_differ() {
     // Reports show them beside a count: each names the observer that did not see the operation.
     for (reason, word) in [
         (HoleReason::NotSeenAtClient, "not seen at the client"),

@@ -26,7 +26,7 @@ fn a_size_is_within_a_signed_offset() {
 }
 
 #[test]
-fn an_error_says_what_is_wrong_and_what_is_right() {
+fn errors_name_the_fault_and_the_allowed_form() {
     let size = parse_size("4x").unwrap_err().to_string();
     assert!(size.contains("'x' in '4x'") && size.contains("k, M, G, T or P"), "{size}");
     let time = parse_time_ns("4h").unwrap_err().to_string();

@@ -29,7 +29,7 @@ fn service_times_are_work_and_wires_not_waits_and_latencies() {
 }
 
 #[test]
-fn resources_are_in_flow_order_and_share_what_they_share() {
+fn resources_are_in_flow_order_and_merge_shared_cpus() {
     let times = ServiceTimes {
         ck_us: 1.0,
         w1_us: 2.0,

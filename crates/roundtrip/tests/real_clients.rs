@@ -75,7 +75,7 @@ fn qemu_img_copies_an_image_there_and_back() {
 }
 
 #[test]
-fn qemu_io_reads_what_it_wrote_at_odd_places() {
+fn qemu_io_reads_back_unaligned_writes() {
     let target = with_policy("nodelay");
     let url = target.url(0);
     let text = succeed(

@@ -111,7 +111,7 @@ fn in_force(log: &str) -> &str {
 }
 
 #[test]
-fn confines_every_thread_and_logs_what_is_in_force() {
+fn confines_every_thread_and_logs_the_sandbox() {
     let folder = tempfile::tempdir().unwrap();
     let disk = format!("0=file:{},size=8M,direct", folder.path().join("disk").display());
     for (mode, filter) in [("on", "2"), ("off", "0")] {

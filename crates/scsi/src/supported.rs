@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn task_management_functions_follow_what_is_there_already() {
+    fn task_management_functions_are_appended() {
         let mut out = vec![1, 2, 3, 4, 5];
         task_management(true, 16, &mut out).unwrap();
         assert_eq!(out[..5], [1, 2, 3, 4, 5]);

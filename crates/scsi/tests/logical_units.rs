@@ -150,7 +150,7 @@ fn task_management_functions_are_listed_in_both_forms() {
 }
 
 #[test]
-fn what_is_told_of_reservations_and_defects_is_cut_to_its_allocation() {
+fn reservation_and_defect_data_is_truncated_to_the_allocation_length() {
     assert_eq!(data(&disk("a"), &[0x5e, 0, 0, 0, 0, 0, 0, 0, 6]), [0; 6]);
     assert_eq!(data(&disk("a"), &[0x37, 0, 0x0d, 0, 0, 0, 0, 0, 255]), [0, 0x0d, 0, 0], "no defects");
     assert_eq!(data(&disk("a"), &[0xb7, 0x0d, 0, 0, 0, 0, 0, 0, 0, 255]), [0, 0x0d, 0, 0, 0, 0, 0, 0]);
@@ -202,7 +202,7 @@ fn mode_pages_follow_their_header_and_block_descriptor() {
 }
 
 #[test]
-fn who_is_excluded_is_excluded_when_the_data_comes_too() {
+fn reservation_conflicts_apply_again_when_data_arrives() {
     let luns = luns(&[disk("a")]);
     let write_same = [0x41, 0, 0, 0, 0, 2, 0, 0, 3];
     assert!(matches!(ask(&luns, &mut nexus('a'), &write_same).0, Plan::Take { .. }));
@@ -233,7 +233,7 @@ fn the_medium_may_be_read_ahead_where_a_read_would_be_let_through() {
 }
 
 #[test]
-fn what_a_session_took_is_free_when_it_ends_or_is_replaced() {
+fn a_session_that_ends_or_is_replaced_releases_its_state() {
     let disk = Disk { removable: true, ..disk("a") };
     let luns = luns(std::slice::from_ref(&disk));
     let session = |instance| Nexus::new("iqn.a,i,0x000000000001", 1, instance);
@@ -275,7 +275,7 @@ fn what_a_session_took_is_free_when_it_ends_or_is_replaced() {
 }
 
 #[test]
-fn each_state_of_a_port_is_told_by_its_own_sense() {
+fn each_port_state_has_its_own_sense() {
     let luns = luns(&[disk("a")]);
     let read = || ask(&luns, &mut nexus('a'), &[opcode::READ_10]).0;
     let sense = |ascq| Plan::Check(Sense::new(scsi::SenseKey::NotReady, 0x04, ascq));
@@ -328,7 +328,7 @@ fn every_unit_attention_has_the_codes_of_the_standard() {
 }
 
 #[test]
-fn a_user_is_part_of_who_asks() {
+fn the_user_is_part_of_the_nexus_identity() {
     let plain = Nexus::new("iqn.a,i,0x000000000001", 1, 1);
     assert_eq!(plain.name(), "iqn.a,i,0x000000000001,t,0x0001");
     assert_eq!(plain.clone().proven(None).name(), plain.name());

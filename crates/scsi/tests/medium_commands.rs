@@ -52,7 +52,7 @@ fn a_write_is_forced_when_asked_or_when_the_cache_is_off() {
 }
 
 #[test]
-fn what_is_verified_after_writing_is_on_the_medium() {
+fn write_and_verify_reaches_the_medium() {
     for code in WRITES_AND_VERIFIES {
         for flags in [0, 0x02, 0x06, 0x10] {
             assert_eq!(plan(&disk("a"), &at_2(code, flags)), write(true), "{code:#x} {flags:#x}");
@@ -85,7 +85,7 @@ fn a_verification_takes_as_much_as_bytchk_says() {
 }
 
 #[test]
-fn what_is_gathered_for_one_command_has_a_bound() {
+fn gathered_data_of_a_command_is_bounded() {
     let large = Disk { blocks: 1 << 20, ..disk("large") };
     let verify = |blocks: u32, flags: u8| {
         let b = blocks.to_be_bytes();
@@ -134,7 +134,7 @@ fn data_that_is_written_as_one_step_is_forced_when_asked() {
 }
 
 #[test]
-fn write_same_fills_what_it_names_or_all_that_follows() {
+fn write_same_fills_its_range_or_the_rest_of_the_disk() {
     let fill = |offset_bytes, length_bytes, block: Vec<u8>| {
         medium(Action::Fill { offset_bytes, length_bytes, block })
     };
@@ -267,7 +267,7 @@ fn everything_that_writes_is_refused_under_write_protection() {
 }
 
 #[test]
-fn blocks_that_are_mapped_are_told_of_on_a_thin_disk_alone() {
+fn only_thin_disks_report_mapped_blocks() {
     let status = |disk: &Disk, lba: u8| plan(disk, &[0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 1, 0]);
     let told = Plan::MappedStatus { lun: Lun(0), offset_bytes: 1024, block_bytes: 512, allocation: 256 };
     assert_eq!(status(&thin(), 2), told);

@@ -118,7 +118,7 @@ impl Unit {
     }
 }
 
-fn told(who: &str, attention: UnitAttention) -> Effects {
+fn attention_of(who: &str, attention: UnitAttention) -> Effects {
     Effects { attentions: who.chars().map(|who| (name(who), attention)).collect(), aborted: vec![] }
 }
 
@@ -131,7 +131,7 @@ fn wrong<T>(sense: Sense) -> Result<T, Plan> {
 }
 
 #[test]
-fn what_tells_of_the_disk_is_free_and_what_changes_it_is_not() {
+fn reservations_allow_inquiries_and_block_changes() {
     // SPC-4 table 68 and SBC-3 table 13, for an initiator that has not registered.
     let free: [&[u8]; 11] = [
         &[0x12],
@@ -208,13 +208,13 @@ fn the_reservation_of_one_is_its_holders_and_that_of_all_is_everybodys() {
 }
 
 #[test]
-fn the_others_are_told_when_registrants_lose_a_reservation() {
+fn releasing_a_registrants_reservation_raises_unit_attentions() {
     // SPC-4 5.13.11.2: a release tells the others where registering gave them something to lose.
     for kind in TYPES {
         let unit = Unit::with("ABC");
         assert!(unit.out('A', RESERVE, kind, (11, 0)).is_ok());
         let expected = if kind >= WRITE_EXCLUSIVE_REGISTRANTS {
-            told("BC", UnitAttention::ReservationsReleased)
+            attention_of("BC", UnitAttention::ReservationsReleased)
         } else {
             Effects::default()
         };
@@ -235,7 +235,7 @@ fn the_others_are_told_when_registrants_lose_a_reservation() {
 }
 
 #[test]
-fn who_leaves_without_the_reservation_leaves_it() {
+fn unregistering_a_nonholder_keeps_the_reservation() {
     let unit = Unit::with("AB");
     assert!(unit.out('A', RESERVE, EXCLUSIVE_ACCESS, (11, 0)).is_ok());
     assert_eq!(unit.out('B', REGISTER, 0, (12, 0)), Ok(Effects::default()));
@@ -251,7 +251,10 @@ fn who_leaves_without_the_reservation_leaves_it() {
 fn clearing_tells_everybody_else() {
     let unit = Unit::with("ABC");
     assert!(unit.out('A', RESERVE, WRITE_EXCLUSIVE, (11, 0)).is_ok());
-    assert_eq!(unit.out('B', CLEAR, 0, (12, 0)), Ok(told("AC", UnitAttention::ReservationsPreempted)));
+    assert_eq!(
+        unit.out('B', CLEAR, 0, (12, 0)),
+        Ok(attention_of("AC", UnitAttention::ReservationsPreempted))
+    );
     assert_eq!((unit.keys(), unit.held(), unit.generation()), (vec![], None, 4));
     assert!(unit.may('C', &[0x2a]));
 }
@@ -260,7 +263,7 @@ fn clearing_tells_everybody_else() {
 fn preempting_another_key_removes_its_registrations_alone() {
     let unit = Unit::with("ABC");
     assert!(unit.out('A', RESERVE, EXCLUSIVE_ACCESS, (11, 0)).is_ok());
-    let expected = told("B", UnitAttention::RegistrationsPreempted);
+    let expected = attention_of("B", UnitAttention::RegistrationsPreempted);
     assert_eq!(unit.out('C', PREEMPT, WRITE_EXCLUSIVE, (13, 12)), Ok(expected));
     assert_eq!((unit.keys(), unit.held()), (vec![11, 13], Some((11, EXCLUSIVE_ACCESS))));
     assert_eq!(unit.generation(), 4);
@@ -274,13 +277,13 @@ fn preempting_the_holders_key_takes_the_reservation() {
     let unit = Unit::with("ABC");
     assert!(unit.out('A', RESERVE, WRITE_EXCLUSIVE_REGISTRANTS, (11, 0)).is_ok());
     // A loses its registration. C keeps it, and what it gave.
-    let mut expected = told("C", UnitAttention::ReservationsReleased);
-    expected.attentions.extend(told("A", UnitAttention::RegistrationsPreempted).attentions);
+    let mut expected = attention_of("C", UnitAttention::ReservationsReleased);
+    expected.attentions.extend(attention_of("A", UnitAttention::RegistrationsPreempted).attentions);
     expected.aborted = vec![name('A')];
     assert_eq!(unit.out('B', PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, (12, 11)), Ok(expected));
     assert_eq!((unit.keys(), unit.held()), (vec![12, 13], Some((12, EXCLUSIVE_ACCESS))));
     // Of the same type there is nothing else to tell.
-    let expected = told("B", UnitAttention::RegistrationsPreempted);
+    let expected = attention_of("B", UnitAttention::RegistrationsPreempted);
     assert_eq!(unit.out('C', PREEMPT, EXCLUSIVE_ACCESS, (13, 12)), Ok(expected));
     // The holder may take its own: the type changes.
     assert_eq!(unit.out('C', PREEMPT, WRITE_EXCLUSIVE, (13, 13)), Ok(Effects::default()));
@@ -294,8 +297,8 @@ fn a_preempted_type_is_reported_to_the_nexuses_that_stay_registered() {
     {
         let unit = Unit::with("ABC");
         assert!(unit.out('A', RESERVE, before, (11, 0)).is_ok());
-        let mut expected = told("C", UnitAttention::ReservationsReleased);
-        expected.attentions.extend(told("A", UnitAttention::RegistrationsPreempted).attentions);
+        let mut expected = attention_of("C", UnitAttention::ReservationsReleased);
+        expected.attentions.extend(attention_of("A", UnitAttention::RegistrationsPreempted).attentions);
         assert_eq!(unit.out('B', PREEMPT, after, (12, 11)), Ok(expected), "{before} to {after}");
     }
 }
@@ -323,10 +326,10 @@ fn with_all_registrants_a_key_of_zero_means_all_others() {
     let unit = Unit::with("ABC");
     assert!(unit.out('A', RESERVE, EXCLUSIVE_ACCESS_ALL, (11, 0)).is_ok());
     // A key names its registrations: the reservation stays with the rest.
-    let expected = told("A", UnitAttention::RegistrationsPreempted);
+    let expected = attention_of("A", UnitAttention::RegistrationsPreempted);
     assert_eq!(unit.out('B', PREEMPT, WRITE_EXCLUSIVE, (12, 11)), Ok(expected));
     assert_eq!((unit.keys(), unit.held()), (vec![12, 13], Some((0, EXCLUSIVE_ACCESS_ALL))));
-    let expected = told("C", UnitAttention::RegistrationsPreempted);
+    let expected = attention_of("C", UnitAttention::RegistrationsPreempted);
     assert_eq!(unit.out('B', PREEMPT, WRITE_EXCLUSIVE, (12, 0)), Ok(expected));
     assert_eq!((unit.keys(), unit.held()), (vec![12], Some((12, WRITE_EXCLUSIVE))));
 }
@@ -415,7 +418,7 @@ fn full_status_names_every_registration_and_its_port() {
 }
 
 #[test]
-fn capabilities_say_what_outlives_a_power_loss() {
+fn capabilities_report_persistence_through_power_loss() {
     // SPC-4 6.15.4: PTPL_C where it can be, PTPL_A where it is; TMV, and the six types.
     let command = [IN, 2, 0, 0, 0, 0, 0, 0, 64];
     let capabilities = |disk: &Disk| ask(&luns(std::slice::from_ref(disk)), &mut nexus('A'), &command).1;

@@ -197,7 +197,7 @@ fn a_disk_is_found_by_each_of_its_names_and_by_no_other() {
 }
 
 #[test]
-fn results_are_kept_for_who_asked_until_told() {
+fn copy_results_are_kept_for_their_nexus_until_reported() {
     let a = disk("a");
     let luns = luns(std::slice::from_ref(&a));
     let status = |who: char, list_identifier: u8| {
@@ -218,7 +218,7 @@ fn results_are_kept_for_who_asked_until_told() {
 }
 
 #[test]
-fn a_count_that_does_not_fit_is_told_in_kibibytes() {
+fn a_large_count_is_reported_in_kibibytes() {
     let a = disk("a");
     let luns = luns(std::slice::from_ref(&a));
     let told = |length_bytes| {

@@ -70,7 +70,7 @@ fn pcap(frames: &[Seen], big: bool, nano: bool) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn written_files_read_back() {
     let (seen, file) = read(&pcapng(&frames())).unwrap();
     assert_eq!(seen, frames());
     let names: Vec<_> = file.interfaces().iter().map(|i| i.name.as_deref()).collect();
@@ -157,7 +157,7 @@ fn compressed_files_of_several_members_are_read_and_damaged_ones_as_far_as_they_
 }
 
 #[test]
-fn a_cut_file_gives_what_lies_before_the_cut() {
+fn a_truncated_file_yields_the_frames_before_the_cut() {
     for whole in [pcapng(&frames()), pcap(&frames(), true, true)] {
         let mut last = 0;
         for cut in 0..whole.len() {

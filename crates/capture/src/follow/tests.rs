@@ -158,7 +158,7 @@ fn digests_apply_after_the_login() {
 
 proptest! {
     #[test]
-    fn no_cut_changes_what_is_found(sizes in prop::collection::vec(0_usize..3000, 1..20), cuts in prop::collection::vec(1_usize..2000, 1..40)) {
+    fn segmentation_does_not_change_the_pdus_found(sizes in prop::collection::vec(0_usize..3000, 1..20), cuts in prop::collection::vec(1_usize..2000, 1..40)) {
         let stream: Vec<u8> = sizes.iter().enumerate().flat_map(|(i, &n)| data_in(i as u32, n)).collect();
         let (mut follower, mut found, mut rest, mut cut) = (Follower::new(Flow::Responses, false, Digests::default()), Vec::new(), &stream[..], cuts.iter().cycle());
         while !rest.is_empty() {
