@@ -115,7 +115,9 @@ fn http_headers_have_the_simulated_length_or_are_refused() {
         let keys = [("request.header", header), ("response.header", header), ("response.data", data)];
         let mut command = roundtrip();
         command.args(["simulate", "--operations", "300", "--pcapng", &packets, "--ops", &ops]);
-        keys.iter().for_each(|(key, value)| drop(command.args(["--set", &format!("{key}={value}")])));
+        for (key, value) in keys {
+            command.args(["--set", &format!("{key}={value}")]);
+        }
         command.output().unwrap()
     };
     // 48 bytes and data that is no whole number of words is not iSCSI either.
