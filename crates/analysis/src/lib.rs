@@ -11,6 +11,7 @@ pub mod parts;
 pub mod predict;
 pub mod samples;
 pub mod segments;
+pub mod stages;
 pub mod stanza;
 pub mod traffic;
 pub mod verdict;

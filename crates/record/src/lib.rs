@@ -10,6 +10,7 @@
 
 pub mod exchange;
 pub mod join;
+pub mod kernel;
 pub mod latency;
 pub mod op;
 pub mod split;
@@ -22,6 +23,7 @@ pub mod writes;
 
 pub use exchange::{Exchange, Observed, Passage};
 pub use join::{Hole, HoleReason, Joined, join};
+pub use kernel::{KernelEvent, KernelEventKind, Softirq};
 pub use op::{Op, OpKind, Side, Stamp};
 pub use split::{Split, StartLatencies};
 pub use stage::{CpuSharing, Place, ServiceTimes, Term};

@@ -1,0 +1,401 @@
+//! What was seen while operations stayed in a stage, and how the CPUs spent their time.
+
+use record::{KernelEvent, KernelEventKind, Side, Softirq};
+use serde::{Deserialize, Serialize};
+
+use super::counters::Change;
+use super::{SideCpus, Stage, TraceWindow};
+
+/// Something that was seen and explains why an operation is still in a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The device's queue holds it, or is full and holds it back: the wire's rate.
+    Wire,
+    /// An interrupt to the CPU that must continue is under way: mostly the wake-up of an idle CPU.
+    Interrupt,
+    /// That CPU executes a softirq.
+    Softirq,
+    /// The side's own thread runs, for this operation or for one in front of it.
+    Thread,
+    /// That CPU executes something else.
+    OtherWork,
+    /// The thread was woken and does not run yet.
+    Runnable,
+    /// Nagle's algorithm may hold it back.
+    Nagle,
+    /// Nothing was seen.
+    Unexplained,
+}
+
+impl Cause {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Wire,
+        Self::Interrupt,
+        Self::Softirq,
+        Self::Thread,
+        Self::OtherWork,
+        Self::Runnable,
+        Self::Nagle,
+        Self::Unexplained,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wire => "wire",
+            Self::Interrupt => "interrupt",
+            Self::Softirq => "softirq",
+            Self::Thread => "thread",
+            Self::OtherWork => "other work",
+            Self::Runnable => "runnable",
+            Self::Nagle => "Nagle",
+            Self::Unexplained => "unexplained",
+        }
+    }
+}
+
+/// The work of a side's CPUs, microseconds per operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SideWork {
+    /// Not idle: all of the following.
+    pub busy_us: f64,
+    /// Its thread, without softirqs that interrupted it.
+    pub thread_us: f64,
+    /// Softirqs in which packets arrived at the side.
+    pub receive_softirq_us: f64,
+    /// Softirqs in which none arrived: they hand the side's own packets to the other CPU, as a part of its send calls.
+    pub transmit_softirq_us: f64,
+    /// Anything else: other threads, timers, interrupts.
+    pub other_us: f64,
+}
+
+impl SideWork {
+    /// The thread's share of the work for operations, with its transmit work; `None` without any work.
+    #[must_use]
+    pub fn thread_share(&self) -> Option<f64> {
+        let thread = self.thread_us + self.transmit_softirq_us;
+        let all = thread + self.receive_softirq_us;
+        (all > 0.0).then(|| thread / all)
+    }
+}
+
+/// The same in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    thread: u64,
+    receive: u64,
+    transmit: u64,
+    other: u64,
+}
+
+impl Work {
+    pub(super) fn per_operation(&self, operations: u64) -> SideWork {
+        let us = |ns: u64| ns as f64 / 1000.0 / operations.max(1) as f64;
+        SideWork {
+            busy_us: us(self.thread + self.receive + self.transmit + self.other),
+            thread_us: us(self.thread),
+            receive_softirq_us: us(self.receive),
+            transmit_softirq_us: us(self.transmit),
+            other_us: us(self.other),
+        }
+    }
+}
+
+/// A stage's sums.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StageSum {
+    /// Operations times nanoseconds, by [`Cause::ALL`].
+    pub(super) by_cause: [i128; 8],
+    pub(super) times_empty: u64,
+    pub(super) least: i64,
+}
+
+impl StageSum {
+    pub(super) fn operation_ns(&self) -> i128 {
+        self.by_cause.iter().sum()
+    }
+}
+
+/// What a sweep over time found.
+pub(super) struct Found {
+    pub(super) stages: Vec<StageSum>,
+    pub(super) client: Work,
+    pub(super) server: Work,
+}
+
+/// What a CPU does.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    /// 0 is its idle thread.
+    thread: i32,
+    softirq: Option<Softirq>,
+    /// When the softirq began, and whether a packet arrived in it.
+    softirq_began: u64,
+    packet_arrived: bool,
+    in_interrupt: bool,
+    interrupt_sent: bool,
+}
+
+impl Cpu {
+    fn is_idle(&self) -> bool {
+        self.thread == 0 && self.softirq.is_none() && !self.in_interrupt
+    }
+}
+
+/// A side's thread.
+#[derive(Clone, Copy, Debug)]
+struct Thread {
+    number: i32,
+    cpus: SideCpus,
+    is_runnable: bool,
+}
+
+/// A sweep over all events and changes in the order of time.
+pub(super) struct Timeline<'a> {
+    window: &'a TraceWindow<'a>,
+    cpus: Vec<Cpu>,
+    client: Thread,
+    server: Thread,
+    levels: [i64; 10],
+    found: Found,
+}
+
+impl<'a> Timeline<'a> {
+    pub(super) fn new(window: &'a TraceWindow<'a>, server_thread: i32) -> Self {
+        let most = window.events.iter().map(|event| event.cpu).max().unwrap_or(0);
+        let most = [window.client_cpus, window.server_cpus]
+            .iter()
+            .map(|c| c.thread.max(c.softirq))
+            .fold(most, u16::max);
+        let thread = |number, cpus| Thread { number, cpus, is_runnable: false };
+        let mut levels = [0; 10];
+        // Before the load the client holds all operations.
+        levels[Stage::ClientProgram as usize] = i64::from(window.queue_depth);
+        Self {
+            window,
+            cpus: vec![Cpu::default(); usize::from(most) + 1],
+            client: thread(window.client_thread, window.client_cpus),
+            server: thread(server_thread, window.server_cpus),
+            levels,
+            found: Found {
+                stages: vec![StageSum { least: i64::MAX, ..StageSum::default() }; 10],
+                client: Work::default(),
+                server: Work::default(),
+            },
+        }
+    }
+
+    /// Sweeps over the measured time.
+    pub(super) fn run(mut self, changes: &[Change]) -> Found {
+        let mut changes = changes.iter().peekable();
+        let mut last = self.window.load_began_ns;
+        for event in self.window.events {
+            while let Some(change) = changes.next_if(|change| change.at_ns <= event.at_ns) {
+                self.pass(last, change.at_ns);
+                last = last.max(change.at_ns);
+                self.change(change);
+            }
+            self.pass(last, event.at_ns);
+            last = last.max(event.at_ns);
+            self.see(event);
+        }
+        for change in changes {
+            self.pass(last, change.at_ns);
+            last = last.max(change.at_ns);
+            self.change(change);
+        }
+        self.pass(last, self.window.measured_ns.1);
+        for sum in &mut self.found.stages {
+            sum.least = if sum.least == i64::MAX { 0 } else { sum.least };
+        }
+        self.found
+    }
+
+    fn change(&mut self, change: &Change) {
+        let (begin, end) = self.window.measured_ns;
+        let operations = change.operations.cast_signed();
+        self.levels[change.leaves] -= operations;
+        self.levels[(change.leaves + 1) % self.levels.len()] += operations;
+        if (begin..end).contains(&change.at_ns) {
+            let level = self.levels[change.leaves];
+            let sum = &mut self.found.stages[change.leaves];
+            sum.least = sum.least.min(level);
+            sum.times_empty += u64::from(level == 0);
+        }
+    }
+
+    /// Counts the time from `from` to `to`, in which nothing changed.
+    fn pass(&mut self, from: u64, to: u64) {
+        let (begin, end) = self.window.measured_ns;
+        let ns = to.min(end).saturating_sub(from.max(begin));
+        if ns == 0 {
+            return;
+        }
+        for stage in Stage::ALL {
+            let level = self.levels[stage as usize];
+            if level != 0 {
+                let cause = self.cause(stage);
+                self.found.stages[stage as usize].by_cause[cause as usize] +=
+                    i128::from(level) * i128::from(ns);
+            }
+        }
+        for side in [Side::Client, Side::Server] {
+            self.work(side, ns);
+        }
+    }
+
+    fn thread(&self, side: Side) -> Thread {
+        match side {
+            Side::Client => self.client,
+            Side::Server => self.server,
+        }
+    }
+
+    fn cpu(&self, number: u16) -> Cpu {
+        self.cpus.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
+    /// Counts the work of a side's CPUs. The receive softirqs of a softirq CPU that both sides share count at their end.
+    fn work(&mut self, side: Side, ns: u64) {
+        let thread = self.thread(side);
+        let cpu = self.cpu(thread.cpus.thread);
+        let work = match side {
+            Side::Client => &mut self.found.client,
+            Side::Server => &mut self.found.server,
+        };
+        match cpu.softirq {
+            // Counted when it ends, by what arrived.
+            Some(Softirq::Receive) => {}
+            Some(Softirq::Other) => work.other += ns,
+            None if cpu.in_interrupt => work.other += ns,
+            None if cpu.thread == thread.number => work.thread += ns,
+            None if cpu.thread != 0 => work.other += ns,
+            None => {}
+        }
+    }
+
+    /// Why operations are in a stage now.
+    fn cause(&self, stage: Stage) -> Cause {
+        match stage {
+            Stage::ClientQueue | Stage::ServerQueue => Cause::Wire,
+            Stage::ClientProgram => self.on_thread(Side::Client),
+            Stage::ServerProgram => self.on_thread(Side::Server),
+            Stage::ClientReceive => self.receiving(Side::Client),
+            Stage::ServerReceive => self.receiving(Side::Server),
+            Stage::ClientSend => self.sending(Side::Client, Stage::ClientQueue),
+            Stage::ServerSend => self.sending(Side::Server, Stage::ServerQueue),
+            Stage::RequestPath => self.crossing(Side::Client),
+            Stage::ResponsePath => self.crossing(Side::Server),
+        }
+    }
+
+    /// What a CPU does, for a side's thread.
+    fn activity(&self, cpu: u16, thread: Thread) -> Option<Cause> {
+        let cpu = self.cpu(cpu);
+        match cpu.softirq {
+            Some(Softirq::Receive) => Some(Cause::Softirq),
+            Some(Softirq::Other) => Some(Cause::OtherWork),
+            None if cpu.in_interrupt => Some(Cause::Interrupt),
+            None if cpu.thread == thread.number => Some(Cause::Thread),
+            None if cpu.thread != 0 => Some(Cause::OtherWork),
+            None if cpu.interrupt_sent => Some(Cause::Interrupt),
+            None => None,
+        }
+    }
+
+    fn on_thread(&self, side: Side) -> Cause {
+        let thread = self.thread(side);
+        let runnable = thread.is_runnable.then_some(Cause::Runnable);
+        self.activity(thread.cpus.thread, thread).or(runnable).unwrap_or(Cause::Unexplained)
+    }
+
+    fn receiving(&self, side: Side) -> Cause {
+        let thread = self.thread(side);
+        let softirq = self.activity(thread.cpus.softirq, thread).filter(|cause| *cause == Cause::Softirq);
+        softirq.unwrap_or_else(|| self.on_thread(side))
+    }
+
+    fn sending(&self, side: Side, queue: Stage) -> Cause {
+        if self.levels[queue as usize] > 0 {
+            return Cause::Wire;
+        }
+        match self.on_thread(side) {
+            // An acknowledgement lets the sender's softirq go on.
+            Cause::Unexplained => match self.receiving(side) {
+                Cause::Unexplained if self.window.nagle == Some(side) => Cause::Nagle,
+                other => other,
+            },
+            other => other,
+        }
+    }
+
+    /// From `sender`'s device to the other side's.
+    fn crossing(&self, sender: Side) -> Cause {
+        let (from, to) = (self.thread(sender), self.thread(sender.peer()));
+        let receiver = self.cpu(to.cpus.softirq);
+        if receiver.interrupt_sent && receiver.is_idle() {
+            return Cause::Interrupt;
+        }
+        self.activity(to.cpus.softirq, to)
+            .or_else(|| self.activity(from.cpus.thread, from))
+            .or_else(|| self.activity(from.cpus.softirq, from))
+            .unwrap_or(Cause::Unexplained)
+    }
+
+    fn see(&mut self, event: &KernelEvent) {
+        if let KernelEventKind::InterruptSent(to) = event.kind {
+            if let Some(cpu) = self.cpus.get_mut(usize::from(to)) {
+                cpu.interrupt_sent = true;
+            }
+            return;
+        }
+        let Some(cpu) = self.cpus.get_mut(usize::from(event.cpu)) else { return };
+        match event.kind {
+            KernelEventKind::Switched(thread) => {
+                // Whatever interrupt was sent to it, a reschedule for example, has come.
+                *cpu = Cpu { thread, in_interrupt: false, interrupt_sent: false, softirq: None, ..*cpu };
+                for known in [&mut self.client, &mut self.server] {
+                    known.is_runnable &= known.number != thread;
+                }
+                return;
+            }
+            KernelEventKind::InterruptBegan => (cpu.in_interrupt, cpu.interrupt_sent) = (true, false),
+            KernelEventKind::InterruptEnded => cpu.in_interrupt = false,
+            KernelEventKind::SoftirqBegan(kind) => {
+                *cpu = Cpu { softirq: Some(kind), softirq_began: event.at_ns, packet_arrived: false, ..*cpu };
+                (cpu.in_interrupt, cpu.interrupt_sent) = (false, false);
+            }
+            KernelEventKind::SoftirqEnded(kind) => {
+                let ended = *cpu;
+                cpu.softirq = None;
+                if kind == Softirq::Receive && ended.softirq.is_some() {
+                    self.count_softirq(event, ended);
+                }
+            }
+            KernelEventKind::Arrived(..) => cpu.packet_arrived = true,
+            KernelEventKind::Woken(thread) => {
+                for known in [&mut self.client, &mut self.server] {
+                    known.is_runnable |= known.number == thread;
+                }
+            }
+            _ => {}
+        }
+        // A CPU whose thread was never switched to: the first event tells it.
+        if let Some(cpu) = self.cpus.get_mut(usize::from(event.cpu)) {
+            cpu.thread = event.thread;
+        }
+    }
+
+    fn count_softirq(&mut self, event: &KernelEvent, ended: Cpu) {
+        let (begin, end) = self.window.measured_ns;
+        let ns = event.at_ns.min(end).saturating_sub(ended.softirq_began.max(begin));
+        for (thread, work) in [(self.client, &mut self.found.client), (self.server, &mut self.found.server)] {
+            if thread.cpus.softirq == event.cpu || thread.cpus.thread == event.cpu {
+                *if ended.packet_arrived { &mut work.receive } else { &mut work.transmit } += ns;
+            }
+        }
+    }
+}

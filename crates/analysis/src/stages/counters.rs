@@ -1,0 +1,198 @@
+//! Ten counters of operations, from the bytes of calls and packets.
+
+use std::collections::HashMap;
+
+use record::{KernelEvent, KernelEventKind, Side};
+
+use super::{Stage, TraceWindow};
+
+/// Bytes of headers in front of a packet's data, without the link's: IPv4 or IPv6, TCP without and with timestamps.
+const HEADERS: [u64; 4] = [40, 52, 60, 72];
+/// Bytes of the link's header.
+const LINK_HEADER: u64 = 14;
+
+/// The server's thread: the one besides the client's that sent most.
+pub(super) fn server_thread(window: &TraceWindow<'_>) -> Option<i32> {
+    let mut sent: HashMap<i32, u64> = HashMap::new();
+    for event in window.events {
+        if let KernelEventKind::Sent(bytes) = event.kind
+            && event.thread != window.client_thread
+            && let Ok(bytes @ 1..) = u64::try_from(bytes)
+        {
+            *sent.entry(event.thread).or_default() += bytes;
+        }
+    }
+    sent.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(thread, _)| thread)
+}
+
+/// The times at which a point counted operations.
+#[derive(Clone, Debug, Default)]
+struct Point {
+    /// Time, and operations counted at that time.
+    counted: Vec<(u64, u64)>,
+    /// Events with data.
+    events: Vec<u64>,
+}
+
+impl Point {
+    /// Counts the operations whose last byte is among these bytes, in their order.
+    fn of(bytes: impl Iterator<Item = (u64, u64)>, operation_bytes: u64) -> Self {
+        let (mut total, mut point) = (0_u64, Self::default());
+        for (at_ns, bytes) in bytes {
+            let before = total / operation_bytes;
+            total += bytes;
+            point.events.push(at_ns);
+            let ended = total / operation_bytes - before;
+            if ended > 0 {
+                point.counted.push((at_ns, ended));
+            }
+        }
+        point
+    }
+
+    fn total(&self) -> u64 {
+        self.counted.iter().map(|(_, operations)| operations).sum()
+    }
+
+    fn between(&self, begin: u64, end: u64) -> u64 {
+        let inside = self.counted.iter().filter(|(at, _)| (begin..end).contains(at));
+        inside.map(|(_, operations)| operations).sum()
+    }
+}
+
+/// A change of the number of operations in a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Change {
+    pub(super) at_ns: u64,
+    /// Index of the stage that they leave; the next one is entered.
+    pub(super) leaves: usize,
+    pub(super) operations: u64,
+}
+
+/// The counters at the ends of the ten stages.
+#[derive(Clone, Debug)]
+pub(super) struct Counts {
+    /// The point at which each stage ends, in the order of [`Stage::ALL`].
+    ends: [Point; 10],
+}
+
+impl Counts {
+    pub(super) fn of(window: &TraceWindow<'_>, server_thread: i32) -> Self {
+        let events: Vec<&KernelEvent> =
+            window.events.iter().filter(|event| event.at_ns >= window.load_began_ns).collect();
+        let (request, response) = (window.request_bytes, window.response_bytes);
+        let ends = Stage::ALL.map(|stage| match stage {
+            Stage::ClientProgram => sends(&events, window.client_thread, request),
+            Stage::ServerProgram => sends(&events, server_thread, response),
+            Stage::ServerReceive => receives(&events, server_thread, request),
+            Stage::ClientReceive => receives(&events, window.client_thread, response),
+            Stage::ClientSend => packets(&events, window, request, &|kind| match kind {
+                KernelEventKind::Queued(Side::Client, bytes) => Some(bytes),
+                _ => None,
+            }),
+            Stage::ClientQueue => packets(&events, window, request, &|kind| match kind {
+                KernelEventKind::Transmitted(Side::Client, bytes) => Some(bytes),
+                _ => None,
+            }),
+            Stage::RequestPath => packets(&events, window, request, &|kind| match kind {
+                KernelEventKind::Arrived(Side::Server, bytes) => bytes.checked_add(LINK_HEADER as u32),
+                _ => None,
+            }),
+            Stage::ServerSend => packets(&events, window, response, &|kind| match kind {
+                KernelEventKind::Queued(Side::Server, bytes) => Some(bytes),
+                _ => None,
+            }),
+            Stage::ServerQueue => packets(&events, window, response, &|kind| match kind {
+                KernelEventKind::Transmitted(Side::Server, bytes) => Some(bytes),
+                _ => None,
+            }),
+            Stage::ResponsePath => packets(&events, window, response, &|kind| match kind {
+                KernelEventKind::Arrived(Side::Client, bytes) => bytes.checked_add(LINK_HEADER as u32),
+                _ => None,
+            }),
+        });
+        Self { ends }
+    }
+
+    fn end(&self, stage: Stage) -> &Point {
+        &self.ends[stage as usize]
+    }
+
+    /// Operations that left a stage from the load's begin to its end.
+    pub(super) fn total(&self, stage: Stage) -> u64 {
+        self.end(stage).total()
+    }
+
+    /// Operations that left a stage in some time.
+    pub(super) fn passed(&self, stage: Stage, begin: u64, end: u64) -> u64 {
+        self.end(stage).between(begin, end)
+    }
+
+    /// The first stage that nothing left in some time.
+    pub(super) fn first_without(&self, begin: u64, end: u64) -> Option<Stage> {
+        Stage::ALL.into_iter().find(|&stage| self.passed(stage, begin, end) == 0)
+    }
+
+    pub(super) fn responses_per_packet(&self, begin: u64, end: u64) -> f64 {
+        let point = self.end(Stage::ServerQueue);
+        let packets = point.events.iter().filter(|at| (begin..end).contains(at)).count();
+        point.between(begin, end) as f64 / packets.max(1) as f64
+    }
+
+    /// Every change of a stage, in the order of time; at equal times in flow order.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let of = |(leaves, point): (usize, &Point)| -> Vec<Change> {
+            point.counted.iter().map(|&(at_ns, operations)| Change { at_ns, leaves, operations }).collect()
+        };
+        let mut all: Vec<Change> = self.ends.iter().enumerate().flat_map(of).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// A thread's send calls, at the times at which they began.
+fn sends(events: &[&KernelEvent], thread: i32, operation_bytes: u64) -> Point {
+    let mut began = None;
+    let own = events.iter().filter(|event| event.thread == thread);
+    let calls = own.filter_map(|event| match event.kind {
+        KernelEventKind::SendBegan => {
+            began = Some(event.at_ns);
+            None
+        }
+        KernelEventKind::Sent(bytes) => {
+            let at = began.take()?;
+            u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).map(|bytes| (at, bytes))
+        }
+        _ => None,
+    });
+    Point::of(calls, operation_bytes)
+}
+
+/// A thread's receive calls, at the times at which they ended.
+fn receives(events: &[&KernelEvent], thread: i32, operation_bytes: u64) -> Point {
+    let calls = events.iter().filter(|event| event.thread == thread).filter_map(|event| match event.kind {
+        KernelEventKind::Received(bytes) => {
+            u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).map(|bytes| (event.at_ns, bytes))
+        }
+        _ => None,
+    });
+    Point::of(calls, operation_bytes)
+}
+
+/// Packets at one place; `bytes_of` returns the bytes of one with the link's header.
+fn packets(
+    events: &[&KernelEvent],
+    window: &TraceWindow<'_>,
+    operation_bytes: u64,
+    bytes_of: &dyn Fn(KernelEventKind) -> Option<u32>,
+) -> Point {
+    let all: Vec<(u64, u64)> =
+        events.iter().filter_map(|event| Some((event.at_ns, bytes_of(event.kind)?.into()))).collect();
+    // The headers' size is the one with which the packets carry what was sent.
+    let expected = window.issued * operation_bytes;
+    let data = |header: u64| all.iter().map(|(_, bytes)| bytes.saturating_sub(header)).sum::<u64>();
+    let header = HEADERS.map(|bytes| bytes + LINK_HEADER);
+    let header = header.into_iter().min_by_key(|header| data(*header).abs_diff(expected)).unwrap_or_default();
+    let payloads = all.iter().map(|&(at_ns, bytes)| (at_ns, bytes.saturating_sub(header)));
+    Point::of(payloads.filter(|(_, bytes)| *bytes > 0), operation_bytes)
+}

@@ -1,0 +1,285 @@
+//! The tracepoints of a round trip, and their events as [`KernelEvent`]s.
+
+use record::{KernelEvent, KernelEventKind, Side, Softirq};
+
+use crate::error::TraceError;
+use crate::format::{Field, Format};
+
+/// The network devices of the two sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Devices {
+    /// The client's.
+    pub client: String,
+    /// The server's.
+    pub server: String,
+}
+
+/// A tracepoint that is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tracepoint {
+    Queue,
+    Transmit,
+    Arrive,
+    Send,
+    SendExit,
+    SendMessage,
+    SendMessageExit,
+    ReceiveExit,
+    ReceiveMessageExit,
+    SoftirqEntry,
+    SoftirqExit,
+    Waking,
+    Switch,
+    InterruptSend,
+    InterruptEntry,
+    InterruptExit,
+}
+
+impl Tracepoint {
+    pub(crate) const ALL: [Self; 16] = [
+        Self::Queue,
+        Self::Transmit,
+        Self::Arrive,
+        Self::Send,
+        Self::SendExit,
+        Self::SendMessage,
+        Self::SendMessageExit,
+        Self::ReceiveExit,
+        Self::ReceiveMessageExit,
+        Self::SoftirqEntry,
+        Self::SoftirqExit,
+        Self::Waking,
+        Self::Switch,
+        Self::InterruptSend,
+        Self::InterruptEntry,
+        Self::InterruptExit,
+    ];
+
+    /// Its folder below `events`.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Queue => "net/net_dev_queue",
+            Self::Transmit => "net/net_dev_start_xmit",
+            Self::Arrive => "net/netif_receive_skb",
+            Self::Send => "syscalls/sys_enter_sendto",
+            Self::SendExit => "syscalls/sys_exit_sendto",
+            Self::SendMessage => "syscalls/sys_enter_sendmsg",
+            Self::SendMessageExit => "syscalls/sys_exit_sendmsg",
+            Self::ReceiveExit => "syscalls/sys_exit_recvfrom",
+            Self::ReceiveMessageExit => "syscalls/sys_exit_recvmsg",
+            Self::SoftirqEntry => "irq/softirq_entry",
+            Self::SoftirqExit => "irq/softirq_exit",
+            Self::Waking => "sched/sched_waking",
+            Self::Switch => "sched/sched_switch",
+            Self::InterruptSend => "ipi/ipi_send_cpu",
+            Self::InterruptEntry => "irq_vectors/call_function_single_entry",
+            Self::InterruptExit => "irq_vectors/call_function_single_exit",
+        }
+    }
+
+    /// Whether stages can be counted without it. Interrupts between CPUs exist by these names on x86 since Linux 6.4 only.
+    pub(crate) fn is_optional(self) -> bool {
+        matches!(self, Self::InterruptSend | Self::InterruptEntry | Self::InterruptExit)
+    }
+
+    /// Its fields that are read; empty names are unused.
+    fn fields(self) -> [&'static str; 2] {
+        match self {
+            Self::Queue | Self::Transmit | Self::Arrive => ["name", "len"],
+            Self::SendExit | Self::SendMessageExit | Self::ReceiveExit | Self::ReceiveMessageExit => {
+                ["ret", ""]
+            }
+            Self::SoftirqEntry | Self::SoftirqExit => ["vec", ""],
+            Self::Waking => ["pid", ""],
+            Self::Switch => ["next_pid", ""],
+            Self::InterruptSend => ["cpu", ""],
+            Self::Send | Self::SendMessage | Self::InterruptEntry | Self::InterruptExit => ["", ""],
+        }
+    }
+}
+
+/// A tracepoint with the places of its fields.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    id: u16,
+    tracepoint: Tracepoint,
+    thread: Field,
+    fields: [Option<Field>; 2],
+}
+
+/// Turns the bytes of events into [`KernelEvent`]s.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    devices: Devices,
+    known: Vec<Known>,
+}
+
+/// NET_RX in `enum` of include/linux/interrupt.h.
+const NET_RX: u64 = 3;
+
+impl Decoder {
+    /// A decoder of the tracepoints whose description `format_of` returns, by their folders below `events`.
+    ///
+    /// # Errors
+    /// When a tracepoint or one of its fields is missing.
+    pub fn new(devices: Devices, format_of: &dyn Fn(&str) -> Option<String>) -> Result<Self, TraceError> {
+        let mut known = Vec::new();
+        for tracepoint in Tracepoint::ALL {
+            let name = tracepoint.path();
+            let Some(text) = format_of(name) else {
+                if tracepoint.is_optional() {
+                    continue;
+                }
+                return Err(TraceError::Missing { name });
+            };
+            let unexpected =
+                |why: &str| TraceError::Unexpected { file: format!("events/{name}/format"), why: why.into() };
+            let format = Format::read(&text).ok_or_else(|| unexpected("no ID"))?;
+            let field = |name: &'static str| match name {
+                "" => Ok(None),
+                name => format.field(name).map(Some).ok_or_else(|| unexpected(&format!("no field {name}"))),
+            };
+            let [first, second] = tracepoint.fields();
+            let thread = format.field("common_pid").ok_or_else(|| unexpected("no field common_pid"))?;
+            let fields = [field(first)?, field(second)?];
+            known.push(Known { id: format.id, tracepoint, thread, fields });
+        }
+        Ok(Self { devices, known })
+    }
+
+    /// Whether interrupts between CPUs are seen.
+    #[must_use]
+    pub fn sees_interrupts(&self) -> bool {
+        self.known.iter().any(|k| k.tracepoint == Tracepoint::InterruptSend)
+            && self.known.iter().any(|k| k.tracepoint == Tracepoint::InterruptEntry)
+    }
+
+    /// The folders of its tracepoints below `events`.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &'static str> {
+        self.known.iter().map(|known| known.tracepoint.path())
+    }
+
+    /// The event of these bytes; `None` for another tracepoint or another device's packet.
+    #[must_use]
+    pub fn decode(&self, at_ns: u64, cpu: u16, bytes: &[u8]) -> Option<KernelEvent> {
+        let id = u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]);
+        let known = self.known.iter().find(|known| known.id == id)?;
+        let [first, second] = known.fields;
+        let number = || first?.number(bytes);
+        let signed = || first?.signed(bytes);
+        let thread = |value: i64| i32::try_from(value).ok();
+        let packet = || -> Option<(Side, u32)> {
+            let name = first?.string(bytes)?;
+            let side = match name {
+                _ if name == self.devices.client.as_bytes() => Side::Client,
+                _ if name == self.devices.server.as_bytes() => Side::Server,
+                _ => return None,
+            };
+            Some((side, u32::try_from(second?.number(bytes)?).ok()?))
+        };
+        let softirq = || -> Option<Softirq> {
+            Some(if number()? == NET_RX { Softirq::Receive } else { Softirq::Other })
+        };
+        let kind = match known.tracepoint {
+            Tracepoint::Queue => packet().map(|(side, bytes)| KernelEventKind::Queued(side, bytes))?,
+            Tracepoint::Transmit => {
+                packet().map(|(side, bytes)| KernelEventKind::Transmitted(side, bytes))?
+            }
+            Tracepoint::Arrive => packet().map(|(side, bytes)| KernelEventKind::Arrived(side, bytes))?,
+            Tracepoint::Send | Tracepoint::SendMessage => KernelEventKind::SendBegan,
+            Tracepoint::SendExit | Tracepoint::SendMessageExit => KernelEventKind::Sent(signed()?),
+            Tracepoint::ReceiveExit | Tracepoint::ReceiveMessageExit => KernelEventKind::Received(signed()?),
+            Tracepoint::SoftirqEntry => KernelEventKind::SoftirqBegan(softirq()?),
+            Tracepoint::SoftirqExit => KernelEventKind::SoftirqEnded(softirq()?),
+            Tracepoint::Waking => KernelEventKind::Woken(thread(signed()?)?),
+            Tracepoint::Switch => KernelEventKind::Switched(thread(signed()?)?),
+            Tracepoint::InterruptSend => KernelEventKind::InterruptSent(u16::try_from(number()?).ok()?),
+            Tracepoint::InterruptEntry => KernelEventKind::InterruptBegan,
+            Tracepoint::InterruptExit => KernelEventKind::InterruptEnded,
+        };
+        Some(KernelEvent { at_ns, cpu, thread: thread(known.thread.signed(bytes)?)?, kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A description with the fields of every tracepoint, and the tracepoint's place in the list as its number.
+    fn format_of(path: &str) -> Option<String> {
+        let id = 100 + Tracepoint::ALL.iter().position(|t| t.path() == path)?;
+        Some(format!(
+            "ID: {id}\n field:int common_pid; offset:4; size:4;\n field:__data_loc char[] name; offset:8; size:4;\n\
+             field:unsigned int len; offset:12; size:4;\n field:long ret; offset:16; size:8;\n field:unsigned int vec; offset:24; size:4;\n\
+             field:pid_t pid; offset:24; size:4;\n field:pid_t next_pid; offset:28; size:4;\n field:unsigned int cpu; offset:24; size:4;\n"
+        ))
+    }
+
+    fn devices() -> Devices {
+        Devices { client: "client0".into(), server: "server0".into() }
+    }
+
+    fn event(tracepoint: Tracepoint, device: &[u8], len: u32, ret: i64, number: u32, next: i32) -> Vec<u8> {
+        let id = 100 + Tracepoint::ALL.iter().position(|t| *t == tracepoint).unwrap() as u16;
+        let place = 32 | (device.len() as u32 + 1) << 16;
+        [
+            &id.to_ne_bytes()[..],
+            &[0, 0],
+            &77_i32.to_ne_bytes(),
+            &place.to_ne_bytes(),
+            &len.to_ne_bytes(),
+            &ret.to_ne_bytes(),
+            &number.to_ne_bytes(),
+            &next.to_ne_bytes(),
+            device,
+            &[0],
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn events_are_decoded_by_their_descriptions() {
+        let decoder = Decoder::new(devices(), &format_of).unwrap();
+        let kind = |bytes: &[u8]| decoder.decode(5, 1, bytes).map(|event| event.kind);
+        let packet = event(Tracepoint::Queue, b"server0", 114, 0, 0, 0);
+        let whole =
+            KernelEvent { at_ns: 5, cpu: 1, thread: 77, kind: KernelEventKind::Queued(Side::Server, 114) };
+        assert_eq!(decoder.decode(5, 1, &packet), Some(whole));
+        assert_eq!(kind(&event(Tracepoint::Arrive, b"eth0", 114, 0, 0, 0)), None, "another device");
+        assert_eq!(kind(&event(Tracepoint::SendExit, b"", 0, -11, 0, 0)), Some(KernelEventKind::Sent(-11)));
+        assert_eq!(
+            kind(&event(Tracepoint::SoftirqEntry, b"", 0, 0, 3, 0)),
+            Some(KernelEventKind::SoftirqBegan(Softirq::Receive))
+        );
+        assert_eq!(
+            kind(&event(Tracepoint::SoftirqExit, b"", 0, 0, 1, 0)),
+            Some(KernelEventKind::SoftirqEnded(Softirq::Other))
+        );
+        assert_eq!(kind(&event(Tracepoint::Switch, b"", 0, 0, 0, 42)), Some(KernelEventKind::Switched(42)));
+        assert_eq!(kind(&event(Tracepoint::Waking, b"", 0, 0, 43, 0)), Some(KernelEventKind::Woken(43)));
+        assert_eq!(kind(&[7, 0, 0, 0]), None, "an unknown number");
+    }
+
+    #[test]
+    fn only_interrupts_may_be_missing() {
+        let without =
+            |missing: &'static str| move |path: &str| if path == missing { None } else { format_of(path) };
+        let decoder = Decoder::new(devices(), &without("ipi/ipi_send_cpu")).unwrap();
+        assert!(!decoder.sees_interrupts());
+        assert!(Decoder::new(devices(), &format_of).unwrap().sees_interrupts());
+        let error = Decoder::new(devices(), &without("net/net_dev_queue")).unwrap_err();
+        assert!(error.to_string().contains("net/net_dev_queue"), "{error}");
+        let no_field = |path: &str| format_of(path).map(|text| text.replace("next_pid", "other"));
+        assert!(Decoder::new(devices(), &no_field).unwrap_err().to_string().contains("next_pid"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_event_makes_the_decoder_panic(id in 95_u16..120, bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let decoder = Decoder::new(devices(), &format_of).unwrap();
+            let _ = decoder.decode(0, 0, &[&id.to_ne_bytes()[..], &bytes].concat());
+        }
+    }
+}
