@@ -34,7 +34,7 @@ impl Format {
     }
 }
 
-/// Reads a line such as `field:unsigned int len;	offset:16;	size:4;	signed:0;`.
+/// Reads a line such as `field:unsigned int len; offset:16; size:4; signed:0;`.
 pub(crate) fn field(line: &str) -> Option<(String, Field)> {
     let mut parts = line.trim().split(';').map(str::trim);
     let declaration = parts.next()?.strip_prefix("field:")?;

@@ -145,7 +145,10 @@ mod tests {
         [&time.to_ne_bytes()[..], &(data.len() as u64 | flags).to_ne_bytes(), &data].concat()
     }
 
-    fn read(bytes: &[u8]) -> (Result<bool, PageError>, Vec<(u64, Vec<u8>)>) {
+    /// Times and bytes of events.
+    type Events = Vec<(u64, Vec<u8>)>;
+
+    fn read(bytes: &[u8]) -> (Result<bool, PageError>, Events) {
         let mut all = Vec::new();
         let layout = Page::read(HEADER).unwrap();
         let outcome = layout.events(bytes, &mut |time, event| all.push((time, event.to_vec())));

@@ -267,13 +267,12 @@ impl<'a> Timeline<'a> {
             Side::Server => &mut self.found.server,
         };
         match cpu.softirq {
-            // Counted when it ends, by what arrived.
-            Some(Softirq::Receive) => {}
             Some(Softirq::Other) => work.other += ns,
             None if cpu.in_interrupt => work.other += ns,
             None if cpu.thread == thread.number => work.thread += ns,
             None if cpu.thread != 0 => work.other += ns,
-            None => {}
+            // A softirq of packets counts when it ends, by what arrived.
+            Some(Softirq::Receive) | None => {}
         }
     }
 
