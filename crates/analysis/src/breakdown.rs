@@ -2,7 +2,6 @@
 //! summed where it does not.
 
 use model::bound::{Bound, queue_depth_cpu_bound, queue_depth_network_bound};
-use model::known_zero::zero_waits;
 use record::Side;
 use record::split::queue_depth;
 use record::stage::{CpuSharing, Place, ServiceTimes, Term, bottleneck, resources};
@@ -10,14 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::{CpuCost, PathCost};
 use crate::segments::Segments;
+use crate::stages::{Cause, SideWork, Stage, Traced};
 
 /// The inputs of a breakdown.
 #[derive(Clone, Debug)]
 pub struct StanzaInput<'a> {
-    /// Bytes per operation.
-    pub block_bytes: u64,
-    /// TCP_NODELAY on the server.
-    pub nodelay: bool,
     /// Operations in flight.
     pub queue_depth: u32,
     /// Operations per second while the records were made.
@@ -34,6 +30,51 @@ pub struct StanzaInput<'a> {
     pub sharing: (CpuSharing, CpuSharing),
     /// The queue depth 1 segments of this size and policy, for the latencies.
     pub depth_one: &'a Segments,
+    /// How the kernel's events divide what accounts and capture points cannot separate.
+    pub shares: Option<Shares>,
+}
+
+/// How the kernel's events divide remainders of segments, 0 to 1 each.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shares {
+    /// CQ in CW+CQ.
+    pub client_queue: f64,
+    /// SQ in SW+SQ.
+    pub server_queue: f64,
+    /// The interrupt to the server's CPU in CT+SR.
+    pub request_interrupt: f64,
+    /// The interrupt to the client's CPU in ST+CR.
+    pub response_interrupt: f64,
+}
+
+impl Shares {
+    /// The shares that events show.
+    #[must_use]
+    pub fn of(traced: &Traced) -> Self {
+        let queue_share = |receive: Stage, others: [Stage; 3], work: SideWork| {
+            let queue = traced.mean_us(receive) - work.receive_softirq_us;
+            let thread = work.thread_us + work.transmit_softirq_us;
+            let waits = others.iter().map(|stage| traced.mean_us(*stage)).sum::<f64>() - thread;
+            let (queue, waits) = (queue.max(0.0), waits.max(0.0));
+            queue / (queue + waits).max(f64::MIN_POSITIVE)
+        };
+        let interrupt =
+            |path| traced.time_us(path, Cause::Interrupt) / traced.mean_us(path).max(f64::MIN_POSITIVE);
+        Self {
+            client_queue: queue_share(
+                Stage::ClientReceive,
+                [Stage::ClientProgram, Stage::ClientSend, Stage::ClientQueue],
+                traced.client,
+            ),
+            server_queue: queue_share(
+                Stage::ServerReceive,
+                [Stage::ServerProgram, Stage::ServerSend, Stage::ServerQueue],
+                traced.server,
+            ),
+            request_interrupt: interrupt(Stage::RequestPath),
+            response_interrupt: interrupt(Stage::ResponsePath),
+        }
+    }
 }
 
 /// One term, or a sum of terms that cannot be separated.
@@ -43,9 +84,17 @@ pub struct TermValue {
     pub terms: String,
     /// Mean, microseconds.
     pub mean_us: f64,
+    /// How far it may be from the truth, microseconds.
+    #[serde(default)]
+    pub within_us: f64,
     /// Its source.
     pub source: TermSource,
 }
+
+/// How well CPU work per operation is known, relative: the service times come from another run than the segments.
+const WORK_WITHIN: f64 = 0.1;
+/// How well a segment is known, microseconds: the code between its two stamps and the places that they stand for.
+const SEGMENT_WITHIN_US: f64 = 1.3;
 
 /// The source of a term's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,30 +106,45 @@ pub enum TermSource {
     Arithmetic,
     /// The remainder of a measured segment.
     Remainder,
+    /// A share of such a remainder, by the kernel's events.
+    Events,
     /// Zero by a known-zero rule of the paper.
     Rule,
 }
 
-/// Checks that sums agree with the measurement.
+/// Whether the joined records are all operations that the client counted. It says nothing about the terms: one term of each
+/// segment is a remainder, so they sum to the joined round trip for any input ([`crate::closure`] tests them).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Closure {
-    /// Sum of all terms, microseconds.
-    pub stages_us: f64,
-    /// Relative difference of the sum from RTT.
-    pub stages_error: f64,
+pub struct Joined {
+    /// Sum of all terms, microseconds: the mean round trip of the joined operations.
+    pub rtt_us: f64,
+    /// Relative difference from the mean round trip of all operations that the client counted.
+    pub rtt_error: f64,
     /// IOPS * RTT.
     pub queue_depth: f64,
-    /// Relative difference of IOPS * RTT from QD.
+    /// Relative difference of IOPS * RTT from QD: whether the client counted all completions.
     pub queue_depth_error: f64,
     /// Both differences are within their limits.
     pub holds: bool,
 }
 
-impl Closure {
-    /// Limit of the difference between the sum of the stages and RTT.
-    pub const STAGES_LIMIT: f64 = 0.01;
+impl Joined {
+    /// Limit of the difference between the joined operations' round trip and all operations'.
+    pub const RTT_LIMIT: f64 = 0.01;
     /// Limit of the difference between IOPS * RTT and QD.
     pub const QUEUE_DEPTH_LIMIT: f64 = 0.02;
+}
+
+/// A remainder below zero by more than its uncertainty: the service times in its segment are too large, or the segment is too
+/// small.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NegativeTerm {
+    /// `CW+CQ`.
+    pub terms: String,
+    /// Its value, microseconds.
+    pub mean_us: f64,
+    /// Its uncertainty, microseconds.
+    pub within_us: f64,
 }
 
 /// The limit of the ring, and the depth at which it is reached.
@@ -111,8 +175,10 @@ pub struct Limit {
 pub struct Breakdown {
     /// In flow order.
     pub terms: Vec<TermValue>,
-    /// Whether the terms add up.
-    pub closure: Closure,
+    /// Whether they are those of all operations.
+    pub joined: Joined,
+    /// Remainders that cannot be true.
+    pub negative: Vec<NegativeTerm>,
     /// The limit of the ring.
     pub limit: Limit,
 }
@@ -124,61 +190,123 @@ impl Breakdown {
         let path = input.path.unwrap_or_default();
         let cpu = &input.cpu;
         let limit = limit(input, path);
-        let zero = zero_waits(input.queue_depth, input.nodelay, limit.bound);
         let s = &input.segments;
-        let mut terms = Vec::new();
-        let mut add = |terms_in_sum: &str, mean_us: f64, source| {
-            terms.push(TermValue { terms: terms_in_sum.to_owned(), mean_us, source });
+        let mut terms: Vec<TermValue> = Vec::new();
+        let mut add = |name: &str, mean_us: f64, within_us: f64, source| {
+            terms.push(TermValue { terms: name.to_owned(), mean_us, within_us, source });
         };
-        // If a rule sets a wait to zero, the remainder of its segment belongs to the other wait.
-        let waits = |first: Term, second: Term| -> String {
-            match (zero.contains(&first), zero.contains(&second)) {
-                (true, _) => second.name().to_owned(),
-                (_, true) => first.name().to_owned(),
-                _ => format!("{}+{}", first.name(), second.name()),
-            }
-        };
+        let work = |us: f64| us * WORK_WITHIN;
 
         // The client, both directions: C1 - start and finish - C2.
-        add("CP+CK", cpu.client_thread_us, TermSource::CpuAccounting);
-        add("CI", cpu.client_softirq_us, TermSource::CpuAccounting);
-        let client_waits = s.client.mean_us - cpu.client_thread_us - cpu.client_softirq_us;
-        add(&waits(Term::Cw, Term::Cq), client_waits, TermSource::Remainder);
+        let (thread, softirq) = (cpu.client_thread_us, cpu.client_softirq_us);
+        add("CP+CK", thread, work(thread), TermSource::CpuAccounting);
+        add("CI", softirq, work(softirq), TermSource::CpuAccounting);
+        let within = work(thread + softirq) + SEGMENT_WITHIN_US;
+        let queue_share = input.shares.map(|shares| shares.client_queue);
+        let client = Waits { waits: Term::Cw, queue: Term::Cq, queue_share };
+        client.add(input.queue_depth, s.client.mean_us - thread - softirq, within, &mut add);
         match (s.request_path, s.response_path) {
             (Some(request), Some(response)) => {
-                let (w1, w2) = (path.on_path_us(path.w1_us), path.on_path_us(path.w2_us));
-                add("W1", w1, TermSource::Arithmetic);
-                add("CT+SR", request.mean_us - w1, TermSource::Remainder);
-                add("W2", w2, TermSource::Arithmetic);
-                add("ST+CR", response.mean_us - w2, TermSource::Remainder);
+                for (way, latency, interrupt, us, wire_us, share) in [
+                    (
+                        "W1",
+                        "CT+SR",
+                        "SX",
+                        request.mean_us,
+                        path.w1_us,
+                        input.shares.map(|s| s.request_interrupt),
+                    ),
+                    (
+                        "W2",
+                        "ST+CR",
+                        "CX",
+                        response.mean_us,
+                        path.w2_us,
+                        input.shares.map(|s| s.response_interrupt),
+                    ),
+                ] {
+                    let wire_us = path.on_path_us(wire_us);
+                    add(way, wire_us, 0.0, TermSource::Arithmetic);
+                    let rest = us - wire_us;
+                    let interrupt_us = rest.max(0.0) * share.unwrap_or(0.0);
+                    if share.is_some() {
+                        add(interrupt, interrupt_us, SEGMENT_WITHIN_US, TermSource::Events);
+                    }
+                    add(latency, rest - interrupt_us, SEGMENT_WITHIN_US, TermSource::Remainder);
+                }
             }
             _ => {
                 let wire = path.on_path_us(path.w1_us + path.w2_us);
-                add("W1+W2", wire, TermSource::Arithmetic);
-                add("CT+SR+ST+CR", s.network.mean_us - wire, TermSource::Remainder);
+                add("W1+W2", wire, 0.0, TermSource::Arithmetic);
+                add("CT+SR+ST+CR", s.network.mean_us - wire, 2.0 * SEGMENT_WITHIN_US, TermSource::Remainder);
             }
         }
-        add("SI", cpu.server_softirq_us, TermSource::CpuAccounting);
-        add("SP+SK", cpu.server_thread_us, TermSource::CpuAccounting);
-        let server_waits = s.server.mean_us - cpu.server_softirq_us - cpu.server_thread_us;
-        add(&waits(Term::Sw, Term::Sq), server_waits, TermSource::Remainder);
-        for term in zero.iter().filter(|t| matches!(t, Term::Cw | Term::Sw)) {
-            add(term.name(), 0.0, TermSource::Rule);
-        }
+        let (thread, softirq) = (cpu.server_thread_us, cpu.server_softirq_us);
+        add("SI", softirq, work(softirq), TermSource::CpuAccounting);
+        add("SP+SK", thread, work(thread), TermSource::CpuAccounting);
+        let within = work(thread + softirq) + SEGMENT_WITHIN_US;
+        let queue_share = input.shares.map(|shares| shares.server_queue);
+        let server = Waits { waits: Term::Sw, queue: Term::Sq, queue_share };
+        server.add(input.queue_depth, s.server.mean_us - thread - softirq, within, &mut add);
 
         let stages_us = terms.iter().map(|t| t.mean_us).sum::<f64>();
         let identity = queue_depth(input.iops, input.rtt_us);
-        let (stages_error, queue_depth_error) =
+        let (rtt_error, queue_depth_error) =
             (stages_us / input.rtt_us - 1.0, identity / f64::from(input.queue_depth) - 1.0);
-        let closure = Closure {
-            stages_us,
-            stages_error,
+        let joined = Joined {
+            rtt_us: stages_us,
+            rtt_error,
             queue_depth: identity,
             queue_depth_error,
-            holds: stages_error.abs() <= Closure::STAGES_LIMIT
-                && queue_depth_error.abs() <= Closure::QUEUE_DEPTH_LIMIT,
+            holds: rtt_error.abs() <= Joined::RTT_LIMIT
+                && queue_depth_error.abs() <= Joined::QUEUE_DEPTH_LIMIT,
         };
-        Self { terms, closure, limit }
+        let negative = terms
+            .iter()
+            // On loopback a side's CPU also executes the other side's softirqs, so its work is not all in its own segment.
+            .filter(|_| input.path.is_some())
+            .filter(|term| term.source == TermSource::Remainder && term.mean_us < -term.within_us)
+            .map(|term| NegativeTerm {
+                terms: term.terms.clone(),
+                mean_us: term.mean_us,
+                within_us: term.within_us,
+            })
+            .collect();
+        Self { terms, joined, negative, limit }
+    }
+}
+
+/// The two waits of a side, whose sum is the remainder of its segment.
+struct Waits {
+    /// To be sent.
+    waits: Term,
+    /// For the thread.
+    queue: Term,
+    /// The second one's share.
+    queue_share: Option<f64>,
+}
+
+impl Waits {
+    fn add(
+        &self,
+        queue_depth: u32,
+        sum_us: f64,
+        within_us: f64,
+        add: &mut dyn FnMut(&str, f64, f64, TermSource),
+    ) {
+        let (waits, queue) = (self.waits.name(), self.queue.name());
+        match self.queue_share {
+            // Nothing is ahead of an operation that is alone (the paper's known-zero rules for queue depth 1).
+            _ if queue_depth == 1 => {
+                add(queue, sum_us, within_us, TermSource::Remainder);
+                add(waits, 0.0, 0.0, TermSource::Rule);
+            }
+            Some(share) if sum_us > 0.0 => {
+                add(queue, sum_us * share, within_us, TermSource::Events);
+                add(waits, sum_us * (1.0 - share), within_us, TermSource::Events);
+            }
+            _ => add(&format!("{waits}+{queue}"), sum_us, within_us, TermSource::Remainder),
+        }
     }
 }
 
@@ -253,8 +381,6 @@ mod tests {
 
     fn input(segments: &Segments) -> StanzaInput<'_> {
         StanzaInput {
-            block_bytes: 512,
-            nodelay: true,
             queue_depth: 1,
             iops: 1e6 / 275.7,
             rtt_us: 275.7,
@@ -268,6 +394,7 @@ mod tests {
             path: Some(PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: false }),
             sharing: (CpuSharing::Uniprocessor, CpuSharing::Uniprocessor),
             depth_one: segments,
+            shares: None,
         }
     }
 
@@ -279,18 +406,18 @@ mod tests {
         assert!((term("CQ").unwrap() - 23.7).abs() < 1e-9, "CQ = CL = 23.7");
         assert!((term("SQ").unwrap() - 16.7).abs() < 1e-9, "SQ = SL = 16.7");
         assert!((term("CT+SR+ST+CR").unwrap() - 204.5).abs() < 1e-9);
-        assert!(b.closure.holds, "{:?}", b.closure);
+        assert!(b.joined.holds && b.negative.is_empty(), "{b:?}");
         assert!((b.limit.tpt_min_us - 15.9).abs() < 1e-9);
         assert_eq!((b.limit.bound, b.limit.bottleneck.as_str()), (Bound::ServerCpu, "SI+SP+SK"));
     }
 
     #[test]
-    fn reports_sums_that_do_not_close() {
+    fn operations_that_did_not_join_show_in_the_round_trip() {
         let segments = published();
         let b = Breakdown::of(&StanzaInput { rtt_us: 290.0, ..input(&segments) });
-        assert!(!b.closure.holds);
+        assert!(!b.joined.holds);
         let b = Breakdown::of(&StanzaInput { iops: 5000.0, ..input(&segments) });
-        assert!(!b.closure.holds && b.closure.queue_depth_error > 0.3);
+        assert!(!b.joined.holds && b.joined.queue_depth_error > 0.3);
     }
 
     #[test]
@@ -303,7 +430,7 @@ mod tests {
         let term = |name| b.terms.iter().find(|t| t.terms == name).map(|t| t.mean_us).unwrap();
         assert!(term("W2").abs() < 1e-9 && (term("ST+CR") - 2.0).abs() < 1e-9);
         assert!(term("W1").abs() < 1e-9 && (term("CT+SR") - 1.5).abs() < 1e-9);
-        assert!(b.closure.holds);
+        assert!(b.joined.holds);
         // The rate still counts.
         let slow = PathCost { w1_us: 1.1, w2_us: 52.0, token_bucket: true };
         let b = Breakdown::of(&StanzaInput { path: Some(slow), ..input(&segments) });

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::stages::SideWork;
+
 /// CPU work of one operation, microseconds, from the kernel's accounting.
 ///
 /// On Linux the transmit work (CK, SK) runs inside the thread's own send call, so it is part of the thread's
@@ -27,6 +29,24 @@ impl CpuCost {
             client_softirq_us: self.client_softirq_us * factor,
             server_thread_us: self.server_thread_us * factor,
             server_softirq_us: self.server_softirq_us * factor,
+        }
+    }
+
+    /// The same work of each side, divided into thread and softirq by the events of a run like this one: the accounts' own division
+    /// is sampled by the timer, and counts a softirq that only hands a side's packets to the other CPU, within its send call, as
+    /// one in which packets arrive.
+    #[must_use]
+    pub fn divided(self, client: SideWork, server: SideWork) -> Self {
+        let thread = |thread: f64, softirq: f64, work: SideWork| {
+            work.thread_share().map_or(thread, |share| (thread + softirq) * share)
+        };
+        let client_thread_us = thread(self.client_thread_us, self.client_softirq_us, client);
+        let server_thread_us = thread(self.server_thread_us, self.server_softirq_us, server);
+        Self {
+            client_thread_us,
+            client_softirq_us: self.client_thread_us + self.client_softirq_us - client_thread_us,
+            server_thread_us,
+            server_softirq_us: self.server_thread_us + self.server_softirq_us - server_thread_us,
         }
     }
 
@@ -67,6 +87,25 @@ impl PathCost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn softirqs_of_send_calls_count_as_the_thread_s() {
+        let accounts = CpuCost {
+            client_thread_us: 2.0,
+            client_softirq_us: 8.0,
+            server_thread_us: 6.0,
+            server_softirq_us: 6.0,
+        };
+        let client = SideWork {
+            thread_us: 2.0,
+            receive_softirq_us: 2.0,
+            transmit_softirq_us: 4.0,
+            ..SideWork::default()
+        };
+        let divided = accounts.divided(client, SideWork::default());
+        assert_eq!((divided.client_thread_us, divided.client_softirq_us), (7.5, 2.5));
+        assert_eq!((divided.server_thread_us, divided.server_softirq_us), (6.0, 6.0), "no events, no change");
+    }
 
     #[test]
     fn a_cpu_did_not_need_longer_than_it_took() {

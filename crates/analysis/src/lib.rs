@@ -4,7 +4,9 @@
 
 pub mod breakdown;
 pub mod clocks;
+pub mod closure;
 pub mod cost;
+pub mod elsewhere;
 pub mod modes;
 pub mod pairing;
 pub mod parts;
@@ -16,7 +18,8 @@ pub mod stanza;
 pub mod traffic;
 pub mod verdict;
 
-pub use breakdown::{Breakdown, Closure, Limit, StanzaInput, TermSource, TermValue};
+pub use breakdown::{Breakdown, Joined, Limit, Shares, StanzaInput, TermSource, TermValue};
+pub use closure::{Closure, ClosureOutcome, Evidence};
 pub use cost::{CpuCost, PathCost};
 pub use parts::{Part, PartFigures};
 pub use predict::Prediction;

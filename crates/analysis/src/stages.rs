@@ -134,8 +134,8 @@ pub struct SideCpus {
 pub struct TraceWindow<'a> {
     /// All events, from before the load's first operation to after its last, in the order of their times.
     pub events: &'a [KernelEvent],
-    /// Start of the first operation, nanoseconds since the epoch: nothing is in flight before.
-    pub load_began_ns: u64,
+    /// Start of the first operation and finish of the last, nanoseconds since the epoch: nothing is in flight before and after.
+    pub load_ns: (u64, u64),
     /// The measured time, nanoseconds since the epoch.
     pub measured_ns: (u64, u64),
     /// Operations that the client issued from first to last.
@@ -328,4 +328,4 @@ impl Traced {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,6 +6,7 @@ use record::split::tpt_us;
 use serde::{Deserialize, Serialize};
 
 use crate::breakdown::Breakdown;
+use crate::closure::{Closure, Evidence};
 use crate::cost::{CpuCost, PathCost};
 use crate::predict::{self, Prediction};
 use crate::segments::Segments;
@@ -39,8 +40,22 @@ pub struct Stanza {
     pub cpu_busy: (f64, f64),
     /// The breakdown.
     pub breakdown: Breakdown,
+    /// Whether independent evidence agrees with it.
+    pub closure: Closure,
+    /// What all observers saw in a run of its own, with the kernel's events; absent where they are not available.
+    #[serde(default)]
+    pub evidence: Option<Evidence>,
+    /// Operations per second of that run, which shows the tracer's cost.
+    #[serde(default)]
+    pub iops_traced: Option<f64>,
     /// The model's throughput, from the queue depth 1 run and the CPU-bound run alone.
     pub predicted: Option<Prediction>,
+    /// Operations per second by the model, calibrated from other points.
+    #[serde(default)]
+    pub model_iops: Option<f64>,
+    /// Operations per second by the simulator, fitted to other points.
+    #[serde(default)]
+    pub simulated_iops: Option<f64>,
     /// Operations that the client completed, and how many of them were followed through the whole ring.
     pub completed: u64,
     /// See `completed`.

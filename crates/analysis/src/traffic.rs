@@ -71,7 +71,7 @@ pub struct TrafficStanza {
     /// IOPS x (round trip + client) against the mean queue depth, where each request took the place of a
     /// response.
     pub queue_depth_error: Option<f64>,
-    /// Whether both are within the limits of [`crate::Closure`].
+    /// Whether both are within the limits of [`crate::Joined`].
     pub closes: Option<bool>,
 }
 
@@ -232,8 +232,8 @@ fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanz
     );
     let within = |error: Option<f64>, limit: f64| error.map(|e| e.abs() <= limit);
     let closes = [
-        within(stages_error, crate::Closure::STAGES_LIMIT),
-        within(queue_depth_error, crate::Closure::QUEUE_DEPTH_LIMIT),
+        within(stages_error, crate::Joined::RTT_LIMIT),
+        within(queue_depth_error, crate::Joined::QUEUE_DEPTH_LIMIT),
     ];
     TrafficStanza {
         connection: (key.connection != OTHERS).then_some(key.connection),

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use analysis::Stanza;
-use analysis::TermSource;
+use analysis::{ClosureOutcome, Stanza, TermSource};
 use record::Term;
 use study::{Series, StudyResult};
 
 use crate::chart::{Dots, Lines, NamedLine, dots, lines};
+use crate::closure_text::{self, Rows, closure};
 use crate::page::{Title, begin, end, escape, folded, machines, notes, table_head};
-use crate::study_text::{COLUMNS, PUBLISHED_COLUMNS, closure, column, heading, published_rows, spread};
+use crate::study_text::{COLUMNS, PUBLISHED_COLUMNS, column, heading, published_rows, spread};
 use crate::terminal::{thousands, us};
 
 /// The whole page.
@@ -19,8 +19,9 @@ pub fn study(result: &StudyResult) -> String {
     for line in heading(result) {
         let _ = write!(page, "<p class=\"where\">{}</p>", escape(line));
     }
+    let fails = result.with(ClosureOutcome::Fails).next().is_some();
     for line in closure(result).lines() {
-        let class = if result.closes() { "where" } else { "where no" };
+        let class = if fails { "where no" } else { "where" };
         let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(line));
     }
     curves(result, &mut page);
@@ -31,6 +32,9 @@ pub fn study(result: &StudyResult) -> String {
     let title = "Throughput as the model predicts it from the queue depth 1 run and the CPU-bound run alone";
     folded(title, result.stanzas.len(), &mut page, |page| predictions(result, page));
     let _ = write!(page, "<p>{}</p>", escape(crate::study_text::prediction_errors(&result.stanzas)));
+    let title = "Evidence from the kernel's own events, and predictions from other points";
+    rows(title, &closure_text::evidence(result), &mut page);
+    rows("Stages by the kernel's events, microseconds", &closure_text::stages(result), &mut page);
     let title = "Busy cycles of the server thread that ended having served n requests";
     folded(title, result.stanzas.len(), &mut page, |page| busy_counts(result, page));
     charts(result, &mut page);
@@ -56,22 +60,19 @@ fn summary(result: &StudyResult, page: &mut String) {
             Title::text("bottleneck"),
             Title::number("TPTmin µs"),
             Title::number("QD needed"),
-            Title::text("sums"),
+            Title::text("closure"),
         ],
         page,
     );
     for s in &result.stanzas {
         let l = &s.breakdown.limit;
         let first = if s.queue_depth == 1 { " class=\"first\"" } else { "" };
-        let sums = if s.breakdown.closure.holds {
-            "<td class=\"t\">close</td>"
-        } else {
-            "<td class=\"t no\">do not close</td>"
-        };
+        let class = if s.closure.outcome == ClosureOutcome::Fails { " no" } else { "" };
+        let closure = format!("<td class=\"t{class}\">{}</td>", s.closure.outcome.text());
         let _ = write!(
             page,
             "<tr{first}><td>{}</td><td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{:+.1} %</td><td>{}</td><td>{}</td>\
-             <td>{:.0} %</td><td>{:.0} %</td><td class=\"t\">{}</td><td class=\"t\">{}</td><td>{}</td><td>{:.1}</td>{sums}</tr>",
+             <td>{:.0} %</td><td>{:.0} %</td><td class=\"t\">{}</td><td class=\"t\">{}</td><td>{}</td><td>{:.1}</td>{closure}</tr>",
             record::units::format_size(s.block_size_bytes),
             escape(&s.policy),
             s.queue_depth,
@@ -110,9 +111,9 @@ fn published(result: &StudyResult, page: &mut String) {
 }
 
 /// Colours of the columns: client warm, wire grey, server cool.
-const COLOURS: [&str; 10] = [
-    "#c2410c", "#f0a868", "#e07b39", "#6b7280", "#a3abb8", "#0e7490", "#7cc7d9", "#155e75", "#6b7280",
-    "#a3abb8",
+const COLOURS: [&str; 14] = [
+    "#c2410c", "#f6c89a", "#6b7280", "#a3abb8", "#c9ced6", "#0e7490", "#7cc7d9", "#155e75", "#b3e0ea",
+    "#6b7280", "#a3abb8", "#c9ced6", "#e07b39", "#f0a868",
 ];
 
 /// Each round trip as a bar.
@@ -184,11 +185,31 @@ fn breakdown(result: &StudyResult, page: &mut String) {
             };
             let _ = write!(page, "<td{class}>{name}{}</td>", us(value.mean_us));
         }
-        let _ = write!(page, "<td>{}</td><td>{}</td></tr>", us(s.breakdown.closure.stages_us), us(s.rtt_us));
+        let _ = write!(page, "<td>{}</td><td>{}</td></tr>", us(s.breakdown.joined.rtt_us), us(s.rtt_us));
     }
     page.push_str(
         "</tbody></table></div><p class=\"where\">Marked: the stages that limit the ring at depth.</p>",
     );
+}
+
+/// A table of stanzas.
+fn rows(title: &str, rows: &Rows<'_>, page: &mut String) {
+    if rows.rows.is_empty() {
+        return;
+    }
+    folded(title, rows.rows.len(), page, |page| {
+        let mut titles = vec![Title::number("block"), Title::text("send"), Title::number("QD")];
+        titles.extend(rows.headings.iter().map(|name| Title::number(name)));
+        table_head(&titles, page);
+        for (stanza, cells) in &rows.rows {
+            row_start(stanza, page);
+            for cell in cells {
+                let _ = write!(page, "<td>{}</td>", escape(cell));
+            }
+            page.push_str("</tr>");
+        }
+        page.push_str("</tbody></table></div>");
+    });
 }
 
 /// The cells that name a stanza, with the opening of its row.

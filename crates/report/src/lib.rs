@@ -4,6 +4,7 @@
 
 pub mod analysis_text;
 pub mod chart;
+mod closure_text;
 pub mod experiment_html;
 pub mod experiment_text;
 pub mod html;

@@ -5,20 +5,25 @@ use comfy_table::Cell;
 use output::text::line;
 use study::{Observation, StudyResult};
 
+use crate::closure_text::{self, Rows};
 use crate::terminal::{cell, number, table, thousands, us};
 
-/// The columns of the breakdown, in flow order: sums that cannot be separated further on Linux.
-pub(crate) const COLUMNS: [(&str, &[&str]); 10] = [
+/// The columns of the breakdown, in flow order: terms, and sums that cannot be separated.
+pub(crate) const COLUMNS: [(&str, &[&str]); 14] = [
     ("CP+CK", &["CP+CK"]),
-    ("CW+CQ", &["CQ", "CW", "CW+CQ"]),
-    ("CI", &["CI"]),
+    ("CW", &["CW"]),
     ("W1", &["W1", "W1+W2"]),
     ("CT+SR", &["CT+SR", "CT+SR+ST+CR"]),
+    ("SX", &["SX"]),
     ("SI", &["SI"]),
-    ("SQ+SW", &["SQ", "SW", "SW+SQ"]),
+    ("SQ", &["SQ", "SW+SQ"]),
     ("SP+SK", &["SP+SK"]),
+    ("SW", &["SW"]),
     ("W2", &["W2"]),
     ("ST+CR", &["ST+CR"]),
+    ("CX", &["CX"]),
+    ("CI", &["CI"]),
+    ("CQ", &["CQ", "CW+CQ"]),
 ];
 
 /// The value of a column in a stanza.
@@ -90,6 +95,11 @@ pub fn study(result: &StudyResult) -> String {
             "Throughput as the model predicts it from the queue depth 1 run and the CPU-bound run alone",
             predictions(&result.stanzas),
         ),
+        (
+            "Evidence from the kernel's own events (a run of each point with all observers), and predictions from other points",
+            rows(closure_text::evidence(result)),
+        ),
+        ("Stages by the kernel's events, microseconds (in that run)", rows(closure_text::stages(result))),
         ("Busy cycles that ended having served n requests", busy_counts(&result.stanzas)),
     ] {
         if !table.is_empty() {
@@ -97,29 +107,11 @@ pub fn study(result: &StudyResult) -> String {
         }
     }
     text.push_str("\n\n");
-    text.push_str(&closure(result));
+    text.push_str(&closure_text::closure(result));
     for warning in &result.warnings {
         text.push_str(&format!("\n- {}", line(warning)));
     }
     text
-}
-
-/// The closure of all stanzas, in one sentence.
-#[must_use]
-pub fn closure(result: &StudyResult) -> String {
-    let worst =
-        |of: fn(&Stanza) -> f64| result.stanzas.iter().map(|s| of(s).abs()).fold(0.0, f64::max) * 100.0;
-    let followed: u64 = result.stanzas.iter().map(|s| s.followed).sum();
-    let completed: u64 = result.stanzas.iter().map(|s| s.completed).sum();
-    format!(
-        "Closure: {} in every stanza the stages sum to RTT (worst {:.3} %, limit 1 %) and QD = IOPS x RTT (worst {:.2} %, limit 2 %).\n\
-         Followed {} of {} operations through all four points.",
-        if result.closes() { "holds;" } else { "FAILS; it is not true that" },
-        worst(|s| s.breakdown.closure.stages_error),
-        worst(|s| s.breakdown.closure.queue_depth_error),
-        thousands(followed as f64),
-        thousands(completed as f64)
-    )
 }
 
 fn name_cells(s: &Stanza) -> Vec<Cell> {
@@ -205,7 +197,7 @@ fn summary(stanzas: &[Stanza]) -> String {
         "bottleneck",
         "TPTmin us",
         "QD needed",
-        "closes",
+        "closure",
     ]);
     for s in stanzas {
         let l = &s.breakdown.limit;
@@ -220,7 +212,7 @@ fn summary(stanzas: &[Stanza]) -> String {
             cell(&l.bottleneck),
             number(us(l.tpt_min_us)),
             number(format!("{:.1}", l.queue_depth_needed)),
-            cell(if s.breakdown.closure.holds { "yes" } else { "NO" }),
+            cell(s.closure.outcome.text()),
         ]);
         t.add_row(row);
     }
@@ -246,7 +238,7 @@ fn breakdown<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> String {
                 None => String::new(),
             }));
         }
-        row.push(number(us(s.breakdown.closure.stages_us)));
+        row.push(number(us(s.breakdown.joined.rtt_us)));
         row.push(number(us(s.rtt_us)));
         t.add_row(row);
     }
@@ -311,6 +303,20 @@ pub fn prediction_errors(stanzas: &[Stanza]) -> String {
         outside,
         errors.len()
     )
+}
+
+/// A table of stanzas.
+fn rows(rows: Rows<'_>) -> String {
+    if rows.rows.is_empty() {
+        return String::new();
+    }
+    let headings: Vec<&str> =
+        ["block", "send", "QD"].into_iter().chain(rows.headings.iter().map(String::as_str)).collect();
+    let mut t = table(&headings);
+    for (stanza, cells) in rows.rows {
+        t.add_row([name_cells(stanza), cells.into_iter().map(number).collect()].concat());
+    }
+    t.to_string()
 }
 
 fn busy_counts(stanzas: &[Stanza]) -> String {

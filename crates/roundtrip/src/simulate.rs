@@ -13,7 +13,8 @@ use report::progress::Progress;
 use report::simulated::Packets;
 use report::simulation_text as text;
 use serde_json::json;
-use tcpsim::fit::{self, CpuTimes, Measured};
+use study::elsewhere;
+use tcpsim::fit::{self, Measured};
 use tcpsim::preset::Preset;
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
 
@@ -247,43 +248,17 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
     let study: study::StudyResult =
         serde_json::from_str(&text).context("this is not a study.json").map_err(usage)?;
     let block = args.bs.first().copied().or(study.plan.block_bytes.first().copied()).unwrap_or(512);
-    let points: Vec<Measured> = study
-        .stanzas
-        .iter()
-        .filter(|s| s.block_size_bytes == block)
-        .filter_map(|s| {
-            let cpu_us = CpuTimes {
-                client_thread: s.cpu.client_thread_us,
-                client_softirq: s.cpu.client_softirq_us,
-                server_thread: s.cpu.server_thread_us,
-                server_softirq: s.cpu.server_softirq_us,
-            };
-            // At low depth the work includes the cost of sleeping, so take the work from the deepest point.
-            let cpu_us = (Some(&s.queue_depth) == study.plan.queue_depths.last()).then_some(cpu_us);
-            Some(Measured {
-                policy: s.policy.parse().ok()?,
-                queue_depth: s.queue_depth,
-                iops: s.iops,
-                cpu_us,
-            })
-        })
-        .collect();
     let depths = &study.plan.queue_depths;
-    let shown = [depths.first(), depths.get(depths.len() / 4), depths.last()];
-    let is_shown = |point: &&Measured| shown.contains(&Some(&point.queue_depth));
+    let points: Vec<Measured> = elsewhere::measured(&study.stanzas, depths, block);
+    let shown = elsewhere::fitted_depths(depths);
+    let is_shown = |point: &&Measured| shown.contains(&point.queue_depth);
     let shown: Vec<Measured> = points.iter().filter(is_shown).copied().collect();
     if shown.is_empty() {
         return Err(usage(anyhow!(
             "the study has no points of {block} B; choose another block size with --bs"
         )));
     }
-    let mut base = Setup { jitter: FIT_JITTER, ..Setup::default() };
-    base.response.data = block;
-    base.wire.bandwidth = if study.wire { study.plan.bits_per_second } else { 0 };
-    base.wire.mtu = study.plan.mtu_bytes;
-    base.wire.burst = u64::from(study.plan.mtu_bytes) + 1000;
-    // A study keeps each side on one CPU.
-    (base.server.softirq_cpu, base.client.softirq_cpu) = (0, 0);
+    let base = elsewhere::setup(&study.plan, study.wire, block);
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let progress = Progress::new(FIT_ROUNDS.into(), !args.json);
     let report = |round| progress.step(&format!("search, round {round}"));
@@ -314,9 +289,6 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
     }
     Ok(ExitCode::SUCCESS)
 }
-
-/// Variation of service times and latencies, as a share, where a study has no figure.
-const FIT_JITTER: f64 = 0.3;
 
 fn swept(args: &SimulateArgs, setups: &[Setup], labels: &[String], stop: &Stop) -> Vec<RunResult> {
     let progress = Progress::new(setups.len() as u64, !args.json);

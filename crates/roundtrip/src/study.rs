@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use analysis::ClosureOutcome;
 use anyhow::{Context as _, anyhow};
 use load::initiator::IscsiUrl;
 use output::file;
@@ -224,7 +225,8 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let at = place(args, args.loopback)?;
     let journal = journal(args, &json!({ "plan": plan, "at": named(args) }))?;
     let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
-    let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats))?;
+    // The predictions from other points are a step of their own.
+    let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats) + 1)?;
     let study = Study { plan, at };
     if args.ops.is_some() && !journal.earlier.is_empty() {
         eprint_line(format_args!(
@@ -268,9 +270,9 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         result.seconds,
         journal.folder().join("report.html").display()
     ));
-    if !result.closes() {
+    if result.with(ClosureOutcome::Fails).next().is_some() {
         eprint_line(format_args!(
-            "roundtrip: the breakdown of at least one stanza does not close: see the warnings"
+            "roundtrip: the figures of at least one point contradict each other: see Closure"
         ));
         return Ok(ExitCode::FAILURE);
     }

@@ -53,7 +53,7 @@ impl Snapshot {
     /// When /proc/stat cannot be read.
     pub fn take(threads: &[i32]) -> io::Result<Self> {
         let text = std::fs::read_to_string("/proc/stat")?;
-        let ticks_per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().map_or(100.0, |t| t as f64);
+        let ticks_per_second = ticks_per_second();
         Ok(Self {
             at_ns: socket::clock::monotonic_ns(),
             cpus: parse(&text),
@@ -108,6 +108,12 @@ impl Snapshot {
     pub fn threads_since(&self, earlier: &Snapshot) -> Vec<f64> {
         self.threads.iter().zip(&earlier.threads).map(|(n, t)| n.saturating_sub(*t) as f64 / 1e9).collect()
     }
+}
+
+/// Resolution of the times in /proc/stat, per second.
+#[must_use]
+pub fn ticks_per_second() -> f64 {
+    sysconf(SysconfVar::CLK_TCK).ok().flatten().map_or(100.0, |t| t as f64)
 }
 
 /// CPU work per operation from the use of the client's and the server's CPU.

@@ -9,6 +9,7 @@ pub mod accounts;
 mod capturing;
 pub mod client;
 mod congestion;
+pub mod elsewhere;
 pub mod error;
 pub mod experiment;
 pub mod interface;
@@ -23,6 +24,7 @@ pub mod result;
 pub mod runner;
 pub mod sides;
 pub mod trace;
+mod traced;
 mod values;
 
 pub use error::StudyError;

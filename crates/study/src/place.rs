@@ -4,7 +4,9 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
+use analysis::stages::SideCpus;
 use capture::{CaptureError, LiveCapture, LiveConfig, Watch, WatchReport};
+use ftrace::Devices;
 use load::initiator::Phase;
 use record::Side;
 use socket::options::TcpOptions;
@@ -20,6 +22,7 @@ use crate::machine::Machine;
 use crate::placement::Placement;
 use crate::remote::{Account, Remote, RemoteSpec, Reply};
 use crate::result::Observation;
+use crate::traced::Traceable;
 
 /// MTU of the loopback interface, bytes.
 const LOOPBACK_MTU: u32 = 65_536;
@@ -293,6 +296,31 @@ impl Place {
     /// Whether packets may be captured here.
     pub(crate) fn may_trace(&self) -> bool {
         self.observation == Observation::Packets
+    }
+
+    /// Where the kernel's events of both sides are, or why they are not here.
+    pub(crate) fn traceable(&self) -> Result<Traceable, &'static str> {
+        if self.observation != Observation::Packets {
+            return Err("without capture points there is nothing to compare");
+        }
+        let Ends::Wire { cable, .. } = &self.ends else {
+            return Err(if self.is_remote() {
+                "the client's kernel is another host's: its events are on another clock"
+            } else {
+                "on loopback both directions share one device, so their packets cannot be told apart"
+            });
+        };
+        let number = |cpu: Option<usize>, or: usize| cpu.unwrap_or(or) as u16;
+        let side =
+            |thread: usize, softirq| SideCpus { thread: thread as u16, softirq: number(softirq, thread) };
+        Ok(Traceable {
+            devices: Devices {
+                client: cable.client.interface.clone(),
+                server: cable.server.interface.clone(),
+            },
+            client: side(self.client_cpu, self.placement.client_softirq),
+            server: side(self.server_cpu, self.placement.server_softirq),
+        })
     }
 
     /// Operations that are kept of a run.

@@ -1,14 +1,16 @@
-//! One point of a study: a bare run for throughput and CPU time, an observed run for the capture points.
+//! One point of a study: a bare run for throughput and CPU time, an observed run for the capture points, and a short traced run
+//! with all observers at once ([`crate::traced`]).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use analysis::{CpuCost, Segments};
 use capture::Counters;
+use ftrace::Recorder;
 use iscsi_target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
 use load::Pattern;
 use load::initiator::{Bench, BenchSpec, Phase};
-use record::{Op, OpKind, Side, Writes};
+use record::{Joined, Op, OpKind, Side, Writes};
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::{CpuUse, Snapshot, per_operation};
@@ -19,12 +21,22 @@ use crate::plan::Plan;
 use crate::remote::Account;
 use crate::result::{Observation, Sample, Series};
 use crate::sides::Sides;
+use crate::traced::TracedRun;
 
 /// The name of the study's target.
 const IQN: &str = "iqn.2026-11.example.roundtrip:study";
 
 /// Time limit for the target to notice that a session has ended.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Share of the CPUs used by other programs above which a run counts as disturbed.
+const OTHERS_MAX: f64 = 0.08;
+
+/// Steal time above which a run counts as disturbed.
+const STEAL_MAX: f64 = 0.02;
+
+/// A change of the CPUs' clock above which a run counts as disturbed.
+const CLOCK_MAX: f64 = 0.05;
 
 /// Operations in a chart's sample.
 const SAMPLES: usize = 1500;
@@ -41,12 +53,14 @@ pub(crate) struct PointKey {
 }
 
 /// What a run records of its operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Observe {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Observe<'a> {
     /// Nothing: throughput and CPU time are not changed by an observer.
     Nothing,
     /// The four capture points.
     CapturePoints,
+    /// The four capture points and the kernel's events, of all its time.
+    Events(&'a Recorder),
 }
 
 /// The measurements of one point.
@@ -75,12 +89,29 @@ pub struct Point {
     pub(crate) counters: Vec<Counters>,
     pub(crate) errors: Option<String>,
     pub(crate) series: Series,
+    pub(crate) evidence: TracedRun,
 }
 
 impl Point {
     /// Its parameters.
     pub(crate) fn key(&self) -> PointKey {
         PointKey { block_bytes: self.block_bytes, policy: self.policy, queue_depth: self.queue_depth }
+    }
+
+    /// What disturbed its runs, so that its figures are not those of the ring alone; empty if nothing did.
+    pub(crate) fn disturbances(&self) -> Vec<String> {
+        let (found, mut all) = (self.disturbance, Vec::new());
+        if found.others > OTHERS_MAX {
+            all.push(format!("other programs used {:.0} % of the CPUs", found.others * 100.0));
+        }
+        if found.steal > STEAL_MAX {
+            all.push(format!("other guests of the machine took {:.1} % of the CPUs", found.steal * 100.0));
+        }
+        if found.clock > CLOCK_MAX {
+            all.push(format!("the CPUs' clock changed by {:.0} %", found.clock * 100.0));
+        }
+        all.extend_from_slice(self.evidence.disturbances());
+        all
     }
 
     /// Measures a point: a bare run, then an observed one. Returns the operations of the observed run's measured time too.
@@ -99,11 +130,12 @@ impl Point {
         if stop() {
             return Err(StudyError::Interrupted);
         }
-        let joined = record::join(&observed.bench.ops, &observed.client, &observed.server);
-        let (begin, end) = observed.bench.window;
-        // Operations of the ramp and the drain are joined, so that none is missing, but not measured.
-        let inside = |op: &&Op| op.finish >= begin && op.finish <= end;
-        let measured: Vec<Op> = joined.ops.iter().filter(inside).copied().collect();
+        let evidence = TracedRun::measure(place, plan, key, stop)?;
+        if stop() {
+            return Err(StudyError::Interrupted);
+        }
+        let joined = observed.joined();
+        let measured = observed.measured(&joined.ops);
         let first = measured.first().copied().unwrap_or_default();
         let result = &observed.bench.result;
         let title = format!("{block_bytes} B reads, {policy}, queue depth {queue_depth}");
@@ -118,7 +150,7 @@ impl Point {
             rtt_us: result.latency_us.mean,
             cpu: bare.accounts.cpu,
             cpu_busy: bare.accounts.cpu_busy,
-            disturbance: bare.accounts.disturbance,
+            disturbance: bare.accounts.disturbance.max(observed.accounts.disturbance),
             segments: Segments::of(&measured, place.has_one_clock()),
             completed: observed.bench.ops.len() as u64 + observed.bench.ops_over_limit,
             followed: joined.ops.len() as u64,
@@ -130,6 +162,7 @@ impl Point {
             counters: observed.counters,
             errors: [&bare.bench.result, result].iter().find_map(|r| r.first_error.clone()),
             series: series(title, queue_depth, &measured, place.has_one_clock()),
+            evidence,
         };
         Ok((point, measured))
     }
@@ -143,32 +176,49 @@ pub(crate) fn calibrate(
     point: PointKey,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<CpuCost, StudyError> {
-    let run = place.unlimited(|| run(place, plan, point, Observe::Nothing, stop))?;
+    let (run, traced) = place.unlimited(|| {
+        let run = run(place, plan, point, Observe::Nothing, stop)?;
+        let traced = TracedRun::measure(place, plan, point, stop)?;
+        Ok((run, traced))
+    })?;
     if stop() {
         return Err(StudyError::Interrupted);
     }
-    Ok(run.accounts.cpu)
+    Ok(traced.divide(run.accounts.cpu))
 }
 
 /// One run's raw results.
-struct Run {
-    bench: Bench,
-    accounts: Accounts,
-    client: Vec<Op>,
-    server: Vec<Op>,
-    busy_count: BusyCount,
-    drops: u64,
-    counters: Vec<Counters>,
+pub(crate) struct Run {
+    pub(crate) bench: Bench,
+    pub(crate) accounts: Accounts,
+    pub(crate) client: Vec<Op>,
+    pub(crate) server: Vec<Op>,
+    pub(crate) busy_count: BusyCount,
+    pub(crate) drops: u64,
+    pub(crate) counters: Vec<Counters>,
 }
 
-fn run(
+impl Run {
+    /// The operations of all observers, joined.
+    pub(crate) fn joined(&self) -> Joined {
+        record::join(&self.bench.ops, &self.client, &self.server)
+    }
+
+    /// Those of the measured time. Operations of the ramp and the drain are joined, so that none is missing, but not measured.
+    pub(crate) fn measured(&self, ops: &[Op]) -> Vec<Op> {
+        let (begin, end) = self.bench.window;
+        ops.iter().filter(|op| op.finish >= begin && op.finish <= end).copied().collect()
+    }
+}
+
+pub(crate) fn run(
     place: &Place,
     plan: &Plan,
     PointKey { block_bytes, policy, queue_depth }: PointKey,
-    observe: Observe,
+    observe: Observe<'_>,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Run, StudyError> {
-    let observed = observe == Observe::CapturePoints;
+    let observed = !matches!(observe, Observe::Nothing);
     let stamped =
         (observed && place.observation == Observation::SocketStamps).then(|| place.operations_max());
     let store = std::sync::Arc::new(store::Zero::new(plan.disk_bytes));
@@ -204,7 +254,15 @@ fn run(
         let snapshot = Snapshot::take(&[]);
         snapshots.lock().unwrap_or_else(PoisonError::into_inner).push(snapshot);
     };
-    let performed = place.perform(&job, &on_phase, stop)?;
+    let performed = match observe {
+        Observe::Events(recorder) => {
+            recorder.begin().map_err(TracedRun::failed)?;
+            let performed = place.perform(&job, &on_phase, stop);
+            recorder.end().map_err(TracedRun::failed)?;
+            performed?
+        }
+        Observe::Nothing | Observe::CapturePoints => place.perform(&job, &on_phase, stop)?,
+    };
     let account = performed.is_remote.then_some(performed.reply.account);
     let BenchDone { bench, watched } = performed.reply.done.bench()?;
     // The session's last statistics and stamps are published when its thread ends.
@@ -249,13 +307,13 @@ fn run(
 
 /// The use of the CPUs between two snapshots.
 #[derive(Clone, Copy, Debug, Default)]
-struct Accounts {
+pub(crate) struct Accounts {
     /// Work per operation.
-    cpu: CpuCost,
+    pub(crate) cpu: CpuCost,
     /// How busy the threads' CPUs were, 0 to 1.
-    cpu_busy: Sides<f64>,
+    pub(crate) cpu_busy: Sides<f64>,
     /// Use by others.
-    disturbance: Disturbance,
+    pub(crate) disturbance: Disturbance,
 }
 
 fn accounts(

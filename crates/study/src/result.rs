@@ -1,7 +1,7 @@
 //! The result of a study.
 
-use analysis::Stanza;
 use analysis::stanza::from_stanzas;
+use analysis::{ClosureOutcome, Stanza};
 use iscsi_target::SendPolicy;
 use model::ModelError;
 use model::setup::{Nagle, Setup};
@@ -117,9 +117,8 @@ impl StudyResult {
         depths.len() <= 3 || depths.first() == Some(&queue_depth) || depths.last() == Some(&queue_depth)
     }
 
-    /// Whether the sums of every point close.
-    #[must_use]
-    pub fn closes(&self) -> bool {
-        self.stanzas.iter().all(|s| s.breakdown.closure.holds)
+    /// The points with this outcome of their closure.
+    pub fn with(&self, outcome: ClosureOutcome) -> impl Iterator<Item = &Stanza> {
+        self.stanzas.iter().filter(move |stanza| stanza.closure.outcome == outcome)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use analysis::predict::{Limit, calibrate_to};
-use analysis::{Breakdown, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
+use analysis::{Breakdown, Closure, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
 use iscsi_target::SendPolicy;
 use record::Op;
 use record::wire::{ISCSI_HEADER_BYTES, Wire};
@@ -69,14 +69,8 @@ const CPU_BOUND_FROM: f64 = 0.93;
 /// A run nearer than this to what the wire carries is limited by it.
 const WIRE_BOUND_FROM: f64 = 0.9;
 
-/// Share of the CPUs used by other programs above which a run counts as disturbed.
-const OTHERS_MAX: f64 = 0.08;
-
-/// Steal time above which a run counts as disturbed.
-const STEAL_MAX: f64 = 0.02;
-
-/// A change of the CPUs' clock above which a run counts as disturbed.
-const CLOCK_MAX: f64 = 0.05;
+/// How often a point is measured again while the machine is disturbed.
+const REPEATS_OF_DISTURBED: u32 = 2;
 
 /// All rounds of a point.
 struct Rounds {
@@ -145,26 +139,14 @@ impl Study {
                     .extend(rounds.points.iter().map(|p| &p.series).find(|s| !s.samples.is_empty()).cloned());
             }
         }
-        for s in stanzas.iter().filter(|s| !s.breakdown.closure.holds) {
-            let c = &s.breakdown.closure;
-            warnings.push(format!(
-                "{} B, {}, queue depth {}: sums do not come out (stages {:+.2} % of RTT, IOPS x RTT {:+.2} % of QD)",
-                s.block_size_bytes,
-                s.policy,
-                s.queue_depth,
-                c.stages_error * 100.0,
-                c.queue_depth_error * 100.0
-            ));
-        }
         if place.is_shaped() {
             warnings.push(
                 "the wire's rate is kept by a token bucket in front of S2 and C1: frames wait there for their turn and then cross at \
-                 once, so W1 and W2 are the spacing of frames (in TPTmin) but no part of an operation's way; at depth that \
-                 wait is in SW and CW"
+                 once, so W1 and W2 are the spacing of frames (in TPTmin) but no part of an operation's way"
                     .to_owned(),
             );
         }
-        Ok(StudyResult {
+        let mut result = StudyResult {
             format: 1,
             began_unix_seconds,
             seconds: started.elapsed().as_secs_f64(),
@@ -182,7 +164,10 @@ impl Study {
             warnings,
             stanzas,
             series,
-        })
+        };
+        watcher.point("predictions from other points");
+        result.predict_from_elsewhere(&|| watcher.stop());
+        Ok(result)
     }
 
     /// The point of a round: an earlier one, or a new measurement.
@@ -202,7 +187,14 @@ impl Study {
             return Ok((**point).clone());
         }
         let stop = || watcher.stop();
-        let (mut point, ops) = Point::measure(place, &self.plan, key, &stop)?;
+        let (mut point, mut ops) = Point::measure(place, &self.plan, key, &stop)?;
+        for again in 1..=REPEATS_OF_DISTURBED {
+            if point.disturbances().is_empty() {
+                break;
+            }
+            tracing::info!(?key, again, disturbances = ?point.disturbances(), "the machine was disturbed: measuring again");
+            (point, ops) = Point::measure(place, &self.plan, key, &stop)?;
+        }
         if let Some(take) = &mut keep.ops {
             take(&point, round, &ops).map_err(|source| StudyError::machine("keeping operations", source))?;
         }
@@ -233,7 +225,7 @@ impl Study {
         let wire_limit = 1e6 / self.path_cost(place, saturated, nodelay).w2_us;
         let wire_bound = place.has_wire() && saturated.iops_bare > WIRE_BOUND_FROM * wire_limit;
         if saturated.cpu_busy.server >= CPU_BOUND_FROM || !wire_bound {
-            return Ok(saturated.cpu);
+            return Ok(saturated.evidence.divide(saturated.cpu));
         }
         let known = keep.earlier.iter().find_map(|part| match part {
             KeptPart::Service(size, of, cost) if (*size, *of) == (block_bytes, policy) => Some(*cost),
@@ -256,8 +248,6 @@ impl Study {
         let nodelay = point.policy.is_nodelay();
         let path = place.has_wire().then(|| self.path_cost(place, point, nodelay));
         let breakdown = Breakdown::of(&StanzaInput {
-            block_bytes: point.block_bytes,
-            nodelay,
             queue_depth: point.queue_depth,
             iops: point.iops,
             rtt_us: point.rtt_us,
@@ -266,7 +256,9 @@ impl Study {
             path,
             sharing: place.placement.sharing().into(),
             depth_one: &depth_one.segments,
+            shares: point.evidence.shares(),
         });
+        let closure = Closure::of(&breakdown, point.evidence.evidence(), &point.disturbances());
         // Calibrated once for the size and policy, at the wire's cost with a full queue.
         let at_depth =
             place.has_wire().then(|| self.path_cost(place, group.last().copied().unwrap_or(point), nodelay));
@@ -291,7 +283,12 @@ impl Study {
             path,
             cpu_busy: point.cpu_busy.into(),
             breakdown,
+            closure,
+            evidence: point.evidence.evidence().ok().cloned(),
+            iops_traced: point.evidence.iops(),
             predicted,
+            model_iops: None,
+            simulated_iops: None,
             completed: point.completed,
             followed: point.followed,
             holes: point.holes.clone(),
@@ -349,20 +346,7 @@ fn warn(point: &Point, warnings: &mut Vec<String>) {
     for hole in &point.holes {
         warnings.push(format!("{name}: {} operations {}", hole.operations, hole.reason.text()));
     }
-    let found = point.disturbance;
-    if found.others > OTHERS_MAX {
-        warnings.push(format!(
-            "{name}: other programs used {:.0} % of the CPUs; CPU work per operation is too high by that",
-            found.others * 100.0
-        ));
-    }
-    if found.steal > STEAL_MAX {
-        warnings.push(format!(
-            "{name}: other guests of the machine took {:.1} % of the CPUs",
-            found.steal * 100.0
-        ));
-    }
-    if found.clock > CLOCK_MAX {
-        warnings.push(format!("{name}: the CPUs' clock changed by {:.0} %", found.clock * 100.0));
+    for why in point.disturbances() {
+        warnings.push(format!("{name}: unreliable: {why}"));
     }
 }

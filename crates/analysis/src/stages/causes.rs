@@ -191,7 +191,7 @@ impl<'a> Timeline<'a> {
     /// Sweeps over the measured time.
     pub(super) fn run(mut self, changes: &[Change]) -> Found {
         let mut changes = changes.iter().peekable();
-        let mut last = self.window.load_began_ns;
+        let mut last = self.window.load_ns.0;
         for event in self.window.events {
             while let Some(change) = changes.next_if(|change| change.at_ns <= event.at_ns) {
                 self.pass(last, change.at_ns);

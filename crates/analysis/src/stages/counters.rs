@@ -78,8 +78,9 @@ pub(super) struct Counts {
 
 impl Counts {
     pub(super) fn of(window: &TraceWindow<'_>, server_thread: i32) -> Self {
-        let events: Vec<&KernelEvent> =
-            window.events.iter().filter(|event| event.at_ns >= window.load_began_ns).collect();
+        let (begin, end) = window.load_ns;
+        let inside = |event: &&KernelEvent| (begin..=end).contains(&event.at_ns);
+        let events: Vec<&KernelEvent> = window.events.iter().filter(inside).collect();
         let (request, response) = (window.request_bytes, window.response_bytes);
         let ends = Stage::ALL.map(|stage| match stage {
             Stage::ClientProgram => sends(&events, window.client_thread, request),

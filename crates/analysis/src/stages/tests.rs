@@ -7,9 +7,9 @@ use super::*;
 
 const CLIENT: i32 = 10;
 const SERVER: i32 = 20;
-const REQUEST: u64 = 48;
-const RESPONSE: u64 = 560;
-const BEGAN: u64 = 1_000_000;
+pub(crate) const REQUEST: u64 = 48;
+pub(crate) const RESPONSE: u64 = 560;
+pub(crate) const BEGAN: u64 = 1_000_000;
 
 use record::KernelEventKind as Kind;
 
@@ -76,7 +76,7 @@ impl Ring {
         let span = self.end - BEGAN;
         TraceWindow {
             events: &self.events,
-            load_began_ns: BEGAN,
+            load_ns: (BEGAN, self.end + 10),
             measured_ns: (BEGAN + span / 5, self.end - span / 5),
             issued: self.times.len() as u64,
             queue_depth: self.depth,
@@ -156,7 +156,7 @@ fn a_missed_event_is_noticed_at_its_stage() {
 }
 
 /// One exchange at queue depth 1, with every piece of its time known: who ran where, and which interrupt was under way.
-fn exchange(events: &mut Vec<KernelEvent>, begin: u64) -> u64 {
+pub(crate) fn exchange(events: &mut Vec<KernelEvent>, begin: u64) -> u64 {
     let mut at = begin;
     let mut add = |after: u64, cpu: u16, thread: i32, kind: Kind| {
         at += after;
@@ -187,11 +187,11 @@ fn exchange(events: &mut Vec<KernelEvent>, begin: u64) -> u64 {
     at
 }
 
-fn window_of(events: &[KernelEvent], end: u64) -> TraceWindow<'_> {
+pub(crate) fn window_of(events: &[KernelEvent], end: u64) -> TraceWindow<'_> {
     let issued = events.iter().filter(|e| e.kind == Kind::Sent(REQUEST as i64)).count() as u64;
     TraceWindow {
         events,
-        load_began_ns: BEGAN,
+        load_ns: (BEGAN, end + 10),
         measured_ns: (BEGAN, end),
         issued,
         queue_depth: 1,
@@ -279,6 +279,26 @@ fn time_without_a_cause_is_unexplained() {
     assert!((traced.time_us(Stage::ServerProgram, Cause::Unexplained) - 5.0).abs() < 0.05);
     assert!(traced.unexplained(Segment::Server) > 0.3);
     assert!(traced.unexplained(Segment::Client) < 0.001);
+}
+
+/// The login before the load and the logout behind it are no operations.
+#[test]
+fn messages_outside_the_load_do_not_count() {
+    let ring = Ring::of(4, 1000, |_, stage| 1000 + 100 * stage as u64);
+    let (mut events, mut at) = (Vec::new(), 1000);
+    for stage in Stage::ALL {
+        events.extend(at_end_of(stage, at));
+        at += 1000;
+    }
+    events.extend(ring.events.iter().copied());
+    at = ring.end + 1000;
+    for stage in Stage::ALL {
+        events.extend(at_end_of(stage, at));
+        at += 1000;
+    }
+    let traced = Traced::of(&TraceWindow { events: &events, ..ring.window() }).unwrap();
+    assert!(traced.counts.iter().all(|count| count.operations == 1000), "{:?}", traced.counts);
+    assert_eq!(traced.stages, Traced::of(&ring.window()).unwrap().stages);
 }
 
 #[test]

@@ -1,0 +1,258 @@
+//! Closure: whether a point's figures agree with evidence that was obtained in another way.
+//!
+//! A breakdown sums to the round trip whatever its inputs are, because a part of every segment is a remainder. It is true only
+//! if the segments, the CPU accounts and the client's round trip agree with observers that share nothing with them: the
+//! kernel's own events ([`crate::stages`]), recorded in one more run of the same point together with all the others.
+
+use record::Side;
+use serde::{Deserialize, Serialize};
+
+use crate::breakdown::{Breakdown, NegativeTerm};
+use crate::cost::CpuCost;
+use crate::segments::Segments;
+use crate::stages::{Segment, Traced};
+
+/// What all observers of one run saw in its measured time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The kernel's events.
+    pub traced: Traced,
+    /// Operations in flight.
+    pub queue_depth: u32,
+    /// Operations that the client issued, also before and after the measured time.
+    pub issued: u64,
+    /// Of these, followed through all four capture points.
+    pub followed: u64,
+    /// The capture points, over the operations that finished in the measured time.
+    pub segments: Segments,
+    /// Mean round trip of these operations by the client's clock readings, all of them, microseconds.
+    pub rtt_us: f64,
+    /// CPU work of an operation by the kernel's accounts.
+    pub accounts: CpuCost,
+    /// Resolution of those accounts, microseconds per operation.
+    pub accounts_within_us: f64,
+    /// Whether each side has one CPU of its own, so that accounts of CPUs are accounts of sides.
+    pub own_cpus: bool,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Comparison {
+    /// Operations that each of the ten points counted, with those that the client issued; the worst point.
+    Counts,
+    /// Operations in the ten stages, with the queue depth.
+    QueueDepth,
+    /// Time in the ten stages, with the client's round trip.
+    RoundTrip,
+    /// Time in the stages of a segment, with the capture points.
+    Segment(Segment),
+    /// Share of a segment's time without a cause that was seen, with none, percent.
+    Unexplained(Segment),
+    /// CPU work of a side, with its CPU accounts.
+    Work(Side),
+    /// Operations followed through all capture points, with those that the client issued.
+    Followed,
+    /// Mean round trip of the followed operations, with that of all.
+    FollowedRoundTrip,
+}
+
+impl Comparison {
+    /// What is compared, in a few words.
+    #[must_use]
+    pub fn text(self) -> String {
+        match self {
+            Self::Counts => "operations counted at the worst of ten points, with those issued".into(),
+            Self::QueueDepth => "operations in the ten stages, with the queue depth".into(),
+            Self::RoundTrip => "time in the ten stages, with the client's round trip, us".into(),
+            Self::Segment(segment) => {
+                format!("time in the {}'s stages, with its capture points, us", segment.name())
+            }
+            Self::Unexplained(segment) => {
+                format!("time in the {} without a cause that was seen, %", segment.name())
+            }
+            Self::Work(side) => format!("the {}'s work, with its CPU accounts, us", side.name()),
+            Self::Followed => "operations followed through all capture points, with those issued".into(),
+            Self::FollowedRoundTrip => "round trip of the followed operations, with that of all, us".into(),
+        }
+    }
+}
+
+/// A comparison and its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// What is compared.
+    pub comparison: Comparison,
+    /// The one value, in the unit of the comparison.
+    pub found: f64,
+    /// The other one.
+    pub expected: f64,
+    /// How far they may be apart.
+    pub limit: f64,
+}
+
+impl Check {
+    /// Whether the values agree.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        // A value that is no number agrees with nothing.
+        (self.found - self.expected).abs() <= self.limit
+    }
+}
+
+/// Relative difference that two observers of one time may have.
+pub const WITHIN: f64 = 0.01;
+/// Places of two observers' stamps on an operation's way may be this far apart, microseconds: the code between a capture point and
+/// the tracepoint next to it.
+pub const PLACES_US: f64 = 1.3;
+/// Share of a segment that may have no cause.
+pub const UNEXPLAINED: f64 = 0.05;
+/// Time without a cause that each stage may have, microseconds: between the end of an interrupt's handler and what it started.
+pub const UNEXPLAINED_US: f64 = 0.25;
+/// Relative difference of CPU accounts from the events, besides their resolution.
+const ACCOUNTS_WITHIN: f64 = 0.05;
+/// Operations that may be missing among those followed.
+const MISSING: f64 = 0.0005;
+
+impl Evidence {
+    /// All comparisons.
+    #[must_use]
+    pub fn checks(&self) -> Vec<Check> {
+        let traced = &self.traced;
+        let mut checks = Vec::new();
+        let mut check = |comparison, found: f64, expected: f64, limit: f64| {
+            checks.push(Check { comparison, found, expected, limit });
+        };
+        let issued = self.issued as f64;
+        let worst =
+            traced.counts.iter().map(|count| count.operations).max_by_key(|own| own.abs_diff(self.issued));
+        check(Comparison::Counts, worst.unwrap_or(0) as f64, issued, 0.0);
+        let depth = f64::from(self.queue_depth);
+        // Half an operation, because one that a counter missed shifts the sum by a whole one. A level below zero is such a miss, too.
+        let least = traced.stages.iter().map(|stage| stage.least).min().unwrap_or(0).min(0);
+        check(Comparison::QueueDepth, traced.operations() + least as f64, depth, 0.5_f64.min(depth * WITHIN));
+        check(Comparison::RoundTrip, traced.round_trip_us(), self.rtt_us, self.rtt_us * WITHIN);
+        let segments = &self.segments;
+        for (segment, figures) in [
+            (Segment::Client, Some(segments.client)),
+            (Segment::RequestPath, segments.request_path),
+            (Segment::Server, Some(segments.server)),
+            (Segment::ResponsePath, segments.response_path),
+        ] {
+            let captured = figures.map_or(f64::NAN, |figures| figures.mean_us);
+            check(
+                Comparison::Segment(segment),
+                traced.segment_us(segment),
+                captured,
+                captured * WITHIN + PLACES_US,
+            );
+            if traced.sees_interrupts {
+                let stages = traced.stages.iter().filter(|stage| stage.stage.segment() == segment).count();
+                let time_us = traced.segment_us(segment).max(f64::MIN_POSITIVE);
+                let limit = UNEXPLAINED.max(UNEXPLAINED_US * stages as f64 / time_us);
+                let found = traced.unexplained(segment) * 100.0;
+                check(Comparison::Unexplained(segment), found, 0.0, limit * 100.0);
+            }
+        }
+        let a = &self.accounts;
+        for (side, traced, thread, softirq) in [
+            (Side::Client, traced.client, a.client_thread_us, a.client_softirq_us),
+            (Side::Server, traced.server, a.server_thread_us, a.server_softirq_us),
+        ] {
+            if !self.own_cpus {
+                continue;
+            }
+            let limit = traced.busy_us * ACCOUNTS_WITHIN + self.accounts_within_us;
+            check(Comparison::Work(side), thread + softirq, traced.busy_us, limit);
+        }
+        check(Comparison::Followed, self.followed as f64, issued, issued * MISSING);
+        check(Comparison::FollowedRoundTrip, segments.rtt.mean_us, self.rtt_us, self.rtt_us * WITHIN / 2.0);
+        checks
+    }
+}
+
+/// What is known about a point's figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClosureOutcome {
+    /// Every comparison with independent evidence agrees.
+    Holds,
+    /// One does not, or a term is below zero.
+    Fails,
+    /// There is no independent evidence.
+    NotVerified,
+    /// The machine was disturbed while the point was measured, each time.
+    Unreliable,
+}
+
+impl ClosureOutcome {
+    /// A word or two for a table.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Fails => "FAILS",
+            Self::NotVerified => "not verified",
+            Self::Unreliable => "unreliable",
+        }
+    }
+}
+
+/// The closure of a point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Closure {
+    /// The outcome.
+    pub outcome: ClosureOutcome,
+    /// Why, one sentence each; empty if it holds.
+    pub reasons: Vec<String>,
+    /// The comparisons with independent evidence.
+    pub checks: Vec<Check>,
+}
+
+impl Closure {
+    /// Judges a point by its breakdown, the evidence (or why there is none) and what disturbed its runs.
+    #[must_use]
+    pub fn of(breakdown: &Breakdown, evidence: Result<&Evidence, &str>, disturbances: &[String]) -> Self {
+        let checks = evidence.map(Evidence::checks).unwrap_or_default();
+        let mut failures: Vec<String> = breakdown.negative.iter().map(negative).collect();
+        if !breakdown.joined.holds {
+            failures.push(format!(
+                "the joined operations are not those that the client counted: their round trip differs by {:+.2} %, IOPS x RTT by {:+.2} % \
+                 from the queue depth",
+                breakdown.joined.rtt_error * 100.0,
+                breakdown.joined.queue_depth_error * 100.0
+            ));
+        }
+        failures.extend(checks.iter().filter(|check| !check.holds()).map(|check| {
+            format!(
+                "{}: {:.2} and {:.2}, which may differ by {:.2}",
+                check.comparison.text(),
+                check.found,
+                check.expected,
+                check.limit
+            )
+        }));
+        let (outcome, reasons) = if !disturbances.is_empty() {
+            (ClosureOutcome::Unreliable, [disturbances, &failures].concat())
+        } else if !failures.is_empty() {
+            (ClosureOutcome::Fails, failures)
+        } else {
+            match evidence {
+                Ok(_) => (ClosureOutcome::Holds, Vec::new()),
+                Err(why) => (ClosureOutcome::NotVerified, vec![why.to_owned()]),
+            }
+        };
+        Self { outcome, reasons, checks }
+    }
+}
+
+fn negative(term: &NegativeTerm) -> String {
+    format!(
+        "{} is {:.1} us, below zero by more than its uncertainty of {:.1} us: the service times are larger than the segment that \
+         contains them",
+        term.terms, term.mean_us, term.within_us
+    )
+}
+
+#[cfg(test)]
+mod tests;

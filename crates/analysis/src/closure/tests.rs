@@ -1,0 +1,238 @@
+//! Planted errors: each is caught by the evidence, and the joined records alone catch none of them.
+
+use record::{KernelEventKind as Kind, Op, Stamp};
+
+use super::*;
+use crate::breakdown::{Joined, StanzaInput};
+use crate::cost::PathCost;
+use crate::stages::tests::{BEGAN, REQUEST, RESPONSE, exchange, window_of};
+use record::stage::CpuSharing;
+
+/// A run at queue depth 1 with all its observers: every hundredth operation is slow.
+struct Run {
+    ops: Vec<Op>,
+    traced: Traced,
+    issued: u64,
+}
+
+impl Run {
+    fn new() -> Self {
+        let mut events =
+            vec![record::KernelEvent { at_ns: BEGAN, cpu: 0, thread: 0, kind: Kind::Switched(10) }];
+        let (mut ops, mut at) = (Vec::new(), BEGAN);
+        for number in 0..1000 {
+            let from = events.len();
+            let start = at;
+            at = exchange(&mut events, at);
+            if number % 100 == 99 {
+                // The server's thread works 30 us longer.
+                let received = events[from..].iter().position(|e| e.kind == Kind::Received(REQUEST as i64));
+                events[from + received.unwrap() + 1..].iter_mut().for_each(|e| e.at_ns += 30_000);
+                at += 30_000;
+            }
+            let time = |wanted: &dyn Fn(Kind) -> bool| {
+                Stamp::at(events[from..].iter().find(|e| wanted(e.kind)).unwrap().at_ns)
+            };
+            ops.push(Op {
+                start: Stamp::at(start),
+                c1: time(&|kind| matches!(kind, Kind::Transmitted(Side::Client, _))),
+                s1: time(&|kind| matches!(kind, Kind::Arrived(Side::Server, _))),
+                s2: time(&|kind| matches!(kind, Kind::Transmitted(Side::Server, _))),
+                c2: time(&|kind| matches!(kind, Kind::Arrived(Side::Client, _))),
+                finish: time(&|kind| kind == Kind::Received(RESPONSE as i64)),
+                ..Op::default()
+            });
+        }
+        let traced = Traced::of(&window_of(&events, at)).unwrap();
+        Self { issued: ops.len() as u64, ops, traced }
+    }
+
+    fn rtt_us(&self) -> f64 {
+        Segments::of(&self.ops, true).rtt.mean_us
+    }
+
+    /// The evidence with the joined operations and the accounts of a measurement.
+    fn evidence(&self, joined: &[Op], accounts: CpuCost) -> Evidence {
+        Evidence {
+            traced: self.traced.clone(),
+            queue_depth: 1,
+            issued: self.issued,
+            followed: joined.len() as u64,
+            segments: Segments::of(joined, true),
+            rtt_us: self.rtt_us(),
+            accounts,
+            accounts_within_us: 0.2,
+            own_cpus: true,
+        }
+    }
+
+    /// Accounts that are right.
+    fn accounts(&self) -> CpuCost {
+        let (c, s) = (self.traced.client, self.traced.server);
+        CpuCost {
+            client_thread_us: c.thread_us,
+            client_softirq_us: c.busy_us - c.thread_us,
+            server_thread_us: s.thread_us,
+            server_softirq_us: s.busy_us - s.thread_us,
+        }
+    }
+
+    fn breakdown(&self, evidence: &Evidence, service: CpuCost) -> Breakdown {
+        Breakdown::of(&StanzaInput {
+            queue_depth: 1,
+            iops: 1e6 / self.rtt_us(),
+            rtt_us: self.rtt_us(),
+            segments: evidence.segments,
+            cpu: service,
+            path: Some(PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: true }),
+            sharing: (CpuSharing::Uniprocessor, CpuSharing::Uniprocessor),
+            depth_one: &evidence.segments,
+            shares: None,
+        })
+    }
+
+    /// Service times of a CPU-bound run: without wake-ups.
+    fn service() -> CpuCost {
+        CpuCost {
+            client_thread_us: 1.0,
+            client_softirq_us: 0.5,
+            server_thread_us: 1.0,
+            server_softirq_us: 0.5,
+        }
+    }
+
+    fn closure(&self, evidence: &Evidence) -> Closure {
+        Closure::of(&self.breakdown(evidence, Self::service()), Ok(evidence), &[])
+    }
+
+    /// What fails with these records and accounts, which the joined records alone do not notice.
+    #[track_caller]
+    fn caught(&self, joined: &[Op], accounts: CpuCost) -> Vec<Comparison> {
+        let evidence = self.evidence(joined, accounts);
+        let breakdown = self.breakdown(&evidence, Self::service());
+        assert!(breakdown.joined.holds && breakdown.negative.is_empty(), "{breakdown:?}");
+        let closure = self.closure(&evidence);
+        let failed: Vec<Comparison> =
+            closure.checks.iter().filter(|check| !check.holds()).map(|check| check.comparison).collect();
+        assert_eq!(
+            closure.outcome,
+            if failed.is_empty() { ClosureOutcome::Holds } else { ClosureOutcome::Fails }
+        );
+        assert_eq!(closure.reasons.len(), failed.len());
+        failed
+    }
+}
+
+#[test]
+fn right_figures_hold() {
+    let run = Run::new();
+    assert_eq!(run.caught(&run.ops, run.accounts()), []);
+}
+
+#[test]
+fn cpu_accounts_off_by_a_fifth_are_caught() {
+    let run = Run::new();
+    for factor in [0.8, 1.2, 1000.0] {
+        let failed = run.caught(&run.ops, run.accounts().scaled(factor));
+        assert_eq!(failed, [Comparison::Work(Side::Client), Comparison::Work(Side::Server)], "{factor}");
+    }
+}
+
+#[test]
+fn a_capture_point_whose_clock_is_off_by_5_us_is_caught() {
+    let run = Run::new();
+    let shifted = |shift: fn(&mut Op)| {
+        let mut ops = run.ops.clone();
+        ops.iter_mut().for_each(shift);
+        run.caught(&ops, run.accounts())
+    };
+    let [client, request, server, response] =
+        [Segment::Client, Segment::RequestPath, Segment::Server, Segment::ResponsePath]
+            .map(Comparison::Segment);
+    assert_eq!(shifted(|op| op.c1 = Stamp::at(op.c1.ns().unwrap() + 5000)), [client, request]);
+    assert_eq!(shifted(|op| op.s1 = Stamp::at(op.s1.ns().unwrap() + 5000)), [request, server]);
+    assert_eq!(shifted(|op| op.s2 = Stamp::at(op.s2.ns().unwrap() - 5000)), [server, response]);
+    assert_eq!(shifted(|op| op.c2 = Stamp::at(op.c2.ns().unwrap() - 5000)), [client, response]);
+}
+
+#[test]
+fn a_stamp_of_the_wrong_layer_is_caught() {
+    let run = Run::new();
+    // S1 where the server's thread has received: 3.7 us behind the device.
+    let mut ops = run.ops.clone();
+    ops.iter_mut().for_each(|op| op.s1 = Stamp::at(op.s1.ns().unwrap() + 3700));
+    let segments = [Comparison::Segment(Segment::RequestPath), Comparison::Segment(Segment::Server)];
+    assert_eq!(run.caught(&ops, run.accounts()), segments);
+    // C1 where the client's call begins: 2.1 us before the device.
+    let mut ops = run.ops.clone();
+    ops.iter_mut().for_each(|op| op.c1 = Stamp::at(op.c1.ns().unwrap() - 2100));
+    let segments = [Comparison::Segment(Segment::Client), Comparison::Segment(Segment::RequestPath)];
+    assert_eq!(run.caught(&ops, run.accounts()), segments);
+}
+
+#[test]
+fn one_percent_of_operations_that_did_not_join_is_caught() {
+    let run = Run::new();
+    // The slow ones: without them the round trip is 0.7 % shorter.
+    let joined: Vec<Op> =
+        run.ops.iter().enumerate().filter(|(n, _)| n % 100 != 99).map(|(_, op)| *op).collect();
+    let failed = run.caught(&joined, run.accounts());
+    assert!(
+        failed.contains(&Comparison::Followed) && failed.contains(&Comparison::FollowedRoundTrip),
+        "{failed:?}"
+    );
+}
+
+#[test]
+fn lost_events_are_caught() {
+    let run = Run::new();
+    let mut evidence = run.evidence(&run.ops, run.accounts());
+    evidence.traced.counts[3].operations -= 1;
+    let failed: Vec<Comparison> =
+        evidence.checks().iter().filter(|c| !c.holds()).map(|c| c.comparison).collect();
+    assert_eq!(failed, [Comparison::Counts]);
+    // 129 operations in a ring of 128.
+    let mut evidence = Evidence { queue_depth: 128, ..run.evidence(&run.ops, run.accounts()) };
+    for wrong in [0.0, 1.0, -1.0] {
+        evidence.traced.stages[0].operations = 127.0 + wrong;
+        let fails = evidence.checks().iter().any(|c| c.comparison == Comparison::QueueDepth && !c.holds());
+        assert_eq!(fails, wrong != 0.0, "{wrong}");
+    }
+}
+
+#[test]
+fn service_times_longer_than_their_segment_are_caught_and_named() {
+    let run = Run::new();
+    let evidence = run.evidence(&run.ops, run.accounts());
+    let service = CpuCost { client_softirq_us: 8.0, ..Run::service() };
+    let breakdown = run.breakdown(&evidence, service);
+    let closure = Closure::of(&breakdown, Ok(&evidence), &[]);
+    assert_eq!(closure.outcome, ClosureOutcome::Fails);
+    assert!(closure.reasons[0].starts_with("CQ is -"), "{:?}", closure.reasons);
+    // The sum is the round trip all the same.
+    assert!(breakdown.joined.holds && breakdown.joined.rtt_error.abs() < 1e-9);
+    assert!(breakdown.joined.rtt_error.abs() < Joined::RTT_LIMIT);
+}
+
+#[test]
+fn without_evidence_or_calm_nothing_holds() {
+    let run = Run::new();
+    let evidence = run.evidence(&run.ops, run.accounts());
+    let breakdown = run.breakdown(&evidence, Run::service());
+    let closure = Closure::of(&breakdown, Err("no rights"), &[]);
+    assert_eq!(
+        (closure.outcome, closure.reasons),
+        (ClosureOutcome::NotVerified, vec!["no rights".to_owned()])
+    );
+    let disturbed = Closure::of(&breakdown, Ok(&evidence), &["a compiler".to_owned()]);
+    assert_eq!(disturbed.outcome, ClosureOutcome::Unreliable);
+    let negative = run.breakdown(&evidence, CpuCost { server_thread_us: 90.0, ..Run::service() });
+    assert_eq!(Closure::of(&negative, Err("no rights"), &[]).outcome, ClosureOutcome::Fails);
+}
+
+#[test]
+fn figures_that_are_no_numbers_do_not_agree() {
+    let check = |found, expected| Check { comparison: Comparison::RoundTrip, found, expected, limit: 1.0 };
+    assert!(check(1.0, 1.5).holds() && !check(1.0, 2.5).holds());
+    assert!(!check(f64::NAN, 1.0).holds() && !check(1.0, f64::NAN).holds());
+}
