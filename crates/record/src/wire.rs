@@ -143,6 +143,12 @@ impl Wire {
         self.raw_us((message_bytes + overhead) as f64)
     }
 
+    /// Time of a message that takes this many packets, microseconds; less than 1 where several messages share one.
+    #[must_use]
+    pub fn in_packets_us(&self, message_bytes: u64, packets: f64) -> f64 {
+        self.raw_us(message_bytes as f64 + packets * f64::from(self.tcpip_bytes + self.mac_bytes))
+    }
+
     /// How many messages of this size fill one packet (not rounded; the paper's "about 16").
     #[must_use]
     pub fn messages_per_packet(&self, message_bytes: u64) -> f64 {
@@ -170,6 +176,19 @@ mod tests {
 
     fn close(value: f64, published: f64, digit: f64) {
         assert!((value - published).abs() <= digit / 2.0, "{value} is not {published}");
+    }
+
+    #[test]
+    fn a_message_s_time_lies_between_packets_of_its_own_and_full_ones() {
+        let wire = Wire::ethernet(GIGABIT, 9000);
+        let per_packet = 16.0;
+        let (own, packed) = (wire.in_packets_us(560, 1.0), wire.in_packets_us(560, 1.0 / per_packet));
+        assert!((own - wire.own_packets_us(560)).abs() < 1e-9);
+        assert!((packed - wire.packed_us(560)).abs() < 0.01, "{packed} {}", wire.packed_us(560));
+        // 1.5 responses in a packet: two thirds of the headers.
+        let (bytes, headers) = (560.0 * 8e-3, (own - 560.0 * 8e-3) * 2.0 / 3.0);
+        assert!((wire.in_packets_us(560, 1.0 / 1.5) - bytes - headers).abs() < 1e-9);
+        assert!((wire.in_packets_us(65_584, 8.0) - wire.own_packets_us(65_584)).abs() < 1e-9);
     }
 
     #[test]

@@ -86,6 +86,7 @@ fn reasons(result: &StudyResult) -> Vec<(String, String)> {
 pub(crate) fn evidence(result: &StudyResult) -> Rows<'_> {
     let headings = [
         "tracer",
+        "responses\nper packet",
         "in the stages",
         "stages us",
         "RTT us",
@@ -122,6 +123,10 @@ pub(crate) fn evidence(result: &StudyResult) -> Rows<'_> {
         let value = |check: Option<&Check>, of: &dyn Fn(&Check) -> String| check.map_or("-".into(), of);
         let cells = vec![
             error(stanza.iops_traced),
+            stanza
+                .evidence
+                .as_ref()
+                .map_or("-".into(), |evidence| format!("{:.2}", evidence.traced.responses_per_packet)),
             value(found(Comparison::QueueDepth), &|c| format!("{:.2}", c.found)),
             value(found(Comparison::RoundTrip), &|c| us(c.found)),
             value(found(Comparison::RoundTrip), &|c| us(c.expected)),

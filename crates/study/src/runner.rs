@@ -302,11 +302,17 @@ impl Study {
         let wire = Wire::ethernet(place.bits_per_second, place.mtu_bytes);
         let request = if point.request_bytes > 0 { point.request_bytes } else { ISCSI_HEADER_BYTES.into() };
         let response = point.response_bytes.max(u64::from(ISCSI_HEADER_BYTES));
-        // Without Nagle each response has packets of its own; with it, responses share full ones at depth.
+        // Responses share packets also without Nagle's algorithm, where TCP holds some back. If nothing counted the packets, each
+        // response has its own without Nagle, and with it they fill packets at depth.
+        let seen = point.evidence.evidence().ok().map(|evidence| evidence.traced.responses_per_packet);
         let shared = !nodelay && point.queue_depth > 1;
         PathCost {
             w1_us: wire.own_packets_us(request),
-            w2_us: if shared { wire.packed_us(response) } else { wire.own_packets_us(response) },
+            w2_us: match seen {
+                Some(responses) if responses > 0.0 => wire.in_packets_us(response, 1.0 / responses),
+                _ if shared => wire.packed_us(response),
+                _ => wire.own_packets_us(response),
+            },
             token_bucket: place.is_shaped(),
         }
     }

@@ -204,7 +204,7 @@ fn lost_events_are_caught() {
 fn service_times_longer_than_their_segment_are_caught_and_named() {
     let run = Run::new();
     let evidence = run.evidence(&run.ops, run.accounts());
-    let service = CpuCost { client_softirq_us: 8.0, ..Run::service() };
+    let service = CpuCost { client_softirq_us: 12.0, ..Run::service() };
     let breakdown = run.breakdown(&evidence, service);
     let closure = Closure::of(&breakdown, Ok(&evidence), &[]);
     assert_eq!(closure.outcome, ClosureOutcome::Fails);
