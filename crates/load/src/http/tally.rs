@@ -1,0 +1,71 @@
+//! The figures of the requests of one thread.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use record::latency::Latency;
+
+use super::connection::SetUp;
+use super::failure::{Failed, HttpFailure};
+
+/// Counters and distributions. Rates are of the measured time; latencies and failures are also those of requests that were
+/// in flight at its end.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Requests that succeeded within the measured time.
+    pub(super) operations: u64,
+    /// The same for the connection that completed the fewest.
+    pub(super) slowest: u64,
+    /// Bytes of their bodies: of responses to reads, of requests that write.
+    pub(super) bytes: u64,
+    /// Measured time.
+    pub(super) measured: Duration,
+    pub(super) latency: Latency,
+    pub(super) failures: BTreeMap<HttpFailure, u64>,
+    pub(super) first_failure: Option<Failed>,
+    /// Times from the start of failed requests to their failure.
+    pub(super) failed: Latency,
+    /// Requests sent again on a new connection, because the server closed theirs without a response.
+    pub(super) retries: u64,
+    /// Times to connect, of every connection of the run.
+    pub(super) connects: Latency,
+    /// Times of the TLS handshakes that followed.
+    pub(super) handshakes: Latency,
+    /// CPU time of the thread within the measured time.
+    pub(super) cpu_ns: u64,
+}
+
+impl Tally {
+    pub(super) fn set_up(&mut self, set_up: &SetUp) {
+        self.connects.record(set_up.connect.as_nanos() as u64);
+        if let Some(time) = set_up.handshake {
+            self.handshakes.record(time.as_nanos() as u64);
+        }
+    }
+
+    pub(super) fn fail(&mut self, failed: Failed, begun: Option<Instant>) {
+        *self.failures.entry(failed.class).or_default() += 1;
+        if let Some(begun) = begun {
+            self.failed.record(begun.elapsed().as_nanos() as u64);
+        }
+        self.first_failure.get_or_insert(failed);
+    }
+
+    /// Adds the figures of another thread.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.slowest = self.slowest.min(other.slowest);
+        self.bytes += other.bytes;
+        self.measured = self.measured.max(other.measured);
+        self.latency.add(&other.latency);
+        for (class, count) in other.failures {
+            *self.failures.entry(class).or_default() += count;
+        }
+        self.first_failure = self.first_failure.take().or(other.first_failure);
+        self.failed.add(&other.failed);
+        self.retries += other.retries;
+        self.connects.add(&other.connects);
+        self.handshakes.add(&other.handshakes);
+        self.cpu_ns += other.cpu_ns;
+    }
+}
