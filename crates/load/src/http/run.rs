@@ -90,13 +90,12 @@ impl HttpRun {
             slowest_session_iops: rates().fold(f64::INFINITY, f64::min),
             rate: self.rate,
             behind,
+            transferred_bytes: operations * self.block_bytes,
             bytes_per_second: iops * self.block_bytes as f64,
-            errors: 0,
-            first_error: None,
-            verified_blocks: None,
-            mismatched_blocks: None,
             client_cpu_us: cpu_ns as f64 / 1000.0 / operations.max(1) as f64,
             latency_us: latency.figures(),
+            histogram: latency.bins(),
+            ..RunResult::default()
         }
     }
 }
