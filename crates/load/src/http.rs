@@ -10,6 +10,7 @@ mod message;
 mod request;
 mod response;
 mod run;
+mod series;
 mod server;
 mod tally;
 mod tls;

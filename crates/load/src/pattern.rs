@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// The access pattern, named as in fio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// Sequential reads.
@@ -13,6 +13,7 @@ pub enum Pattern {
     /// Sequential writes.
     Write,
     /// Random reads.
+    #[default]
     RandRead,
     /// Random writes.
     RandWrite,

@@ -31,8 +31,8 @@ const OPS_PER_SESSION_MAX: usize = 4 << 20;
                         --rw randread --bs 512,4k --iodepth 1,8,32 --runtime 2s"
 )]
 pub(crate) struct BenchArgs {
-    /// iscsi://host[:port]/iqn/lun; http://host[:port]/path: GETs for reads and POSTs for writes, with a connection for
-    /// each operation in flight; or tcp://host:port: a copy of --size in blocks of --bs, on --iodepth connections at once
+    /// iscsi://host[:port]/iqn/lun; http:// or https://host[:port]/path: GETs for reads and POSTs for writes, with a
+    /// connection for each operation in flight, {bs} in the path stands for the block size; or tcp://host:port: a copy of --size in blocks of --bs, on --iodepth connections at once
     url: Url,
     /// Access pattern: read, write, randread, randwrite or randrw
     #[arg(long, default_value = "randread")]
@@ -93,6 +93,8 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) tcp: args::TcpArgs,
+    #[command(flatten)]
+    pub(crate) http: http::HttpArgs,
 }
 
 /// One of the requested runs.
@@ -165,7 +167,7 @@ impl std::str::FromStr for Url {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Self, String> {
-        if url.starts_with("http://") {
+        if load::http::HttpUrl::has_scheme(url) {
             return Ok(Self::Http(url.parse()?));
         }
         if url.starts_with("tcp://") {
@@ -186,7 +188,8 @@ pub(crate) fn writes(name: &str) -> Result<Writes, String> {
 
 /// Loads the server of the URL; `is_given` returns whether an option is on the command line.
 pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<ExitCode, Failure> {
-    if let Some(name) = args.url.ignored_options().iter().find(|name| is_given(name)) {
+    let http_only: &[&str] = if matches!(args.url, Url::Http(_)) { &[] } else { &http::HttpArgs::NAMES };
+    if let Some(name) = args.url.ignored_options().iter().chain(http_only).find(|name| is_given(name)) {
         let name = name.replace('_', "-");
         return Err(Failure::Usage(anyhow!(
             "--{name} has no effect with this URL: see roundtrip bench --help"
@@ -194,7 +197,7 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
     }
     let url = match &args.url {
         Url::Iscsi(url) => url,
-        Url::Http(url) => return args.pin().and_then(|()| http::run(args, url)),
+        Url::Http(url) => return args.pin().and_then(|()| http::run(args, url, is_given)),
         Url::Copy(url) => return args.pin().and_then(|()| copy::run(args, url)),
     };
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;

@@ -17,6 +17,7 @@ use super::connection::{Connection, Flight, Phase, Progress, Shared};
 use super::failure::{Failed, HttpFailure};
 use super::response::Response;
 use super::tally::Tally;
+use crate::failure::FailureClass;
 use crate::pace::Pace;
 use crate::ring_of_messages::WARM_UP;
 
@@ -123,8 +124,8 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// When waiting for events fails.
     pub(super) fn run(mut self, runtime: Duration, pace: Option<&'a Pace>) -> io::Result<Tally> {
-        let Tally { connects, handshakes, .. } = std::mem::take(&mut self.tally);
-        self.tally = Tally { connects, handshakes, ..Tally::default() };
+        let Tally { set_ups, handshakes, .. } = std::mem::take(&mut self.tally);
+        self.tally = Tally { set_ups, handshakes, ..Tally::default() };
         self.pace = pace;
         (self.stage, self.cpu_before_ns) = (Stage::Measured, clock::thread_cpu_ns());
         self.begun = Instant::now();
@@ -215,11 +216,7 @@ impl<'a> Engine<'a> {
                     );
                 }
                 Phase::Handshaking { .. } => self.failed(index, Failed::new(HttpFailure::Handshake, waited)),
-                Phase::Open => {
-                    let patience = self.job.shared.patience;
-                    let detail = format_args!("the server takes too long to answer: more than {patience:?}");
-                    self.failed(index, Failed::new(HttpFailure::Timeout, detail));
-                }
+                Phase::Open => self.failed(index, Failed::timeout(self.job.shared.patience)),
             }
         }
         self.end_if_due(now);
@@ -259,15 +256,18 @@ impl<'a> Engine<'a> {
         self.in_flight -= 1;
         let begun = flight.begun.unwrap_or(at);
         if !(200..300).contains(&response.status) {
-            self.tally.fail(Failed::plain(HttpFailure::Status(response.status)), Some(begun));
             connection.has_failed = true;
+            self.count_failure(Failed::status(response.status), Some(begun), at);
         } else if self.stage != Stage::WarmUp {
-            self.tally.latency.record(at.saturating_duration_since(begun).as_nanos() as u64);
+            let latency_ns = at.saturating_duration_since(begun).as_nanos() as u64;
+            self.tally.latency.record(latency_ns);
             if self.stage == Stage::Measured {
+                let sent = self.job.shared.body.len() as u64;
+                let bytes = if self.job.is_write { sent } else { response.body_bytes };
                 self.completed[index] += 1;
                 self.tally.operations += 1;
-                let sent = self.job.shared.body.len() as u64;
-                self.tally.bytes += if self.job.is_write { sent } else { response.body_bytes };
+                self.tally.bytes += bytes;
+                self.tally.series.succeed(at.saturating_duration_since(self.begun), bytes, latency_ns);
             }
         }
         self.ended(index, at);
@@ -280,7 +280,8 @@ impl<'a> Engine<'a> {
         connection.close();
         let Some(flight) = connection.flight.take() else { return };
         // A server may close a connection that it has kept open, while a request is on its way (RFC 9112 9.3.1).
-        let is_unanswered = matches!(failed.class, HttpFailure::ClosedBefore | HttpFailure::Reset);
+        let is_unanswered =
+            matches!(failed.class, FailureClass::Http(HttpFailure::ClosedBefore | HttpFailure::Reset));
         if is_unanswered && is_proven && self.job.is_idempotent && !flight.is_retry {
             connection.flight = Some(flight.again());
             self.tally.retries += 1;
@@ -295,8 +296,15 @@ impl<'a> Engine<'a> {
             connection.phase = Phase::Waiting { until };
             self.next_check = self.next_check.min(until);
         }
-        self.tally.fail(failed, flight.begun);
+        self.count_failure(failed, flight.begun, now);
         self.ended(index, now);
+    }
+
+    fn count_failure(&mut self, failed: Failed, begun: Option<Instant>, at: Instant) {
+        self.tally.fail(failed, begun);
+        if self.stage == Stage::Measured {
+            self.tally.series.fail(at.saturating_duration_since(self.begun));
+        }
     }
 
     /// Counts the end of a request, and starts the next one if there is one.

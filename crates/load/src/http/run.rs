@@ -16,7 +16,7 @@ use super::tls::Tls;
 use crate::endpoint::EndpointOptions;
 use crate::pace::Pace;
 use crate::pattern::{Pattern, Submit};
-use crate::result::RunResult;
+use crate::result::{Connections, RunResult};
 
 /// A run of one request, repeated.
 #[derive(Clone, Debug)]
@@ -169,13 +169,23 @@ impl HttpRun {
             slowest_session_iops: per_second(all.slowest),
             rate: self.rate,
             behind,
+            transferred_bytes: all.bytes,
             bytes_per_second: per_second(all.bytes),
-            errors: all.failures.values().sum(),
+            errors: all.failures.total(),
+            failures: all.failures.list(),
+            failed_mean_us: (all.failed.count() > 0).then(|| all.failed.figures().mean),
             first_error: all.first_failure.as_ref().map(ToString::to_string),
-            verified_blocks: None,
-            mismatched_blocks: None,
             client_cpu_us: all.cpu_ns as f64 / 1000.0 / all.operations.max(1) as f64,
             latency_us: all.latency.figures(),
+            histogram: all.latency.bins(),
+            series: all.series.seconds(),
+            connections: Some(Connections {
+                opened: all.set_ups.count(),
+                setup_us: all.set_ups.figures(),
+                tls_us: self.tls.as_ref().map(|_| all.handshakes.figures()),
+                retried: all.retries,
+            }),
+            ..RunResult::default()
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The figures of the requests of one thread.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use record::latency::Latency;
 
 use super::connection::SetUp;
-use super::failure::{Failed, HttpFailure};
+use super::failure::Failed;
+use super::series::Series;
+use crate::failure::Failures;
 
 /// Counters and distributions. Rates are of the measured time; latencies and failures are also those of requests that were
 /// in flight at its end.
@@ -21,30 +22,32 @@ pub(super) struct Tally {
     /// Measured time.
     pub(super) measured: Duration,
     pub(super) latency: Latency,
-    pub(super) failures: BTreeMap<HttpFailure, u64>,
+    pub(super) failures: Failures,
     pub(super) first_failure: Option<Failed>,
     /// Times from the start of failed requests to their failure.
     pub(super) failed: Latency,
     /// Requests sent again on a new connection, because the server closed theirs without a response.
     pub(super) retries: u64,
-    /// Times to connect, of every connection of the run.
-    pub(super) connects: Latency,
-    /// Times of the TLS handshakes that followed.
+    /// Times to set up connections, of every connection of the run.
+    pub(super) set_ups: Latency,
+    /// The parts of them that the TLS handshakes took.
     pub(super) handshakes: Latency,
+    pub(super) series: Series,
     /// CPU time of the thread within the measured time.
     pub(super) cpu_ns: u64,
 }
 
 impl Tally {
     pub(super) fn set_up(&mut self, set_up: &SetUp) {
-        self.connects.record(set_up.connect.as_nanos() as u64);
+        self.set_ups.record((set_up.connect + set_up.handshake.unwrap_or_default()).as_nanos() as u64);
         if let Some(time) = set_up.handshake {
             self.handshakes.record(time.as_nanos() as u64);
         }
     }
 
+    /// Counts a failed request that began at `begun`, if it was sent.
     pub(super) fn fail(&mut self, failed: Failed, begun: Option<Instant>) {
-        *self.failures.entry(failed.class).or_default() += 1;
+        self.failures.add(failed.class, 1);
         if let Some(begun) = begun {
             self.failed.record(begun.elapsed().as_nanos() as u64);
         }
@@ -58,13 +61,12 @@ impl Tally {
         self.bytes += other.bytes;
         self.measured = self.measured.max(other.measured);
         self.latency.add(&other.latency);
-        for (class, count) in other.failures {
-            *self.failures.entry(class).or_default() += count;
-        }
+        self.failures.merge(&other.failures);
         self.first_failure = self.first_failure.take().or(other.first_failure);
         self.failed.add(&other.failed);
         self.retries += other.retries;
-        self.connects.add(&other.connects);
+        self.set_ups.add(&other.set_ups);
+        self.series.merge(&other.series);
         self.handshakes.add(&other.handshakes);
         self.cpu_ns += other.cpu_ns;
     }

@@ -119,6 +119,8 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         mismatched_blocks: spec.verify.then_some(mismatched),
         client_cpu_us: cpu_ns as f64 / 1000.0 / operations.max(1) as f64,
         latency_us: latency.figures(),
+        histogram: latency.bins(),
+        ..RunResult::default()
     };
     Bench {
         result,
