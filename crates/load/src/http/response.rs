@@ -325,3 +325,7 @@ impl Framing {
 fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
+
+#[cfg(test)]
+#[path = "response_tests.rs"]
+mod tests;

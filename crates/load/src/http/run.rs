@@ -189,3 +189,7 @@ impl HttpRun {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;
