@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use load::http::{BODY_MAX, Body, Header, HttpRequest, HttpRun, HttpUrl, Method, Scheme, Tls, Trust};
-use load::{EndpointOptions, Pattern};
+use load::{EndpointOptions, Pattern, RunResult};
 use record::Writes;
 use report::progress::Progress;
 
 use super::{BenchArgs, print_runs};
 use crate::Failure;
-use crate::print::eprint_line;
+use crate::print::{eprint_line, print_line};
 
 /// Most connections of a run.
 const CONNECTIONS_MAX: u32 = 1024;
@@ -119,7 +119,29 @@ pub(crate) fn run(
     progress.finish();
     let has_failures = runs.iter().any(|run| run.errors > 0);
     print_runs(url, &runs, args.json)?;
+    if !args.json {
+        print_set_ups(&runs);
+    }
     Ok(if has_failures { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Prints what the connections of each run took to set up, which is no part of a request's latency.
+fn print_set_ups(runs: &[RunResult]) {
+    for run in runs {
+        let Some(connections) = &run.connections else { continue };
+        let set_up = &connections.setup_us;
+        let tls = connections.tls_us.map_or_else(String::new, |tls| {
+            format!(", of which TLS mean {:.1} us, p99 {:.1} us", tls.mean, tls.p99)
+        });
+        let repeated = match connections.retried {
+            0 => String::new(),
+            count => format!("; {count} requests were sent again on a new connection"),
+        };
+        print_line(format_args!(
+            "queue depth {}: {} connections were set up: mean {:.1} us, p99 {:.1} us{tls}{repeated}",
+            run.queue_depth, connections.opened, set_up.mean, set_up.p99
+        ));
+    }
 }
 
 /// Checks the arguments.

@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
 
 pub mod live;
+pub mod nginx;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
