@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # HTTP loads beside wrk, in interleaved rounds against one nginx: bench-http.sh [ROUNDS] [SECONDS]. Both clients run on CPU 0, nginx's
-# only worker on CPU 1. Prints the median of the paired ratios; figures of each round in out/http.tsv.
+# only worker on CPU 1. Prints the median of the paired ratios; figures of each round in
+# out/http.tsv. Latencies are those that wrk's rule makes of the histogram (see as_wrk).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -67,14 +68,37 @@ def time(text):
     number, name = re.fullmatch(r"([\d.]+)(us|ms|s)", text).groups()
     return float(number) * unit[name]
 names = ["rate", "mean", "p50", "p90", "p99"]
+def as_wrk(bins, seconds, connections):
+    """The latencies as wrk reports them: for one that exceeds twice the mean interval of a connection it adds the
+    latencies that requests at that interval would have had."""
+    counts = sum(b["count"] for b in bins)
+    interval = seconds * 1e6 / max(1, counts // connections)
+    values = []
+    for b in bins:
+        us = b["up_to_ns"] / 1000
+        values.append((us, b["count"]))
+        if us >= 2 * interval:
+            m = us - interval
+            while m > interval:
+                values.append((m, b["count"]))
+                m -= interval
+    values.sort()
+    whole, result, seen = sum(c for _, c in values), [], 0
+    result.append(sum(v * c for v, c in values) / whole)
+    quantiles = [0.5, 0.9, 0.99]
+    for v, c in values:
+        seen += c
+        while quantiles and seen >= quantiles[0] * whole:
+            result.append(v)
+            quantiles.pop(0)
+    return result
 with open("out/http.tsv", "w") as table:
     print("connections", "round", "client", *names, "errors", sep="\t", file=table)
     for connections in (1, 8, 64):
         ratios, values = {name: [] for name in names}, {"roundtrip": [], "wrk": []}
         for round in range(1, rounds + 1):
             run = json.load(open(f"{work}/{connections}.{round}.json"))["runs"][0]
-            lat = run["latency_us"]
-            ours = [run["iops"], lat["mean"], lat["p50"], lat["p90"], lat["p99"]]
+            ours = [run["iops"], *as_wrk(run["histogram"], run["seconds"], connections)]
             text = open(f"{work}/{connections}.{round}.wrk").read()
             rate = float(re.search(r"Requests/sec:\s+([\d.]+)", text).group(1))
             mean = time(re.search(r"Latency\s+(\S+)", text).group(1))

@@ -17,7 +17,8 @@ const SHORT: [&str; 2] = ["--runtime", "200ms"];
 
 /// Runs `bench` and returns its first run and its exit code.
 fn run(url: &str, arguments: &[&str]) -> (Value, i32) {
-    let output = roundtrip().args(["bench", url, "--json"]).args(SHORT).args(arguments).output().unwrap();
+    let short = if arguments.contains(&"--runtime") { &[][..] } else { &SHORT };
+    let output = roundtrip().args(["bench", url, "--json"]).args(short).args(arguments).output().unwrap();
     let result: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     (result["runs"][0].clone(), output.status.code().unwrap())

@@ -344,3 +344,47 @@ impl RunResult {
         self.histogram.iter().map(|bin| bin.count as usize).sum()
     }
 }
+
+/// A short run of a slow server lasts until every connection has done ten requests; otherwise it lasts as long as asked.
+#[test]
+fn the_measured_time_is_the_one_asked_for() {
+    let (address, _) = serve(|stream, _| stream.write_all(WHOLE).is_ok());
+    for rate in [None, Some(1000.0)] {
+        let run = HttpRun { runtime: Duration::from_millis(300), rate, ..get(2) };
+        let before = Instant::now();
+        let result = run.run(address).unwrap();
+        assert!((0.3..before.elapsed().as_secs_f64()).contains(&result.seconds), "{result:?}");
+    }
+    let pause = Duration::from_millis(5);
+    let (address, _) = serve(move |stream, _| {
+        std::thread::sleep(pause);
+        stream.write_all(WHOLE).is_ok()
+    });
+    let result = HttpRun { runtime: Duration::from_millis(1), ..get(1) }.run(address).unwrap();
+    assert!(result.operations == 10 && result.seconds >= 0.05, "{result:?}");
+}
+
+#[test]
+fn the_slowest_connection_is_reported() {
+    let slow = AtomicUsize::new(usize::MAX);
+    let (address, _) = serve(move |stream, _| {
+        let port = usize::from(stream.peer_addr().unwrap().port());
+        // The first connection that asks is slow from then on.
+        let first = slow.compare_exchange(usize::MAX, port, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if first || slow.load(Ordering::SeqCst) == port {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stream.write_all(WHOLE).is_ok()
+    });
+    let result = HttpRun { runtime: Duration::from_millis(100), ..get(2) }.run(address).unwrap();
+    assert!((1.0..201.0).contains(&result.slowest_session_iops), "{result:?}");
+    assert!(result.slowest_session_iops * 2.0 < result.iops, "{result:?}");
+}
+
+#[test]
+fn cpu_time_is_within_the_measured_time() {
+    let (address, _) = serve(|stream, _| stream.write_all(WHOLE).is_ok());
+    let result = get(1).run(address).unwrap();
+    let share = result.client_cpu_us * result.operations as f64 / result.seconds / 1e6;
+    assert!(share > 0.0 && share <= 1.0, "{share}: {result:?}");
+}

@@ -71,3 +71,35 @@ impl Tally {
         self.cpu_ns += other.cpu_ns;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_up_is_the_sum_of_its_parts() {
+        let mut tally = Tally::default();
+        let (connect, handshake) = (Duration::from_micros(100), Some(Duration::from_micros(900)));
+        tally.set_up(&SetUp { connect, handshake });
+        tally.set_up(&SetUp { connect, handshake: None });
+        assert_eq!((tally.set_ups.count(), tally.handshakes.count()), (2, 1));
+        assert!((tally.set_ups.figures().mean - 550.0).abs() < 1e-9);
+        assert!((tally.handshakes.figures().mean - 900.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_figures_of_threads_are_added() {
+        let mut one = Tally {
+            operations: 5,
+            slowest: 5,
+            bytes: 50,
+            measured: Duration::from_secs(1),
+            ..Tally::default()
+        };
+        let two = Tally { operations: 3, slowest: 2, bytes: 30, retries: 1, cpu_ns: 7, ..Tally::default() };
+        one.fail(Failed::status(500), None);
+        one.merge(two);
+        assert_eq!((one.operations, one.slowest, one.bytes, one.retries, one.cpu_ns), (8, 2, 80, 1, 7));
+        assert_eq!((one.measured, one.failures.total()), (Duration::from_secs(1), 1));
+    }
+}
