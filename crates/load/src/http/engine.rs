@@ -63,6 +63,9 @@ pub(super) struct Engine<'a> {
     pace: Option<&'a Pace>,
     due: Option<Instant>,
     free: VecDeque<usize>,
+    /// Closed loop: connections whose next request starts when all received responses have been processed. The sends
+    /// would delay the processing of responses that are already there, and count in their latency.
+    starting: VecDeque<usize>,
     in_flight: usize,
     /// Connections that have not done what the stage demands of each.
     lacking: usize,
@@ -97,6 +100,7 @@ impl<'a> Engine<'a> {
             pace: None,
             due: None,
             free: VecDeque::new(),
+            starting: VecDeque::new(),
             in_flight: 0,
             lacking: count,
             begun: now,
@@ -141,6 +145,7 @@ impl<'a> Engine<'a> {
                 self.next(index);
             }
         }
+        self.start_waiting();
         self.dispatch()?;
         while self.stage == Stage::Measured || self.in_flight > 0 {
             self.turn()?;
@@ -164,9 +169,11 @@ impl<'a> Engine<'a> {
         for event in &events[..count] {
             self.process(event);
         }
+        self.start_waiting();
         let now = Instant::now();
         if now >= self.next_check {
             self.check(now);
+            self.start_waiting();
         }
         Ok(())
     }
@@ -343,7 +350,18 @@ impl<'a> Engine<'a> {
         match (self.stage, self.pace) {
             (Stage::Draining, _) => {}
             (Stage::Measured, Some(_)) => self.free.push_back(index),
-            (Stage::Measured | Stage::WarmUp, None | Some(_)) => self.start(index, None),
+            (Stage::Measured | Stage::WarmUp, None | Some(_)) => self.starting.push_back(index),
+        }
+    }
+
+    /// Starts the requests that `next` has noted.
+    #[inline]
+    fn start_waiting(&mut self) {
+        // A connection that fails at once waits before its next request, so this ends.
+        while let Some(index) = self.starting.pop_front() {
+            if self.stage != Stage::Draining {
+                self.start(index, None);
+            }
         }
     }
 
