@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod arrivals;
 pub mod copy;
 mod endpoint;
 pub mod failure;
@@ -16,8 +17,10 @@ mod pattern;
 mod result;
 pub mod ring_of_messages;
 mod writes;
+mod zipf;
 
 pub use accept::{Limits, PROGRESS_BYTES};
+pub use arrivals::{Arrival, Arrivals};
 pub use copy::{CopyResult, CopySpec};
 pub use endpoint::EndpointOptions;
 pub use failure::{Failure, FailureClass, Failures};
@@ -27,3 +30,4 @@ pub use pattern::{Pattern, Submit};
 pub use result::{Connections, KindResult, Operation, RunResult, Second};
 pub use ring_of_messages::{Exchanges, Load};
 pub use writes::write;
+pub use zipf::Zipf;
