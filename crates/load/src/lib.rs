@@ -16,6 +16,7 @@ mod pace;
 mod pattern;
 mod result;
 pub mod ring_of_messages;
+mod threshold;
 mod writes;
 mod zipf;
 
@@ -29,5 +30,6 @@ pub use pace::Pace;
 pub use pattern::{Pattern, Submit};
 pub use result::{Connections, KindResult, Operation, RunResult, Second};
 pub use ring_of_messages::{Exchanges, Load};
+pub use threshold::{Missed, Threshold};
 pub use writes::write;
 pub use zipf::Zipf;

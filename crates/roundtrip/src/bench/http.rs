@@ -8,7 +8,8 @@ use load::http::{BODY_MAX, HttpRun, HttpUrl, Request};
 use load::{EndpointOptions, Pattern};
 use report::progress::Progress;
 
-use super::{BenchArgs, print_runs};
+use super::BenchArgs;
+use super::output::finish;
 use crate::Failure;
 
 /// Most connections of a run.
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
     let is_post = match args.rw {
         Pattern::Read | Pattern::RandRead => false,
         Pattern::Write | Pattern::RandWrite => true,
-        Pattern::RandRw => {
+        _ => {
             return Err(usage("HTTP supports only --rw read (GET) and --rw write (POST)".into()));
         }
     };
@@ -59,6 +60,5 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         runs.push(run.run(server).with_context(|| url.to_string()).map_err(Failure::Work)?);
     }
     progress.finish();
-    print_runs(url, &runs, args.json)?;
-    Ok(ExitCode::SUCCESS)
+    finish(args, url, &runs)
 }
