@@ -139,6 +139,24 @@ pub(crate) struct LoginArgs {
 }
 
 impl LoginArgs {
+    /// Whether any option is given.
+    pub(crate) fn is_given(&self) -> bool {
+        let plain = LoginSpec {
+            initiator_name: self.initiator_name.clone(),
+            chap_user: self.chap_user.clone(),
+            chap_secret_file: self.chap_secret_file.clone(),
+            chap_mutual_user: self.chap_mutual_user.clone(),
+            chap_mutual_secret_file: self.chap_mutual_secret_file.clone(),
+            ..self.digests()
+        };
+        plain != LoginSpec::default()
+    }
+
+    /// The digests alone, without authentication.
+    pub(crate) fn digests(&self) -> LoginSpec {
+        LoginSpec { header_digest: self.header_digest, data_digest: self.data_digest, ..LoginSpec::default() }
+    }
+
     /// The login to a target; the URL may name the CHAP user.
     pub(crate) fn spec(&self, url: &IscsiUrl) -> LoginSpec {
         LoginSpec {
@@ -147,8 +165,7 @@ impl LoginArgs {
             chap_secret_file: self.chap_secret_file.clone(),
             chap_mutual_user: self.chap_mutual_user.clone(),
             chap_mutual_secret_file: self.chap_mutual_secret_file.clone(),
-            header_digest: self.header_digest,
-            data_digest: self.data_digest,
+            ..self.digests()
         }
     }
 }
