@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod arrivals;
 pub mod copy;
 mod endpoint;
 pub mod failure;
@@ -15,9 +16,12 @@ mod pace;
 mod pattern;
 mod result;
 pub mod ring_of_messages;
+mod threshold;
 mod writes;
+mod zipf;
 
 pub use accept::{Limits, PROGRESS_BYTES};
+pub use arrivals::{Arrival, Arrivals};
 pub use copy::{CopyResult, CopySpec};
 pub use endpoint::EndpointOptions;
 pub use failure::{Failure, FailureClass, Failures};
@@ -26,4 +30,6 @@ pub use pace::Pace;
 pub use pattern::{Pattern, Submit};
 pub use result::{Connections, KindResult, Operation, RunResult, Second};
 pub use ring_of_messages::{Exchanges, Load};
+pub use threshold::{Missed, Threshold};
 pub use writes::write;
+pub use zipf::Zipf;

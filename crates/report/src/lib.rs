@@ -6,6 +6,7 @@ pub mod analysis_text;
 pub mod chart;
 pub mod experiment_html;
 pub mod experiment_text;
+pub mod fio;
 pub mod html;
 pub mod ladder;
 pub mod model_text;

@@ -12,7 +12,8 @@ use load::{EndpointOptions, Pattern, RunResult};
 use record::Writes;
 use report::progress::Progress;
 
-use super::{BenchArgs, print_runs};
+use super::BenchArgs;
+use super::output::finish;
 use crate::Failure;
 use crate::print::{eprint_line, print_line};
 
@@ -117,12 +118,11 @@ pub(crate) fn run(
         runs.push(run.run(server).with_context(|| url.to_string()).map_err(Failure::Work)?);
     }
     progress.finish();
-    let has_failures = runs.iter().any(|run| run.errors > 0);
-    print_runs(url, &runs, args.json)?;
-    if !args.json {
+    let code = finish(args, url, &runs)?;
+    if !args.is_machine_readable() {
         print_set_ups(&runs);
     }
-    Ok(if has_failures { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(code)
 }
 
 /// Prints what the connections of each run took to set up, which is no part of a request's latency.
@@ -157,7 +157,7 @@ fn prepare(args: &BenchArgs, url: &HttpUrl, is_given: &dyn Fn(&str) -> bool) -> 
         Some(method) if !is_given("rw") && method.has_body() => Pattern::RandWrite,
         _ => args.rw,
     };
-    if pattern == Pattern::RandRw {
+    if pattern.is_mixed() || pattern.clears() {
         return Err(usage("HTTP supports only --rw read (GET) and --rw write (POST)"));
     }
     let method = given.unwrap_or_else(|| if pattern.writes() { Method::post() } else { Method::get() });

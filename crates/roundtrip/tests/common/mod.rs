@@ -114,6 +114,21 @@ impl Drop for Served {
     }
 }
 
+/// Starts a server that prints `ready ADDRESS` first.
+pub fn ready(arguments: &[&str]) -> Served {
+    let mut child =
+        roundtrip().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+    let Some(address) = line.strip_prefix("ready ").and_then(|rest| rest.split_whitespace().next()) else {
+        let mut text = String::new();
+        let _ = child.stderr.as_mut().expect("piped").read_to_string(&mut text);
+        panic!("{arguments:?}: '{line}' {text}");
+    };
+    let address = address.to_owned();
+    Served { child, address }
+}
+
 /// Waits for a process, at most this long.
 pub fn wait(child: &mut Child, limit: Duration) -> std::process::ExitStatus {
     let deadline = Instant::now() + limit;
