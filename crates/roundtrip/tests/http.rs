@@ -98,7 +98,9 @@ fn the_path_the_host_and_the_fields_are_those_of_the_user() {
         let (run, code) = run(&nginx.url(path), fields);
         assert_eq!((code, number(&run, "errors")), (0, 0), "{run:#}");
     }
-    run(&nginx.url("/h"), &["--header", "host: other", "--method", "OPTIONS"]);
+    let file = nginx.path("fields");
+    std::fs::write(&file, "host: other\n\nX-A: from a file\n").unwrap();
+    run(&nginx.url("/h"), &["--header", &format!("@{}", file.display()), "--method", "OPTIONS"]);
     let log = nginx.log();
     let seen: BTreeSet<Vec<&str>> =
         log.iter().map(|logged| logged.fields[..4].iter().map(String::as_str).collect()).collect();
@@ -106,7 +108,7 @@ fn the_path_the_host_and_the_fields_are_those_of_the_user() {
         vec![&host, "/", "-", "-"],
         vec![&host, "/?q=%20/a", "b c", "-"],
         vec![&host, "/a/4096", "-", "-"],
-        vec!["other", "/h", "-", "-"],
+        vec!["other", "/h", "from a file", "-"],
     ];
     assert_eq!(seen, BTreeSet::from(expected), "{ip}");
 }
@@ -301,6 +303,8 @@ fn unusable_arguments_are_refused_without_showing_secrets() {
     for (arguments, expected) in [
         (&[url, "-H", "Authorization: secret\r\nX: y"][..], "Authorization"),
         (&[url, "-H", "secret"], "no colon"),
+        (&[url, "-H", "@/nonexistent"], "/nonexistent"),
+        (&[url, "-H", "@/dev/zero"], "at most 65536"),
         (&[url, "-H", "Content-Length: 5"], "the program sets it"),
         (&["http://me:secret@127.0.0.1:9/"], "credentials"),
         (&[url, "--method", "CONNECT"], "tunnel"),

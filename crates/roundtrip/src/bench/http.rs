@@ -17,6 +17,8 @@ use super::output::finish;
 use crate::Failure;
 use crate::print::{eprint_line, print_line};
 
+/// Longest file of header fields, bytes.
+const HEADERS_MAX: usize = 64 << 10;
 /// Most connections of a run.
 const CONNECTIONS_MAX: u32 = 1024;
 
@@ -27,7 +29,8 @@ pub(crate) struct HttpArgs {
     /// reads, POST for writes]
     #[arg(long, value_name = "METHOD", help_heading = "HTTP")]
     pub(crate) method: Option<String>,
-    /// HTTP: a header field, 'Name: value', in place of the program's own; repeatable
+    /// HTTP: a header field, 'Name: value', in place of the program's own; repeatable. @FILE reads fields from a file, one
+    /// on each line: other users can see a command line, with the secrets in it
     #[arg(short = 'H', long, value_name = "FIELD", help_heading = "HTTP")]
     pub(crate) header: Vec<String>,
     /// HTTP: send this file as the body, at most 64 MiB, instead of --bs zero bytes
@@ -166,7 +169,9 @@ fn prepare(args: &BenchArgs, url: &HttpUrl, is_given: &dyn Fn(&str) -> bool) -> 
             "--body-file: {method} requests have no body; use --rw write or --method POST"
         )));
     }
-    let file = args.http.body_file.as_deref().map(read_body).transpose()?;
+    let file =
+        args.http.body_file.as_deref().map(|path| read_to(path, "--body-file", BODY_MAX)).transpose()?;
+    let file = file.map(Arc::from);
     let uses_block_size = url.depends_on_block_size() || (pattern.writes() && file.is_none());
     if is_given("bs") && !uses_block_size {
         return Err(usage(
@@ -186,21 +191,37 @@ fn prepare(args: &BenchArgs, url: &HttpUrl, is_given: &dyn Fn(&str) -> bool) -> 
     if args.timeout.is_zero() {
         return Err(usage("--timeout 0: must be longer than 0"));
     }
-    let headers =
-        args.http.header.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(refused)?;
-    Ok(Prepared { method, headers, pattern, file })
+    Ok(Prepared { method, headers: headers(&args.http.header)?, pattern, file })
 }
 
-/// Reads a body; more bytes than [`BODY_MAX`] are refused without reading them.
-fn read_body(path: &Path) -> Result<Arc<[u8]>, Failure> {
-    let cannot = || format!("--body-file {}", path.display());
+/// Parses header fields, those of files included.
+fn headers(given: &[String]) -> Result<Vec<Header>, Failure> {
+    let parse = |text: &str| text.parse().map_err(|error: load::http::RequestError| usage(error.to_string()));
+    let mut all = Vec::new();
+    for text in given {
+        let Some(path) = text.strip_prefix('@') else {
+            all.push(parse(text)?);
+            continue;
+        };
+        let fields = read_to(Path::new(path), "--header", HEADERS_MAX)?;
+        let fields = String::from_utf8(fields).map_err(|_| usage(format!("--header @{path}: not UTF-8")))?;
+        for line in fields.lines().filter(|line| !line.is_empty()) {
+            all.push(parse(line)?);
+        }
+    }
+    Ok(all)
+}
+
+/// Reads a file of at most `most` bytes; more are refused without reading them.
+fn read_to(path: &Path, option: &str, most: usize) -> Result<Vec<u8>, Failure> {
+    let cannot = || format!("{option} {}", path.display());
     let file = std::fs::File::open(path).with_context(cannot).map_err(Failure::Usage)?;
     let mut bytes = Vec::new();
-    file.take(BODY_MAX as u64 + 1).read_to_end(&mut bytes).with_context(cannot).map_err(Failure::Usage)?;
-    if bytes.len() > BODY_MAX {
-        return Err(usage(format!("--body-file {}: at most {BODY_MAX} B are possible", path.display())));
+    file.take(most as u64 + 1).read_to_end(&mut bytes).with_context(cannot).map_err(Failure::Usage)?;
+    if bytes.len() > most {
+        return Err(usage(format!("{}: at most {most} B are possible", cannot())));
     }
-    Ok(bytes.into())
+    Ok(bytes)
 }
 
 fn tls(args: &BenchArgs, url: &HttpUrl) -> Result<Option<Tls>, Failure> {
