@@ -50,13 +50,14 @@ lint: ## check formatting, clippy (warnings as errors), and dependencies: licenc
 fmt: ## format the code
 	cargo fmt --all
 
-bench: ## measure the target beside the TCP floor and tgt, its instructions, and the analysis of captures beside tshark
+bench: ## measure the target beside the TCP floor and tgt, its instructions, the analysis of captures beside tshark, and HTTP loads beside wrk
 	@scripts/setup.sh bench
 	cargo build --release --locked -p roundtrip --bins --examples
 	scripts/bench-side-by-side.sh
 	scripts/bench-policies.sh loopback
 	scripts/bench-instructions.sh
 	scripts/bench-analyze.sh
+	scripts/bench-http.sh
 	cargo run --release --locked -p tcpsim --example speed
 
 fuzz: ## fuzz all parsers, SECONDS_EACH=60 for each target

@@ -22,14 +22,15 @@ test)
     pairs+=(ip:iproute2 tc:iproute2 ethtool:ethtool setpriv:util-linux iscsi-test-cu:libiscsi-bin
         iscsi-ls:libiscsi-bin iscsi-perf:libiscsi-bin qemu-img:qemu-utils qemu-io:qemu-utils
         tshark:tshark dumpcap:wireshark-common tgtd:tgt tgtadm:tgt nft:nftables gzip:gzip losetup:mount
-        ssh:openssh-client dropbear:dropbear-bin unshare:util-linux prlimit:util-linux chattr:e2fsprogs)
+        fio:fio ssh:openssh-client dropbear:dropbear-bin unshare:util-linux prlimit:util-linux chattr:e2fsprogs
+        nginx:nginx haproxy:haproxy openssl:openssl)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 fuzz) pairs+=(c++:g++) ;;
 miri | mutants) ;;
 bench)
     pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3 tgtd:tgt tgtadm:tgt iscsi-perf:libiscsi-bin
-        valgrind:valgrind taskset:util-linux ip:iproute2 tc:iproute2 ethtool:ethtool)
+        valgrind:valgrind taskset:util-linux nginx:nginx wrk:wrk ip:iproute2 tc:iproute2 ethtool:ethtool)
     ;;
 *) log "unknown purpose '$purpose'; use build, lint, run, test, test-linux, fuzz, miri, mutants or bench" && exit 2 ;;
 esac

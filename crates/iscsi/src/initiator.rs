@@ -3,6 +3,7 @@
 //! Commands are appended to a [`TransmitBuffer`]; frames come in and turn into [`Event`]s. No I/O.
 
 use crate::bhs::{BHS_BYTES, Bhs, NO_TAG, padding};
+use crate::digest::digest;
 use crate::fault::Fault;
 use crate::frame::Frame;
 use crate::login::initiator::Established;
@@ -53,6 +54,8 @@ pub struct Completion<'a> {
     pub status: u8,
     /// Bytes of data that arrived.
     pub received_bytes: u32,
+    /// Bytes that the target reports as not transferred (residual underflow).
+    pub residual_bytes: u32,
     /// Sense data, where the status has some.
     pub sense: &'a [u8],
 }
@@ -303,7 +306,8 @@ impl InitiatorConnection {
                 };
                 // A response code other than "completed at target" is a failure whatever the status byte is.
                 let status = if pdu.response == 0 { pdu.status } else { status::CHECK_CONDITION };
-                Ok(Event::End(completion(&pending, status, sense)))
+                let residual = if pdu.underflow { pdu.residual_bytes } else { 0 };
+                Ok(Event::End(completion(&pending, status, residual, sense)))
             }
             opcode::target::R2T => {
                 let r2t = R2t::read(bhs);
@@ -373,7 +377,8 @@ impl InitiatorConnection {
         }
         pending.received += data.len() as u32;
         let pending = *pending;
-        let end = pdu.has_status.then(|| completion(&pending, pdu.status, &[]));
+        let residual = if pdu.underflow { pdu.residual_bytes } else { 0 };
+        let end = pdu.has_status.then(|| completion(&pending, pdu.status, residual, &[]));
         if pdu.has_status {
             *slot = None;
             self.in_flight -= 1;
@@ -420,16 +425,28 @@ impl InitiatorConnection {
     }
 }
 
-fn completion<'a>(pending: &Pending, status: u8, sense: &'a [u8]) -> Completion<'a> {
-    Completion { tag: pending.tag, user: pending.user, status, received_bytes: pending.received, sense }
+fn completion<'a>(pending: &Pending, status: u8, residual: u32, sense: &'a [u8]) -> Completion<'a> {
+    let Pending { tag, user, expected, received } = *pending;
+    // A residual above the expected length would be a negative transfer.
+    Completion { tag, user, status, received_bytes: received, residual_bytes: residual.min(expected), sense }
 }
 
-/// Appends a PDU whose data segment `fill` writes.
+/// Appends a PDU whose data segment `fill` writes, with the digests of `out`.
 fn append(out: &mut TransmitBuffer, mut bhs: Bhs, data_bytes: usize, fill: impl FnOnce(&mut [u8])) {
     bhs.set_data_bytes(data_bytes);
-    let pad = padding(data_bytes);
-    let pdu = out.claim(BHS_BYTES + data_bytes + pad);
-    pdu[..BHS_BYTES].copy_from_slice(&bhs.0);
-    fill(&mut pdu[BHS_BYTES..BHS_BYTES + data_bytes]);
-    pdu[BHS_BYTES + data_bytes..].fill(0);
+    let digests = out.digests();
+    let (padded, header_bytes) = (data_bytes + padding(data_bytes), digests.header_bytes());
+    let pdu = out.claim(BHS_BYTES + header_bytes + padded + digests.data_bytes(data_bytes));
+    let (header, rest) = pdu.split_at_mut(BHS_BYTES);
+    let (header_digest, rest) = rest.split_at_mut(header_bytes);
+    let (segment, data_digest) = rest.split_at_mut(padded);
+    header.copy_from_slice(&bhs.0);
+    if digests.header {
+        header_digest.copy_from_slice(&digest(&[&bhs.0]));
+    }
+    fill(&mut segment[..data_bytes]);
+    segment[data_bytes..].fill(0);
+    if !data_digest.is_empty() {
+        data_digest.copy_from_slice(&digest(&[segment]));
+    }
 }

@@ -226,6 +226,8 @@ pub fn accept(parameters: &mut Parameters, key: &str, value: &str) {
         "MaxOutstandingR2T" => lower(&mut parameters.max_outstanding_r2t),
         "InitialR2T" => parameters.initial_r2t |= boolean(value).unwrap_or(true),
         "ImmediateData" => parameters.immediate_data &= boolean(value).unwrap_or(false),
+        "HeaderDigest" => parameters.digests.header = value == "CRC32C",
+        "DataDigest" => parameters.digests.data = value == "CRC32C",
         _ => {}
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use record::latency::LatencyFigures;
 use serde::{Deserialize, Serialize};
 use socket::clock;
 
@@ -112,16 +111,11 @@ impl CopyRun {
             operations,
             iops,
             slowest_session_iops: iops / f64::from(self.copies.max(1)),
-            rate: None,
-            behind: None,
+            transferred_bytes: self.spec.bytes * copies,
             bytes_per_second: (self.spec.bytes * copies) as f64 / seconds.max(1e-9),
-            errors: 0,
-            first_error: None,
-            verified_blocks: None,
-            mismatched_blocks: None,
             client_cpu_us: cpu_ns.iter().sum::<u64>() as f64 / 1000.0 / operations.max(1) as f64,
             // A block has no round trip.
-            latency_us: LatencyFigures::default(),
+            ..RunResult::default()
         })
     }
 }

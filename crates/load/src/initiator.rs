@@ -3,14 +3,16 @@
 pub mod bench;
 pub mod commands;
 pub mod error;
+mod login;
 mod parts;
 pub mod session;
 pub mod url;
 pub mod verify;
 pub mod workload;
 
-pub use bench::{Bench, BenchSpec, Phase};
+pub use bench::{Bench, BenchSpec, OnLoss, Phase};
 pub use error::InitiatorError;
+pub use login::{Login, LoginSpec, MUTUAL_SECRET_VARIABLE, SECRET_VARIABLE};
 pub use session::{Session, SessionOptions};
 pub use url::IscsiUrl;
-pub use workload::Workload;
+pub use workload::{BlockShare, Distribution, Workload};

@@ -6,22 +6,30 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod arrivals;
 pub mod copy;
 mod endpoint;
+pub mod failure;
 pub mod http;
 pub mod initiator;
 mod pace;
 mod pattern;
 mod result;
 pub mod ring_of_messages;
+mod threshold;
 mod writes;
+mod zipf;
 
 pub use accept::{Limits, PROGRESS_BYTES};
+pub use arrivals::{Arrival, Arrivals};
 pub use copy::{CopyResult, CopySpec};
 pub use endpoint::EndpointOptions;
+pub use failure::{Failure, FailureClass, Failures};
 pub use http::HttpServer;
 pub use pace::Pace;
 pub use pattern::{Pattern, Submit};
-pub use result::RunResult;
+pub use result::{Connections, KindResult, Operation, RunResult, Second};
 pub use ring_of_messages::{Exchanges, Load};
+pub use threshold::{Missed, Threshold};
 pub use writes::write;
+pub use zipf::Zipf;

@@ -24,24 +24,29 @@ impl Pace {
         Self { start, runtime, per_second, taken: AtomicU64::new(0), begun: AtomicU64::new(0) }
     }
 
-    /// Returns the first scheduled time.
+    /// Takes the next scheduled time, at most the end of the run. The caller has a free connection for it, and calls
+    /// [`Self::begin`] when it has come.
     #[must_use]
-    pub fn start(&self) -> Instant {
-        self.start
-    }
-
-    /// Waits for the next scheduled time and returns it; `None` at the end of the run.
-    #[must_use]
-    pub fn wait(&self) -> Option<Instant> {
+    pub fn take(&self) -> Instant {
         let due = self.taken.fetch_add(1, Ordering::Relaxed) as f64 / self.per_second;
         // A time that overflows is after the end, too.
-        let due = Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX).min(self.runtime);
-        std::thread::sleep(due.saturating_sub(self.start.elapsed()));
-        if self.start.elapsed() >= self.runtime {
-            return None;
+        self.start + Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX).min(self.runtime)
+    }
+
+    /// Counts an exchange that begins `now`; returns false instead when the run is over.
+    #[must_use]
+    pub fn begin(&self, now: Instant) -> bool {
+        let is_in_time = now < self.end();
+        if is_in_time {
+            self.begun.fetch_add(1, Ordering::Relaxed);
         }
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        Some(self.start + due)
+        is_in_time
+    }
+
+    /// Returns the end of the run.
+    #[must_use]
+    pub fn end(&self) -> Instant {
+        self.start + self.runtime
     }
 
     /// Returns how many scheduled exchanges were not started within the run. Above a few, the rate was not achieved.
@@ -61,16 +66,22 @@ mod tests {
         let start = Instant::now() - Duration::from_millis(50);
         let pace = Pace::new(1000.0, start, Duration::from_secs(3600));
         for late in 0..50 {
-            assert_eq!(pace.wait(), Some(start + Duration::from_millis(late)));
+            assert_eq!(pace.take(), start + Duration::from_millis(late));
+            assert!(pace.begin(Instant::now()));
         }
-        let due = pace.wait().unwrap();
-        assert!(Instant::now() >= due, "no exchange starts before its time");
     }
 
     #[test]
     fn exchanges_not_started_by_the_end_are_counted() {
         let start = Instant::now() - Duration::from_secs(1);
         let pace = Pace::new(1000.0, start, Duration::from_millis(100));
-        assert_eq!((pace.wait(), pace.behind()), (None, 100));
+        assert!(pace.begin(start) && !pace.begin(pace.end()) && !pace.begin(Instant::now()));
+        assert_eq!(pace.behind(), 99);
+    }
+
+    #[test]
+    fn no_time_is_after_the_end() {
+        let pace = Pace::new(1e-300, Instant::now(), Duration::from_secs(1));
+        assert_eq!([pace.take(), pace.take()], [pace.start, pace.end()]);
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// The access pattern, named as in fio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// Sequential reads.
@@ -13,26 +13,67 @@ pub enum Pattern {
     /// Sequential writes.
     Write,
     /// Random reads.
+    #[default]
     RandRead,
     /// Random writes.
     RandWrite,
-    /// Random, half reads and half writes.
+    /// Sequential reads and writes.
+    Rw,
+    /// Random reads and writes.
     RandRw,
+    /// Sequential UNMAP.
+    Trim,
+    /// Random UNMAP.
+    RandTrim,
+    /// Sequential WRITE SAME of a zero block.
+    WriteZeroes,
+    /// Random WRITE SAME of a zero block.
+    RandWriteZeroes,
 }
 
 impl Pattern {
-    const NAMES: [(&'static str, Pattern); 5] = [
+    const NAMES: [(&'static str, Pattern); 10] = [
         ("read", Pattern::Read),
         ("write", Pattern::Write),
         ("randread", Pattern::RandRead),
         ("randwrite", Pattern::RandWrite),
+        ("rw", Pattern::Rw),
         ("randrw", Pattern::RandRw),
+        ("trim", Pattern::Trim),
+        ("randtrim", Pattern::RandTrim),
+        ("writezeroes", Pattern::WriteZeroes),
+        ("randwritezeroes", Pattern::RandWriteZeroes),
     ];
 
-    /// Returns whether any operation writes.
+    /// Returns whether any operation changes the disk.
     #[must_use]
     pub fn writes(self) -> bool {
         !matches!(self, Pattern::Read | Pattern::RandRead)
+    }
+
+    /// Returns whether reads and writes are mixed.
+    #[must_use]
+    pub fn is_mixed(self) -> bool {
+        matches!(self, Pattern::Rw | Pattern::RandRw)
+    }
+
+    /// Returns whether addresses are random.
+    #[must_use]
+    pub fn is_random(self) -> bool {
+        match self {
+            Pattern::RandRead
+            | Pattern::RandWrite
+            | Pattern::RandRw
+            | Pattern::RandTrim
+            | Pattern::RandWriteZeroes => true,
+            Pattern::Read | Pattern::Write | Pattern::Rw | Pattern::Trim | Pattern::WriteZeroes => false,
+        }
+    }
+
+    /// Returns whether operations clear blocks instead of transferring their data.
+    #[must_use]
+    pub fn clears(self) -> bool {
+        matches!(self, Pattern::Trim | Pattern::RandTrim | Pattern::WriteZeroes | Pattern::RandWriteZeroes)
     }
 
     /// Returns the name on the command line.

@@ -3,14 +3,17 @@
 use record::latency::LatencyFigures;
 use serde::{Deserialize, Serialize};
 
+use record::latency::{Bin, Latency};
+
+use crate::failure::Failure;
 use crate::pattern::{Pattern, Submit};
 
-/// The figures of a run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The figures of a run. Rates, bytes and latencies are those of operations that succeeded.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunResult {
     /// Access pattern.
     pub rw: Pattern,
-    /// Bytes per operation.
+    /// Bytes per operation; of the largest, where sizes are mixed.
     pub block_size_bytes: u64,
     /// Operations in flight, all sessions together.
     pub queue_depth: u32,
@@ -20,9 +23,9 @@ pub struct RunResult {
     pub submit: Submit,
     /// Measured time, seconds.
     pub seconds: f64,
-    /// Operations completed within it.
+    /// Operations that succeeded within it.
     pub operations: u64,
-    /// Operations per second.
+    /// Operations that succeeded, per second.
     pub iops: f64,
     /// Operations per second of the slowest session.
     #[serde(default)]
@@ -33,10 +36,19 @@ pub struct RunResult {
     /// Open loop only: scheduled operations that were not issued by its end. Above a few, the rate was not achieved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
-    /// Application bytes per second.
+    /// Application bytes that these operations transferred (of trims and write zeroes: the bytes of their range).
+    #[serde(default)]
+    pub transferred_bytes: u64,
+    /// The same, per second.
     pub bytes_per_second: f64,
-    /// Operations with a status other than GOOD, over the whole run.
+    /// Operations that failed, over the whole run, ramp and drain included.
     pub errors: u64,
+    /// The same by class, the most frequent first; at most [`crate::failure::CLASSES_MAX`] and one for the rest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// Mean time from the start of an operation to its failure, microseconds; absent without failures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_mean_us: Option<f64>,
     /// A description of the first error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
@@ -50,4 +62,96 @@ pub struct RunResult {
     pub client_cpu_us: f64,
     /// Round trips, microseconds.
     pub latency_us: LatencyFigures,
+    /// The distribution of round trips: bins in ascending order, without empty ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub histogram: Vec<Bin>,
+    /// The figures of each kind of operation, where the load has several kinds or an observer needs them apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<KindResult>,
+    /// The measured time second by second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Second>,
+    /// Connections made during the run, where the load measures them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Connections>,
+}
+
+impl RunResult {
+    /// Returns the share of operations that failed, 0 to 1, over the whole run. `operations` covers the measured time
+    /// only, so the share is an upper bound by the operations of ramp and drain.
+    #[must_use]
+    pub fn failed_share(&self) -> f64 {
+        let all = self.errors + self.operations;
+        if all == 0 { 0.0 } else { self.errors as f64 / all as f64 }
+    }
+}
+
+/// A kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// READ.
+    Read,
+    /// WRITE.
+    Write,
+    /// UNMAP.
+    Trim,
+    /// WRITE SAME of a zero block.
+    WriteZeroes,
+}
+
+/// The figures of one kind of operation, of those that succeeded within the measured time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KindResult {
+    /// The kind.
+    pub kind: Operation,
+    /// Operations.
+    pub operations: u64,
+    /// Operations per second.
+    pub iops: f64,
+    /// Bytes transferred; of trims and write zeroes the bytes of their range.
+    pub transferred_bytes: u64,
+    /// The same, per second.
+    pub bytes_per_second: f64,
+    /// Operations that failed, over the whole run.
+    pub errors: u64,
+    /// Of these, operations with status GOOD that transferred less than they asked for.
+    pub short: u64,
+    /// Round trips, microseconds.
+    pub latency_us: LatencyFigures,
+    /// The same as a distribution; in this process only.
+    #[serde(skip)]
+    pub latency: Latency,
+}
+
+/// One second of the measured time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// Its beginning, seconds since the measured time began.
+    pub at_seconds: u32,
+    /// Operations that succeeded in it.
+    pub operations: u64,
+    /// Bytes that they transferred.
+    pub transferred_bytes: u64,
+    /// Operations that failed in it.
+    pub errors: u64,
+    /// Mean round trip of the successful ones, microseconds.
+    pub mean_us: f64,
+    /// Longest round trip of the successful ones, microseconds.
+    pub max_us: f64,
+}
+
+/// Connections made during a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Connections {
+    /// Connections that were made, reconnections included.
+    pub opened: u64,
+    /// Time from connect(2) until the first request could be sent, TLS handshake included, microseconds.
+    pub setup_us: LatencyFigures,
+    /// The part of it after TCP was connected: the TLS handshake; absent without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_us: Option<LatencyFigures>,
+    /// Requests sent again on a new connection, because the server closed theirs before it answered anything.
+    #[serde(default)]
+    pub retried: u64,
 }

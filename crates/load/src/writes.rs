@@ -10,7 +10,7 @@ use nix::sys::socket::{MsgFlags, SockaddrStorage, send, sendmsg};
 use record::Writes;
 
 /// MSG_MORE (send(2)), which nix does not name.
-const MSG_MORE: i32 = 0x8000;
+pub(crate) const MSG_MORE: i32 = 0x8000;
 
 /// Writes a message.
 ///

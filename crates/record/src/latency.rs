@@ -30,6 +30,24 @@ pub struct LatencyFigures {
     pub max: f64,
 }
 
+/// A bin of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bin {
+    /// The greatest round trip in it, nanoseconds; the bin begins above the end of the one before.
+    pub up_to_ns: u64,
+    /// Round trips in it.
+    pub count: u64,
+}
+
+/// Bits of a round trip that a bin keeps below the leading one: 64 bins for each doubling.
+const BIN_BITS: u32 = 6;
+
+/// The last nanosecond of the bin that holds `ns`.
+fn bin_end(ns: u64) -> u64 {
+    let width_bits = (u64::BITS - ns.leading_zeros()).saturating_sub(BIN_BITS + 1);
+    ns | ((1_u64 << width_bits) - 1)
+}
+
 impl Default for Latency {
     fn default() -> Self {
         Self::new()
@@ -70,6 +88,38 @@ impl Latency {
         self.histogram.len()
     }
 
+    /// The sum of all round trips, nanoseconds.
+    #[must_use]
+    pub fn sum_ns(&self) -> u128 {
+        self.sum_ns
+    }
+
+    /// The round trip at a quantile, 0 to 1, nanoseconds; 0 when it is empty.
+    #[must_use]
+    pub fn quantile_ns(&self, quantile: f64) -> u64 {
+        if self.count() == 0 { 0 } else { self.histogram.value_at_quantile(quantile) }
+    }
+
+    /// Standard deviation of the population, nanoseconds, from values with three significant digits.
+    #[must_use]
+    pub fn deviation_ns(&self) -> f64 {
+        if self.count() == 0 { 0.0 } else { self.histogram.stdev() }
+    }
+
+    /// Its bins in ascending order, without empty ones: 64 for each doubling, as in fio's output.
+    #[must_use]
+    pub fn bins(&self) -> Vec<Bin> {
+        let mut bins: Vec<Bin> = Vec::new();
+        for value in self.histogram.iter_recorded() {
+            let up_to_ns = bin_end(value.value_iterated_to());
+            match bins.last_mut() {
+                Some(bin) if bin.up_to_ns == up_to_ns => bin.count += value.count_since_last_iteration(),
+                _ => bins.push(Bin { up_to_ns, count: value.count_since_last_iteration() }),
+            }
+        }
+        bins
+    }
+
     /// Its figures; zeros when it is empty.
     #[must_use]
     pub fn figures(&self) -> LatencyFigures {
@@ -93,6 +143,33 @@ impl Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bins_hold_every_round_trip_once_and_end_above_it() {
+        let mut latency = Latency::new();
+        let values: Vec<u64> = (0..2000_u64).map(|i| 1 + i * i * 7).collect();
+        values.iter().for_each(|&ns| latency.record(ns));
+        let bins = latency.bins();
+        assert_eq!(bins.iter().map(|bin| bin.count).sum::<u64>(), 2000);
+        let mut from = 0;
+        for bin in &bins {
+            assert!(bin.up_to_ns > from || from == 0, "ascending");
+            let inside = |ns: u64| bin_end(ns) == bin.up_to_ns;
+            // Three digits of the recorder may move a value at the edge into the neighbour.
+            let exact = values.iter().filter(|&&ns| inside(ns)).count() as u64;
+            assert!(exact.abs_diff(bin.count) <= 2, "{bin:?}: {exact}");
+            from = bin.up_to_ns;
+        }
+        assert_eq!((bin_end(1), bin_end(127), bin_end(128), bin_end(1000)), (1, 127, 129, 1007));
+    }
+
+    #[test]
+    fn deviation_is_that_of_the_population() {
+        let mut latency = Latency::new();
+        [2, 4, 4, 4, 5, 5, 7, 9].into_iter().for_each(|ns| latency.record(ns * 1000));
+        assert!((latency.deviation_ns() / 2000.0 - 1.0).abs() < 0.001, "{}", latency.deviation_ns());
+        assert_eq!((Latency::new().deviation_ns(), Latency::new().quantile_ns(0.5)), (0.0, 0));
+    }
 
     #[test]
     fn figures_of_a_known_distribution() {

@@ -17,6 +17,16 @@ pub enum UnitError {
         /// A valid example.
         example: &'static str,
     },
+    /// There is no unit, and none goes without saying.
+    #[error("'{text}' has no unit; write {text}{unit} or another of {allowed}")]
+    NoUnit {
+        /// What was given.
+        text: String,
+        /// A likely unit.
+        unit: &'static str,
+        /// The valid units.
+        allowed: &'static str,
+    },
     /// The letters after the number are not a unit of this quantity.
     #[error("'{unit}' in '{text}' is not a unit here; use {allowed}")]
     UnknownUnit {
@@ -90,6 +100,13 @@ pub fn parse_time_ns(text: &str) -> Result<u64, UnitError> {
         "ms" => 1e6,
         "s" => 1e9,
         "m" | "min" => 60e9,
+        "" => {
+            return Err(UnitError::NoUnit {
+                text: text.to_owned(),
+                unit: "s",
+                allowed: "ns, us, ms, s or m",
+            });
+        }
         _ => {
             return Err(UnitError::UnknownUnit {
                 text: text.to_owned(),
@@ -118,6 +135,10 @@ pub fn parse_bit_rate(text: &str) -> Result<u64, UnitError> {
         "mbit" => 1e6,
         "gbit" => 1e9,
         "tbit" => 1e12,
+        "" => {
+            let allowed = "bit, kbit, mbit, gbit or tbit (per second)";
+            return Err(UnitError::NoUnit { text: text.to_owned(), unit: "mbit", allowed });
+        }
         _ => {
             return Err(UnitError::UnknownUnit {
                 text: text.to_owned(),
@@ -183,6 +204,18 @@ mod tests {
         for bytes in [0, 1, 512, 1000, 4096, 3 << 20, 1 << 30, 1 << 50] {
             assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
         }
+    }
+
+    #[test]
+    fn errors_name_the_accepted_forms() {
+        let time = parse_time_ns("5").unwrap_err().to_string();
+        assert!(time.contains("has no unit; write 5s") && time.contains("ms"), "{time}");
+        let time = parse_time_ns("5h").unwrap_err().to_string();
+        assert!(time.contains("'h' in '5h'") && time.contains("ns, us, ms, s or m"), "{time}");
+        let size = parse_size("4kk").unwrap_err().to_string();
+        assert!(size.contains("'kk' in '4kk'") && size.contains("k, M, G, T or P"), "{size}");
+        let rate = parse_bit_rate("5").unwrap_err().to_string();
+        assert!(rate.contains("write 5mbit"), "{rate}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod chart;
 mod closure_text;
 pub mod experiment_html;
 pub mod experiment_text;
+pub mod fio;
 pub mod html;
 pub mod ladder;
 pub mod model_text;

@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use iscsi_target::ConnectionStatistics;
-use load::RunResult;
+use load::{KindResult, RunResult};
 use output::text::line;
 use store::Operation;
 use store::layer::Passed;
@@ -75,8 +75,62 @@ pub fn runs(runs: &[RunResult]) -> String {
             row.push(number(r.behind.map_or("-".into(), |behind| thousands(behind as f64))));
         }
         t.add_row(row);
+        if r.kinds.len() > 1 {
+            r.kinds.iter().for_each(|kind| {
+                t.add_row(kind_row(kind, is_open));
+            });
+        }
     }
     t.to_string()
+}
+
+/// The row of one kind of operation, below that of its run.
+fn kind_row(kind: &KindResult, is_open: bool) -> Vec<Cell> {
+    let l = &kind.latency_us;
+    let name = match kind.kind {
+        load::Operation::Read => "  read",
+        load::Operation::Write => "  write",
+        load::Operation::Trim => "  trim",
+        load::Operation::WriteZeroes => "  zeroes",
+    };
+    let mut row = vec![
+        cell(name),
+        cell(""),
+        cell(""),
+        number(thousands(kind.iops)),
+        number(format!("{:.1}", kind.bytes_per_second / 1e6)),
+    ];
+    row.extend([l.mean, l.p50, l.p90, l.p99, l.p999, l.max].map(|v| number(us(v))));
+    row.push(number(kind.errors.to_string()));
+    if is_open {
+        row.extend([cell(""), cell("")]);
+    }
+    row
+}
+
+/// The failed operations of a run by class; empty if there are none.
+#[must_use]
+pub fn failures(run: &RunResult) -> String {
+    if run.errors == 0 {
+        return String::new();
+    }
+    let most = if run.errors > run.operations { "; MOST OPERATIONS FAILED" } else { "" };
+    let mut text = format!(
+        "{} {} B, queue depth {}: {} operations failed, {} succeeded in the measured time{most}",
+        run.rw.name(),
+        run.block_size_bytes,
+        run.queue_depth,
+        thousands(run.errors as f64),
+        thousands(run.operations as f64)
+    );
+    for failure in &run.failures {
+        // A class has names of ours only, but costs nothing to escape.
+        text.push_str(&format!("\n  {:>10}  {}", thousands(failure.count as f64), line(&failure.class)));
+    }
+    if let Some(mean) = run.failed_mean_us {
+        text.push_str(&format!("\n  mean time until a failure: {} us", us(mean)));
+    }
+    text
 }
 
 /// The operations that passed the `stats` layers of a target's disks, by LUN.
@@ -229,6 +283,53 @@ pub fn copies(bytes_each: u64, runs: &[RunResult]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_are_listed_by_class_and_a_failed_run_says_so() {
+        let failure = |class: &str, count| load::Failure { class: class.into(), count };
+        let run = RunResult {
+            operations: 186,
+            errors: 10_114,
+            failures: vec![failure("BUSY", 10_000), failure("HTTP status 503", 114)],
+            failed_mean_us: Some(43.21),
+            ..RunResult::default()
+        };
+        let text = failures(&run);
+        for part in [
+            "10 114 operations failed, 186 succeeded",
+            "MOST",
+            "10 000  BUSY",
+            "114  HTTP status 503",
+            "43.2 us",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert!(!failures(&RunResult { errors: 5, operations: 100, ..run }).contains("MOST"));
+        assert_eq!(failures(&RunResult::default()), "");
+    }
+
+    #[test]
+    fn mixed_runs_have_a_row_for_each_kind() {
+        let kind = |kind, iops| load::KindResult {
+            kind,
+            operations: 1,
+            iops,
+            transferred_bytes: 0,
+            bytes_per_second: iops * 4096.0,
+            errors: 0,
+            short: 0,
+            latency_us: record::latency::LatencyFigures { p99: iops / 10.0, ..Default::default() },
+            latency: record::latency::Latency::new(),
+        };
+        let kinds = vec![kind(load::Operation::Read, 7000.0), kind(load::Operation::Trim, 3000.0)];
+        let text = runs(&[RunResult { kinds, rate: Some(5.0), ..RunResult::default() }]);
+        let row = |name: &str| text.lines().find(|l| l.trim_start().starts_with(name)).unwrap().to_owned();
+        assert!(
+            row("read").contains("7 000") && row("read").contains("28.7") && row("read").contains("700.0"),
+            "{text}"
+        );
+        assert!(row("trim").contains("3 000") && row("trim").contains("300.0"), "{text}");
+    }
 
     #[test]
     fn thousands_are_separated() {

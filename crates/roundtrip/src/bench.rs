@@ -2,24 +2,20 @@
 
 mod copy;
 mod http;
+mod iscsi;
+mod output;
 
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use load::initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, SessionOptions};
-use load::{Pattern, RunResult, Submit};
-use output::text::line;
+use load::initiator::{Distribution, InitiatorError, IscsiUrl};
+use load::{Arrival, Pattern, Threshold};
 use record::Writes;
-use report::ops::OpsWriter;
 
-use crate::print::{eprint_line, print_line};
-use crate::stop::Stop;
+use self::output::OutputFormat;
 use crate::{Failure, args};
-
-/// Operations kept in memory per session before they are written.
-const OPS_PER_SESSION_MAX: usize = 4 << 20;
 
 /// Load an iSCSI target, an HTTP server or a copy server, and show throughput and latency
 ///
@@ -31,15 +27,26 @@ const OPS_PER_SESSION_MAX: usize = 4 << 20;
                         --rw randread --bs 512,4k --iodepth 1,8,32 --runtime 2s"
 )]
 pub(crate) struct BenchArgs {
-    /// iscsi://host[:port]/iqn/lun; http://host[:port]/path: GETs for reads and POSTs for writes, with a connection for
-    /// each operation in flight; or tcp://host:port: a copy of --size in blocks of --bs, on --iodepth connections at once
+    /// iscsi://[user@]host[:port]/iqn/lun; http:// or https://host[:port]/path: GETs for reads and POSTs for writes, with a
+    /// connection for each operation in flight, {bs} in the path stands for the block size; or tcp://host:port: a copy of
+    /// --size in blocks of --bs, on --iodepth connections at once
     url: Url,
-    /// Access pattern: read, write, randread, randwrite or randrw
+    /// Access pattern: read, write, randread, randwrite, rw or randrw (mixed); trim or randtrim (UNMAP); writezeroes or
+    /// randwritezeroes (WRITE SAME of a zero block)
     #[arg(long, default_value = "randread")]
     pub(crate) rw: Pattern,
     /// Block sizes, such as 512,4k,64k
     #[arg(long, value_delimiter = ',', value_parser = args::size, default_value = "4k")]
     pub(crate) bs: Vec<u64>,
+    /// Percentage of reads in mixed patterns, by default 50
+    #[arg(long, value_name = "PERCENT", value_parser = args::percent, alias = "rwmixread")]
+    rwmix: Option<u32>,
+    /// Mixed block sizes with the percentage of each, such as 4k/60:64k/40
+    #[arg(long, value_name = "SIZE/PERCENT:...", value_parser = args::block_split, conflicts_with = "bs")]
+    bssplit: Option<args::BlockSplit>,
+    /// Distribution of random addresses: uniform, or zipf:EXPONENT, such as zipf:1.1
+    #[arg(long, value_name = "DISTRIBUTION")]
+    random_distribution: Option<Distribution>,
     /// Queue depths of each session, such as 1,8,32
     #[arg(long, value_delimiter = ',', default_value = "1")]
     pub(crate) iodepth: Vec<u32>,
@@ -54,6 +61,9 @@ pub(crate) struct BenchArgs {
     /// 1000,2000,4000, or a ramp, such as 1000..16000/6 (six rates at a constant ratio), run one after the other
     #[arg(long, value_name = "OPERATIONS PER SECOND", value_parser = args::rates)]
     pub(crate) rate: Option<args::Rates>,
+    /// Arrivals of an open loop: constant (equal intervals) or poisson (random, independent of each other)
+    #[arg(long, value_name = "PROCESS")]
+    pub(crate) arrival: Option<Arrival>,
     /// Number of sessions, each with its own connection and thread
     #[arg(long, default_value_t = 1)]
     pub(crate) sessions: u32,
@@ -88,11 +98,22 @@ pub(crate) struct BenchArgs {
     /// Write every operation's start and finish to this file (.parquet or .csv), with the columns of analyze --ops
     #[arg(long, value_name = "FILE")]
     ops: Option<std::path::PathBuf>,
+    /// Exit with 1 if a run does not meet this threshold, such as 'p99<2ms', 'iops>=10000', 'mb/s>100', 'errors=0';
+    /// repeatable. Figures: iops, mb/s, errors, behind, mean, min, p50, p90, p99, p999, max
+    #[arg(long, value_name = "THRESHOLD")]
+    pub(crate) assert: Vec<Threshold>,
     /// Print the result as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
+    /// Format on stdout: normal, or json or json+ with the keys of fio's formats of these names
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "normal", conflicts_with = "json")]
+    pub(crate) output_format: OutputFormat,
+    #[command(flatten)]
+    login: args::LoginArgs,
     #[command(flatten)]
     pub(crate) tcp: args::TcpArgs,
+    #[command(flatten)]
+    pub(crate) http: http::HttpArgs,
 }
 
 /// One of the requested runs.
@@ -110,6 +131,11 @@ impl fmt::Display for Combination {
 }
 
 impl BenchArgs {
+    /// Whether stdout is for a program.
+    pub(crate) fn is_machine_readable(&self) -> bool {
+        self.json || self.output_format != OutputFormat::Normal
+    }
+
     /// Every block size with every queue depth with every rate.
     pub(crate) fn combinations(&self) -> Vec<Combination> {
         let rates =
@@ -117,8 +143,11 @@ impl BenchArgs {
         let each = |block_bytes, queue_depth| {
             rates.iter().map(move |&rate| Combination { block_bytes, queue_depth, rate })
         };
+        let mixed: Vec<u64> =
+            self.bssplit.iter().filter_map(|split| split.0.iter().map(|s| s.block_bytes).max()).collect();
+        let sizes = if mixed.is_empty() { &self.bs } else { &mixed };
         let depths = |bytes| self.iodepth.iter().flat_map(move |&depth| each(bytes, depth));
-        self.bs.iter().flat_map(|&bytes| depths(bytes)).collect()
+        sizes.iter().flat_map(|&bytes| depths(bytes)).collect()
     }
 
     /// Pins the calling thread, and threads that it starts later, to the requested CPU.
@@ -142,8 +171,42 @@ impl Url {
     fn ignored_options(&self) -> &'static [&'static str] {
         match self {
             Self::Iscsi(_) => &[],
-            Self::Http(_) => &["sessions", "batch", "verify", "ops", "busy_poll", "size", "ramp", "seed"],
+            Self::Http(_) => &[
+                "sessions",
+                "batch",
+                "verify",
+                "ops",
+                "busy_poll",
+                "size",
+                "ramp",
+                "seed",
+                "rwmix",
+                "bssplit",
+                "random_distribution",
+                "arrival",
+                "output_format",
+                "initiator_name",
+                "chap_user",
+                "chap_secret_file",
+                "chap_mutual_user",
+                "chap_mutual_secret_file",
+                "header_digest",
+                "data_digest",
+            ],
             Self::Copy(_) => &[
+                "rwmix",
+                "bssplit",
+                "random_distribution",
+                "arrival",
+                "assert",
+                "output_format",
+                "initiator_name",
+                "chap_user",
+                "chap_secret_file",
+                "chap_mutual_user",
+                "chap_mutual_secret_file",
+                "header_digest",
+                "data_digest",
                 "sessions",
                 "batch",
                 "verify",
@@ -165,7 +228,7 @@ impl std::str::FromStr for Url {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Self, String> {
-        if url.starts_with("http://") {
+        if load::http::HttpUrl::has_scheme(url) {
             return Ok(Self::Http(url.parse()?));
         }
         if url.starts_with("tcp://") {
@@ -186,109 +249,16 @@ pub(crate) fn writes(name: &str) -> Result<Writes, String> {
 
 /// Loads the server of the URL; `is_given` returns whether an option is on the command line.
 pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<ExitCode, Failure> {
-    if let Some(name) = args.url.ignored_options().iter().find(|name| is_given(name)) {
+    let http_only: &[&str] = if matches!(args.url, Url::Http(_)) { &[] } else { &http::HttpArgs::NAMES };
+    if let Some(name) = args.url.ignored_options().iter().chain(http_only).find(|name| is_given(name)) {
         let name = name.replace('_', "-");
         return Err(Failure::Usage(anyhow!(
             "--{name} has no effect with this URL: see roundtrip bench --help"
         )));
     }
-    let url = match &args.url {
-        Url::Iscsi(url) => url,
-        Url::Http(url) => return args.pin().and_then(|()| http::run(args, url)),
-        Url::Copy(url) => return args.pin().and_then(|()| copy::run(args, url)),
-    };
-    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
-    let options = SessionOptions {
-        tcp: args.tcp.options(!args.nagle),
-        writes: args.writes,
-        patience: args.timeout,
-        busy_poll: args.busy_poll,
-        ..SessionOptions::default()
-    };
-    let mut ops = match &args.ops {
-        Some(path) => Some(
-            OpsWriter::create(path)
-                .with_context(|| format!("cannot write {}", path.display()))
-                .map_err(Failure::Usage)?,
-        ),
-        None => None,
-    };
-    let combinations = args.combinations();
-    let progress = report::progress::Progress::new(combinations.len() as u64, !args.json);
-    let mut runs = Vec::new();
-    for combination in combinations {
-        if stop.is_raised() {
-            break;
-        }
-        progress.step(&combination.to_string());
-        let Combination { block_bytes, queue_depth, rate } = combination;
-        let spec = BenchSpec {
-            pattern: args.rw,
-            block_bytes,
-            queue_depth,
-            sessions: args.sessions,
-            runtime: args.runtime,
-            ramp: args.ramp,
-            submit: if args.batch { Submit::Batch } else { Submit::Each },
-            verify: args.verify,
-            size_bytes: args.size,
-            seed: args.seed,
-            record_ops: if ops.is_some() { OPS_PER_SESSION_MAX } else { 0 },
-            rate,
-            cpu: args.cpu,
-        };
-        let bench = Bench::run(url, &options, &spec, &|_| (), &|| stop.is_raised()).map_err(classify)?;
-        if let Some(ops) = &mut ops {
-            bench
-                .ops
-                .iter()
-                .try_for_each(|op| ops.write(op))
-                .context("writing --ops")
-                .map_err(Failure::Work)?;
-        }
-        runs.push(bench.result);
+    match &args.url {
+        Url::Iscsi(url) => iscsi::run(args, url),
+        Url::Http(url) => args.pin().and_then(|()| http::run(args, url, is_given)),
+        Url::Copy(url) => args.pin().and_then(|()| copy::run(args, url)),
     }
-    progress.finish();
-    if let Some(ops) = ops {
-        ops.finish().context("writing --ops").map_err(Failure::Work)?;
-    }
-    let bad = runs.iter().any(|r| r.errors > 0 || r.mismatched_blocks.unwrap_or(0) > 0);
-    print_runs(url, &runs, args.json)?;
-    if stop.is_raised() {
-        return Err(Failure::Work(anyhow!("interrupted")));
-    }
-    Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// Prints the results of all runs, and their errors.
-pub(crate) fn print_runs(url: &dyn fmt::Display, runs: &[RunResult], json: bool) -> Result<(), Failure> {
-    if json {
-        let text = serde_json::to_string_pretty(&serde_json::json!({ "url": url.to_string(), "runs": runs }))
-            .context("writing JSON")
-            .map_err(Failure::Work)?;
-        print_line(text);
-    } else {
-        print_line(report::terminal::runs(runs));
-    }
-    for run in runs.iter().filter(|r| r.first_error.is_some()) {
-        // The error may quote the target.
-        let first = line(run.first_error.as_deref().unwrap_or_default());
-        eprint_line(format_args!(
-            "{} errors at {} B, queue depth {}; the first: {first}",
-            run.errors, run.block_size_bytes, run.queue_depth
-        ));
-    }
-    for run in runs.iter().filter(|run| run.behind.is_some_and(|behind| behind > run.operations / 100)) {
-        eprint_line(format_args!(
-            "queue depth {}: {} operations began late: the target did not keep up with the rate, and the latencies include a growing queue",
-            run.queue_depth,
-            run.behind.unwrap_or(0)
-        ));
-    }
-    Ok(())
-}
-
-/// Classifies an initiator's error as one of usage or of the work.
-fn classify(error: InitiatorError) -> Failure {
-    if error.is_usage() { Failure::Usage(error.into()) } else { Failure::Work(error.into()) }
 }

@@ -21,7 +21,7 @@ use crate::{Failure, args, bench};
                         roundtrip bench http://127.0.0.1:8080/ --rw read --bs 512 --runtime 2s")]
 pub(crate) struct ServeArgs {
     /// Address and port to listen on; port 0: any free port
-    #[arg(long, default_value = "127.0.0.1:8080")]
+    #[arg(long, default_value = "127.0.0.1:8080", value_parser = args::listen)]
     listen: SocketAddr,
     /// Accept copies over plain TCP (bench tcp://...) instead of HTTP
     #[arg(long, conflicts_with_all = ["body", "writes"])]

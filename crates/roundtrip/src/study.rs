@@ -84,6 +84,8 @@ pub(crate) struct StudyArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    login: args::LoginArgs,
+    #[command(flatten)]
     placement: PlacementArgs,
     #[command(flatten)]
     remote: RemoteArgs,
@@ -182,11 +184,18 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
             None => "quick",
         };
         let text = text_of(name)?;
+        // An unreadable plan is not printed: it may hold a secret.
+        let plan = AnyPlan::read(&text).map_err(|why| Failure::Usage(anyhow!("{name}: {why}")))?;
         if args.print {
             print_line(text.trim());
             return Ok(ExitCode::SUCCESS);
         }
-        AnyPlan::read(&text).map_err(|why| Failure::Usage(anyhow!("{name}: {why}")))?
+        if args.login.is_given() {
+            return Err(Failure::Usage(anyhow!(
+                "login options are for --compare: a plan's cases have their own (login = {{ chap-user = ... }})"
+            )));
+        }
+        plan
     } else {
         AnyPlan::Cases(compared(args)?)
     };
@@ -298,6 +307,7 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
         traces: experiment.traces && !args.no_traces,
         ..experiment
     };
+    experiment.check_logins().map_err(|error| Failure::Usage(error.into()))?;
     // Other targets are reached from this host's own namespace, and Roundtrip's on its loopback.
     let at = place(args, args.loopback || is_compare)?;
     let journal = journal(args, &json!({ "plan": experiment, "at": named(args) }))?;
@@ -345,6 +355,8 @@ fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
                         None => Work::Iscsi { rw, block, depth },
                         Some(url) => Work::Url { url: url.to_string(), rw, block, depth },
                     },
+                    // The same digests for both; only others ask for a proof.
+                    login: url.map_or_else(|| args.login.digests(), |url| args.login.spec(url)),
                     client: load::EndpointOptions::default(),
                     server: load::EndpointOptions::default(),
                     against: url.map(|_| ours.clone()),

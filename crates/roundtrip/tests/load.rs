@@ -176,7 +176,7 @@ fn copies_are_made_over_plain_tcp() {
 #[test]
 fn loads_http_servers() {
     let server = Served::start(&[]);
-    let url = format!("http://{}/", server.address);
+    let url = format!("http://{}/{{bs}}", server.address);
     for (arguments, least) in [
         (&["--rw", "read", "--bs", "512,64k", "--iodepth", "1,4"][..], 1000.0),
         (&["--rw", "write", "--bs", "480"], 1000.0),
@@ -210,7 +210,7 @@ fn loads_http_servers() {
 #[test]
 fn http_open_loop_shows_a_queue() {
     let server = Served::start(&[]);
-    let url = format!("http://{}/", server.address);
+    let url = format!("http://{}/{{bs}}", server.address);
     let run = |arguments: &[&str]| {
         let result = bench(&url, &[arguments, &["--runtime", "1s", "--bs", "480"]].concat());
         result["runs"][0].clone()

@@ -23,6 +23,7 @@ pub mod mode;
 mod mode_page;
 mod mode_select;
 mod mode_sense;
+pub mod names;
 pub mod nexus;
 pub mod plan;
 pub mod ports;

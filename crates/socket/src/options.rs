@@ -73,6 +73,22 @@ impl TcpOptions {
         Ok(stream)
     }
 
+    /// Begins to connect a socket that does not block, with the options set before its first segment. It becomes writable
+    /// when the outcome is known, which [`TcpStream::take_error`] returns.
+    ///
+    /// # Errors
+    /// When an option is rejected, or connecting fails at once.
+    pub fn begin_connect(&self, to: &SocketAddr) -> io::Result<TcpStream> {
+        let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let stream = TcpStream::from(socket(family, SockType::Stream, flags, None)?);
+        self.apply(&stream)?;
+        match connect(stream.as_raw_fd(), &SockaddrStorage::from(*to)) {
+            Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(stream),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Call after a receive: acknowledges at once, if the option is set.
     ///
     /// # Errors

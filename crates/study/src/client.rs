@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use capture::{Counters, Watch};
-use load::initiator::{Bench, BenchSpec, IscsiUrl, Phase, SessionOptions};
+use load::initiator::{Bench, BenchSpec, IscsiUrl, Login, Phase, SessionOptions};
 use load::{CopySpec, EndpointOptions, Exchanges, Load, copy, http, ring_of_messages};
 use record::{Op, Side, Writes};
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,9 @@ pub struct IscsiJob {
     pub tcp: TcpOptions,
     /// How a PDU's header and data are written.
     pub writes: Writes,
+    /// Authentication and digests, with the secrets.
+    #[serde(default)]
+    pub login: Login,
     /// The load.
     pub spec: BenchSpec,
     /// Keep the kernel's stamps of at most this many operations.
@@ -165,7 +168,8 @@ fn iscsi(
         writes: job.writes,
         stamp_operations: job.stamp_operations,
         ..SessionOptions::default()
-    };
+    }
+    .with_login(&job.login);
     let bench = Bench::run(&url, &options, &job.spec, observe, stop)?;
     let watched = match watch {
         None => None,

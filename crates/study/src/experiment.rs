@@ -7,7 +7,8 @@ mod run;
 use std::time::Duration;
 
 use load::Pattern;
-use load::initiator::IscsiUrl;
+use load::initiator::url::redacted;
+use load::initiator::{InitiatorError, IscsiUrl, Login, LoginSpec};
 use load::{EndpointOptions, Load, http};
 use record::Writes;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use self::result::{CaseResult, ExperimentResult, Found, KeptRun};
 pub use self::run::Keep;
 use crate::placement::Placement;
-use crate::values::{check_common, rate, size, time};
+use crate::values::{check_common, rate, size, time, toml_error};
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +56,9 @@ pub struct Case {
     pub mtu: u32,
     /// Its work.
     pub work: Work,
+    /// How the initiator logs in; for `iscsi` and `url`.
+    #[serde(default, skip_serializing_if = "is_plain")]
+    pub login: LoginSpec,
     /// The client's side.
     #[serde(default)]
     pub client: EndpointOptions,
@@ -65,6 +69,10 @@ pub struct Case {
     pub against: Option<String>,
     /// Published figures, in words.
     pub published: Option<String>,
+}
+
+fn is_plain(login: &LoginSpec) -> bool {
+    *login == LoginSpec::default()
 }
 
 fn usual_mtu() -> u32 {
@@ -160,7 +168,7 @@ impl Experiment {
     /// # Errors
     /// The first mistake, with its place.
     pub fn read(text: &str) -> Result<Self, String> {
-        let plan: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let plan: Self = toml::from_str(text).map_err(|error| toml_error(text, &error))?;
         let wrong = |why: String| Err(why);
         if plan.cases.is_empty() {
             return wrong("a plan has at least one [[case]]".into());
@@ -194,7 +202,10 @@ impl Experiment {
                 }
                 Work::Copy { bytes, block } => *bytes > 0 && (1..=64 << 20).contains(block),
                 Work::Url { url, .. } if url.parse::<IscsiUrl>().is_err() => {
-                    return of(format!("url = '{url}': write iscsi://host[:port]/iqn/lun"));
+                    return of(format!(
+                        "url = '{}': write iscsi://[user@]host[:port]/iqn/lun, and a secret's file as chap-secret-file",
+                        redacted(url)
+                    ));
                 }
                 Work::Iscsi { block, depth, .. } | Work::Url { block, depth, .. } => {
                     *block > 0
@@ -214,12 +225,36 @@ impl Experiment {
     }
 }
 
+impl Experiment {
+    /// Reads the secrets of all logins, so that a missing one is noticed before anything starts.
+    ///
+    /// # Errors
+    /// The first secret that cannot be used.
+    pub fn check_logins(&self) -> Result<(), InitiatorError> {
+        self.cases.iter().try_for_each(|case| case.log_in().map(drop))
+    }
+}
+
 impl Case {
+    /// Returns the login with its secrets.
+    pub(crate) fn log_in(&self) -> Result<Login, InitiatorError> {
+        let mut spec = self.login.clone();
+        if let (None, Work::Url { url, .. }) = (&spec.chap_user, &self.work) {
+            spec.chap_user = url.parse::<IscsiUrl>()?.user;
+        }
+        spec.load(|name| std::env::var(name).ok())
+    }
+
     /// A setting that this work does not use.
     fn idle_setting(&self) -> Option<&'static str> {
         let (client, server) = (&self.client, &self.server);
         let one = Writes::One;
         match &self.work {
+            Work::Post(_) | Work::Get(_) | Work::Messages(_) | Work::Copy { .. }
+                if !is_plain(&self.login) =>
+            {
+                Some("login: it is for iscsi and url")
+            }
             Work::Iscsi { .. } if server.writes != one => {
                 Some("writes of the server: iSCSI's responses leave by a send policy (nagle, or not)")
             }
@@ -271,6 +306,7 @@ mod tests {
             ),
             ("work = { copy = { bytes = '1M', block = '4k' } }\nserver = { writes = 'apart' }", "writes"),
             ("work = { post = 480 }\ncolour = 'blue'", "unknown field"),
+            ("work = { post = 480 }\nlogin = { header-digest = true }", "login"),
             (
                 "work = { messages = { request = [9, 0], response = [9, 0], queue_depth = 2, colour = 1 } }",
                 "unknown field",
@@ -283,5 +319,40 @@ mod tests {
             let text = plan(case).unwrap_err();
             assert!(text.contains(why), "{case}: {text}");
         }
+    }
+    /// Whatever is wrong with a plan, its error does not show a secret that was written into it.
+    #[test]
+    fn errors_do_not_show_secrets() {
+        let begin =
+            "name = 'n'\nabout = 'a'\nrate = '1gbit'\nruntime = '1s'\nrepeats = 1\n[[case]]\nlabel = 'c'\n";
+        let url = |url: &str| {
+            format!("work = {{ url = {{ url = '{url}', rw = 'read', block = '4k', depth = 1 }} }}")
+        };
+        let good = url("iscsi://a/iqn.2000-01.x:y/0");
+        for case in [
+            url("iscsi://alice%wonderland@a/iqn.2000-01.x:y/0"),
+            url("iscsi://alice%wonderland/iqn.2000-01.x:y/0"),
+            format!("{good}\nlogin = {{ chap-secret = 'wonderland' }}"),
+            format!("{good}\nlogin = {{ chap-user = 'a', secret = 'wonderland' }}"),
+            format!("{good}\nlogin.chap-secret-file = ['wonderland']"),
+            format!("{good}\n[case.login]\nchap-secret 'wonderland'"),
+            format!("{good}\n[case.login]\nchap-secret = wonderland"),
+            format!("{good}\n[case.login]\nchap-secret = \"\"\"\nwonderland\"\"\""),
+            format!("{good}\n[case.login]\nchap-password = 'wonderland"),
+            format!("work = {{ url = {{ url = 'iscsi://alice%wonderland@a/iqn.x/0', rw = 'raed' }} }}"),
+            format!("work = 'iscsi://alice%wonderland@a/iqn.x/0'"),
+        ] {
+            let text = format!("{begin}{case}\n");
+            for error in [Experiment::read(&text).unwrap_err(), crate::AnyPlan::read(&text).unwrap_err()] {
+                assert!(!error.contains("wonderland") && !error.is_empty(), "{case}: {error}");
+            }
+        }
+        let plan = format!(
+            "{begin}{good}\nlogin = {{ chap-user = 'a', chap-secret-file = '/dev/null/x', data-digest = true }}\n"
+        );
+        let plan = Experiment::read(&plan).unwrap();
+        assert!(plan.check_logins().unwrap_err().to_string().contains("/dev/null/x"));
+        let other = Experiment::read(&format!("{begin}{good}\ncolour = 'blue'\n")).unwrap_err();
+        assert!(other.contains("colour = 'blue'"), "other errors quote their line: {other}");
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::Experiment;
 use crate::placement::Placement;
-use crate::values::{check_common, rate, size, time};
+use crate::values::{check_common, rate, size, time, toml_error};
 
 /// A built-in plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,9 +147,9 @@ impl AnyPlan {
     /// # Errors
     /// The first mistake, with its place.
     pub fn read(text: &str) -> Result<Self, String> {
-        let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        let table: toml::Table = toml::from_str(text).map_err(|error| toml_error(text, &error))?;
         if table.contains_key("ring") {
-            let text: RingText = toml::from_str(text).map_err(|error| error.to_string())?;
+            let text: RingText = toml::from_str(text).map_err(|error| toml_error(text, &error))?;
             let blocks = text
                 .ring
                 .block

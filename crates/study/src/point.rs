@@ -245,6 +245,7 @@ pub(crate) fn run(
         url: format!("iscsi://{}/{IQN}/0", target.address()),
         tcp: place.tcp(),
         writes: Writes::One,
+        login: load::initiator::Login::default(),
         spec,
         stamp_operations: stamped,
         watch: observed && place.is_remote() && place.may_trace(),

@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use load::initiator::Phase;
+use load::initiator::{MUTUAL_SECRET_VARIABLE, Phase, SECRET_VARIABLE};
 
 pub(crate) use self::messages::{Account, Hello, Reply};
 use self::messages::{Answer, Request};
@@ -193,6 +193,8 @@ fn shell(spec: &RemoteSpec, command: &str) -> Command {
     let mut shell = Command::new(program);
     shell.args(options).arg(&spec.host).arg(command);
     shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    // ssh might pass variables on.
+    shell.env_remove(SECRET_VARIABLE).env_remove(MUTUAL_SECRET_VARIABLE);
     shell
 }
 

@@ -45,3 +45,30 @@ fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
     };
     parse(&text).map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
 }
+
+/// The error of a plan. It quotes the plan, unless that seems to hold a secret, which has no place there.
+pub(crate) fn toml_error(text: &str, error: &toml::de::Error) -> String {
+    let holds_secret = |line: &str| {
+        let line = line.to_ascii_lowercase().replace("secret-file", "");
+        line.contains("secret")
+            || line.contains("password")
+            || (line.contains("iscsi:") && line.contains(['%', '@']))
+    };
+    let is_given = text.to_ascii_lowercase().contains("secret");
+    if !is_given && !text.lines().any(holds_secret) {
+        return error.to_string();
+    }
+    let at = error.span().map_or(0, |span| span.start).min(text.len());
+    let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+    // Other messages may quote a value.
+    let message = error.message();
+    let what = match message.split_once('`') {
+        Some((begin @ ("unknown field " | "missing field "), rest)) => {
+            format!("{begin}`{}`", rest.split('`').next().unwrap_or_default())
+        }
+        _ => "it cannot be read".to_owned(),
+    };
+    format!(
+        "line {line}: {what}; the line is not shown, because the plan may hold a secret: write chap-secret-file = \"FILE\" instead"
+    )
+}

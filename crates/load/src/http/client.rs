@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::message::{Received, body};
 use crate::endpoint::EndpointOptions;
-use crate::pace::Pace;
 use crate::ring_of_messages::{Exchanges, Tally, WARM_UP};
 use crate::writes::write_within;
 
@@ -114,19 +113,6 @@ impl Client {
                 return Ok(tally.finish());
             }
         }
-    }
-
-    /// Runs an open loop: sends requests at their scheduled times, and measures from those.
-    ///
-    /// # Errors
-    /// As [`Self::ask`].
-    pub fn keep_pace(&mut self, pace: &Pace) -> io::Result<(Exchanges, Latency)> {
-        let mut tally = Tally::new(pace.start());
-        while let Some(due) = pace.wait() {
-            self.exchange()?;
-            tally.add(due, Instant::now(), Duration::ZERO);
-        }
-        Ok(tally.finish())
     }
 }
 

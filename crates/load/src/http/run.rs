@@ -1,102 +1,195 @@
-//! A run of requests, with one connection and thread per request in flight.
+//! A run of requests over many connections, on one or several threads.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use record::latency::Latency;
-use socket::clock;
+use nix::sys::epoll::{Epoll, EpollCreateFlags};
 
-use super::client::{Client, Request};
+use super::connection::Shared;
+use super::engine::{Engine, Job};
+use super::request::HttpRequest;
+use super::tally::Tally;
+use super::tls::Tls;
 use crate::endpoint::EndpointOptions;
 use crate::pace::Pace;
 use crate::pattern::{Pattern, Submit};
-use crate::result::RunResult;
-use crate::ring_of_messages::Exchanges;
+use crate::result::{Connections, RunResult};
 
 /// A run of one request, repeated.
 #[derive(Clone, Debug)]
 pub struct HttpRun {
     /// The request.
-    pub request: Request,
-    /// Socket options and write mode of each connection.
+    pub request: HttpRequest,
+    /// TLS, or none.
+    pub tls: Option<Tls>,
+    /// Socket options and write mode of each connection. TLS ignores the write mode.
     pub side: EndpointOptions,
-    /// Reported as reads or writes.
+    /// Reported as reads or writes. Bytes of responses to reads count as transferred, and those of requests that write.
     pub pattern: Pattern,
-    /// Bytes of a body.
-    pub block_bytes: u64,
+    /// Bytes of a body, if they are known; otherwise the mean of the bodies is reported.
+    pub block_bytes: Option<u64>,
     /// Connections, each with one request in flight.
     pub connections: u32,
+    /// Threads, at most one for each connection.
+    pub threads: u32,
     /// Scheduled requests per second (open loop); `None` for a closed loop.
     pub rate: Option<f64>,
     /// Measured time.
     pub runtime: Duration,
-    /// Longest wait for a response.
+    /// Longest wait for a response, and for a connection.
     pub patience: Duration,
 }
 
-struct Part {
-    exchanges: Exchanges,
-    latency: Latency,
-    cpu_ns: u64,
+/// Why a run has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpRunError {
+    /// No request was answered, on any connection.
+    #[error("no response on any connection; the first failure: {0}")]
+    Unanswered(String),
+    /// The system refuses something that the client needs.
+    #[error("the client cannot wait for its connections: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What the threads of a run share.
+struct Common {
+    ready: Barrier,
+    pace: OnceLock<Pace>,
+    is_reached: AtomicBool,
 }
 
 impl HttpRun {
-    /// Runs the requests.
+    /// Returns the first of these addresses that accepts a connection, which is closed at once.
     ///
     /// # Errors
-    /// When a connection cannot be made or fails.
-    pub fn run(&self, server: SocketAddr) -> std::io::Result<RunResult> {
-        let (ready, pace) = (Barrier::new(self.connections as usize), OnceLock::new());
-        let one = || {
-            let client = Client::connect_within(server, &self.request, &self.side, self.patience);
-            // Every thread must reach the barrier, even after a failure, or the others would block forever.
-            ready.wait();
-            let mut client = client?;
-            let before_ns = clock::thread_cpu_ns();
-            let (exchanges, latency) = match self.rate {
-                None => client.ask(self.runtime)?,
-                Some(rate) => {
-                    client.keep_pace(pace.get_or_init(|| Pace::new(rate, Instant::now(), self.runtime)))?
-                }
-            };
-            Ok(Part { exchanges, latency, cpu_ns: clock::thread_cpu_ns() - before_ns })
-        };
-        let lost = || std::io::Error::other("the thread panicked");
-        let parts: std::io::Result<Vec<Part>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.connections).map(|_| scope.spawn(one)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
-        });
-        Ok(self.result(&parts?, pace.get().map(Pace::behind)))
+    /// The error of the last address, if none does.
+    pub fn reachable(
+        addresses: &[SocketAddr],
+        side: &EndpointOptions,
+        patience: Duration,
+    ) -> io::Result<SocketAddr> {
+        let mut outcome = Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+        for address in addresses {
+            outcome = side.tcp().connect(address, patience).map(|_: TcpStream| *address);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
     }
 
-    /// Merges the figures of all connections; `behind` counts requests of an open loop that had not begun at its end.
-    fn result(&self, parts: &[Part], behind: Option<u64>) -> RunResult {
-        let mut latency = Latency::new();
-        parts.iter().for_each(|part| latency.add(&part.latency));
-        let rates = || parts.iter().map(|part| part.exchanges.per_second);
-        let operations: u64 = parts.iter().map(|part| part.exchanges.count).sum();
-        let cpu_ns: u64 = parts.iter().map(|part| part.cpu_ns).sum();
-        let iops = rates().sum::<f64>();
+    /// Runs the requests. Failed requests are part of the result.
+    ///
+    /// # Errors
+    /// When the server answers no request of the warm-up.
+    pub fn run(&self, server: SocketAddr) -> Result<RunResult, HttpRunError> {
+        let threads = self.threads.clamp(1, self.connections.max(1));
+        let common = Common {
+            ready: Barrier::new(threads as usize),
+            pace: OnceLock::new(),
+            is_reached: AtomicBool::new(false),
+        };
+        let common = &common;
+        let parts: Vec<Result<Tally, HttpRunError>> = std::thread::scope(|scope| {
+            let share =
+                |thread: u32| self.connections / threads + u32::from(thread < self.connections % threads);
+            let spawn = |thread| scope.spawn(move || self.part(server, share(thread), common));
+            let started: Vec<_> = (0..threads).map(spawn).collect();
+            let lost = || Err(io::Error::other("the thread panicked").into());
+            started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| lost())).collect()
+        });
+        let mut whole: Option<Tally> = None;
+        for part in parts {
+            let part = part?;
+            match &mut whole {
+                None => whole = Some(part),
+                Some(whole) => whole.merge(part),
+            }
+        }
+        Ok(self.result(&whole.unwrap_or_default(), common.pace.get().map(Pace::behind)))
+    }
+
+    /// Runs the connections of one thread.
+    fn part(&self, server: SocketAddr, connections: u32, common: &Common) -> Result<Tally, HttpRunError> {
+        let head = self.request.head();
+        let job = || -> io::Result<Job<'_>> {
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+            let shared = Shared {
+                server,
+                side: &self.side,
+                tls: self.tls.as_ref(),
+                head: &head,
+                body: self.request.body.bytes(),
+                patience: self.patience,
+                epoll,
+            };
+            Ok(Job {
+                shared,
+                connections: connections as usize,
+                is_bodyless: self.request.method.name() == "HEAD",
+                is_idempotent: self.request.method.is_idempotent(),
+                is_write: self.pattern.writes(),
+            })
+        };
+        let engine = job().and_then(Engine::warmed_up);
+        if engine.as_ref().is_ok_and(|engine| engine.reached().is_ok()) {
+            common.is_reached.store(true, Ordering::SeqCst);
+        }
+        // Every thread must reach the barrier, even after a failure, or the others would block forever.
+        common.ready.wait();
+        let engine = engine?;
+        if !common.is_reached.load(Ordering::SeqCst) {
+            let failure = engine.reached().err().flatten();
+            return Err(HttpRunError::Unanswered(
+                failure.map(|failed| failed.to_string()).unwrap_or_default(),
+            ));
+        }
+        let pace =
+            self.rate.map(|rate| common.pace.get_or_init(|| Pace::new(rate, Instant::now(), self.runtime)));
+        Ok(engine.run(self.runtime, pace)?)
+    }
+
+    /// Returns the figures; `behind` counts requests of an open loop that had not begun at its end.
+    fn result(&self, all: &Tally, behind: Option<u64>) -> RunResult {
+        let seconds = all.measured.as_secs_f64();
+        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let mean_bytes = all.bytes.checked_div(all.operations).unwrap_or(0);
         RunResult {
             rw: self.pattern,
-            block_size_bytes: self.block_bytes,
+            block_size_bytes: self.block_bytes.unwrap_or(mean_bytes),
             queue_depth: self.connections,
             sessions: self.connections,
             submit: Submit::Each,
-            seconds: self.runtime.as_secs_f64(),
-            operations,
-            iops,
-            slowest_session_iops: rates().fold(f64::INFINITY, f64::min),
+            seconds,
+            operations: all.operations,
+            iops: per_second(all.operations),
+            slowest_session_iops: per_second(all.slowest),
             rate: self.rate,
             behind,
-            bytes_per_second: iops * self.block_bytes as f64,
-            errors: 0,
-            first_error: None,
-            verified_blocks: None,
-            mismatched_blocks: None,
-            client_cpu_us: cpu_ns as f64 / 1000.0 / operations.max(1) as f64,
-            latency_us: latency.figures(),
+            transferred_bytes: all.bytes,
+            bytes_per_second: per_second(all.bytes),
+            errors: all.failures.total(),
+            failures: all.failures.list(),
+            failed_mean_us: (all.failed.count() > 0).then(|| all.failed.figures().mean),
+            first_error: all.first_failure.as_ref().map(ToString::to_string),
+            client_cpu_us: all.cpu_ns as f64 / 1000.0 / all.operations.max(1) as f64,
+            latency_us: all.latency.figures(),
+            histogram: all.latency.bins(),
+            series: all.series.seconds(),
+            connections: Some(Connections {
+                opened: all.set_ups.count(),
+                setup_us: all.set_ups.figures(),
+                tls_us: self.tls.as_ref().map(|_| all.handshakes.figures()),
+                retried: all.retries,
+            }),
+            ..RunResult::default()
         }
     }
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

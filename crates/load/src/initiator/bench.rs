@@ -2,7 +2,9 @@
 //! QD are in flight.
 
 mod closed_loop;
+mod slot;
 mod spec;
+mod tally;
 
 use std::sync::{Barrier, Mutex, PoisonError};
 
@@ -10,12 +12,12 @@ use record::{Op, Stamp};
 use serde::{Deserialize, Serialize};
 
 use self::closed_loop::{Loop, Outcome};
-pub use self::spec::{BLOCK_BYTES_MAX, BenchSpec, QUEUE_DEPTH_MAX};
+pub use self::spec::{BLOCK_BYTES_MAX, BenchSpec, OnLoss, QUEUE_DEPTH_MAX};
+use self::tally::Tally;
 use crate::initiator::error::InitiatorError;
 use crate::initiator::session::{Session, SessionOptions};
 use crate::initiator::url::IscsiUrl;
 use crate::result::RunResult;
-use record::latency::Latency;
 
 /// Phases of a run that are reported to an observer, on the thread of the first session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +51,7 @@ impl Bench {
     /// Calls `observe` when the measured time begins and ends, and `stop` between completions; true ends the run early.
     ///
     /// # Errors
-    /// When the workload does not fit the disk, or a session fails.
+    /// When the workload does not fit the disk, or a session fails; with [`OnLoss::Count`] only before it has begun.
     pub fn run(
         url: &IscsiUrl,
         options: &SessionOptions,
@@ -77,21 +79,20 @@ impl Bench {
 }
 
 fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
-    let mut latency = Latency::new();
-    let (mut operations, mut errors, mut verified, mut mismatched, mut cpu_ns) = (0, 0, 0, 0, 0);
+    let mut tally = Tally::default();
+    let (mut verified, mut mismatched, mut cpu_ns, mut behind) = (0, 0, 0, 0);
     let (mut ops, mut seen, mut ops_over_limit, mut first_error) = (Vec::new(), Vec::new(), 0, None);
-    let mut behind = 0;
-    let (mut iops, mut slowest, mut window_ns, mut threads) = (0.0, f64::INFINITY, (u64::MAX, 0), Vec::new());
+    let (mut iops, mut bytes_per_second, mut slowest) = (0.0, 0.0, f64::INFINITY);
+    let (mut window_ns, mut threads) = ((u64::MAX, 0), Vec::new());
     for o in outcomes {
-        latency.add(&o.latency);
-        operations += o.operations;
-        errors += o.errors;
+        let seconds = ((o.window_ns.1 - o.window_ns.0) as f64 / 1e9).max(1e-9);
+        let own = o.tally.operations() as f64 / seconds;
+        (iops, slowest) = (iops + own, own.min(slowest));
+        bytes_per_second += o.tally.bytes() as f64 / seconds;
+        tally.merge(&o.tally);
         verified += o.verified;
         mismatched += o.mismatched;
         cpu_ns += o.cpu_ns;
-        let seconds = (o.window_ns.1 - o.window_ns.0) as f64 / 1e9;
-        let own = o.operations as f64 / seconds.max(1e-9);
-        (iops, slowest) = (iops + own, own.min(slowest));
         window_ns = (window_ns.0.min(o.window_ns.0), window_ns.1.max(o.window_ns.1));
         first_error = first_error.or(o.first_error);
         ops_over_limit += o.ops_over_limit;
@@ -100,25 +101,34 @@ fn merge(spec: &BenchSpec, outcomes: Vec<Outcome>) -> Bench {
         seen.extend(o.seen);
         threads.push(o.thread);
     }
+    let (seconds, operations) = ((window_ns.1 - window_ns.0) as f64 / 1e9, tally.operations());
+    let latency = tally.latency();
     let result = RunResult {
         rw: spec.pattern,
-        block_size_bytes: spec.block_bytes,
+        block_size_bytes: spec.block_bytes_max(),
         queue_depth: spec.queue_depth * spec.sessions,
         sessions: spec.sessions,
         submit: spec.submit,
-        seconds: (window_ns.1 - window_ns.0) as f64 / 1e9,
+        seconds,
         operations,
         iops,
         slowest_session_iops: slowest,
         rate: spec.rate,
         behind: spec.rate.map(|_| behind),
-        bytes_per_second: iops * spec.block_bytes as f64,
-        errors,
+        transferred_bytes: tally.bytes(),
+        bytes_per_second,
+        errors: tally.failures.total(),
+        failures: tally.failures.list(),
+        failed_mean_us: tally.failed_mean_us(),
         first_error,
         verified_blocks: spec.verify.then_some(verified),
         mismatched_blocks: spec.verify.then_some(mismatched),
         client_cpu_us: cpu_ns as f64 / 1000.0 / operations.max(1) as f64,
         latency_us: latency.figures(),
+        histogram: latency.bins(),
+        kinds: tally.kinds(seconds),
+        series: tally.series(),
+        connections: None,
     };
     Bench {
         result,
@@ -152,7 +162,14 @@ fn run_session(
     // Every session must reach the barrier, even after a failure, or the others would block forever.
     barrier.wait();
     let (mut session, mut looped) = opened?;
-    looped.run(&mut session, if number == 0 { Some(observe) } else { None }, stop)?;
+    let ran = looped.run(&mut session, if number == 0 { Some(observe) } else { None }, stop);
+    if let (Err(error), OnLoss::Count) = (&ran, spec.on_loss)
+        && let Some(class) = error.loss()
+    {
+        looped.lose(class, error);
+        return Ok(looped.outcome(Vec::new()));
+    }
+    ran?;
     if spec.verify {
         looped.read_back(&mut session)?;
     }

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::failure::FailureClass;
+
 /// A failure of a session or a run.
 #[derive(Debug, Error)]
 pub enum InitiatorError {
     /// The URL is invalid.
-    #[error("'{url}' is not an iSCSI URL: {reason}; write iscsi://host[:port]/iqn/lun")]
+    #[error("'{url}' is not an iSCSI URL: {reason}; write iscsi://[user@]host[:port]/iqn/lun")]
     Url {
         /// The URL.
         url: String,
@@ -68,6 +70,16 @@ pub enum InitiatorError {
         /// The reason code (RFC 7143 11.17.1).
         reason: u8,
     },
+    /// The target redirected the login to an unusable address, or too often.
+    #[error(
+        "{address}: the target redirects the login to {to}, which is no host:port, or redirects without end"
+    )]
+    Redirection {
+        /// The target's address.
+        address: String,
+        /// TargetAddress.
+        to: String,
+    },
     /// A set-up command failed.
     #[error("{address}: {command} failed with status {status:#04x}, sense {sense}")]
     Command {
@@ -86,6 +98,23 @@ pub enum InitiatorError {
 }
 
 impl InitiatorError {
+    /// Returns how operations in flight fail when this error ends their session; `None` if it is no loss of a session.
+    #[must_use]
+    pub fn loss(&self) -> Option<FailureClass> {
+        match self {
+            Self::Socket { .. } | Self::Closed { .. } | Self::Fault { .. } => {
+                Some(FailureClass::ConnectionLost)
+            }
+            Self::Stalled { .. } => Some(FailureClass::Timeout),
+            Self::Rejected { reason, .. } => Some(FailureClass::Rejected(*reason)),
+            Self::Url { .. }
+            | Self::Connect { .. }
+            | Self::Redirection { .. }
+            | Self::Command { .. }
+            | Self::Spec(_) => None,
+        }
+    }
+
     /// Returns whether the caller's arguments are at fault, not the target or the network.
     #[must_use]
     pub fn is_usage(&self) -> bool {

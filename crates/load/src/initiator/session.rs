@@ -18,8 +18,9 @@ use socket::tape::Tape;
 
 use crate::initiator::commands;
 use crate::initiator::error::InitiatorError;
+use crate::initiator::login::Login;
 use crate::initiator::parts::Parts;
-use crate::initiator::url::IscsiUrl;
+use crate::initiator::url::{IscsiUrl, host_and_port};
 
 /// MSG_MORE (send(2)), which nix does not name.
 const MSG_MORE: MsgFlags = MsgFlags::from_bits_retain(0x8000);
@@ -32,6 +33,8 @@ const KEPT_BYTES: usize = 256 << 20;
 pub struct SessionOptions {
     /// InitiatorName.
     pub initiator_name: String,
+    /// Authentication and digests.
+    pub login: Login,
     /// The values to offer in the login.
     pub wishes: Wishes,
     /// Socket options.
@@ -53,6 +56,7 @@ impl Default for SessionOptions {
     fn default() -> Self {
         Self {
             initiator_name: "iqn.2026-11.example.roundtrip:bench".to_owned(),
+            login: Login::default(),
             wishes: Wishes::default(),
             tcp: TcpOptions { nodelay: true, ..TcpOptions::default() },
             writes: Writes::One,
@@ -64,6 +68,15 @@ impl Default for SessionOptions {
     }
 }
 
+impl SessionOptions {
+    /// Returns these options with a login, whose initiator name takes precedence if it has one.
+    #[must_use]
+    pub fn with_login(self, login: &Login) -> Self {
+        let initiator_name = login.initiator_name.clone().unwrap_or(self.initiator_name);
+        Self { initiator_name, login: login.clone(), ..self }
+    }
+}
+
 /// The size of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -71,6 +84,16 @@ pub struct Capacity {
     pub blocks: u64,
     /// Logical block length, bytes.
     pub block_bytes: u32,
+}
+
+/// Redirections that a login follows (RFC 7143 11.13.5): more are a loop.
+const REDIRECTIONS_MAX: usize = 4;
+
+/// The outcome of a login at one address.
+enum Attempt {
+    LoggedIn(Box<Session>),
+    /// The target redirects to this TargetAddress.
+    Moved(String),
 }
 
 /// Unsent bytes above which no more responses are taken, so that R2Ts cannot make the buffer grow without bound.
@@ -156,6 +179,33 @@ impl Session {
         lun: u16,
         options: &SessionOptions,
     ) -> Result<Self, InitiatorError> {
+        let (mut host, mut port) = (host.to_owned(), port);
+        for _ in 0..=REDIRECTIONS_MAX {
+            let moved = match Self::attempt(&host, port, session_type, iqn, lun, options)? {
+                Attempt::LoggedIn(session) => return Ok(*session),
+                Attempt::Moved(address) => address,
+            };
+            // TargetAddress: host, port and portal group.
+            let place = moved.rsplit_once(',').map_or(&*moved, |(place, _)| place);
+            (host, port) = host_and_port(place).ok_or_else(|| InitiatorError::Redirection {
+                address: format!("{host}:{port}"),
+                to: moved.clone(),
+            })?;
+        }
+        Err(InitiatorError::Redirection {
+            address: format!("{host}:{port}"),
+            to: "yet another address".into(),
+        })
+    }
+
+    fn attempt(
+        host: &str,
+        port: u16,
+        session_type: SessionType,
+        iqn: &str,
+        lun: u16,
+        options: &SessionOptions,
+    ) -> Result<Attempt, InitiatorError> {
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let socket = connect(host, port, &address, options)?;
         let local_port = socket.local_addr().map_or(0, |a| a.port());
@@ -174,10 +224,11 @@ impl Session {
             // each other (RFC 7143 11.12.5).
             isid: [0x80 | (p2 & 0x3f), p3, p4, 0, high, low],
         };
-        let framer = Framer::new(options.wishes.max_recv_bytes as usize);
+        let mut framer = Framer::new(options.wishes.max_recv_bytes as usize);
         let (mut outgoing, mut incoming) = (TransmitBuffer::keeping(KEPT_BYTES), ReceiveBuffer::new());
         let mut request = Vec::new();
-        let mut login = InitiatorLogin::begin(identity, &options.wishes, &mut request);
+        let security = options.login.security()?;
+        let mut login = InitiatorLogin::begin_secured(identity, security, &options.wishes, &mut request);
         let established = loop {
             outgoing.extend(&request);
             request.clear();
@@ -216,7 +267,11 @@ impl Session {
             let done = match framer.next(incoming.unread()) {
                 Ok(Cut::Frame(frame)) => {
                     let total = frame.total_bytes;
-                    let done = login.receive(&frame, &mut request).map_err(fault)?;
+                    let received = login.receive(&frame, &mut request);
+                    if let Some(moved) = login.moved_to() {
+                        return Ok(Attempt::Moved(moved.to_owned()));
+                    }
+                    let done = received.map_err(fault)?;
                     incoming.take(total);
                     done
                 }
@@ -231,6 +286,8 @@ impl Session {
             what: "setting socket options",
             source,
         })?;
+        framer.digests = established.parameters.digests;
+        outgoing.set_digests(established.parameters.digests);
         let (mut stamps, mut tape) = (None, None);
         if let Some(limit) = options.stamp_operations {
             // The Login Response acknowledged all sent bytes, so the kernel's byte count starts here.
@@ -243,7 +300,7 @@ impl Session {
             stamps = Some(enabled);
             tape = Some(Tape::new(Side::Client, limit));
         }
-        Ok(Self {
+        Ok(Attempt::LoggedIn(Box::new(Self {
             address,
             socket,
             connection: InitiatorConnection::new(&established),
@@ -259,7 +316,7 @@ impl Session {
             tape,
             lun: scsi::Lun(lun).encode(),
             port: local_port,
-        })
+        })))
     }
 
     /// Reads the capacity of the disk.
@@ -373,7 +430,7 @@ impl Session {
         }
     }
 
-    /// Appends a command to the outgoing bytes.
+    /// Appends a command to the outgoing bytes; returns how many bytes it added.
     ///
     /// # Errors
     /// Returns the number of commands in flight when the command window is closed.
@@ -383,27 +440,27 @@ impl Session {
         request: &Request,
         kind: OpKind,
         fill: impl FnMut(u32, &mut [u8]),
-    ) -> Result<(), usize> {
+    ) -> Result<u32, usize> {
         let before = self.outgoing.position();
         let tag =
             self.connection.issue(request, &mut self.outgoing, fill).ok_or(self.connection.in_flight())?;
+        let end = self.outgoing.position();
         if let Some(tape) = &mut self.tape {
             let data_bytes = match request.data {
                 Direction::None => 0,
                 Direction::In(bytes) | Direction::Out(bytes) => bytes,
             };
-            let end = self.outgoing.position();
             tape.request(tag, kind, data_bytes, (end - before) as u32, end);
         }
-        Ok(())
+        Ok((end - before) as u32)
     }
 
     /// Takes the next event from received bytes; `None` when no complete PDU is left. `consume` sees the event before its
-    /// bytes are released; PDUs that answer it are appended to the outgoing bytes.
+    /// bytes are released, with the length of its PDU; PDUs that answer it are appended to the outgoing bytes.
     #[inline]
     pub(crate) fn next_event<T>(
         &mut self,
-        consume: impl FnOnce(Event<'_>, &mut InitiatorConnection, &mut TransmitBuffer) -> T,
+        consume: impl FnOnce(Event<'_>, u32, &mut InitiatorConnection, &mut TransmitBuffer) -> T,
     ) -> Result<Option<T>, InitiatorError> {
         if self.outgoing.pending().len() > UNSENT_BYTES_MAX {
             return Ok(None);
@@ -423,7 +480,7 @@ impl Session {
             // Only the last Data-In PDU of a command matters: the record needs its end.
             tape.response(tag, total as u32, end);
         }
-        let value = consume(event, &mut self.connection, &mut self.outgoing);
+        let value = consume(event, total as u32, &mut self.connection, &mut self.outgoing);
         self.incoming.take(total);
         Ok(Some(value))
     }

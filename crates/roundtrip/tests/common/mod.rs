@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
 
 pub mod live;
+pub mod nginx;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -111,6 +112,21 @@ impl Drop for Served {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Starts a server that prints `ready ADDRESS` first.
+pub fn ready(arguments: &[&str]) -> Served {
+    let mut child =
+        roundtrip().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+    let Some(address) = line.strip_prefix("ready ").and_then(|rest| rest.split_whitespace().next()) else {
+        let mut text = String::new();
+        let _ = child.stderr.as_mut().expect("piped").read_to_string(&mut text);
+        panic!("{arguments:?}: '{line}' {text}");
+    };
+    let address = address.to_owned();
+    Served { child, address }
 }
 
 /// Waits for a process, at most this long.

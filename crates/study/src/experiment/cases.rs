@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 use load::Pattern;
-use load::initiator::BenchSpec;
+use load::initiator::{BenchSpec, Login};
 use load::{CopySpec, EndpointOptions, HttpServer, Limits, copy, http, ring_of_messages};
 
 use super::{Case, Found, Work};
@@ -99,7 +99,7 @@ impl Run<'_> {
             }
             Work::Url { url, rw, block, depth } => {
                 let load = IscsiLoad { pattern: *rw, block_bytes: *block, queue_depth: *depth };
-                let job = self.job(url.clone(), &client, load);
+                let job = self.job(url.clone(), case.log_in()?, &client, load);
                 bench(place.perform_from_here(&job, self.stop)?)
             }
         }
@@ -147,12 +147,13 @@ impl Run<'_> {
             ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![LunConfig::new(0, disk)])
         };
         let target = place.on_server(|| RunningTarget::start(config))??;
-        let job = self.job(format!("iscsi://{}/{IQN}/0", target.address()), &side(&case.client, place), load);
+        let url = format!("iscsi://{}/{IQN}/0", target.address());
+        let job = self.job(url, case.log_in()?, &side(&case.client, place), load);
         bench(self.perform(&job, target.address().port())?)
     }
 
     /// The client's job of an iSCSI load.
-    fn job(&self, url: String, side: &EndpointOptions, load: IscsiLoad) -> Job {
+    fn job(&self, url: String, login: Login, side: &EndpointOptions, load: IscsiLoad) -> Job {
         let IscsiLoad { pattern, block_bytes, queue_depth } = load;
         let spec = BenchSpec {
             pattern,
@@ -166,6 +167,7 @@ impl Run<'_> {
             url,
             tcp: side.tcp(),
             writes: side.writes,
+            login,
             spec,
             stamp_operations: None,
             watch: false,
@@ -195,6 +197,11 @@ fn exchanges(performed: Performed) -> Outcome {
 fn bench(performed: Performed) -> Outcome {
     let account = account(&performed);
     let bench = performed.reply.done.bench()?.bench;
+    if bench.result.operations == 0 {
+        let first = bench.result.first_error.unwrap_or_else(|| "no operation ended in time".to_owned());
+        let none = io::Error::other(format!("no operation succeeded; the first error: {first}"));
+        return Err(StudyError::machine("an iSCSI load", none));
+    }
     let (figure, p50_us) = (bench.result.bytes_per_second / 1e6, Some(bench.result.latency_us.p50));
     Ok(Made { found: Found { figure, p50_us, samples: Vec::new() }, client: account })
 }

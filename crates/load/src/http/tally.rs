@@ -1,0 +1,105 @@
+//! The figures of the requests of one thread.
+
+use std::time::{Duration, Instant};
+
+use record::latency::Latency;
+
+use super::connection::SetUp;
+use super::failure::Failed;
+use super::series::Series;
+use crate::failure::Failures;
+
+/// Counters and distributions. Rates are of the measured time; latencies and failures are also those of requests that were
+/// in flight at its end.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Requests that succeeded within the measured time.
+    pub(super) operations: u64,
+    /// The same for the connection that completed the fewest.
+    pub(super) slowest: u64,
+    /// Bytes of their bodies: of responses to reads, of requests that write.
+    pub(super) bytes: u64,
+    /// Measured time.
+    pub(super) measured: Duration,
+    pub(super) latency: Latency,
+    pub(super) failures: Failures,
+    pub(super) first_failure: Option<Failed>,
+    /// Times from the start of failed requests to their failure.
+    pub(super) failed: Latency,
+    /// Requests sent again on a new connection, because the server closed theirs without a response.
+    pub(super) retries: u64,
+    /// Times to set up connections, of every connection of the run.
+    pub(super) set_ups: Latency,
+    /// The parts of them that the TLS handshakes took.
+    pub(super) handshakes: Latency,
+    pub(super) series: Series,
+    /// CPU time of the thread within the measured time.
+    pub(super) cpu_ns: u64,
+}
+
+impl Tally {
+    pub(super) fn set_up(&mut self, set_up: &SetUp) {
+        self.set_ups.record((set_up.connect + set_up.handshake.unwrap_or_default()).as_nanos() as u64);
+        if let Some(time) = set_up.handshake {
+            self.handshakes.record(time.as_nanos() as u64);
+        }
+    }
+
+    /// Counts a failed request that began at `begun`, if it was sent.
+    pub(super) fn fail(&mut self, failed: Failed, begun: Option<Instant>) {
+        self.failures.add(failed.class, 1);
+        if let Some(begun) = begun {
+            self.failed.record(begun.elapsed().as_nanos() as u64);
+        }
+        self.first_failure.get_or_insert(failed);
+    }
+
+    /// Adds the figures of another thread.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.slowest = self.slowest.min(other.slowest);
+        self.bytes += other.bytes;
+        self.measured = self.measured.max(other.measured);
+        self.latency.add(&other.latency);
+        self.failures.merge(&other.failures);
+        self.first_failure = self.first_failure.take().or(other.first_failure);
+        self.failed.add(&other.failed);
+        self.retries += other.retries;
+        self.set_ups.add(&other.set_ups);
+        self.series.merge(&other.series);
+        self.handshakes.add(&other.handshakes);
+        self.cpu_ns += other.cpu_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_up_is_the_sum_of_its_parts() {
+        let mut tally = Tally::default();
+        let (connect, handshake) = (Duration::from_micros(100), Some(Duration::from_micros(900)));
+        tally.set_up(&SetUp { connect, handshake });
+        tally.set_up(&SetUp { connect, handshake: None });
+        assert_eq!((tally.set_ups.count(), tally.handshakes.count()), (2, 1));
+        assert!((tally.set_ups.figures().mean - 550.0).abs() < 1e-9);
+        assert!((tally.handshakes.figures().mean - 900.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_figures_of_threads_are_added() {
+        let mut one = Tally {
+            operations: 5,
+            slowest: 5,
+            bytes: 50,
+            measured: Duration::from_secs(1),
+            ..Tally::default()
+        };
+        let two = Tally { operations: 3, slowest: 2, bytes: 30, retries: 1, cpu_ns: 7, ..Tally::default() };
+        one.fail(Failed::status(500), None);
+        one.merge(two);
+        assert_eq!((one.operations, one.slowest, one.bytes, one.retries, one.cpu_ns), (8, 2, 80, 1, 7));
+        assert_eq!((one.measured, one.failures.total()), (Duration::from_secs(1), 1));
+    }
+}

@@ -1,0 +1,255 @@
+//! What a session's operations add up to.
+
+use record::latency::Latency;
+
+use crate::failure::{FailureClass, Failures};
+use crate::result::{KindResult, Operation, Second};
+
+/// Longest series, seconds; the last entry holds what comes later.
+const SECONDS_MAX: usize = 100_000;
+
+/// A finished operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finished {
+    pub(super) operation: Operation,
+    pub(super) round_trip_ns: u64,
+    /// Bytes transferred.
+    pub(super) bytes: u64,
+    pub(super) failure: Option<FailureClass>,
+    /// Time since the measured time began, nanoseconds; `None` outside it.
+    pub(super) at_ns: Option<u64>,
+}
+
+/// The sums of a session. Rates, bytes and latencies count operations that succeeded within the measured time, failures
+/// those of the whole run.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    kinds: Vec<Kind>,
+    pub(super) failures: Failures,
+    /// Sum of the times until a failure, and how many are known: an operation on a lost connection has no end.
+    failed_ns: u128,
+    failed_timed: u64,
+    series: Vec<SecondSum>,
+}
+
+/// One kind of operation; made when it first occurs, as each has a histogram.
+#[derive(Debug)]
+struct Kind {
+    kind: Operation,
+    bytes: u64,
+    errors: u64,
+    short: u64,
+    latency: Latency,
+}
+
+/// One second.
+#[derive(Clone, Copy, Debug, Default)]
+struct SecondSum {
+    operations: u64,
+    bytes: u64,
+    errors: u64,
+    sum_ns: u128,
+    max_ns: u64,
+}
+
+impl Tally {
+    /// Adds a finished operation.
+    #[inline]
+    pub(super) fn add(&mut self, finished: &Finished) {
+        let Finished { operation, round_trip_ns, bytes, failure, at_ns } = *finished;
+        let kind = self.kind(operation);
+        if at_ns.is_some() {
+            // A short transfer fails, but its bytes were transferred.
+            kind.bytes += bytes;
+            if failure.is_none() {
+                kind.latency.record(round_trip_ns);
+            }
+        }
+        if let Some(class) = failure {
+            kind.errors += 1;
+            kind.short += u64::from(class == FailureClass::Short);
+            self.failures.add(class, 1);
+            self.failed_ns += u128::from(round_trip_ns);
+            self.failed_timed += 1;
+        }
+        if let Some(second) = at_ns.and_then(|ns| self.second(ns)) {
+            second.bytes += bytes;
+            if failure.is_some() {
+                second.errors += 1;
+            } else {
+                second.operations += 1;
+                second.sum_ns += u128::from(round_trip_ns);
+                second.max_ns = second.max_ns.max(round_trip_ns);
+            }
+        }
+    }
+
+    /// Adds an operation that never ended.
+    pub(super) fn lose(&mut self, operation: Operation, class: FailureClass) {
+        self.kind(operation).errors += 1;
+        self.failures.add(class, 1);
+    }
+
+    /// Adds the sums of another session.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for theirs in &other.kinds {
+            let ours = self.kind(theirs.kind);
+            ours.bytes += theirs.bytes;
+            ours.errors += theirs.errors;
+            ours.short += theirs.short;
+            ours.latency.add(&theirs.latency);
+        }
+        self.failures.merge(&other.failures);
+        self.failed_ns += other.failed_ns;
+        self.failed_timed += other.failed_timed;
+        if self.series.len() < other.series.len() {
+            self.series.resize(other.series.len(), SecondSum::default());
+        }
+        for (ours, theirs) in self.series.iter_mut().zip(&other.series) {
+            ours.operations += theirs.operations;
+            ours.bytes += theirs.bytes;
+            ours.errors += theirs.errors;
+            ours.sum_ns += theirs.sum_ns;
+            ours.max_ns = ours.max_ns.max(theirs.max_ns);
+        }
+    }
+
+    /// Returns the operations that succeeded within the measured time.
+    pub(super) fn operations(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.latency.count()).sum()
+    }
+
+    /// Returns the bytes that were transferred within the measured time.
+    pub(super) fn bytes(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.bytes).sum()
+    }
+
+    /// Returns the mean time until a failure, microseconds.
+    pub(super) fn failed_mean_us(&self) -> Option<f64> {
+        let mean = |count| self.failed_ns as f64 / count as f64 / 1000.0;
+        (self.failed_timed > 0).then(|| mean(self.failed_timed))
+    }
+
+    /// Returns the round trips of all kinds.
+    pub(super) fn latency(&self) -> Latency {
+        let mut all = Latency::new();
+        self.kinds.iter().for_each(|kind| all.add(&kind.latency));
+        all
+    }
+
+    /// Returns the figures of each kind over this time.
+    pub(super) fn kinds(&self, seconds: f64) -> Vec<KindResult> {
+        let per_second = |value: u64| value as f64 / seconds.max(1e-9);
+        let figures = |kind: &Kind| KindResult {
+            kind: kind.kind,
+            operations: kind.latency.count(),
+            iops: per_second(kind.latency.count()),
+            transferred_bytes: kind.bytes,
+            bytes_per_second: per_second(kind.bytes),
+            errors: kind.errors,
+            short: kind.short,
+            latency_us: kind.latency.figures(),
+            latency: kind.latency.clone(),
+        };
+        self.kinds.iter().map(figures).collect()
+    }
+
+    /// Returns the seconds of the measured time.
+    pub(super) fn series(&self) -> Vec<Second> {
+        let us = |ns: f64| ns / 1000.0;
+        let figures = |(at, sum): (usize, &SecondSum)| Second {
+            at_seconds: at as u32,
+            operations: sum.operations,
+            transferred_bytes: sum.bytes,
+            errors: sum.errors,
+            mean_us: us(sum.sum_ns as f64 / sum.operations.max(1) as f64),
+            max_us: us(sum.max_ns as f64),
+        };
+        self.series.iter().enumerate().map(figures).collect()
+    }
+
+    #[inline]
+    fn kind(&mut self, kind: Operation) -> &mut Kind {
+        let index = match self.kinds.iter().position(|known| known.kind == kind) {
+            Some(index) => index,
+            None => {
+                self.kinds.push(Kind { kind, bytes: 0, errors: 0, short: 0, latency: Latency::new() });
+                self.kinds.len() - 1
+            }
+        };
+        &mut self.kinds[index]
+    }
+
+    #[inline]
+    fn second(&mut self, at_ns: u64) -> Option<&mut SecondSum> {
+        let index = ((at_ns / 1_000_000_000) as usize).min(SECONDS_MAX - 1);
+        if index >= self.series.len() {
+            self.series.resize(index + 1, SecondSum::default());
+        }
+        self.series.get_mut(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn good(operation: Operation, round_trip_ns: u64, at_ns: Option<u64>) -> Finished {
+        Finished { operation, round_trip_ns, bytes: 4096, failure: None, at_ns }
+    }
+
+    #[test]
+    fn only_success_within_the_measured_time_counts_as_throughput() {
+        let mut tally = Tally::default();
+        tally.add(&good(Operation::Read, 1000, None));
+        tally.add(&good(Operation::Read, 2000, Some(0)));
+        tally.add(&good(Operation::Write, 4000, Some(SECOND * 2 + 5)));
+        let failed = Finished {
+            bytes: 0,
+            failure: Some(FailureClass::Timeout),
+            ..good(Operation::Write, 90_000, None)
+        };
+        tally.add(&failed);
+        tally.add(&Finished { at_ns: Some(1), ..failed });
+        let short = Finished {
+            bytes: 100,
+            failure: Some(FailureClass::Short),
+            ..good(Operation::Read, 30_000, Some(2))
+        };
+        tally.add(&short);
+        tally.lose(Operation::Read, FailureClass::ConnectionLost);
+        assert_eq!((tally.operations(), tally.bytes(), tally.failures.total()), (2, 8292, 4));
+        assert_eq!(tally.failed_mean_us(), Some(70.0));
+        assert!(tally.latency().figures().max < 5.0, "of successful operations only");
+        let kinds = tally.kinds(2.0);
+        let read = &kinds[0];
+        assert_eq!((read.kind, read.operations, read.errors, read.short), (Operation::Read, 1, 2, 1));
+        assert_eq!((read.iops, read.bytes_per_second), (0.5, 2098.0));
+        let series = tally.series();
+        let rows: Vec<(u64, u64, u64)> =
+            series.iter().map(|s| (s.operations, s.transferred_bytes, s.errors)).collect();
+        assert_eq!(rows, [(1, 4196, 2), (0, 0, 0), (1, 4096, 0)]);
+        assert_eq!((series[2].mean_us, series[2].max_us, series[1].mean_us), (4.0, 4.0, 0.0));
+    }
+
+    #[test]
+    fn sessions_add_up() {
+        let (mut a, mut b) = (Tally::default(), Tally::default());
+        a.add(&good(Operation::Read, 1000, Some(0)));
+        b.add(&good(Operation::Read, 3000, Some(SECOND)));
+        b.add(&good(Operation::Read, 5000, Some(1)));
+        b.add(&Finished {
+            bytes: 0,
+            failure: Some(FailureClass::Timeout),
+            ..good(Operation::Trim, 10_000, Some(1))
+        });
+        a.merge(&b);
+        assert_eq!((a.operations(), a.bytes(), a.failures.total()), (3, 3 * 4096, 1));
+        let series = a.series();
+        assert_eq!((series[0].operations, series[0].errors, series[0].mean_us), (2, 1, 3.0));
+        assert_eq!((series[0].max_us, series[1].operations), (5.0, 1));
+        assert_eq!(a.kinds(1.0).len(), 2);
+    }
+}

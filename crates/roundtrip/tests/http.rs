@@ -1,0 +1,386 @@
+//! `roundtrip bench http://` and `https://` against nginx and haproxy: what is reported is what the server has logged.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::process::Output;
+
+use common::nginx::{Logged, Nginx, certificate};
+use common::{Served, bench, roundtrip};
+use serde_json::Value;
+
+/// Requests of each connection before the measured time.
+const WARM_UP: u64 = 4;
+const SHORT: [&str; 2] = ["--runtime", "200ms"];
+
+/// Runs `bench` and returns its first run and its exit code.
+fn run(url: &str, arguments: &[&str]) -> (Value, i32) {
+    let short = if arguments.contains(&"--runtime") { &[][..] } else { &SHORT };
+    let output = roundtrip().args(["bench", url, "--json"]).args(short).args(arguments).output().unwrap();
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (result["runs"][0].clone(), output.status.code().unwrap())
+}
+
+fn refused(arguments: &[&str]) -> (String, Option<i32>) {
+    let Output { stderr, stdout, status } = roundtrip().arg("bench").args(arguments).output().unwrap();
+    assert!(stdout.is_empty());
+    (String::from_utf8_lossy(&stderr).into_owned(), status.code())
+}
+
+fn number(run: &Value, key: &str) -> u64 {
+    run[key].as_u64().unwrap_or_else(|| panic!("{key}: {run:#}"))
+}
+
+/// Checks a run of successes against the server's log.
+#[track_caller]
+fn agrees(run: &Value, log: &[Logged], connections: u64, body_bytes: u64) {
+    let all = log.len() as u64;
+    let (warm_up, operations) = (WARM_UP * connections, number(run, "operations"));
+    // The requests in flight when the measured time ended are in no rate.
+    assert!(
+        (warm_up + operations..=warm_up + operations + connections).contains(&all),
+        "{all} requests: {run:#}"
+    );
+    assert!(log.iter().all(|logged| logged.body_bytes == body_bytes), "{log:?}");
+    assert_eq!(number(run, "transferred_bytes"), operations * body_bytes);
+    let opened: BTreeSet<u64> = log.iter().map(|logged| logged.connection).collect();
+    // The last connection of each place may have been made for a request that did not start.
+    let counted = number(&run["connections"], "opened");
+    assert!(
+        (opened.len() as u64..=opened.len() as u64 + connections).contains(&counted),
+        "{} {run:#}",
+        opened.len()
+    );
+}
+
+#[test]
+fn keep_alive_limits_are_survived() {
+    for (directive, connections, least) in [
+        ("keepalive_requests 3;", 4, 20),
+        ("keepalive_requests 1000;", 2, 2),
+        ("keepalive_timeout 0;", 3, 40),
+    ] {
+        let nginx = Nginx::start(&format!("listen LISTEN; {directive} location / {{ return 200 'hello'; }}"));
+        let (run, code) =
+            run(&nginx.url("/"), &["--iodepth", &connections.to_string(), "--runtime", "500ms"]);
+        assert_eq!(
+            (code, number(&run, "errors"), number(&run["connections"], "retried")),
+            (0, 0, 0),
+            "{run:#}"
+        );
+        assert!(number(&run["connections"], "opened") >= least, "{directive}: {run:#}");
+        assert!(run["connections"]["setup_us"]["mean"].as_f64().unwrap() > 0.0);
+        assert!(run["connections"]["tls_us"].is_null());
+        agrees(&run, &nginx.log(), connections, 5);
+    }
+}
+
+/// nginx closes without notice when it is idle for longer than this: in an open loop, most connections are.
+#[test]
+fn idle_connections_that_the_server_closes_are_made_again() {
+    let nginx = Nginx::start("listen LISTEN; keepalive_timeout 20ms; location / { return 200 'hello'; }");
+    let (run, code) = run(&nginx.url("/"), &["--iodepth", "4", "--rate", "20", "--runtime", "1s"]);
+    assert_eq!((code, number(&run, "errors")), (0, 0), "{run:#}");
+    assert!(number(&run["connections"], "opened") > 10, "{run:#}");
+    let all = number(&run, "operations") + number(&run, "behind");
+    assert!((19..=20).contains(&all), "{run:#}");
+}
+
+#[test]
+fn the_path_the_host_and_the_fields_are_those_of_the_user() {
+    let nginx = Nginx::start("listen LISTEN; location / { return 200 'x'; }");
+    let (ip, host) = (nginx.ip.clone(), format!("{}:8080", nginx.ip));
+    for (path, fields) in [("", &[][..]), ("/?q=%20/a", &["-H", "X-A:  b c "]), ("/a/{bs}", &["--bs", "4k"])]
+    {
+        let (run, code) = run(&nginx.url(path), fields);
+        assert_eq!((code, number(&run, "errors")), (0, 0), "{run:#}");
+    }
+    let file = nginx.path("fields");
+    std::fs::write(&file, "host: other\n\nX-A: from a file\n").unwrap();
+    run(&nginx.url("/h"), &["--header", &format!("@{}", file.display()), "--method", "OPTIONS"]);
+    let log = nginx.log();
+    let seen: BTreeSet<Vec<&str>> =
+        log.iter().map(|logged| logged.fields[..4].iter().map(String::as_str).collect()).collect();
+    let expected: [Vec<&str>; 4] = [
+        vec![&host, "/", "-", "-"],
+        vec![&host, "/?q=%20/a", "b c", "-"],
+        vec![&host, "/a/4096", "-", "-"],
+        vec!["other", "/h", "from a file", "-"],
+    ];
+    assert_eq!(seen, BTreeSet::from(expected), "{ip}");
+}
+
+#[test]
+fn statuses_other_than_2xx_are_counted_and_are_no_throughput() {
+    let nginx = Nginx::start(
+        "listen LISTEN;
+         location / { return 200 'hello'; }
+         location /missing { return 404; }
+         location /broken { return 500; }
+         location /moved { return 302 /; }
+         location /empty { return 204; }",
+    );
+    for (path, class) in
+        [("/missing", "HTTP status 404"), ("/broken", "HTTP status 500"), ("/moved", "HTTP status 302")]
+    {
+        let (run, code) = run(&nginx.url(path), &["--iodepth", "2"]);
+        let errors = number(&run, "errors");
+        assert!(code == 1 && errors > 10, "{run:#}");
+        assert_eq!(run["failures"], serde_json::json!([{ "class": class, "count": errors }]));
+        assert_eq!(
+            (number(&run, "operations"), run["iops"].as_f64(), run["bytes_per_second"].as_f64()),
+            (0, Some(0.0), Some(0.0))
+        );
+        assert!(run["failed_mean_us"].as_f64().unwrap() > 0.0 && run["first_error"] == class);
+    }
+    let (empty, code) = run(&nginx.url("/empty"), &[]);
+    assert_eq!((code, number(&empty, "errors"), number(&empty, "transferred_bytes")), (0, 0, 0));
+    assert!(number(&empty, "operations") > 10);
+    // Redirects are not followed.
+    assert!(nginx.log().iter().all(|logged| logged.fields[1] != "/"));
+}
+
+/// nginx answers only some requests: a rate is that of successes.
+#[test]
+fn a_rate_limit_shows_as_errors_beside_the_rate_it_allows() {
+    let nginx = Nginx::start(
+        "listen LISTEN; location / { if ($connection_requests ~ '[02468]$') { return 503; } return 200 'hello'; }",
+    );
+    let (run, code) = run(&nginx.url("/"), &["--iodepth", "3"]);
+    let (errors, operations) = (number(&run, "errors"), number(&run, "operations"));
+    assert!(code == 1 && errors.abs_diff(operations) <= 6 && operations > 10, "{run:#}");
+    let log = nginx.log();
+    let ok = log.iter().filter(|logged| logged.status == 200).count() as u64;
+    assert!((operations..=operations + 3 * (WARM_UP + 1)).contains(&ok), "{ok}: {run:#}");
+}
+
+#[test]
+fn bodies_without_a_length_are_counted_exactly() {
+    // A filter that may change the length makes nginx send chunks.
+    let nginx = Nginx::start(
+        "listen LISTEN; root FOLDER/www; sub_filter_types *; location /chunked { alias FOLDER/www; sub_filter 'A' 'BBB'; sub_filter_once off; }
+         location /file { alias FOLDER/www; }",
+    );
+    std::fs::create_dir(nginx.path("www")).unwrap();
+    std::fs::write(nginx.path("www/a"), "A".repeat(100_000)).unwrap();
+    let (chunked, code) = run(&nginx.url("/chunked/a"), &["--iodepth", "2"]);
+    assert_eq!((code, number(&chunked, "errors")), (0, 0), "{chunked:#}");
+    assert_eq!(number(&chunked, "transferred_bytes"), 300_000 * number(&chunked, "operations"));
+    assert_eq!(number(&chunked, "block_size_bytes"), 300_000);
+    let (file, _) = run(&nginx.url("/file/a"), &[]);
+    assert_eq!(number(&file, "transferred_bytes"), 100_000 * number(&file, "operations"));
+    let (head, code) = run(&nginx.url("/file/a"), &["--method", "HEAD"]);
+    assert_eq!((code, number(&head, "errors"), number(&head, "transferred_bytes")), (0, 0, 0), "{head:#}");
+    assert!(number(&head, "operations") > 10);
+}
+
+#[test]
+fn a_file_is_sent_as_the_body() {
+    let nginx = Nginx::start(
+        "listen LISTEN; client_max_body_size 3m; location / { root FOLDER/put; dav_methods PUT; create_full_put_path on; }",
+    );
+    let (body, put) = (nginx.path("body"), nginx.path("put/x"));
+    common::random_file(&body, 2_000_001);
+    let path = body.display().to_string();
+    let (result, code) =
+        run(&nginx.url("/x"), &["--method", "PUT", "--body-file", &path, "-H", "Content-Type: text/x-a"]);
+    assert_eq!(
+        (code, number(&result, "errors"), number(&result, "block_size_bytes")),
+        (0, 0, 2_000_001),
+        "{result:#}"
+    );
+    assert_eq!(number(&result, "transferred_bytes"), 2_000_001 * number(&result, "operations"));
+    assert!(std::fs::read(put).unwrap() == std::fs::read(&body).unwrap());
+    // A body over the server's limit is answered before all of it is sent.
+    let (large, code) = run(&nginx.url("/y"), &["--method", "PUT", "--bs", "32M", "--iodepth", "2"]);
+    let class = large["failures"][0]["class"].as_str().unwrap();
+    assert!(code == 1 && class == "HTTP status 413" && number(&large, "operations") == 0, "{large:#}");
+    assert!(nginx.log().iter().all(|logged| logged.fields[3] == "text/x-a" || logged.status == 413));
+}
+
+/// A server of the certificate's names, with small and large responses.
+fn https(names: &str) -> Nginx {
+    let (folder, ip) = (tempfile::tempdir().unwrap(), Nginx::next_ip());
+    certificate(folder.path(), &names.replace("ADDRESS", &ip));
+    std::fs::create_dir(folder.path().join("www")).unwrap();
+    std::fs::write(folder.path().join("www/large"), vec![7; 1_000_000]).unwrap();
+    let server = "listen LISTEN ssl; ssl_certificate FOLDER/cert.pem; ssl_certificate_key FOLDER/key.pem;
+                  keepalive_requests 5; client_max_body_size 64m; location / { return 200 'hello'; }
+                  location /files { alias FOLDER/www; } location /put { root FOLDER; dav_methods PUT; }";
+    Nginx::start_in(folder, ip, server)
+}
+
+#[test]
+fn tls_is_verified_and_measured() {
+    let nginx = https("DNS:test.example,IP:ADDRESS");
+    let ca = nginx.path("ca.pem").display().to_string();
+    let (run_small, code) = run(&nginx.https("/"), &["--ca-file", &ca, "--iodepth", "3"]);
+    assert_eq!((code, number(&run_small, "errors")), (0, 0), "{run_small:#}");
+    let connections = &run_small["connections"];
+    let (set_up, tls) = (connections["setup_us"]["mean"].as_f64(), connections["tls_us"]["mean"].as_f64());
+    assert!(tls.unwrap() > 0.0 && set_up > tls && number(connections, "opened") > 6, "{run_small:#}");
+    let (large, code) = run(&nginx.https("/files/large"), &["--ca-file", &ca, "--iodepth", "2"]);
+    assert_eq!((code, number(&large, "errors")), (0, 0), "{large:#}");
+    assert_eq!(number(&large, "transferred_bytes"), 1_000_000 * number(&large, "operations"));
+    let put = ["--ca-file", &ca, "--method", "PUT", "--bs", "1M", "--iodepth", "2"];
+    let (sent, code) = run(&nginx.https("/put"), &put);
+    assert_eq!((code, number(&sent, "errors")), (0, 0), "{sent:#}");
+    assert_eq!(std::fs::metadata(nginx.path("put")).unwrap().len(), 1 << 20);
+    let log = nginx.log();
+    assert!(log.iter().all(|logged| logged.fields[5] == "http/1.1"), "ALPN");
+    let small: Vec<Logged> = log.into_iter().filter(|logged| logged.fields[1] == "/").collect();
+    agrees(&run_small, &small, 3, 5);
+}
+
+#[test]
+fn certificates_that_do_not_verify_are_refused_unless_insecure() {
+    let nginx = https("DNS:test.example");
+    let (ca, url) = (nginx.path("ca.pem").display().to_string(), nginx.https("/"));
+    let key = nginx.path("key.pem").display().to_string();
+    for (options, expected, code) in [
+        (&[][..], "UnknownIssuer", 1),
+        (&["--ca-file", &ca], "not valid for name", 1),
+        (&["--ca-file", &key], "no certificate found", 2),
+        (&["--ca-file", "/nonexistent"], "/nonexistent", 2),
+        (&["--ca-file", &ca, "--insecure"], "cannot be used with", 2),
+        (&["--writes", "apart", "--insecure"], "--writes has no effect", 2),
+    ] {
+        let (error, found) = refused(&[&[&*url][..], &SHORT, options].concat());
+        assert!(found == Some(code) && error.contains(expected), "{options:?}: {error}");
+        assert!(code == 2 || error.contains("--insecure"), "what to do: {error}");
+    }
+    let output = roundtrip().args(["bench", &url, "--insecure", "--json"]).args(SHORT).output().unwrap();
+    let warning = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && warning.contains("WARNING") && warning.contains("NOT verified"),
+        "{warning}"
+    );
+    let plain = Nginx::start("listen LISTEN; location / { return 200 'x'; }");
+    let (error, _) = refused(&[&[&*plain.https("/")][..], &SHORT, &["--insecure"]].concat());
+    assert!(error.contains("does the server use TLS on this port?"), "{error}");
+    let (error, code) = refused(&[&*plain.url("/"), "--insecure"]);
+    assert!(code == Some(2) && error.contains("no effect without https://"), "{error}");
+}
+
+/// The name of the URL is what the server and its certificate are asked for.
+#[test]
+fn the_host_name_is_sent_by_tls() {
+    let (folder, ip) = (tempfile::tempdir().unwrap(), "127.0.0.1".to_owned());
+    certificate(folder.path(), "DNS:localhost");
+    let port = std::net::TcpListener::bind((&*ip, 0)).unwrap().local_addr().unwrap().port();
+    let server = format!(
+        "listen 127.0.0.1:{port} ssl; ssl_certificate FOLDER/cert.pem; ssl_certificate_key FOLDER/key.pem; location / {{ return 200 'x'; }}"
+    );
+    let nginx = Nginx::start_in(folder, ip, &server);
+    let ca = nginx.path("ca.pem").display().to_string();
+    let (run, code) = run(&format!("https://localhost:{port}/"), &["--ca-file", &ca]);
+    assert_eq!((code, number(&run, "errors")), (0, 0), "{run:#}");
+    let log = nginx.log();
+    let host = format!("localhost:{port}");
+    assert!(
+        !log.is_empty() && log.iter().all(|l| l.fields[4] == "localhost" && l.fields[0] == host),
+        "{log:?}"
+    );
+}
+
+#[test]
+fn host_names_resolve_to_the_address_that_answers() {
+    let server = Served::start(&[]);
+    let port = server.address.rsplit(':').next().unwrap();
+    // `localhost` has an IPv6 address on most systems, on which nothing listens here.
+    let result = bench(&format!("http://localhost:{port}/64"), &SHORT);
+    assert_eq!(result["runs"][0]["block_size_bytes"], 64);
+    let (error, code) = refused(&["http://nonexistent.invalid/"]);
+    assert!(code == Some(2) && error.contains("does not resolve"), "{error}");
+}
+
+#[test]
+fn unusable_arguments_are_refused_without_showing_secrets() {
+    let url = "http://127.0.0.1:9/";
+    for (arguments, expected) in [
+        (&[url, "-H", "Authorization: secret\r\nX: y"][..], "Authorization"),
+        (&[url, "-H", "secret"], "no colon"),
+        (&[url, "-H", "@/nonexistent"], "/nonexistent"),
+        (&[url, "-H", "@/dev/zero"], "at most 65536"),
+        (&[url, "-H", "Content-Length: 5"], "the program sets it"),
+        (&["http://me:secret@127.0.0.1:9/"], "credentials"),
+        (&[url, "--method", "CONNECT"], "tunnel"),
+        (&[url, "--method", "GE T"], "not a method"),
+        (&[url, "--body-file", "/etc/hostname"], "no body"),
+        (&[url, "--method", "PUT", "--body-file", "/nonexistent"], "/nonexistent"),
+        (&[url, "--method", "PUT", "--body-file", "/dev/zero"], "at most 67108864"),
+        (&[url, "--bs", "4k"], "{bs}"),
+        (&[url, "--rw", "randrw"], "only --rw read"),
+        (&[url, "--threads", "0"], "at least 1"),
+        (&[url, "--iodepth", "1025"], "1 to 1024"),
+        (&["iscsi://127.0.0.1:9/iqn.2026-11.example:x/0", "--method", "GET"], "--method has no effect"),
+        (&["tcp://127.0.0.1:9", "--insecure"], "--insecure has no effect"),
+    ] {
+        let (error, code) = refused(arguments);
+        assert!(code == Some(2) && error.contains(expected), "{arguments:?}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn the_table_is_followed_by_the_set_up_of_connections() {
+    let nginx = Nginx::start("listen LISTEN; keepalive_requests 10; location / { return 200 'hello'; }");
+    let output = roundtrip().args(["bench", &nginx.url("/"), "--iodepth", "2"]).args(SHORT).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text
+        .lines()
+        .find(|line| line.contains("connections were set up"))
+        .unwrap_or_else(|| panic!("{text}"));
+    let opened: u64 = line.split_whitespace().find_map(|word| word.replace(' ', "").parse().ok()).unwrap();
+    let logged: BTreeSet<u64> = nginx.log().iter().map(|logged| logged.connection).collect();
+    assert!(opened.abs_diff(logged.len() as u64) <= 2, "{line}: {}", logged.len());
+    assert!(line.contains("mean") && line.contains("p99"), "{line}");
+}
+
+/// haproxy closes connections by itself, and answers for servers that do not.
+#[test]
+fn haproxy_is_loaded_with_its_own_limits() {
+    let (folder, ip) = (tempfile::tempdir().unwrap(), Nginx::next_ip());
+    let nginx = Nginx::start("listen LISTEN; location / { return 200 'hello'; }");
+    let file = folder.path().join("haproxy.cfg");
+    let config = format!(
+        "defaults\n mode http\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n\
+         listen all\n bind {ip}:8080\n http-request deny deny_status 429 if {{ path /denied }}\n use-server gone if {{ path /gone }}\n \
+         server nginx {}:8080\n server gone 127.255.255.254:9 weight 0\n retries 0\n\
+         listen closing\n bind {ip}:8081\n option httpclose\n server nginx {}:8080\n",
+        nginx.ip, nginx.ip
+    );
+    std::fs::write(&file, config).unwrap();
+    let program = std::path::Path::new("/usr/sbin/haproxy");
+    // It listens when it has gone into the background.
+    let pid_file = folder.path().join("pid");
+    let started = std::process::Command::new(program)
+        .args(["-D", "-q", "-f"])
+        .arg(&file)
+        .arg("-p")
+        .arg(&pid_file)
+        .status()
+        .expect("haproxy starts (make setup installs it)");
+    assert!(started.success());
+    let pid: i32 = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
+    let runs = [
+        (8080, "/", "", 0),
+        (8080, "/denied", "HTTP status 429", 1),
+        (8080, "/gone", "HTTP status 503", 1),
+        (8081, "/", "", 0),
+    ]
+    .map(|(port, path, class, expected)| {
+        let (run, code) = run(&format!("http://{ip}:{port}{path}"), &["--iodepth", "2"]);
+        (run, code, class, expected, port)
+    });
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    for (run, code, class, expected, port) in runs {
+        assert_eq!(code, expected, "{run:#}");
+        assert_eq!(run["failures"][0]["class"].as_str().unwrap_or_default(), class, "{run:#}");
+        let all = number(&run, "operations") + number(&run, "errors");
+        assert!(port == 8080 || number(&run["connections"], "opened") > all, "{run:#}");
+    }
+}
