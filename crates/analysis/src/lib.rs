@@ -5,6 +5,7 @@
 pub mod breakdown;
 pub mod clocks;
 pub mod cost;
+pub mod ledger;
 pub mod modes;
 pub mod pairing;
 pub mod parts;
@@ -17,6 +18,7 @@ pub mod verdict;
 
 pub use breakdown::{Breakdown, Closure, Limit, StanzaInput, TermSource, TermValue};
 pub use cost::{CpuCost, PathCost};
+pub use ledger::{Excess, Ledger};
 pub use parts::{Part, PartFigures};
 pub use predict::Prediction;
 pub use segments::{SegmentFigures, Segments};

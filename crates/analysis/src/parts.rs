@@ -26,11 +26,14 @@ pub enum Part {
     /// From a response to the request that replaces it: the client, and everything between it and the capture
     /// point.
     Client,
+    /// The operation as its user sees it: from the request's first byte, or from when TCP began to hold it, to the
+    /// response's last byte.
+    Whole,
 }
 
 impl Part {
     /// All of them, in the order of a table.
-    pub const ALL: [Part; 9] = [
+    pub const ALL: [Part; 10] = [
         Part::Client,
         Part::Sending,
         Part::RoundTrip,
@@ -40,6 +43,7 @@ impl Part {
         Part::Server,
         Part::ResponsePath,
         Part::Network,
+        Part::Whole,
     ];
 
     /// Its name in reports.
@@ -55,6 +59,7 @@ impl Part {
             Part::FirstByte => "first byte",
             Part::DataPhase => "data phase",
             Part::Client => "client",
+            Part::Whole => "whole",
         }
     }
 }

@@ -155,6 +155,8 @@ impl Sums {
         self.part(Part::Network, split.network_ns);
         self.part(Part::RequestPath, split.request_path_ns);
         self.part(Part::ResponsePath, split.response_path_ns);
+        let whole_ns = observed.whole_ns();
+        self.part(Part::Whole, (whole_ns > 0).then(|| whole_ns.try_into().unwrap_or(i64::MAX)));
     }
 }
 

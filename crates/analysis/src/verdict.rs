@@ -2,7 +2,10 @@
 
 mod case;
 mod evidence;
+mod found;
+mod gain;
 mod judge;
+mod no_response;
 mod rate;
 mod remedy;
 mod tcp;
@@ -11,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use case::{CaptureLoss, Case, Link};
 pub use evidence::Evidence;
-pub use judge::{Judgement, judge};
+pub use judge::{Judgement, WEIGHT_MIN, judge};
 pub use remedy::Remedy;
 
 /// The kind of a verdict.
@@ -48,8 +51,37 @@ pub enum VerdictKind {
     LinkFull,
     /// A CPU is saturated.
     CpuBound,
+    /// Requests never got a response.
+    NoResponse,
     /// The capture lost packets: other verdicts may be incomplete.
     CaptureLoss,
+}
+
+impl VerdictKind {
+    /// Whether the verdict is on time that operations lost, rather than on a rate, on time between operations or on the
+    /// capture.
+    #[must_use]
+    pub fn is_of_lost_time(self) -> bool {
+        match self {
+            VerdictKind::QueueDepthLow
+            | VerdictKind::LinkFull
+            | VerdictKind::CpuBound
+            | VerdictKind::SlowInitiator
+            | VerdictKind::NoResponse
+            | VerdictKind::CaptureLoss => false,
+            VerdictKind::HeaderBodyApart
+            | VerdictKind::NagleDelayedAck
+            | VerdictKind::UnfinishedCork
+            | VerdictKind::DelayedAck
+            | VerdictKind::SmallSegments
+            | VerdictKind::WindowLimited
+            | VerdictKind::BufferLimited
+            | VerdictKind::PathMtuBlackHole
+            | VerdictKind::Retransmission
+            | VerdictKind::DuplexMismatch
+            | VerdictKind::SlowTarget => true,
+        }
+    }
 }
 
 /// Frames that prove a verdict.
@@ -61,7 +93,8 @@ pub struct Frames {
     pub numbers: Vec<u64>,
 }
 
-/// The expected gain.
+/// The expected gain, at most what is possible: no operation becomes faster than the fastest one seen, and no link carries
+/// more than its rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// Factor on the operations per second of the affected connections.
@@ -77,12 +110,16 @@ pub struct Gain {
 pub struct Verdict {
     /// The kind.
     pub kind: VerdictKind,
-    /// Affected operations.
+    /// Affected operations, over all of the evidence.
     pub operations: u64,
     /// Their share of all operations.
     pub share: f64,
-    /// Total cost for these operations, microseconds.
+    /// Time that these operations lost, microseconds: this verdict's part of the excess.
     pub cost_us: f64,
+    /// The lost time as a share of the time of all operations.
+    pub weight: f64,
+    /// Time between operations in which the client sent nothing, microseconds: no part of the operations' time.
+    pub pauses_us: f64,
     /// The frames that prove it.
     pub frames: Frames,
     /// A sentence with the figures.
@@ -112,6 +149,7 @@ pub fn name(kind: VerdictKind) -> &'static str {
         VerdictKind::QueueDepthLow => "queue depth too low",
         VerdictKind::LinkFull => "link full",
         VerdictKind::CpuBound => "CPU bound",
+        VerdictKind::NoResponse => "no response",
         VerdictKind::CaptureLoss => "capture incomplete",
     }
 }

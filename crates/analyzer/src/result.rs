@@ -1,5 +1,6 @@
 //! The result of an analysis, as shown in JSON and reports.
 
+use analysis::Excess;
 use analysis::traffic::TrafficStanza;
 use analysis::verdict::Verdict;
 use record::OpKind;
@@ -60,9 +61,11 @@ pub struct HoleRow {
     pub input: u32,
     /// Which connection.
     pub connection: Option<u32>,
-    /// Its position and cause.
+    /// The stream.
+    pub flow: capture::Flow,
+    /// Its position, length, time and cause.
     #[serde(flatten)]
-    pub hole: capture::StreamHole,
+    pub missing: capture::Missing,
     /// Operations that it may have cost: its bytes over those of an operation.
     pub operations: f64,
 }
@@ -84,6 +87,8 @@ pub struct AnalysisResult {
     pub operations_one_side: u64,
     /// Frame counters, summed over all capture points.
     pub frames: capture::FrameCounters,
+    /// The frames that belong to no selected connection, over all capture points.
+    pub contents: capture::Contents,
     /// Stream and message counters, summed over all capture points.
     pub streams: capture::Counters,
     /// The connections with the most operations.
@@ -98,6 +103,10 @@ pub struct AnalysisResult {
     pub modes: Vec<ModeRow>,
     /// The causes of slowness.
     pub verdicts: Vec<Verdict>,
+    /// Causes that cost less than 2 % of the time of all operations ([`analysis::verdict::WEIGHT_MIN`]).
+    pub minor: Vec<Verdict>,
+    /// The account of the time of all operations.
+    pub excess: Excess,
     /// Offset and drift between the clocks of two inputs.
     pub clocks: Option<Clocks>,
     /// Limitations of the capture that affect the result.
@@ -109,13 +118,17 @@ pub struct AnalysisResult {
 pub struct ModeRow {
     /// Which connection.
     pub connection: Option<u32>,
+    /// The server's address and port.
+    pub service: Option<String>,
     /// The operation's name.
     pub operation: String,
     /// The direction of the data.
-    pub kind: OpKind,
+    pub direction: OpKind,
     /// Mean data of an exchange, bytes.
     pub block_size_bytes: f64,
-    /// The pattern.
+    /// Operations of the stanza.
+    pub stanza_operations: u64,
+    /// The pattern; `operations` are those of the sample that was examined.
     #[serde(flatten)]
     pub finding: analysis::modes::Finding,
 }

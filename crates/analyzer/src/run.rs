@@ -3,7 +3,9 @@
 use analysis::traffic::Traffic;
 use analysis::verdict::{CaptureLoss, Case, Evidence, judge};
 use capture::file::{CaptureFile, FileError};
-use capture::{At, Counted, Counters, FrameCounters, Link, Observer, Selection, StreamHole, Vantage};
+use capture::{
+    At, Contents, Counted, Counters, FrameCounters, Link, Observer, Selection, StreamHole, Vantage,
+};
 use record::wire::Wire;
 use record::{ConnectionFacts, Exchange, Observed, Opened, Side, Stall};
 use thiserror::Error;
@@ -131,6 +133,12 @@ impl Observer for PointObserver<'_, '_> {
         }
     }
 
+    fn unanswered(&mut self, exchange: &Exchange) {
+        if let Some(connection) = self.state.pairing.connection(self.vantage, exchange.op.connection) {
+            self.state.sums.evidence.unanswered(self.vantage, connection, exchange);
+        }
+    }
+
     fn stall(&mut self, stall: &Stall) {
         let connection = self.state.pairing.connection(self.vantage, stall.connection);
         let connection = connection.unwrap_or(u32::MAX);
@@ -139,12 +147,17 @@ impl Observer for PointObserver<'_, '_> {
 
     fn opened(&mut self, opened: &Opened) {
         self.state.pairing.opened(self.vantage, opened);
+        if let Some(connection) = self.state.pairing.connection(self.vantage, opened.connection) {
+            self.state.sums.evidence.opened(connection, opened);
+        }
     }
 
     fn connection(&mut self, facts: &ConnectionFacts) {
         let (vantage, local) = (self.vantage, facts.connection);
         if let Some(connection) = self.state.pairing.connection(vantage, local) {
             self.state.sums.evidence.connection(vantage, &ConnectionFacts { connection, ..*facts });
+        } else {
+            self.state.sums.evidence.empty_connection(vantage, facts);
         }
         self.pair(|pairing, sums| pairing.closed(vantage, local, |o| sums.observed(o)));
     }
@@ -266,7 +279,7 @@ impl<'a> Analysis<'a> {
             }
             Some((Link::Cooked2, Err(reason))) => {
                 if let Some(&(_, point, _)) = reading.points.iter().find(|((i, _), _, _)| *i == interface) {
-                    self.points[point].not_tcp(reason);
+                    self.points[point].not_tcp(reason, Link::Cooked2, data);
                 }
             }
             Some((link, _)) => {
@@ -308,14 +321,17 @@ impl<'a> Analysis<'a> {
 
     fn finish(mut self, readings: &[Reading]) -> AnalysisResult {
         let mut frames = FrameCounters::default();
+        let mut contents = Contents::default();
         for (vantage, point) in self.points.drain(..).enumerate() {
+            contents.add(&point.contents);
             let mut observer = PointObserver { vantage: vantage as u32, state: &mut self.state };
             add(&mut frames, &point.finish(&mut observer));
         }
         let mut last = PointObserver { vantage: 0, state: &mut self.state };
         last.pair(|pairing, sums| pairing.finish(|o| sums.observed(o)));
         let State { pairing, sums, inputs } = self.state;
-        let Sums { traffic, samples, evidence, clocks, counters, holes, .. } = sums;
+        let Sums { traffic, samples, evidence, clocks, mut counters, holes, .. } = sums;
+        counters.count_frames(&frames);
         let wire_us = |request: f64, response: f64| {
             self.options.wire.map_or(0.0, |wire| {
                 wire.own_packets_us(request.round() as u64) + wire.own_packets_us(response.round() as u64)
@@ -349,8 +365,13 @@ impl<'a> Analysis<'a> {
                 let stanza = stanzas.get(place)?;
                 Some(ModeRow {
                     connection: stanza.connection,
+                    service: stanza
+                        .connection
+                        .and_then(|c| evidence.ledger.service(c))
+                        .map(|s| s.to_string()),
                     operation: stanza.operation.clone(),
-                    kind: stanza.kind,
+                    direction: stanza.kind,
+                    stanza_operations: stanza.operations,
                     block_size_bytes: stanza.block_size_bytes,
                     finding,
                 })
@@ -365,6 +386,7 @@ impl<'a> Analysis<'a> {
             operations_both_sides: pairing.matched,
             operations_one_side: pairing.unmatched,
             frames,
+            contents,
             streams: counters,
             connections,
             connections_not_listed: not_listed,
@@ -373,13 +395,16 @@ impl<'a> Analysis<'a> {
                 .map(|(input, hole, connection)| HoleRow {
                     input,
                     connection,
-                    hole,
+                    flow: hole.flow,
+                    missing: hole.missing,
                     operations: hole.missing.bytes as f64 / mean_bytes,
                 })
                 .collect(),
             stanzas,
             modes,
             verdicts: judged.verdicts,
+            minor: judged.minor,
+            excess: judged.excess,
             clocks: if pairing.matched > 0 { clocks.clocks() } else { None },
             notes: Vec::new(),
         };

@@ -7,6 +7,7 @@
 //! Source: the specifications of the pcap and pcapng formats (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng).
 
 mod buffer;
+mod kind;
 mod pcap;
 mod pcapng;
 mod writer;
@@ -89,14 +90,13 @@ pub enum FileError {
     },
     /// The file is not a capture.
     #[error(
-        "{name} is not a capture: it begins with {first:02x?}; supported are pcap and pcapng, plain or compressed \
-         with gzip or zstd"
+        "{name} is not a capture: it is {kind}; supported are pcap and pcapng, plain or compressed with gzip or zstd"
     )]
     NoCapture {
         /// The file.
         name: String,
-        /// Its first bytes.
-        first: Vec<u8>,
+        /// What it probably is.
+        kind: String,
     },
 }
 
@@ -174,21 +174,27 @@ impl CaptureFile {
     pub fn read(name: &str, input: Box<dyn Read + Send>) -> Result<Self, FileError> {
         let failed = |source| FileError::Io { name: name.to_owned(), source };
         let mut buffer = Buffer::new(input);
+        let mut layers = Vec::new();
         for _ in 0..2 {
             let first = buffer.peek(4).map_err(failed)?;
             buffer = match first {
                 [0x1f, 0x8b, ..] => {
+                    layers.push("gzip");
                     Buffer::new(Box::new(flate2::read::MultiGzDecoder::new(buffer.into_reader())))
                 }
                 [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+                    layers.push("zstd");
                     Buffer::new(Box::new(zstd(buffer.into_reader()).map_err(failed)?))
                 }
                 _ => break,
             };
         }
         let no_capture = |buffer: &mut Buffer| {
-            let first = buffer.peek(8).map(<[u8]>::to_vec).unwrap_or_default();
-            FileError::NoCapture { name: name.to_owned(), first }
+            let kind = match buffer.peek(kind::LOOKED_AT) {
+                Ok(first) => kind::guess(first, &layers),
+                Err(_) => format!("damaged {} data", layers.join(" in ")),
+            };
+            FileError::NoCapture { name: name.to_owned(), kind }
         };
         let mut interfaces = Vec::new();
         let first = match buffer.peek(24) {

@@ -4,6 +4,7 @@ use record::{Exchange, Op, OpKind, Side};
 use serde::{Deserialize, Serialize};
 
 use crate::observer::{Counted, Observer, StreamHole};
+use crate::vantage::FrameCounters;
 
 /// Counters of a capture point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +96,16 @@ impl Observer for Record {
 }
 
 impl Counters {
+    /// Takes the counts of frames over.
+    pub fn count_frames(&mut self, frames: &FrameCounters) {
+        self.packets = frames.packets;
+        self.bytes = frames.bytes;
+        self.undecodable = frames.other;
+        self.fragments = frames.fragments;
+        self.super_packets = frames.super_packets;
+        self.evicted = frames.evicted;
+    }
+
     /// Adds the counters of one connection.
     pub fn add(&mut self, counted: &Counted) {
         self.retransmitted += counted.retransmitted;

@@ -249,7 +249,7 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
         runs.push(bench.result);
     }
     progress.finish();
-    if let Some(ops) = ops {
+    if let Some(ops) = ops.filter(|_| !stop.is_raised()) {
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
     }
     let bad = runs.iter().any(|r| r.errors > 0 || r.mismatched_blocks.unwrap_or(0) > 0);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
+use output::Draft;
 use policy::SendPolicy;
 use record::OpKind;
 use report::ladder::Ladder;
@@ -347,12 +348,16 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
     let is_stopped = || stop.is_raised();
     let result = match &args.pcapng {
         Some(path) => {
-            let file = output::file::create(path).with_context(|| create(path)).map_err(Failure::Usage)?;
-            let packets = Packets::new(BufWriter::new(file), setup, Some(&mut keep), &is_stopped);
+            let draft = Draft::create(path).with_context(|| create(path)).map_err(Failure::Usage)?;
+            let handle = draft.handle().with_context(|| create(path)).map_err(Failure::Work)?;
+            let packets = Packets::new(BufWriter::new(handle), setup, Some(&mut keep), &is_stopped);
             let mut packets = packets.with_context(|| create(path)).map_err(Failure::Work)?;
             let result = simulate(setup, &mut packets);
             let file = packets.finish().with_context(|| create(path)).map_err(Failure::Work)?;
             file.into_inner().map_err(|e| Failure::Work(anyhow!("{}: {e}", create(path))))?;
+            if !stop.is_raised() {
+                draft.commit().with_context(|| create(path)).map_err(Failure::Work)?;
+            }
             result
         }
         None => {
@@ -365,7 +370,7 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
     if let Some(error) = failure {
         return Err(Failure::Work(anyhow!("cannot write --ops: {error}")));
     }
-    if let Some(writer) = writer {
+    if let Some(writer) = writer.filter(|_| !stop.is_raised()) {
         writer.finish().context("writing --ops").map_err(Failure::Work)?;
     }
     Ok(result)

@@ -40,6 +40,9 @@ pub(crate) struct StudyArgs {
     /// Continue an interrupted study: runs whose results are in DIR are not repeated
     #[arg(long)]
     resume: bool,
+    /// Replace the results of an earlier study in DIR
+    #[arg(long, conflicts_with = "resume")]
+    force: bool,
     /// Print the plan and exit
     #[arg(long, conflicts_with = "compare")]
     print: bool,
@@ -412,7 +415,11 @@ fn failure(error: StudyError, output: &Path) -> Failure {
 /// Opens the journal of a study, before anything starts, because a study whose result cannot be written is useless.
 fn journal<T: DeserializeOwned>(args: &StudyArgs, plan: &serde_json::Value) -> Result<Journal<T>, Failure> {
     let (folder, plan) = (args.output.clone().unwrap_or_default(), as_json(plan)?);
-    let opened = if args.resume { Journal::resume(&folder, &plan) } else { Journal::begin(&folder, &plan) };
+    let opened = match (args.resume, args.force) {
+        (true, _) => Journal::resume(&folder, &plan),
+        (false, true) => Journal::begin(&folder, &plan),
+        (false, false) => Journal::begin_new(&folder, &plan),
+    };
     let journal = opened.map_err(|error| Failure::Usage(error.into()))?;
     if journal.was_cut {
         eprint_line(format_args!(
