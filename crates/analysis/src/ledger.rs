@@ -15,6 +15,8 @@
 use std::collections::HashMap;
 
 use record::{Observed, StallKind, Verb};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Most classes; operations of further ones share one, which has no reference.
 const CLASSES_MAX: usize = 256;
@@ -335,7 +337,7 @@ fn above_median(counts: impl Iterator<Item = u64>, operations: u64) -> u64 {
 }
 
 /// The account of all operations' time, microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Excess {
     /// The time of all operations, as their users see them, and of requests that never got a response.
     pub operations_us: f64,

@@ -12,6 +12,7 @@ mod period;
 mod series;
 mod skew;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use dip::dip;
@@ -63,7 +64,7 @@ impl Point {
 }
 
 /// A pattern.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FindingKind {
     /// More than one mode.
@@ -113,7 +114,7 @@ pub enum FindingKind {
 }
 
 /// One finding.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The pattern.
     #[serde(flatten)]

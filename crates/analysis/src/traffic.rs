@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use record::{Observed, OpKind, Outcome, Verb};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::{Part, PartFigures, Tally};
@@ -39,7 +40,7 @@ impl Key {
 }
 
 /// A stanza's breakdown, as reports show it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrafficStanza {
     /// The connection; absent for the stanza of exchanges beyond the limit.
     pub connection: Option<u32>,

@@ -10,6 +10,7 @@ mod rate;
 mod remedy;
 mod tcp;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use case::{CaptureLoss, Case, Link};
@@ -18,7 +19,7 @@ pub use judge::{Judgement, WEIGHT_MIN, judge};
 pub use remedy::Remedy;
 
 /// The kind of a verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictKind {
     /// Header and body of a message were sent apart, and Nagle held the body until a delayed ACK came.
@@ -85,7 +86,7 @@ impl VerdictKind {
 }
 
 /// Frames that prove a verdict.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Frames {
     /// The input, counted from 0.
     pub input: u32,
@@ -95,7 +96,7 @@ pub struct Frames {
 
 /// The expected gain, at most what is possible: no operation becomes faster than the fastest one seen, and no link carries
 /// more than its rate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gain {
     /// Factor on the operations per second of the affected connections.
     pub throughput_factor: f64,
@@ -106,7 +107,7 @@ pub struct Gain {
 }
 
 /// One verdict.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// The kind.
     pub kind: VerdictKind,

@@ -4,12 +4,13 @@ use analysis::Excess;
 use analysis::traffic::TrafficStanza;
 use analysis::verdict::Verdict;
 use record::OpKind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use analysis::clocks::Clocks;
 
 /// An input, up to the point where reading ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InputRow {
     /// Its name.
     pub name: String,
@@ -24,7 +25,7 @@ pub struct InputRow {
 }
 
 /// A connection.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConnectionRow {
     /// Its number.
     pub connection: u32,
@@ -55,7 +56,7 @@ pub struct ConnectionRow {
 }
 
 /// Bytes that a capture lost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HoleRow {
     /// Which input.
     pub input: u32,
@@ -71,7 +72,7 @@ pub struct HoleRow {
 }
 
 /// The result of an analysis.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AnalysisResult {
     /// The inputs.
     pub inputs: Vec<InputRow>,
@@ -114,7 +115,7 @@ pub struct AnalysisResult {
 }
 
 /// A pattern in the operations of a stanza.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModeRow {
     /// Which connection.
     pub connection: Option<u32>,

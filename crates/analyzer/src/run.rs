@@ -182,7 +182,7 @@ struct Reading {
 
 impl<'a> Analysis<'a> {
     /// Reads the inputs to their ends, or until `stop` returns true. Passes every exchange to `ops`, and at intervals
-    /// the number of frames to `progress`.
+    /// the number of bytes read from the inputs, as stored, to `progress`.
     ///
     /// # Errors
     /// When an input cannot be read. The result has a note for each damaged or truncated input.
@@ -221,7 +221,6 @@ impl<'a> Analysis<'a> {
                 inputs: Vec::new(),
             },
         };
-        let mut frames = 0_u64;
         // Read the input with fewer queued exchanges next, so that the two sides of a connection meet soon.
         while let Some(next) = (0..readings.len())
             .filter(|&i| !readings[i].is_over)
@@ -232,9 +231,8 @@ impl<'a> Analysis<'a> {
                     readings[next].is_over = true;
                     break;
                 }
-                frames += 1;
             }
-            progress(frames);
+            progress(readings.iter().map(|reading| reading.file.bytes_read()).sum());
             if stop() {
                 break;
             }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Most TCP ports that are counted one by one.
 const PORTS_MAX: usize = 1024;
 
 /// Frames that belong to no followed connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Contents {
     /// TCP packets by the probable port of their server, the lower one.
     pub tcp_packets: BTreeMap<u16, u64>,

@@ -15,6 +15,8 @@ mod writer;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
@@ -151,6 +153,21 @@ pub struct CaptureFile {
     interfaces: Vec<Interface>,
     frames: u64,
     ending: Option<Ending>,
+    read: Arc<AtomicU64>,
+}
+
+/// A reader that counts its bytes.
+struct Counted {
+    input: Box<dyn Read + Send>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
 }
 
 impl CaptureFile {
@@ -173,7 +190,8 @@ impl CaptureFile {
     /// As [`CaptureFile::open`].
     pub fn read(name: &str, input: Box<dyn Read + Send>) -> Result<Self, FileError> {
         let failed = |source| FileError::Io { name: name.to_owned(), source };
-        let mut buffer = Buffer::new(input);
+        let read = Arc::new(AtomicU64::new(0));
+        let mut buffer = Buffer::new(Box::new(Counted { input, read: Arc::clone(&read) }));
         let mut layers = Vec::new();
         for _ in 0..2 {
             let first = buffer.peek(4).map_err(failed)?;
@@ -213,7 +231,7 @@ impl CaptureFile {
         } else {
             return Err(no_capture(&mut buffer));
         };
-        Ok(Self { name: name.to_owned(), buffer, format, interfaces, frames: 0, ending: None })
+        Ok(Self { name: name.to_owned(), buffer, format, interfaces, frames: 0, ending: None, read })
     }
 
     /// The next frame; `None` at the end of the reading.
@@ -276,6 +294,12 @@ impl CaptureFile {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.buffer.offset()
+    }
+
+    /// Bytes read from the file so far, as stored: compressed ones where it is compressed.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 
     /// How the reading ended, if it has.

@@ -1,13 +1,14 @@
 //! The record of a capture point: operations up to a limit, and counts of missing and excess data.
 
 use record::{Exchange, Op, OpKind, Side};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::observer::{Counted, Observer, StreamHole};
 use crate::vantage::FrameCounters;
 
 /// Counters of a capture point.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// Packets of this capture point.
     pub packets: u64,

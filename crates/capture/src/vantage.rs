@@ -1,6 +1,7 @@
 //! One capture point: takes frames and reports events of its connections to an observer. It follows every selected TCP
 //! connection and determines which end is the client.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::application::{ISCSI_PORT, Protocol};
@@ -37,7 +38,7 @@ pub enum Numbers {
 }
 
 /// Frame and segment counters of a capture point.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FrameCounters {
     /// All frames.
     pub frames: u64,

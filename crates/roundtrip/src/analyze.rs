@@ -116,8 +116,9 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
             Ok(Input { file: CaptureFile::open(path)?, place: *place })
         };
         let inputs: Result<Vec<Input>, AnalysisError> = paths.iter().map(open).collect();
-        let result =
-            inputs.and_then(|inputs| run_analysis(inputs, options, ops.as_mut(), &|| stop.is_raised()));
+        let result = inputs.and_then(|inputs| {
+            run_analysis(inputs, size(&paths), options, ops.as_mut(), &|| stop.is_raised())
+        });
         result.map_err(classify)?
     } else {
         live(args, options, ops.as_mut(), &stop)?
@@ -236,7 +237,7 @@ fn live(
         // Ctrl-C ends the capture; the captured packets are analysed completely.
         let result = opened
             .map_err(AnalysisError::from)
-            .and_then(|file| run_analysis(vec![Input { file, place: None }], options, ops, &|| false));
+            .and_then(|file| run_analysis(vec![Input { file, place: None }], None, options, ops, &|| false));
         match capturing.join() {
             Ok(Ok(_)) => result.map_err(classify),
             Ok(Err(error)) if error.is_usage() => Err(Failure::Usage(error.into())),
@@ -253,11 +254,12 @@ const LIVE_RING_BYTES: usize = 64 << 20;
 
 fn run_analysis(
     inputs: Vec<Input>,
+    bytes: Option<u64>,
     options: Options,
     ops: Option<&mut OpsWriter>,
     stop: &dyn Fn() -> bool,
 ) -> Result<AnalysisResult, AnalysisError> {
-    let progress = report::progress::Counting::new("frames");
+    let progress = report::progress::Reading::new(bytes);
     let mut written = Ok(());
     let result = {
         let mut write;
@@ -272,11 +274,18 @@ fn run_analysis(
             }
             None => None,
         };
-        Analysis::run(inputs, options, sink, &mut |frames| progress.set(frames), stop)
+        Analysis::run(inputs, options, sink, &mut |bytes| progress.set(bytes), stop)
     };
     progress.finish();
     written?;
     result
+}
+
+/// The size of all inputs, bytes; `None` if one is no regular file.
+fn size(inputs: &[(PathBuf, Option<Side>)]) -> Option<u64> {
+    let size =
+        |path: &PathBuf| std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|m| m.len());
+    inputs.iter().map(|(path, _)| size(path)).sum()
 }
 
 /// Classifies an error as one of usage or of the work.

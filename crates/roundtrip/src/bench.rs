@@ -214,7 +214,8 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
         None => None,
     };
     let combinations = args.combinations();
-    let progress = report::progress::Progress::new(combinations.len() as u64, !args.json);
+    let progress =
+        report::progress::Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.json);
     let mut runs = Vec::new();
     for combination in combinations {
         if stop.is_raised() {

@@ -3,6 +3,7 @@
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use output::Draft;
@@ -18,7 +19,7 @@ use tcpsim::fit::{self, CpuTimes, Measured};
 use tcpsim::preset::Preset;
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
 
-use crate::print::print_line;
+use crate::print::{print_json, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -122,6 +123,12 @@ fn combinations(sweeps: &[Sweep]) -> Vec<Vec<String>> {
 }
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
+    if args.list && args.json {
+        let presets: Vec<_> =
+            preset::PRESETS.iter().map(|p| json!({ "name": p.name, "about": p.about })).collect();
+        print_json(&json!({ "presets": presets }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.list {
         for preset in preset::PRESETS {
             print_line(format_args!("{:<16} {}", preset.name, preset.about));
@@ -133,7 +140,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     }
     let source = source(args)?;
     if args.print {
-        print_line(source.trim());
+        if args.json {
+            print_json(&json!({ "setup": source.trim() }))?;
+        } else {
+            print_line(source.trim());
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let (setups, labels) = setups(args, &source)?;
@@ -286,7 +297,7 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
     // A study keeps each side on one CPU.
     (base.server.softirq_cpu, base.client.softirq_cpu) = (0, 0);
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
-    let progress = Progress::new(FIT_ROUNDS.into(), !args.json);
+    let progress = Progress::new(FIT_ROUNDS.into(), Duration::ZERO, !args.json);
     let report = |round| progress.step(&format!("search, round {round}"));
     let fitted = fit::fit(&base, &shown, FIT_ROUNDS, &report, &|| stop.is_raised());
     progress.finish();
@@ -320,7 +331,7 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
 const FIT_JITTER: f64 = 0.3;
 
 fn swept(args: &SimulateArgs, setups: &[Setup], labels: &[String], stop: &Stop) -> Vec<RunResult> {
-    let progress = Progress::new(setups.len() as u64, !args.json);
+    let progress = Progress::new(setups.len() as u64, Duration::ZERO, !args.json);
     let begins = |index: usize| {
         let setup: &Setup = &setups[index];
         progress.step(&format!("{}, queue depth {} {}", setup.policy, setup.queue_depth, labels[index]));

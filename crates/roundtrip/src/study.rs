@@ -19,7 +19,7 @@ use study::plan::PLANS;
 use study::runner::{KeepParts, Point};
 use study::{AnyPlan, Experiment, Journal, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
 
-use crate::print::{eprint_line, print_line};
+use crate::print::{eprint_line, print_json, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -82,7 +82,7 @@ pub(crate) struct StudyArgs {
     /// Directory with the records of wires
     #[arg(long, value_name = "DIR", default_value = testbed::STATE_FOLDER)]
     wires: PathBuf,
-    /// Also print study.json or experiment.json on stdout
+    /// Print study.json or experiment.json, or the plan of --print, as JSON on stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -154,6 +154,9 @@ fn ssh_host(text: &str) -> Result<String, String> {
     Ok(host.to_owned())
 }
 
+/// Runs of most points, for the expected time of the first.
+const RUNS_OF_A_POINT: u32 = 2;
+
 /// Shows progress and checks for Ctrl-C.
 struct OnTerminal {
     progress: Progress,
@@ -161,9 +164,10 @@ struct OnTerminal {
 }
 
 impl OnTerminal {
-    fn new(steps: u64) -> Result<Self, Failure> {
+    /// A watcher of steps, the first of which is expected to take this long.
+    fn new(steps: u64, expected: Duration) -> Result<Self, Failure> {
         let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
-        Ok(Self { progress: Progress::new(steps, true), stop })
+        Ok(Self { progress: Progress::new(steps, expected, true), stop })
     }
 }
 
@@ -185,7 +189,11 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
         };
         let text = text_of(name)?;
         if args.print {
-            print_line(text.trim());
+            if args.json {
+                print_json(&json!({ "plan": text.trim() }))?;
+            } else {
+                print_line(text.trim());
+            }
             return Ok(ExitCode::SUCCESS);
         }
         AnyPlan::read(&text).map_err(|why| Failure::Usage(anyhow!("{name}: {why}")))?
@@ -227,7 +235,8 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let at = place(args, args.loopback)?;
     let journal = journal(args, &json!({ "plan": plan, "at": named(args) }))?;
     let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
-    let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats))?;
+    let watcher =
+        OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats), plan.runtime * RUNS_OF_A_POINT)?;
     let study = Study { plan, at };
     if args.ops.is_some() && !journal.earlier.is_empty() {
         eprint_line(format_args!(
@@ -303,7 +312,8 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     let at = place(args, args.loopback || is_compare)?;
     let journal = journal(args, &json!({ "plan": experiment, "at": named(args) }))?;
     let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
-    let watcher = OnTerminal::new(u64::from(experiment.repeats) * experiment.cases.len() as u64)?;
+    let watcher =
+        OnTerminal::new(u64::from(experiment.repeats) * experiment.cases.len() as u64, experiment.runtime)?;
     let mut keep =
         Keep { earlier: &journal.earlier, keep: &mut |run| parts.append(run), directory: journal.folder() };
     let outcome = experiment.run(&at, &watcher, &mut keep);

@@ -3,13 +3,14 @@
 //! The dip decides whether there is more than one mode; a mixture of log-normal components (EM; their number by the
 //! Bayesian information criterion) locates the modes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::dip::dip;
 use super::series::Series;
 
 /// A mode.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mode {
     /// The centre of its distribution (the median of a log-normal), microseconds.
     pub centre_us: f64,

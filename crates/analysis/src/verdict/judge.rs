@@ -51,7 +51,7 @@ pub fn judge(case: &Case<'_>) -> Judgement {
     for all in [&mut minor, &mut verdicts] {
         all.sort_by(|a, b| b.cost_us.total_cmp(&a.cost_us));
     }
-    let sum_us = |all: &[Verdict]| all.iter().map(|verdict| verdict.cost_us).sum::<f64>();
+    let sum_us = |all: &[Verdict]| all.iter().map(|verdict| verdict.cost_us).fold(0.0, |sum, us| sum + us);
     let excess = Excess {
         operations_us: us(all_ns),
         excess_us: us(ledger.excess_ns() + outage.all_ns()),

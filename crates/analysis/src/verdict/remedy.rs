@@ -1,11 +1,12 @@
 //! Remedies, with the settings of each system.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::VerdictKind;
 
 /// A remedy on one system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Remedy {
     /// The system or platform; "any" for all.
     pub system: String,

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &BenchArgs, url: &HttpUrl) -> Result<ExitCode, Failure> 
         .ok_or_else(|| usage(format!("{url}: the host name does not resolve")))?;
     let side = EndpointOptions::new(args.writes, args.tcp.options(!args.nagle));
     let combinations = args.combinations();
-    let progress = Progress::new(combinations.len() as u64, !args.json);
+    let progress = Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.json);
     let mut runs = Vec::new();
     for combination in combinations {
         progress.step(&combination.to_string());
