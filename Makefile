@@ -14,7 +14,7 @@ help: ## this list
 run: ## install missing tools, build, and measure a real ring (OUT=out/study)
 	@scripts/setup.sh run
 	cargo build --release --locked
-	./target/release/roundtrip study --quick -o $(OUT)
+	./target/release/roundtrip study --quick --force -o $(OUT)
 
 build: ## build the program: target/release/roundtrip
 	@scripts/setup.sh build

@@ -4,10 +4,11 @@
 //! offset follows from the shortest path in each direction, assumed to be equally long (as in NTP,
 //! RFC 5905 8); its uncertainty is half of their sum.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Offset and drift of two clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Clocks {
     /// The server's clock less the client's, microseconds, at the beginning.
     pub offset_us: f64,

@@ -12,6 +12,7 @@ mod period;
 mod series;
 mod skew;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use dip::dip;
@@ -57,13 +58,13 @@ impl Point {
             Part::Network => self.parts.network_us,
             Part::RequestPath => self.parts.request_path_us,
             Part::ResponsePath => self.parts.response_path_us,
-            Part::Sending | Part::FirstByte | Part::DataPhase => f32::NAN,
+            Part::Sending | Part::FirstByte | Part::DataPhase | Part::Whole => f32::NAN,
         })
     }
 }
 
 /// A pattern.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FindingKind {
     /// More than one mode.
@@ -95,8 +96,8 @@ pub enum FindingKind {
     /// It jumps and stays.
     ChangePoint {
         /// At which operation of the sample, and after how long, milliseconds.
-        operation: u64,
-        /// See `operation`.
+        at_operation: u64,
+        /// See `at_operation`.
         after_ms: f64,
         /// Before and behind it, microseconds.
         levels_us: (f64, f64),
@@ -113,7 +114,7 @@ pub enum FindingKind {
 }
 
 /// One finding.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The pattern.
     #[serde(flatten)]
@@ -211,7 +212,7 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
     let mut has_moved = false;
     if let Some(drift) = drift::find(&without(whole.clone())) {
         has_moved = true;
-        let home = drift_home(points, leaves);
+        let home = drift_home(points, &drift);
         match drift {
             drift::Drift::Ramp { change_us } => {
                 let text = format!("the {} changes by {change_us:+.0} us from beginning to end", home.name());
@@ -227,9 +228,9 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
                         milliseconds(after_ms),
                         home.name()
                     );
-                    let operation = jump.at as u64;
+                    let at_operation = jump.at as u64;
                     say(
-                        FindingKind::ChangePoint { operation, after_ms, levels_us: jump.levels_us },
+                        FindingKind::ChangePoint { at_operation, after_ms, levels_us: jump.levels_us },
                         home,
                         text,
                     );
@@ -260,33 +261,58 @@ pub fn find(points: &[Point]) -> Vec<Finding> {
     findings
 }
 
-/// The finest segment that holds most of the difference between slow operations and the others.
+/// The share of a difference that a segment must hold to be named as its place.
+const HOLDS: f64 = 0.7;
+
+/// The segment with the largest share of a difference: the finest one that holds most of it, else both ways of the network
+/// together, else the whole.
+fn place_of(points: &[Point], whole: Part, difference: impl Fn(&Series) -> f64) -> Part {
+    let of = |segment: Part| Series::of(points, segment).map(|series| difference(&series));
+    let Some(all) = of(whole).filter(|all| *all != 0.0) else { return whole };
+    let share = |segment: Part| of(segment).map(|difference| (segment, difference / all));
+    let leaves = [Part::RequestPath, Part::ResponsePath, Part::Server];
+    let largest = leaves.into_iter().filter_map(share).max_by(|a, b| a.1.total_cmp(&b.1));
+    let candidates = [largest, share(Part::Network)];
+    let holder = candidates.into_iter().flatten().find(|(_, share)| *share >= HOLDS);
+    holder.map_or(whole, |(segment, _)| segment)
+}
+
+/// The place of the difference between slow operations and the others.
 fn home_of(points: &[Point], whole: Part, is_slow: &[bool]) -> Part {
-    let difference = |segment: Part| -> Option<f64> {
-        let series = Series::of(points, segment)?;
+    if whole != Part::RoundTrip {
+        return whole;
+    }
+    place_of(points, whole, |series| {
         let mean = |slow: bool| {
             let values = series.values.iter().zip(is_slow).filter(|(_, s)| **s == slow).map(|(v, _)| *v);
             let (sum, count) = values.fold((0.0, 0.0), |(sum, count), v| (sum + v, count + 1.0));
             sum / f64::max(count, 1.0)
         };
-        Some(mean(true) - mean(false))
-    };
-    if whole != Part::RoundTrip {
-        return whole;
-    }
-    let all = difference(whole).unwrap_or(0.0);
-    let holds = |segment: &Part| difference(*segment).is_some_and(|d| d >= 0.7 * all);
-    [Part::RequestPath, Part::ResponsePath, Part::Server, Part::Network]
-        .into_iter()
-        .find(holds)
-        .unwrap_or(whole)
+        mean(true) - mean(false)
+    })
 }
 
-/// The part whose drift explains the drift of the whole.
-fn drift_home(points: &[Point], leaves: &[Part]) -> Part {
-    let moves =
-        |segment: &&Part| Series::of(points, **segment).is_some_and(|series| drift::find(&series).is_some());
-    leaves.iter().find(moves).copied().unwrap_or(Part::RoundTrip)
+/// The place of a drift of the whole: the segment that moved by about as much.
+fn drift_home(points: &[Point], drift: &drift::Drift) -> Part {
+    let count = points.len();
+    // The largest jump, or the first and the last tenth of a ramp.
+    let (before, behind) = match drift {
+        drift::Drift::Ramp { .. } => (0..count / 10, count - count / 10..count),
+        drift::Drift::Jumps(jumps) => {
+            let height = |jump: &drift::Jump| (jump.levels_us.1 - jump.levels_us.0).abs();
+            let place = (0..jumps.len()).max_by(|&a, &b| height(&jumps[a]).total_cmp(&height(&jumps[b])));
+            let place = place.unwrap_or(0);
+            let at = |place: usize| jumps.get(place).map_or(count, |jump| jump.at.min(count));
+            let from = if place == 0 { 0 } else { at(place - 1) };
+            (from..at(place), at(place)..at(place + 1))
+        }
+    };
+    place_of(points, Part::RoundTrip, |series| {
+        let level = |range: std::ops::Range<usize>| {
+            series::median(series.values.get(range).map(<[f64]>::to_vec).unwrap_or_default())
+        };
+        level(behind.clone()) - level(before.clone())
+    })
 }
 
 /// third, 21st.

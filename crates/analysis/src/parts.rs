@@ -1,10 +1,11 @@
 //! The parts of a round trip, and the sum and distribution of each over many operations.
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A part of an exchange's time that capture points can separate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// From the first byte of a request to its last.
@@ -26,11 +27,14 @@ pub enum Part {
     /// From a response to the request that replaces it: the client, and everything between it and the capture
     /// point.
     Client,
+    /// The operation as its user sees it: from the request's first byte, or from when TCP began to hold it, to the
+    /// response's last byte.
+    Whole,
 }
 
 impl Part {
     /// All of them, in the order of a table.
-    pub const ALL: [Part; 9] = [
+    pub const ALL: [Part; 10] = [
         Part::Client,
         Part::Sending,
         Part::RoundTrip,
@@ -40,6 +44,7 @@ impl Part {
         Part::Server,
         Part::ResponsePath,
         Part::Network,
+        Part::Whole,
     ];
 
     /// Its name in reports.
@@ -55,12 +60,13 @@ impl Part {
             Part::FirstByte => "first byte",
             Part::DataPhase => "data phase",
             Part::Client => "client",
+            Part::Whole => "whole",
         }
     }
 }
 
 /// Figures of a part, microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartFigures {
     /// The part.
     pub part: Part,

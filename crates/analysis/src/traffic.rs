@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use record::{Observed, OpKind, Outcome, Verb};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::{Part, PartFigures, Tally};
@@ -39,7 +40,7 @@ impl Key {
 }
 
 /// A stanza's breakdown, as reports show it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrafficStanza {
     /// The connection; absent for the stanza of exchanges beyond the limit.
     pub connection: Option<u32>,
@@ -155,6 +156,8 @@ impl Sums {
         self.part(Part::Network, split.network_ns);
         self.part(Part::RequestPath, split.request_path_ns);
         self.part(Part::ResponsePath, split.response_path_ns);
+        let whole_ns = observed.whole_ns();
+        self.part(Part::Whole, (whole_ns > 0).then(|| whole_ns.try_into().unwrap_or(i64::MAX)));
     }
 }
 

@@ -2,20 +2,24 @@
 
 mod case;
 mod evidence;
+mod found;
+mod gain;
 mod judge;
+mod no_response;
 mod rate;
 mod remedy;
 mod tcp;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use case::{CaptureLoss, Case, Link};
 pub use evidence::Evidence;
-pub use judge::{Judgement, judge};
+pub use judge::{Judgement, WEIGHT_MIN, judge};
 pub use remedy::Remedy;
 
 /// The kind of a verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictKind {
     /// Header and body of a message were sent apart, and Nagle held the body until a delayed ACK came.
@@ -48,12 +52,41 @@ pub enum VerdictKind {
     LinkFull,
     /// A CPU is saturated.
     CpuBound,
+    /// Requests never got a response.
+    NoResponse,
     /// The capture lost packets: other verdicts may be incomplete.
     CaptureLoss,
 }
 
+impl VerdictKind {
+    /// Whether the verdict is on time that operations lost, rather than on a rate, on time between operations or on the
+    /// capture.
+    #[must_use]
+    pub fn is_of_lost_time(self) -> bool {
+        match self {
+            VerdictKind::QueueDepthLow
+            | VerdictKind::LinkFull
+            | VerdictKind::CpuBound
+            | VerdictKind::SlowInitiator
+            | VerdictKind::NoResponse
+            | VerdictKind::CaptureLoss => false,
+            VerdictKind::HeaderBodyApart
+            | VerdictKind::NagleDelayedAck
+            | VerdictKind::UnfinishedCork
+            | VerdictKind::DelayedAck
+            | VerdictKind::SmallSegments
+            | VerdictKind::WindowLimited
+            | VerdictKind::BufferLimited
+            | VerdictKind::PathMtuBlackHole
+            | VerdictKind::Retransmission
+            | VerdictKind::DuplexMismatch
+            | VerdictKind::SlowTarget => true,
+        }
+    }
+}
+
 /// Frames that prove a verdict.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Frames {
     /// The input, counted from 0.
     pub input: u32,
@@ -61,8 +94,9 @@ pub struct Frames {
     pub numbers: Vec<u64>,
 }
 
-/// The expected gain.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The expected gain, at most what is possible: no operation becomes faster than the fastest one seen, and no link carries
+/// more than its rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gain {
     /// Factor on the operations per second of the affected connections.
     pub throughput_factor: f64,
@@ -73,16 +107,20 @@ pub struct Gain {
 }
 
 /// One verdict.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// The kind.
     pub kind: VerdictKind,
-    /// Affected operations.
+    /// Affected operations, over all of the evidence.
     pub operations: u64,
     /// Their share of all operations.
     pub share: f64,
-    /// Total cost for these operations, microseconds.
+    /// Time that these operations lost, microseconds: this verdict's part of the excess.
     pub cost_us: f64,
+    /// The lost time as a share of the time of all operations.
+    pub weight: f64,
+    /// Time between operations in which the client sent nothing, microseconds: no part of the operations' time.
+    pub pauses_us: f64,
     /// The frames that prove it.
     pub frames: Frames,
     /// A sentence with the figures.
@@ -112,6 +150,7 @@ pub fn name(kind: VerdictKind) -> &'static str {
         VerdictKind::QueueDepthLow => "queue depth too low",
         VerdictKind::LinkFull => "link full",
         VerdictKind::CpuBound => "CPU bound",
+        VerdictKind::NoResponse => "no response",
         VerdictKind::CaptureLoss => "capture incomplete",
     }
 }

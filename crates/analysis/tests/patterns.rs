@@ -153,7 +153,8 @@ fn distinguishes_a_jump_from_a_ramp() {
     for seed in 0..25 {
         let points = record(seed, 4000, |_, index, _| (if index < 2500 { 60.0 } else { 110.0 }, 60.0));
         let findings = find(&points);
-        let [Finding { kind: FindingKind::ChangePoint { operation, .. }, segment, .. }] = &findings[..]
+        let [Finding { kind: FindingKind::ChangePoint { at_operation: operation, .. }, segment, .. }] =
+            &findings[..]
         else {
             panic!("seed {seed}: {}", kinds(&findings));
         };

@@ -26,6 +26,7 @@ fn facts(client: Conduct, server: Conduct) -> ConnectionFacts {
         client_conduct: client,
         server_conduct: server,
         duplicates: 0,
+        has_ended: false,
         both_directions: true,
     }
 }
@@ -86,6 +87,17 @@ fn ring_of(
         .collect()
 }
 
+/// The same with the first `count` operations delayed by a wait of this kind.
+fn delayed(mut observed: Vec<Observed>, kind: StallKind, wait_ms: u64, count: usize) -> Vec<Observed> {
+    for o in observed.iter_mut().take(count) {
+        let later = |stamp: Stamp| Stamp::at(stamp.ns().unwrap() + wait_ms * 1_000_000);
+        o.detail.response.ended = later(o.detail.response.ended);
+        o.op.c2 = later(o.op.c2);
+        o.detail.stalls.insert(kind, wait_ms * 1_000_000);
+    }
+    observed
+}
+
 struct World {
     evidence: Evidence,
     traffic: Traffic,
@@ -136,14 +148,16 @@ fn losses_that_come_only_against_traffic_are_a_duplex_mismatch_and_others_are_no
         retransmitted_against_traffic: against,
         ..Conduct::default()
     };
-    let mut world = World::of(&ring_of(0, 1, 1000, 300, 20, 4096));
+    let reads = delayed(ring_of(0, 1, 1000, 300, 20, 4096), StallKind::FastRetransmit, 3, 300);
+    let mut world = World::of(&reads);
     for i in 0..300 {
         world.evidence.stall(0, &stall(StallKind::FastRetransmit, Side::Client, 3, i));
     }
     world.evidence.connection(0, &facts(conduct(295), Conduct::default()));
     let verdict = world.only(VerdictKind::DuplexMismatch);
     assert!(verdict.text.contains("half duplex"), "{}", verdict.text);
-    let mut world = World::of(&ring_of(0, 1, 1000, 300, 20, 4096));
+    let reads = delayed(ring_of(0, 1, 1000, 300, 20, 4096), StallKind::FastRetransmit, 3, 300);
+    let mut world = World::of(&reads);
     for i in 0..300 {
         world.evidence.stall(0, &stall(StallKind::FastRetransmit, Side::Client, 3, i));
     }
@@ -217,7 +231,8 @@ fn chance_gives_no_verdict() {
 
 #[test]
 fn a_verdict_names_its_cost_frames_and_gain() {
-    let mut world = World::of(&ring_of(0, 1, 200, 300, 20, 4096));
+    let reads = delayed(ring_of(0, 1, 200, 300, 20, 4096), StallKind::NagleWithinMessage, 40, 150);
+    let mut world = World::of(&reads);
     for i in 0..150 {
         world.evidence.stall(0, &stall(StallKind::NagleWithinMessage, Side::Client, 40, i));
     }
@@ -226,6 +241,7 @@ fn a_verdict_names_its_cost_frames_and_gain() {
         .connection(0, &ConnectionFacts { exchanges: 200, ..facts(Conduct::default(), Conduct::default()) });
     let verdict = world.only(VerdictKind::NagleDelayedAck);
     assert!((verdict.cost_us - 6e6).abs() < 1.0);
+    assert_eq!((verdict.operations, verdict.share), (150, 0.75));
     assert_eq!(verdict.frames.numbers[..4], [1, 2, 3, 4]);
     // Ten seconds, six of them lost.
     let gain = verdict.gain.unwrap();

@@ -10,5 +10,5 @@ mod result;
 mod run;
 
 pub use annotate::annotate;
-pub use result::{AnalysisResult, ConnectionRow, HoleRow, InputRow};
+pub use result::{AnalysisResult, ConnectionRow, HoleRow, InputRow, ModeRow};
 pub use run::{Analysis, AnalysisError, Input, Options};

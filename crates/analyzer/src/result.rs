@@ -1,14 +1,16 @@
 //! The result of an analysis, as shown in JSON and reports.
 
+use analysis::Excess;
 use analysis::traffic::TrafficStanza;
 use analysis::verdict::Verdict;
 use record::OpKind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use analysis::clocks::Clocks;
 
 /// An input, up to the point where reading ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InputRow {
     /// Its name.
     pub name: String,
@@ -23,7 +25,7 @@ pub struct InputRow {
 }
 
 /// A connection.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConnectionRow {
     /// Its number.
     pub connection: u32,
@@ -54,21 +56,23 @@ pub struct ConnectionRow {
 }
 
 /// Bytes that a capture lost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HoleRow {
     /// Which input.
     pub input: u32,
     /// Which connection.
     pub connection: Option<u32>,
-    /// Its position and cause.
+    /// The stream.
+    pub flow: capture::Flow,
+    /// Its position, length, time and cause.
     #[serde(flatten)]
-    pub hole: capture::StreamHole,
+    pub missing: capture::Missing,
     /// Operations that it may have cost: its bytes over those of an operation.
     pub operations: f64,
 }
 
 /// The result of an analysis.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AnalysisResult {
     /// The inputs.
     pub inputs: Vec<InputRow>,
@@ -84,6 +88,8 @@ pub struct AnalysisResult {
     pub operations_one_side: u64,
     /// Frame counters, summed over all capture points.
     pub frames: capture::FrameCounters,
+    /// The frames that belong to no selected connection, over all capture points.
+    pub contents: capture::Contents,
     /// Stream and message counters, summed over all capture points.
     pub streams: capture::Counters,
     /// The connections with the most operations.
@@ -98,6 +104,10 @@ pub struct AnalysisResult {
     pub modes: Vec<ModeRow>,
     /// The causes of slowness.
     pub verdicts: Vec<Verdict>,
+    /// Causes that cost less than 2 % of the time of all operations ([`analysis::verdict::WEIGHT_MIN`]).
+    pub minor: Vec<Verdict>,
+    /// The account of the time of all operations.
+    pub excess: Excess,
     /// Offset and drift between the clocks of two inputs.
     pub clocks: Option<Clocks>,
     /// Limitations of the capture that affect the result.
@@ -105,17 +115,21 @@ pub struct AnalysisResult {
 }
 
 /// A pattern in the operations of a stanza.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModeRow {
     /// Which connection.
     pub connection: Option<u32>,
+    /// The server's address and port.
+    pub service: Option<String>,
     /// The operation's name.
     pub operation: String,
     /// The direction of the data.
-    pub kind: OpKind,
+    pub direction: OpKind,
     /// Mean data of an exchange, bytes.
     pub block_size_bytes: f64,
-    /// The pattern.
+    /// Operations of the stanza.
+    pub stanza_operations: u64,
+    /// The pattern; `operations` are those of the sample that was examined.
     #[serde(flatten)]
     pub finding: analysis::modes::Finding,
 }

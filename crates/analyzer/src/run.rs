@@ -3,7 +3,9 @@
 use analysis::traffic::Traffic;
 use analysis::verdict::{CaptureLoss, Case, Evidence, judge};
 use capture::file::{CaptureFile, FileError};
-use capture::{At, Counted, Counters, FrameCounters, Link, Observer, Selection, StreamHole, Vantage};
+use capture::{
+    At, Contents, Counted, Counters, FrameCounters, Link, Observer, Selection, StreamHole, Vantage,
+};
 use record::wire::Wire;
 use record::{ConnectionFacts, Exchange, Observed, Opened, Side, Stall};
 use thiserror::Error;
@@ -131,6 +133,12 @@ impl Observer for PointObserver<'_, '_> {
         }
     }
 
+    fn unanswered(&mut self, exchange: &Exchange) {
+        if let Some(connection) = self.state.pairing.connection(self.vantage, exchange.op.connection) {
+            self.state.sums.evidence.unanswered(self.vantage, connection, exchange);
+        }
+    }
+
     fn stall(&mut self, stall: &Stall) {
         let connection = self.state.pairing.connection(self.vantage, stall.connection);
         let connection = connection.unwrap_or(u32::MAX);
@@ -139,12 +147,17 @@ impl Observer for PointObserver<'_, '_> {
 
     fn opened(&mut self, opened: &Opened) {
         self.state.pairing.opened(self.vantage, opened);
+        if let Some(connection) = self.state.pairing.connection(self.vantage, opened.connection) {
+            self.state.sums.evidence.opened(connection, opened);
+        }
     }
 
     fn connection(&mut self, facts: &ConnectionFacts) {
         let (vantage, local) = (self.vantage, facts.connection);
         if let Some(connection) = self.state.pairing.connection(vantage, local) {
             self.state.sums.evidence.connection(vantage, &ConnectionFacts { connection, ..*facts });
+        } else {
+            self.state.sums.evidence.empty_connection(vantage, facts);
         }
         self.pair(|pairing, sums| pairing.closed(vantage, local, |o| sums.observed(o)));
     }
@@ -169,7 +182,7 @@ struct Reading {
 
 impl<'a> Analysis<'a> {
     /// Reads the inputs to their ends, or until `stop` returns true. Passes every exchange to `ops`, and at intervals
-    /// the number of frames to `progress`.
+    /// the number of bytes read from the inputs, as stored, to `progress`.
     ///
     /// # Errors
     /// When an input cannot be read. The result has a note for each damaged or truncated input.
@@ -208,7 +221,6 @@ impl<'a> Analysis<'a> {
                 inputs: Vec::new(),
             },
         };
-        let mut frames = 0_u64;
         // Read the input with fewer queued exchanges next, so that the two sides of a connection meet soon.
         while let Some(next) = (0..readings.len())
             .filter(|&i| !readings[i].is_over)
@@ -219,9 +231,8 @@ impl<'a> Analysis<'a> {
                     readings[next].is_over = true;
                     break;
                 }
-                frames += 1;
             }
-            progress(frames);
+            progress(readings.iter().map(|reading| reading.file.bytes_read()).sum());
             if stop() {
                 break;
             }
@@ -266,7 +277,7 @@ impl<'a> Analysis<'a> {
             }
             Some((Link::Cooked2, Err(reason))) => {
                 if let Some(&(_, point, _)) = reading.points.iter().find(|((i, _), _, _)| *i == interface) {
-                    self.points[point].not_tcp(reason);
+                    self.points[point].not_tcp(reason, Link::Cooked2, data);
                 }
             }
             Some((link, _)) => {
@@ -308,14 +319,17 @@ impl<'a> Analysis<'a> {
 
     fn finish(mut self, readings: &[Reading]) -> AnalysisResult {
         let mut frames = FrameCounters::default();
+        let mut contents = Contents::default();
         for (vantage, point) in self.points.drain(..).enumerate() {
+            contents.add(&point.contents);
             let mut observer = PointObserver { vantage: vantage as u32, state: &mut self.state };
             add(&mut frames, &point.finish(&mut observer));
         }
         let mut last = PointObserver { vantage: 0, state: &mut self.state };
         last.pair(|pairing, sums| pairing.finish(|o| sums.observed(o)));
         let State { pairing, sums, inputs } = self.state;
-        let Sums { traffic, samples, evidence, clocks, counters, holes, .. } = sums;
+        let Sums { traffic, samples, evidence, clocks, mut counters, holes, .. } = sums;
+        counters.count_frames(&frames);
         let wire_us = |request: f64, response: f64| {
             self.options.wire.map_or(0.0, |wire| {
                 wire.own_packets_us(request.round() as u64) + wire.own_packets_us(response.round() as u64)
@@ -349,8 +363,13 @@ impl<'a> Analysis<'a> {
                 let stanza = stanzas.get(place)?;
                 Some(ModeRow {
                     connection: stanza.connection,
+                    service: stanza
+                        .connection
+                        .and_then(|c| evidence.ledger.service(c))
+                        .map(|s| s.to_string()),
                     operation: stanza.operation.clone(),
-                    kind: stanza.kind,
+                    direction: stanza.kind,
+                    stanza_operations: stanza.operations,
                     block_size_bytes: stanza.block_size_bytes,
                     finding,
                 })
@@ -365,6 +384,7 @@ impl<'a> Analysis<'a> {
             operations_both_sides: pairing.matched,
             operations_one_side: pairing.unmatched,
             frames,
+            contents,
             streams: counters,
             connections,
             connections_not_listed: not_listed,
@@ -373,13 +393,16 @@ impl<'a> Analysis<'a> {
                 .map(|(input, hole, connection)| HoleRow {
                     input,
                     connection,
-                    hole,
+                    flow: hole.flow,
+                    missing: hole.missing,
                     operations: hole.missing.bytes as f64 / mean_bytes,
                 })
                 .collect(),
             stanzas,
             modes,
             verdicts: judged.verdicts,
+            minor: judged.minor,
+            excess: judged.excess,
             clocks: if pairing.matched > 0 { clocks.clocks() } else { None },
             notes: Vec::new(),
         };

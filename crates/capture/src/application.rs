@@ -1,6 +1,6 @@
 //! The application protocol of a connection, and its follower.
 
-use record::{Side, StallKind};
+use record::{Side, Stall};
 
 use crate::follow::{Digests, Flow, MessageState};
 use crate::http::Http;
@@ -145,9 +145,9 @@ impl Application {
         each!(&self.protocol, s => s.pace(), &NOBODY)
     }
 
-    /// Marks the exchanges that are affected by a stall of `sender`.
-    pub(crate) fn stalled(&mut self, kind: StallKind, sender: Side) {
-        each!(&mut self.protocol, s => s.stalled(kind, sender), ());
+    /// Adds a stall to the exchanges that it delayed.
+    pub(crate) fn stalled(&mut self, stall: &Stall) {
+        each!(&mut self.protocol, s => s.stalled(stall), ());
     }
 
     /// Detects the protocol from the first bytes of a segment.

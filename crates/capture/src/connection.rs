@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use record::{ConnectionFacts, Side};
+use record::{ConnectionFacts, Side, StallKind};
 
 use crate::application::{Application, Protocol};
 use crate::follow::Flow;
@@ -10,7 +10,7 @@ use crate::observer::Observer;
 use crate::observer::StreamHole;
 use crate::packet::{At, Endpoint, Segment};
 use crate::stream::{Missing, MissingReason, Sink, Stream};
-use crate::tcp::{Before, Found, Tcp};
+use crate::tcp::{Before, LATE_NS, Tcp};
 use record::Opened;
 
 /// One direction.
@@ -159,9 +159,14 @@ impl Connection {
             message: application.message_state(side),
             in_flight: application.pace().depth(),
         };
-        tcp.segment(segment, side, at, before, |Found { kind, sender, stall }| {
-            application.stalled(kind, sender);
-            observer.stall(&stall);
+        tcp.segment(segment, side, at, before, |stall| {
+            application.stalled(&stall);
+            // Too many to be reported one by one.
+            if stall.kind != StallKind::AckWait
+                && !(stall.kind == StallKind::WindowFull && stall.wait_ns < LATE_NS)
+            {
+                observer.stall(&stall);
+            }
         })
     }
 
@@ -183,9 +188,9 @@ impl Connection {
                 message: application.message_state(Side::Client),
                 in_flight: application.pace().depth(),
             };
-            tcp.finish(before, |found| {
-                application.stalled(found.kind, found.sender);
-                observer.stall(&found.stall);
+            tcp.finish(before, |stall| {
+                application.stalled(&stall);
+                observer.stall(&stall);
             });
         }
         let mut counted = self.application.finish(observer);
@@ -212,6 +217,7 @@ impl Connection {
                 client_conduct: tcp.conduct(Side::Client),
                 server_conduct: tcp.conduct(Side::Server),
                 duplicates: tcp.duplicates,
+                has_ended: self.has_ended(),
                 both_directions: self.requests.stream.has_begun() && self.responses.stream.has_begun(),
             });
         }

@@ -7,6 +7,7 @@
 //! Source: the specifications of the pcap and pcapng formats (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng).
 
 mod buffer;
+mod kind;
 mod pcap;
 mod pcapng;
 mod writer;
@@ -14,6 +15,8 @@ mod writer;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
@@ -89,14 +92,13 @@ pub enum FileError {
     },
     /// The file is not a capture.
     #[error(
-        "{name} is not a capture: it begins with {first:02x?}; supported are pcap and pcapng, plain or compressed \
-         with gzip or zstd"
+        "{name} is not a capture: it is {kind}; supported are pcap and pcapng, plain or compressed with gzip or zstd"
     )]
     NoCapture {
         /// The file.
         name: String,
-        /// Its first bytes.
-        first: Vec<u8>,
+        /// What it probably is.
+        kind: String,
     },
 }
 
@@ -151,6 +153,21 @@ pub struct CaptureFile {
     interfaces: Vec<Interface>,
     frames: u64,
     ending: Option<Ending>,
+    read: Arc<AtomicU64>,
+}
+
+/// A reader that counts its bytes.
+struct Counted {
+    input: Box<dyn Read + Send>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
 }
 
 impl CaptureFile {
@@ -173,22 +190,29 @@ impl CaptureFile {
     /// As [`CaptureFile::open`].
     pub fn read(name: &str, input: Box<dyn Read + Send>) -> Result<Self, FileError> {
         let failed = |source| FileError::Io { name: name.to_owned(), source };
-        let mut buffer = Buffer::new(input);
+        let read = Arc::new(AtomicU64::new(0));
+        let mut buffer = Buffer::new(Box::new(Counted { input, read: Arc::clone(&read) }));
+        let mut layers = Vec::new();
         for _ in 0..2 {
             let first = buffer.peek(4).map_err(failed)?;
             buffer = match first {
                 [0x1f, 0x8b, ..] => {
+                    layers.push("gzip");
                     Buffer::new(Box::new(flate2::read::MultiGzDecoder::new(buffer.into_reader())))
                 }
                 [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+                    layers.push("zstd");
                     Buffer::new(Box::new(zstd(buffer.into_reader()).map_err(failed)?))
                 }
                 _ => break,
             };
         }
         let no_capture = |buffer: &mut Buffer| {
-            let first = buffer.peek(8).map(<[u8]>::to_vec).unwrap_or_default();
-            FileError::NoCapture { name: name.to_owned(), first }
+            let kind = match buffer.peek(kind::LOOKED_AT) {
+                Ok(first) => kind::guess(first, &layers),
+                Err(_) => format!("damaged {} data", layers.join(" in ")),
+            };
+            FileError::NoCapture { name: name.to_owned(), kind }
         };
         let mut interfaces = Vec::new();
         let first = match buffer.peek(24) {
@@ -207,7 +231,7 @@ impl CaptureFile {
         } else {
             return Err(no_capture(&mut buffer));
         };
-        Ok(Self { name: name.to_owned(), buffer, format, interfaces, frames: 0, ending: None })
+        Ok(Self { name: name.to_owned(), buffer, format, interfaces, frames: 0, ending: None, read })
     }
 
     /// The next frame; `None` at the end of the reading.
@@ -270,6 +294,12 @@ impl CaptureFile {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.buffer.offset()
+    }
+
+    /// Bytes read from the file so far, as stored: compressed ones where it is compressed.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 
     /// How the reading ended, if it has.

@@ -4,11 +4,11 @@ mod message;
 
 use std::collections::VecDeque;
 
-use record::{Exchange, Op, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
+use record::{Exchange, Op, OpKind, Outcome, Passage, Side, Stall, Stamp, Verb};
 
 use crate::follow::MessageState;
 use crate::http::message::{Event, Messages, Start};
-use crate::in_flight::Pace;
+use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 
@@ -88,7 +88,8 @@ impl Http {
         }
     }
 
-    pub(crate) fn finish(&mut self, _observer: &mut impl Observer) -> Counted {
+    pub(crate) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
+        self.pairing.waiting.iter().chain(&self.pairing.current).for_each(|e| observer.unanswered(e));
         Counted {
             boundaries_lost: self.requests.lost + self.responses.lost,
             skipped_bytes: self.requests.skipped_bytes + self.responses.skipped_bytes,
@@ -108,13 +109,20 @@ impl Http {
         &self.pairing.pace
     }
 
-    pub(crate) fn stalled(&mut self, kind: StallKind, sender: Side) {
-        let pairing = &mut self.pairing;
-        match (sender, &mut pairing.current) {
-            (Side::Client, Some(exchange)) => exchange.stalls.insert(kind),
-            (Side::Client, None) => pairing.pace.stalled(kind),
+    /// Adds a stall to the exchanges that it delayed.
+    pub(crate) fn stalled(&mut self, stall: &Stall) {
+        let Pairing { waiting, current, pace, .. } = &mut self.pairing;
+        match (stall.sender, current) {
+            (_, current) if is_of_all(stall) && (current.is_some() || !waiting.is_empty()) => {
+                waiting.iter_mut().chain(current).for_each(|exchange| delay(exchange, stall));
+            }
+            (Side::Client, Some(exchange)) => delay(exchange, stall),
+            (Side::Client, None) => pace.stalled(stall),
+            // The response at hand is that of the first request.
             (Side::Server, current) => {
-                pairing.waiting.iter_mut().chain(current).for_each(|e| e.stalls.insert(kind));
+                if let Some(exchange) = waiting.front_mut().or(current.as_mut()) {
+                    delay(exchange, stall);
+                }
             }
         }
     }

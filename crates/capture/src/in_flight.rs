@@ -3,17 +3,35 @@
 
 use std::collections::VecDeque;
 
-use record::{Exchange, Side, StallKind, StallSet};
+use record::{Exchange, Side, Stall, StallKind, StallSet};
 
 use crate::packet::At;
+
+/// Adds a stall to an exchange in flight: the part of it since the request left.
+#[inline]
+pub(crate) fn delay(exchange: &mut Exchange, stall: &Stall) {
+    let began_ns = exchange.request.began.ns().unwrap_or(stall.time_ns);
+    exchange.stalls.insert(stall.kind, stall.wait_ns.min(stall.time_ns.saturating_sub(began_ns)));
+}
+
+/// Whether a stall concerns all exchanges in flight, rather than the message that its sender is sending.
+pub(crate) fn is_of_all(stall: &Stall) -> bool {
+    match stall.kind {
+        StallKind::Timeout | StallKind::FastRetransmit | StallKind::BlackHole => true,
+        // Short and frequent: only the message at hand, of which a part has left.
+        StallKind::AckWait | StallKind::WindowFull => false,
+        _ => stall.sender == Side::Server,
+    }
+}
 
 /// Sums over a connection's exchanges.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// Times of the responses that no further request has replaced yet.
     free: VecDeque<u64>,
-    /// Stalls of the current request.
+    /// Stalls of the current request, and how long it was held before its first byte left.
     pending: StallSet,
+    held_ns: u64,
     /// Exchanges that ended.
     pub(crate) ended: u64,
     /// Number in flight now, the time of its last change, and its integral over time.
@@ -43,7 +61,15 @@ impl Pace {
         exchange.op.queue_depth = self.depth;
         exchange.thought_ns = self.free.pop_front().map(|response| began.ns.saturating_sub(response));
         exchange.ring_depth = self.depth + self.free.len() as u32;
-        exchange.stalls = exchange.stalls.union(std::mem::take(&mut self.pending));
+        if !self.pending.is_empty() {
+            // The client had nothing to send before the response that the request replaces.
+            let most = exchange.thought_ns.unwrap_or(u64::MAX);
+            exchange.held_ns = std::mem::take(&mut self.held_ns).min(most);
+            if exchange.held_ns > 0 {
+                self.pending.insert(StallKind::NagleBetweenMessages, exchange.held_ns);
+            }
+            exchange.stalls = exchange.stalls.then(&std::mem::take(&mut self.pending));
+        }
     }
 
     /// Counts a response that has passed.
@@ -67,8 +93,13 @@ impl Pace {
     }
 
     /// Adds a stall to the next request.
-    pub(crate) fn stalled(&mut self, kind: StallKind) {
-        self.pending.insert(kind);
+    pub(crate) fn stalled(&mut self, stall: &Stall) {
+        if stall.kind == StallKind::NagleBetweenMessages {
+            self.pending.insert(stall.kind, 0);
+            self.held_ns = self.held_ns.saturating_add(stall.wait_ns);
+        } else {
+            self.pending.insert(stall.kind, stall.wait_ns);
+        }
     }
 
     /// Counts a completed message of a side.

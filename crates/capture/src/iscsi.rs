@@ -9,7 +9,7 @@ use iscsi::pdu::{DataIn, DataOut, ScsiCommand, ScsiResponse, TaskManagementReque
 use record::{Exchange, Op, OpKind, Outcome, Passage, Side, Stall, StallKind, Stamp, Verb};
 
 use crate::follow::{Digests, Flow, Follower, MessageState, Pdu};
-use crate::in_flight::Pace;
+use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 
@@ -61,6 +61,7 @@ impl Iscsi {
         let Self { requests, responses, tasks } = self;
         requests.finish(|pdu| tasks.request(pdu, observer));
         responses.finish(|pdu| tasks.response(pdu, observer));
+        tasks.in_flight.values().for_each(|exchange| observer.unanswered(exchange));
         Counted {
             boundaries_lost: requests.lost() + responses.lost(),
             skipped_bytes: requests.skipped_bytes() + responses.skipped_bytes(),
@@ -84,19 +85,22 @@ impl Iscsi {
         &self.tasks.pace
     }
 
-    /// Marks the exchanges that are affected by a stall of `sender`.
-    pub(crate) fn stalled(&mut self, kind: StallKind, sender: Side) {
+    /// Adds a stall to the exchanges that it delayed.
+    pub(crate) fn stalled(&mut self, stall: &Stall) {
         let tasks = &mut self.tasks;
-        match sender {
-            Side::Server => tasks.in_flight.values_mut().for_each(|e| e.stalls.insert(kind)),
-            Side::Client => match self.requests.current_task() {
-                Some((initiator::DATA_OUT, tag)) => {
-                    if let Some(exchange) = tasks.in_flight.get_mut(&tag) {
-                        exchange.stalls.insert(kind);
-                    }
-                }
-                _ => tasks.pace.stalled(kind),
-            },
+        let is_retransmitted_request = stall.sender == Side::Client && !tasks.in_flight.is_empty();
+        if is_of_all(stall) && (stall.sender == Side::Server || is_retransmitted_request) {
+            tasks.in_flight.values_mut().for_each(|exchange| delay(exchange, stall));
+            return;
+        }
+        let current = match stall.sender {
+            Side::Server => self.responses.current_task(),
+            Side::Client => self.requests.current_task().filter(|(opcode, _)| *opcode == initiator::DATA_OUT),
+        };
+        match current.and_then(|(_, tag)| tasks.in_flight.get_mut(&tag)) {
+            Some(exchange) => delay(exchange, stall),
+            None if stall.sender == Side::Client => tasks.pace.stalled(stall),
+            None => {}
         }
     }
 }
@@ -184,8 +188,7 @@ impl Tasks {
             && !exchange.data_ended.is_known()
             && wait >= SLOW_DATA_NS
         {
-            exchange.stalls.insert(StallKind::SlowData);
-            observer.stall(&Stall {
+            let stall = Stall {
                 connection: self.connection,
                 kind: StallKind::SlowData,
                 sender: Side::Client,
@@ -193,7 +196,9 @@ impl Tasks {
                 time_ns: pdu.began.ns,
                 frames: [exchange.request.last_frame, 0, pdu.began.frame],
                 segment_bytes: pdu.bytes as u32,
-            });
+            };
+            delay(exchange, &stall);
+            observer.stall(&stall);
         }
         if asked.is_known() || DataOut::read(&pdu.bhs).is_final {
             exchange.data_ended = Stamp::at(pdu.ended.ns);

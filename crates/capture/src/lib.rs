@@ -12,6 +12,7 @@
 
 mod application;
 mod connection;
+mod contents;
 pub mod error;
 pub mod file;
 pub mod follow;
@@ -35,6 +36,7 @@ pub mod vantage;
 pub mod watch;
 
 pub use application::Protocol;
+pub use contents::Contents;
 pub use error::CaptureError;
 pub use follow::{Digests, Flow};
 pub use link::Link;
@@ -42,6 +44,7 @@ pub use live::{LiveCapture, LiveConfig, Packet};
 pub use observer::{Counted, Observer, StreamHole};
 pub use packet::At;
 pub use record::Counters;
+pub use stream::Missing;
 pub use tap::{Tap, TapReport};
 pub use vantage::{FrameCounters, Selection, Vantage};
 pub use watch::{SideReport, Watch, WatchReport};

@@ -72,6 +72,30 @@ impl Link {
     }
 }
 
+impl Link {
+    /// The protocol of a frame without a TCP segment, in words.
+    #[must_use]
+    pub fn protocol(self, frame: &[u8]) -> &'static str {
+        let word = |at: usize| frame.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
+        let (mut ether_type, mut at) = match self {
+            Link::Ethernet => (word(12), 14),
+            Link::Cooked => (word(14), 16),
+            Link::Cooked2 => (word(0), 20),
+            Link::Loopback | Link::Raw => {
+                let at = if self == Link::Raw { 0 } else { 4 };
+                let version = frame.get(at).map_or(0, |byte| byte >> 4);
+                (if version == 6 { 0x86dd } else { 0x0800 }, at)
+            }
+        };
+        for _ in 0..2 {
+            if matches!(ether_type, 0x8100 | 0x88a8) {
+                (ether_type, at) = (word(at + 2), at + 4);
+            }
+        }
+        crate::contents::protocol(ether_type, frame.get(at..).unwrap_or_default())
+    }
+}
+
 /// PACKET_OUTGOING (linux/if_packet.h), in the low byte of the packet type.
 const OUTGOING: u8 = 4;
 

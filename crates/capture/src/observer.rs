@@ -10,6 +10,8 @@ use crate::stream::Missing;
 pub trait Observer {
     /// A request and its response have passed.
     fn exchange(&mut self, exchange: &Exchange);
+    /// A request has passed, and no response before the end of its connection or of the capture.
+    fn unanswered(&mut self, _exchange: &Exchange) {}
     /// Bytes of a stream are missing from the capture.
     fn hole(&mut self, hole: StreamHole);
     /// A connection did not move data that it had.

@@ -5,7 +5,7 @@ use iscsi::bhs::{BHS_BYTES, Bhs, NO_TAG};
 use iscsi::opcode::{initiator, target};
 
 /// The direction of a stream, which determines its plausible opcodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Flow {
     /// From the initiator.

@@ -1,12 +1,14 @@
 //! The record of a capture point: operations up to a limit, and counts of missing and excess data.
 
 use record::{Exchange, Op, OpKind, Side};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::observer::{Counted, Observer, StreamHole};
+use crate::vantage::FrameCounters;
 
 /// Counters of a capture point.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// Packets of this capture point.
     pub packets: u64,
@@ -95,6 +97,16 @@ impl Observer for Record {
 }
 
 impl Counters {
+    /// Takes the counts of frames over.
+    pub fn count_frames(&mut self, frames: &FrameCounters) {
+        self.packets = frames.packets;
+        self.bytes = frames.bytes;
+        self.undecodable = frames.other;
+        self.fragments = frames.fragments;
+        self.super_packets = frames.super_packets;
+        self.evicted = frames.evicted;
+    }
+
     /// Adds the counters of one connection.
     pub fn add(&mut self, counted: &Counted) {
         self.retransmitted += counted.retransmitted;

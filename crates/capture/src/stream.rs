@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::packet::At;
 
 /// Why bytes of a stream are missing from the capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingReason {
     /// The peer acknowledged them, so they arrived: the capture lost them.
@@ -19,7 +20,7 @@ pub enum MissingReason {
 }
 
 /// Bytes of a stream that are missing from the capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Missing {
     /// Bytes of the stream before them, counted from the first byte seen (behind the SYN, if that was seen).
     pub offset: u64,
@@ -145,7 +146,7 @@ impl Stream {
             }
             self.next = Some((seq.wrapping_add(total as u32), offset + total as u64));
             if !self.waiting.is_empty() {
-                self.deliver_waiting(sink);
+                self.deliver_waiting(Some(at), sink);
             }
             return;
         }
@@ -199,10 +200,12 @@ impl Stream {
         let bytes = first.saturating_sub(offset);
         sink.hole(Missing { offset, bytes, time_ns: waiting.at.ns, reason });
         self.next = Some((seq.wrapping_add(bytes as u32), offset + bytes));
-        self.deliver_waiting(sink);
+        self.deliver_waiting(None, sink);
     }
 
-    fn deliver_waiting(&mut self, sink: &mut impl Sink) {
+    /// Delivers the segments that follow the delivered bytes. Those behind a gap that has just been `filled` pass when it is:
+    /// their receiver could not read them before.
+    fn deliver_waiting(&mut self, filled: Option<At>, sink: &mut impl Sink) {
         while let (Some((seq, offset)), Some(entry)) = (self.next, self.waiting.first_entry()) {
             let place = *entry.key();
             if place > offset {
@@ -215,10 +218,12 @@ impl Stream {
                 continue;
             }
             let captured = waiting.bytes.get(old as usize..).unwrap_or_default();
-            sink.bytes(captured, waiting.at);
+            let ns = filled.map_or(0, |at| at.ns).max(waiting.at.ns);
+            let at = At { ns, ..waiting.at };
+            sink.bytes(captured, at);
             let uncaptured = total - old - captured.len() as u64;
             if uncaptured > 0 {
-                sink.uncaptured(uncaptured, waiting.at);
+                sink.uncaptured(uncaptured, at);
             }
             self.next = Some((seq.wrapping_add((total - old) as u32), offset + total - old));
         }

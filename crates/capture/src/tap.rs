@@ -4,6 +4,7 @@ use record::{Op, Side};
 
 use crate::application::Protocol;
 use crate::follow::{Digests, Flow};
+use crate::link::Link;
 use crate::live::Packet;
 use crate::observer::StreamHole;
 use crate::packet::{At, decode};
@@ -76,7 +77,7 @@ impl Tap {
     pub fn packet(&mut self, packet: &Packet<'_>) {
         let segment = match decode(packet.data, packet.wire_bytes) {
             Ok(segment) => segment,
-            Err(reason) => return self.vantage.not_tcp(reason),
+            Err(reason) => return self.vantage.not_tcp(reason, Link::Ethernet, packet.data),
         };
         let flow = if segment.destination.port == self.port { Flow::Requests } else { Flow::Responses };
         if packet.outgoing != ((flow == Flow::Requests) == (self.side == Side::Client)) {

@@ -16,7 +16,7 @@ use crate::tcp::retry::{Retry, Verdict};
 
 /// An acknowledgement later than this was delayed on purpose, nanoseconds: the shortest delay in use is 40 ms
 /// (Linux), half of it allows for captures at the far end.
-const LATE_NS: u64 = 20_000_000;
+pub(crate) const LATE_NS: u64 = 20_000_000;
 /// How long after its release data may leave, beyond the round trip, nanoseconds.
 const PROMPT_NS: u64 = 4_000_000;
 /// The timer that releases corked data runs 200 ms (Linux: TCP_RTO_MIN); data that leaves in this window after the
@@ -34,14 +34,6 @@ const COPY_NS: u64 = 5_000_000;
 const TRAIN_FACTOR: u64 = 4;
 /// Shortest train, segments.
 const TRAIN_MIN: u64 = 8;
-
-/// A stall that the tracker found at a segment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) kind: StallKind,
-    pub(crate) sender: Side,
-    pub(crate) stall: Stall,
-}
 
 /// The last segment with data of a side.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,7 +115,7 @@ impl Tcp {
         side: Side,
         at: At,
         before: Before,
-        mut emit: impl FnMut(Found),
+        mut emit: impl FnMut(Stall),
     ) -> bool {
         self.ttl[side as usize] = segment.ttl;
         if segment.flags & Segment::SYN != 0 {
@@ -191,7 +183,7 @@ impl Tcp {
     }
 
     /// Ends the connection.
-    pub(crate) fn finish(&mut self, before: Before, mut emit: impl FnMut(Found)) {
+    pub(crate) fn finish(&mut self, before: Before, mut emit: impl FnMut(Stall)) {
         for side in [Side::Client, Side::Server] {
             let retry = self.halves[side as usize].retry.take();
             if let Some(retry) = retry {
@@ -230,7 +222,7 @@ impl Tcp {
         side: Side,
         at: At,
         before: Before,
-        emit: &mut impl FnMut(Found),
+        emit: &mut impl FnMut(Stall),
     ) {
         if side == Side::Client
             && self.handshake_ns.is_none()
@@ -284,13 +276,13 @@ impl Tcp {
     }
 
     /// The outcome of retransmissions.
-    fn resolve(&self, retry: Retry, sender: Side, arrived: bool, before: Before) -> Found {
+    fn resolve(&self, retry: Retry, sender: Side, arrived: bool, before: Before) -> Stall {
         let half = &self.halves[sender as usize];
         let kind = match retry.verdict(arrived, half.largest_acked) {
             Verdict::BlackHole => StallKind::BlackHole,
             Verdict::Timeout => StallKind::Timeout,
         };
-        let stall = Stall {
+        Stall {
             connection: before.connection,
             kind,
             sender,
@@ -298,8 +290,7 @@ impl Tcp {
             time_ns: retry.last.ns,
             frames: [retry.original_frame, retry.first_frame, retry.last.frame],
             segment_bytes: retry.bytes,
-        };
-        Found { kind, sender, stall }
+        }
     }
 
     /// Processes data that was sent before.
@@ -312,7 +303,7 @@ impl Tcp {
         end: u32,
         next: u32,
         before: Before,
-        emit: &mut impl FnMut(Found),
+        emit: &mut impl FnMut(Stall),
     ) {
         let peer_data_ns = self.halves[side.peer() as usize].last_data_ns;
         let half = &mut self.halves[side as usize];
@@ -353,7 +344,7 @@ impl Tcp {
             }
             return;
         }
-        let stall = Stall {
+        emit(Stall {
             connection: before.connection,
             kind: StallKind::FastRetransmit,
             sender: side,
@@ -361,8 +352,7 @@ impl Tcp {
             time_ns: at.ns,
             frames: [half.last.at.frame, 0, at.frame],
             segment_bytes: bytes,
-        };
-        emit(Found { kind: stall.kind, sender: side, stall });
+        });
     }
 
     /// Processes new data.
@@ -374,7 +364,7 @@ impl Tcp {
         at: At,
         end: u32,
         before: Before,
-        emit: &mut impl FnMut(Found),
+        emit: &mut impl FnMut(Stall),
     ) {
         let prompt_ns = self.network_round_trip_ns().saturating_add(PROMPT_NS);
         let peer = &self.halves[side.peer() as usize];
@@ -407,7 +397,7 @@ impl Tcp {
                 u64::from(matches!(before.message, MessageState::Nothing | MessageState::Unknown));
         }
         if let Some((kind, wait_ns, from, by)) = kind {
-            let stall = Stall {
+            emit(Stall {
                 connection: before.connection,
                 kind,
                 sender: side,
@@ -415,8 +405,7 @@ impl Tcp {
                 time_ns: at.ns,
                 frames: [from, by, at.frame],
                 segment_bytes: bytes,
-            };
-            emit(Found { kind, sender: side, stall });
+            });
         }
         if let Some(next) = half.next
             && distance(segment.seq, next) > 0
@@ -484,6 +473,7 @@ impl Half {
         // Whether the segment that now leaves would have fitted into the window.
         let held = self.unacked;
         let is_window = self.window_then.is_some_and(|window| held + u64::from(bytes) > window);
+        let mut short = None;
         if mid && since_ack_ns <= prompt_ns && since_ack_ns <= waited_ns {
             let conduct = &mut self.conduct;
             conduct.ack_wait_ns = conduct.ack_wait_ns.saturating_add(quiet_ns);
@@ -497,10 +487,12 @@ impl Half {
                 conduct.ack_wait_max_ns = quiet_ns;
                 conduct.ack_wait_frames = [last.at.frame, ack.frame, at.frame];
             }
+            let kind = if is_window { StallKind::WindowFull } else { StallKind::AckWait };
+            short = Some((kind, quiet_ns, last.at.frame, ack.frame));
         }
         let full = self.full_segment();
         if waited_ns < LATE_NS || since_ack_ns > prompt_ns {
-            return None;
+            return short;
         }
         let is_small = full > 0 && !last.bytes.is_multiple_of(full);
         let kind = match before.message {

@@ -2,10 +2,10 @@
 //!
 //! Pipelined requests count as one. Data without a response is one long request.
 
-use record::{Exchange, Op, OpKind, Passage, Side, StallKind, Stamp, Verb};
+use record::{Exchange, Op, OpKind, Passage, Side, Stall, Stamp, Verb};
 
 use crate::follow::MessageState;
-use crate::in_flight::Pace;
+use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 
@@ -20,20 +20,11 @@ pub(crate) struct Turns {
     responses: (u64, u32),
     number: u32,
     pace: Pace,
-    stalls: record::StallSet,
 }
 
 impl Turns {
     pub(crate) fn new(connection: u32) -> Self {
-        Self {
-            connection,
-            speaker: None,
-            current: None,
-            responses: (0, 0),
-            number: 0,
-            pace: Pace::default(),
-            stalls: record::StallSet::default(),
-        }
+        Self { connection, speaker: None, current: None, responses: (0, 0), number: 0, pace: Pace::default() }
     }
 
     pub(crate) fn responses_begin_at(&mut self, seq: u32) {
@@ -52,7 +43,6 @@ impl Turns {
                 if let Some(e) = &mut self.current {
                     e.op.request_bytes = e.op.request_bytes.saturating_add(bytes);
                     (e.request.ended, e.request.last_frame) = (stamp, at.frame);
-                    e.stalls = e.stalls.union(std::mem::take(&mut self.stalls));
                 }
             }
             (Side::Client, _) => {
@@ -66,8 +56,7 @@ impl Turns {
                     request_bytes: bytes,
                     ..Op::default()
                 };
-                let stalls = std::mem::take(&mut self.stalls);
-                let mut exchange = Exchange { op, request: passage, stalls, ..Exchange::default() };
+                let mut exchange = Exchange { op, request: passage, ..Exchange::default() };
                 self.pace.begin(&mut exchange, at, at);
                 self.current = Some(exchange);
             }
@@ -102,9 +91,10 @@ impl Turns {
     }
 
     pub(crate) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
-        let unanswered = self.current.as_ref().is_some_and(|e| !e.response.ended.is_known());
+        let unanswered = self.current.filter(|e| !e.response.ended.is_known());
+        unanswered.iter().for_each(|exchange| observer.unanswered(exchange));
         self.end(observer);
-        Counted { unanswered: u64::from(unanswered), ..Counted::default() }
+        Counted { unanswered: u64::from(unanswered.is_some()), ..Counted::default() }
     }
 
     pub(crate) fn message_state(&self, side: Side) -> MessageState {
@@ -115,10 +105,12 @@ impl Turns {
         &self.pace
     }
 
-    pub(crate) fn stalled(&mut self, kind: StallKind, sender: Side) {
-        match (&mut self.current, sender) {
-            (Some(exchange), Side::Server) => exchange.stalls.insert(kind),
-            _ => self.stalls.insert(kind),
+    /// Adds a stall to the exchange that it delayed: the current one, or the next one if the client has not begun it.
+    pub(crate) fn stalled(&mut self, stall: &Stall) {
+        let is_held_request = stall.sender == Side::Client && self.speaker != Some(Side::Client);
+        match &mut self.current {
+            Some(exchange) if !is_held_request || is_of_all(stall) => delay(exchange, stall),
+            _ => self.pace.stalled(stall),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! One capture point: takes frames and reports events of its connections to an observer. It follows every selected TCP
 //! connection and determines which end is the client.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::application::{ISCSI_PORT, Protocol};
 use crate::connection::Connection;
+use crate::contents::Contents;
 use crate::follow::Flow;
 use crate::link::Link;
 use crate::observer::Observer;
@@ -36,7 +38,7 @@ pub enum Numbers {
 }
 
 /// Frame and segment counters of a capture point.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FrameCounters {
     /// All frames.
     pub frames: u64,
@@ -90,6 +92,8 @@ pub struct Vantage {
     newest_ns: u64,
     /// Counters.
     pub counters: FrameCounters,
+    /// The frames that belong to no followed connection.
+    pub contents: Contents,
 }
 
 impl Vantage {
@@ -104,6 +108,7 @@ impl Vantage {
             waiting_bytes: 0,
             newest_ns: 0,
             counters: FrameCounters::default(),
+            contents: Contents::default(),
         }
     }
 
@@ -112,12 +117,13 @@ impl Vantage {
     pub fn frame(&mut self, link: Link, at: At, data: &[u8], wire_bytes: u32, observer: &mut impl Observer) {
         match link.decode(data, wire_bytes) {
             Ok((segment, _)) => self.segment(&segment, at, wire_bytes, observer),
-            Err(reason) => self.not_tcp(reason),
+            Err(reason) => self.not_tcp(reason, link, data),
         }
     }
 
     /// Counts a frame without a segment.
-    pub fn not_tcp(&mut self, reason: NotTcp) {
+    pub fn not_tcp(&mut self, reason: NotTcp, link: Link, data: &[u8]) {
+        self.contents.other(link.protocol(data));
         let counters = &mut self.counters;
         counters.frames += 1;
         counters.other += 1;
@@ -138,6 +144,7 @@ impl Vantage {
         self.newest_ns = self.newest_ns.max(at.ns);
         let (source, destination) = (segment.source, segment.destination);
         if self.selection.port.is_some_and(|port| source.port != port && destination.port != port) {
+            self.contents.tcp((source.port, destination.port));
             return;
         }
         counters.packets += 1;
@@ -163,7 +170,10 @@ impl Vantage {
             Some(place) => place,
             None => match self.begin(key, segment, observer) {
                 Some(place) => place,
-                None => return,
+                None => {
+                    self.contents.tcp((source.port, destination.port));
+                    return;
+                }
             },
         };
         self.recent = Some((key, place));

@@ -8,27 +8,22 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-/// Creates or empties a file that the user named.
-///
-/// # Errors
-/// When it is a symbolic link or cannot be written.
-pub fn create(path: &Path) -> io::Result<File> {
-    open(path, OpenOptions::new().write(true).create(true).truncate(true))
-}
+use crate::Draft;
 
 /// Opens a file for reading and appending, and creates it if it is missing.
 ///
 /// # Errors
-/// As [`create`].
+/// When it is a symbolic link or cannot be written.
 pub fn append(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().read(true).append(true).create(true))
 }
 
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path).map_err(|error| {
         // open(2): ELOOP for a link at the last part of a path.
         if error.raw_os_error() == Some(Errno::ELOOP as i32) {
@@ -40,12 +35,14 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     })
 }
 
-/// Writes a whole file that the user named.
+/// Writes a whole file that the user named: the old file stays until the new one is complete.
 ///
 /// # Errors
-/// As [`create`].
+/// As [`Draft::create`].
 pub fn write(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
-    create(path)?.write_all(text.as_ref())
+    let mut draft = Draft::create(path)?;
+    draft.write_all(text.as_ref())?;
+    draft.commit()
 }
 
 /// Creates a new file in a folder of the program's own, and replaces an existing one. A link is removed, not followed.
@@ -66,21 +63,17 @@ pub fn create_anew(path: &Path) -> io::Result<File> {
 /// # Errors
 /// When it cannot be written; then nothing has changed.
 pub fn replace(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
-    let new = beside(path);
-    let written = create_anew(&new)
-        .and_then(|mut file| file.write_all(text.as_ref()))
-        .and_then(|()| std::fs::rename(&new, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&new);
-    }
-    written
+    let mut draft = Draft::in_own_folder(path)?;
+    draft.write_all(text.as_ref())?;
+    draft.commit()
 }
 
-/// A name in the same folder that no other process uses.
-fn beside(path: &Path) -> PathBuf {
+/// A name in the same folder that nothing else uses.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}", std::process::id()));
+    name.push(format!(".{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     path.with_file_name(name)
 }
 
@@ -130,11 +123,11 @@ mod tests {
     #[test]
     fn a_symbolic_link_as_output_is_rejected() {
         let (folder, victim, link) = trap();
-        for error in [create(&link).unwrap_err(), append(&link).unwrap_err()] {
+        for error in [write(&link, "new").unwrap_err(), append(&link).unwrap_err()] {
             assert!(error.to_string().contains("symbolic link"), "{error}");
         }
         symlink(folder.path().join("nowhere"), folder.path().join("dangling")).unwrap();
-        assert!(create(&folder.path().join("dangling")).is_err());
+        assert!(write(&folder.path().join("dangling"), "new").is_err());
         assert!(!folder.path().join("nowhere").exists());
         assert_eq!(read_to_string(&victim).unwrap(), "keep");
         write(&victim, "new").unwrap();

@@ -2,5 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+mod draft;
 pub mod file;
+mod partial;
 pub mod text;
+
+pub use draft::Draft;
+pub use partial::Partial;

@@ -1,5 +1,6 @@
 //! The send policy of a connection: send now, or wait for more.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::adaptive::AdaptiveState;
@@ -56,7 +57,7 @@ enum State {
 }
 
 /// Responses by the mode they were sent in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shares {
     /// Sent individually, Nagle off.
     pub nodelay: u64,

@@ -46,8 +46,10 @@ pub struct Exchange {
     /// From an earlier response to this request, if the request replaced that response's operation: the client's
     /// time, as this capture point sees it, nanoseconds.
     pub thought_ns: Option<u64>,
-    /// Its stalls.
+    /// Its stalls, each no longer than the time in which the operation was in flight, and of `held_ns`.
     pub stalls: StallSet,
+    /// How long TCP held the request before its first byte left, nanoseconds: its user's latency began that much earlier.
+    pub held_ns: u64,
 }
 
 impl Exchange {
@@ -82,8 +84,16 @@ impl Observed {
         Self {
             op: client.op(Side::Client).and(&server.op(Side::Server)),
             shared_clock,
-            detail: Exchange { stalls: client.stalls.union(server.stalls), ..*client },
+            detail: Exchange { stalls: client.stalls.union(&server.stalls), ..*client },
         }
+    }
+
+    /// The time of the operation as its user sees it at this point, nanoseconds: from the first byte of the request, or from
+    /// when TCP began to hold it, to the last byte of the response. 0 where a stamp is missing or out of order.
+    #[must_use]
+    pub fn whole_ns(&self) -> u64 {
+        let seen = self.detail.response.ended.since(self.detail.request.began).unwrap_or(0);
+        u64::try_from(seen).map_or(0, |ns| ns.saturating_add(self.detail.held_ns))
     }
 
     /// Its parts, as far as the stamps separate them.

@@ -1,6 +1,7 @@
 //! Latency distributions.
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A distribution of round trips, 1 ns to 100 s, three significant digits.
@@ -12,7 +13,7 @@ pub struct Latency {
 }
 
 /// The figures of a distribution, microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyFigures {
     /// Arithmetic mean, exact.
     pub mean: f64,

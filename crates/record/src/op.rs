@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU64;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::verb::{Outcome, Verb};
@@ -60,7 +61,7 @@ impl std::fmt::Debug for Stamp {
 }
 
 /// A side of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// The initiator, which sends requests.
@@ -90,7 +91,7 @@ impl Side {
 }
 
 /// The direction that carries an operation's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OpKind {
     /// Data travels with the response.

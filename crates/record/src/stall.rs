@@ -35,11 +35,14 @@ pub enum StallKind {
     BlackHole,
     /// The client was slow to send the data that the server had solicited (R2T, 100 Continue).
     SlowData,
+    /// In the middle of a message nothing left until an ACK came, with room in the receiver's window. Part of operations
+    /// only ([`StallSet`]): such short waits are too many to be reported one by one.
+    AckWait,
 }
 
 impl StallKind {
     /// All of them.
-    pub const ALL: [StallKind; 11] = [
+    pub const ALL: [StallKind; 12] = [
         StallKind::NagleHeaderThenBody,
         StallKind::NagleWithinMessage,
         StallKind::NagleBetweenMessages,
@@ -51,35 +54,81 @@ impl StallKind {
         StallKind::FastRetransmit,
         StallKind::BlackHole,
         StallKind::SlowData,
+        StallKind::AckWait,
     ];
 }
 
-/// A set of kinds.
+/// The waits of an operation, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct StallSet(u16);
+pub struct StallSet {
+    kinds: u16,
+    waits_ns: [u64; StallKind::ALL.len()],
+}
 
 impl StallSet {
-    /// Adds a kind.
-    pub fn insert(&mut self, kind: StallKind) {
-        self.0 |= 1 << kind as u16;
+    /// Adds a wait of a kind, nanoseconds.
+    pub fn insert(&mut self, kind: StallKind, wait_ns: u64) {
+        self.kinds |= 1 << kind as u16;
+        let sum = &mut self.waits_ns[kind as usize];
+        *sum = sum.saturating_add(wait_ns);
     }
 
     /// Whether it contains a kind.
     #[must_use]
-    pub fn contains(self, kind: StallKind) -> bool {
-        self.0 & (1 << kind as u16) != 0
+    pub fn contains(&self, kind: StallKind) -> bool {
+        self.kinds & (1 << kind as u16) != 0
+    }
+
+    /// The waits of a kind, nanoseconds.
+    #[must_use]
+    pub fn wait_ns(&self, kind: StallKind) -> u64 {
+        self.waits_ns[kind as usize]
     }
 
     /// Whether it is empty.
     #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
+    pub fn is_empty(&self) -> bool {
+        self.kinds == 0
     }
 
-    /// The kinds of both.
+    /// The waits that either of two observers of the same operation saw: the longer ones of each kind.
     #[must_use]
-    pub fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+    pub fn union(&self, other: &Self) -> Self {
+        let mut both = *self;
+        both.kinds |= other.kinds;
+        for (own, others) in both.waits_ns.iter_mut().zip(other.waits_ns) {
+            *own = (*own).max(others);
+        }
+        both
+    }
+
+    /// The waits of an operation in two stretches of time: their sums.
+    #[must_use]
+    pub fn then(&self, later: &Self) -> Self {
+        let mut both = *self;
+        both.kinds |= later.kinds;
+        for (own, others) in both.waits_ns.iter_mut().zip(later.waits_ns) {
+            *own = own.saturating_add(others);
+        }
+        both
+    }
+
+    /// Shortens the waits so that their sum is at most `most_ns`: waits of several kinds may overlap, and an operation
+    /// cannot wait longer than it takes. The kinds that come first in [`StallKind::ALL`] are kept.
+    #[must_use]
+    pub fn within(&self, most_ns: u64) -> Self {
+        let (mut all, mut left) = (*self, most_ns);
+        for wait in &mut all.waits_ns {
+            *wait = (*wait).min(left);
+            left -= *wait;
+        }
+        all
+    }
+
+    /// The sum of all waits, nanoseconds.
+    #[must_use]
+    pub fn sum_ns(&self) -> u64 {
+        self.waits_ns.iter().fold(0, |sum, wait| sum.saturating_add(*wait))
     }
 }
 
@@ -207,6 +256,8 @@ pub struct ConnectionFacts {
     pub server_conduct: Conduct,
     /// Packets that the capture holds twice.
     pub duplicates: u64,
+    /// Whether it was closed or reset before the end of the capture.
+    pub has_ended: bool,
     /// Whether both directions were seen.
     pub both_directions: bool,
 }
@@ -240,9 +291,25 @@ mod tests {
     fn a_set_holds_what_was_put_in() {
         let mut set = StallSet::default();
         assert!(set.is_empty());
-        set.insert(StallKind::SlowData);
+        set.insert(StallKind::SlowData, 7);
+        set.insert(StallKind::SlowData, 5);
         for kind in StallKind::ALL {
-            assert_eq!(set.contains(kind), kind == StallKind::SlowData);
+            let is_in = kind == StallKind::SlowData;
+            assert_eq!((set.contains(kind), set.wait_ns(kind)), (is_in, if is_in { 12 } else { 0 }));
         }
+    }
+
+    #[test]
+    fn waits_of_two_observers_are_not_added() {
+        let (mut client, mut server) = (StallSet::default(), StallSet::default());
+        client.insert(StallKind::Timeout, 200);
+        server.insert(StallKind::Timeout, 190);
+        server.insert(StallKind::DelayedAck, 40);
+        let both = client.union(&server);
+        assert_eq!((both.wait_ns(StallKind::Timeout), both.wait_ns(StallKind::DelayedAck)), (200, 40));
+        assert_eq!((both.sum_ns(), client.then(&server).sum_ns()), (240, 430));
+        let cut = both.within(210);
+        assert_eq!((cut.wait_ns(StallKind::DelayedAck), cut.wait_ns(StallKind::Timeout)), (40, 170));
+        assert_eq!((cut.sum_ns(), both.within(1000)), (210, both));
     }
 }

@@ -159,8 +159,8 @@ fn an_observer_s_own_stamps_are_not_replaced() {
 fn stalls_are_those_that_either_side_saw() {
     let (mut client, mut server) = (client(), server());
     let kinds = [StallKind::DelayedAck, StallKind::Timeout];
-    client.stalls.insert(kinds[0]);
-    server.stalls.insert(kinds[1]);
+    client.stalls.insert(kinds[0], 5);
+    server.stalls.insert(kinds[1], 7);
     let observed = Observed::joined(&client, &server, true);
     for kind in StallKind::ALL {
         assert_eq!(observed.detail.stalls.contains(kind), kinds.contains(&kind), "{kind:?}");

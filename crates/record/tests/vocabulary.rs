@@ -82,11 +82,11 @@ fn of_equal_resources_the_first_in_flow_order_limits() {
 fn a_stall_put_in_twice_is_in() {
     let mut set = StallSet::default();
     for kind in StallKind::ALL {
-        set.insert(kind);
-        set.insert(kind);
+        set.insert(kind, 1);
+        set.insert(kind, 1);
         assert!(set.contains(kind) && !set.is_empty(), "{kind:?}");
     }
-    assert_eq!(set.union(set), set);
+    assert_eq!(set.union(&set), set);
     assert!(StallKind::ALL.into_iter().all(|kind| set.contains(kind)), "none pushes another out");
 }
 
@@ -118,6 +118,7 @@ fn facts(client_ack_ns: u64, server_ack_ns: u64, handshake_ns: Option<(u64, u64)
         client_conduct: Conduct { ack_min_ns: client_ack_ns, ..Conduct::default() },
         server_conduct: Conduct { ack_min_ns: server_ack_ns, ..Conduct::default() },
         duplicates: 0,
+        has_ended: false,
         both_directions: true,
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use analysis::Part;
 use analysis::verdict::{Verdict, name};
-use analyzer::AnalysisResult;
+use analyzer::{AnalysisResult, ModeRow};
 use output::text::line;
 
 use crate::terminal::{cell, number, table, thousands, us};
@@ -13,6 +13,9 @@ use crate::terminal::{cell, number, table, thousands, us};
 const STANZAS_SHOWN: usize = 20;
 const CONNECTIONS_SHOWN: usize = 10;
 const HOLES_SHOWN: usize = 5;
+const SERVICES_SHOWN: usize = 10;
+/// Ports and protocols that are named where no operation was found.
+const CONTENTS_SHOWN: usize = 8;
 /// Frames that are named with a verdict.
 const FRAMES_SHOWN: usize = 12;
 
@@ -57,25 +60,27 @@ pub fn analysis(result: &AnalysisResult) -> String {
     if !result.stanzas.is_empty() {
         let _ = writeln!(
             out,
-            "\nWhere the time goes, microseconds (mean; 99th percentile of the whole)\n{}",
+            "\nWhere the time goes, microseconds (means; the whole is sending and round trip, from the request's first byte to \
+             the response's last, and p99 its 99th percentile)\n{}",
             stanzas(result)
         );
     }
     if result.connections.iter().any(|c| c.operations > 0) {
         let _ = writeln!(out, "\nConnections\n{}", connections(result));
     }
-    for mode in &result.modes {
-        let _ = writeln!(
-            out,
-            "Structure in {} of {:.0} bytes: {}",
-            line(&mode.operation),
-            mode.block_size_bytes,
-            line(&mode.finding.text)
-        );
-    }
+    structure(result, &mut out);
     holes(result, &mut out);
     for note in &result.notes {
         let _ = writeln!(out, "- {}", line(note));
+    }
+    for minor in &result.minor {
+        let _ = writeln!(
+            out,
+            "- of little weight ({:.1} % of the operations' time): {}: {}",
+            minor.weight * 100.0,
+            name(minor.kind),
+            line(&minor.text)
+        );
     }
     out.push('\n');
     if result.verdicts.is_empty() {
@@ -84,7 +89,125 @@ pub fn analysis(result: &AnalysisResult) -> String {
     for (index, verdict) in result.verdicts.iter().enumerate() {
         self::verdict(index + 1, verdict, &mut out);
     }
+    excess(result, &mut out);
     out
+}
+
+/// The account of the operations' time: the verdicts and the unexplained rest are the excess.
+fn excess(result: &AnalysisResult, out: &mut String) {
+    let all = result.excess;
+    if all.operations_us <= 0.0 {
+        return;
+    }
+    let seconds = |us: f64| format!("{:.6} s", us / 1e6);
+    let costs = result.verdicts.iter().enumerate().filter(|(_, verdict)| verdict.cost_us > 0.0);
+    let mut parts: Vec<String> =
+        costs.map(|(index, verdict)| format!("{} verdict {}", seconds(verdict.cost_us), index + 1)).collect();
+    if all.minor_us > 0.0 {
+        parts.push(format!("{} of little weight", seconds(all.minor_us)));
+    }
+    parts.push(format!("{} unexplained", seconds(all.unexplained_us)));
+    let _ = writeln!(
+        out,
+        "Excess: the operations took {}, of which {} exceed their references: {}",
+        seconds(all.operations_us),
+        seconds(all.excess_us),
+        parts.join(" + ")
+    );
+}
+
+/// One line for each service: the pattern of the stanza with the most operations.
+fn structure(result: &AnalysisResult, out: &mut String) {
+    let mut services: Vec<(Option<&str>, Vec<&ModeRow>)> = Vec::new();
+    for row in &result.modes {
+        let service = row.service.as_deref();
+        match services.iter_mut().find(|(known, _)| *known == service) {
+            Some((_, rows)) => rows.push(row),
+            None => services.push((service, vec![row])),
+        }
+    }
+    for (service, rows) in services.iter().take(SERVICES_SHOWN) {
+        let Some(first) = rows.iter().max_by_key(|row| row.stanza_operations) else { continue };
+        let texts =
+            rows.iter().filter(|row| is_of_one_stanza(row, first)).map(|row| row.finding.text.as_str());
+        let others = rows.iter().filter(|row| !is_of_one_stanza(row, first)).count();
+        let more = if others > 0 {
+            format!(" ({others} more in other stanzas; --json has them)")
+        } else {
+            String::new()
+        };
+        let _ = writeln!(
+            out,
+            "Structure at {}, {} of {:.0} bytes: {}{more}",
+            line(service.unwrap_or("several services")),
+            line(&first.operation),
+            first.block_size_bytes,
+            line(texts.collect::<Vec<_>>().join("; "))
+        );
+    }
+    let more = services.len().saturating_sub(SERVICES_SHOWN);
+    if more > 0 {
+        let _ = writeln!(out, "  and {more} more services with structure (--json has them)");
+    }
+}
+
+fn is_of_one_stanza(a: &ModeRow, b: &ModeRow) -> bool {
+    (a.connection, &a.operation, a.stanza_operations) == (b.connection, &b.operation, b.stanza_operations)
+        && a.block_size_bytes.total_cmp(&b.block_size_bytes).is_eq()
+}
+
+/// The content of captures in which no operation was found, and what to do: one line.
+#[must_use]
+pub fn nothing_found(result: &AnalysisResult, port: Option<u16>) -> String {
+    let names: Vec<&str> = result.inputs.iter().map(|input| input.name.as_str()).collect();
+    let frames: u64 = result.inputs.iter().map(|input| input.frames).sum();
+    let mut all: Vec<(u64, String)> = result
+        .contents
+        .tcp_packets
+        .iter()
+        .map(|(port, count)| (*count, format!("{} of TCP port {port}", thousands(*count as f64))))
+        .chain(
+            result
+                .contents
+                .other_frames
+                .iter()
+                .map(|(name, count)| (*count, format!("{} {name}", thousands(*count as f64)))),
+        )
+        .collect();
+    all.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let more = all.len().saturating_sub(CONTENTS_SHOWN);
+    let mut shown: Vec<String> = all.into_iter().take(CONTENTS_SHOWN).map(|(_, text)| text).collect();
+    if result.packets > 0 {
+        let ends: Vec<String> =
+            result.connections.iter().take(3).map(|c| format!("{} to {}", c.client, c.server)).collect();
+        let ends = if ends.is_empty() { String::new() } else { format!(" ({})", ends.join(", ")) };
+        shown.insert(
+            0,
+            format!(
+                "{} selected TCP packets{ends} without a request and its response",
+                thousands(result.packets as f64)
+            ),
+        );
+    }
+    if more > 0 {
+        shown.push(format!("{more} more kinds"));
+    }
+    let held = if shown.is_empty() { String::new() } else { format!(": {}", shown.join(", ")) };
+    let advice = match port {
+        _ if frames == 0 => "; the capture is empty".to_owned(),
+        Some(port) if result.packets == 0 => format!("; none has port {port}: name another --port, or none"),
+        _ if result.packets == 0 => "; there is no TCP to analyse".to_owned(),
+        _ => "; both directions of a connection and the beginning of its messages are needed (--protocol turns follows any \
+              protocol)"
+            .to_owned(),
+    };
+    let notes: Vec<&str> = result.notes.iter().map(String::as_str).collect();
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    format!(
+        "no operation in {}: {} frames{held}{advice}{notes}",
+        line(names.join(", ")),
+        thousands(frames as f64)
+    )
 }
 
 fn stanzas(result: &AnalysisResult) -> String {
@@ -115,7 +238,7 @@ fn stanzas(result: &AnalysisResult) -> String {
         if has_wire {
             row.push(number(s.wire_us.map_or(String::new(), us)));
         }
-        let whole = s.part(Part::RoundTrip).or(s.part(Part::Server));
+        let whole = s.part(Part::Whole);
         row.push(number(whole.map_or(String::new(), |p| us(p.p99_us))));
         row.push(number(s.failed.to_string()));
         let residual =
@@ -176,12 +299,12 @@ fn holes(result: &AnalysisResult, out: &mut String) {
         thousands(result.streams.hole_bytes as f64)
     );
     for hole in result.holes.iter().take(HOLES_SHOWN) {
-        let missing = hole.hole.missing;
+        let missing = hole.missing;
         let _ = writeln!(
             out,
             "  connection {}, {:?}, byte {}: {} bytes, about {:.1} operations ({:?})",
             hole.connection.map_or("?".to_owned(), |c| c.to_string()),
-            hole.hole.flow,
+            hole.flow,
             missing.offset,
             missing.bytes,
             hole.operations,
@@ -196,8 +319,13 @@ fn verdict(index: usize, verdict: &Verdict, out: &mut String) {
         let _ = writeln!(out, "  {label:<10}{}", line(text));
     };
     wrap(out, "what", &verdict.text);
-    let cost =
-        if verdict.cost_us > 0.0 { format!(", {:.3} s lost", verdict.cost_us / 1e6) } else { String::new() };
+    let mut cost = String::new();
+    if verdict.cost_us > 0.0 {
+        let _ = write!(cost, ", {:.3} s lost", verdict.cost_us / 1e6);
+    }
+    if verdict.pauses_us > 0.0 {
+        let _ = write!(cost, ", {:.3} s between operations", verdict.pauses_us / 1e6);
+    }
     let operations = thousands(verdict.operations as f64);
     wrap(out, "concerns", &format!("{operations} operations ({:.1} %){cost}", verdict.share * 100.0));
     if !verdict.frames.numbers.is_empty() {

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use output::Draft;
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -82,8 +83,12 @@ fn kind(kind: OpKind) -> &'static str {
     }
 }
 
-/// Writes records.
-pub struct OpsWriter(Format);
+/// Writes records. The file appears under its name when [`OpsWriter::finish`] succeeds; until then, and if it never does, an
+/// older file of that name stays as it was.
+pub struct OpsWriter {
+    format: Format,
+    draft: Draft,
+}
 
 enum Format {
     Csv(BufWriter<File>),
@@ -102,7 +107,7 @@ impl OpsWriter {
     /// # Errors
     /// When the name ends otherwise, or the file is a symbolic link or cannot be written.
     pub fn create(path: &Path) -> io::Result<Self> {
-        Self::open(path, output::file::create)
+        Self::open(path, Draft::create)
     }
 
     /// Creates the file in place of whatever has its name, in a folder of the program's own.
@@ -110,22 +115,25 @@ impl OpsWriter {
     /// # Errors
     /// When its name ends otherwise, or the file cannot be written.
     pub fn create_anew(path: &Path) -> io::Result<Self> {
-        Self::open(path, output::file::create_anew)
+        Self::open(path, Draft::in_own_folder)
     }
 
-    fn open(path: &Path, open: fn(&Path) -> io::Result<File>) -> io::Result<Self> {
+    fn open(path: &Path, open: fn(&Path) -> io::Result<Draft>) -> io::Result<Self> {
         match path.extension().and_then(|e| e.to_str()) {
             Some("csv") => {
-                let mut out = BufWriter::new(open(path)?);
+                let draft = open(path)?;
+                let mut out = BufWriter::new(draft.handle()?);
                 writeln!(out, "{HEADING}")?;
-                Ok(Self(Format::Csv(out)))
+                Ok(Self { format: Format::Csv(out), draft })
             }
             Some("parquet") => {
                 let schema = Arc::new(parse_message_type(SCHEMA).map_err(failed)?);
                 let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-                let file = open(path)?;
-                let writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(failed)?;
-                Ok(Self(Format::Parquet { writer: Box::new(writer), rows: Vec::with_capacity(GROUP) }))
+                let draft = open(path)?;
+                let writer = SerializedFileWriter::new(draft.handle()?, schema, Arc::new(properties))
+                    .map_err(failed)?;
+                let format = Format::Parquet { writer: Box::new(writer), rows: Vec::with_capacity(GROUP) };
+                Ok(Self { format, draft })
             }
             _ => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -151,7 +159,7 @@ impl OpsWriter {
     }
 
     fn write_row(&mut self, row: Row) -> io::Result<()> {
-        match &mut self.0 {
+        match &mut self.format {
             Format::Csv(out) => {
                 let Row { connection, tag, texts, queue_depth, bytes, stamps } = row;
                 // A method comes from the capture.
@@ -176,20 +184,21 @@ impl OpsWriter {
         }
     }
 
-    /// Writes everything that is buffered and closes the file.
+    /// Writes everything that is buffered and gives the file its name.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn finish(self) -> io::Result<()> {
-        match self.0 {
-            Format::Csv(mut out) => out.flush(),
+        match self.format {
+            Format::Csv(mut out) => out.flush()?,
             Format::Parquet { mut writer, mut rows } => {
                 if !rows.is_empty() {
                     group(&mut writer, &mut rows).map_err(failed)?;
                 }
-                writer.close().map(|_| ()).map_err(failed)
+                writer.close().map_err(failed)?;
             }
         }
+        self.draft.commit()
     }
 }
 

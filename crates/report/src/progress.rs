@@ -1,5 +1,8 @@
 //! Progress on stderr, for work that takes longer than two seconds.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,78 +13,205 @@ const QUIET: Duration = Duration::from_secs(2);
 /// A progress line; plain lines if stderr is not a terminal.
 #[derive(Debug)]
 pub struct Progress {
-    bar: ProgressBar,
+    shared: Arc<Shared>,
     plain: bool,
+    /// Moves the bar within a step; absent without a terminal, where nothing else should run beside a measurement.
+    mover: Option<JoinHandle<()>>,
+}
+
+/// What the bar shows.
+#[derive(Debug)]
+struct Shared {
+    bar: ProgressBar,
     started: Instant,
+    steps: u64,
+    /// Steps that have begun.
+    begun: AtomicU64,
+    /// When the last one began, milliseconds after the start.
+    step_ms: AtomicU64,
+    /// The expected duration of the first one, milliseconds; 0: unknown.
+    expected_ms: u64,
+    is_over: AtomicBool,
+}
+
+/// Hundredths of a step: a bar moves within a step, too.
+const PARTS: u64 = 100;
+
+/// The position of a bar in [`PARTS`] of steps, when `done` steps are complete and the next one runs since `in_step_ms` and is
+/// expected to take `expected_ms`.
+fn position(done: u64, steps: u64, in_step_ms: u64, expected_ms: u64) -> u64 {
+    // An expectation that is exceeded does not end the step.
+    let within = (in_step_ms * PARTS).checked_div(expected_ms).unwrap_or(0).min(PARTS - 1);
+    if done >= steps { steps * PARTS } else { done * PARTS + within }
+}
+
+impl Shared {
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn draw(&self) {
+        let done = self.begun.load(Ordering::Relaxed).saturating_sub(1);
+        let step_ms = self.step_ms.load(Ordering::Relaxed);
+        // Like the steps before it, and the first one as its caller expects.
+        let expected_ms = step_ms.checked_div(done).unwrap_or(self.expected_ms);
+        let in_step_ms = self.elapsed_ms().saturating_sub(step_ms);
+        self.bar.set_position(position(done, self.steps, in_step_ms, expected_ms));
+    }
 }
 
 impl Progress {
-    /// A line of `steps` steps; `shown` is false if stderr should stay quiet.
+    /// A line of `steps` steps; `shown` is false if stderr should stay quiet. The first step is expected to take `expected`.
     #[must_use]
-    pub fn new(steps: u64, shown: bool) -> Self {
-        let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-        let bar = ProgressBar::with_draw_target(
-            Some(steps),
-            if shown && terminal {
-                ProgressDrawTarget::stderr_with_hz(8)
-            } else {
-                ProgressDrawTarget::hidden()
-            },
-        );
-        let style = ProgressStyle::with_template("[{elapsed_precise}] {bar:30} {pos}/{len} {wide_msg}");
+    pub fn new(steps: u64, expected: Duration, shown: bool) -> Self {
+        let is_terminal = shown && std::io::IsTerminal::is_terminal(&std::io::stderr());
+        let target =
+            if is_terminal { ProgressDrawTarget::stderr_with_hz(8) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(steps.saturating_mul(PARTS)), target);
+        let style =
+            ProgressStyle::with_template("[{elapsed_precise}] {bar:30} {percent} %, {eta} left: {wide_msg}");
         // The template is a constant; were it wrong, the default style would do.
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self { bar, plain: shown && !terminal, started: Instant::now() }
+        let shared = Arc::new(Shared {
+            bar,
+            started: Instant::now(),
+            steps,
+            begun: AtomicU64::new(0),
+            step_ms: AtomicU64::new(0),
+            expected_ms: u64::try_from(expected.as_millis()).unwrap_or(u64::MAX / PARTS),
+            is_over: AtomicBool::new(false),
+        });
+        let moved = Arc::clone(&shared);
+        let mover = is_terminal.then(|| {
+            std::thread::spawn(move || {
+                while !moved.is_over.load(Ordering::Relaxed) {
+                    moved.draw();
+                    std::thread::park_timeout(Duration::from_millis(250));
+                }
+            })
+        });
+        Self { shared, plain: shown && !is_terminal, mover }
     }
 
-    /// The next step begins.
+    /// The next step begins; those before it are done.
     pub fn step(&self, what: &str) {
+        let Shared { bar, started, steps, begun, step_ms, .. } = &*self.shared;
         // A case's name comes from a file.
         let what = output::text::line(what).to_string();
-        if self.plain && self.started.elapsed() >= QUIET {
-            let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
-            eprintln!("[{:>3} s] {done}/{all} {what}", self.started.elapsed().as_secs());
+        step_ms.store(self.shared.elapsed_ms(), Ordering::Relaxed);
+        let done = begun.fetch_add(1, Ordering::Relaxed);
+        if self.plain && started.elapsed() >= QUIET {
+            eprintln!("{}", plain_line(done, *steps, started.elapsed(), &what));
         }
-        self.bar.set_message(what);
-        self.bar.inc(1);
-        self.bar.tick();
+        bar.set_message(format!("{}/{steps} {what}", done + 1));
+        self.shared.draw();
     }
 
     /// Removes the line.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        self.shared.bar.finish_and_clear();
     }
 }
 
-/// A count that grows, shown when the work takes longer than two seconds.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        if let Some(mover) = self.mover.take() {
+            mover.thread().unpark();
+            let _ = mover.join();
+        }
+    }
+}
+
+/// Bytes that are read, shown with their rate and the time left when the work takes longer than two seconds.
 #[derive(Debug)]
-pub struct Counting {
+pub struct Reading {
     bar: ProgressBar,
     started: Instant,
 }
 
-impl Counting {
-    /// A count of `what`.
+impl Reading {
+    /// A reading of `bytes` bytes in all; `None` where their number is unknown (standard input, a live capture).
     #[must_use]
-    pub fn new(what: &'static str) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        let template = format!("[{{elapsed_precise}}] {{spinner}} {{human_pos}} {what} ({{per_sec}})");
-        let style = ProgressStyle::with_template(&template);
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    pub fn new(bytes: Option<u64>) -> Self {
+        let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::hidden());
+        let template = match bytes {
+            Some(_) => "[{elapsed_precise}] {bar:30} {bytes}/{total_bytes} ({bytes_per_sec}, {eta} left)",
+            None => "[{elapsed_precise}] {spinner} {bytes} ({bytes_per_sec})",
+        };
+        let style = ProgressStyle::with_template(template);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Self { bar, started: Instant::now() }
     }
 
-    /// Sets the count.
-    pub fn set(&self, count: u64) {
+    /// Sets the bytes read so far.
+    pub fn set(&self, bytes: u64) {
         if self.bar.is_hidden() && self.started.elapsed() >= QUIET {
             // Draws on a terminal only.
             self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         }
-        self.bar.set_position(count);
+        // A file may grow while it is read.
+        if self.bar.length().is_some_and(|length| length < bytes) {
+            self.bar.set_length(bytes);
+        }
+        self.bar.set_position(bytes);
     }
 
     /// Removes the line.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// The text of a line without a terminal: the step, what it is, and the time left after the steps before it.
+fn plain_line(done: u64, all: u64, elapsed: Duration, what: &str) -> String {
+    let left = if done == 0 {
+        String::new()
+    } else {
+        let left = elapsed.mul_f64((all.saturating_sub(done)) as f64 / done as f64);
+        format!(", about {} s left", left.as_secs())
+    };
+    format!("[{:>3} s] {}/{all} {what}{left}", elapsed.as_secs(), done + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_line_has_the_step_and_the_time_left() {
+        let line = |done, seconds| plain_line(done, 8, Duration::from_secs(seconds), "512 B");
+        assert_eq!(line(0, 3), "[  3 s] 1/8 512 B");
+        assert_eq!(line(2, 30), "[ 30 s] 3/8 512 B, about 90 s left");
+        assert_eq!(line(7, 70), "[ 70 s] 8/8 512 B, about 10 s left");
+    }
+
+    #[test]
+    fn a_bar_moves_with_the_steps_and_within_them() {
+        assert_eq!(position(0, 1, 0, 4000), 0);
+        assert_eq!(position(0, 1, 2000, 4000), 50, "a single step of four seconds moves too");
+        assert_eq!(position(0, 1, 9000, 4000), 99, "a step that takes longer does not end");
+        assert_eq!(position(0, 1, 9000, 0), 0, "without an expectation it waits for the end");
+        assert_eq!(position(3, 4, 1000, 4000), 325);
+        assert_eq!(position(4, 4, 1000, 4000), 400);
+        let progress = Progress::new(4, Duration::from_secs(3600), false);
+        progress.step("first");
+        assert_eq!((progress.shared.bar.position(), progress.shared.bar.length()), (0, Some(400)));
+        progress.step("second");
+        assert!((100..200).contains(&progress.shared.bar.position()));
+        assert!(progress.mover.is_none(), "nothing runs beside a measurement without a terminal");
+    }
+
+    #[test]
+    fn bytes_are_counted_up_to_the_size_and_beyond() {
+        let reading = Reading::new(Some(1000));
+        reading.set(250);
+        assert_eq!((reading.bar.position(), reading.bar.length()), (250, Some(1000)));
+        reading.set(1500);
+        assert_eq!((reading.bar.position(), reading.bar.length()), (1500, Some(1500)));
+        let unknown = Reading::new(None);
+        unknown.set(7);
+        assert_eq!((unknown.bar.position(), unknown.bar.length()), (7, None));
     }
 }

@@ -1,6 +1,6 @@
 //! `roundtrip analyze`: finds causes of slowness in captures.
 
-use std::io::BufWriter;
+use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +12,7 @@ use capture::file::CaptureFile;
 use capture::record_to_file::{RecordSpec, record};
 use capture::{Digests, Protocol, Selection};
 use clap::ValueEnum;
+use output::Draft;
 use record::wire::Wire;
 use record::{Observed, Side};
 use report::ops::OpsWriter;
@@ -115,34 +116,57 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
             Ok(Input { file: CaptureFile::open(path)?, place: *place })
         };
         let inputs: Result<Vec<Input>, AnalysisError> = paths.iter().map(open).collect();
-        let result =
-            inputs.and_then(|inputs| run_analysis(inputs, options, ops.as_mut(), &|| stop.is_raised()));
+        let result = inputs.and_then(|inputs| {
+            run_analysis(inputs, size(&paths), options, ops.as_mut(), &|| stop.is_raised())
+        });
         result.map_err(classify)?
     } else {
         live(args, options, ops.as_mut(), &stop)?
     };
-    if let Some(ops) = ops {
+    // A capture without operations says nothing about a service: neither "slow" nor "not slow".
+    let is_empty = result.operations == 0 && result.verdicts.is_empty();
+    // A run that failed or was interrupted leaves older files as they were.
+    let is_complete = !is_empty && (!stop.is_raised() || !args.interface.is_empty());
+    if let Some(ops) = ops.filter(|_| is_complete) {
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
     }
-    if let Some(path) = &args.annotate {
-        let file = output::file::create(path)
-            .with_context(|| format!("cannot write {}", path.display()))
-            .map_err(Failure::Usage)?;
-        let application = concat!("roundtrip ", env!("CARGO_PKG_VERSION"));
-        annotate(&paths, &result, BufWriter::with_capacity(1 << 20, file), application)
-            .with_context(|| format!("writing {}", path.display()))
-            .map_err(Failure::Work)?;
+    if let Some(path) = args.annotate.as_ref().filter(|_| is_complete) {
+        write_annotated(path, &paths, &result)?;
     }
     if args.json {
         let text = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
         print_line(text);
-    } else {
+    } else if !is_empty {
         print_line(report::analysis_text::analysis(&result).trim_end());
     }
     if stop.is_raised() && args.interface.is_empty() {
         return Err(Failure::Work(anyhow!("interrupted: the result covers the input read so far")));
     }
+    if is_empty {
+        let text = report::analysis_text::nothing_found(&result, args.port);
+        return Err(Failure::Usage(anyhow!("{text}")));
+    }
     Ok(if result.verdicts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Writes the copy of the capture with the verdicts as comments.
+fn write_annotated(
+    path: &Path,
+    inputs: &[(PathBuf, Option<Side>)],
+    result: &AnalysisResult,
+) -> Result<(), Failure> {
+    let draft = Draft::create(path)
+        .with_context(|| format!("cannot write {}", path.display()))
+        .map_err(Failure::Usage)?;
+    let application = concat!("roundtrip ", env!("CARGO_PKG_VERSION"));
+    let write = || -> anyhow::Result<()> {
+        let mut out = BufWriter::with_capacity(1 << 20, draft.handle()?);
+        annotate(inputs, result, &mut out, application)?;
+        out.flush()?;
+        drop(out);
+        Ok(draft.commit()?)
+    };
+    write().with_context(|| format!("writing {}", path.display())).map_err(Failure::Work)
 }
 
 /// The files and their sides from the command line.
@@ -213,7 +237,7 @@ fn live(
         // Ctrl-C ends the capture; the captured packets are analysed completely.
         let result = opened
             .map_err(AnalysisError::from)
-            .and_then(|file| run_analysis(vec![Input { file, place: None }], options, ops, &|| false));
+            .and_then(|file| run_analysis(vec![Input { file, place: None }], None, options, ops, &|| false));
         match capturing.join() {
             Ok(Ok(_)) => result.map_err(classify),
             Ok(Err(error)) if error.is_usage() => Err(Failure::Usage(error.into())),
@@ -230,11 +254,12 @@ const LIVE_RING_BYTES: usize = 64 << 20;
 
 fn run_analysis(
     inputs: Vec<Input>,
+    bytes: Option<u64>,
     options: Options,
     ops: Option<&mut OpsWriter>,
     stop: &dyn Fn() -> bool,
 ) -> Result<AnalysisResult, AnalysisError> {
-    let progress = report::progress::Counting::new("frames");
+    let progress = report::progress::Reading::new(bytes);
     let mut written = Ok(());
     let result = {
         let mut write;
@@ -249,11 +274,18 @@ fn run_analysis(
             }
             None => None,
         };
-        Analysis::run(inputs, options, sink, &mut |frames| progress.set(frames), stop)
+        Analysis::run(inputs, options, sink, &mut |bytes| progress.set(bytes), stop)
     };
     progress.finish();
     written?;
     result
+}
+
+/// The size of all inputs, bytes; `None` if one is no regular file.
+fn size(inputs: &[(PathBuf, Option<Side>)]) -> Option<u64> {
+    let size =
+        |path: &PathBuf| std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|m| m.len());
+    inputs.iter().map(|(path, _)| size(path)).sum()
 }
 
 /// Classifies an error as one of usage or of the work.

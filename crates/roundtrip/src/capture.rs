@@ -1,12 +1,14 @@
 //! `roundtrip capture`: captures the packets of a port to a file.
 
+use std::cell::Cell;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use capture::record_to_file::{RecordSpec, record};
+use anyhow::{Context as _, anyhow};
+use capture::record_to_file::{RecordError, RecordSpec, Recorded, record};
+use output::Partial;
 
 use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
@@ -43,7 +45,7 @@ pub(crate) struct CaptureArgs {
     /// Time to count the interface's packets before and after the capture, to measure its cost
     #[arg(long, value_parser = args::time, default_value = "500ms")]
     baseline: Duration,
-    /// File to write; - is standard output
+    /// File to write; - is standard output. It has the name FILE.pcapng.part until the capture is complete
     #[arg(short, long, value_name = "FILE.pcapng")]
     output: PathBuf,
     /// Print a summary as JSON on stdout, or on stderr if the capture goes to stdout
@@ -54,13 +56,20 @@ pub(crate) struct CaptureArgs {
 pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let to_stdout = args.output.as_os_str() == "-";
-    let out: Box<dyn Write + Send> = if to_stdout {
-        Box::new(io::stdout())
+    let partial = if to_stdout {
+        None
     } else {
-        let file = output::file::create(&args.output)
+        let partial = Partial::create(&args.output)
             .with_context(|| format!("cannot write {}", args.output.display()))
             .map_err(Failure::Usage)?;
-        Box::new(file)
+        Some(partial)
+    };
+    let out: Box<dyn Write + Send> = match &partial {
+        None => Box::new(io::stdout()),
+        Some(partial) => {
+            let handle = partial.handle().with_context(|| args.output.display().to_string());
+            Box::new(handle.map_err(Failure::Work)?)
+        }
     };
     let spec = RecordSpec {
         interfaces: args.interface.clone(),
@@ -78,12 +87,10 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         args.interface.join(", "),
         if args.duration.is_some() { "" } else { "; Ctrl-C ends it" }
     ));
-    let recorded = record(&spec, BufWriter::with_capacity(1 << 20, out), &|| (), &|| stop.is_raised())
-        .map_err(
-            |error| {
-                if error.is_usage() { Failure::Usage(error.into()) } else { Failure::Work(error.into()) }
-            },
-        )?;
+    let has_begun = Cell::new(false);
+    let out = BufWriter::with_capacity(1 << 20, out);
+    let recorded = record(&spec, out, &|| has_begun.set(true), &|| stop.is_raised());
+    let recorded = finish(recorded, partial, has_begun.get())?;
     if args.json {
         let text = serde_json::to_string_pretty(&recorded).context("writing JSON").map_err(Failure::Work)?;
         if to_stdout {
@@ -96,4 +103,31 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<ExitCode, Failure> {
     }
     let lost = recorded.interfaces.iter().any(|i| i.drops > 0);
     Ok(if lost { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Gives a complete capture its name. What an incomplete one has recorded stays in its `.part` file.
+fn finish(
+    recorded: Result<Recorded, RecordError>,
+    partial: Option<Partial>,
+    has_begun: bool,
+) -> Result<Recorded, Failure> {
+    let kept = partial.as_ref().and_then(Partial::part).map(Path::to_owned);
+    let error = match recorded {
+        Ok(recorded) => match partial.map_or(Ok(()), Partial::commit) {
+            Ok(()) => return Ok(recorded),
+            Err(error) => anyhow::Error::from(error).context("cannot rename the capture"),
+        },
+        Err(error) if !has_begun => {
+            if let Some(partial) = partial {
+                partial.discard();
+            }
+            let is_usage = error.is_usage();
+            return Err(if is_usage { Failure::Usage(error.into()) } else { Failure::Work(error.into()) });
+        }
+        Err(error) => error.into(),
+    };
+    Err(Failure::Work(match kept {
+        Some(kept) => anyhow!("{error:#}; the capture so far is in {}", kept.display()),
+        None => error,
+    }))
 }

@@ -4,16 +4,33 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
 
+use anyhow::Context as _;
 use output::text::lines;
+use serde::Serialize;
 
-/// Prints a line on stdout. A closed pipe (`| head`) is not an error; any other failure ends the program with an error.
+use crate::Failure;
+
+/// Prints a line on stdout and flushes it. If that fails, the program ends with exit code 1: quietly if the reader has closed
+/// the pipe (`| head`), as other tools do, otherwise with the reason.
 pub(crate) fn print_line(text: impl Display) {
-    if let Err(error) = writeln!(io::stdout().lock(), "{}", lines(text))
-        && error.kind() != ErrorKind::BrokenPipe
-    {
+    let mut out = io::stdout().lock();
+    let Err(error) = writeln!(out, "{}", lines(text)).and_then(|()| out.flush()) else { return };
+    if error.kind() != ErrorKind::BrokenPipe {
         eprint_line(format_args!("roundtrip: cannot print the result: {error}"));
-        std::process::exit(1);
     }
+    std::process::exit(1);
+}
+
+/// Prints a result as JSON on stdout.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    print_line(serde_json::to_string_pretty(value).context("writing JSON").map_err(Failure::Work)?);
+    Ok(())
+}
+
+/// Prints a value as one line of JSON on stdout, for verbs that report several times.
+pub(crate) fn print_json_line(value: &impl Serialize) -> Result<(), Failure> {
+    print_line(serde_json::to_string(value).context("writing JSON").map_err(Failure::Work)?);
+    Ok(())
 }
 
 /// Prints a line on stderr. Ignores failures, which cannot be reported.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use load::{EndpointOptions, HttpServer, Limits, copy};
 use record::Writes;
+use serde_json::json;
 
-use crate::print::print_line;
+use crate::print::{print_json_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args, bench};
 
@@ -40,6 +41,9 @@ pub(crate) struct ServeArgs {
     /// is closed), head_time=TIME (10s for the head of a request); repeatable
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     limits: Vec<String>,
+    /// Print the line on stdout as JSON: {"ready": ADDRESS}
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     tcp: args::TcpArgs,
 }
@@ -99,7 +103,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         let server = HttpServer::start(listener, side, args.body as usize, limits);
         Some(server.map_err(failed("cannot start the server"))?)
     };
-    print_line(format_args!("ready {address}"));
+    if args.json {
+        print_json_line(&json!({ "ready": address }))?;
+    } else {
+        print_line(format_args!("ready {address}"));
+    }
     while !stop.is_raised() {
         std::thread::sleep(Duration::from_millis(50));
     }

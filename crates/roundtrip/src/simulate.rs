@@ -3,8 +3,10 @@
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use output::Draft;
 use policy::SendPolicy;
 use record::OpKind;
 use report::ladder::Ladder;
@@ -18,7 +20,7 @@ use tcpsim::fit::{self, Measured};
 use tcpsim::preset::Preset;
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
 
-use crate::print::print_line;
+use crate::print::{print_json, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -122,6 +124,12 @@ fn combinations(sweeps: &[Sweep]) -> Vec<Vec<String>> {
 }
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
+    if args.list && args.json {
+        let presets: Vec<_> =
+            preset::PRESETS.iter().map(|p| json!({ "name": p.name, "about": p.about })).collect();
+        print_json(&json!({ "presets": presets }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.list {
         for preset in preset::PRESETS {
             print_line(format_args!("{:<16} {}", preset.name, preset.about));
@@ -133,7 +141,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     }
     let source = source(args)?;
     if args.print {
-        print_line(source.trim());
+        if args.json {
+            print_json(&json!({ "setup": source.trim() }))?;
+        } else {
+            print_line(source.trim());
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let (setups, labels) = setups(args, &source)?;
@@ -260,7 +272,7 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
     }
     let base = elsewhere::setup(&study.plan, study.wire, block);
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
-    let progress = Progress::new(FIT_ROUNDS.into(), !args.json);
+    let progress = Progress::new(FIT_ROUNDS.into(), Duration::ZERO, !args.json);
     let report = |round| progress.step(&format!("search, round {round}"));
     let fitted = fit::fit(&base, &shown, FIT_ROUNDS, &report, &|| stop.is_raised());
     progress.finish();
@@ -291,7 +303,7 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
 }
 
 fn swept(args: &SimulateArgs, setups: &[Setup], labels: &[String], stop: &Stop) -> Vec<RunResult> {
-    let progress = Progress::new(setups.len() as u64, !args.json);
+    let progress = Progress::new(setups.len() as u64, Duration::ZERO, !args.json);
     let begins = |index: usize| {
         let setup: &Setup = &setups[index];
         progress.step(&format!("{}, queue depth {} {}", setup.policy, setup.queue_depth, labels[index]));
@@ -319,12 +331,16 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
     let is_stopped = || stop.is_raised();
     let result = match &args.pcapng {
         Some(path) => {
-            let file = output::file::create(path).with_context(|| create(path)).map_err(Failure::Usage)?;
-            let packets = Packets::new(BufWriter::new(file), setup, Some(&mut keep), &is_stopped);
+            let draft = Draft::create(path).with_context(|| create(path)).map_err(Failure::Usage)?;
+            let handle = draft.handle().with_context(|| create(path)).map_err(Failure::Work)?;
+            let packets = Packets::new(BufWriter::new(handle), setup, Some(&mut keep), &is_stopped);
             let mut packets = packets.with_context(|| create(path)).map_err(Failure::Work)?;
             let result = simulate(setup, &mut packets);
             let file = packets.finish().with_context(|| create(path)).map_err(Failure::Work)?;
             file.into_inner().map_err(|e| Failure::Work(anyhow!("{}: {e}", create(path))))?;
+            if !stop.is_raised() {
+                draft.commit().with_context(|| create(path)).map_err(Failure::Work)?;
+            }
             result
         }
         None => {
@@ -337,7 +353,7 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
     if let Some(error) = failure {
         return Err(Failure::Work(anyhow!("cannot write --ops: {error}")));
     }
-    if let Some(writer) = writer {
+    if let Some(writer) = writer.filter(|_| !stop.is_raised()) {
         writer.finish().context("writing --ops").map_err(Failure::Work)?;
     }
     Ok(result)

@@ -20,7 +20,7 @@ use study::plan::PLANS;
 use study::runner::{KeepParts, Point};
 use study::{AnyPlan, Experiment, Journal, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
 
-use crate::print::{eprint_line, print_line};
+use crate::print::{eprint_line, print_json, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -41,6 +41,9 @@ pub(crate) struct StudyArgs {
     /// Continue an interrupted study: runs whose results are in DIR are not repeated
     #[arg(long)]
     resume: bool,
+    /// Replace the results of an earlier study in DIR
+    #[arg(long, conflicts_with = "resume")]
+    force: bool,
     /// Print the plan and exit
     #[arg(long, conflicts_with = "compare")]
     print: bool,
@@ -80,7 +83,7 @@ pub(crate) struct StudyArgs {
     /// Directory with the records of wires
     #[arg(long, value_name = "DIR", default_value = testbed::STATE_FOLDER)]
     wires: PathBuf,
-    /// Also print study.json or experiment.json on stdout
+    /// Print study.json or experiment.json, or the plan of --print, as JSON on stdout
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -154,6 +157,9 @@ fn ssh_host(text: &str) -> Result<String, String> {
     Ok(host.to_owned())
 }
 
+/// Runs of most points, for the expected time of the first.
+const RUNS_OF_A_POINT: u32 = 2;
+
 /// Shows progress and checks for Ctrl-C.
 struct OnTerminal {
     progress: Progress,
@@ -161,9 +167,10 @@ struct OnTerminal {
 }
 
 impl OnTerminal {
-    fn new(steps: u64) -> Result<Self, Failure> {
+    /// A watcher of steps, the first of which is expected to take this long.
+    fn new(steps: u64, expected: Duration) -> Result<Self, Failure> {
         let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
-        Ok(Self { progress: Progress::new(steps, true), stop })
+        Ok(Self { progress: Progress::new(steps, expected, true), stop })
     }
 }
 
@@ -187,7 +194,11 @@ pub(crate) fn run(args: &StudyArgs) -> Result<ExitCode, Failure> {
         // An unreadable plan is not printed: it may hold a secret.
         let plan = AnyPlan::read(&text).map_err(|why| Failure::Usage(anyhow!("{name}: {why}")))?;
         if args.print {
-            print_line(text.trim());
+            if args.json {
+                print_json(&json!({ "plan": text.trim() }))?;
+            } else {
+                print_line(text.trim());
+            }
             return Ok(ExitCode::SUCCESS);
         }
         if args.login.is_given() {
@@ -235,7 +246,8 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     let journal = journal(args, &json!({ "plan": plan, "at": named(args) }))?;
     let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
     // The predictions from other points are a step of their own.
-    let watcher = OnTerminal::new(plan.points() as u64 * u64::from(plan.repeats) + 1)?;
+    let steps = plan.points() as u64 * u64::from(plan.repeats) + 1;
+    let watcher = OnTerminal::new(steps, plan.runtime * RUNS_OF_A_POINT)?;
     let study = Study { plan, at };
     if args.ops.is_some() && !journal.earlier.is_empty() {
         eprint_line(format_args!(
@@ -312,7 +324,8 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     let at = place(args, args.loopback || is_compare)?;
     let journal = journal(args, &json!({ "plan": experiment, "at": named(args) }))?;
     let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
-    let watcher = OnTerminal::new(u64::from(experiment.repeats) * experiment.cases.len() as u64)?;
+    let watcher =
+        OnTerminal::new(u64::from(experiment.repeats) * experiment.cases.len() as u64, experiment.runtime)?;
     let mut keep =
         Keep { earlier: &journal.earlier, keep: &mut |run| parts.append(run), directory: journal.folder() };
     let outcome = experiment.run(&at, &watcher, &mut keep);
@@ -426,7 +439,11 @@ fn failure(error: StudyError, output: &Path) -> Failure {
 /// Opens the journal of a study, before anything starts, because a study whose result cannot be written is useless.
 fn journal<T: DeserializeOwned>(args: &StudyArgs, plan: &serde_json::Value) -> Result<Journal<T>, Failure> {
     let (folder, plan) = (args.output.clone().unwrap_or_default(), as_json(plan)?);
-    let opened = if args.resume { Journal::resume(&folder, &plan) } else { Journal::begin(&folder, &plan) };
+    let opened = match (args.resume, args.force) {
+        (true, _) => Journal::resume(&folder, &plan),
+        (false, true) => Journal::begin(&folder, &plan),
+        (false, false) => Journal::begin_new(&folder, &plan),
+    };
     let journal = opened.map_err(|error| Failure::Usage(error.into()))?;
     if journal.was_cut {
         eprint_line(format_args!(

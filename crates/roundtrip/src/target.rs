@@ -11,9 +11,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use iscsi_target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig};
 use sandbox::Sandbox;
+use serde_json::json;
 use target_config::{OpenDisks, Served, TargetFile};
 
-use crate::print::print_line;
+use crate::print::{print_json_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
 
@@ -138,7 +139,11 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     tracing::info!("sandbox: {sandbox}");
     let target = bound.start().map_err(|e| usage(e.into()))?;
     for address in target.addresses() {
-        print_line(format_args!("ready {address} {iqn}"));
+        if args.json {
+            print_json_line(&json!({ "ready": address, "iqn": iqn }))?;
+        } else {
+            print_line(format_args!("ready {address} {iqn}"));
+        }
     }
     std::io::stdout().flush().context("writing to stdout").map_err(Failure::Work)?;
     let mut next = args.stats.map(|every| std::time::Instant::now() + every);
@@ -163,9 +168,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     target.stop();
     let statistics = shared.statistics();
     if args.json {
-        let text =
-            serde_json::to_string_pretty(&statistics).context("writing JSON").map_err(Failure::Work)?;
-        print_line(text);
+        print_json_line(&json!({ "connections": statistics }))?;
     } else if !statistics.is_empty() {
         eprintln!("{}", report::terminal::connections(&statistics));
     }

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::json;
 use testbed::{NamedWire, Nic, STATE_FOLDER, WireError, WireRecord, nat_plan};
 
-use crate::print::{eprint_line, print_line};
+use crate::print::{eprint_line, print_json, print_line};
 use crate::{Failure, args};
 
 /// Set up a wire between two network namespaces: a shaped veth pair, or two network cards and the cable between them
@@ -26,6 +26,9 @@ pub(crate) struct WireArgs {
     /// Directory with the records of wires
     #[arg(long, value_name = "DIR", default_value = STATE_FOLDER, global = true)]
     state: PathBuf,
+    /// Print as JSON on stdout (up, down, show and plan)
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     verb: WireVerb,
 }
@@ -44,11 +47,7 @@ enum WireVerb {
         all: bool,
     },
     /// Show the wires and the settings of their ends, and verify that packets cross them
-    Show {
-        /// Print as JSON on stdout
-        #[arg(long)]
-        json: bool,
-    },
+    Show,
     /// Run a command on one side of a wire
     Exec {
         /// Side to run it on
@@ -114,10 +113,16 @@ pub(crate) fn run(args: &WireArgs) -> Result<ExitCode, Failure> {
     match &args.verb {
         WireVerb::Up(up) => make(args, up),
         WireVerb::Down { name, all } => down(args, name, *all),
-        WireVerb::Show { json } => show(args, *json),
+        WireVerb::Show => show(args),
         WireVerb::Exec { side, name, command } => exec(args, side, name, command),
         WireVerb::Plan { nat } => {
             let plan = nat_plan(&nat[0], &nat[1]);
+            if args.json {
+                print_json(
+                    &json!({ "connect_to": plan.connect_to, "commands": plan.commands, "undo": plan.undo }),
+                )?;
+                return Ok(ExitCode::SUCCESS);
+            }
             print_line(format_args!(
                 "# as root; a client then connects to {}\n{}",
                 plan.connect_to,
@@ -154,6 +159,14 @@ fn make(args: &WireArgs, up: &UpArgs) -> Result<ExitCode, Failure> {
     let wire = NamedWire::up(&args.state, record).map_err(classify)?;
     let cable = wire.cable().map_err(classify)?;
     let [client, server] = wire.namespaces();
+    if args.json {
+        print_json(&json!({
+            "name": wire.record.name,
+            "client": { "namespace": client, "address": cable.client.address },
+            "server": { "namespace": server, "address": cable.server.address },
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     print_line(format_args!(
         "{}: client {} in {client}, server {} in {server}",
         wire.record.name, cable.client.address, cable.server.address
@@ -163,10 +176,11 @@ fn make(args: &WireArgs, up: &UpArgs) -> Result<ExitCode, Failure> {
 
 fn down(args: &WireArgs, name: &str, all: bool) -> Result<ExitCode, Failure> {
     let names = if all { NamedWire::all(&args.state) } else { vec![name.to_owned()] };
-    let mut failure = None;
+    let (mut failure, mut all_down) = (None, Vec::new());
     for name in names {
         let done = NamedWire::find(&args.state, &name).and_then(|wire| wire.down());
         match done {
+            Ok(()) if args.json => all_down.push(name),
             Ok(()) => print_line(format_args!("{name} is down")),
             Err(error) => {
                 eprint_line(format_args!("roundtrip: {name}: {error}"));
@@ -174,10 +188,13 @@ fn down(args: &WireArgs, name: &str, all: bool) -> Result<ExitCode, Failure> {
             }
         }
     }
+    if args.json {
+        print_json(&json!({ "down": all_down }))?;
+    }
     failure.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-fn show(args: &WireArgs, as_json: bool) -> Result<ExitCode, Failure> {
+fn show(args: &WireArgs) -> Result<ExitCode, Failure> {
     let (mut all, mut holds) = (Vec::new(), true);
     for name in NamedWire::all(&args.state) {
         let wire = NamedWire::find(&args.state, &name).map_err(classify)?;
@@ -186,13 +203,12 @@ fn show(args: &WireArgs, as_json: bool) -> Result<ExitCode, Failure> {
         holds &= crossing.holds();
         all.push(report::terminal::Wire { record: wire.record, ends, crossing });
     }
-    if as_json {
+    if args.json {
         let wires: Vec<_> = all
             .iter()
             .map(|wire| json!({ "wire": wire.record, "ends": wire.ends, "crossing": wire.crossing, "crosses": wire.crossing.holds() }))
             .collect();
-        let text = serde_json::to_string_pretty(&json!({ "wires": wires }));
-        print_line(text.map_err(|error| Failure::Work(error.into()))?);
+        print_json(&json!({ "wires": wires }))?;
     } else if all.is_empty() {
         print_line("no wire is up");
     } else {

@@ -13,6 +13,8 @@ use thiserror::Error;
 const PLAN: &str = "plan.json";
 /// One line for each part that was measured.
 const PARTS: &str = "runs.jsonl";
+/// The results of a finished study.
+const RESULTS: [&str; 2] = ["study.json", "experiment.json"];
 
 /// Why a journal could not be begun or continued.
 #[derive(Debug, Error)]
@@ -32,6 +34,21 @@ pub enum JournalError {
         path: PathBuf,
         /// The kernel's reason.
         source: io::Error,
+    },
+    /// The folder holds the results of a finished study.
+    #[error("{path} is the result of a finished study: choose another directory, or --force to replace it")]
+    Finished {
+        /// The result.
+        path: PathBuf,
+    },
+    /// The folder holds the parts of an interrupted study.
+    #[error(
+        "{path} has what an interrupted study has measured: --resume continues it, --force discards it, or choose \
+         another directory"
+    )]
+    Unfinished {
+        /// The file with the parts.
+        path: PathBuf,
     },
     /// The earlier study is not of this plan.
     #[error("{path} is of another plan or place: choose another directory, or leave --resume out")]
@@ -63,7 +80,22 @@ pub struct Journal<T> {
 }
 
 impl<T: DeserializeOwned> Journal<T> {
-    /// Begins the journal of a plan in a folder, which is made where it is missing.
+    /// Begins the journal of a plan in a folder, which is made where it is missing and holds no other study.
+    ///
+    /// # Errors
+    /// When the folder holds a finished or an interrupted study, or cannot be written.
+    pub fn begin_new(folder: &Path, plan: &str) -> Result<Self, JournalError> {
+        if let Some(path) = RESULTS.map(|name| folder.join(name)).into_iter().find(|path| path.exists()) {
+            return Err(JournalError::Finished { path });
+        }
+        let path = folder.join(PARTS);
+        if std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() > 0) {
+            return Err(JournalError::Unfinished { path });
+        }
+        Self::begin(folder, plan)
+    }
+
+    /// Begins the journal of a plan in a folder, in place of any earlier study.
     ///
     /// # Errors
     /// When the folder cannot be written.
@@ -194,6 +226,30 @@ mod tests {
         let mut writer = journal.writer().unwrap();
         parts.iter().for_each(|part| writer.append(part).unwrap());
         std::fs::read(folder.join(PARTS)).unwrap()
+    }
+
+    #[test]
+    fn an_earlier_study_is_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = || Journal::<String>::begin_new(folder.path(), "plan");
+        begin().unwrap();
+        let journal = begin().expect("a journal without parts is no study");
+        journal.writer().unwrap().append(&"part").unwrap();
+        let old = || std::fs::read(folder.path().join(PARTS)).unwrap();
+        let error = refused(&begin);
+        assert!(error.contains("--resume continues"), "{error}");
+        let kept = old();
+        for result in RESULTS {
+            std::fs::write(folder.path().join(result), "{}").unwrap();
+            let error = refused(&begin);
+            assert!(error.contains(result) && error.contains("--force"), "{error}");
+            assert_eq!(old(), kept);
+            std::fs::remove_file(folder.path().join(result)).unwrap();
+        }
+    }
+
+    fn refused(begin: &dyn Fn() -> Result<Journal<String>, JournalError>) -> String {
+        begin().expect_err("the folder is in use").to_string()
     }
 
     #[test]

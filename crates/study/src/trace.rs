@@ -32,7 +32,8 @@ pub(crate) fn traced<T: Send>(
     work: impl FnOnce() -> Result<T, StudyError>,
 ) -> Result<T, StudyError> {
     let failed = |what| move |source| StudyError::machine(what, source);
-    let out = output::file::create_anew(file).map_err(failed("making the file of a trace"))?;
+    let draft = output::Draft::in_own_folder(file).map_err(failed("making the file of a trace"))?;
+    let out = draft.handle().map_err(failed("making the file of a trace"))?;
     let spec = RecordSpec {
         interfaces: vec![interface.to_owned()],
         port,
@@ -62,7 +63,9 @@ pub(crate) fn traced<T: Send>(
         over.store(true, Ordering::Relaxed);
         let lost = || failed("keeping a trace")(io::Error::other("the thread panicked"));
         capturing.join().map_err(|_| lost())??;
-        outcome.unwrap_or_else(|| Err(lost()))
+        let outcome = outcome.unwrap_or_else(|| Err(lost()))?;
+        draft.commit().map_err(failed("writing a trace"))?;
+        Ok(outcome)
     })
 }
 

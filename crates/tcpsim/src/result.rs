@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use policy::SendPolicy;
 use policy::control::Shares;
 use record::latency::LatencyFigures;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Mean work of a side per operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct SideResult {
     /// Its threads, without transmit work, us.
     pub thread_us: f64,
@@ -25,7 +26,7 @@ pub struct SideResult {
 }
 
 /// The figures of the measured time of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunResult {
     /// Operations in flight in each session.
     pub queue_depth: u32,
@@ -36,6 +37,7 @@ pub struct RunResult {
     /// Largest IP packet.
     pub mtu_bytes: u32,
     /// The server's send policy.
+    #[schemars(with = "String")]
     pub policy: SendPolicy,
     /// Completed operations.
     pub operations: u64,

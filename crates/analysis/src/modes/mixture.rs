@@ -3,16 +3,19 @@
 //! The dip decides whether there is more than one mode; a mixture of log-normal components (EM; their number by the
 //! Bayesian information criterion) locates the modes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::dip::dip;
 use super::series::Series;
 
 /// A mode.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mode {
-    /// Its centre, microseconds.
+    /// The centre of its distribution (the median of a log-normal), microseconds.
     pub centre_us: f64,
+    /// Arithmetic mean of its operations, microseconds: those nearer to this centre than to another, on a logarithmic scale.
+    pub mean_us: f64,
     /// Share of the operations.
     pub share: f64,
     /// Standard deviation, as a share of the centre.
@@ -23,7 +26,7 @@ impl Mode {
     /// A phrase for reports.
     #[must_use]
     pub fn text(&self) -> String {
-        format!("{:.0} us ({:.0} %)", self.centre_us, self.share * 100.0)
+        format!("{:.0} us ({:.0} %)", self.mean_us, self.share * 100.0)
     }
 }
 
@@ -67,15 +70,24 @@ pub(super) fn find(series: &Series) -> Option<Mixture> {
     let mut modes: Vec<Mode> = best
         .components
         .iter()
-        .map(|c| Mode { centre_us: c.mean.exp() - shift, share: c.weight, spread: c.deviation })
+        .map(|c| Mode { centre_us: c.mean.exp() - shift, mean_us: 0.0, share: c.weight, spread: c.deviation })
         .collect();
     modes.sort_by(|a, b| a.centre_us.total_cmp(&b.centre_us));
-    let border = match modes[..] {
-        [.., a, b] => (((a.centre_us + shift) * (b.centre_us + shift)).max(0.0)).sqrt() - shift,
-        _ => return None,
-    };
-    let is_slow = series.values.iter().map(|&v| v > border).collect();
+    let borders: Vec<f64> = modes.windows(2).map(|pair| border(pair[0], pair[1], shift)).collect();
+    let &last = borders.last()?;
+    for (place, mode) in modes.iter_mut().enumerate() {
+        let own = |value: &&f64| borders.iter().filter(|border| *value > border).count() == place;
+        let (sum, count) = series.values.iter().filter(own).fold((0.0, 0.0), |(s, n), v| (s + v, n + 1.0));
+        mode.mean_us = if count > 0.0 { sum / count } else { mode.centre_us };
+    }
+    let is_slow = series.values.iter().map(|&v| v > last).collect();
     Some(Mixture { modes, is_slow })
+}
+
+/// The border between two modes, at the same number of their deviations from both centres.
+fn border(a: Mode, b: Mode, shift: f64) -> f64 {
+    let (low, high) = ((a.centre_us + shift).max(1e-9).ln(), (b.centre_us + shift).max(1e-9).ln());
+    (low + (high - low) * a.spread / (a.spread + b.spread).max(1e-9)).exp() - shift
 }
 
 /// Spreads values evenly within the resolution of their clock, because ties look like modes.

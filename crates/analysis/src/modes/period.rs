@@ -1,11 +1,12 @@
 //! Patterns that repeat in time: square waves, sawteeth.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::series::{Series, median, spread};
 
 /// The shape of one period.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "form", rename_all = "snake_case")]
 pub enum Shape {
     /// High for a while, then low.

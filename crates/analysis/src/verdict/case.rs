@@ -58,9 +58,11 @@ impl Case<'_> {
         text: String,
         gain: Option<Gain>,
     ) -> Verdict {
-        let all = self.evidence.operations.max(1) as f64;
+        let all = self.evidence.operations.max(operations).max(1) as f64;
         let share = (operations as f64 / all).min(1.0);
-        Verdict { kind, operations, share, cost_us, frames, text, remedy: remedies(kind), gain }
+        let remedy = remedies(kind);
+        let (weight, pauses_us) = (0.0, 0.0);
+        Verdict { kind, operations, share, cost_us, weight, pauses_us, frames, text, remedy, gain }
     }
 
     /// Frames that a capture point saw, in their order.
@@ -80,28 +82,6 @@ impl Case<'_> {
             .fold((0_u64, 0), |(ns, exchanges), facts| {
                 (ns.saturating_add(lasted_ns(facts)), exchanges + facts.exchanges)
             })
-    }
-
-    /// The expected gain from removing `cost_ns` of the connections' total duration.
-    pub(super) fn gain(&self, cost_ns: u64, lasted_ns: u64, exchanges: u64) -> Option<Gain> {
-        if lasted_ns == 0 || exchanges == 0 {
-            return None;
-        }
-        // A wait at the connection's beginning or end may appear longer than the connection.
-        let left_ns = lasted_ns.saturating_sub(cost_ns).max(lasted_ns / 100_000).max(1);
-        let factor = lasted_ns as f64 / left_ns as f64;
-        let each = |ns: u64| ns as f64 / exchanges as f64 / 1000.0;
-        let (now, then) = (each(lasted_ns), each(left_ns));
-        Some(Gain {
-            throughput_factor: factor,
-            operation_us: Some((now, then)),
-            text: format!(
-                "one operation every {} instead of every {} on the connections concerned: {} times as many",
-                duration(then),
-                duration(now),
-                significant(factor)
-            ),
-        })
     }
 }
 

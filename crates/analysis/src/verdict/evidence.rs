@@ -1,13 +1,19 @@
 //! Evidence gathered while traffic passes: sums and samples of stalls, of bounded size.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
-use record::{ConnectionFacts, Observed, Side, Stall, StallKind};
+use record::{ConnectionFacts, Exchange, Observed, Opened, Side, Stall, StallKind};
+
+use super::no_response::Unanswered;
+use crate::ledger::Ledger;
 
 /// Most stalls of a kind whose frames and waits are kept.
 const KEPT_MAX: usize = 1000;
 /// Most connections whose facts are kept.
 const CONNECTIONS_MAX: usize = 4096;
+/// Most requests without a response that are kept.
+const UNANSWERED_MAX: usize = 65_536;
 
 /// The stalls of a kind, of one side's data, as one capture point saw them.
 #[derive(Clone, Debug, Default)]
@@ -40,10 +46,17 @@ impl Stalls {
 #[derive(Debug, Default)]
 pub struct Evidence {
     stalls: BTreeMap<(StallKind, Side, u32), Stalls>,
-    /// Operations by the kinds of their stalls.
-    suffered: [u64; StallKind::ALL.len()],
+    /// The time of operations.
+    pub ledger: Ledger,
     /// Operations.
     pub operations: u64,
+    /// Requests without a response, by their connection and capture point.
+    pub(super) unanswered: BTreeMap<(u32, u32), Vec<Unanswered>>,
+    unanswered_count: usize,
+    /// Connections that were requested and not established, by their ends.
+    attempts: BTreeMap<(SocketAddr, SocketAddr), (u32, ConnectionFacts)>,
+    /// When the last packet of a connection passed, nanoseconds since the epoch.
+    pub(super) newest_ns: u64,
     /// Connections, by their number, as one capture point saw them.
     facts: BTreeMap<(u32, u32), ConnectionFacts>,
     /// Connections beyond those.
@@ -55,11 +68,19 @@ impl Evidence {
     #[inline]
     pub fn observed(&mut self, observed: &Observed) {
         self.operations += 1;
-        let stalls = observed.detail.stalls;
-        if !stalls.is_empty() {
-            for kind in StallKind::ALL.into_iter().filter(|&kind| stalls.contains(kind)) {
-                self.suffered[kind as usize] += 1;
-            }
+        self.ledger.add(observed);
+    }
+
+    /// Adds a connection that is about to carry data; its number is that of the whole analysis.
+    pub fn opened(&mut self, connection: u32, opened: &Opened) {
+        self.ledger.opened(connection, opened.server);
+    }
+
+    /// Adds a request that got no response before the end of its connection or of the capture.
+    pub fn unanswered(&mut self, vantage: u32, connection: u32, exchange: &Exchange) {
+        if self.unanswered_count < UNANSWERED_MAX {
+            self.unanswered_count += 1;
+            self.unanswered.entry((connection, vantage)).or_default().push(Unanswered::of(exchange));
         }
     }
 
@@ -71,6 +92,8 @@ impl Evidence {
         if stalls.frames.len() < KEPT_MAX {
             stalls.frames.push(stall.frames);
             stalls.waits_ns.push(stall.wait_ns);
+        }
+        if stalls.connections.len() < CONNECTIONS_MAX {
             stalls.connections.insert(stall.connection);
         }
         if stalls.count == 1 {
@@ -80,11 +103,26 @@ impl Evidence {
 
     /// Adds a connection that has ended, as capture point `vantage` saw it.
     pub fn connection(&mut self, vantage: u32, facts: &ConnectionFacts) {
+        self.newest_ns = self.newest_ns.max(facts.ended_ns);
+        self.ledger.far(facts.connection, facts.client_conduct.ack_min_ns);
         if self.facts.len() < CONNECTIONS_MAX {
             self.facts.insert((facts.connection, vantage), *facts);
         } else {
             self.connections_not_kept += 1;
         }
+    }
+
+    /// Adds a connection that ended before it carried data.
+    pub fn empty_connection(&mut self, vantage: u32, facts: &ConnectionFacts) {
+        self.newest_ns = self.newest_ns.max(facts.ended_ns);
+        if facts.handshake_ns.is_none() && self.attempts.len() < CONNECTIONS_MAX {
+            self.attempts.entry((facts.client, facts.server)).or_insert((vantage, *facts));
+        }
+    }
+
+    /// The connections that ended before they carried data and were not established, with their capture point.
+    pub(super) fn attempts(&self) -> impl Iterator<Item = (u32, &ConnectionFacts)> {
+        self.attempts.values().map(|(vantage, facts)| (*vantage, facts))
     }
 
     /// The connections, each with the facts of the capture point that saw most of it.
@@ -115,10 +153,5 @@ impl Evidence {
                     .map(|(&(_, side, vantage), stalls)| (side, vantage, stalls))
             })
             .collect()
-    }
-
-    /// Operations with stalls of a kind.
-    pub(super) fn suffered(&self, kind: StallKind) -> u64 {
-        self.suffered[kind as usize]
     }
 }

@@ -3,108 +3,113 @@
 use model::bound::queue_depth_network_bound;
 
 use super::case::{Case, duration, significant};
-use super::{Frames, Gain, Verdict, VerdictKind};
+use super::found::Found;
+use super::{Frames, Gain, VerdictKind};
+use crate::ledger::{Class, SERVER_ALLOWANCE_NS};
 use crate::parts::Part;
 use crate::traffic::TrafficStanza;
 
-pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+pub(super) fn judge(case: &Case<'_>, found: &mut Found) {
     // Data that TCP delayed looks like a slow peer, and already has a verdict.
-    let explained_us: f64 = verdicts.iter().map(|v: &Verdict| v.cost_us).sum();
-    let all_us: f64 = case.stanzas.iter().map(total_us).sum();
-    let mut of_the_link = Vec::new();
+    let explained_us: f64 = found.verdicts.iter().map(|verdict| verdict.cost_us).sum();
+    let all_us = case.evidence.ledger.time_ns() as f64 / 1000.0;
+    let mut of_the_link = Found::default();
     link(case, &mut of_the_link);
-    let is_full = of_the_link.iter().any(|v| v.kind == VerdictKind::LinkFull);
+    let is_full = of_the_link.verdicts.iter().any(|v| v.kind == VerdictKind::LinkFull);
     if explained_us < 0.5 * all_us {
-        slow_target(case, verdicts);
+        slow_target(case, found);
         // A sender that fills a link waits for it; before the capture point this looks like a pause.
         if !is_full {
-            slow_initiator(case, verdicts);
+            slow_initiator(case, found);
         }
     }
-    verdicts.append(&mut of_the_link);
+    found.verdicts.append(&mut of_the_link.verdicts);
     if case.cpu_busy.is_some() {
-        cpu(case, verdicts);
+        cpu(case, found);
     } else if !is_full {
-        saturation(case, verdicts);
+        saturation(case, found);
     }
-}
-
-/// Time of all exchanges of a stanza, microseconds.
-fn total_us(stanza: &TrafficStanza) -> f64 {
-    let round_trip = stanza.mean_us(Part::RoundTrip).or(stanza.mean_us(Part::Server)).unwrap_or(0.0);
-    let sending = stanza.mean_us(Part::Sending).unwrap_or(0.0);
-    (round_trip + sending) * stanza.operations as f64
 }
 
 /// Fewest operations that distinguish a pattern from an accident.
 const HABIT: u64 = 20;
-/// Time per operation above which a server gets a verdict, microseconds: a solid-state disk
-/// behind a network responds in less.
+/// Pauses of a client from this length on limit a rate, microseconds.
 const SLOW_US: f64 = 1000.0;
-/// Outliers exceed the median by this factor, and this minimum, microseconds.
-const OUTLIER_FACTOR: f64 = 20.0;
-const OUTLIER_US: f64 = 10_000.0;
+/// Outliers exceed the typical time of their class by this factor, and this minimum, nanoseconds.
+const OUTLIER_FACTOR: u64 = 20;
+const OUTLIER_NS: u64 = 10_000_000;
+/// Fewest outliers that are no accident.
+const OUTLIERS: u64 = 3;
 
-/// The server's part of a stanza: its own, or (seen from the client alone) the round trip without the
-/// shortest network round trip.
-fn server_part(case: &Case<'_>, stanza: &TrafficStanza) -> Option<(Part, f64)> {
-    if stanza.part(Part::Server).is_some() {
-        return Some((Part::Server, 0.0));
-    }
-    let facts = case.evidence.facts(stanza.connection?)?;
-    // From the client's point, the network round trip to the server.
-    Some((Part::RoundTrip, facts.client_conduct.ack_min_ns as f64 / 1000.0))
+/// What a class of operations says about its server.
+struct Slow {
+    operations: u64,
+    lost_ns: u128,
+    sentence: String,
 }
 
-fn slow_target(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
-    let (mut operations, mut cost_us, mut sentences) = (0, 0.0, Vec::new());
-    for stanza in case.stanzas.iter().filter(|s| s.operations >= HABIT) {
-        let Some((part, way_us)) = server_part(case, stanza) else { continue };
-        let Some(figures) = stanza.part(part) else { continue };
-        // Operations that queue behind one another have shorter service times.
-        let each = |us: f64| (us - way_us).max(0.0) / stanza.queue_depth.1.max(1.0);
-        if each(figures.p50_us) >= SLOW_US {
-            operations += stanza.operations;
-            cost_us += (figures.mean_us - way_us).max(0.0) * stanza.operations as f64;
-            sentences.push(format!(
-                "the server takes {} for a {} of {} bytes ({} in flight)",
-                duration(each(figures.p50_us)),
-                stanza.operation,
-                stanza.block_size_bytes.round(),
-                significant(stanza.queue_depth.1)
-            ));
-        } else if figures.p99_us > OUTLIER_US
-            && figures.p99_us > OUTLIER_FACTOR * figures.p50_us
-            && figures.mean_us > 2.0 * figures.p50_us
-        {
-            let slow = stanza.operations / 100;
-            operations += slow.max(1);
-            cost_us += (figures.mean_us - figures.p50_us) * stanza.operations as f64;
-            sentences.push(format!(
-                "one {} in a hundred takes the server {} and more, half of them {}",
-                stanza.operation,
-                duration(figures.p99_us),
-                duration(figures.p50_us)
-            ));
-        }
+/// A class whose server takes longer than the allowance for its typical operation.
+fn always_slow(class: &Class) -> Option<Slow> {
+    let server_ns = class.typical_server_ns();
+    if class.operations < HABIT || server_ns <= class.allowance_ns() {
+        return None;
     }
-    if let Some(first) = sentences.into_iter().next() {
-        verdicts.push(case.verdict(
-            VerdictKind::SlowTarget,
-            operations,
-            cost_us,
-            Frames::default(),
-            first,
-            None,
-        ));
+    let rest = class.rest(class.reference_ns());
+    let each_ns = server_ns.saturating_sub(class.network_ns()) as f64 / class.queue_depth().max(1.0);
+    let sentence = format!(
+        "the server takes {} for a {} of {} bytes ({} in flight), {} of which count as normal",
+        duration(each_ns / 1000.0),
+        class.operation(),
+        class.block_size_bytes().round(),
+        significant(class.queue_depth()),
+        duration(SERVER_ALLOWANCE_NS as f64 / 1000.0)
+    );
+    Some(Slow { operations: rest.operations, lost_ns: rest.server_ns, sentence })
+}
+
+/// A class with a few operations that cost as much as all the others.
+fn tail(class: &Class) -> Option<Slow> {
+    let reference_ns = class.reference_ns();
+    let outlier_ns = reference_ns.saturating_mul(OUTLIER_FACTOR).max(OUTLIER_NS);
+    let rest = class.rest(outlier_ns);
+    let others_ns = u128::from(reference_ns) * u128::from(class.operations - rest.operations);
+    if class.operations < HABIT || rest.operations < OUTLIERS || rest.server_ns < others_ns {
+        return None;
     }
+    let sentence = format!(
+        "{} of {} {}s took the server {} each, the others {}",
+        rest.operations,
+        class.operations,
+        class.operation(),
+        duration(rest.server_ns as f64 / rest.operations as f64 / 1000.0),
+        duration(class.typical_server_ns() as f64 / 1000.0)
+    );
+    Some(Slow { operations: rest.operations, lost_ns: rest.server_ns, sentence })
+}
+
+fn slow_target(case: &Case<'_>, found: &mut Found) {
+    let classes = case.evidence.ledger.classes().iter();
+    let mut slow: Vec<Slow> =
+        classes.filter_map(|class| always_slow(class).or_else(|| tail(class))).collect();
+    slow.sort_by_key(|slow| std::cmp::Reverse(slow.lost_ns));
+    let Some(first) = slow.first() else { return };
+    let more = match slow.len() - 1 {
+        0 => String::new(),
+        more => format!("; {more} more kinds of operations are slow"),
+    };
+    let text = format!("{}{more}", first.sentence);
+    let operations = slow.iter().map(|slow| slow.operations).sum();
+    let lost_ns: u128 = slow.iter().map(|slow| slow.lost_ns).sum();
+    found.rest_ns += lost_ns;
+    let cost_us = lost_ns as f64 / 1000.0;
+    found.push(case.verdict(VerdictKind::SlowTarget, operations, cost_us, Frames::default(), text, None));
 }
 
 /// A client whose pauses have at least this share of the cycle, and this length, limits the rate.
 const CLIENT_SHARE: f64 = 0.75;
 
-fn slow_initiator(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
-    let mut worst: Option<(&TrafficStanza, f64)> = None;
+fn slow_initiator(case: &Case<'_>, found: &mut Found) {
+    let mut slow: Vec<(&TrafficStanza, f64)> = Vec::new();
     for stanza in case.stanzas.iter().filter(|s| s.operations >= HABIT) {
         let (Some(client), Some(round_trip)) = (stanza.part(Part::Client), stanza.part(Part::RoundTrip))
         else {
@@ -112,37 +117,38 @@ fn slow_initiator(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
         };
         let share = client.mean_us / (client.mean_us + round_trip.mean_us);
         if client.p50_us >= SLOW_US && share >= CLIENT_SHARE && client.operations >= HABIT {
-            let cost = client.mean_us * client.operations as f64;
-            if worst.is_none_or(|(_, c)| cost > c) {
-                worst = Some((stanza, cost));
-            }
+            slow.push((stanza, client.mean_us * client.operations as f64));
         }
     }
-    let Some((stanza, cost_us)) = worst else { return };
+    let Some(&(stanza, _)) = slow.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else { return };
     let (client, round_trip) = (stanza.mean_us(Part::Client), stanza.mean_us(Part::RoundTrip));
     let (client, round_trip) = (client.unwrap_or(0.0), round_trip.unwrap_or(0.0));
     let text = format!(
-        "the client waits {} between a response and its next {}, the server responds in {}",
+        "the client waits {} between a response and its next {}, the server responds in {}{}",
         duration(client),
         stanza.operation,
-        duration(round_trip)
+        duration(round_trip),
+        if slow.len() > 1 {
+            format!("; so in {} of {} stanzas", slow.len(), case.stanzas.len())
+        } else {
+            String::new()
+        }
     );
+    let least = round_trip.max(case.least_us());
     let gain = Gain {
-        throughput_factor: (client + round_trip) / round_trip.max(1.0),
-        operation_us: Some((client + round_trip, round_trip)),
+        throughput_factor: (client + round_trip) / least,
+        operation_us: Some((client + round_trip, least)),
         text: format!(
             "at most {} times as many operations if the client always had the next one ready",
-            significant((client + round_trip) / round_trip.max(1.0))
+            significant((client + round_trip) / least)
         ),
     };
-    verdicts.push(case.verdict(
-        VerdictKind::SlowInitiator,
-        stanza.operations,
-        cost_us,
-        Frames::default(),
-        text,
-        Some(gain),
-    ));
+    let operations = slow.iter().map(|(stanza, _)| stanza.operations).sum();
+    let gain = (least > 0.0).then_some(gain);
+    let mut verdict =
+        case.verdict(VerdictKind::SlowInitiator, operations, 0.0, Frames::default(), text, gain);
+    verdict.pauses_us = slow.iter().map(|(_, pauses_us)| pauses_us).sum();
+    found.push(verdict);
 }
 
 /// A link is full from this share of its rate on.
@@ -151,7 +157,7 @@ const FULL: f64 = 0.9;
 const IDLE: f64 = 0.6;
 
 /// The link's rate against the traffic, for the stanza that moved most.
-fn link(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+fn link(case: &Case<'_>, found: &mut Found) {
     let Some(link) = case.link else { return };
     let bytes_per_second = link.bits_per_second / 8.0 * link.efficiency;
     let Some(stanza) = case
@@ -173,7 +179,7 @@ fn link(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     let kind_of =
         |kind, gain| case.verdict(kind, stanza.operations, 0.0, Frames::default(), text.clone(), gain);
     if share >= FULL {
-        verdicts.push(kind_of(VerdictKind::LinkFull, None));
+        found.push(kind_of(VerdictKind::LinkFull, None));
         return;
     }
     // A ring in which every request takes the place of a response, and whose link is idle most of the time.
@@ -199,14 +205,14 @@ fn link(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
         };
         let mut verdict = kind_of(VerdictKind::QueueDepthLow, Some(gain));
         verdict.text = format!("{text}, with {} in flight; {needed} would fill it", significant(depth));
-        verdicts.push(verdict);
+        found.push(verdict);
     }
 }
 
 /// A CPU is the bottleneck from this share of its time on.
 const BUSY: f64 = 0.9;
 
-fn cpu(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+fn cpu(case: &Case<'_>, found: &mut Found) {
     let Some((client, server)) = case.cpu_busy else { return };
     let (who, busy) = if server >= client { ("server", server) } else { ("client", client) };
     if busy < BUSY {
@@ -214,7 +220,7 @@ fn cpu(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     }
     let text = format!("the {who}'s CPU is busy {:.0} % of the time", busy * 100.0);
     let operations = case.evidence.operations;
-    verdicts.push(case.verdict(VerdictKind::CpuBound, operations, 0.0, Frames::default(), text, None));
+    found.push(case.verdict(VerdictKind::CpuBound, operations, 0.0, Frames::default(), text, None));
 }
 
 /// A ring that is deeper by this factor but not faster by this factor has a saturated stage.
@@ -222,7 +228,7 @@ const DEEPER: f64 = 4.0;
 const FASTER: f64 = 1.25;
 
 /// Saturation without CPU accounts: the same operation at two queue depths, at the same rate.
-fn saturation(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+fn saturation(case: &Case<'_>, found: &mut Found) {
     let is_ring = |s: &&TrafficStanza| s.queue_depth_error.is_some() && s.closes == Some(true);
     let rings: Vec<&TrafficStanza> = case.stanzas.iter().filter(is_ring).collect();
     let mut worst: Option<(&TrafficStanza, &TrafficStanza)> = None;
@@ -264,7 +270,7 @@ fn saturation(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
             significant(deep.queue_depth.1 / shallow.queue_depth.1)
         ),
     };
-    verdicts.push(case.verdict(
+    found.push(case.verdict(
         VerdictKind::CpuBound,
         deep.operations,
         0.0,

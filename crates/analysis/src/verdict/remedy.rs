@@ -1,11 +1,12 @@
 //! Remedies, with the settings of each system.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::VerdictKind;
 
 /// A remedy on one system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Remedy {
     /// The system or platform; "any" for all.
     pub system: String,
@@ -175,6 +176,17 @@ const CPU: &[(&str, &str)] = &[
     ("Linux", "perf top; /proc/interrupts; rps_cpus; several sessions spread over CPUs"),
 ];
 
+const NO_RESPONSE: &[(&str, &str)] = &[
+    ("server", "check that the service runs, listens on this address and port, and is not blocked"),
+    (
+        "network",
+        "check routes and firewalls in both directions; a capture at the server shows whether requests arrive",
+    ),
+    (
+        "capture",
+        "if the service did respond, the capture lacks one direction: capture on all interfaces of the path",
+    ),
+];
 const CAPTURE: &[(&str, &str)] = &[
     (
         "any",
@@ -201,6 +213,7 @@ pub(super) fn remedies(kind: VerdictKind) -> Vec<Remedy> {
         VerdictKind::QueueDepthLow => &[DEPTH],
         VerdictKind::LinkFull => &[FULL],
         VerdictKind::CpuBound => &[CPU],
+        VerdictKind::NoResponse => &[NO_RESPONSE],
         VerdictKind::CaptureLoss => &[CAPTURE],
     };
     let all = lists.iter().flat_map(|list| list.iter());

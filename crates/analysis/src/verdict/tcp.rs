@@ -4,17 +4,19 @@ use record::{Conduct, ConnectionFacts, Side, StallKind};
 
 use super::case::{Case, duration, lasted_ns, significant};
 use super::evidence::Stalls;
-use super::{Frames, Verdict, VerdictKind};
+use super::found::Found;
+use super::no_response::Outage;
+use super::{Frames, VerdictKind};
 
 /// Fewest stalls that cannot be a coincidence.
 const COINCIDENCE: u64 = 3;
 
-pub(super) fn judge(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
-    holds(case, verdicts);
-    corks(case, verdicts);
-    windows(case, verdicts);
-    losses(case, verdicts);
-    trains(case, verdicts);
+pub(super) fn judge(case: &Case<'_>, outage: &Outage, found: &mut Found) {
+    holds(case, found);
+    corks(case, found);
+    windows(case, found);
+    losses(case, outage, found);
+    trains(case, found);
 }
 
 /// A sum of times. Saturates, because a file may have absurd stamps.
@@ -30,21 +32,22 @@ fn whose(side: Side) -> (&'static str, &'static str) {
 /// A verdict on the stalls of one kind, of one or both sides' data.
 fn stalled(
     case: &Case<'_>,
+    found: &mut Found,
     kind: VerdictKind,
     stall: StallKind,
     seen: &[(Side, u32, &Stalls)],
     text: impl Fn(Side, &Stalls) -> String,
-) -> Option<Verdict> {
-    let (_, vantage, _) = *seen.iter().max_by_key(|(_, _, stalls)| stalls.wait_ns)?;
+) {
+    let Some(&(_, vantage, _)) = seen.iter().max_by_key(|(_, _, stalls)| stalls.wait_ns) else { return };
     let cost_ns = total(seen.iter().map(|(_, _, stalls)| stalls.wait_ns));
     let connections = seen.iter().flat_map(|(_, _, stalls)| &stalls.connections);
     let (lasted, exchanges) = case.lasted(connections);
     let frames = case.frames(vantage, seen.iter().filter(|s| s.1 == vantage).flat_map(|s| &s.2.frames));
     let sentences: Vec<String> = seen.iter().map(|(side, _, stalls)| text(*side, stalls)).collect();
     let gain = case.gain(cost_ns, lasted, exchanges);
-    let operations = case.evidence.suffered(stall);
-    let cost_us = cost_ns as f64 / 1000.0;
-    Some(case.verdict(kind, operations, cost_us, frames, sentences.join("; "), gain))
+    let (operations, lost_ns) = found.claim(case, &[stall]);
+    let cost_us = lost_ns as f64 / 1000.0;
+    found.push(case.verdict(kind, operations, cost_us, frames, sentences.join("; "), gain));
 }
 
 /// Mean wait in words.
@@ -53,11 +56,12 @@ fn mean_wait(stalls: &Stalls) -> String {
 }
 
 /// Nagle and delayed acknowledgements.
-fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+fn holds(case: &Case<'_>, found: &mut Found) {
     let evidence = case.evidence;
     let apart = evidence.stalls(StallKind::NagleHeaderThenBody);
-    verdicts.extend(stalled(
+    stalled(
         case,
+        found,
         VerdictKind::HeaderBodyApart,
         StallKind::NagleHeaderThenBody,
         &apart,
@@ -70,10 +74,11 @@ fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
                 mean_wait(stalls)
             )
         },
-    ));
+    );
     let within = evidence.stalls(StallKind::NagleWithinMessage);
-    verdicts.extend(stalled(
+    stalled(
         case,
+        found,
         VerdictKind::NagleDelayedAck,
         StallKind::NagleWithinMessage,
         &within,
@@ -86,7 +91,7 @@ fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
                 mean_wait(stalls)
             )
         },
-    ));
+    );
     // Between messages only its regularity distinguishes a hold from a client that acted at that time.
     let mut between = evidence.stalls(StallKind::NagleBetweenMessages);
     between.retain(|(side, _, stalls)| {
@@ -98,8 +103,9 @@ fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
             .sum();
         stalls.count >= COINCIDENCE && stalls.count * 2 >= pauses
     });
-    verdicts.extend(stalled(
+    stalled(
         case,
+        found,
         VerdictKind::NagleDelayedAck,
         StallKind::NagleBetweenMessages,
         &between,
@@ -112,10 +118,10 @@ fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
                 mean_wait(stalls)
             )
         },
-    ));
+    );
     let mut late = evidence.stalls(StallKind::DelayedAck);
     late.retain(|(_, _, stalls)| stalls.count >= COINCIDENCE);
-    verdicts.extend(stalled(case, VerdictKind::DelayedAck, StallKind::DelayedAck, &late, |side, stalls| {
+    stalled(case, found, VerdictKind::DelayedAck, StallKind::DelayedAck, &late, |side, stalls| {
         let (sender, receiver) = whose(side);
         format!(
             "{} times the {sender} had reached its limit of unacknowledged data and was idle until the {receiver}'s \
@@ -123,23 +129,23 @@ fn holds(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
             stalls.count,
             mean_wait(stalls)
         )
-    }));
+    });
     let mut data = evidence.stalls(StallKind::SlowData);
     data.retain(|(_, _, stalls)| stalls.count >= COINCIDENCE);
-    verdicts.extend(stalled(case, VerdictKind::SlowInitiator, StallKind::SlowData, &data, |_, stalls| {
+    stalled(case, found, VerdictKind::SlowInitiator, StallKind::SlowData, &data, |_, stalls| {
         format!(
             "{} times the client sent the data that the server had solicited only after {}",
             stalls.count,
             mean_wait(stalls)
         )
-    }));
+    });
 }
 
 /// Largest spread of waits that the ticks of one timer can explain, nanoseconds.
 const TIMER_SPREAD_NS: u64 = 12_000_000;
 
 /// Data that was sent by a timer.
-fn corks(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+fn corks(case: &Case<'_>, found: &mut Found) {
     for kind in [StallKind::CorkWithinMessage, StallKind::CorkedAnswer] {
         let mut seen = case.evidence.stalls(kind);
         // The waits of one timer are close together, those of a slow disk are not.
@@ -147,7 +153,7 @@ fn corks(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
             let spread = stalls.wait_at_ns(0.9) - stalls.wait_at_ns(0.1);
             stalls.count >= COINCIDENCE && spread <= TIMER_SPREAD_NS
         });
-        verdicts.extend(stalled(case, VerdictKind::UnfinishedCork, kind, &seen, |side, stalls| {
+        stalled(case, found, VerdictKind::UnfinishedCork, kind, &seen, |side, stalls| {
             format!(
                 "{} times data of the {} left {} late, released by a timer and not by a received segment: \
                  MSG_MORE or TCP_CORK was set and not lifted",
@@ -155,7 +161,7 @@ fn corks(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
                 side.name(),
                 mean_wait(stalls)
             )
-        }));
+        });
     }
 }
 
@@ -165,23 +171,23 @@ const WAIT_SHARE: f64 = 0.2;
 const WAITS: u64 = 50;
 
 /// Windows and buffers that are too small.
-fn windows(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
-    let mut found: [Vec<(u32, &ConnectionFacts, Side)>; 2] = [Vec::new(), Vec::new()];
+fn windows(case: &Case<'_>, found: &mut Found) {
+    let mut limited: [Vec<(u32, &ConnectionFacts, Side)>; 2] = [Vec::new(), Vec::new()];
     for (vantage, facts) in case.evidence.connections() {
         for side in [Side::Client, Side::Server] {
             let conduct = facts.conduct(side);
             let lasted = lasted_ns(facts).max(1) as f64;
             let share = |ns: u64| ns as f64 / lasted;
             if conduct.window_waits >= WAITS && share(conduct.window_wait_ns) >= WAIT_SHARE {
-                found[0].push((vantage, facts, side));
+                limited[0].push((vantage, facts, side));
             } else if share(conduct.ack_wait_ns - conduct.window_wait_ns) >= WAIT_SHARE
                 && is_buffer_limited(conduct)
             {
-                found[1].push((vantage, facts, side));
+                limited[1].push((vantage, facts, side));
             }
         }
     }
-    for (kind, all) in [VerdictKind::WindowLimited, VerdictKind::BufferLimited].into_iter().zip(&found) {
+    for (kind, all) in [VerdictKind::WindowLimited, VerdictKind::BufferLimited].into_iter().zip(&limited) {
         let Some((vantage, _, _)) = all.first() else { continue };
         let is_window = kind == VerdictKind::WindowLimited;
         let wait = |c: &Conduct| if is_window { c.window_wait_ns } else { c.ack_wait_ns - c.window_wait_ns };
@@ -213,7 +219,9 @@ fn windows(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
         };
         let text = all.iter().take(3).map(sentence).collect::<Vec<_>>().join("; ");
         let gain = case.gain(cost_ns, lasted, exchanges);
-        verdicts.push(case.verdict(kind, exchanges, cost_ns as f64 / 1000.0, frames, text, gain));
+        let stall = if is_window { StallKind::WindowFull } else { StallKind::AckWait };
+        let (operations, lost_ns) = found.claim(case, &[stall]);
+        found.push(case.verdict(kind, operations, lost_ns as f64 / 1000.0, frames, text, gain));
     }
 }
 
@@ -233,26 +241,26 @@ fn is_buffer_limited(conduct: &Conduct) -> bool {
 const LOSS_SHARE: f64 = 0.001;
 
 /// Losses and their patterns.
-fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+fn losses(case: &Case<'_>, outage: &Outage, found: &mut Found) {
     let evidence = case.evidence;
     let holes = evidence.stalls(StallKind::BlackHole);
-    verdicts.extend(stalled(
-        case,
-        VerdictKind::PathMtuBlackHole,
-        StallKind::BlackHole,
-        &holes,
-        |side, stalls| {
-            let (sender, receiver) = whose(side);
-            format!(
-                "{} times a segment of {} bytes from the {sender} did not reach the {receiver} despite \
+    stalled(case, found, VerdictKind::PathMtuBlackHole, StallKind::BlackHole, &holes, |side, stalls| {
+        let (sender, receiver) = whose(side);
+        format!(
+            "{} times a segment of {} bytes from the {sender} did not reach the {receiver} despite \
                  retransmissions, while smaller ones did: a path with a smaller MTU drops large packets without \
                  an ICMP message; {} each until the capture's end or a smaller segment",
-                stalls.count,
-                stalls.segment_bytes,
-                mean_wait(stalls)
-            )
-        },
-    ));
+            stalls.count,
+            stalls.segment_bytes,
+            mean_wait(stalls)
+        )
+    });
+    // Requests that never came out of it are part of its cost.
+    if let Some(verdict) = found.verdicts.last_mut().filter(|v| v.kind == VerdictKind::PathMtuBlackHole) {
+        verdict.operations += outage.in_black_hole;
+        verdict.cost_us += outage.black_hole_ns as f64 / 1000.0;
+        found.unanswered_ns += outage.black_hole_ns;
+    }
     let mut repeated = evidence.stalls(StallKind::Timeout);
     repeated.extend(evidence.stalls(StallKind::FastRetransmit));
     let (mut segments, mut again, mut lasted, mut exchanges) = (0, 0, 0_u64, 0);
@@ -260,7 +268,7 @@ fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
         for side in [Side::Client, Side::Server] {
             let conduct = facts.conduct(side);
             if is_duplex_mismatch(conduct) {
-                verdicts.push(duplex_mismatch(case, facts, side));
+                duplex_mismatch(case, facts, side, found);
                 return;
             }
             segments += conduct.segments;
@@ -283,15 +291,16 @@ fn losses(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     }
     let Some((_, vantage, _)) = repeated.iter().max_by_key(|s| s.2.count) else { return };
     let frames = case.frames(*vantage, repeated.iter().filter(|s| s.1 == *vantage).flat_map(|s| &s.2.frames));
-    let operations = evidence.suffered(StallKind::Timeout).max(evidence.suffered(StallKind::FastRetransmit));
+    let (_, lost_ns) = found.claim(case, &[StallKind::Timeout, StallKind::FastRetransmit]);
+    let (operations, _) = evidence.ledger.retransmissions();
     let text = format!(
         "{again} of {segments} segments ({} %) were retransmitted, {timeouts} of them only after a time-out: the \
          path loses packets",
         significant(again as f64 / segments.max(1) as f64 * 100.0),
     );
     let gain = case.gain(cost_ns, lasted, exchanges);
-    let cost_us = cost_ns as f64 / 1000.0;
-    verdicts.push(case.verdict(VerdictKind::Retransmission, operations, cost_us, frames, text, gain));
+    let cost_us = lost_ns as f64 / 1000.0;
+    found.push(case.verdict(VerdictKind::Retransmission, operations, cost_us, frames, text, gain));
 }
 
 /// Whether a sender loses only while its peer is sending: collisions at the half-duplex end of a cable.
@@ -303,7 +312,7 @@ fn is_duplex_mismatch(conduct: &Conduct) -> bool {
         && share(conduct.against_traffic, conduct.segments) <= 0.6
 }
 
-fn duplex_mismatch(case: &Case<'_>, facts: &ConnectionFacts, side: Side) -> Verdict {
+fn duplex_mismatch(case: &Case<'_>, facts: &ConnectionFacts, side: Side, found: &mut Found) {
     let conduct = facts.conduct(side);
     let percent = |a: u64, b: u64| a as f64 / b.max(1) as f64 * 100.0;
     let text = format!(
@@ -323,8 +332,10 @@ fn duplex_mismatch(case: &Case<'_>, facts: &ConnectionFacts, side: Side) -> Verd
     let vantage = stalls.first().map_or(0, |s| s.1);
     let frames = case.frames(vantage, stalls.iter().filter(|s| s.1 == vantage).flat_map(|s| &s.2.frames));
     let gain = case.gain(cost_ns, lasted_ns(facts), facts.exchanges);
-    let cost_us = cost_ns as f64 / 1000.0;
-    case.verdict(VerdictKind::DuplexMismatch, facts.exchanges, cost_us, frames, text, gain)
+    let (_, lost_ns) = found.claim(case, &[StallKind::Timeout, StallKind::FastRetransmit]);
+    let (operations, _) = case.evidence.ledger.retransmissions();
+    let cost_us = lost_ns as f64 / 1000.0;
+    found.push(case.verdict(VerdictKind::DuplexMismatch, operations, cost_us, frames, text, gain));
 }
 
 /// Cost of a packet beyond its bytes: about a microsecond of CPU at either end, and 90 bytes of
@@ -332,7 +343,7 @@ fn duplex_mismatch(case: &Case<'_>, facts: &ConnectionFacts, side: Side) -> Verd
 const PACKET_US: f64 = 2.0;
 
 /// Messages in many small segments.
-fn trains(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
+fn trains(case: &Case<'_>, found: &mut Found) {
     let (mut trains, mut segments, mut messages) = (0, 0, 0);
     let (mut first, mut who, mut vantage_of) = ([0; 2], None, 0);
     let (mut lasted, mut exchanges) = (0_u64, 0);
@@ -362,5 +373,5 @@ fn trains(case: &Case<'_>, verdicts: &mut Vec<Verdict>) {
     );
     let gain = case.gain((cost_us * 1000.0) as u64, lasted, exchanges);
     let frames = Frames { input, numbers: first.to_vec() };
-    verdicts.push(case.verdict(VerdictKind::SmallSegments, trains, cost_us, frames, text, gain));
+    found.push(case.verdict(VerdictKind::SmallSegments, trains, cost_us, frames, text, gain));
 }

@@ -85,7 +85,7 @@ pub(crate) fn run(
             .map_err(Failure::Work)?,
     };
     let combinations = args.combinations();
-    let progress = Progress::new(combinations.len() as u64, !args.json);
+    let progress = Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.json);
     let mut runs = Vec::new();
     for combination in combinations {
         progress.step(&combination.to_string());

@@ -32,7 +32,8 @@ pub(super) fn run(args: &BenchArgs, url: &IscsiUrl) -> Result<ExitCode, Failure>
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let mut ops = args.ops.as_deref().map(create).transpose()?;
     let combinations = args.combinations();
-    let progress = Progress::new(combinations.len() as u64, !args.is_machine_readable());
+    let progress =
+        Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.is_machine_readable());
     let mut runs: Vec<RunResult> = Vec::new();
     let mut failed = None;
     for combination in combinations {

@@ -1,0 +1,258 @@
+//! The account of lost time: every operation that is slow counts, of every connection; each nanosecond counts once; and the
+//! sum over the verdicts and the unexplained rest is the excess, computed here from the operations themselves.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use analysis::traffic::Traffic;
+use analysis::verdict::{CaptureLoss, Case, Evidence, Judgement, VerdictKind, judge};
+use proptest::prelude::*;
+use record::{
+    Conduct, ConnectionFacts, Exchange, Observed, Op, OpKind, Opened, Passage, Side, Stall, StallKind, Stamp,
+    Verb,
+};
+
+/// An operation of a test.
+#[derive(Clone, Debug)]
+struct Made {
+    connection: u32,
+    time_us: u64,
+    held_us: u64,
+    /// Waits, us.
+    waits: Vec<(StallKind, u64)>,
+    depth: u32,
+}
+
+fn made(connection: u32, time_us: u64) -> Made {
+    Made { connection, time_us, held_us: 0, waits: Vec::new(), depth: 1 }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+fn observed(made: &Made, index: u64) -> Observed {
+    let began_ns = SECOND + index * 10_000_000;
+    let ended_ns = began_ns + made.time_us * 1000;
+    let mut detail = Exchange {
+        op: Op {
+            connection: made.connection,
+            verb: Verb::Scsi(0x28),
+            kind: OpKind::Read,
+            data_bytes: 4096,
+            ..Op::default()
+        },
+        ring_depth: made.depth,
+        request: Passage::begin(began_ns, 2 * index + 1),
+        response: Passage::begin(ended_ns, 2 * index + 2),
+        held_ns: made.held_us * 1000,
+        ..Exchange::default()
+    };
+    for &(kind, us) in &made.waits {
+        detail.stalls.insert(kind, us * 1000);
+    }
+    let mut observed = Observed::alone(Side::Client, &detail);
+    observed.op.c1 = Stamp::at(began_ns);
+    observed
+}
+
+fn server(connection: u32) -> SocketAddr {
+    format!("10.0.0.{}:3260", 1 + connection % 2).parse().unwrap()
+}
+
+fn judged(all: &[Made]) -> Judgement {
+    let (mut evidence, mut traffic) = (Evidence::default(), Traffic::default());
+    let connections: BTreeMap<u32, u64> = all.iter().fold(BTreeMap::new(), |mut sums, made| {
+        *sums.entry(made.connection).or_default() += 1;
+        sums
+    });
+    let client: SocketAddr = "10.0.1.1:5000".parse().unwrap();
+    for &connection in connections.keys() {
+        let opened = Opened {
+            connection,
+            client,
+            server: server(connection),
+            client_syn: None,
+            handshake_ns: None,
+            ttl: (Side::Client, 64),
+        };
+        evidence.opened(connection, &opened);
+    }
+    for (made, index) in all.iter().zip(0..) {
+        let observed = observed(made, index);
+        evidence.observed(&observed);
+        traffic.add(&observed);
+        for &(kind, us) in &made.waits {
+            let frames = [3 * index + 1, 3 * index + 2, 3 * index + 3];
+            let (connection, wait_ns, time_ns) = (made.connection, us * 1000, SECOND + index * 10_000_000);
+            evidence.stall(
+                0,
+                &Stall {
+                    connection,
+                    kind,
+                    sender: Side::Server,
+                    wait_ns,
+                    time_ns,
+                    frames,
+                    segment_bytes: 500,
+                },
+            );
+        }
+    }
+    for (&connection, &exchanges) in &connections {
+        let facts = ConnectionFacts {
+            connection,
+            client,
+            server: server(connection),
+            protocol: "iscsi",
+            packets: 1000,
+            bytes: 1_000_000,
+            began_ns: SECOND,
+            ended_ns: SECOND + all.len() as u64 * 10_000_000,
+            handshake_ns: None,
+            ttl: (64, 64),
+            exchanges,
+            in_flight_ns: 0,
+            client_conduct: Conduct::default(),
+            server_conduct: Conduct { retransmitted: 50, segments: 1000, ..Conduct::default() },
+            duplicates: 0,
+            has_ended: true,
+            both_directions: true,
+        };
+        evidence.connection(0, &facts);
+    }
+    let stanzas = traffic.stanzas(None);
+    judge(&Case {
+        evidence: &evidence,
+        stanzas: &stanzas,
+        link: None,
+        cpu_busy: None,
+        loss: CaptureLoss::default(),
+        inputs: &[0],
+    })
+}
+
+/// 33 of 500 operations took 100 ms: the verdict is on 33, and on 3.3 s.
+#[test]
+fn all_slow_operations_count() {
+    let all: Vec<Made> =
+        (0..500).map(|i| made(0, if i % 15 == 3 && i < 495 { 100_000 } else { 200 })).collect();
+    let slow = all.iter().filter(|made| made.time_us > 1000).count() as u64;
+    let judged = judged(&all);
+    let verdict = &judged.verdicts[0];
+    assert_eq!((verdict.kind, verdict.operations, slow), (VerdictKind::SlowTarget, 33, 33));
+    assert!((verdict.cost_us / 3.3e6 - 1.0).abs() < 0.01, "{}", verdict.cost_us);
+    assert!(
+        (verdict.share - 33.0 / 500.0).abs() < 1e-9 && verdict.text.contains("33 of 500"),
+        "{}",
+        verdict.text
+    );
+}
+
+/// Four connections of 300 operations each, to two servers: all 1,200 count.
+#[test]
+fn all_connections_count() {
+    let all: Vec<Made> = (0..1200).map(|i| made(i % 4, 5000)).collect();
+    let judged = judged(&all);
+    let verdict = &judged.verdicts[0];
+    assert_eq!((verdict.kind, verdict.operations), (VerdictKind::SlowTarget, 1200));
+    assert!(
+        (verdict.cost_us / (1200.0 * 4000.0) - 1.0).abs() < 0.04,
+        "4 of 5 ms exceed the allowance: {}",
+        verdict.cost_us
+    );
+    // Connections with one operation each are one service.
+    let all: Vec<Made> = (0..1200).map(|i| made(i, 5000)).collect();
+    assert_eq!(self::judged(&all).verdicts[0].operations, 1200);
+}
+
+/// A verdict of less than 2 % of the time is a note; the account has it as such.
+#[test]
+fn verdicts_of_little_weight_are_notes() {
+    for (count, is_minor) in [(3, true), (60, false)] {
+        let mut all: Vec<Made> = (0..2000).map(|_| made(0, 900)).collect();
+        for made in all.iter_mut().take(count) {
+            made.time_us += 5000;
+            made.waits = vec![(StallKind::FastRetransmit, 5000)];
+        }
+        let judged = judged(&all);
+        assert_eq!(
+            (judged.minor.len(), judged.verdicts.len()),
+            if is_minor { (1, 0) } else { (0, 1) },
+            "{judged:#?}"
+        );
+        let verdict = judged.minor.iter().chain(&judged.verdicts).next().unwrap();
+        assert_eq!((verdict.kind, verdict.operations), (VerdictKind::Retransmission, count as u64));
+        assert!((verdict.weight < 0.02) == is_minor && (verdict.cost_us - 5000.0 * count as f64).abs() < 1.0);
+    }
+}
+
+/// No gain makes operations faster than the fastest one seen.
+#[test]
+fn gains_are_possible() {
+    // Waits as long as the connection itself, as they were for "one operation every 0.03 us".
+    let mut all: Vec<Made> = (0..100).map(|_| made(0, 10_200)).collect();
+    all.iter_mut().for_each(|made| made.waits = vec![(StallKind::NagleWithinMessage, 10_000)]);
+    let judged = judged(&all);
+    let gain = judged.verdicts[0].gain.as_ref().unwrap();
+    let (now_us, then_us) = gain.operation_us.unwrap();
+    assert!(then_us >= 200.0 && now_us / then_us <= 51.0, "{gain:?}");
+    assert!(
+        (gain.throughput_factor - now_us / then_us).abs() < 1e-9 && gain.text.starts_with("at most"),
+        "{gain:?}"
+    );
+}
+
+fn any_made() -> impl Strategy<Value = Made> {
+    let kind = (0..StallKind::ALL.len()).prop_map(|place| StallKind::ALL[place]);
+    let wait = (kind, prop_oneof![0_u64..100, 20_000_u64..300_000]);
+    let time = prop_oneof![50_u64..500, 50_u64..500, 1000_u64..8000, 20_000_u64..400_000];
+    (0_u32..6, time, 0_u64..50, prop::collection::vec(wait, 0..3), 1_u32..9).prop_map(
+        |(connection, time_us, held_us, waits, depth)| Made { connection, time_us, held_us, waits, depth },
+    )
+}
+
+/// Without waits and excess: the sum over the operations, each on its own. The edges of buckets are 1/32 apart.
+fn excess_us(all: &[Made]) -> (f64, f64) {
+    let mut classes: BTreeMap<(SocketAddr, u32), Vec<u64>> = BTreeMap::new();
+    let mut waits_us = 0;
+    for made in all {
+        let time_us = made.time_us + made.held_us;
+        let waited = made.waits.iter().map(|(_, us)| us).sum::<u64>().min(time_us);
+        waits_us += waited;
+        let class = (server(made.connection), made.depth.next_power_of_two());
+        classes.entry(class).or_default().push(time_us - waited);
+    }
+    // The bounds that two neighbouring edges give.
+    let (mut least, mut most) = (0.0, 0.0);
+    for times in classes.values_mut() {
+        times.sort_unstable();
+        let median = times[(times.len() - 1) / 2] as f64;
+        let beyond = |limit: f64| times.iter().map(|&us| (us as f64 - limit).max(0.0)).sum::<f64>();
+        least += beyond(median * (1.0 + 1.0 / 16.0));
+        most += beyond(0.0);
+    }
+    (waits_us as f64 + least, waits_us as f64 + most)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn the_account_closes(all in prop::collection::vec(any_made(), 1..400)) {
+        let judged = judged(&all);
+        let sum: f64 = judged.verdicts.iter().chain(&judged.minor).map(|verdict| verdict.cost_us).sum();
+        let excess = judged.excess;
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (a.abs() + b.abs()) + 1e-3;
+        prop_assert!(close(sum + excess.unexplained_us, excess.excess_us), "{sum} {excess:?}");
+        prop_assert!(close(excess.verdicts_us + excess.minor_us, sum));
+        prop_assert!(excess.unexplained_us >= -1e-3 && excess.excess_us <= excess.operations_us + 1e-3);
+        let time_us: u64 = all.iter().map(|made| made.time_us + made.held_us).sum();
+        prop_assert!(close(excess.operations_us, time_us as f64), "the time is that of the operations");
+        let (least, most) = excess_us(&all);
+        prop_assert!((least - 1e-3..=most + 1e-3).contains(&excess.excess_us), "{least}..{most}: {excess:?}");
+        for verdict in judged.verdicts.iter().chain(&judged.minor) {
+            prop_assert!(verdict.operations <= all.len() as u64 && verdict.cost_us >= 0.0, "{verdict:?}");
+            prop_assert!((verdict.weight < 0.02) || !judged.minor.contains(verdict));
+        }
+    }
+}

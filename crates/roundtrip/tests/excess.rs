@@ -1,0 +1,132 @@
+//! The time that verdicts report as lost is the time that the simulator's ledger has for the same cause: independent
+//! evidence, because the analysis sees packets only and the ledger comes from the simulated causes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use analysis::verdict::VerdictKind;
+use analyzer::{Analysis, AnalysisResult, Input, Options};
+use capture::file::CaptureFile;
+use record::Op;
+use report::simulated::Packets;
+use tcpsim::preset::Preset;
+use tcpsim::{Part, Setup, SimOp, simulate};
+
+/// A simulated run: what the analysis of its packets finds, and its operations with their ledger.
+fn run(preset: &str, settings: &[&str]) -> (AnalysisResult, Vec<SimOp>) {
+    let source = Preset::named(preset).map_or("", |preset| preset.text);
+    let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+    let setup = Setup { operations: 400, ..Setup::read_with(source, &settings).unwrap() };
+    let mut ops = Vec::new();
+    let mut keep = |op: &SimOp| ops.push(*op);
+    let mut packets = Packets::new(Vec::new(), &setup, Some(&mut keep), &|| false).unwrap();
+    simulate(&setup, &mut packets);
+    let bytes = packets.finish().unwrap();
+    let file = CaptureFile::read(preset, Box::new(std::io::Cursor::new(bytes))).unwrap();
+    let options = Options { modes: false, ..Options::default() };
+    let inputs = vec![Input { file, place: None }];
+    let result = Analysis::run(inputs, options, None, &mut |_| (), &|| false).unwrap();
+    (result, ops)
+}
+
+/// The ledger's time in some parts, microseconds.
+fn ledger_us(ops: &[SimOp], parts: &[Part]) -> f64 {
+    let of = |op: &SimOp| {
+        parts.iter().map(|&part| op.request[part as usize] + op.response[part as usize]).sum::<u64>()
+    };
+    ops.iter().map(of).sum::<u64>() as f64 / 1000.0
+}
+
+/// The time of all operations as their user sees it, microseconds.
+fn seen_us(ops: &[SimOp]) -> f64 {
+    let of = |op: &Op| op.finish.since(op.start).unwrap();
+    ops.iter().map(|op| of(&op.op)).sum::<i64>() as f64 / 1000.0
+}
+
+#[track_caller]
+fn within(what: &str, found: f64, truth: f64, error: f64) {
+    assert!((found - truth).abs() <= error * truth.abs(), "{what}: {found} for {truth}");
+}
+
+/// The sum over the verdicts and the rest is the excess.
+#[track_caller]
+fn closes(result: &AnalysisResult) {
+    let all = result.excess;
+    let sum: f64 = result.verdicts.iter().chain(&result.minor).map(|verdict| verdict.cost_us).sum();
+    within("the sum", sum + all.unexplained_us, all.excess_us, 1e-9);
+    within("the parts", all.verdicts_us + all.minor_us, sum, 1e-9);
+    assert!(all.excess_us <= all.operations_us && all.unexplained_us >= 0.0, "{all:?}");
+}
+
+/// Waits for which the packets name the cause: Nagle's algorithm and corks, of either side, within 1 %.
+#[test]
+fn lost_time_is_that_of_the_simulated_cause() {
+    for (preset, settings, kind, part) in [
+        ("two-sends", &[][..], VerdictKind::HeaderBodyApart, Part::Nagle),
+        ("two-sends", &["response.data=4k"], VerdictKind::HeaderBodyApart, Part::Nagle),
+        ("windows-client", &[], VerdictKind::HeaderBodyApart, Part::Nagle),
+        ("post", &[], VerdictKind::HeaderBodyApart, Part::Nagle),
+        ("more-broken", &[], VerdictKind::UnfinishedCork, Part::Cork),
+        ("cork-broken", &[], VerdictKind::UnfinishedCork, Part::Cork),
+    ] {
+        let (result, ops) = run(preset, settings);
+        let what = format!("{preset} {settings:?}");
+        let verdict = &result.verdicts[0];
+        assert_eq!(verdict.kind, kind, "{what}");
+        within(&what, verdict.cost_us, ledger_us(&ops, &[part]), 0.01);
+        let affected = |op: &&SimOp| op.request[part as usize] + op.response[part as usize] >= 20_000_000;
+        let affected = ops.iter().filter(affected).count() as u64;
+        assert!(verdict.operations.abs_diff(affected) <= 1, "{what}: {} of {affected}", verdict.operations);
+        within(&format!("{what}: all"), result.excess.operations_us, seen_us(&ops), 0.01);
+        within(&format!("{what}: excess"), result.excess.excess_us, ledger_us(&ops, &[part]), 0.01);
+        closes(&result);
+    }
+}
+
+/// A server that takes 3 ms: 1 ms of each operation is normal, the rest is lost. The ledger has its work.
+#[test]
+fn lost_time_of_a_slow_server_is_its_work_beyond_the_allowance() {
+    for depth in [1, 4] {
+        let (result, ops) =
+            run("", &["server.service=3ms", "disturbed=0.0", &format!("queue-depth={depth}")]);
+        let verdict = &result.verdicts[0];
+        assert_eq!(verdict.kind, VerdictKind::SlowTarget);
+        within("operations", verdict.operations as f64, ops.len() as f64, 0.01);
+        let served = ledger_us(&ops, &[Part::Work, Part::Queue]);
+        let allowed = 1000.0 * f64::from(depth) * ops.len() as f64;
+        within(&format!("queue depth {depth}"), verdict.cost_us, served - allowed, 0.05);
+        closes(&result);
+    }
+}
+
+/// Lost segments: no more than the ledger has is attributed to them, and the time of all operations includes all of it. What
+/// is retransmitted after the whole response had passed the server's capture point is attributed to nothing.
+#[test]
+fn lost_time_of_retransmissions_is_at_most_that_of_lost_segments() {
+    let (result, ops) = run("lossy", &["queue-depth=1", "disturbed=0.0", "wire.loss=0.03"]);
+    let verdict = &result.verdicts[0];
+    assert_eq!(verdict.kind, VerdictKind::Retransmission);
+    let lost_us = ledger_us(&ops, &[Part::Lost]);
+    assert!(
+        verdict.cost_us > 0.2 * lost_us && verdict.cost_us < 1.01 * lost_us,
+        "{} of {lost_us}",
+        verdict.cost_us
+    );
+    within("all", result.excess.operations_us, seen_us(&ops), 0.01);
+    assert!(result.excess.verdicts_us + result.excess.unexplained_us > lost_us, "{:?}", result.excess);
+    closes(&result);
+}
+
+/// A ring without trouble: nothing is attributed, whatever the depth, and the account closes.
+#[test]
+fn a_ring_without_trouble_loses_nothing() {
+    for settings in [
+        &["disturbed=0.0"][..],
+        &["disturbed=0.0", "queue-depth=32"],
+        &["disturbed=0.0", "response.data=64k"],
+    ] {
+        let (result, _) = run("seed-512", settings);
+        assert!(result.verdicts.is_empty(), "{settings:?}: {:#?}", result.verdicts);
+        assert!(result.excess.verdicts_us == 0.0 && result.excess.operations_us > 0.0);
+        closes(&result);
+    }
+}

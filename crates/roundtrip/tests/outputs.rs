@@ -1,0 +1,184 @@
+//! Nothing is destroyed: a run that fails leaves older files as they were and no others, and what cannot be printed is an
+//! error.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::roundtrip;
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A folder with a simulated capture.
+fn simulated() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let packets = folder.path().join("packets.pcapng").display().to_string();
+    let output = roundtrip()
+        .args(["simulate", "--preset", "two-sends", "--operations", "30", "--pcapng", &packets])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (folder, packets)
+}
+
+/// The outputs of every verb, when the run fails after its arguments have been accepted.
+#[test]
+fn failed_runs_leave_older_files_as_they_were() {
+    let (folder, packets) = simulated();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let damaged = path("damaged.pcapng");
+    std::fs::write(&damaged, "no capture").unwrap();
+    for name in ["old.csv", "old.parquet", "old.pcapng", "old.svg"] {
+        std::fs::write(folder.path().join(name), "old").unwrap();
+    }
+    let before = names(folder.path());
+    let [csv, parquet, pcapng, svg] = ["old.csv", "old.parquet", "old.pcapng", "old.svg"].map(path);
+    for arguments in [
+        &["analyze", &damaged, "--ops", &csv][..],
+        &["analyze", &damaged, "--ops", &parquet],
+        &["analyze", &damaged, "--annotate", &pcapng],
+        &["analyze", &packets, "--port", "9", "--ops", &csv, "--annotate", &pcapng],
+        &["analyze", "/no/such/file", "--ops", &csv],
+        &["bench", "iscsi://127.0.0.1:1/iqn.x/0", "--ops", &csv],
+        &["simulate", "--ops", &csv, "--pcapng", "/no/such/folder/x.pcapng"],
+        &["simulate", "--pcapng", &pcapng, "--set", "response.header=1"],
+        &["simulate", "--operations", "30", "--ladder", &svg, "--ladder-ops", "900000..900001"],
+        &["model", "--preset", "seed-512", "--what-if", "colour=red", "--chart", &svg],
+        &["capture", "--port", "9", "--interface", "no-such-if", "-o", &pcapng],
+    ] {
+        let output = roundtrip().args(arguments).output().unwrap();
+        assert!(!output.status.success(), "{arguments:?}");
+        assert_eq!(names(folder.path()), before, "{arguments:?}");
+        for file in [&csv, &parquet, &pcapng, &svg] {
+            assert_eq!(std::fs::read(file).unwrap(), b"old", "{arguments:?}: {file}");
+        }
+    }
+    // And a run that succeeds replaces them.
+    let output =
+        roundtrip().args(["analyze", &packets, "--ops", &csv, "--annotate", &pcapng]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "a verdict");
+    assert_eq!(names(folder.path()), before);
+    assert!(std::fs::read(&csv).unwrap().len() > 1000 && std::fs::read(&pcapng).unwrap().len() > 1000);
+}
+
+/// A file size limit makes every write fail in the middle of the output.
+#[test]
+fn a_full_disk_leaves_older_files_as_they_were() {
+    let (folder, packets) = simulated();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let [csv, pcapng, svg] = ["old.csv", "old.pcapng", "old.svg"].map(path);
+    for file in [&csv, &pcapng, &svg] {
+        std::fs::write(file, "old").unwrap();
+    }
+    let before = names(folder.path());
+    for arguments in [
+        format!("analyze {packets} --ops {csv}"),
+        format!("analyze {packets} --annotate {pcapng}"),
+        format!("simulate --ops {csv}"),
+        format!("simulate --pcapng {pcapng}"),
+        format!("simulate --iodepth 1,2 --chart {svg}"),
+        format!("model --preset seed-512 --chart {svg}"),
+    ] {
+        let command = format!("ulimit -f 1; exec {} {arguments}", env!("CARGO_BIN_EXE_roundtrip"));
+        let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments}: {text}");
+        assert!(text.contains("too large") && !text.contains("panicked"), "{arguments}: {text}");
+        assert_eq!(names(folder.path()), before, "{arguments}");
+        for file in [&csv, &pcapng, &svg] {
+            assert_eq!(std::fs::read(file).unwrap(), b"old", "{arguments}: {file}");
+        }
+    }
+}
+
+#[test]
+fn special_files_are_written_directly() {
+    let (folder, packets) = simulated();
+    let annotated =
+        roundtrip().args(["analyze", &packets, "--annotate", "/dev/stdout", "--json"]).output().unwrap();
+    assert!(annotated.stdout.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]), "a pcapng file, and then JSON");
+    let null =
+        roundtrip().args(["simulate", "--operations", "30", "--pcapng", "/dev/null"]).output().unwrap();
+    assert!(null.status.success());
+    let full =
+        roundtrip().args(["simulate", "--operations", "30", "--pcapng", "/dev/full"]).output().unwrap();
+    let text = String::from_utf8_lossy(&full.stderr);
+    assert!(full.status.code() == Some(1) && text.contains("No space left"), "{text}");
+    let fifo = folder.path().join("fifo.pcapng");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut reader = roundtrip().arg("analyze").arg(&fifo).stdout(Stdio::null()).spawn().unwrap();
+    let written =
+        roundtrip().args(["simulate", "--operations", "30", "--pcapng"]).arg(&fifo).output().unwrap();
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    assert_eq!(reader.wait().unwrap().code(), Some(0), "ordinary reads have no verdict");
+}
+
+/// Every verb that prints a result, with and without --json.
+fn printing(packets: &str) -> Vec<Vec<String>> {
+    let verbs: [&[&str]; 7] = [
+        &["analyze", packets],
+        &["simulate", "--operations", "30"],
+        &["simulate", "--list"],
+        &["simulate", "--preset", "post", "--print"],
+        &["model", "--preset", "seed-512"],
+        &["study", "--quick", "--print"],
+        &["wire", "plan", "--nat", "eth4", "eth5"],
+    ];
+    let mut all: Vec<Vec<String>> = Vec::new();
+    for verb in verbs {
+        all.push(verb.iter().map(ToString::to_string).collect());
+        all.push(verb.iter().chain(&["--json"]).map(ToString::to_string).collect());
+    }
+    all
+}
+
+#[test]
+fn results_that_cannot_be_printed_are_an_error() {
+    let (_folder, packets) = simulated();
+    for arguments in printing(&packets) {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = roundtrip().args(&arguments).stdout(full).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains("cannot print the result: No space left"), "{arguments:?}: {text}");
+    }
+}
+
+/// As `| head -1` does it: the reader closes the pipe. The program ends without a message.
+#[test]
+fn a_closed_pipe_ends_the_program_quietly() {
+    let (_folder, packets) = simulated();
+    for arguments in printing(&packets) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = roundtrip().args(&arguments).stdout(writer).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), text.as_ref()), (Some(1), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_finished_study_is_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().display().to_string();
+    std::fs::write(folder.path().join("study.json"), "{}").unwrap();
+    let output = roundtrip().args(["study", "--quick", "-o", &out]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("study.json is the result of a finished study") && text.contains("--force"),
+        "{text}"
+    );
+    assert_eq!(names(folder.path()), ["study.json"]);
+    let output = roundtrip().args(["study", "--quick", "--force", "--resume", "-o", &out]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "--force and --resume exclude one another");
+}
