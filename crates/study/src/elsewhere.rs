@@ -95,13 +95,10 @@ impl StudyResult {
             let others = sizes.iter().filter(|other| **other != block_bytes);
             let Some(&other) = others.min_by_key(|other| other.abs_diff(block_bytes)) else { continue };
             let fitted = fits.entry(other).or_insert_with(|| {
-                let depths = fitted_depths(&self.plan.queue_depths);
-                let mut shown = measured(&self.stanzas, &self.plan.queue_depths, other);
-                shown.retain(|point| depths.contains(&point.queue_depth));
-                fit::fit(&setup(&self.plan, self.wire, other), &shown, ROUNDS, &|_| (), stop).setup
+                let depths = &self.plan.queue_depths;
+                let points = measured(&self.stanzas, depths, other);
+                fitted(setup(&self.plan, self.wire, other), &points, depths, stop)
             });
-            let mut own = fitted.clone();
-            own.response.data = block_bytes;
             let of_size = |s: &&mut Stanza| s.block_size_bytes == block_bytes;
             for stanza in self.stanzas.iter_mut().filter(of_size) {
                 let Ok(policy) = stanza.policy.parse() else { continue };
@@ -109,8 +106,62 @@ impl StudyResult {
                 if stop() {
                     return;
                 }
-                stanza.simulated_iops = Some(tcpsim::simulate(&fit::at(&own, &at), &mut ()).iops);
+                stanza.simulated_iops = Some(iops_at(fitted, block_bytes, &at));
             }
         }
+    }
+}
+
+/// The costs that reproduce some of these points.
+fn fitted(base: Setup, points: &[Measured], depths: &[u32], stop: &(dyn Fn() -> bool + Sync)) -> Setup {
+    let shown = fitted_depths(depths);
+    let shown: Vec<Measured> =
+        points.iter().filter(|point| shown.contains(&point.queue_depth)).copied().collect();
+    fit::fit(&base, &shown, ROUNDS, &|_| (), stop).setup
+}
+
+/// Simulated operations per second of another size with these costs.
+fn iops_at(fitted: &Setup, block_bytes: u64, at: &Measured) -> f64 {
+    let mut own = fitted.clone();
+    own.response.data = block_bytes;
+    tcpsim::simulate(&fit::at(&own, at), &mut ()).iops
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::SendPolicy;
+
+    use super::*;
+
+    /// The points of a ring that the simulator itself made: costs that reproduce one size predict another one.
+    #[test]
+    fn costs_of_one_size_predict_another() {
+        let plan = Plan { queue_depths: vec![1, 8, 64], ..Plan::quick() };
+        let mut truth = setup(&plan, true, 512);
+        (truth.operations, truth.warm_up) = (20_000, 1000);
+        for host in [&mut truth.server, &mut truth.client] {
+            (host.service, host.start, host.softirq, host.transmit) = (3_000, 9_000, 2_000, 2_000);
+        }
+        let point = |block_bytes, queue_depth| {
+            let at = Measured { policy: SendPolicy::Nodelay, queue_depth, iops: 0.0, cpu_us: None };
+            Measured { iops: iops_at(&truth, block_bytes, &at), ..at }
+        };
+        let shown: Vec<Measured> = plan.queue_depths.iter().map(|depth| point(512, *depth)).collect();
+        let found = fitted(setup(&plan, true, 512), &shown, &plan.queue_depths, &|| false);
+        for depth in plan.queue_depths {
+            let real = point(4096, depth);
+            let predicted = iops_at(&found, 4096, &real);
+            assert!((predicted / real.iops - 1.0).abs() < 0.25, "QD {depth}: {predicted} of {}", real.iops);
+        }
+        // The wire's rate is known, and limits 4 KiB at depth: 29.5 thousand.
+        assert!(iops_at(&found, 4096, &point(4096, 64)) < 30_000.0);
+        assert!(iops_at(&found, 512, &point(512, 64)) > 45_000.0);
+    }
+
+    #[test]
+    fn three_depths_are_fitted() {
+        assert_eq!(fitted_depths(&[1, 2, 4, 8, 16, 32, 64, 128]), [1, 4, 128]);
+        assert_eq!(fitted_depths(&[1, 128]), [1, 128]);
+        assert_eq!(fitted_depths(&[1]), [1]);
     }
 }
