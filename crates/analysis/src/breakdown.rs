@@ -438,6 +438,47 @@ mod tests {
     }
 
     #[test]
+    fn events_divide_what_accounts_cannot() {
+        let (request_path, response_path) = (Some(mean(20.0)), Some(mean(30.0)));
+        let segments = Segments { network: mean(50.0), request_path, response_path, ..published() };
+        let shares = Shares {
+            client_queue: 0.75,
+            server_queue: 0.25,
+            request_interrupt: 0.5,
+            response_interrupt: 0.8,
+        };
+        let path = Some(PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: true });
+        let rtt_us = 32.3 + 32.6 + 50.0;
+        let whole = StanzaInput {
+            queue_depth: 4,
+            iops: 4e6 / rtt_us,
+            rtt_us,
+            path,
+            shares: Some(shares),
+            ..input(&segments)
+        };
+        let b = Breakdown::of(&whole);
+        let term = |name: &str| b.terms.iter().find(|t| t.terms == name).map(|t| t.mean_us);
+        let close =
+            |name: &str, wanted: f64| assert!((term(name).unwrap() - wanted).abs() < 1e-9, "{name}: {b:?}");
+        close("CQ", 23.7 * 0.75);
+        close("CW", 23.7 * 0.25);
+        close("SQ", 16.7 * 0.25);
+        close("SW", 16.7 * 0.75);
+        close("SX", 10.0);
+        close("CT+SR", 10.0);
+        close("CX", 24.0);
+        close("ST+CR", 6.0);
+        assert!(b.joined.holds);
+        // One name for one thing: without events the sum is printed as a sum at each depth above 1, whatever the bottleneck is.
+        for cpu in [whole.cpu, CpuCost { client_thread_us: 30.0, ..whole.cpu }] {
+            let b = Breakdown::of(&StanzaInput { shares: None, cpu, ..whole.clone() });
+            let names: Vec<&str> = b.terms.iter().map(|t| t.terms.as_str()).collect();
+            assert!(names.contains(&"CW+CQ") && names.contains(&"SW+SQ"), "{names:?}");
+        }
+    }
+
+    #[test]
     fn the_busiest_resource_decides_the_bound() {
         let segments = published();
         let of = |client_thread_us: f64, w2_us: f64| {

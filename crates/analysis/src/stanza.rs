@@ -83,9 +83,7 @@ impl Stanza {
     /// runs, each compared with one without a capture.
     #[must_use]
     pub fn observer_cost(&self) -> f64 {
-        let mut costs: Vec<f64> = self.runs.iter().map(|(bare, observed)| 1.0 - observed / bare).collect();
-        costs.sort_by(f64::total_cmp);
-        costs.get(costs.len() / 2).copied().unwrap_or(1.0 - self.iops_observed / self.iops)
+        median_cost(&self.runs).unwrap_or(1.0 - self.iops_observed / self.iops)
     }
 
     /// TPT at a rate, microseconds.
@@ -112,4 +110,25 @@ pub fn from_stanzas<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> Result<Cal
     let repeat = (one.iops_observed / one.iops - 1.0).abs();
     let saturated = predict::Limit { queue_depth: deepest.queue_depth, iops: deepest.iops };
     predict::calibrate_to(&one.segments, &one.service, deepest.path.as_ref(), repeat, saturated)
+}
+
+/// The median share of throughput that is lost with an observer, over runs without and with it.
+fn median_cost(runs: &[(f64, f64)]) -> Option<f64> {
+    let mut costs: Vec<f64> = runs.iter().map(|(bare, observed)| 1.0 - observed / bare).collect();
+    costs.sort_by(f64::total_cmp);
+    costs.get(costs.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_of_the_observer_is_that_of_the_median_run() {
+        let runs = [(100.0, 40.0), (100.0, 90.0), (200.0, 190.0)];
+        assert!((median_cost(&runs).unwrap() - 0.1).abs() < 1e-9);
+        assert!((median_cost(&runs[..1]).unwrap() - 0.6).abs() < 1e-9);
+        assert_eq!(median_cost(&[]), None);
+        assert!((Stanza::tpt_of(20_000.0) - 50.0).abs() < 1e-9);
+    }
 }

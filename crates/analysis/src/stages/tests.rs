@@ -281,6 +281,38 @@ fn time_without_a_cause_is_unexplained() {
     assert!(traced.unexplained(Segment::Client) < 0.001);
 }
 
+/// Two responses to a packet, and a response in two packets.
+#[test]
+fn packets_are_counted_with_the_responses_in_them() {
+    let ring = Ring::of(4, 1000, |_, stage| 1000 + 100 * stage as u64);
+    let with = |change: &dyn Fn(u64, u32) -> Vec<u32>| {
+        let mut events = Vec::new();
+        let mut number = 0;
+        for event in &ring.events {
+            let Kind::Transmitted(Side::Server, bytes) = event.kind else {
+                events.push(*event);
+                continue;
+            };
+            number += 1;
+            let packets = change(number, bytes).into_iter();
+            events.extend(
+                packets.map(|bytes| KernelEvent { kind: Kind::Transmitted(Side::Server, bytes), ..*event }),
+            );
+        }
+        Traced::of(&TraceWindow { events: &events, ..ring.window() }).unwrap()
+    };
+    let header = 66;
+    let one = with(&|_, bytes| vec![bytes]);
+    assert!((one.responses_per_packet - 1.0).abs() < 0.01, "{}", one.responses_per_packet);
+    let shared = with(&|number, bytes| if number % 2 == 0 { vec![2 * bytes - header] } else { Vec::new() });
+    assert!((shared.responses_per_packet - 2.0).abs() < 0.01, "{}", shared.responses_per_packet);
+    let split = with(&|_, bytes| vec![header + 100, bytes - 100]);
+    assert!((split.responses_per_packet - 0.5).abs() < 0.01, "{}", split.responses_per_packet);
+    assert!(
+        [one, shared, split].iter().all(|traced| traced.counts.iter().all(|count| count.operations == 1000))
+    );
+}
+
 /// The login before the load and the logout behind it are no operations.
 #[test]
 fn messages_outside_the_load_do_not_count() {
