@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use analysis::Part;
 use analysis::traffic::Traffic;
 use analysis::verdict::{CaptureLoss, Case, Evidence, Judgement, VerdictKind, judge};
 use proptest::prelude::*;
@@ -185,6 +186,28 @@ fn verdicts_of_little_weight_are_notes() {
         assert_eq!((verdict.kind, verdict.operations), (VerdictKind::Retransmission, count as u64));
         assert!((verdict.weight < 0.02) == is_minor && (verdict.cost_us - 5000.0 * count as f64).abs() < 1.0);
     }
+}
+
+/// The whole of an operation is what its user waits for: a request of 30 ms and a round trip of 1 ms are 31 ms, and what TCP held
+/// before the first byte is part of it.
+#[test]
+fn the_whole_includes_the_request() {
+    let mut traffic = Traffic::default();
+    for index in 0..100 {
+        let mut observed = observed(&made(0, 31_000), index);
+        let ended = Stamp::at(observed.detail.request.began.ns().unwrap() + 30_000_000);
+        observed.detail.request.ended = ended;
+        observed.detail.request.last_frame += 1;
+        observed.op.c1 = ended;
+        observed.detail.held_ns = 2_000_000;
+        traffic.add(&observed);
+    }
+    let stanzas = traffic.stanzas(None);
+    let figures = |part: Part| *stanzas[0].part(part).unwrap();
+    let near = |us: f64, truth: f64| (us / truth - 1.0).abs() < 0.01;
+    assert!(near(figures(Part::Whole).p99_us, 33_000.0), "{:?}", figures(Part::Whole));
+    assert!(near(figures(Part::Whole).mean_us, 33_000.0) && near(figures(Part::RoundTrip).p99_us, 1000.0));
+    assert!(near(figures(Part::Sending).mean_us, 30_000.0));
 }
 
 /// No gain makes operations faster than the fastest one seen.

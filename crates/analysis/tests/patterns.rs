@@ -244,3 +244,76 @@ proptest! {
         let _ = find(&points);
     }
 }
+
+fn modes_of(findings: &[Finding]) -> (Vec<analysis::modes::Mode>, Part) {
+    let found = findings.iter().find_map(|f| match &f.kind {
+        FindingKind::Modes { modes } => Some((modes.clone(), f.segment)),
+        _ => None,
+    });
+    found.unwrap_or_else(|| panic!("no modes: {}", kinds(findings)))
+}
+
+/// Skewed modes, whose centres are not their means: the means are those of the planted operations.
+#[test]
+fn means_of_modes_are_those_of_their_operations() {
+    for seed in 0..25 {
+        let mut random = Rng::with_seed(seed);
+        let slow: Vec<bool> = (0..6000).map(|_| random.f64() < 0.4).collect();
+        let points = record(seed, 6000, |_, index, random| {
+            // An exponential tail above each level.
+            let tail = -(1.0 - random.f64()).ln();
+            let network = if slow[index] { 600.0 + 120.0 * tail } else { 100.0 + 20.0 * tail };
+            (network / 2.0, network / 2.0)
+        });
+        // Without the outliers that `record` adds, which belong to no mode.
+        let all: Vec<(Point, bool)> =
+            points.into_iter().zip(slow).filter(|(point, _)| point.round_trip_us < 1250.0).collect();
+        let points: Vec<Point> = all.iter().map(|(point, _)| *point).collect();
+        let (modes, _) = modes_of(&find(&points));
+        assert_eq!(modes.len(), 2, "seed {seed}: {modes:?}");
+        for (mode, slow) in modes.iter().zip([false, true]) {
+            let own = all
+                .iter()
+                .filter(|(point, is_slow)| *is_slow == slow && (point.round_trip_us < 400.0) != slow);
+            let (sum, count) =
+                own.fold((0.0, 0.0), |(s, n), (point, _)| (s + f64::from(point.round_trip_us), n + 1.0));
+            let truth = sum / count;
+            assert!((mode.mean_us / truth - 1.0).abs() < 0.01, "seed {seed}: {} for {truth}", mode.mean_us);
+        }
+    }
+}
+
+/// Every segment moves a little with the slow operations, and the server by most of the difference: the server is named, although
+/// it is not the first that moves.
+#[test]
+fn the_segment_with_the_largest_share_is_named() {
+    for seed in 0..10 {
+        let mut random = Rng::with_seed(seed);
+        let slow: Vec<bool> = (0..5000).map(|_| random.f64() < 0.3).collect();
+        let mut points =
+            record(seed, 5000, |_, index, _| if slow[index] { (55.0, 45.0) } else { (40.0, 40.0) });
+        for (point, _) in points.iter_mut().zip(&slow).filter(|(_, slow)| **slow) {
+            point.parts.server_us += 180.0;
+            point.round_trip_us += 180.0;
+        }
+        let (_, segment) = modes_of(&find(&points));
+        assert_eq!(segment, Part::Server, "seed {seed}");
+    }
+}
+
+/// A jump of the server by 200 us with one of the request path by 30 us: the server moved by the amount seen.
+#[test]
+fn a_drift_is_that_of_the_segment_that_moved_most() {
+    for seed in 0..25 {
+        let mut points = record(seed, 4000, |_, index, _| (if index < 2000 { 60.0 } else { 90.0 }, 60.0));
+        for point in points.iter_mut().skip(2000) {
+            point.parts.server_us += 200.0;
+            point.round_trip_us += 200.0;
+        }
+        let findings = find(&points);
+        let [Finding { kind: FindingKind::ChangePoint { .. }, segment, .. }] = &findings[..] else {
+            panic!("seed {seed}: {}", kinds(&findings));
+        };
+        assert_eq!(*segment, Part::Server, "seed {seed}: {}", kinds(&findings));
+    }
+}

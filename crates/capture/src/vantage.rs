@@ -123,7 +123,8 @@ impl Vantage {
 
     /// Counts a frame without a segment.
     pub fn not_tcp(&mut self, reason: NotTcp, link: Link, data: &[u8]) {
-        self.contents.other(link.protocol(data));
+        let is_cut = reason == NotTcp::Truncated;
+        self.contents.other(if is_cut { "truncated frames" } else { link.protocol(data) });
         let counters = &mut self.counters;
         counters.frames += 1;
         counters.other += 1;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use analysis::Part;
 use analysis::verdict::{Verdict, name};
-use analyzer::{AnalysisResult, ModeRow};
+use analyzer::{AnalysisResult, InputRow, ModeRow};
 use output::text::line;
 
 use crate::terminal::{cell, number, table, thousands, us};
@@ -24,12 +24,7 @@ const FRAMES_SHOWN: usize = 12;
 pub fn analysis(result: &AnalysisResult) -> String {
     let mut out = String::new();
     for input in &result.inputs {
-        let at = if input.interfaces.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", line(input.interfaces.join(", ")))
-        };
-        let _ = writeln!(out, "{}{at}: {} frames", line(&input.name), thousands(input.frames as f64));
+        let _ = writeln!(out, "{}: {} frames", named(input), thousands(input.frames as f64));
     }
     let _ = writeln!(
         out,
@@ -159,7 +154,7 @@ fn is_of_one_stanza(a: &ModeRow, b: &ModeRow) -> bool {
 /// The content of captures in which no operation was found, and what to do: one line.
 #[must_use]
 pub fn nothing_found(result: &AnalysisResult, port: Option<u16>) -> String {
-    let names: Vec<&str> = result.inputs.iter().map(|input| input.name.as_str()).collect();
+    let names: Vec<String> = result.inputs.iter().map(named).collect();
     let frames: u64 = result.inputs.iter().map(|input| input.frames).sum();
     let mut all: Vec<(u64, String)> = result
         .contents
@@ -203,11 +198,16 @@ pub fn nothing_found(result: &AnalysisResult, port: Option<u16>) -> String {
     };
     let notes: Vec<&str> = result.notes.iter().map(String::as_str).collect();
     let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
-    format!(
-        "no operation in {}: {} frames{held}{advice}{notes}",
-        line(names.join(", ")),
-        thousands(frames as f64)
-    )
+    format!("no operation in {}: {} frames{held}{advice}{notes}", names.join(", "), thousands(frames as f64))
+}
+
+/// An input's name with those of its interfaces.
+fn named(input: &InputRow) -> String {
+    let at = match &input.interfaces[..] {
+        [] => String::new(),
+        interfaces => format!(" ({})", line(interfaces.join(", "))),
+    };
+    format!("{}{at}", line(&input.name))
 }
 
 fn stanzas(result: &AnalysisResult) -> String {

@@ -111,6 +111,13 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         ),
         None => None,
     };
+    let annotated = match &args.annotate {
+        Some(path) => {
+            let draft = Draft::create(path).with_context(|| format!("cannot write {}", path.display()));
+            Some((path, draft.map_err(Failure::Usage)?))
+        }
+        None => None,
+    };
     let result = if args.interface.is_empty() {
         let open = |(path, place): &(PathBuf, Option<Side>)| {
             Ok(Input { file: CaptureFile::open(path)?, place: *place })
@@ -130,8 +137,10 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     if let Some(ops) = ops.filter(|_| is_complete) {
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
     }
-    if let Some(path) = args.annotate.as_ref().filter(|_| is_complete) {
-        write_annotated(path, &paths, &result)?;
+    if let Some((path, draft)) = annotated.filter(|_| is_complete) {
+        write_annotated(draft, &paths, &result)
+            .with_context(|| format!("writing {}", path.display()))
+            .map_err(Failure::Work)?;
     }
     if args.json {
         let text = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
@@ -151,22 +160,16 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
 
 /// Writes the copy of the capture with the verdicts as comments.
 fn write_annotated(
-    path: &Path,
+    draft: Draft,
     inputs: &[(PathBuf, Option<Side>)],
     result: &AnalysisResult,
-) -> Result<(), Failure> {
-    let draft = Draft::create(path)
-        .with_context(|| format!("cannot write {}", path.display()))
-        .map_err(Failure::Usage)?;
+) -> anyhow::Result<()> {
     let application = concat!("roundtrip ", env!("CARGO_PKG_VERSION"));
-    let write = || -> anyhow::Result<()> {
-        let mut out = BufWriter::with_capacity(1 << 20, draft.handle()?);
-        annotate(inputs, result, &mut out, application)?;
-        out.flush()?;
-        drop(out);
-        Ok(draft.commit()?)
-    };
-    write().with_context(|| format!("writing {}", path.display())).map_err(Failure::Work)
+    let mut out = BufWriter::with_capacity(1 << 20, draft.handle()?);
+    annotate(inputs, result, &mut out, application)?;
+    out.flush()?;
+    drop(out);
+    Ok(draft.commit()?)
 }
 
 /// The files and their sides from the command line.

@@ -153,6 +153,7 @@ fn a_study_replaces_links_in_its_folder() {
         "50ms",
         "--repeats",
         "1",
+        "--force",
         "-o",
         path(&out),
     ]);

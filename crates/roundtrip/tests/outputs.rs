@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::roundtrip;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
@@ -98,6 +100,89 @@ fn a_full_disk_leaves_older_files_as_they_were() {
             assert_eq!(std::fs::read(file).unwrap(), b"old", "{arguments}: {file}");
         }
     }
+}
+
+/// A run that is interrupted, or killed, while it reads: a FIFO that delivers the first half of a capture.
+#[test]
+fn interrupted_runs_leave_older_files_as_they_were() {
+    use std::io::Write as _;
+    let (folder, packets) = simulated();
+    let path = |name: &str| folder.path().join(name);
+    let bytes = std::fs::read(&packets).unwrap();
+    std::fs::write(path("old.csv"), "old").unwrap();
+    nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let before = names(folder.path());
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let mut child = roundtrip()
+            .args(["analyze", path("fifo").to_str().unwrap(), "--ops", path("old.csv").to_str().unwrap()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Opening the FIFO waits until the program has opened it, with its signal handlers installed.
+        let mut fifo = File::options().write(true).open(path("fifo")).unwrap();
+        fifo.write_all(&bytes[..bytes.len() / 2]).unwrap();
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        drop(fifo);
+        assert!(!child.wait().unwrap().success(), "{signal}");
+        assert_eq!(names(folder.path()), before, "{signal}");
+        assert_eq!(std::fs::read(path("old.csv")).unwrap(), b"old", "{signal}");
+    }
+}
+
+/// A live capture is different: what was captured survives, beside the older file.
+#[test]
+fn a_killed_capture_leaves_what_it_has_captured() {
+    if !testing::require_root("a live capture") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let output = path("kept.pcapng");
+    let served = common::Served::start(&[]);
+    let port = served.address.rsplit(':').next().unwrap();
+    let capture = || {
+        let mut child = roundtrip()
+            .args(["capture", "--port", port, "--baseline", "0s", "-o", output.to_str().unwrap()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let part = path("kept.pcapng.part");
+        // The header of the file is written when the interface is open.
+        let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+        std::io::BufRead::read_line(&mut stderr, &mut String::new()).unwrap();
+        let url = format!("http://{}/", served.address);
+        // The writer's buffer reaches the file after a mebibyte.
+        while !std::fs::metadata(&part).is_ok_and(|metadata| metadata.len() > 1 << 20) {
+            let loaded = roundtrip()
+                .args(["bench", &url, "--rw", "read", "--bs", "64k", "--runtime", "100ms"])
+                .output();
+            assert!(loaded.unwrap().status.success());
+        }
+        child
+    };
+    std::fs::write(&output, "old").unwrap();
+    let mut child = capture();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(std::fs::read(&output).unwrap(), b"old");
+    assert_eq!(names(folder.path()), ["kept.pcapng", "kept.pcapng.part"]);
+    let found =
+        roundtrip().args(["analyze", path("kept.pcapng.part").to_str().unwrap(), "--json"]).output().unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert!(found["operations"].as_u64().unwrap() > 0, "{found:#}");
+    // It is not overwritten by the next capture.
+    let refused =
+        roundtrip().args(["capture", "--port", port, "-o", output.to_str().unwrap()]).output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && text.contains("kept.pcapng.part exists"), "{text}");
+    std::fs::remove_file(path("kept.pcapng.part")).unwrap();
+    // Ctrl-C completes the file.
+    let mut child = capture();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    assert!(matches!(child.wait().unwrap().code(), Some(0 | 1)), "1: packets were dropped");
+    assert_eq!(names(folder.path()), ["kept.pcapng"]);
+    assert!(std::fs::read(&output).unwrap().len() > 1 << 20);
 }
 
 #[test]

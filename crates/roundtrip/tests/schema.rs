@@ -106,6 +106,13 @@ fn check(schema: &Value, root: &Value, value: &Value, at: &str) -> Result<(), St
             let at = format!("{at}.{name}");
             match schema.get("properties").and_then(|all| all.get(name)) {
                 Some(own) => check(own, root, value, &at)?,
+                // The only pattern in use is that of whole numbers.
+                None if object.keys().all(|name| name.parse::<u64>().is_ok())
+                    && schema.contains_key("patternProperties") =>
+                {
+                    let patterns = schema["patternProperties"].as_object().unwrap();
+                    patterns.values().try_for_each(|own| check(own, root, value, &at))?;
+                }
                 None => match schema.get("additionalProperties") {
                     Some(other) => check(other, root, value, &at)?,
                     None if may_have_others(schema) => {}

@@ -85,11 +85,14 @@ impl<T: DeserializeOwned> Journal<T> {
     /// # Errors
     /// When the folder holds a finished or an interrupted study, or cannot be written.
     pub fn begin_new(folder: &Path, plan: &str) -> Result<Self, JournalError> {
-        if let Some(path) = RESULTS.map(|name| folder.join(name)).into_iter().find(|path| path.exists()) {
+        // A link is no result of a study, and is replaced.
+        let file = |path: &Path| std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file);
+        let mut results = RESULTS.iter().map(|name| folder.join(name));
+        if let Some(path) = results.find(|path| file(path).is_some()) {
             return Err(JournalError::Finished { path });
         }
         let path = folder.join(PARTS);
-        if std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() > 0) {
+        if file(&path).is_some_and(|metadata| metadata.len() > 0) {
             return Err(JournalError::Unfinished { path });
         }
         Self::begin(folder, plan)

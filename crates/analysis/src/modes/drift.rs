@@ -26,6 +26,8 @@ const STRETCHES: usize = 100;
 const CRITICAL: f64 = 3.2;
 /// A change of less than this share of the level is not reported.
 const CHANGE: f64 = 0.12;
+/// The means on both sides of a jump differ by this share of what the medians do, at least.
+const MEAN_SHARE: f64 = 0.5;
 /// Most jumps; a series with more is not reported as jumps.
 const JUMPS_MAX: usize = 5;
 
@@ -49,12 +51,23 @@ pub(super) fn find(series: &Series) -> Option<Drift> {
             .then_some(Drift::Ramp { change_us });
     }
     let edges: Vec<usize> = std::iter::once(0).chain(places.iter().copied()).chain([count]).collect();
+    let place = |edge: usize| edge * series.values.len() / count;
+    let mean = |from: usize, to: usize| {
+        let values = &series.values[place(from)..place(to)];
+        values.iter().sum::<f64>() / values.len().max(1) as f64
+    };
     let found: Vec<Jump> = edges
         .windows(3)
+        // Of two modes with similar shares, a stretch has one or the other as its median by chance; its mean hardly differs.
+        .filter(|e| {
+            let of_medians = median(medians[e[1]..e[2]].to_vec()) - median(medians[e[0]..e[1]].to_vec());
+            let of_means = mean(e[1], e[2]) - mean(e[0], e[1]);
+            of_means / of_medians >= MEAN_SHARE
+        })
         .map(|e| {
             let (before, behind) =
                 (median(medians[e[0]..e[1]].to_vec()), median(medians[e[1]..e[2]].to_vec()));
-            Jump { at: e[1] * series.values.len() / count, levels_us: (before, behind) }
+            Jump { at: place(e[1]), levels_us: (before, behind) }
         })
         .filter(|jump| (jump.levels_us.1 - jump.levels_us.0).abs() > CHANGE * level)
         .collect();
