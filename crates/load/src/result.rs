@@ -1,9 +1,7 @@
 //! The result of a run, for every kind of load.
 
-use record::latency::LatencyFigures;
+use record::latency::{Bin, Latency, LatencyFigures};
 use serde::{Deserialize, Serialize};
-
-use record::latency::{Bin, Latency};
 
 use crate::failure::Failure;
 use crate::pattern::{Pattern, Submit};
@@ -76,18 +74,8 @@ pub struct RunResult {
     pub connections: Option<Connections>,
 }
 
-impl RunResult {
-    /// Returns the share of operations that failed, 0 to 1, over the whole run. `operations` covers the measured time
-    /// only, so the share is an upper bound by the operations of ramp and drain.
-    #[must_use]
-    pub fn failed_share(&self) -> f64 {
-        let all = self.errors + self.operations;
-        if all == 0 { 0.0 } else { self.errors as f64 / all as f64 }
-    }
-}
-
 /// A kind of operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// READ.

@@ -183,8 +183,13 @@ fn command_lines_hold_no_secret() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let line = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
-    assert!(child.wait().unwrap().success() && line.contains("alice"));
+    let line = || std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
+    // Until execve(2) it is that of the test.
+    while !line().contains("alice") {
+        std::thread::yield_now();
+    }
+    let line = line();
+    assert!(child.wait().unwrap().success());
     shows_no_secret(&line);
 }
 
@@ -289,7 +294,8 @@ impl Tgt {
     fn start() -> Self {
         // Below the ephemeral ports, in a range of this process.
         let port = 20_000 + (std::process::id() % 10_000) as u16;
-        let control = (10_000 + u32::from(port)).to_string();
+        // tgt keeps it in 15 bits.
+        let control = (port - 10_000).to_string();
         let child = Command::new("tgtd")
             .args(["-f", "-C", &control, "--iscsi", &format!("portal=127.0.0.1:{port}")])
             .stdout(Stdio::null())
@@ -344,7 +350,22 @@ fn tgt_with_chap_in_both_directions() {
     let (own, theirs, wrong) = (file("own"), file("target"), file("wrong"));
     let one_way = ["--chap-secret-file", &own];
     let mutual = ["--chap-mutual-user", "disk", "--chap-mutual-secret-file", &theirs];
-    for login in [&one_way[..], &[&one_way[..], &mutual, &["--header-digest", "--data-digest"]].concat()] {
+    let both_ways = [&one_way[..], &mutual].concat();
+    let digests = [&both_ways[..], &["--header-digest", "--data-digest"]].concat();
+    for login in [&one_way[..], &both_ways, &digests] {
+        if login.contains(&"--header-digest") {
+            let refused = roundtrip().args(["bench", &url]).args(login).output().unwrap();
+            assert!(
+                text(&refused).contains("refuses a digest"),
+                "tgt has none by default: {}",
+                text(&refused)
+            );
+            for name in ["HeaderDigest", "DataDigest"] {
+                let update =
+                    ["--mode", "target", "--op", "update", "--tid", "1", "--name", name, "--value", "CRC32C"];
+                assert!(tgt.admin(&update), "{name}");
+            }
+        }
         let result = bench(&url, &[&SHORT[..], login, &["--rw", "randrw", "--verify"]].concat());
         let run = &result["runs"][0];
         assert!(run["operations"].as_u64() > Some(0) && run["mismatched_blocks"] == 0, "{run:#}");

@@ -59,6 +59,10 @@ impl FromStr for IscsiUrl {
         if host.is_empty() {
             return Err(wrong("the host is missing"));
         }
+        // Only the zone of an address in brackets has a '%'; user%secret without its '@' would be looked up as a name.
+        if host.contains('%') && !authority.starts_with('[') {
+            return Err(wrong("the host has a '%'; a secret belongs in a file: --chap-secret-file"));
+        }
         let port = match port {
             Some(port) => {
                 port.parse().ok().filter(|&p| p != 0).ok_or_else(|| wrong("the port is not 1 to 65535"))?
@@ -132,6 +136,7 @@ mod tests {
             "iscsi://127.0.0.1:3261/iqn.2026-11.example:d/0",
             "iscsi://[::1]:3260/eui.02004567A425678D/7",
             "iscsi://alice@localhost:3260/iqn.x/0",
+            "iscsi://[fe80::1%eth0]:3260/iqn.x/0",
         ] {
             assert_eq!(url.parse::<IscsiUrl>().unwrap().to_string(), url);
         }
@@ -145,6 +150,7 @@ mod tests {
             "iscsi://alice%wonder@wonderland@h/iqn.x/0",
             "iscsi://alice:wonderland@h/iqn.x/0",
             "iscsi://alice%wonderland/h/iqn.x/0",
+            "iscsi://alice%wonderland/iqn.x/0",
             "iscsi:/alice%wonderland@h/iqn.x/0",
             "alice%wonderland",
             "wonderland@://h/iqn.x/0",

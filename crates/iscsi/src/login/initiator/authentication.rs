@@ -6,8 +6,9 @@ use crate::fault::Fault;
 use crate::login::chap::{self, Algorithm, Credentials};
 use crate::text;
 
-/// The algorithms that are offered, the preferred first. MD5 is the one that every target has.
-const ALGORITHMS: [Algorithm; 4] = [Algorithm::Sha256, Algorithm::Sha3, Algorithm::Sha1, Algorithm::Md5];
+/// The algorithms that are offered, the preferred first. SHA-256 is last, because tgt and targets of its age take its number
+/// for SHA1 (7, as in drafts of iSCSI); they choose MD5 before they see it.
+const ALGORITHMS: [Algorithm; 4] = [Algorithm::Sha3, Algorithm::Sha1, Algorithm::Md5, Algorithm::Sha256];
 
 /// The CHAP secrets of an initiator.
 #[derive(Clone, Debug)]

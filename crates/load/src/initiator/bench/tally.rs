@@ -151,7 +151,9 @@ impl Tally {
             latency_us: kind.latency.figures(),
             latency: kind.latency.clone(),
         };
-        self.kinds.iter().map(figures).collect()
+        let mut kinds: Vec<KindResult> = self.kinds.iter().map(figures).collect();
+        kinds.sort_by_key(|kind| kind.kind);
+        kinds
     }
 
     /// Returns the seconds of the measured time.
