@@ -67,8 +67,8 @@ fn main() -> ExitCode {
     if let Err(error) = stop::survive_file_size_limit() {
         tracing::warn!("cannot ignore SIGXFSZ, which a file size limit raises: {error}");
     }
-    let matches = Cli::command().try_get_matches().unwrap_or_else(|error| refuse(error));
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| refuse(error));
+    let matches = Cli::command().try_get_matches().unwrap_or_else(|error| refuse(&error));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| refuse(&error));
     let outcome = match cli.verb {
         Verb::Target(args) => target::run(&args),
         Verb::Bench(args) => bench::run(&args, &|name| is_given(&matches, name)),
@@ -95,17 +95,13 @@ fn main() -> ExitCode {
 }
 
 /// Prints why the command line cannot be used, without secrets, and exits.
-fn refuse(error: clap::Error) -> ! {
+fn refuse(error: &clap::Error) -> ! {
     let secrets = redact::secrets(std::env::args_os());
     if secrets.is_empty() || !error.use_stderr() {
         error.exit();
     }
-    eprint_lines(&redact::without(&error.render().to_string(), &secrets));
+    redact::without(&error.render().to_string(), &secrets).lines().for_each(eprint_line);
     std::process::exit(error.exit_code());
-}
-
-fn eprint_lines(text: &str) {
-    text.lines().for_each(|line| eprint_line(line));
 }
 
 /// Whether an option of the verb is on the command line, rather than a default.

@@ -350,7 +350,22 @@ fn tgt_with_chap_in_both_directions() {
     let (own, theirs, wrong) = (file("own"), file("target"), file("wrong"));
     let one_way = ["--chap-secret-file", &own];
     let mutual = ["--chap-mutual-user", "disk", "--chap-mutual-secret-file", &theirs];
-    for login in [&one_way[..], &[&one_way[..], &mutual, &["--header-digest", "--data-digest"]].concat()] {
+    let both_ways = [&one_way[..], &mutual].concat();
+    let digests = [&both_ways[..], &["--header-digest", "--data-digest"]].concat();
+    for login in [&one_way[..], &both_ways, &digests] {
+        if login.contains(&"--header-digest") {
+            let refused = roundtrip().args(["bench", &url]).args(login).output().unwrap();
+            assert!(
+                text(&refused).contains("refuses a digest"),
+                "tgt has none by default: {}",
+                text(&refused)
+            );
+            for name in ["HeaderDigest", "DataDigest"] {
+                let update =
+                    ["--mode", "target", "--op", "update", "--tid", "1", "--name", name, "--value", "CRC32C"];
+                assert!(tgt.admin(&update), "{name}");
+            }
+        }
         let result = bench(&url, &[&SHORT[..], login, &["--rw", "randrw", "--verify"]].concat());
         let run = &result["runs"][0];
         assert!(run["operations"].as_u64() > Some(0) && run["mismatched_blocks"] == 0, "{run:#}");

@@ -80,7 +80,7 @@ impl Chunked {
                 self.left = (self.left << 4) | u64::from(digit);
                 Expect::Size { digits: digits + 1 }
             }
-            (Expect::Size { digits: 1.. }, b'\r') | (Expect::Extension, b'\r') => Expect::SizeLineFeed,
+            (Expect::Size { digits: 1.. } | Expect::Extension, b'\r') => Expect::SizeLineFeed,
             (Expect::Size { digits: 1.. }, b';' | b' ' | b'\t') => {
                 self.counted(SIZE_LINE_MAX, Expect::Extension)?
             }

@@ -316,7 +316,7 @@ impl Framing {
             (Some(_), None) if is_old => Err(Malformed::TransferEncoding),
             (Some(true), None) => Ok(State::Chunked(Chunked::new())),
             (None, Some(bytes)) => Ok(State::Length(bytes)),
-            (Some(false), None) | (None, None) => Ok(State::UntilClose),
+            (Some(false) | None, None) => Ok(State::UntilClose),
         }
     }
 }

@@ -62,20 +62,21 @@ impl Nginx {
         );
         let file = folder.path().join("nginx.conf");
         std::fs::write(&file, text).expect("writing");
-        let mut child = Command::new("nginx")
+        let child = Command::new("nginx")
             .env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))
             .arg("-c")
             .arg(&file)
             .stderr(Stdio::piped())
             .spawn()
             .expect("nginx starts (make setup installs it)");
-        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let mut nginx = Self { folder, ip, child };
+        let mut lines = BufReader::new(nginx.child.stderr.take().expect("piped")).lines();
         let mut before = Vec::new();
         // nginx logs this after it has begun to listen.
         while let Some(Ok(line)) = lines.next() {
             if line.contains("event method") {
                 std::thread::spawn(move || lines.for_each(drop));
-                return Self { folder, ip, child };
+                return nginx;
             }
             before.push(line);
         }
