@@ -339,8 +339,8 @@ mod tests {
             format!("{good}\n[case.login]\nchap-secret = wonderland"),
             format!("{good}\n[case.login]\nchap-secret = \"\"\"\nwonderland\"\"\""),
             format!("{good}\n[case.login]\nchap-password = 'wonderland"),
-            format!("work = {{ url = {{ url = 'iscsi://alice%wonderland@a/iqn.x/0', rw = 'raed' }} }}"),
-            format!("work = 'iscsi://alice%wonderland@a/iqn.x/0'"),
+            "work = { url = { url = 'iscsi://alice%wonderland@a/iqn.x/0', rw = 'raed' } }".to_owned(),
+            "work = 'iscsi://alice%wonderland@a/iqn.x/0'".to_owned(),
         ] {
             let text = format!("{begin}{case}\n");
             for error in [Experiment::read(&text).unwrap_err(), crate::AnyPlan::read(&text).unwrap_err()] {
