@@ -151,9 +151,13 @@ fn a_killed_capture_leaves_what_it_has_captured() {
         // The header of the file is written when the interface is open.
         let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
         std::io::BufRead::read_line(&mut stderr, &mut String::new()).unwrap();
-        let url = format!("http://{}/", served.address);
-        // The writer's buffer reaches the file after a mebibyte.
-        while !std::fs::metadata(&part).is_ok_and(|metadata| metadata.len() > 1 << 20) {
+        let url = format!("http://{}/{{bs}}", served.address);
+        // The writer's buffer reaches the file after a mebibyte. The bound keeps a capture to another file from filling the disk.
+        for loads in 0.. {
+            if std::fs::metadata(&part).is_ok_and(|metadata| metadata.len() > 1 << 20) {
+                break;
+            }
+            assert!(loads < 50, "nothing was written to {}", part.display());
             let loaded = roundtrip()
                 .args(["bench", &url, "--rw", "read", "--bs", "64k", "--runtime", "100ms"])
                 .output();

@@ -97,7 +97,7 @@ impl StudyResult {
             let fitted = fits.entry(other).or_insert_with(|| {
                 let depths = &self.plan.queue_depths;
                 let points = measured(&self.stanzas, depths, other);
-                fitted(setup(&self.plan, self.wire, other), &points, depths, stop)
+                fitted(&setup(&self.plan, self.wire, other), &points, depths, stop)
             });
             let of_size = |s: &&mut Stanza| s.block_size_bytes == block_bytes;
             for stanza in self.stanzas.iter_mut().filter(of_size) {
@@ -113,11 +113,11 @@ impl StudyResult {
 }
 
 /// The costs that reproduce some of these points.
-fn fitted(base: Setup, points: &[Measured], depths: &[u32], stop: &(dyn Fn() -> bool + Sync)) -> Setup {
+fn fitted(base: &Setup, points: &[Measured], depths: &[u32], stop: &(dyn Fn() -> bool + Sync)) -> Setup {
     let shown = fitted_depths(depths);
     let shown: Vec<Measured> =
         points.iter().filter(|point| shown.contains(&point.queue_depth)).copied().collect();
-    fit::fit(&base, &shown, ROUNDS, &|_| (), stop).setup
+    fit::fit(base, &shown, ROUNDS, &|_| (), stop).setup
 }
 
 /// Simulated operations per second of another size with these costs.
@@ -147,7 +147,7 @@ mod tests {
             Measured { iops: iops_at(&truth, block_bytes, &at), ..at }
         };
         let shown: Vec<Measured> = plan.queue_depths.iter().map(|depth| point(512, *depth)).collect();
-        let found = fitted(setup(&plan, true, 512), &shown, &plan.queue_depths, &|| false);
+        let found = fitted(&setup(&plan, true, 512), &shown, &plan.queue_depths, &|| false);
         for depth in plan.queue_depths {
             let real = point(4096, depth);
             let predicted = iops_at(&found, 4096, &real);
