@@ -197,6 +197,18 @@ fn a_link_is_full_or_could_take_more() {
     assert!(world.judge().iter().all(|v| v.kind != VerdictKind::QueueDepthLow));
 }
 
+/// Pauses of all clients count, and are no time that operations lost.
+#[test]
+fn pauses_of_all_clients_are_between_operations() {
+    let mut reads = ring_of(0, 1, 100, 300, 5000, 4096);
+    reads.extend(ring_of(1, 1, 50, 300, 5000, 4096));
+    let verdict = World::of(&reads).only(VerdictKind::SlowInitiator);
+    assert_eq!((verdict.operations, verdict.cost_us, verdict.weight), (150, 0.0, 0.0));
+    assert!((verdict.pauses_us - 150.0 * 5000.0).abs() < 1.0, "{}", verdict.pauses_us);
+    let gain = verdict.gain.unwrap();
+    assert!((gain.throughput_factor - 5300.0 / 300.0).abs() < 0.01, "{gain:?}");
+}
+
 #[test]
 fn a_ring_that_more_depth_does_not_make_faster_is_saturated() {
     let mut observed = ring_of(0, 1, 1000, 90, 10, 512);

@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use analysis::modes::{Finding, FindingKind};
 use analysis::verdict::VerdictKind;
-use analyzer::{Analysis, AnalysisResult, Input, Options};
+use analyzer::{Analysis, AnalysisResult, Input, ModeRow, Options};
 use capture::file::CaptureFile;
 use record::Op;
 use report::simulated::Packets;
@@ -129,4 +130,71 @@ fn a_ring_without_trouble_loses_nothing() {
         assert!(result.excess.verdicts_us == 0.0 && result.excess.operations_us > 0.0);
         closes(&result);
     }
+}
+
+/// The numbers of a line after a word, with spaces between thousands removed.
+#[track_caller]
+fn numbers(text: &str, label: &str) -> Vec<f64> {
+    let line = text
+        .lines()
+        .find(|line| line.trim_start().starts_with(label))
+        .unwrap_or_else(|| panic!("{label}: {text}"));
+    line.split(|c: char| !c.is_ascii_digit() && c != '.')
+        .filter_map(|word| word.trim_matches('.').parse().ok())
+        .collect()
+}
+
+/// The report prints the account of the JSON: verdicts and rest are the excess.
+#[test]
+fn the_report_prints_the_account() {
+    let (result, _) = run("two-sends", &[]);
+    let text = report::analysis_text::analysis(&result);
+    let verdict = &result.verdicts[0];
+    let concerns = numbers(&text, "concerns");
+    assert_eq!(concerns[0], verdict.operations as f64, "{text}");
+    assert!(
+        (concerns[1] - verdict.share * 100.0).abs() < 0.06
+            && (concerns[2] - verdict.cost_us / 1e6).abs() < 0.0006
+    );
+    let [all, excess, cost, _, rest] = numbers(&text, "Excess:")[..] else { panic!("{text}") };
+    assert!((cost + rest - excess).abs() < 3e-6 && excess <= all, "{text}");
+    for (printed, us) in [
+        (all, result.excess.operations_us),
+        (excess, result.excess.excess_us),
+        (rest, result.excess.unexplained_us),
+    ] {
+        assert!((printed - us / 1e6).abs() < 1e-6, "{printed} {us}");
+    }
+    let whole = result.stanzas[0].part(analysis::Part::Whole).unwrap();
+    assert!(text.contains(&format!("{:.1}", whole.p99_us)), "p99 is that of the whole: {text}");
+}
+
+/// A server with many connections has one line of structure, that of the stanza with the most operations.
+#[test]
+fn structure_is_one_line_for_each_service() {
+    let (mut result, _) = run("seed-512", &["disturbed=0.0"]);
+    let row = |service: u32, connection: u32| ModeRow {
+        connection: Some(connection),
+        service: Some(format!("10.0.0.{service}:3260")),
+        operation: "read(10)".into(),
+        direction: record::OpKind::Read,
+        block_size_bytes: 512.0,
+        stanza_operations: 1000 + u64::from(connection),
+        finding: Finding {
+            kind: FindingKind::EveryNth { n: 3, longer_us: 100.0 },
+            segment: analysis::Part::Server,
+            operations: 1000,
+            text: format!("finding {connection}"),
+        },
+    };
+    result.modes = (0..20).flat_map(|connection| [row(1, connection), row(2, 100 + connection)]).collect();
+    let text = report::analysis_text::analysis(&result);
+    let lines: Vec<&str> =
+        text.lines().filter(|line| line.contains("finding") || line.contains("Structure")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(
+        lines[0].contains("10.0.0.1:3260") && lines[0].contains("finding 19 (19 more in other stanzas"),
+        "{text}"
+    );
+    assert!(lines[1].contains("10.0.0.2:3260") && lines[1].contains("finding 119"), "{text}");
 }
