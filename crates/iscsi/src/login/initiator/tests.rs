@@ -149,3 +149,15 @@ fn secrets_are_not_part_of_debug_output() {
     let bytes = format!("{:?}", b"wonderland-12");
     assert!(!text.contains(bytes.trim_matches(['[', ']'])), "{text}");
 }
+
+/// A target that answers a method which was not offered, to avoid its own proof.
+#[test]
+fn target_that_chooses_no_authentication_fails_mutual_chap() {
+    let answered = Answered { method: Some("None".into()), ..Answered::default() };
+    let proceed = |target: Option<Credentials>| {
+        let chap = chap("wonderland-12", target).unwrap();
+        chap.proceed(Proof::Offered, &answered, &mut Vec::new())
+    };
+    assert_eq!(proceed(None).ok(), Some(Proof::Settled));
+    assert!(proceed(Some(credentials("disk", "looking-glass"))).is_err());
+}
