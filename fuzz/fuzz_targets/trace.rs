@@ -7,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 const HEADER: &str = "field: local_t commit; offset:8; size:8;\nfield: char data; offset:16; size:4080;";
 const EVENT: &str = "field:int common_pid; offset:4; size:4;\nfield:__data_loc char[] name; offset:8; size:4;\n\
     field:unsigned int len; offset:12; size:4;\nfield:long ret; offset:8; size:8;\nfield:unsigned int vec; offset:8; size:4;\n\
-    field:pid_t pid; offset:8; size:4;\nfield:pid_t next_pid; offset:12; size:4;\nfield:unsigned int cpu; offset:8; size:4;";
+    field:pid_t pid; offset:8; size:4;\nfield:pid_t next_pid; offset:12; size:4;\nfield:unsigned int cpu; offset:8; size:4;\n\
+    field:u32 state; offset:8; size:4;";
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);

@@ -10,7 +10,7 @@ mod causes;
 mod counters;
 
 pub use causes::{Cause, SideWork};
-use record::{KernelEvent, Side};
+use record::KernelEvent;
 use serde::{Deserialize, Serialize};
 
 use self::causes::Timeline;
@@ -148,13 +148,13 @@ pub struct TraceWindow<'a> {
     pub response_bytes: u64,
     /// The client's thread.
     pub client_thread: i32,
+    /// Threads of the observers themselves.
+    pub observers: &'a [i32],
     /// The client's CPUs.
     pub client_cpus: SideCpus,
     /// The server's CPUs.
     pub server_cpus: SideCpus,
-    /// Nagle's algorithm may hold data of this side back.
-    pub nagle: Option<Side>,
-    /// Whether interrupts between CPUs are among the events.
+    /// Whether interrupts and idle states are among the events.
     pub sees_interrupts: bool,
 }
 
@@ -216,7 +216,7 @@ pub struct Traced {
     pub client: SideWork,
     /// The server's CPUs.
     pub server: SideWork,
-    /// Whether interrupts between CPUs were seen; otherwise their time is unexplained.
+    /// Whether interrupts and idle states were seen; otherwise their time is unexplained.
     pub sees_interrupts: bool,
 }
 

@@ -33,10 +33,14 @@ pub(crate) enum Tracepoint {
     InterruptSend,
     InterruptEntry,
     InterruptExit,
+    WakeIdle,
+    TimerEntry,
+    TimerExit,
+    Idle,
 }
 
 impl Tracepoint {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Queue,
         Self::Transmit,
         Self::Arrive,
@@ -53,6 +57,10 @@ impl Tracepoint {
         Self::InterruptSend,
         Self::InterruptEntry,
         Self::InterruptExit,
+        Self::WakeIdle,
+        Self::TimerEntry,
+        Self::TimerExit,
+        Self::Idle,
     ];
 
     /// Its folder below `events`.
@@ -74,12 +82,25 @@ impl Tracepoint {
             Self::InterruptSend => "ipi/ipi_send_cpu",
             Self::InterruptEntry => "irq_vectors/call_function_single_entry",
             Self::InterruptExit => "irq_vectors/call_function_single_exit",
+            Self::WakeIdle => "sched/sched_wake_idle_without_ipi",
+            Self::TimerEntry => "irq_vectors/local_timer_entry",
+            Self::TimerExit => "irq_vectors/local_timer_exit",
+            Self::Idle => "power/cpu_idle",
         }
     }
 
     /// Whether stages can be counted without it. Interrupts between CPUs exist by these names on x86 since Linux 6.4 only.
     pub(crate) fn is_optional(self) -> bool {
-        matches!(self, Self::InterruptSend | Self::InterruptEntry | Self::InterruptExit)
+        matches!(
+            self,
+            Self::InterruptSend
+                | Self::InterruptEntry
+                | Self::InterruptExit
+                | Self::WakeIdle
+                | Self::TimerEntry
+                | Self::TimerExit
+                | Self::Idle
+        )
     }
 
     /// Its fields that are read; empty names are unused.
@@ -92,8 +113,14 @@ impl Tracepoint {
             Self::SoftirqEntry | Self::SoftirqExit => ["vec", ""],
             Self::Waking => ["pid", ""],
             Self::Switch => ["next_pid", ""],
-            Self::InterruptSend => ["cpu", ""],
-            Self::Send | Self::SendMessage | Self::InterruptEntry | Self::InterruptExit => ["", ""],
+            Self::InterruptSend | Self::WakeIdle => ["cpu", ""],
+            Self::Idle => ["state", ""],
+            Self::Send
+            | Self::SendMessage
+            | Self::InterruptEntry
+            | Self::InterruptExit
+            | Self::TimerEntry
+            | Self::TimerExit => ["", ""],
         }
     }
 }
@@ -116,6 +143,9 @@ pub struct Decoder {
 
 /// NET_RX in `enum` of include/linux/interrupt.h.
 const NET_RX: u64 = 3;
+
+/// The state of power:cpu_idle that stands for none (PWR_EVENT_EXIT).
+const IDLE_EXIT: u64 = u32::MAX as u64;
 
 impl Decoder {
     /// A decoder of the tracepoints whose description `format_of` returns, by their folders below `events`.
@@ -147,11 +177,11 @@ impl Decoder {
         Ok(Self { devices, known })
     }
 
-    /// Whether interrupts between CPUs are seen.
+    /// Whether interrupts and idle states are seen.
     #[must_use]
     pub fn sees_interrupts(&self) -> bool {
-        self.known.iter().any(|k| k.tracepoint == Tracepoint::InterruptSend)
-            && self.known.iter().any(|k| k.tracepoint == Tracepoint::InterruptEntry)
+        let of = |wanted: &Tracepoint| self.known.iter().any(|known| known.tracepoint == *wanted);
+        Tracepoint::ALL.iter().filter(|tracepoint| tracepoint.is_optional()).all(of)
     }
 
     /// The folders of its tracepoints below `events`.
@@ -193,9 +223,14 @@ impl Decoder {
             Tracepoint::SoftirqExit => KernelEventKind::SoftirqEnded(softirq()?),
             Tracepoint::Waking => KernelEventKind::Woken(thread(signed()?)?),
             Tracepoint::Switch => KernelEventKind::Switched(thread(signed()?)?),
-            Tracepoint::InterruptSend => KernelEventKind::InterruptSent(u16::try_from(number()?).ok()?),
+            Tracepoint::InterruptSend | Tracepoint::WakeIdle => {
+                KernelEventKind::InterruptSent(u16::try_from(number()?).ok()?)
+            }
             Tracepoint::InterruptEntry => KernelEventKind::InterruptBegan,
-            Tracepoint::InterruptExit => KernelEventKind::InterruptEnded,
+            Tracepoint::TimerEntry => KernelEventKind::TimerBegan,
+            Tracepoint::InterruptExit | Tracepoint::TimerExit => KernelEventKind::InterruptEnded,
+            Tracepoint::Idle if number()? == IDLE_EXIT => KernelEventKind::IdleEnded,
+            Tracepoint::Idle => KernelEventKind::IdleBegan,
         };
         Some(KernelEvent { at_ns, cpu, thread: thread(known.thread.signed(bytes)?)?, kind })
     }
@@ -213,7 +248,8 @@ mod tests {
         Some(format!(
             "ID: {id}\n field:int common_pid; offset:4; size:4;\n field:__data_loc char[] name; offset:8; size:4;\n\
              field:unsigned int len; offset:12; size:4;\n field:long ret; offset:16; size:8;\n field:unsigned int vec; offset:24; size:4;\n\
-             field:pid_t pid; offset:24; size:4;\n field:pid_t next_pid; offset:28; size:4;\n field:unsigned int cpu; offset:24; size:4;\n"
+             field:pid_t pid; offset:24; size:4;\n field:pid_t next_pid; offset:28; size:4;\n field:unsigned int cpu; offset:24; size:4;\n\
+             field:u32 state; offset:24; size:4;\n"
         ))
     }
 
@@ -258,6 +294,12 @@ mod tests {
             Some(KernelEventKind::SoftirqEnded(Softirq::Other))
         );
         assert_eq!(kind(&event(Tracepoint::Switch, b"", 0, 0, 0, 42)), Some(KernelEventKind::Switched(42)));
+        assert_eq!(kind(&event(Tracepoint::Idle, b"", 0, 0, u32::MAX, 0)), Some(KernelEventKind::IdleEnded));
+        assert_eq!(kind(&event(Tracepoint::Idle, b"", 0, 0, 1, 0)), Some(KernelEventKind::IdleBegan));
+        assert_eq!(
+            kind(&event(Tracepoint::WakeIdle, b"", 0, 0, 1, 0)),
+            Some(KernelEventKind::InterruptSent(1))
+        );
         assert_eq!(kind(&event(Tracepoint::Waking, b"", 0, 0, 43, 0)), Some(KernelEventKind::Woken(43)));
         assert_eq!(kind(&[7, 0, 0, 0]), None, "an unknown number");
     }

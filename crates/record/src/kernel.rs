@@ -39,12 +39,19 @@ pub enum KernelEventKind {
     Woken(i32),
     /// A CPU changes from its thread to this one, 0 for idle (`sched:sched_switch`).
     Switched(i32),
-    /// An interrupt was sent to this CPU (`ipi:ipi_send_cpu`).
+    /// An interrupt was sent to this CPU (`ipi:ipi_send_cpu`), or it was told by its flags because it polls while idle
+    /// (`sched:sched_wake_idle_without_ipi`).
     InterruptSent(u16),
-    /// It arrived (`irq_vectors:call_function_single_entry`).
+    /// An interrupt of another CPU arrived (`irq_vectors:call_function_single_entry`).
     InterruptBegan,
-    /// It was handled (`irq_vectors:call_function_single_exit`).
+    /// An interrupt of the CPU's own timer arrived (`irq_vectors:local_timer_entry`).
+    TimerBegan,
+    /// An interrupt of either kind was handled.
     InterruptEnded,
+    /// The CPU entered an idle state (`power:cpu_idle`).
+    IdleBegan,
+    /// It left that state.
+    IdleEnded,
 }
 
 /// The softirqs that matter to a round trip.

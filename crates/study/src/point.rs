@@ -196,6 +196,8 @@ pub(crate) struct Run {
     pub(crate) busy_count: BusyCount,
     pub(crate) drops: u64,
     pub(crate) counters: Vec<Counters>,
+    /// This process's threads at the end of the load: the target's, and the captures'.
+    pub(crate) threads: Vec<i32>,
 }
 
 impl Run {
@@ -264,6 +266,7 @@ pub(crate) fn run(
         }
         Observe::Nothing | Observe::CapturePoints => place.perform(&job, &on_phase, stop)?,
     };
+    let threads = threads();
     let account = performed.is_remote.then_some(performed.reply.account);
     let BenchDone { bench, watched } = performed.reply.done.bench()?;
     // The session's last statistics and stamps are published when its thread ends.
@@ -303,7 +306,13 @@ pub(crate) fn run(
         [first, .., last] => accounts(place, first, last, account, bench.result.operations),
         _ => Accounts::default(),
     };
-    Ok(Run { bench, accounts, client, server, busy_count, drops, counters })
+    Ok(Run { bench, accounts, client, server, busy_count, drops, counters, threads })
+}
+
+/// The numbers of this process's threads.
+fn threads() -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The use of the CPUs between two snapshots.

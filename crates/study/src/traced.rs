@@ -120,11 +120,11 @@ impl TracedRun {
             Err(error) => return Ok(Self::NotVerified(error.to_string())),
         };
         for (side, work) in [(Side::Client, traced.client), (Side::Server, traced.server)] {
-            let others = work.other_us * traced.iops / 1e6;
+            let others = work.others_us * traced.iops / 1e6;
             if others > OTHERS_MAX {
                 let name = side.name();
                 disturbances.push(format!(
-                    "other work took {:.0} % of the {name}'s CPU in the traced run",
+                    "other programs took {:.0} % of the {name}'s CPU in the traced run",
                     others * 100.0
                 ));
             }
@@ -194,7 +194,7 @@ fn mean_rtt_us(ops: &[Op]) -> f64 {
 }
 
 fn window<'a>(
-    run: &Run,
+    run: &'a Run,
     measured: &[Op],
     key: PointKey,
     at: &Traceable,
@@ -213,9 +213,9 @@ fn window<'a>(
         request_bytes: first.request_bytes.into(),
         response_bytes: first.response_bytes.into(),
         client_thread: *run.bench.threads.first()?,
+        observers: &run.threads,
         client_cpus: at.client,
         server_cpus: at.server,
-        nagle: (!key.policy.is_nodelay()).then_some(Side::Server),
         sees_interrupts: recorded.sees_interrupts,
     })
 }

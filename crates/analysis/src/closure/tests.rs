@@ -71,9 +71,9 @@ impl Run {
         let (c, s) = (self.traced.client, self.traced.server);
         CpuCost {
             client_thread_us: c.thread_us,
-            client_softirq_us: c.busy_us - c.thread_us,
+            client_softirq_us: c.busy_us + c.transitions_us / 2.0 - c.thread_us,
             server_thread_us: s.thread_us,
-            server_softirq_us: s.busy_us - s.thread_us,
+            server_softirq_us: s.busy_us + s.transitions_us / 2.0 - s.thread_us,
         }
     }
 
@@ -163,9 +163,9 @@ fn a_stamp_of_the_wrong_layer_is_caught() {
     ops.iter_mut().for_each(|op| op.s1 = Stamp::at(op.s1.ns().unwrap() + 3700));
     let segments = [Comparison::Segment(Segment::RequestPath), Comparison::Segment(Segment::Server)];
     assert_eq!(run.caught(&ops, run.accounts()), segments);
-    // C1 where the client's call begins: 2.1 us before the device.
+    // C1 where the client's program begins: 3.1 us before the device.
     let mut ops = run.ops.clone();
-    ops.iter_mut().for_each(|op| op.c1 = Stamp::at(op.c1.ns().unwrap() - 2100));
+    ops.iter_mut().for_each(|op| op.c1 = Stamp::at(op.c1.ns().unwrap() - 3100));
     let segments = [Comparison::Segment(Segment::Client), Comparison::Segment(Segment::RequestPath)];
     assert_eq!(run.caught(&ops, run.accounts()), segments);
 }

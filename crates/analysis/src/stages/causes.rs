@@ -22,22 +22,25 @@ pub enum Cause {
     OtherWork,
     /// The thread was woken and does not run yet.
     Runnable,
-    /// Nagle's algorithm may hold it back.
-    Nagle,
+    /// That CPU enters or leaves an idle state.
+    IdleTransition,
+    /// TCP held it until an acknowledgement came: Nagle's algorithm, or a window.
+    Tcp,
     /// Nothing was seen.
     Unexplained,
 }
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Wire,
         Self::Interrupt,
         Self::Softirq,
         Self::Thread,
         Self::OtherWork,
         Self::Runnable,
-        Self::Nagle,
+        Self::IdleTransition,
+        Self::Tcp,
         Self::Unexplained,
     ];
 
@@ -51,7 +54,8 @@ impl Cause {
             Self::Thread => "thread",
             Self::OtherWork => "other work",
             Self::Runnable => "runnable",
-            Self::Nagle => "Nagle",
+            Self::IdleTransition => "idle transition",
+            Self::Tcp => "TCP",
             Self::Unexplained => "unexplained",
         }
     }
@@ -60,7 +64,7 @@ impl Cause {
 /// The work of a side's CPUs, microseconds per operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideWork {
-    /// Not idle: all of the following.
+    /// Work that was seen: all of the following but the last.
     pub busy_us: f64,
     /// Its thread, without softirqs that interrupted it.
     pub thread_us: f64,
@@ -68,8 +72,15 @@ pub struct SideWork {
     pub receive_softirq_us: f64,
     /// Softirqs in which none arrived: they hand the side's own packets to the other CPU, as a part of its send calls.
     pub transmit_softirq_us: f64,
-    /// Anything else: other threads, timers, interrupts.
-    pub other_us: f64,
+    /// The kernel's: interrupts, timers, other softirqs.
+    pub kernel_us: f64,
+    /// Threads of the observers: captures.
+    pub observers_us: f64,
+    /// Other threads: the machine is not this ring's alone.
+    pub others_us: f64,
+    /// The idle thread outside idle states, on its way into or out of one; on a CPU that reports no idle states, all of the idle
+    /// thread's time. CPU accounts count an unknown part of it as work.
+    pub transitions_us: f64,
 }
 
 impl SideWork {
@@ -88,18 +99,29 @@ pub(super) struct Work {
     thread: u64,
     receive: u64,
     transmit: u64,
-    other: u64,
+    kernel: u64,
+    observers: u64,
+    others: u64,
+    transitions: u64,
 }
 
 impl Work {
     pub(super) fn per_operation(&self, operations: u64) -> SideWork {
         let us = |ns: u64| ns as f64 / 1000.0 / operations.max(1) as f64;
         SideWork {
-            busy_us: us(self.thread + self.receive + self.transmit + self.other),
+            busy_us: us(self.thread
+                + self.receive
+                + self.transmit
+                + self.kernel
+                + self.observers
+                + self.others),
             thread_us: us(self.thread),
             receive_softirq_us: us(self.receive),
             transmit_softirq_us: us(self.transmit),
-            other_us: us(self.other),
+            kernel_us: us(self.kernel),
+            observers_us: us(self.observers),
+            others_us: us(self.others),
+            transitions_us: us(self.transitions),
         }
     }
 }
@@ -108,7 +130,7 @@ impl Work {
 #[derive(Clone, Debug, Default)]
 pub(super) struct StageSum {
     /// Operations times nanoseconds, by [`Cause::ALL`].
-    pub(super) by_cause: [i128; 8],
+    pub(super) by_cause: [i128; 9],
     pub(super) times_empty: u64,
     pub(super) least: i64,
 }
@@ -137,6 +159,9 @@ struct Cpu {
     packet_arrived: bool,
     in_interrupt: bool,
     interrupt_sent: bool,
+    in_idle_state: bool,
+    /// Some virtual CPUs show no event of their idle thread.
+    reports_idle: bool,
 }
 
 impl Cpu {
@@ -151,6 +176,8 @@ struct Thread {
     number: i32,
     cpus: SideCpus,
     is_runnable: bool,
+    /// In a send call.
+    is_sending: bool,
 }
 
 /// A sweep over all events and changes in the order of time.
@@ -160,6 +187,9 @@ pub(super) struct Timeline<'a> {
     client: Thread,
     server: Thread,
     levels: [i64; 10],
+    /// Operation time in the two send stages without a cause so far: if an acknowledgement's softirq takes the operations out,
+    /// TCP had held them.
+    held: [i128; 10],
     found: Found,
 }
 
@@ -170,16 +200,21 @@ impl<'a> Timeline<'a> {
             .iter()
             .map(|c| c.thread.max(c.softirq))
             .fold(most, u16::max);
-        let thread = |number, cpus| Thread { number, cpus, is_runnable: false };
+        let thread = |number, cpus| Thread { number, cpus, is_runnable: false, is_sending: false };
         let mut levels = [0; 10];
         // Before the load the client holds all operations.
         levels[Stage::ClientProgram as usize] = i64::from(window.queue_depth);
+        let mut cpus = vec![Cpu::default(); usize::from(most) + 1];
+        for event in window.events.iter().filter(|event| event.kind == KernelEventKind::IdleBegan) {
+            cpus[usize::from(event.cpu)].reports_idle = true;
+        }
         Self {
             window,
-            cpus: vec![Cpu::default(); usize::from(most) + 1],
+            cpus,
             client: thread(window.client_thread, window.client_cpus),
             server: thread(server_thread, window.server_cpus),
             levels,
+            held: [0; 10],
             found: Found {
                 stages: vec![StageSum { least: i64::MAX, ..StageSum::default() }; 10],
                 client: Work::default(),
@@ -208,13 +243,27 @@ impl<'a> Timeline<'a> {
             self.change(change);
         }
         self.pass(last, self.window.measured_ns.1);
+        for stage in 0..self.held.len() {
+            self.settle(stage, Cause::Unexplained);
+        }
         for sum in &mut self.found.stages {
             sum.least = if sum.least == i64::MAX { 0 } else { sum.least };
         }
         self.found
     }
 
+    /// Counts held operations by their cause.
+    fn settle(&mut self, stage: usize, cause: Cause) {
+        let held = std::mem::take(&mut self.held[stage]);
+        self.found.stages[stage].by_cause[cause as usize] += held;
+    }
+
     fn change(&mut self, change: &Change) {
+        // An acknowledgement releases data in a softirq, or in another call of the thread that owns the socket.
+        let by_softirq = self.cpu(change.cpu).softirq == Some(Softirq::Receive);
+        let side = if change.leaves == Stage::ClientSend as usize { self.client } else { self.server };
+        let by_acknowledgement = by_softirq || !side.is_sending;
+        self.settle(change.leaves, if by_acknowledgement { Cause::Tcp } else { Cause::Unexplained });
         let (begin, end) = self.window.measured_ns;
         let operations = change.operations.cast_signed();
         self.levels[change.leaves] -= operations;
@@ -237,9 +286,13 @@ impl<'a> Timeline<'a> {
         for stage in Stage::ALL {
             let level = self.levels[stage as usize];
             if level != 0 {
-                let cause = self.cause(stage);
-                self.found.stages[stage as usize].by_cause[cause as usize] +=
-                    i128::from(level) * i128::from(ns);
+                let (cause, time) = (self.cause(stage), i128::from(level) * i128::from(ns));
+                let is_send = matches!(stage, Stage::ClientSend | Stage::ServerSend);
+                if is_send && cause == Cause::Unexplained {
+                    self.held[stage as usize] += time;
+                } else {
+                    self.found.stages[stage as usize].by_cause[cause as usize] += time;
+                }
             }
         }
         for side in [Side::Client, Side::Server] {
@@ -267,10 +320,12 @@ impl<'a> Timeline<'a> {
             Side::Server => &mut self.found.server,
         };
         match cpu.softirq {
-            Some(Softirq::Other) => work.other += ns,
-            None if cpu.in_interrupt => work.other += ns,
+            Some(Softirq::Other) => work.kernel += ns,
+            None if cpu.in_interrupt => work.kernel += ns,
             None if cpu.thread == thread.number => work.thread += ns,
-            None if cpu.thread != 0 => work.other += ns,
+            None if self.window.observers.contains(&cpu.thread) => work.observers += ns,
+            None if cpu.thread != 0 => work.others += ns,
+            None if !cpu.in_idle_state => work.transitions += ns,
             // A softirq of packets counts when it ends, by what arrived.
             Some(Softirq::Receive) | None => {}
         }
@@ -301,14 +356,17 @@ impl<'a> Timeline<'a> {
             None if cpu.thread == thread.number => Some(Cause::Thread),
             None if cpu.thread != 0 => Some(Cause::OtherWork),
             None if cpu.interrupt_sent => Some(Cause::Interrupt),
+            None if cpu.reports_idle && !cpu.in_idle_state => Some(Cause::IdleTransition),
             None => None,
         }
     }
 
     fn on_thread(&self, side: Side) -> Cause {
         let thread = self.thread(side);
-        let runnable = thread.is_runnable.then_some(Cause::Runnable);
-        self.activity(thread.cpus.thread, thread).or(runnable).unwrap_or(Cause::Unexplained)
+        match self.activity(thread.cpus.thread, thread) {
+            None | Some(Cause::IdleTransition) if thread.is_runnable => Cause::Runnable,
+            activity => activity.unwrap_or(Cause::Unexplained),
+        }
     }
 
     fn receiving(&self, side: Side) -> Cause {
@@ -321,14 +379,8 @@ impl<'a> Timeline<'a> {
         if self.levels[queue as usize] > 0 {
             return Cause::Wire;
         }
-        match self.on_thread(side) {
-            // An acknowledgement lets the sender's softirq go on.
-            Cause::Unexplained => match self.receiving(side) {
-                Cause::Unexplained if self.window.nagle == Some(side) => Cause::Nagle,
-                other => other,
-            },
-            other => other,
-        }
+        // An acknowledgement lets the sender's softirq go on.
+        self.receiving(side)
     }
 
     /// From `sender`'s device to the other side's.
@@ -338,10 +390,12 @@ impl<'a> Timeline<'a> {
         if receiver.interrupt_sent && receiver.is_idle() {
             return Cause::Interrupt;
         }
-        self.activity(to.cpus.softirq, to)
-            .or_else(|| self.activity(from.cpus.thread, from))
-            .or_else(|| self.activity(from.cpus.softirq, from))
-            .unwrap_or(Cause::Unexplained)
+        let seen = [(to.cpus.softirq, to), (from.cpus.thread, from), (from.cpus.softirq, from)];
+        let mut seen: Vec<Cause> =
+            seen.iter().filter_map(|&(cpu, thread)| self.activity(cpu, thread)).collect();
+        // What a CPU does explains more than that it becomes idle.
+        seen.sort_by_key(|cause| *cause == Cause::IdleTransition);
+        seen.first().copied().unwrap_or(Cause::Unexplained)
     }
 
     fn see(&mut self, event: &KernelEvent) {
@@ -355,13 +409,23 @@ impl<'a> Timeline<'a> {
         match event.kind {
             KernelEventKind::Switched(thread) => {
                 // Whatever interrupt was sent to it, a reschedule for example, has come.
-                *cpu = Cpu { thread, in_interrupt: false, interrupt_sent: false, softirq: None, ..*cpu };
+                *cpu = Cpu {
+                    thread,
+                    in_interrupt: false,
+                    interrupt_sent: false,
+                    in_idle_state: false,
+                    softirq: None,
+                    ..*cpu
+                };
                 for known in [&mut self.client, &mut self.server] {
                     known.is_runnable &= known.number != thread;
                 }
                 return;
             }
             KernelEventKind::InterruptBegan => (cpu.in_interrupt, cpu.interrupt_sent) = (true, false),
+            KernelEventKind::TimerBegan => cpu.in_interrupt = true,
+            KernelEventKind::IdleBegan => cpu.in_idle_state = true,
+            KernelEventKind::IdleEnded => cpu.in_idle_state = false,
             KernelEventKind::InterruptEnded => cpu.in_interrupt = false,
             KernelEventKind::SoftirqBegan(kind) => {
                 *cpu = Cpu { softirq: Some(kind), softirq_began: event.at_ns, packet_arrived: false, ..*cpu };
@@ -375,6 +439,14 @@ impl<'a> Timeline<'a> {
                 }
             }
             KernelEventKind::Arrived(..) => cpu.packet_arrived = true,
+            KernelEventKind::SendBegan | KernelEventKind::Sent(_) => {
+                let is_sending = event.kind == KernelEventKind::SendBegan;
+                for known in [&mut self.client, &mut self.server] {
+                    if known.number == event.thread {
+                        known.is_sending = is_sending;
+                    }
+                }
+            }
             KernelEventKind::Woken(thread) => {
                 for known in [&mut self.client, &mut self.server] {
                     known.is_runnable |= known.number == thread;

@@ -25,38 +25,53 @@ pub(super) fn server_thread(window: &TraceWindow<'_>) -> Option<i32> {
     sent.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(thread, _)| thread)
 }
 
-/// The times at which a point counted operations.
+/// Bytes that passed a point.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    at_ns: u64,
+    cpu: u16,
+    bytes: u64,
+}
+
+/// Operations that a point counted at one time.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    at_ns: u64,
+    cpu: u16,
+    operations: u64,
+}
+
+/// What a point counted.
 #[derive(Clone, Debug, Default)]
 struct Point {
-    /// Time, and operations counted at that time.
-    counted: Vec<(u64, u64)>,
-    /// Events with data.
+    counted: Vec<Counted>,
+    /// Times of events with data.
     events: Vec<u64>,
 }
 
 impl Point {
     /// Counts the operations whose last byte is among these bytes, in their order.
-    fn of(bytes: impl Iterator<Item = (u64, u64)>, operation_bytes: u64) -> Self {
+    fn of(all: impl Iterator<Item = Passed>, operation_bytes: u64) -> Self {
         let (mut total, mut point) = (0_u64, Self::default());
-        for (at_ns, bytes) in bytes {
+        for Passed { at_ns, cpu, bytes } in all {
             let before = total / operation_bytes;
             total += bytes;
             point.events.push(at_ns);
-            let ended = total / operation_bytes - before;
-            if ended > 0 {
-                point.counted.push((at_ns, ended));
+            let operations = total / operation_bytes - before;
+            if operations > 0 {
+                point.counted.push(Counted { at_ns, cpu, operations });
             }
         }
         point
     }
 
     fn total(&self) -> u64 {
-        self.counted.iter().map(|(_, operations)| operations).sum()
+        self.counted.iter().map(|counted| counted.operations).sum()
     }
 
     fn between(&self, begin: u64, end: u64) -> u64 {
-        let inside = self.counted.iter().filter(|(at, _)| (begin..end).contains(at));
-        inside.map(|(_, operations)| operations).sum()
+        let inside = self.counted.iter().filter(|counted| (begin..end).contains(&counted.at_ns));
+        inside.map(|counted| counted.operations).sum()
     }
 }
 
@@ -67,6 +82,8 @@ pub(super) struct Change {
     /// Index of the stage that they leave; the next one is entered.
     pub(super) leaves: usize,
     pub(super) operations: u64,
+    /// The CPU that took them out.
+    pub(super) cpu: u16,
 }
 
 /// The counters at the ends of the ten stages.
@@ -143,12 +160,19 @@ impl Counts {
     /// Every change of a stage, in the order of time; at equal times in flow order.
     pub(super) fn changes(&self) -> Vec<Change> {
         let of = |(leaves, point): (usize, &Point)| -> Vec<Change> {
-            point.counted.iter().map(|&(at_ns, operations)| Change { at_ns, leaves, operations }).collect()
+            let change = |&Counted { at_ns, cpu, operations }| Change { at_ns, leaves, operations, cpu };
+            point.counted.iter().map(change).collect()
         };
         let mut all: Vec<Change> = self.ends.iter().enumerate().flat_map(of).collect();
         all.sort_unstable();
         all
     }
+}
+
+/// The bytes of a call or packet, if there are any.
+fn passed(event: &KernelEvent, bytes: i64) -> Option<Passed> {
+    let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0)?;
+    Some(Passed { at_ns: event.at_ns, cpu: event.cpu, bytes })
 }
 
 /// A thread's send calls, at the times at which they began.
@@ -162,7 +186,7 @@ fn sends(events: &[&KernelEvent], thread: i32, operation_bytes: u64) -> Point {
         }
         KernelEventKind::Sent(bytes) => {
             let at = began.take()?;
-            u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).map(|bytes| (at, bytes))
+            passed(event, bytes).map(|passed| Passed { at_ns: at, ..passed })
         }
         _ => None,
     });
@@ -172,9 +196,7 @@ fn sends(events: &[&KernelEvent], thread: i32, operation_bytes: u64) -> Point {
 /// A thread's receive calls, at the times at which they ended.
 fn receives(events: &[&KernelEvent], thread: i32, operation_bytes: u64) -> Point {
     let calls = events.iter().filter(|event| event.thread == thread).filter_map(|event| match event.kind {
-        KernelEventKind::Received(bytes) => {
-            u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).map(|bytes| (event.at_ns, bytes))
-        }
+        KernelEventKind::Received(bytes) => passed(event, bytes),
         _ => None,
     });
     Point::of(calls, operation_bytes)
@@ -187,13 +209,13 @@ fn packets(
     operation_bytes: u64,
     bytes_of: &dyn Fn(KernelEventKind) -> Option<u32>,
 ) -> Point {
-    let all: Vec<(u64, u64)> =
-        events.iter().filter_map(|event| Some((event.at_ns, bytes_of(event.kind)?.into()))).collect();
+    let all: Vec<Passed> =
+        events.iter().filter_map(|event| passed(event, bytes_of(event.kind)?.into())).collect();
     // The headers' size is the one with which the packets carry what was sent.
     let expected = window.issued * operation_bytes;
-    let data = |header: u64| all.iter().map(|(_, bytes)| bytes.saturating_sub(header)).sum::<u64>();
+    let data = |header: u64| all.iter().map(|packet| packet.bytes.saturating_sub(header)).sum::<u64>();
     let header = HEADERS.map(|bytes| bytes + LINK_HEADER);
     let header = header.into_iter().min_by_key(|header| data(*header).abs_diff(expected)).unwrap_or_default();
-    let payloads = all.iter().map(|&(at_ns, bytes)| (at_ns, bytes.saturating_sub(header)));
-    Point::of(payloads.filter(|(_, bytes)| *bytes > 0), operation_bytes)
+    let payloads = all.iter().map(|packet| Passed { bytes: packet.bytes.saturating_sub(header), ..*packet });
+    Point::of(payloads.filter(|packet| packet.bytes > 0), operation_bytes)
 }

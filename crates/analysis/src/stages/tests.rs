@@ -1,7 +1,7 @@
 //! Rings whose stage times are known, as the kernel would show them.
 
 use proptest::prelude::*;
-use record::Softirq;
+use record::{Side, Softirq};
 
 use super::*;
 
@@ -85,8 +85,8 @@ impl Ring {
             client_thread: CLIENT,
             client_cpus: SideCpus { thread: 0, softirq: 0 },
             server_cpus: SideCpus { thread: 1, softirq: 1 },
-            nagle: None,
-            sees_interrupts: true,
+            observers: &[],
+            sees_interrupts: false,
         }
     }
 }
@@ -176,12 +176,14 @@ pub(crate) fn exchange(events: &mut Vec<KernelEvent>, begin: u64) -> u64 {
         add(100, own, thread, Kind::SoftirqEnded(Softirq::Receive));
         add(100, own, thread, Kind::Sent(sent_bytes as i64));
         add(400, own, thread, Kind::Switched(0));
-        add(10_000, other, 0, Kind::InterruptBegan); // 10.6 us of the interrupt
+        add(200, own, 0, Kind::IdleBegan); // 0.2 us into the idle state
+        add(9800, other, 0, Kind::InterruptBegan); // 10.6 us of the interrupt
         add(300, other, 0, Kind::SoftirqBegan(Softirq::Receive)); // 0.3 us of its handler
         add(500, other, 0, Kind::Arrived(side.peer(), sent - 14)); // path: 0.5 us of the receiver's softirq
         add(1500, other, 0, Kind::Woken(peer));
         add(700, other, 0, Kind::SoftirqEnded(Softirq::Receive)); // receive: 2.2 us of softirq
-        add(600, other, 0, Kind::Switched(peer)); // 0.6 us runnable
+        add(200, other, 0, Kind::IdleEnded);
+        add(400, other, 0, Kind::Switched(peer)); // 0.6 us runnable, 0.4 us of them out of the idle state
         add(900, other, peer, Kind::Received(got as i64)); // 0.9 us of the thread
     }
     at
@@ -200,7 +202,7 @@ pub(crate) fn window_of(events: &[KernelEvent], end: u64) -> TraceWindow<'_> {
         client_thread: CLIENT,
         client_cpus: SideCpus { thread: 0, softirq: 0 },
         server_cpus: SideCpus { thread: 1, softirq: 1 },
-        nagle: None,
+        observers: &[],
         sees_interrupts: true,
     }
 }
@@ -253,6 +255,10 @@ fn every_piece_of_a_round_trip_has_its_cause() {
     for side in [traced.client, traced.server] {
         assert!((side.receive_softirq_us - 2.7).abs() < 0.02, "{side:?}");
         assert!((side.transmit_softirq_us - 0.4).abs() < 0.02, "{side:?}");
+        assert!(
+            (side.kernel_us - 0.3).abs() < 0.02 && (side.transitions_us - (0.2 + 0.4)).abs() < 0.05,
+            "{side:?}"
+        );
         assert!((side.thread_us - (0.9 + 1.0 + 2.0 + 0.1 + 0.2 + 0.1 + 0.4)).abs() < 0.02, "{side:?}");
         assert!((side.thread_share().unwrap() - 5.1 / 7.8).abs() < 0.01);
     }
@@ -273,7 +279,9 @@ fn time_without_a_cause_is_unexplained() {
         events[received + 1..].iter_mut().for_each(|e| e.at_ns += 5000);
         at += 5000;
         events.insert(received + 1, event(time, 1, SERVER, Kind::Switched(0)));
-        events.insert(received + 2, event(time + 5000, 1, 0, Kind::Switched(SERVER)));
+        events.insert(received + 2, event(time, 1, 0, Kind::IdleBegan));
+        events.insert(received + 3, event(time + 5000, 1, 0, Kind::IdleEnded));
+        events.insert(received + 4, event(time + 5000, 1, 0, Kind::Switched(SERVER)));
     }
     let traced = Traced::of(&window_of(&events, at)).unwrap();
     assert!((traced.time_us(Stage::ServerProgram, Cause::Unexplained) - 5.0).abs() < 0.05);
@@ -331,6 +339,68 @@ fn messages_outside_the_load_do_not_count() {
     let traced = Traced::of(&TraceWindow { events: &events, ..ring.window() }).unwrap();
     assert!(traced.counts.iter().all(|count| count.operations == 1000), "{:?}", traced.counts);
     assert_eq!(traced.stages, Traced::of(&ring.window()).unwrap().stages);
+}
+
+/// What TCP held back until an acknowledgement came is told from what nobody can explain.
+#[test]
+fn data_that_an_acknowledgement_released_was_held_by_tcp() {
+    let with = |by_acknowledgement: bool| {
+        let mut events = vec![event(BEGAN, 0, 0, Kind::Switched(CLIENT))];
+        let mut at = BEGAN;
+        for _ in 0..500 {
+            let from = events.len();
+            at = exchange(&mut events, at);
+            // The response waits 40 us behind the server's call, and the CPU is idle.
+            let is_queued = |e: &KernelEvent| matches!(e.kind, Kind::Queued(Side::Server, _));
+            let queued = events[from..].iter().position(is_queued).unwrap() + from;
+            let time = events[queued].at_ns;
+            events[queued..].iter_mut().for_each(|e| e.at_ns += 40_000);
+            at += 40_000;
+            let softirq = |kind: fn(Softirq) -> Kind| {
+                if by_acknowledgement { kind(Softirq::Receive) } else { kind(Softirq::Other) }
+            };
+            let idle = [
+                event(time, 1, SERVER, Kind::Switched(0)),
+                event(time, 1, 0, Kind::IdleBegan),
+                event(time + 39_990, 1, 0, softirq(Kind::SoftirqBegan)),
+            ];
+            events.splice(queued..queued, idle);
+            events.insert(queued + 4, event(time + 40_000, 1, 0, softirq(Kind::SoftirqEnded)));
+            events.insert(queued + 5, event(time + 40_000, 1, 0, Kind::Switched(SERVER)));
+        }
+        Traced::of(&window_of(&events, at)).unwrap()
+    };
+    let (held, unknown) = (with(true), with(false));
+    assert!(
+        (held.time_us(Stage::ServerSend, Cause::Tcp) - 40.0).abs() < 0.2,
+        "{:?}",
+        held.stage(Stage::ServerSend)
+    );
+    assert!(held.unexplained(Segment::Server) < 0.01);
+    assert!((unknown.time_us(Stage::ServerSend, Cause::Unexplained) - 40.0).abs() < 0.2);
+}
+
+/// Captures and other programs take a CPU's time under their own names.
+#[test]
+fn observers_and_other_programs_are_told_apart() {
+    let mut events = vec![event(BEGAN, 0, 0, Kind::Switched(CLIENT))];
+    let mut at = BEGAN;
+    for number in 0..500 {
+        let from = events.len();
+        at = exchange(&mut events, at);
+        let time = events[from].at_ns;
+        events[from..].iter_mut().for_each(|e| e.at_ns += 7000);
+        at += 7000;
+        let thread = if number % 2 == 0 { 77 } else { 88 };
+        events.insert(from, event(time, 0, CLIENT, Kind::Switched(thread)));
+        events.insert(from + 1, event(time + 7000, 0, thread, Kind::Switched(CLIENT)));
+    }
+    let traced = Traced::of(&TraceWindow { observers: &[77], ..window_of(&events, at) }).unwrap();
+    let client = traced.client;
+    assert!((client.observers_us - 3.5).abs() < 0.02 && (client.others_us - 3.5).abs() < 0.02, "{client:?}");
+    assert!((traced.time_us(Stage::ClientProgram, Cause::OtherWork) - 7.0).abs() < 0.02);
+    let parts = client.thread_us + client.receive_softirq_us + client.transmit_softirq_us + client.kernel_us;
+    assert!((client.busy_us - parts - 7.0).abs() < 0.02, "{client:?}");
 }
 
 #[test]
