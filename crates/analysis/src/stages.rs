@@ -3,7 +3,8 @@
 //!
 //! Ten points of the ring count operations: four calls of programs, two queues, two devices' transmissions and two arrivals. TCP
 //! keeps the order, so an operation has passed a point when the point has counted its last byte. A stage lies between two
-//! points; it holds as many operations as entered and did not leave (N), and each stays in it for W = N / rate (Little's law).
+//! points; it holds as many operations as entered and did not leave (N), and each stays in it for a time W. In a steady state
+//! W = N / rate (Little's law).
 //! Counting begins before the load does, when every stage is empty.
 
 mod causes;
@@ -165,13 +166,14 @@ pub struct StageTimes {
     pub stage: Stage,
     /// N: operations in it, mean over time.
     pub operations: f64,
-    /// W: time of an operation in it, microseconds.
+    /// W: mean time in it of the operations that the client received in the measured time, microseconds.
     pub mean_us: f64,
     /// How often it was seen empty.
     pub times_empty: u64,
     /// Fewest operations in it; negative if more left than entered, so that a counter lacks some.
     pub least: i64,
-    /// Its time by cause, microseconds per operation; the sum is `mean_us`.
+    /// Its time by cause, microseconds per operation. The sum is N / rate (Little's law): `mean_us`, unless the number of operations in it
+    /// changed during the measured time.
     pub causes: Vec<CauseTime>,
 }
 
@@ -253,13 +255,14 @@ impl Traced {
         let seconds = (end - begin) as f64 / 1e9;
         let found = Timeline::new(window, server_thread).run(&counts.changes());
         let per_operation = 1e-3 / passed as f64;
+        let mean_us = counts.mean_us(window.queue_depth, begin, end);
         let stages = Stage::ALL
             .iter()
             .zip(&found.stages)
             .map(|(&stage, sum)| StageTimes {
                 stage,
                 operations: sum.operation_ns() as f64 / (end - begin) as f64,
-                mean_us: sum.operation_ns() as f64 * per_operation,
+                mean_us: mean_us[stage as usize],
                 times_empty: sum.times_empty,
                 least: sum.least,
                 causes: Cause::ALL
@@ -311,7 +314,8 @@ impl Traced {
     pub fn unexplained(&self, segment: Segment) -> f64 {
         let of = |stage: &&StageTimes| stage.stage.segment() == segment;
         let none: f64 = self.stages.iter().filter(of).map(|s| s.of(Cause::Unexplained)).sum();
-        none / self.segment_us(segment).max(f64::MIN_POSITIVE)
+        let all: f64 = self.stages.iter().filter(of).flat_map(|s| &s.causes).map(|c| c.mean_us).sum();
+        none / all.max(f64::MIN_POSITIVE)
     }
 
     /// Operations in all stages: the queue depth, unless a counter is wrong.

@@ -92,8 +92,8 @@ pub(crate) fn evidence(result: &StudyResult) -> Rows<'_> {
         "RTT us",
         "segments",
         "unexplained",
-        "CPU client",
-        "CPU server",
+        "client CPU us\n(by events)",
+        "server CPU us\n(by events)",
         "model",
         "simulator",
         "closure",
@@ -102,8 +102,10 @@ pub(crate) fn evidence(result: &StudyResult) -> Rows<'_> {
         let stanza: &Stanza = s;
         let found =
             |wanted: Comparison| stanza.closure.checks.iter().find(|check| check.comparison == wanted);
-        let apart = |check: Option<&Check>| {
-            check.map_or("-".into(), |c| format!("{:+.1}%", (c.found / c.expected - 1.0) * 100.0))
+        let range = |check: Option<&Check>| {
+            check.map_or("-".into(), |c| {
+                format!("{} ({} to {})", us(c.found), us(c.expected - c.limit), us(c.expected + c.limit))
+            })
         };
         let worst = |of: &dyn Fn(Segment) -> Comparison| {
             let checks = Segment::ALL.into_iter().filter_map(|segment| Some((segment, found(of(segment))?)));
@@ -116,7 +118,7 @@ pub(crate) fn evidence(result: &StudyResult) -> Rows<'_> {
             format!("{} {} / {}", segment.name(), us(c.found), us(c.expected))
         });
         let unexplained =
-            worst(&Comparison::Unexplained).map_or("-".into(), |(_, c)| format!("{:.1}%", c.found));
+            worst(&Comparison::Unexplained).map_or("-".into(), |(_, c)| format!("{:.1}%", c.found.abs()));
         let error = |iops: Option<f64>| {
             iops.map_or("-".into(), |iops| format!("{:+.0}%", (iops / stanza.iops - 1.0) * 100.0))
         };
@@ -132,8 +134,8 @@ pub(crate) fn evidence(result: &StudyResult) -> Rows<'_> {
             value(found(Comparison::RoundTrip), &|c| us(c.expected)),
             segments,
             unexplained,
-            apart(found(Comparison::Work(record::Side::Client))),
-            apart(found(Comparison::Work(record::Side::Server))),
+            range(found(Comparison::Work(record::Side::Client))),
+            range(found(Comparison::Work(record::Side::Server))),
             error(stanza.model_iops),
             error(stanza.simulated_iops),
             stanza.closure.outcome.text().to_owned(),

@@ -69,6 +69,12 @@ impl Point {
         self.counted.iter().map(|counted| counted.operations).sum()
     }
 
+    /// The time at which each operation passed.
+    fn times(&self) -> Vec<u64> {
+        let of = |counted: &Counted| std::iter::repeat_n(counted.at_ns, counted.operations as usize);
+        self.counted.iter().flat_map(of).collect()
+    }
+
     fn between(&self, begin: u64, end: u64) -> u64 {
         let inside = self.counted.iter().filter(|counted| (begin..end).contains(&counted.at_ns));
         inside.map(|counted| counted.operations).sum()
@@ -149,6 +155,25 @@ impl Counts {
     /// The first stage that nothing left in some time.
     pub(super) fn first_without(&self, begin: u64, end: u64) -> Option<Stage> {
         Stage::ALL.into_iter().find(|&stage| self.passed(stage, begin, end) == 0)
+    }
+
+    /// Mean time of an operation in each stage, microseconds, over the operations that the client received in some time. The
+    /// points keep the order of operations; each follows the one that was received a queue depth before it.
+    pub(super) fn mean_us(&self, queue_depth: u32, begin: u64, end: u64) -> [f64; 10] {
+        let passed = self.ends.each_ref().map(Point::times);
+        let (last, mut sums, mut operations) = (Stage::ClientReceive as usize, [0_i128; 10], 0_u64);
+        let depth = queue_depth as usize;
+        for number in depth..passed[last].len() {
+            let times: Option<Vec<u64>> = passed.iter().map(|point| point.get(number).copied()).collect();
+            let Some(times) = times.filter(|times| (begin..end).contains(&times[last])) else { continue };
+            operations += 1;
+            let mut before = passed[last][number - depth];
+            for (sum, time) in sums.iter_mut().zip(times) {
+                *sum += i128::from(time) - i128::from(before);
+                before = time;
+            }
+        }
+        sums.map(|sum| sum as f64 / 1000.0 / operations.max(1) as f64)
     }
 
     pub(super) fn responses_per_packet(&self, begin: u64, end: u64) -> f64 {

@@ -43,6 +43,8 @@ struct Ring {
     events: Vec<KernelEvent>,
     /// Time of each operation in each stage, nanoseconds.
     times: Vec<[u64; 10]>,
+    /// When each was received, nanoseconds.
+    finished: Vec<u64>,
     depth: u32,
     end: u64,
 }
@@ -50,7 +52,7 @@ struct Ring {
 impl Ring {
     /// `service` returns the service time of an operation in a stage, ns.
     fn of(depth: u32, operations: usize, mut service: impl FnMut(usize, Stage) -> u64) -> Self {
-        let mut ring = Self { events: Vec::new(), times: Vec::new(), depth, end: 0 };
+        let mut ring = Self { events: Vec::new(), times: Vec::new(), finished: Vec::new(), depth, end: 0 };
         let mut free = [BEGAN; 10];
         let mut ends: Vec<[u64; 10]> = Vec::new();
         for number in 0..operations {
@@ -67,6 +69,7 @@ impl Ring {
             ring.end = ring.end.max(at);
             ends.push(own);
             ring.times.push(times);
+            ring.finished.push(at);
         }
         ring.events.sort_by_key(|event| event.at_ns);
         ring
@@ -106,14 +109,20 @@ proptest! {
         let traced = Traced::of(&ring.window()).unwrap();
         prop_assert!((traced.operations() - f64::from(depth)).abs() < 1e-6, "{}", traced.operations());
         for stage in Stage::ALL {
-            let middle = &ring.times[1000..3000];
-            let truth = middle.iter().map(|t| t[stage as usize]).sum::<u64>() as f64 / middle.len() as f64 / 1000.0;
+            let (begin, end) = ring.window().measured_ns;
+            let inside: Vec<u64> = ring
+                .times
+                .iter()
+                .zip(&ring.finished)
+                .filter(|(_, at)| (begin..end).contains(at))
+                .map(|(times, _)| times[stage as usize])
+                .collect();
+            let truth = inside.iter().sum::<u64>() as f64 / inside.len() as f64 / 1000.0;
             let own = traced.stage(stage).unwrap();
-            // The window holds other operations than the middle half: queues wander.
-            prop_assert!((own.mean_us - truth).abs() < 0.15 * truth + 40.0, "{stage:?}: {} of {truth}", own.mean_us);
+            prop_assert!((own.mean_us - truth).abs() < 1e-6, "{stage:?}: {} of {truth}", own.mean_us);
             prop_assert!(own.least >= 0);
             let causes: f64 = own.causes.iter().map(|c| c.mean_us).sum();
-            prop_assert!((causes - own.mean_us).abs() < 1e-6);
+            prop_assert!((causes - own.operations / traced.iops * 1e6).abs() < 1e-6);
         }
         prop_assert!(traced.counts.iter().all(|c| c.operations == 4000), "{:?}", traced.counts);
     }
