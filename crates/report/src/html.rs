@@ -337,7 +337,8 @@ fn terms(page: &mut String) {
         let _ = write!(page, "<dt>{}</dt><dd>{}</dd>", term.name(), term.meaning());
     }
     page.push_str(
-        "<dt>TPT</dt><dd>mean time between completions: 1 / IOPS = RTT / QD</dd>\
+        "<dt>SX, CX</dt><dd>the interrupt that wakes the server's or the client's CPU, a part of SR and CR</dd>\
+         <dt>TPT</dt><dd>mean time between completions: 1 / IOPS = RTT / QD</dd>\
          <dt>QD needed</dt><dd>queue depth from which the ring stays at its limit: (sum of the service times + the other stages' start \
          latencies) / TPTmin</dd></dl>",
     );
