@@ -51,6 +51,12 @@ pub enum Comparison {
     Unexplained(Segment),
     /// CPU work of a side, with its CPU accounts.
     Work(Side),
+    /// TPTmin of the breakdown, with the measured time between completions: a ring is not faster than its bottleneck.
+    Bottleneck,
+    /// Service times of a side at the measured rate, percent of its time, with what its CPU was busy.
+    Service(Side),
+    /// A path's time in the observed run, with the capture points of the traced one: the same path.
+    Path(Segment),
     /// Operations followed through all capture points, with those that the client issued.
     Followed,
     /// Mean round trip of the followed operations, with that of all.
@@ -72,6 +78,13 @@ impl Comparison {
                 format!("time in the {} without a cause that was seen, %", segment.name())
             }
             Self::Work(side) => format!("the {}'s work, with its CPU accounts, us", side.name()),
+            Self::Bottleneck => "TPTmin, with the time between completions, us".into(),
+            Self::Service(side) => {
+                format!("the {}'s service times at the measured rate, with its CPU's use, %", side.name())
+            }
+            Self::Path(segment) => {
+                format!("the {} in the observed run, with the traced one, us", segment.name())
+            }
             Self::Followed => "operations followed through all capture points, with those issued".into(),
             Self::FollowedRoundTrip => "round trip of the followed operations, with that of all, us".into(),
         }
@@ -175,6 +188,82 @@ impl Evidence {
     }
 }
 
+/// The figures of a point that are printed, and come from other runs than the evidence.
+#[derive(Clone, Copy, Debug)]
+pub struct Printed<'a> {
+    /// Operations per second without observers.
+    pub iops: f64,
+    /// Share of that time in which the client's and the server's CPU were busy, 0 to 1.
+    pub cpu_busy: (f64, f64),
+    /// The service times of this size and policy.
+    pub service: &'a CpuCost,
+    /// The segments of the observed run.
+    pub segments: &'a Segments,
+    /// Their breakdown.
+    pub breakdown: &'a Breakdown,
+}
+
+/// A side whose CPU is at least so busy works all the time on operations.
+const SATURATED_FROM: f64 = 0.93;
+/// Difference of service times from a CPU's use where it is saturated, relative.
+const SATURATED_WITHIN: f64 = 0.15;
+/// Service times at the measured rate may exceed the CPU's use by this share of the time: both come from CPU accounts of
+/// different runs.
+const BUSY_WITHIN: f64 = 0.05;
+/// The paths of two runs of one point differ by less than the path itself and this, microseconds: packets share their waits at depth.
+const PATH_WITHIN_US: f64 = 5.0;
+
+impl Printed<'_> {
+    /// Comparisons of what is printed with what was measured beside it and with the evidence.
+    #[must_use]
+    pub fn checks(&self, evidence: &Evidence) -> Vec<Check> {
+        let mut checks = Vec::new();
+        // A bound in one direction: the distance beyond the bound is at most the limit.
+        let mut at_most = |comparison, found: f64, most: f64, limit: f64| {
+            checks.push(Check { comparison, found: found.max(most), expected: most, limit });
+        };
+        let tpt_us = 1e6 / self.iops;
+        at_most(Comparison::Bottleneck, self.breakdown.limit.tpt_min_us, tpt_us, tpt_us * BUSY_WITHIN);
+        if evidence.own_cpus {
+            let s = self.service;
+            for (side, work_us, busy) in [
+                (Side::Client, s.client_thread_us + s.client_softirq_us, self.cpu_busy.0),
+                (Side::Server, s.server_thread_us + s.server_softirq_us, self.cpu_busy.1),
+            ] {
+                let used = work_us / tpt_us * 100.0;
+                let busy_percent = busy * 100.0;
+                if busy >= SATURATED_FROM {
+                    let limit = busy_percent * SATURATED_WITHIN;
+                    let comparison = Comparison::Service(side);
+                    checks.push(Check { comparison, found: used, expected: busy_percent, limit });
+                } else {
+                    let found = used.max(busy_percent);
+                    let limit = BUSY_WITHIN * 100.0;
+                    checks.push(Check {
+                        comparison: Comparison::Service(side),
+                        found,
+                        expected: busy_percent,
+                        limit,
+                    });
+                }
+            }
+        }
+        for (segment, printed, traced) in [
+            (Segment::RequestPath, self.segments.request_path, evidence.segments.request_path),
+            (Segment::ResponsePath, self.segments.response_path, evidence.segments.response_path),
+        ] {
+            let (Some(printed), Some(traced)) = (printed, traced) else { continue };
+            checks.push(Check {
+                comparison: Comparison::Path(segment),
+                found: printed.mean_us,
+                expected: traced.mean_us,
+                limit: traced.mean_us + PATH_WITHIN_US,
+            });
+        }
+        checks
+    }
+}
+
 /// What is known about a point's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -214,10 +303,14 @@ pub struct Closure {
 }
 
 impl Closure {
-    /// Judges a point by its breakdown, the evidence (or why there is none) and what disturbed its runs.
+    /// Judges a point by what is printed of it, the evidence (or why there is none) and what disturbed its runs.
     #[must_use]
-    pub fn of(breakdown: &Breakdown, evidence: Result<&Evidence, &str>, disturbances: &[String]) -> Self {
-        let checks = evidence.map(Evidence::checks).unwrap_or_default();
+    pub fn of(printed: &Printed<'_>, evidence: Result<&Evidence, &str>, disturbances: &[String]) -> Self {
+        let breakdown = printed.breakdown;
+        let mut checks = evidence.map(Evidence::checks).unwrap_or_default();
+        if let Ok(evidence) = evidence {
+            checks.extend(printed.checks(evidence));
+        }
         let mut failures: Vec<String> = breakdown.negative.iter().map(negative).collect();
         if !breakdown.joined.holds {
             failures.push(format!(

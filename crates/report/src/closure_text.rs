@@ -30,8 +30,8 @@ pub(crate) fn closure(result: &StudyResult) -> String {
             "Closure: holds at all {points} points: capture points, CPU accounts and the client's round trip agree with the kernel's own \
              events."
         )
-    } else if holds == 0 && unreliable == 0 {
-        format!("Closure: not verified at any of {points} points.")
+    } else if holds == 0 {
+        format!("Closure: not verified: no point holds, of {points}.")
     } else {
         format!("Closure: holds at {holds} of {points} points.")
     };

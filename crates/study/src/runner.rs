@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use analysis::predict::{Limit, calibrate_to};
-use analysis::{Breakdown, Closure, CpuCost, PathCost, Prediction, Stanza, StanzaInput};
+use analysis::{Breakdown, Closure, CpuCost, PathCost, Prediction, Printed, Stanza, StanzaInput};
 use iscsi_target::SendPolicy;
 use record::Op;
 use record::wire::{ISCSI_HEADER_BYTES, Wire};
@@ -258,7 +258,14 @@ impl Study {
             depth_one: &depth_one.segments,
             shares: point.evidence.shares(),
         });
-        let closure = Closure::of(&breakdown, point.evidence.evidence(), &point.disturbances());
+        let printed = Printed {
+            iops: point.iops_bare,
+            cpu_busy: point.cpu_busy.into(),
+            service: &service,
+            segments: &point.segments,
+            breakdown: &breakdown,
+        };
+        let closure = Closure::of(&printed, point.evidence.evidence(), &point.disturbances());
         // Calibrated once for the size and policy, at the wire's cost with a full queue.
         let at_depth =
             place.has_wire().then(|| self.path_cost(place, group.last().copied().unwrap_or(point), nodelay));

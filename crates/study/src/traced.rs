@@ -1,5 +1,5 @@
-//! The traced run of a point: a short load that all observers see at once, so that they can be compared. Its cost, 7 to 20 % of the
-//! throughput, is in no figure of the other runs.
+//! The traced run of a point: a short load that all observers see at once, so that they can be compared. Its cost is in no figure of
+//! the other runs.
 
 use std::time::Duration;
 

@@ -101,8 +101,25 @@ impl Run {
         }
     }
 
+    /// The figures of a calm run without observers.
+    fn printed<'a>(
+        &self,
+        breakdown: &'a Breakdown,
+        evidence: &'a Evidence,
+        service: &'a CpuCost,
+    ) -> Printed<'a> {
+        Printed {
+            iops: 1e6 / self.rtt_us(),
+            cpu_busy: (0.3, 0.3),
+            service,
+            segments: &evidence.segments,
+            breakdown,
+        }
+    }
+
     fn closure(&self, evidence: &Evidence) -> Closure {
-        Closure::of(&self.breakdown(evidence, Self::service()), Ok(evidence), &[])
+        let (service, breakdown) = (Self::service(), self.breakdown(evidence, Self::service()));
+        Closure::of(&self.printed(&breakdown, evidence, &service), Ok(evidence), &[])
     }
 
     /// What fails with these records and accounts, which the joined records alone do not notice.
@@ -206,7 +223,7 @@ fn service_times_longer_than_their_segment_are_caught_and_named() {
     let evidence = run.evidence(&run.ops, run.accounts());
     let service = CpuCost { client_softirq_us: 12.0, ..Run::service() };
     let breakdown = run.breakdown(&evidence, service);
-    let closure = Closure::of(&breakdown, Ok(&evidence), &[]);
+    let closure = Closure::of(&run.printed(&breakdown, &evidence, &service), Ok(&evidence), &[]);
     assert_eq!(closure.outcome, ClosureOutcome::Fails);
     assert!(closure.reasons[0].starts_with("CQ is -"), "{:?}", closure.reasons);
     // The sum is the round trip all the same.
@@ -219,15 +236,18 @@ fn without_evidence_or_calm_nothing_holds() {
     let run = Run::new();
     let evidence = run.evidence(&run.ops, run.accounts());
     let breakdown = run.breakdown(&evidence, Run::service());
-    let closure = Closure::of(&breakdown, Err("no rights"), &[]);
+    let service = Run::service();
+    let printed = run.printed(&breakdown, &evidence, &service);
+    let closure = Closure::of(&printed, Err("no rights"), &[]);
     assert_eq!(
         (closure.outcome, closure.reasons),
         (ClosureOutcome::NotVerified, vec!["no rights".to_owned()])
     );
-    let disturbed = Closure::of(&breakdown, Ok(&evidence), &["a compiler".to_owned()]);
+    let disturbed = Closure::of(&printed, Ok(&evidence), &["a compiler".to_owned()]);
     assert_eq!(disturbed.outcome, ClosureOutcome::Unreliable);
     let negative = run.breakdown(&evidence, CpuCost { server_thread_us: 90.0, ..Run::service() });
-    assert_eq!(Closure::of(&negative, Err("no rights"), &[]).outcome, ClosureOutcome::Fails);
+    let printed = Printed { breakdown: &negative, ..printed };
+    assert_eq!(Closure::of(&printed, Err("no rights"), &[]).outcome, ClosureOutcome::Fails);
 }
 
 #[test]
@@ -235,4 +255,45 @@ fn figures_that_are_no_numbers_do_not_agree() {
     let check = |found, expected| Check { comparison: Comparison::RoundTrip, found, expected, limit: 1.0 };
     assert!(check(1.0, 1.5).holds() && !check(1.0, 2.5).holds());
     assert!(!check(f64::NAN, 1.0).holds() && !check(1.0, f64::NAN).holds());
+}
+
+/// Figures of the other runs are held to what was measured beside them, and to the traced run.
+#[test]
+fn printed_figures_that_contradict_the_measurement_are_caught() {
+    let run = Run::new();
+    let evidence = run.evidence(&run.ops, run.accounts());
+    let failed = |service: CpuCost, cpu_busy: (f64, f64), iops: f64, segments: &Segments| {
+        let breakdown = run.breakdown(&evidence, service);
+        let printed = Printed { iops, cpu_busy, segments, ..run.printed(&breakdown, &evidence, &service) };
+        let checks = printed.checks(&evidence);
+        checks.iter().filter(|c| !c.holds()).map(|c| c.comparison).collect::<Vec<_>>()
+    };
+    // A server that is the bottleneck: 8 us of its CPU for each operation.
+    let right = CpuCost {
+        client_thread_us: 3.0,
+        client_softirq_us: 1.0,
+        server_thread_us: 6.0,
+        server_softirq_us: 2.0,
+    };
+    let (iops, busy) = (1e6 / 8.2, (0.55, 0.97));
+    assert_eq!(failed(right, busy, iops, &evidence.segments), []);
+    let sides = [Comparison::Service(Side::Client), Comparison::Service(Side::Server)];
+    assert_eq!(
+        failed(right.scaled(1.5), busy, iops, &evidence.segments),
+        [&[Comparison::Bottleneck][..], &sides].concat()
+    );
+    assert_eq!(
+        failed(right.scaled(6.0), busy, iops, &evidence.segments),
+        [&[Comparison::Bottleneck][..], &sides].concat()
+    );
+    // Less work than a saturated CPU does.
+    assert_eq!(
+        failed(right.scaled(0.5), busy, iops, &evidence.segments),
+        [Comparison::Service(Side::Server)]
+    );
+    // 150 us of the server counted as path.
+    let mut segments = evidence.segments;
+    segments.request_path.as_mut().unwrap().mean_us += 150.0;
+    segments.server.mean_us -= 150.0;
+    assert_eq!(failed(right, busy, iops, &segments), [Comparison::Path(Segment::RequestPath)]);
 }
