@@ -57,7 +57,8 @@ pub(super) fn run(args: &BenchArgs, url: &IscsiUrl) -> Result<ExitCode, Failure>
         runs.push(bench.result);
     }
     progress.finish();
-    if let Some(ops) = ops {
+    // A run that failed or was interrupted leaves an older file as it was.
+    if let Some(ops) = ops.filter(|_| failed.is_none() && !stop.is_raised()) {
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
     }
     let code = if runs.is_empty() { ExitCode::FAILURE } else { finish(args, url, &runs)? };
