@@ -143,7 +143,8 @@ fn a_connection_has_the_time_and_the_depth_of_its_operations() {
     let first = ops.iter().map(|op| op.op.start).min().unwrap();
     let last = ops.iter().map(|op| op.op.finish).max().unwrap();
     within("seconds", row.seconds, last.since(first).unwrap() as f64 / 1e9, 0.05);
-    assert_eq!(row.operations, ops.len() as u64);
+    // The capture may see the end of operations that the simulation no longer waits for.
+    assert!(row.operations.abs_diff(ops.len() as u64) <= 4, "{row:?}");
     assert_eq!((row.packets, row.bytes), (result.packets, result.bytes));
     assert_eq!(row.retransmitted, (0, 0));
     assert!(row.handshake_us.unwrap() > 0.0, "{row:?}");
