@@ -145,7 +145,9 @@ fn a_connection_has_the_time_and_the_depth_of_its_operations() {
     within("seconds", row.seconds, last.since(first).unwrap() as f64 / 1e9, 0.05);
     // The capture may see the end of operations that the simulation no longer waits for.
     assert!(row.operations.abs_diff(ops.len() as u64) <= 4, "{row:?}");
-    assert_eq!((row.packets, row.bytes), (result.packets, result.bytes));
+    // The simulation captures at both ends, the row is of one.
+    within("packets", row.packets as f64 * 2.0, result.packets as f64, 0.01);
+    within("bytes", row.bytes as f64 * 2.0, result.bytes as f64, 0.01);
     assert_eq!(row.retransmitted, (0, 0));
     assert!(row.handshake_us.unwrap() > 0.0, "{row:?}");
 }
