@@ -1,8 +1,9 @@
 //! A study and an analysis of captures break down the same operations alike, whatever recorded them.
 
-use analysis::{Part, Segments, traffic::Traffic};
+use analysis::traffic::{Traffic, TrafficStanza};
+use analysis::{Part, Segments};
 use proptest::prelude::*;
-use record::{Exchange, Observed, Op, Passage, Side, Stamp};
+use record::{Exchange, Observed, Op, OpKind, Outcome, Passage, Side, Stamp, Verb};
 
 /// An operation as a simulation records it: all six points, on one clock.
 fn op(start: u64, ways: [u64; 5]) -> Op {
@@ -66,4 +67,93 @@ proptest! {
         let outside = segments.rtt.mean_us - segments.client.mean_us;
         prop_assert!((stanza.mean_us(Part::RoundTrip).unwrap() - outside).abs() < 1e-6);
     }
+}
+
+/// Reads of a client with one slot: each follows the last response after 100 us.
+fn ring(times_us: &[u64]) -> Vec<Observed> {
+    let mut at_ns = 1_000_000_000;
+    times_us
+        .iter()
+        .zip(0_u32..)
+        .map(|(us, index)| {
+            let began_ns = at_ns;
+            let ended_ns = began_ns + us * 1000;
+            at_ns = ended_ns + 100_000;
+            let outcome = if index % 10 == 0 { Outcome::Failed } else { Outcome::default() };
+            let exchange = Exchange {
+                op: Op {
+                    connection: 3,
+                    verb: Verb::Scsi(0x28),
+                    kind: OpKind::Read,
+                    data_bytes: 4096,
+                    request_bytes: 48,
+                    response_bytes: 4144,
+                    outcome,
+                    ..Op::default()
+                },
+                ring_depth: 1,
+                thought_ns: (index > 0).then_some(100_000),
+                request: Passage::begin(began_ns, 2 * u64::from(index) + 1),
+                response: Passage::begin(ended_ns, 2 * u64::from(index) + 2),
+                ..Exchange::default()
+            };
+            Observed::alone(Side::Client, &exchange)
+        })
+        .collect()
+}
+
+fn stanza_of(all: &[Observed], wire: Option<&dyn Fn(f64, f64) -> f64>) -> TrafficStanza {
+    let mut traffic = Traffic::default();
+    all.iter().for_each(|observed| {
+        traffic.add(observed);
+    });
+    let mut stanzas = traffic.stanzas(wire);
+    assert_eq!(stanzas.len(), 1);
+    stanzas.remove(0)
+}
+
+#[test]
+fn rates_of_a_stanza_are_those_of_its_operations() {
+    // 400 operations of 900 us and 100 us of thought.
+    let stanza = stanza_of(&ring(&[900; 400]), None);
+    let near =
+        |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}");
+    assert_eq!(
+        (stanza.connection, stanza.operation.as_str(), stanza.kind),
+        (Some(3), "read(10)", OpKind::Read)
+    );
+    assert_eq!((stanza.operations, stanza.failed, stanza.queue_depth), (400, 40, (1, 1.0, 1)));
+    near(stanza.block_size_bytes, 4096.0);
+    // From the first request to the last response: without the thought after it.
+    near(stanza.seconds, 0.4 - 100e-6);
+    near(stanza.iops, 400.0 / stanza.seconds);
+    near(stanza.bytes_per_second, 400.0 * 4096.0 / stanza.seconds);
+    near(stanza.mean_us(Part::Client).unwrap(), 100.0);
+    // IOPS x 1000 us is the depth, but for the missing thought.
+    near(1.0 + stanza.queue_depth_error.unwrap(), stanza.iops * 1e-3);
+    assert_eq!((stanza.stages_error, stanza.closes), (None, Some(true)));
+}
+
+#[test]
+fn percentiles_of_a_part_are_those_of_its_operations() {
+    let times: Vec<u64> = (1..=100).map(|n| n * 10).collect();
+    let stanza = stanza_of(&ring(&times), None);
+    let part = stanza.part(Part::RoundTrip).unwrap();
+    assert_eq!(part.operations, 100);
+    // The distribution has bins of less than 2 %.
+    for (found, expected) in [
+        (part.mean_us, 505.0),
+        (part.p50_us, 500.0),
+        (part.p90_us, 900.0),
+        (part.p99_us, 990.0),
+        (part.max_us, 1000.0),
+    ] {
+        assert!((found / expected - 1.0).abs() < 0.02, "{found} for {expected}: {part:?}");
+    }
+}
+
+#[test]
+fn wire_time_is_that_of_the_mean_request_and_response() {
+    let stanza = stanza_of(&ring(&[900; 10]), Some(&|request, response| request + 1000.0 * response));
+    assert_eq!(stanza.wire_us, Some(48.0 + 1000.0 * 4144.0));
 }

@@ -118,3 +118,50 @@ impl Counters {
         self.unanswered += counted.unanswered;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_frames_and_connections_become_those_of_the_streams() {
+        let mut counters = Counters::default();
+        counters.count_frames(&FrameCounters {
+            packets: 1,
+            bytes: 2,
+            other: 3,
+            fragments: 4,
+            super_packets: 5,
+            evicted: 6,
+            ..FrameCounters::default()
+        });
+        let counted = Counted {
+            retransmitted: 7,
+            out_of_order: 8,
+            boundaries_lost: 9,
+            skipped_bytes: 10,
+            unmatched: 11,
+            abandoned: 12,
+            unanswered: 13,
+        };
+        counters.add(&counted);
+        counters.add(&counted);
+        let expected = Counters {
+            packets: 1,
+            bytes: 2,
+            undecodable: 3,
+            fragments: 4,
+            super_packets: 5,
+            evicted: 6,
+            retransmitted: 14,
+            out_of_order: 16,
+            boundaries_lost: 18,
+            skipped_bytes: 20,
+            unmatched: 22,
+            abandoned: 24,
+            unanswered: 26,
+            ..Counters::default()
+        };
+        assert_eq!(counters, expected);
+    }
+}

@@ -243,15 +243,16 @@ fn is_clients(packet: &Packet<'_>, port: u16) -> bool {
 /// Packets that each interface has received and sent.
 fn counters(spec: &RecordSpec) -> Vec<u64> {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-    let of = |name: &String| {
-        let line =
-            table.lines().find_map(|line| line.trim_start().strip_prefix(name.as_str())?.strip_prefix(':'));
-        let fields: Vec<u64> =
-            line.unwrap_or_default().split_whitespace().filter_map(|f| f.parse().ok()).collect();
-        // Received packets are the second field, sent ones the tenth.
-        fields.get(1).unwrap_or(&0) + fields.get(9).unwrap_or(&0)
-    };
-    spec.interfaces.iter().map(of).collect()
+    spec.interfaces.iter().map(|name| packets_of(name, &table)).collect()
+}
+
+/// Packets that an interface has received and sent, by the table of /proc/net/dev.
+fn packets_of(interface: &str, table: &str) -> u64 {
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'));
+    let fields: Vec<u64> =
+        line.unwrap_or_default().split_whitespace().filter_map(|f| f.parse().ok()).collect();
+    // Received packets are the second field, sent ones the tenth.
+    fields.get(1).unwrap_or(&0) + fields.get(9).unwrap_or(&0)
 }
 
 fn per_second(from: &[u64], to: &[u64], seconds: f64) -> Vec<f64> {
@@ -277,6 +278,24 @@ fn cost(before: f64, during: f64, after: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_are_those_received_and_sent_by_the_interface() {
+        let table = "Inter-|   Receive                            |  Transmit\n \
+                     face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs\n \
+                     eth10: 1000 70 0 0 0 0 0 3 2000 900 1 0 0 0 0 0\n  \
+                     eth1:500 6 5 4 3 2 1 9 800 50 7 0 0 0 0 0\n";
+        assert_eq!(packets_of("eth1", table), 56);
+        assert_eq!(packets_of("eth10", table), 970);
+        assert_eq!(packets_of("eth", table), 0);
+    }
+
+    #[test]
+    fn rates_are_packets_over_time() {
+        assert_eq!(per_second(&[100, 7], &[300, 7], 0.5), [400.0, 0.0]);
+        // The counters of an interface that was made anew begin at 0.
+        assert_eq!(per_second(&[100], &[50], 1.0), [0.0]);
+    }
 
     #[test]
     fn the_cost_needs_steady_traffic() {

@@ -3,11 +3,12 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use capture::record_to_file::{RecordSpec, record};
 use capture::{CaptureError, LiveCapture, LiveConfig, Watch};
 use iscsi::pdu::{DataIn, ScsiCommand};
 use nix::sched::{CloneFlags, unshare};
@@ -105,6 +106,85 @@ fn set_loopback(is_up: bool) {
     let state = if is_up { "up" } else { "down" };
     let status = std::process::Command::new("ip").args(["link", "set", "lo", state]).status();
     assert!(status.is_ok_and(|s| s.success()), "ip link set lo {state}");
+}
+
+/// Round trips of one byte each over a connection: the next, on request.
+fn round_trips(address: std::net::SocketAddr, listener: &TcpListener) -> impl FnMut() {
+    let mut client = TcpStream::connect(address).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    move || {
+        let mut byte = [0];
+        client.write_all(b"x").unwrap();
+        server.read_exact(&mut byte).unwrap();
+        server.write_all(&byte).unwrap();
+        client.read_exact(&mut byte).unwrap();
+    }
+}
+
+/// In a network namespace of its own, all packets are the test's: rates times time are counts.
+#[test]
+fn the_figures_of_a_capture_are_those_of_its_traffic() {
+    const ROUND_TRIPS: u32 = 50;
+    let inside = thread::spawn(|| {
+        let is_alone = unshare(CloneFlags::CLONE_NEWNET).is_ok();
+        if !testing::require("CAP_SYS_ADMIN, for a network namespace", is_alone) {
+            return;
+        }
+        set_loopback(true);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut next = round_trips(address, &listener);
+        let other_port = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut next_of_other = round_trips(other_port.local_addr().unwrap(), &other_port);
+        let spec = RecordSpec {
+            interfaces: vec!["lo".into()],
+            port: address.port(),
+            snap_bytes: 100,
+            ring_bytes: 64 << 20,
+            duration: None,
+            bytes_max: None,
+            baseline: Duration::from_millis(50),
+            application: "test".into(),
+        };
+        let (before, during) = (AtomicU32::new(0), AtomicU32::new(0));
+        let has_begun = AtomicBool::new(false);
+        let traffic = std::sync::Mutex::new(|| {
+            next();
+            next_of_other();
+        });
+        // Asked before the capture, too: traffic before and during it, and none after it.
+        let stop = || {
+            let made = if has_begun.load(Ordering::Relaxed) { &during } else { &before };
+            if made.load(Ordering::Relaxed) < ROUND_TRIPS {
+                (traffic.lock().unwrap())();
+                made.fetch_add(1, Ordering::Relaxed);
+            }
+            during.load(Ordering::Relaxed) >= ROUND_TRIPS
+        };
+        let mut file = Vec::new();
+        let began = std::time::Instant::now();
+        let recorded = record(&spec, &mut file, &|| has_begun.store(true, Ordering::Relaxed), &stop).unwrap();
+        let elapsed = began.elapsed().as_secs_f64();
+        let made = f64::from(before.load(Ordering::Relaxed));
+        let [lo] = &recorded.interfaces[..] else { panic!("{recorded:?}") };
+        let (before, during, after) = lo.packets_per_second;
+        // Request and response of two connections, leaving and arriving, in less than all the time outside the capture.
+        assert!(made > 0.0 && before * (elapsed - recorded.seconds) >= 8.0 * made, "{made}: {recorded:?}");
+        // Nothing but a late ACK of each connection, in 50 ms or more.
+        assert!(after <= 4.0 / 0.05, "{recorded:?}");
+        assert_eq!(lo.cost, None, "no steady traffic");
+        // The interface has the packets of both connections, the capture those of one.
+        // A late ACK may come between the two.
+        let of_both = during * recorded.seconds;
+        assert!((of_both - 2.0 * lo.packets as f64).abs() < 8.5, "{of_both}: {recorded:?}");
+        // Request and response with data, leaving and arriving; ACKs travel with data.
+        assert!(lo.packets >= 4 * u64::from(ROUND_TRIPS) && lo.drops == 0, "{recorded:?}");
+        // The capture ends 60 ms after the last packet, at the earliest; the time before it is not counted.
+        assert!(recorded.seconds >= 0.06 && recorded.seconds < elapsed - 0.1, "{elapsed}: {recorded:?}");
+        assert!(lo.cpu_seconds > 0.0 && lo.cpu_seconds < recorded.seconds, "{recorded:?}");
+        assert_eq!(recorded.file_bytes, file.len() as u64);
+    });
+    inside.join().unwrap();
 }
 
 #[test]

@@ -5,6 +5,8 @@
 mod common;
 
 use std::io::Write;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use common::{Client, Login, ram, start};
@@ -117,4 +119,49 @@ fn busy_polling_thread_handles_notices_and_close() {
     target.stop();
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     assert_eq!(statistics.statistics()[0].cpu, Some(0));
+}
+
+/// Copies what a client and a target send one another through this address; returns the bytes of each way at the end.
+fn relay(target: SocketAddr) -> (SocketAddr, JoinHandle<(u64, u64)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let copying = thread::spawn(move || {
+        let (client, _) = listener.accept().unwrap();
+        let server = TcpStream::connect(target).unwrap();
+        let copy = |mut from: TcpStream, mut to: TcpStream| {
+            let bytes = std::io::copy(&mut from, &mut to).unwrap();
+            let _ = to.shutdown(Shutdown::Write);
+            bytes
+        };
+        let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let requests = thread::spawn(move || copy(from, to));
+        let responses = copy(server, client);
+        (requests.join().unwrap(), responses)
+    });
+    (address, copying)
+}
+
+#[test]
+fn statistics_count_what_the_connection_carried() {
+    let target = start(vec![ram(0, 1)], |config| config.send = SendPolicy::Nodelay);
+    let (address, copying) = relay(target.address());
+    let mut client = Client::log_in(address, &Login::default());
+    // Every attention is a command, and the one that reports none.
+    let commands = 40 + client.attentions(0).len() as u64 + 1;
+    for _ in 0..40 {
+        assert_eq!(client.read(0, &READ, 512).1, 0);
+    }
+    assert_eq!(client.log_out(0, 0), 0);
+    drop(client);
+    assert!(target.wait_until_idle(Duration::from_secs(5)));
+    let (received_bytes, sent_bytes) = copying.join().unwrap();
+    let one = target.statistics()[0].clone();
+    assert_eq!((one.received_bytes, one.sent_bytes), (received_bytes, sent_bytes));
+    assert_eq!((one.commands, one.busy_count.served, one.modes.nodelay), (commands, commands, commands));
+    // Login and logout, too.
+    assert!(one.sends >= commands + 2 && one.receives >= commands + 2, "{one:?}");
+    assert!(
+        !one.open && one.initiator_name == common::INITIATOR && one.send == SendPolicy::Nodelay,
+        "{one:?}"
+    );
 }

@@ -322,3 +322,62 @@ pub fn json(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Value
         })).collect::<Vec<_>>(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    fn json_has_the_figures_of_the_model() {
+        let Some(Ok(model::Model::Ring(setup))) = model::preset::named("seed-512") else { panic!() };
+        let curve: Vec<Point> = [3, 64]
+            .map(|queue_depth| Point {
+                queue_depth,
+                band: setup.ring.band(queue_depth).unwrap(),
+                outcome: setup.outcome(queue_depth).unwrap(),
+            })
+            .into();
+        let json = json(&setup, &curve, &[]);
+        let same = |place: &str, expected: f64| {
+            let found = json.pointer(place).and_then(Value::as_f64);
+            assert!(
+                found.is_some_and(|found| (found - expected).abs() < 1e-9),
+                "{place}: {found:?} {expected}"
+            );
+        };
+        let ring = &setup.ring;
+        same("/rtt_min_us", ring.stages().iter().map(|stage| stage.service_us).sum());
+        let latencies: f64 = ring.stages().iter().map(|stage| stage.start_latency_us).sum();
+        same("/rtt_alone_us", ring.rtt_min_us() + latencies);
+        same("/iops_max", 1e6 / json["tpt_min_us"].as_f64().unwrap());
+        same("/knee_queue_depth", ring.knee());
+        same("/wire/mtu_bytes", setup.link.mtu_bytes.into());
+        same("/wire/bits_per_second", setup.link.bits_per_second as f64);
+        same("/wire/efficiency", setup.link.wire().efficiency());
+        same("/wire/request_bytes", setup.messages.request_bytes() as f64);
+        same("/wire/response_bytes", setup.messages.response_bytes() as f64);
+        for (index, point) in curve.iter().enumerate() {
+            let at = |key: &str| format!("/curve/{index}/{key}");
+            let (outcome, exact) = (&point.outcome, point.outcome.exact.as_ref().unwrap());
+            same(&at("queue_depth"), point.queue_depth.into());
+            same(&at("iops_low"), point.band.low);
+            same(&at("iops_high"), point.band.high);
+            same(&at("iops"), outcome.iops.value);
+            same(&at("iops_plus_minus"), outcome.iops.plus_minus);
+            same(&at("exact_iops_low"), outcome.iops_low);
+            same(&at("exact_iops_high"), outcome.iops_high);
+            same(&at("rtt_us"), outcome.rtt_us.value);
+            same(&at("rtt_plus_minus_us"), outcome.rtt_us.plus_minus);
+            same(&at("rtt_p50_us"), exact.rtt_p50_us);
+            same(&at("rtt_p99_us"), exact.rtt_p99_us);
+            same(&at("rtt_max_us"), exact.rtt_max_us);
+            // Little's law, and the exact throughputs within the band.
+            let depth = outcome.iops.value * outcome.rtt_us.value / 1e6;
+            assert!((depth / f64::from(point.queue_depth) - 1.0).abs() < 0.01, "{depth}");
+            assert!(
+                point.band.low <= outcome.iops_low * 1.0001 && outcome.iops_high <= point.band.high * 1.0001
+            );
+        }
+    }
+}

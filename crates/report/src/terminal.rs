@@ -356,4 +356,87 @@ mod tests {
         assert!(text.contains("iqn.\\u001b[2J\\u000aFAKE\\u202e") && text.contains("1\\u009b"), "{text}");
         assert_eq!(text.lines().count(), 3, "{text}");
     }
+
+    /// The cells of a table of two lines by their headings.
+    fn cells(table: &str) -> std::collections::BTreeMap<String, String> {
+        let of = |line: &str| -> Vec<String> {
+            line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+        };
+        let lines: Vec<Vec<String>> = table.lines().filter(|line| !line.contains('─')).map(of).collect();
+        assert_eq!(lines[0].len(), lines[1].len(), "{table}");
+        lines[0].iter().cloned().zip(lines[1].iter().cloned()).collect()
+    }
+
+    #[test]
+    fn statistics_are_under_their_headings() {
+        let busy_count = policy::BusyCount {
+            busy: 2,
+            max_busy: 7,
+            idles: 10,
+            served: 25,
+            ended: [0, 4, 2, 1, 1, 0, 1, 1].into(),
+        };
+        let connection = ConnectionStatistics {
+            peer: "10.0.0.1:5000".parse().unwrap(),
+            initiator_name: "iqn.a".into(),
+            send: policy::SendPolicy::Auto,
+            thread: 1,
+            cpu: None,
+            open: true,
+            commands: 1234,
+            received_bytes: 1,
+            sent_bytes: 2,
+            sends: 777,
+            receives: 3,
+            modes: policy::control::Shares { nodelay: 1, nagle: 3, batch: 6 },
+            busy_count,
+        };
+        let found = cells(&connections(&[connection]));
+        for (heading, expected) in [
+            ("initiator", "iqn.a"),
+            ("peer", "10.0.0.1:5000"),
+            ("send", "auto"),
+            ("commands", "1 234"),
+            ("sends", "777"),
+            ("nodelay", "10%"),
+            ("nagle", "30%"),
+            ("batch", "60%"),
+            ("busy", "2"),
+            ("max", "7"),
+            ("avg", "2.50"),
+            ("idles", "10"),
+            ("1", "40%"),
+            ("2", "20%"),
+            ("3", "10%"),
+            ("4", "10%"),
+            ("5", "0%"),
+            (">5", "20%"),
+        ] {
+            assert_eq!(found[heading], expected, "{heading}");
+        }
+        let passed = Passed {
+            operation: Operation::Discard,
+            count: 5000,
+            bytes: 12_300_000,
+            errors: 3,
+            mean_us: 11.0,
+            p50_us: 12.0,
+            p99_us: 13.0,
+            max_us: 14.0,
+        };
+        let found = cells(&disks(&[(4, vec![passed])]));
+        for (heading, expected) in [
+            ("LUN", "4"),
+            ("operation", "unmap"),
+            ("count", "5 000"),
+            ("MB", "12.3"),
+            ("mean us", "11.0"),
+            ("p50", "12.0"),
+            ("p99", "13.0"),
+            ("max", "14.0"),
+            ("errors", "3"),
+        ] {
+            assert_eq!(found[heading], expected, "{heading}");
+        }
+    }
 }

@@ -132,6 +132,37 @@ fn a_ring_without_trouble_loses_nothing() {
     }
 }
 
+/// A connection's time and exchanges in flight are those of the simulated operations between its capture points.
+#[test]
+fn a_connection_has_the_time_and_the_depth_of_its_operations() {
+    let (result, ops) = run("seed-512", &["disturbed=0.0", "queue-depth=4", "sessions=1"]);
+    let [row] = &result.connections[..] else { panic!("{:#?}", result.connections) };
+    let times = |of: fn(&Op) -> Option<i64>| ops.iter().filter_map(move |op| of(&op.op));
+    let seen_us = times(|op| op.c2.since(op.c1)).sum::<i64>() as f64 / 1000.0;
+    within("in flight", row.in_flight * row.seconds * 1e6, seen_us, 0.01);
+    let first = ops.iter().map(|op| op.op.start).min().unwrap();
+    let last = ops.iter().map(|op| op.op.finish).max().unwrap();
+    within("seconds", row.seconds, last.since(first).unwrap() as f64 / 1e9, 0.05);
+    // The capture may see the end of operations that the simulation no longer waits for.
+    assert!(row.operations.abs_diff(ops.len() as u64) <= 4, "{row:?}");
+    // The simulation captures at both ends, the row is of one.
+    within("packets", row.packets as f64 * 2.0, result.packets as f64, 0.01);
+    within("bytes", row.bytes as f64 * 2.0, result.bytes as f64, 0.01);
+    assert_eq!(row.retransmitted, (0, 0));
+    assert!(row.handshake_us.unwrap() > 0.0, "{row:?}");
+}
+
+#[test]
+fn connections_beyond_the_list_are_counted() {
+    let (result, _) = run("seed-512", &["disturbed=0.0", "queue-depth=1", "sessions=120"]);
+    assert_eq!((result.connections.len(), result.connections_not_listed), (100, 20));
+    let text = report::analysis_text::analysis(&result);
+    assert!(
+        text.lines().any(|line| line.trim().starts_with("and ") && line.trim().ends_with(" more")),
+        "{text}"
+    );
+}
+
 /// The numbers of a line after a word, with spaces between thousands removed.
 #[track_caller]
 fn numbers(text: &str, label: &str) -> Vec<f64> {

@@ -106,6 +106,32 @@ fn captures_without_operations_are_an_error_that_names_their_contents() {
 }
 
 #[test]
+fn a_hole_is_reported_with_the_operations_that_it_cost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (request, response) = (REQUEST.len() as u32, RESPONSE.len() as u32);
+    let mut frames = handshake(0);
+    // The capture lost the response; the client's next packet acknowledges it.
+    frames.push((1, tcp(true, 100, 500, ACK, REQUEST)));
+    frames.push((3, tcp(true, 100 + request, 500 + response, ACK, REQUEST)));
+    frames.push((4, tcp(false, 500 + response, 100 + 2 * request, ACK, RESPONSE)));
+    frames.push((5, tcp(true, 100 + 2 * request, 500 + 2 * response, ACK, REQUEST)));
+    frames.push((6, tcp(false, 500 + 2 * response, 100 + 3 * request, ACK, RESPONSE)));
+    let (_, stdout, stderr) = analyze(folder.path(), &frames, &["--json"]);
+    let result: Value = serde_json::from_str(&stdout).expect(&stderr);
+    let [hole] = &result["holes"].as_array().unwrap()[..] else { panic!("{result:#}") };
+    assert_eq!((&hole["input"], &hole["offset"], &hole["bytes"]), (&0.into(), &0.into(), &response.into()));
+    assert_eq!((&hole["flow"], &hole["reason"]), (&"responses".into(), &"acknowledged".into()));
+    assert_eq!(hole["connection"], result["connections"][0]["connection"]);
+    assert_eq!(
+        (&result["streams"]["holes"], &result["streams"]["hole_bytes"]),
+        (&1.into(), &response.into())
+    );
+    let number = |value: &Value| value.as_f64().unwrap();
+    let of_one = number(&result["bytes"]) / number(&result["operations"]);
+    assert!((number(&hole["operations"]) - f64::from(response) / of_one).abs() < 1e-9, "{result:#}");
+}
+
+#[test]
 fn outages_are_a_verdict() {
     let folder = tempfile::tempdir().unwrap();
     let request = |ms| (ms, tcp(true, 100, 500, ACK, REQUEST));

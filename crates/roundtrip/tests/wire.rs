@@ -83,6 +83,75 @@ fn wire_carries_commands_until_it_is_taken_down() {
 }
 
 #[test]
+fn the_wires_that_were_taken_down_are_named() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (state, names) = (folder.path(), [name("down-a"), name("down-b")]);
+    for name in &names {
+        let (code, out, error) = wire(state, &["up", "--name", name, "--json"]);
+        assert_eq!(code, Some(0), "{error}");
+        let up: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(up["name"], name.as_str());
+        for side in ["client", "server"] {
+            let namespace = up[side]["namespace"].as_str().unwrap();
+            let shown = Command::new("ip").args(["-n", namespace, "-o", "address"]).output().unwrap();
+            let shown = String::from_utf8(shown.stdout).unwrap();
+            assert!(shown.contains(up[side]["address"].as_str().unwrap()), "{up}: {shown}");
+        }
+    }
+    let down = |arguments: &[&str]| -> Value {
+        let (code, out, error) = wire(state, &[&["down", "--json"][..], arguments].concat());
+        assert_eq!(code, Some(0), "{error}");
+        serde_json::from_str(&out).unwrap()
+    };
+    assert_eq!(down(&["--name", &names[0]])["down"], Value::from(vec![names[0].clone()]));
+    assert_eq!(down(&["--all"])["down"], Value::from(vec![names[1].clone()]));
+    assert_eq!(namespaces(&names[0]) + namespaces(&names[1]), 0);
+}
+
+/// Packets that an interface has sent and received, by the kernel's counters.
+fn counted(state: &Path, name: &str, side: &str) -> [u64; 2] {
+    ["tx_packets", "rx_packets"].map(|counter| {
+        let file = format!("/sys/class/net/{side}0/statistics/{counter}");
+        let (code, out, error) = wire(state, &["exec", side, "--name", name, "--", "cat", &file]);
+        assert_eq!(code, Some(0), "{error}");
+        out.trim().parse().unwrap()
+    })
+}
+
+#[test]
+fn packets_of_a_wire_are_those_of_its_ends() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (state, name) = (folder.path(), name("count"));
+    let (code, _, error) = wire(state, &["up", "--name", &name]);
+    assert_eq!(code, Some(0), "{error}");
+    let both = || ["client", "server"].map(|side| counted(state, &name, side));
+    let before = both();
+    let (_, out, _) = wire(state, &["show", "--json"]);
+    let after = both();
+    assert_eq!(wire(state, &["down", "--name", &name]).0, Some(0));
+    let shown: Value = serde_json::from_str(&out).unwrap();
+    let shown = &shown["wires"][0];
+    let exchanges = shown["crossing"]["exchanges"].as_u64().unwrap();
+    assert!(exchanges > 0 && shown["crosses"] == true, "{shown:#}");
+    for (place, side) in ["client", "server"].into_iter().enumerate() {
+        assert_eq!(shown["ends"][place]["side"], side);
+        for way in [0, 1] {
+            let (before, after) = (before[place][way], after[place][way]);
+            let crossed = shown["crossing"][side][way].as_u64().unwrap();
+            let packets = shown["ends"][place]["packets"][way].as_u64().unwrap();
+            assert!(crossed >= exchanges && crossed <= after - before, "{side} {way}: {shown:#}");
+            assert!(packets >= before + crossed && packets <= after, "{side} {way}: {before} {shown:#}");
+        }
+    }
+}
+
+#[test]
 fn queue_congestion_control_and_offloads_are_as_requested() {
     if !is_root() {
         return;

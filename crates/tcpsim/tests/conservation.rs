@@ -169,3 +169,113 @@ fn throughput_times_round_trip_is_the_queue_depth_in_a_steady_state() {
         }
     }
 }
+
+/// Frames of each side at its own end: all, those without data, and those sent again.
+#[derive(Default)]
+struct Counts {
+    ops: Vec<SimOp>,
+    all: [u64; 2],
+    bare: [u64; 2],
+    again: [u64; 2],
+}
+
+impl Observer for Counts {
+    const FRAMES: bool = true;
+    fn op(&mut self, op: &SimOp) {
+        self.ops.push(*op);
+    }
+    fn frame(&mut self, frame: &Frame) {
+        if frame.point == frame.sender {
+            let side = frame.sender as usize;
+            self.all[side] += 1;
+            self.bare[side] += u64::from(frame.segment.bytes == 0);
+            self.again[side] += u64::from(frame.segment.retransmitted);
+        }
+    }
+}
+
+#[track_caller]
+fn near(what: &str, found: f64, expected: f64, error: f64) {
+    assert!((found - expected).abs() <= error * expected.abs().max(1e-9), "{what}: {found} for {expected}");
+}
+
+/// The figures against the operations and frames that an observer sees.
+#[test]
+fn figures_of_a_run_are_those_of_its_operations() {
+    let setup =
+        Setup { policy: SendPolicy::Nagle, queue_depth: 5, operations: 4000, warm_up: 0, ..Setup::default() };
+    let mut counts = Counts::default();
+    let result = simulate(&setup, &mut counts);
+    let ops = &counts.ops[..];
+    assert_eq!(
+        (result.operations, result.queue_depth, result.sessions, result.policy),
+        (4000, 5, 1, SendPolicy::Nagle)
+    );
+    assert_eq!((ops.len() as u64, result.mtu_bytes), (result.operations, setup.wire.mtu));
+    near("IOPS", result.iops, result.operations as f64 / result.seconds, 1e-9);
+    near("bytes", result.bytes_per_second, result.iops * result.block_size_bytes as f64, 1e-9);
+    let first = ops.iter().map(|op| op.op.start).min().unwrap();
+    let last = ops.iter().map(|op| op.op.finish).max().unwrap();
+    near("seconds", result.seconds, last.since(first).unwrap() as f64 / 1e9, 0.01);
+    let mut rtt: Vec<f64> =
+        ops.iter().map(|op| op.op.finish.since(op.op.start).unwrap() as f64 / 1e3).collect();
+    rtt.sort_by(f64::total_cmp);
+    near("mean", result.rtt_us.mean, rtt.iter().sum::<f64>() / rtt.len() as f64, 1e-3);
+    for (what, found, share) in [
+        ("min", result.rtt_us.min, 0.0),
+        ("p50", result.rtt_us.p50, 0.5),
+        ("p90", result.rtt_us.p90, 0.9),
+        ("p99", result.rtt_us.p99, 0.99),
+        ("p99.9", result.rtt_us.p999, 0.999),
+        ("max", result.rtt_us.max, 1.0),
+    ] {
+        near(what, found, rtt[((rtt.len() - 1) as f64 * share) as usize], 0.02);
+    }
+    let mut held = 0;
+    for part in tcpsim::Part::ALL {
+        let mean =
+            |of: &dyn Fn(&SimOp) -> u64| ops.iter().map(of).sum::<u64>() as f64 / ops.len() as f64 / 1e3;
+        let (request, response) =
+            (mean(&|op| op.request[part as usize]), mean(&|op| op.response[part as usize]));
+        let of =
+            |times: &std::collections::BTreeMap<&str, f64>| times.get(part.name()).copied().unwrap_or(0.0);
+        near(part.name(), of(&result.request_us), request, 1e-6);
+        near(part.name(), of(&result.response_us), response, 1e-6);
+        if let Some(&stalls) = result.stalls_us.get(part.name()) {
+            near(part.name(), stalls, request + response, 1e-6);
+            held += 1;
+        }
+    }
+    assert!(held > 0 && held == result.stalls_us.len(), "{:?}", result.stalls_us);
+    let shares = result.shares;
+    assert_eq!((shares.nodelay, shares.nagle, shares.batch), (0, result.operations, 0));
+}
+
+#[test]
+fn segments_of_a_run_are_those_on_the_wire() {
+    let mut setup = Setup { queue_depth: 4, operations: 4000, warm_up: 0, ..Setup::default() };
+    setup.wire.loss = 0.01;
+    let mut counts = Counts::default();
+    let result = simulate(&setup, &mut counts);
+    for (side, found) in [(Side::Client, result.client), (Side::Server, result.server)] {
+        let side = side as usize;
+        let operations = result.operations as f64;
+        near("segments", found.segments, counts.all[side] as f64 / operations, 0.01);
+        near("without data", found.acks, counts.bare[side] as f64 / operations, 0.01);
+        assert!(counts.again[side] > 5 && found.sent_again.abs_diff(counts.again[side]) <= 1, "{found:?}");
+    }
+}
+
+#[test]
+fn work_of_a_run_is_that_of_its_setup() {
+    let mut setup = Setup { queue_depth: 1, operations: 1000, warm_up: 0, jitter: 0.0, ..Setup::default() };
+    for (host, service) in [(&mut setup.client, 3000), (&mut setup.server, 7000)] {
+        (host.service, host.send, host.receive, host.softirq, host.transmit) = (service, 0, 0, 1500, 2000);
+    }
+    let result = simulate(&setup, &mut ());
+    for (own, other, service) in [(result.client, result.server, 3.0), (result.server, result.client, 7.0)] {
+        near("threads", own.thread_us, service, 0.01);
+        near("transmit", own.transmit_us, 2.0 * own.segments, 0.01);
+        near("softirqs", own.softirq_us, 1.5 * other.segments, 0.01);
+    }
+}

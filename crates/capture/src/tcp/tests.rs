@@ -4,8 +4,8 @@ use crate::application::Protocol;
 use crate::link::Link;
 use crate::observer::StreamHole;
 use crate::observer::{Counted, Observer};
-use crate::packet::{At, Segment};
-use crate::vantage::{Selection, Vantage};
+use crate::packet::{At, Endpoint, NotTcp, Segment};
+use crate::vantage::{FrameCounters, Selection, Vantage};
 
 const MS: u64 = 1_000_000;
 
@@ -276,4 +276,110 @@ fn ports_that_are_used_again_are_two_connections() {
     let seen = talk.end();
     assert_eq!((seen.exchanges.len(), seen.facts.len()), (2, 2));
     assert_eq!(seen.exchanges.iter().map(|e| e.op.connection).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn the_time_in_flight_is_that_of_all_exchanges() {
+    let mut talk = Talk::begin();
+    let began_ns = 1000 * MS + 1000;
+    // Two requests, the second 5 ms after the first; responses 20 ms and 30 ms later. Each packet takes 1 us.
+    talk.send(Client, &post(10));
+    let first_ns = talk.ns;
+    talk.after(5 * MS).send(Client, &post(10));
+    let second_ns = talk.ns;
+    talk.after(20 * MS).send(Server, OK);
+    let first_ended_ns = talk.ns;
+    talk.after(30 * MS).send(Server, OK);
+    let second_ended_ns = talk.ns;
+    // An idle connection has nothing in flight.
+    talk.after(500 * MS).ack(Client);
+    let ended_ns = talk.ns;
+    let facts = talk.end().facts[0];
+    assert_eq!(
+        facts.in_flight_ns,
+        u128::from(first_ended_ns - first_ns) + u128::from(second_ended_ns - second_ns)
+    );
+    assert_eq!((facts.began_ns, facts.ended_ns, facts.exchanges), (began_ns, ended_ns, 2));
+    assert_eq!(facts.handshake_ns, Some((1000, 1000)));
+    assert_eq!(facts.packets, 8);
+}
+
+#[test]
+fn the_shortest_acknowledgement_is_kept() {
+    let mut talk = Talk::begin();
+    for ms in [9, 3, 7] {
+        talk.send(Client, &post(10))
+            .after(ms * MS)
+            .ack(Server)
+            .send(Server, OK)
+            .after(2 * ms * MS)
+            .ack(Client);
+    }
+    let facts = talk.end().facts[0];
+    // Each packet takes 1 us.
+    assert_eq!(
+        facts.client_conduct.ack_min_ns,
+        3 * MS + 1000,
+        "the client's data, acknowledged by the server"
+    );
+    assert_eq!(facts.server_conduct.ack_min_ns, 6 * MS + 1000);
+}
+
+#[test]
+fn segments_in_another_order_are_counted() {
+    let mut talk = Talk::begin();
+    let message = post(3000);
+    let seq = talk.next[0];
+    let pieces = [(0, 1000), (2000, message.len()), (1000, 2000)];
+    for (from, to) in pieces {
+        talk.raw(Client, seq + from as u32, talk.next[1], Segment::ACK, &[], &message[from..to]);
+    }
+    let seen = talk.end();
+    assert_eq!((seen.counted[0].out_of_order, seen.counted[0].retransmitted), (1, 0));
+}
+
+#[test]
+fn frames_are_counted_by_kind() {
+    let mut talk = Talk::begin();
+    let of = |talk: &Talk| talk.vantage.counters;
+    let expected = FrameCounters { frames: 3, packets: 3, bytes: 48 + 48 + 40, ..FrameCounters::default() };
+    assert_eq!(of(&talk), expected, "the handshake");
+    // 5 ms before the newest.
+    talk.ns -= 5 * MS;
+    talk.ack(Client);
+    let expected = FrameCounters { frames: 4, packets: 4, bytes: 176, backwards: 1, ..expected };
+    assert_eq!(of(&talk), expected);
+    talk.ns += 5 * MS;
+    for reason in [NotTcp::Other, NotTcp::Fragment, NotTcp::Fragment, NotTcp::Truncated, NotTcp::TooBig] {
+        talk.vantage.not_tcp(reason, Link::Raw, &[]);
+    }
+    let expected = FrameCounters { frames: 9, other: 5, fragments: 2, truncated: 1, too_big: 1, ..expected };
+    assert_eq!(of(&talk), expected);
+    // 10,000 bytes, of which 1000 were captured.
+    let end = |address: u128, port| Endpoint { address, port };
+    let payload = vec![0; 1000];
+    let segment = Segment {
+        source: end(1, 5000),
+        destination: end(2, 80),
+        seq: 1,
+        ack: 1,
+        flags: Segment::ACK,
+        window: 9,
+        options: &[],
+        ip_id: 0,
+        ttl: 64,
+        payload: &payload,
+        payload_bytes: 10_000,
+    };
+    let at = At { ns: talk.ns, frame: 99 };
+    talk.vantage.segment(&segment, at, 10_040, &mut talk.seen);
+    let expected = FrameCounters {
+        frames: 10,
+        packets: 5,
+        bytes: expected.bytes + 10_040,
+        cut: 1,
+        super_packets: 1,
+        ..expected
+    };
+    assert_eq!(of(&talk), expected);
 }

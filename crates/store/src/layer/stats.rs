@@ -122,4 +122,19 @@ mod tests {
         );
         assert!(passed.iter().all(|p| p.p50_us <= p.p99_us && p.p99_us <= p.max_us));
     }
+
+    #[test]
+    fn times_are_those_of_the_operations() {
+        let stats = Stats::default();
+        let mut after = |us| stats.after(Operation::Write, 0, 512, &Ok(()), Duration::from_micros(us));
+        (0..97).for_each(|_| after(10));
+        [30, 30, 950].into_iter().for_each(&mut after);
+        let [row] = &stats.passed()[..] else { panic!() };
+        // The histogram keeps three digits.
+        for (found, expected) in
+            [(row.mean_us, 19.8), (row.p50_us, 10.0), (row.p99_us, 30.0), (row.max_us, 950.0)]
+        {
+            assert!((found / expected - 1.0).abs() < 2e-3, "{found} for {expected}: {row:?}");
+        }
+    }
 }
