@@ -129,11 +129,11 @@ fn is_listed(names: &BTreeSet<String>, key: &str) -> bool {
 
 /// Keys with their places (`stanzas[].parts[].mean_us`) that hold no further keys.
 fn keys(schema: &Value, root: &Value, at: &str, seen: &[&str], all: &mut BTreeSet<String>) {
-    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-        if !seen.contains(&reference) {
-            let target = root.pointer(reference.trim_start_matches('#')).unwrap();
-            keys(target, root, at, &[seen, &[reference]].concat(), all);
-        }
+    if let Some(reference) = schema.get("$ref").and_then(Value::as_str)
+        && !seen.contains(&reference)
+    {
+        let target = root.pointer(reference.trim_start_matches('#')).unwrap();
+        keys(target, root, at, &[seen, &[reference]].concat(), all);
     }
     for keyword in ["anyOf", "oneOf", "allOf", "prefixItems"] {
         for part in schema.get(keyword).and_then(Value::as_array).into_iter().flatten() {
@@ -190,10 +190,10 @@ fn fields(source: &str) -> BTreeMap<String, Vec<String>> {
             current = None;
         }
         let field = line.strip_prefix("    pub ").and_then(|rest| rest.split_once(':'));
-        if let (Some(name), Some((field, _))) = (&current, field) {
-            if !is_skipped {
-                all.entry(name.clone()).or_default().push(field.to_owned());
-            }
+        if let (Some(name), Some((field, _))) = (&current, field)
+            && !is_skipped
+        {
+            all.entry(name.clone()).or_default().push(field.to_owned());
         }
         is_skipped = false;
     }
