@@ -91,11 +91,10 @@ fn is_sound(result: &StudyResult) {
     }
 }
 
-/// Every point holds or was disturbed, and no point would hold with wrong figures: CPU accounts that are off by a fifth, a capture
+/// Every point holds or was disturbed, and no point would hold with wrong figures: CPU accounts that are off, a capture
 /// point whose clock is off by 5 us, a stamp of the wrong layer, operations that did not join.
 #[track_caller]
 fn is_verified(result: &StudyResult) {
-    let mut caught = BTreeSet::new();
     for stanza in &result.stanzas {
         let name = format!("{} B {} QD {}", stanza.block_size_bytes, stanza.policy, stanza.queue_depth);
         let closure = &stanza.closure;
@@ -107,12 +106,19 @@ fn is_verified(result: &StudyResult) {
         let fails = |evidence: &Evidence, wanted: Comparison| {
             evidence.checks().iter().any(|check| check.comparison == wanted && !check.holds())
         };
-        for factor in [0.8, 1.2] {
-            let accounts = evidence.accounts.scaled(factor);
-            let planted = Evidence { accounts, ..evidence.clone() };
-            // On CPUs that are idle in part the accounts are known less exactly: see below.
-            for side in [Side::Client, Side::Server] {
-                caught.extend(fails(&planted, Comparison::Work(side)).then_some((side.name(), factor > 1.0)));
+        if closure.outcome == ClosureOutcome::Holds {
+            for (side, work) in
+                [(Side::Client, evidence.traced.client), (Side::Server, evidence.traced.server)]
+            {
+                // Accounts count an unknown part of a CPU's way into and out of idle states: a fifth shows where that is little.
+                let is_busy = work.transitions_us < 0.1 * work.busy_us
+                    && evidence.accounts_within_us < 0.05 * work.busy_us;
+                let factors: &[f64] = if is_busy { &[0.8, 1.25, 0.15, 6.0] } else { &[0.15, 6.0] };
+                for factor in factors {
+                    let planted =
+                        Evidence { accounts: evidence.accounts.scaled(*factor), ..evidence.clone() };
+                    assert!(fails(&planted, Comparison::Work(side)), "{name}, {factor}: {planted:#?}");
+                }
             }
         }
         let mut planted = evidence.clone();
@@ -128,7 +134,6 @@ fn is_verified(result: &StudyResult) {
         let planted = Evidence { followed: evidence.followed - evidence.issued / 100, ..evidence.clone() };
         assert!(fails(&planted, Comparison::Followed), "{name}: {planted:#?}");
     }
-    assert_eq!(caught.len(), 4, "wrong accounts are caught where the CPUs are busy: {caught:?}");
 }
 
 /// Waits until the target's session thread, of which there is one in this process, sleeps.
