@@ -124,7 +124,8 @@ fn a_study_with_its_client_on_another_host_closes_and_leaves_nothing_there() {
         .args(["--rate", "1gbit", "-o", &ring, "--json"])
         .output()
         .unwrap();
-    assert!(done.status.success(), "{}", text(&done));
+    // 1: these two hosts share their CPUs, so the accounts of one contain work of the other, and a remainder may be negative.
+    assert!(matches!(done.status.code(), Some(0 | 1)), "{}", text(&done));
     let result: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(result["stanzas"].as_array().unwrap().len(), 2);
     for stanza in result["stanzas"].as_array().unwrap() {
@@ -132,7 +133,12 @@ fn a_study_with_its_client_on_another_host_closes_and_leaves_nothing_there() {
         assert!(completed == followed && completed.as_u64() > Some(100), "{stanza:#}");
         assert_eq!(stanza["breakdown"]["joined"]["holds"], true, "{stanza:#}");
         // The client's kernel is another host's.
-        assert_ne!(stanza["closure"]["outcome"], "holds", "{stanza:#}");
+        let closure = &stanza["closure"];
+        assert_ne!(closure["outcome"], "holds", "{stanza:#}");
+        if closure["outcome"] == "fails" {
+            let mut reasons = closure["reasons"].as_array().unwrap().iter();
+            assert!(reasons.all(|why| why.as_str().unwrap().contains("below zero")), "{stanza:#}");
+        }
         // Clocks of two hosts are not compared.
         assert_eq!(stanza["segments"]["request_path"], Value::Null);
         let terms: Vec<&str> = stanza["breakdown"]["terms"]
