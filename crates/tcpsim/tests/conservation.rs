@@ -201,13 +201,13 @@ fn near(what: &str, found: f64, expected: f64, error: f64) {
 
 /// The figures against the operations and frames that an observer sees.
 #[test]
-#[ignore = "the count at the end of a run differs by one operation of the last receive"]
 fn figures_of_a_run_are_those_of_its_operations() {
     let setup =
         Setup { policy: SendPolicy::Nagle, queue_depth: 5, operations: 4000, warm_up: 0, ..Setup::default() };
     let mut counts = Counts::default();
     let result = simulate(&setup, &mut counts);
-    let ops = &counts.ops[..];
+    // The measured time begins when the first operation ends.
+    let (begun, ops) = counts.ops.split_first().unwrap();
     assert_eq!(
         (result.operations, result.queue_depth, result.sessions, result.policy),
         (4000, 5, 1, SendPolicy::Nagle)
@@ -215,9 +215,8 @@ fn figures_of_a_run_are_those_of_its_operations() {
     assert_eq!((ops.len() as u64, result.mtu_bytes), (result.operations, setup.wire.mtu));
     near("IOPS", result.iops, result.operations as f64 / result.seconds, 1e-9);
     near("bytes", result.bytes_per_second, result.iops * result.block_size_bytes as f64, 1e-9);
-    let first = ops.iter().map(|op| op.op.start).min().unwrap();
     let last = ops.iter().map(|op| op.op.finish).max().unwrap();
-    near("seconds", result.seconds, last.since(first).unwrap() as f64 / 1e9, 0.01);
+    near("seconds", result.seconds, last.since(begun.op.finish).unwrap() as f64 / 1e9, 1e-9);
     let mut rtt: Vec<f64> =
         ops.iter().map(|op| op.op.finish.since(op.op.start).unwrap() as f64 / 1e3).collect();
     rtt.sort_by(f64::total_cmp);
@@ -249,7 +248,9 @@ fn figures_of_a_run_are_those_of_its_operations() {
     }
     assert!(held > 0 && held == result.stalls_us.len(), "{:?}", result.stalls_us);
     let shares = result.shares;
-    assert_eq!((shares.nodelay, shares.nagle, shares.batch), (0, result.operations, 0));
+    // Responses that were on their way when the measured time began or ended make the difference.
+    assert_eq!((shares.nodelay, shares.batch), (0, 0));
+    assert!(shares.nagle.abs_diff(result.operations) <= u64::from(result.queue_depth), "{shares:?}");
 }
 
 #[test]
