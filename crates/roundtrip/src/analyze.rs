@@ -1,8 +1,7 @@
 //! `roundtrip analyze`: finds causes of slowness in captures.
 
 use std::io::{BufWriter, Write as _};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use report::ops::OpsWriter;
 
 use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args};
+use crate::{Failure, args, outputs};
 
 /// Find out from a capture why a service was slow: operations, breakdown, verdicts
 ///
@@ -87,11 +86,8 @@ enum ProtocolArg {
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let paths = paths(args)?;
-    for (option, output) in [("--annotate", &args.annotate), ("--ops", &args.ops)] {
-        if let Some(output) = output {
-            reject_overwritten_input(option, output, &paths)?;
-        }
-    }
+    let named = [("--annotate", args.annotate.as_ref()), ("--ops", args.ops.as_ref())];
+    outputs::check(&named, paths.iter().map(|(path, _)| path))?;
     let protocol = match args.protocol {
         ProtocolArg::Auto => Protocol::Auto,
         ProtocolArg::Iscsi => Protocol::Iscsi(Digests::default()),
@@ -189,24 +185,6 @@ fn paths(args: &AnalyzeArgs) -> Result<Vec<(PathBuf, Option<Side>)>, Failure> {
         )));
     }
     Ok(all)
-}
-
-/// Rejects an output that is one of the inputs, under whatever name: creating it would destroy the capture.
-fn reject_overwritten_input(
-    option: &str,
-    output: &Path,
-    inputs: &[(PathBuf, Option<Side>)],
-) -> Result<(), Failure> {
-    let file = |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-    let Some(written) = file(output) else { return Ok(()) };
-    match inputs.iter().find(|(input, _)| file(input) == Some(written)) {
-        Some((input, _)) => Err(Failure::Usage(anyhow!(
-            "{option} {} would overwrite the capture {}; name another file",
-            output.display(),
-            input.display()
-        ))),
-        None => Ok(()),
-    }
 }
 
 /// Captures into a pipe, on a separate thread, and analyses the other end of the pipe.

@@ -13,6 +13,7 @@ mod bench;
 mod capture;
 mod log;
 mod model;
+mod outputs;
 mod print;
 mod redact;
 mod serve;

@@ -11,7 +11,7 @@ use report::model_text;
 use serde_json::{Value, json};
 
 use crate::print::print_line;
-use crate::{Failure, args};
+use crate::{Failure, args, outputs};
 
 /// Compute bounds, knee and throughput curve of a ring of stages, and predict the effect of other settings
 ///
@@ -63,6 +63,7 @@ pub(crate) struct ModelArgs {
 }
 
 pub(crate) fn run(args: &ModelArgs) -> Result<ExitCode, Failure> {
+    outputs::check(&[("--chart", args.chart.as_ref())], &args.file)?;
     let model = match (&args.file, &args.preset) {
         (Some(path), _) => {
             read(path, args).with_context(|| path.display().to_string()).map_err(Failure::Usage)?

@@ -22,7 +22,7 @@ use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
 
 use crate::print::{print_json, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args};
+use crate::{Failure, args, outputs};
 
 /// Simulate the ring packet by packet, with the rules of real TCP implementations
 ///
@@ -156,6 +156,13 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
             setups.len()
         )));
     }
+    let named = [
+        ("--pcapng", &args.pcapng),
+        ("--ops", &args.ops),
+        ("--ladder", &args.ladder),
+        ("--chart", &args.chart),
+    ];
+    outputs::check(&named.map(|(option, path)| (option, path.as_ref())), &args.file)?;
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let runs = match &setups[..] {
         [setup] if args.pcapng.is_some() || args.ops.is_some() => vec![recorded(args, setup, &stop)?],

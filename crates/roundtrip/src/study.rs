@@ -18,7 +18,9 @@ use serde_json::json;
 use study::experiment::{Case, Keep, Work};
 use study::plan::PLANS;
 use study::runner::{KeepParts, Point};
-use study::{AnyPlan, Experiment, Journal, Placement, Plan, RemoteSpec, Study, StudyError, Watcher, Where};
+use study::{
+    AnyPlan, Experiment, Journal, Placement, Plan, REPORT, RemoteSpec, Study, StudyError, Watcher, Where,
+};
 
 use crate::print::{eprint_line, print_json, print_line};
 use crate::stop::Stop;
@@ -280,17 +282,13 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     watcher.progress.finish();
     let result = outcome.map_err(|error| failure(error, journal.folder()))?;
     write(&journal, "study.json", &as_json(&result)?)?;
-    write(&journal, "report.html", &report::html::study(&result))?;
+    write(&journal, REPORT, &report::html::study(&result))?;
     if args.json {
         print_line(as_json(&result)?);
     } else {
         print_line(report::study_text::study(&result));
     }
-    eprint_line(format_args!(
-        "{:.0} s; wrote {}",
-        result.seconds,
-        journal.folder().join("report.html").display()
-    ));
+    eprint_line(format_args!("{:.0} s; wrote {}", result.seconds, journal.folder().join(REPORT).display()));
     if result.with(ClosureOutcome::Fails).next().is_some() {
         eprint_line(format_args!(
             "roundtrip: the figures of at least one point contradict each other: see Closure"
@@ -332,13 +330,13 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     watcher.progress.finish();
     let result = outcome.map_err(|error| failure(error, journal.folder()))?;
     write(&journal, "experiment.json", &as_json(&result)?)?;
-    write(&journal, "report.html", &report::experiment_html::experiment(&result))?;
+    write(&journal, REPORT, &report::experiment_html::experiment(&result))?;
     if args.json {
         print_line(as_json(&result)?);
     } else {
         print_line(report::experiment_text::experiment(&result));
     }
-    eprint_line(format_args!("wrote {}", journal.folder().join("report.html").display()));
+    eprint_line(format_args!("wrote {}", journal.folder().join(REPORT).display()));
     Ok(ExitCode::SUCCESS)
 }
 

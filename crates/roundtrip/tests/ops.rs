@@ -127,7 +127,7 @@ fn an_analysis_does_not_overwrite_its_capture() {
     ] {
         let output = roundtrip().args(["analyze", &text(capture), option, &text(output)]).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && error.contains("would overwrite the capture"), "{error}");
+        assert!(output.status.code() == Some(2) && error.contains("would overwrite the input"), "{error}");
         assert!(std::fs::read(path(capture)).unwrap() == before, "{capture} has changed");
     }
 }

@@ -271,3 +271,30 @@ fn a_finished_study_is_not_overwritten() {
     let output = roundtrip().args(["study", "--quick", "--force", "--resume", "-o", &out]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "--force and --resume exclude one another");
 }
+
+#[test]
+fn two_outputs_of_one_name_and_an_input_as_output_are_rejected() {
+    let (folder, packets) = simulated();
+    let out = folder.path().join("out.csv").display().to_string();
+    let setup = folder.path().join("ring.toml").display().to_string();
+    let text = roundtrip().args(["simulate", "--preset", "seed-512", "--print"]).output().unwrap().stdout;
+    std::fs::write(&setup, &text).unwrap();
+    let before = names(folder.path());
+    let small = ["simulate", "--preset", "seed-512", "--operations", "50"];
+    let with =
+        |options: &[&str]| small.iter().chain(options).map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let words = |line: &[&str]| line.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    for (line, problem) in [
+        (words(&["analyze", &packets, "--annotate", &out, "--ops", &out]), "both write"),
+        (with(&["--ops", &out, "--pcapng", &out]), "both write"),
+        (with(&["--ladder", &out, "--chart", &out]), "both write"),
+        (words(&["simulate", &setup, "--chart", &setup]), "would overwrite the input"),
+        (words(&["model", &setup, "--chart", &setup]), "would overwrite the input"),
+    ] {
+        let output = roundtrip().args(&line).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(problem), "{line:?}: {error}");
+        assert_eq!(names(folder.path()), before, "{line:?} wrote nothing");
+        assert_eq!(std::fs::read(&setup).unwrap(), text);
+    }
+}

@@ -15,6 +15,8 @@ const PLAN: &str = "plan.json";
 const PARTS: &str = "runs.jsonl";
 /// The results of a finished study.
 const RESULTS: [&str; 2] = ["study.json", "experiment.json"];
+/// The page of a finished study.
+pub const REPORT: &str = "report.html";
 
 /// Why a journal could not be begun or continued.
 #[derive(Debug, Error)]
@@ -39,6 +41,14 @@ pub enum JournalError {
     #[error("{path} is the result of a finished study: choose another directory, or --force to replace it")]
     Finished {
         /// The result.
+        path: PathBuf,
+    },
+    /// The folder has a file of a name that a study writes, but no study.
+    #[error(
+        "{path} is not of a study, and would be replaced: choose another directory, or --force to replace it"
+    )]
+    Foreign {
+        /// The file.
         path: PathBuf,
     },
     /// The folder holds the parts of an interrupted study.
@@ -83,7 +93,8 @@ impl<T: DeserializeOwned> Journal<T> {
     /// Begins the journal of a plan in a folder, which is made where it is missing and holds no other study.
     ///
     /// # Errors
-    /// When the folder holds a finished or an interrupted study, or cannot be written.
+    /// When the folder holds a finished or an interrupted study, or other files of the names that a study writes, or cannot be
+    /// written.
     pub fn begin_new(folder: &Path, plan: &str) -> Result<Self, JournalError> {
         // A link is no result of a study, and is replaced.
         let file = |path: &Path| std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file);
@@ -92,8 +103,14 @@ impl<T: DeserializeOwned> Journal<T> {
             return Err(JournalError::Finished { path });
         }
         let path = folder.join(PARTS);
-        if file(&path).is_some_and(|metadata| metadata.len() > 0) {
+        let parts = file(&path);
+        if parts.as_ref().is_some_and(|metadata| metadata.len() > 0) {
             return Err(JournalError::Unfinished { path });
+        }
+        // A study writes its page after its results, and its plan together with the file of its parts.
+        let page = [REPORT, PLAN].into_iter().take(if parts.is_some() { 1 } else { 2 });
+        if let Some(path) = page.map(|name| folder.join(name)).find(|path| file(path).is_some()) {
+            return Err(JournalError::Foreign { path });
         }
         Self::begin(folder, plan)
     }
@@ -248,6 +265,20 @@ mod tests {
             assert!(error.contains(result) && error.contains("--force"), "{error}");
             assert_eq!(old(), kept);
             std::fs::remove_file(folder.path().join(result)).unwrap();
+        }
+    }
+
+    #[test]
+    fn files_that_are_not_of_a_study_are_not_overwritten() {
+        for name in [REPORT, PLAN] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(name);
+            std::fs::write(&path, "mine").unwrap();
+            let error = refused(&|| Journal::<String>::begin_new(folder.path(), "plan"));
+            assert!(error.contains(name) && error.contains("--force"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is made");
+            Journal::<String>::begin(folder.path(), "plan").unwrap();
         }
     }
 

@@ -29,7 +29,7 @@ mod values;
 
 pub use error::StudyError;
 pub use experiment::{Experiment, ExperimentResult};
-pub use journal::{Journal, JournalError};
+pub use journal::{Journal, JournalError, REPORT};
 pub use place::{Disturbance, Where};
 pub use placement::Placement;
 pub use plan::{AnyPlan, Plan};
