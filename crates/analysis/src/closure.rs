@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::breakdown::{Breakdown, NegativeTerm};
 use crate::cost::CpuCost;
 use crate::segments::Segments;
-use crate::stages::{Segment, Traced};
+use crate::stages::{Segment, SideWork, Traced};
 
 /// What all observers of one run saw in its measured time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +51,8 @@ pub enum Comparison {
     Unexplained(Segment),
     /// CPU work of a side, with its CPU accounts.
     Work(Side),
+    /// The same in the run without the wire's rate limit, from which service times come.
+    WorkUnlimited(Side),
     /// TPTmin of the breakdown, with the measured time between completions: a ring is not faster than its bottleneck.
     Bottleneck,
     /// Service times of a side at the measured rate, percent of its time, with what its CPU was busy.
@@ -78,6 +80,9 @@ impl Comparison {
                 format!("time in the {} without a cause that was seen, %", segment.name())
             }
             Self::Work(side) => format!("the {}'s work, with its CPU accounts, us", side.name()),
+            Self::WorkUnlimited(side) => {
+                format!("the {}'s work without the wire's rate limit, with its CPU accounts, us", side.name())
+            }
             Self::Bottleneck => "TPTmin, with the time between completions, us".into(),
             Self::Service(side) => {
                 format!("the {}'s service times at the measured rate, with its CPU's use, %", side.name())
@@ -168,23 +173,34 @@ impl Evidence {
                 check(Comparison::Unexplained(segment), found, 0.0, limit * 100.0);
             }
         }
-        let a = &self.accounts;
-        for (side, traced, thread, softirq) in [
-            (Side::Client, traced.client, a.client_thread_us, a.client_softirq_us),
-            (Side::Server, traced.server, a.server_thread_us, a.server_softirq_us),
-        ] {
-            // Without interrupts and idle states the events lack a part of the work.
-            if !self.own_cpus || !self.traced.sees_interrupts {
-                continue;
-            }
-            // The accounts count a part of the transitions as work: the expected value is anywhere in between.
-            let half = traced.transitions_us / 2.0;
-            let limit = half + (traced.busy_us + half) * ACCOUNTS_WITHIN + self.accounts_within_us;
-            check(Comparison::Work(side), thread + softirq, traced.busy_us + half, limit);
-        }
+        checks.extend(self.work(Comparison::Work));
+        let mut check = |comparison, found: f64, expected: f64, limit: f64| {
+            checks.push(Check { comparison, found, expected, limit });
+        };
         check(Comparison::Followed, self.followed as f64, issued, issued * MISSING);
         check(Comparison::FollowedRoundTrip, segments.rtt.mean_us, self.rtt_us, self.rtt_us * WITHIN / 2.0);
         checks
+    }
+
+    /// The CPU accounts of both sides with the events, where both are known.
+    fn work(&self, comparison: fn(Side) -> Comparison) -> Vec<Check> {
+        // Without interrupts and idle states the events lack a part of the work.
+        if !self.own_cpus || !self.traced.sees_interrupts {
+            return Vec::new();
+        }
+        let a = &self.accounts;
+        let sides = [
+            (Side::Client, self.traced.client, a.client_thread_us + a.client_softirq_us),
+            (Side::Server, self.traced.server, a.server_thread_us + a.server_softirq_us),
+        ];
+        let check = |(side, traced, found): (Side, SideWork, f64)| {
+            // The accounts count a part of the transitions as work: the expected value is anywhere in between.
+            let half = traced.transitions_us / 2.0;
+            let expected = traced.busy_us + half;
+            let limit = half + expected * ACCOUNTS_WITHIN + self.accounts_within_us;
+            Check { comparison: comparison(side), found, expected, limit }
+        };
+        sides.map(check).into()
     }
 }
 
@@ -197,6 +213,8 @@ pub struct Printed<'a> {
     pub cpu_busy: (f64, f64),
     /// The service times of this size and policy.
     pub service: &'a CpuCost,
+    /// What all observers saw of the run that they come from, if it was one without the wire's rate limit.
+    pub unlimited: Option<&'a Evidence>,
     /// The segments of the observed run.
     pub segments: &'a Segments,
     /// Their breakdown.
@@ -219,7 +237,7 @@ impl Printed<'_> {
     /// Comparisons of what is printed with what was measured beside it and with the evidence.
     #[must_use]
     pub fn checks(&self, evidence: &Evidence) -> Vec<Check> {
-        let mut checks = Vec::new();
+        let mut checks = self.unlimited.map_or_else(Vec::new, |run| run.work(Comparison::WorkUnlimited));
         // A bound in one direction: the distance beyond the bound is at most the limit.
         let mut at_most = |comparison, found: f64, most: f64, limit: f64| {
             checks.push(Check { comparison, found: found.max(most), expected: most, limit });
@@ -304,45 +322,74 @@ pub struct Closure {
     pub checks: Vec<Check>,
 }
 
+/// What disturbed a point's runs, one sentence each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disturbances<'a> {
+    /// The runs whose figures are printed.
+    pub printed: &'a [String],
+    /// The traced run.
+    pub traced: &'a [String],
+}
+
 impl Closure {
     /// Judges a point by what is printed of it, the evidence (or why there is none) and what disturbed its runs.
+    ///
+    /// Observers of one run that contradict each other fail the point also where other runs were disturbed: what is known of a
+    /// disturbance comes from CPU accounts, which may be what is wrong.
     #[must_use]
-    pub fn of(printed: &Printed<'_>, evidence: Result<&Evidence, &str>, disturbances: &[String]) -> Self {
-        let breakdown = printed.breakdown;
+    pub fn of(
+        printed: &Printed<'_>,
+        evidence: Result<&Evidence, &str>,
+        disturbances: &Disturbances<'_>,
+    ) -> Self {
         let mut checks = evidence.map(Evidence::checks).unwrap_or_default();
-        if let Ok(evidence) = evidence {
-            checks.extend(printed.checks(evidence));
-        }
-        let mut failures: Vec<String> = breakdown.negative.iter().map(negative).collect();
-        if !breakdown.joined.holds {
-            failures.push(format!(
-                "the joined operations are not those that the client counted: their round trip differs by {:+.2} %, IOPS x RTT by {:+.2} % \
-                 from the queue depth",
-                breakdown.joined.rtt_error * 100.0,
-                breakdown.joined.queue_depth_error * 100.0
-            ));
-        }
-        failures.extend(checks.iter().filter(|check| !check.holds()).map(|check| {
-            format!(
-                "{}: {:.2} and {:.2}, which may differ by {:.2}",
-                check.comparison.text(),
-                check.found,
-                check.expected,
-                check.limit
-            )
-        }));
-        let (outcome, reasons) = if !disturbances.is_empty() {
-            (ClosureOutcome::Unreliable, [disturbances, &failures].concat())
-        } else if !failures.is_empty() {
-            (ClosureOutcome::Fails, failures)
-        } else {
-            match evidence {
-                Ok(_) => (ClosureOutcome::Holds, Vec::new()),
-                Err(why) => (ClosureOutcome::NotVerified, vec![why.to_owned()]),
-            }
+        let contradictions: Vec<String> = checks.iter().filter_map(failure).collect();
+        let more = evidence.map(|evidence| printed.checks(evidence)).unwrap_or_default();
+        let mut failures = wrong_sums(printed.breakdown);
+        failures.extend(more.iter().filter_map(failure));
+        checks.extend(more);
+        let (is_calm, is_traced_calm) = (disturbances.printed.is_empty(), disturbances.traced.is_empty());
+        let fails =
+            !contradictions.is_empty() && is_traced_calm || !failures.is_empty() && is_calm && is_traced_calm;
+        let outcome = match evidence {
+            _ if fails => ClosureOutcome::Fails,
+            _ if !is_calm || !is_traced_calm => ClosureOutcome::Unreliable,
+            Ok(_) => ClosureOutcome::Holds,
+            Err(_) => ClosureOutcome::NotVerified,
         };
+        let mut reasons = [disturbances.printed, disturbances.traced, &failures, &contradictions].concat();
+        if let (ClosureOutcome::NotVerified, Err(why)) = (outcome, evidence) {
+            reasons.push(why.to_owned());
+        }
         Self { outcome, reasons, checks }
     }
+}
+
+/// A check that does not hold, in a sentence.
+fn failure(check: &Check) -> Option<String> {
+    (!check.holds()).then(|| {
+        format!(
+            "{}: {:.2} and {:.2}, which may differ by {:.2}",
+            check.comparison.text(),
+            check.found,
+            check.expected,
+            check.limit
+        )
+    })
+}
+
+/// What is wrong with a breakdown by itself.
+fn wrong_sums(breakdown: &Breakdown) -> Vec<String> {
+    let mut failures: Vec<String> = breakdown.negative.iter().map(negative).collect();
+    if !breakdown.joined.holds {
+        failures.push(format!(
+            "the joined operations are not those that the client counted: their round trip differs by {:+.2} %, IOPS x RTT by {:+.2} % \
+             from the queue depth",
+            breakdown.joined.rtt_error * 100.0,
+            breakdown.joined.queue_depth_error * 100.0
+        ));
+    }
+    failures
 }
 
 fn negative(term: &NegativeTerm) -> String {

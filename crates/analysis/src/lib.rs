@@ -20,7 +20,7 @@ pub mod traffic;
 pub mod verdict;
 
 pub use breakdown::{Breakdown, Joined, Limit, Shares, StanzaInput, TermSource, TermValue};
-pub use closure::{Closure, ClosureOutcome, Evidence, Printed};
+pub use closure::{Closure, ClosureOutcome, Disturbances, Evidence, Printed};
 pub use cost::{CpuCost, PathCost};
 pub use ledger::{Excess, Ledger};
 pub use parts::{Part, PartFigures};

@@ -24,7 +24,8 @@ pub struct Progress {
 struct Shared {
     bar: ProgressBar,
     started: Instant,
-    steps: u64,
+    /// Steps in all, as far as is known.
+    steps: AtomicU64,
     /// Steps that have begun.
     begun: AtomicU64,
     /// When the last one began, milliseconds after the start.
@@ -56,7 +57,15 @@ impl Shared {
         // Like the steps before it, and the first one as its caller expects.
         let expected_ms = step_ms.checked_div(done).unwrap_or(self.expected_ms);
         let in_step_ms = self.elapsed_ms().saturating_sub(step_ms);
-        self.bar.set_position(position(done, self.steps, in_step_ms, expected_ms));
+        self.bar.set_position(position(done, self.steps.load(Ordering::Relaxed), in_step_ms, expected_ms));
+    }
+}
+
+/// The rate of completed steps, as the time of one; nothing before the first is complete.
+fn rate(done: u64, step_ms: u64) -> String {
+    match step_ms.checked_div(done) {
+        Some(each_ms) => format!(", {:.1} s each", each_ms as f64 / 1000.0),
+        None => String::new(),
     }
 }
 
@@ -68,14 +77,15 @@ impl Progress {
         let target =
             if is_terminal { ProgressDrawTarget::stderr_with_hz(8) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(steps.saturating_mul(PARTS)), target);
-        let style =
-            ProgressStyle::with_template("[{elapsed_precise}] {bar:30} {percent} %, {eta} left: {wide_msg}");
+        let style = ProgressStyle::with_template(
+            "[{elapsed_precise}] {bar:30} {percent} %{prefix}, {eta} left: {wide_msg}",
+        );
         // The template is a constant; were it wrong, the default style would do.
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let shared = Arc::new(Shared {
             bar,
             started: Instant::now(),
-            steps,
+            steps: AtomicU64::new(steps),
             begun: AtomicU64::new(0),
             step_ms: AtomicU64::new(0),
             expected_ms: u64::try_from(expected.as_millis()).unwrap_or(u64::MAX / PARTS),
@@ -93,16 +103,25 @@ impl Progress {
         Self { shared, plain: shown && !is_terminal, mover }
     }
 
+    /// The next step is one more than was expected.
+    pub fn extend(&self) {
+        self.shared.steps.fetch_add(1, Ordering::Relaxed);
+        self.shared.bar.inc_length(PARTS);
+    }
+
     /// The next step begins; those before it are done.
     pub fn step(&self, what: &str) {
-        let Shared { bar, started, steps, begun, step_ms, .. } = &*self.shared;
+        let Shared { bar, started, begun, step_ms, .. } = &*self.shared;
+        let steps = self.shared.steps.load(Ordering::Relaxed);
         // A case's name comes from a file.
         let what = output::text::line(what).to_string();
-        step_ms.store(self.shared.elapsed_ms(), Ordering::Relaxed);
+        let elapsed_ms = self.shared.elapsed_ms();
+        step_ms.store(elapsed_ms, Ordering::Relaxed);
         let done = begun.fetch_add(1, Ordering::Relaxed);
         if self.plain && started.elapsed() >= QUIET {
-            eprintln!("{}", plain_line(done, *steps, started.elapsed(), &what));
+            eprintln!("{}", plain_line(done, steps, started.elapsed(), &what));
         }
+        bar.set_prefix(rate(done, elapsed_ms));
         bar.set_message(format!("{}/{steps} {what}", done + 1));
         self.shared.draw();
     }
@@ -170,7 +189,8 @@ fn plain_line(done: u64, all: u64, elapsed: Duration, what: &str) -> String {
         String::new()
     } else {
         let left = elapsed.mul_f64((all.saturating_sub(done)) as f64 / done as f64);
-        format!(", about {} s left", left.as_secs())
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        format!("{}, about {} s left", rate(done, elapsed_ms), left.as_secs())
     };
     format!("[{:>3} s] {}/{all} {what}{left}", elapsed.as_secs(), done + 1)
 }
@@ -183,8 +203,8 @@ mod tests {
     fn a_plain_line_has_the_step_and_the_time_left() {
         let line = |done, seconds| plain_line(done, 8, Duration::from_secs(seconds), "512 B");
         assert_eq!(line(0, 3), "[  3 s] 1/8 512 B");
-        assert_eq!(line(2, 30), "[ 30 s] 3/8 512 B, about 90 s left");
-        assert_eq!(line(7, 70), "[ 70 s] 8/8 512 B, about 10 s left");
+        assert_eq!(line(2, 30), "[ 30 s] 3/8 512 B, 15.0 s each, about 90 s left");
+        assert_eq!(line(7, 70), "[ 70 s] 8/8 512 B, 10.0 s each, about 10 s left");
     }
 
     #[test]
@@ -200,6 +220,12 @@ mod tests {
         assert_eq!((progress.shared.bar.position(), progress.shared.bar.length()), (0, Some(400)));
         progress.step("second");
         assert!((100..200).contains(&progress.shared.bar.position()));
+        assert_eq!(progress.shared.bar.prefix(), ", 0.0 s each");
+        progress.extend();
+        assert_eq!(
+            (progress.shared.bar.length(), progress.shared.steps.load(Ordering::Relaxed)),
+            (Some(500), 5)
+        );
         assert!(progress.mover.is_none(), "nothing runs beside a measurement without a terminal");
     }
 

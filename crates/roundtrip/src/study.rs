@@ -180,6 +180,10 @@ impl Watcher for OnTerminal {
     fn point(&self, title: &str) {
         self.progress.step(title);
     }
+    fn extra(&self, title: &str) {
+        self.progress.extend();
+        self.progress.step(title);
+    }
     fn stop(&self) -> bool {
         self.stop.is_raised()
     }
@@ -289,13 +293,25 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         print_line(report::study_text::study(&result));
     }
     eprint_line(format_args!("{:.0} s; wrote {}", result.seconds, journal.folder().join(REPORT).display()));
-    if result.with(ClosureOutcome::Fails).next().is_some() {
-        eprint_line(format_args!(
-            "roundtrip: the figures of at least one point contradict each other: see Closure"
-        ));
-        return Ok(ExitCode::FAILURE);
+    let outcomes: Vec<ClosureOutcome> = result.stanzas.iter().map(|stanza| stanza.closure.outcome).collect();
+    Ok(match refused(&outcomes) {
+        Some(why) => {
+            eprint_line(format_args!("roundtrip: {why}: see Closure"));
+            ExitCode::FAILURE
+        }
+        None => ExitCode::SUCCESS,
+    })
+}
+
+/// Why the figures of a ring are not to be used, if they are not. Without evidence they are only said to be not verified.
+fn refused(outcomes: &[ClosureOutcome]) -> Option<&'static str> {
+    if outcomes.contains(&ClosureOutcome::Fails) {
+        Some("the figures of at least one point contradict each other")
+    } else if !outcomes.is_empty() && outcomes.iter().all(|outcome| *outcome == ClosureOutcome::Unreliable) {
+        Some("the machine was disturbed at every point, so that no figure is reliable")
+    } else {
+        None
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Compares cases.
@@ -458,4 +474,20 @@ fn write<T>(journal: &Journal<T>, name: &str, text: &str) -> Result<(), Failure>
 
 fn as_json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).context("writing JSON").map_err(Failure::Work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_that_contradict_each_other_or_are_all_disturbed_fail_the_command() {
+        use ClosureOutcome::{Fails, Holds, NotVerified, Unreliable};
+        assert!(refused(&[Holds, Unreliable, Fails]).unwrap_or_default().contains("contradict"));
+        assert!(refused(&[Unreliable, Unreliable]).unwrap_or_default().contains("disturbed at every point"));
+        for outcomes in [&[][..], &[Holds], &[NotVerified], &[Holds, Unreliable], &[NotVerified, Unreliable]]
+        {
+            assert_eq!(refused(outcomes), None, "{outcomes:?}");
+        }
+    }
 }

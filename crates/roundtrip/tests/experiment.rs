@@ -153,6 +153,17 @@ fn interrupted_experiment_resumes() {
     assert!(code == Some(2) && error.contains("is of another plan"), "{error}");
 }
 
+/// The points of a journal during which nothing disturbed the machine: rounds and queue depths.
+fn calm_points(journal: &str) -> std::collections::BTreeSet<(u64, u64)> {
+    let parts = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let calm = parts.filter(|part| {
+        let found = |key: &str| part["Point"][1]["disturbance"][key].as_f64().unwrap();
+        found("others") <= 0.08 && found("steal") <= 0.02 && found("clock") <= 0.05
+    });
+    calm.map(|part| (part["Point"][0].as_u64().unwrap(), part["Point"][1]["queue_depth"].as_u64().unwrap()))
+        .collect()
+}
+
 /// The same for a ring: only points without a result are measured.
 #[test]
 fn interrupted_ring_study_resumes() {
@@ -167,13 +178,32 @@ fn interrupted_ring_study_resumes() {
     until(|| kept().lines().count() >= 2);
     kill(nix::unistd::Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     assert_eq!(common::wait(&mut child, std::time::Duration::from_secs(30)).code(), Some(1));
-    let first = kept();
-    let (code, text, error) = study(&[&arguments[..], &["--resume", "--json"]].concat());
-    assert_eq!(code, Some(0), "{error}");
+    let resumed = || {
+        let (first, missing) = (kept(), 6 - calm_points(&kept()).len());
+        let (code, text, error) = study(&[&arguments[..], &["--resume", "--json"]].concat());
+        let result: Value = serde_json::from_str(&text).expect(&error);
+        let outcomes = result["stanzas"].as_array().unwrap().iter().map(|s| s["closure"]["outcome"].clone());
+        let is_disturbed = outcomes.into_iter().all(|outcome| outcome == "unreliable");
+        assert_eq!(code, Some(i32::from(is_disturbed)), "{error}");
+        let all = kept();
+        let measured = all.lines().count() - first.lines().count();
+        assert!(all.starts_with(&first) && measured == missing, "{measured} points of {missing}");
+        result
+    };
+    resumed();
+    // A point during which the machine was disturbed is measured again.
+    let disturbed = |line: &str| {
+        let mut part: Value = serde_json::from_str(line).unwrap();
+        part["Point"][1]["disturbance"]["others"] = 0.9.into();
+        part.to_string() + "\n"
+    };
     let all = kept();
-    let points = all.lines().filter(|line| line.contains("\"Point\"")).count();
-    assert!(all.starts_with(&first) && points == 6, "{points} points: two depths, three times");
-    let result: Value = serde_json::from_str(&text).unwrap();
+    let mut parts = all.lines();
+    let planted =
+        disturbed(parts.next().unwrap()) + &parts.map(|line| format!("{line}\n")).collect::<String>();
+    assert!(calm_points(&planted).len() <= 5, "two depths, three times, without the one that was planted");
+    std::fs::write(folder.path().join("out/runs.jsonl"), planted).unwrap();
+    let result = resumed();
     for stanza in result["stanzas"].as_array().unwrap() {
         let runs: Vec<f64> =
             stanza["runs"].as_array().unwrap().iter().map(|run| run[0].as_f64().unwrap()).collect();

@@ -30,6 +30,7 @@ fn alone() -> MutexGuard<'static, ()> {
 struct Patient;
 impl Watcher for Patient {
     fn point(&self, _: &str) {}
+    fn extra(&self, _: &str) {}
     fn stop(&self) -> bool {
         false
     }
@@ -240,8 +241,11 @@ fn unprivileged_user_gets_the_same_report_from_socket_stamps() {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&text);
+    // Beside other tests the machine may be disturbed at every point.
+    let is_disturbed =
+        result["stanzas"].as_array().unwrap().iter().all(|s| s["closure"]["outcome"] == "unreliable");
+    assert_eq!(output.status.code(), Some(i32::from(is_disturbed)), "{text}");
     assert_eq!((&result["wire"], &result["observation"]), (&false.into(), &"socket_stamps".into()));
     for s in result["stanzas"].as_array().unwrap() {
         assert!(s["breakdown"]["joined"]["holds"].as_bool().unwrap(), "{s}");
@@ -296,6 +300,7 @@ fn stopped_study_returns_interrupted() {
     struct Impatient;
     impl Watcher for Impatient {
         fn point(&self, _: &str) {}
+        fn extra(&self, _: &str) {}
         fn stop(&self) -> bool {
             true
         }

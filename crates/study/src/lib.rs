@@ -25,6 +25,7 @@ pub mod runner;
 pub mod sides;
 pub mod trace;
 mod traced;
+mod unlimited;
 mod values;
 
 pub use error::StudyError;

@@ -1,6 +1,7 @@
 //! One point of a study: a bare run for throughput and CPU time, an observed run for the capture points, and a short traced run
 //! with all observers at once ([`crate::traced`]).
 
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(3);
 const OTHERS_MAX: f64 = 0.08;
 
 /// Steal time above which a run counts as disturbed.
-const STEAL_MAX: f64 = 0.02;
+pub(crate) const STEAL_MAX: f64 = 0.02;
 
 /// A change of the CPUs' clock above which a run counts as disturbed.
 const CLOCK_MAX: f64 = 0.05;
@@ -50,6 +51,12 @@ pub(crate) struct PointKey {
     pub(crate) policy: SendPolicy,
     /// Operations in flight.
     pub(crate) queue_depth: u32,
+}
+
+impl fmt::Display for PointKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B, {}, queue depth {}", self.block_bytes, self.policy, self.queue_depth)
+    }
 }
 
 /// What a run records of its operations.
@@ -100,16 +107,7 @@ impl Point {
 
     /// What disturbed its runs, so that its figures are not those of the ring alone; empty if nothing did.
     pub(crate) fn disturbances(&self) -> Vec<String> {
-        let (found, mut all) = (self.disturbance, Vec::new());
-        if found.others > OTHERS_MAX {
-            all.push(format!("other programs used {:.0} % of the CPUs", found.others * 100.0));
-        }
-        if found.steal > STEAL_MAX {
-            all.push(format!("other guests of the machine took {:.1} % of the CPUs", found.steal * 100.0));
-        }
-        if found.clock > CLOCK_MAX {
-            all.push(format!("the CPUs' clock changed by {:.0} %", found.clock * 100.0));
-        }
+        let mut all = disturbances(self.disturbance);
         all.extend_from_slice(self.evidence.disturbances());
         all
     }
@@ -168,23 +166,19 @@ impl Point {
     }
 }
 
-/// CPU work per operation with the CPUs as the bottleneck: the paper's CPU-bound run. The wire's rate limit is lifted for
-/// it: the work of network-bound sizes includes wake-ups, because their threads sleep between operations.
-pub(crate) fn calibrate(
-    place: &Place,
-    plan: &Plan,
-    point: PointKey,
-    stop: &(dyn Fn() -> bool + Sync),
-) -> Result<CpuCost, StudyError> {
-    let (run, traced) = place.unlimited(|| {
-        let run = run(place, plan, point, Observe::Nothing, stop)?;
-        let traced = TracedRun::measure(place, plan, point, stop)?;
-        Ok((run, traced))
-    })?;
-    if stop() {
-        return Err(StudyError::Interrupted);
+/// What disturbed runs, one sentence each.
+pub(crate) fn disturbances(found: Disturbance) -> Vec<String> {
+    let mut all = Vec::new();
+    if found.others > OTHERS_MAX {
+        all.push(format!("other programs used {:.0} % of the CPUs", found.others * 100.0));
     }
-    Ok(traced.divide(run.accounts.cpu))
+    if found.steal > STEAL_MAX {
+        all.push(format!("other guests of the machine took {:.1} % of the CPUs", found.steal * 100.0));
+    }
+    if found.clock > CLOCK_MAX {
+        all.push(format!("the CPUs' clock changed by {:.0} %", found.clock * 100.0));
+    }
+    all
 }
 
 /// One run's raw results.

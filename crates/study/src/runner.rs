@@ -3,7 +3,9 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use analysis::predict::{Limit, calibrate_to};
-use analysis::{Breakdown, Closure, CpuCost, PathCost, Prediction, Printed, Stanza, StanzaInput};
+use analysis::{
+    Breakdown, Closure, CpuCost, Disturbances, PathCost, Prediction, Printed, Stanza, StanzaInput,
+};
 use iscsi_target::SendPolicy;
 use record::Op;
 use record::wire::{ISCSI_HEADER_BYTES, Wire};
@@ -14,14 +16,17 @@ use crate::machine::Machine;
 use crate::place::{Place, Wanted, Where};
 use crate::plan::Plan;
 pub use crate::point::Point;
-use crate::point::{PointKey, calibrate};
+use crate::point::{PointKey, disturbances};
 use crate::result::StudyResult;
 use crate::sides::Sides;
+use crate::unlimited::Unlimited;
 
 /// Observes and ends a running study.
 pub trait Watcher: Sync {
-    /// Called before each point or case.
+    /// Called before each point or case, and before the predictions of a study.
     fn point(&self, title: &str);
+    /// Called before work that is in no plan: a point that is measured again, or a run for its service times.
+    fn extra(&self, title: &str);
     /// Returns true to end the study. Called often and from several threads, also after it has returned true.
     fn stop(&self) -> bool;
 }
@@ -40,8 +45,8 @@ pub struct Study {
 pub enum KeptPart {
     /// A point: its round, from 0, and what was measured.
     Point(u32, Box<Point>),
-    /// CPU work per operation with the CPUs as the bottleneck: block size in bytes, send policy, work.
-    Service(u64, SendPolicy, CpuCost),
+    /// What was measured without the wire's rate limit: block size in bytes, send policy, figures.
+    Unlimited(u64, SendPolicy, Box<Unlimited>),
 }
 
 /// The parts of an interrupted study, and the journal of this one.
@@ -71,6 +76,35 @@ const WIRE_BOUND_FROM: f64 = 0.9;
 
 /// How often a point is measured again while the machine is disturbed.
 const REPEATS_OF_DISTURBED: u32 = 2;
+
+/// The service times of a size and policy.
+#[derive(Default)]
+struct Service {
+    /// CPU work per operation.
+    cost: CpuCost,
+    /// The run without the wire's rate limit, if they come from one.
+    unlimited: Option<Box<Unlimited>>,
+}
+
+/// Measures, and measures again while the machine is disturbed, [`REPEATS_OF_DISTURBED`] times at most.
+fn calm<T>(
+    watcher: &dyn Watcher,
+    title: &dyn std::fmt::Display,
+    measure: impl Fn() -> Result<T, StudyError>,
+    disturbances: impl Fn(&T) -> Vec<String>,
+) -> Result<T, StudyError> {
+    let mut measured = measure()?;
+    for _ in 0..REPEATS_OF_DISTURBED {
+        let found = disturbances(&measured);
+        if found.is_empty() {
+            break;
+        }
+        tracing::info!(%title, ?found, "the machine was disturbed: measuring again");
+        watcher.extra(&format!("{title}, again, because the machine was disturbed"));
+        measured = measure()?;
+    }
+    Ok(measured)
+}
 
 /// All rounds of a point.
 struct Rounds {
@@ -119,9 +153,9 @@ impl Study {
         for round in 0..plan.repeats {
             for (&(policy, block_bytes), depths) in groups.iter().zip(&mut rounds) {
                 for (&queue_depth, rounds) in plan.queue_depths.iter().zip(depths) {
-                    let again = if plan.repeats > 1 { format!(", run {}", round + 1) } else { String::new() };
-                    watcher.point(&format!("{block_bytes} B, {policy}, queue depth {queue_depth}{again}"));
                     let key = PointKey { block_bytes, policy, queue_depth };
+                    let again = if plan.repeats > 1 { format!(", run {}", round + 1) } else { String::new() };
+                    watcher.point(&format!("{key}{again}"));
                     rounds.points.push(self.point(&place, key, round, watcher, keep)?);
                 }
             }
@@ -132,7 +166,7 @@ impl Study {
             let service = self.service(&place, &points, watcher, keep)?;
             for (point, rounds) in points.iter().zip(depths) {
                 warn(point, &mut warnings);
-                let mut stanza = self.stanza(&place, point, &points, service);
+                let mut stanza = self.stanza(&place, point, &points, &service);
                 stanza.runs = rounds.points.iter().map(|p| (p.iops_bare, p.iops)).collect();
                 stanzas.push(stanza);
                 series
@@ -167,6 +201,7 @@ impl Study {
         };
         watcher.point("predictions from other points");
         result.predict_from_elsewhere(&|| watcher.stop());
+        result.seconds = started.elapsed().as_secs_f64();
         Ok(result)
     }
 
@@ -179,22 +214,12 @@ impl Study {
         watcher: &dyn Watcher,
         keep: &mut KeepParts<'_>,
     ) -> Result<Point, StudyError> {
-        let is_it = |part: &&KeptPart| match part {
-            KeptPart::Point(of, point) => *of == round && point.key() == key,
-            KeptPart::Service(..) => false,
-        };
-        if let Some(KeptPart::Point(_, point)) = keep.earlier.iter().find(is_it) {
-            return Ok((**point).clone());
+        if let Some(point) = known(keep.earlier, round, key) {
+            return Ok(point.clone());
         }
         let stop = || watcher.stop();
-        let (mut point, mut ops) = Point::measure(place, &self.plan, key, &stop)?;
-        for again in 1..=REPEATS_OF_DISTURBED {
-            if point.disturbances().is_empty() {
-                break;
-            }
-            tracing::info!(?key, again, disturbances = ?point.disturbances(), "the machine was disturbed: measuring again");
-            (point, ops) = Point::measure(place, &self.plan, key, &stop)?;
-        }
+        let measure = || Point::measure(place, &self.plan, key, &stop);
+        let (mut point, ops) = calm(watcher, &key, measure, |(point, _)| point.disturbances())?;
         if let Some(take) = &mut keep.ops {
             take(&point, round, &ops).map_err(|source| StudyError::machine("keeping operations", source))?;
         }
@@ -206,44 +231,47 @@ impl Study {
         keep.keep(&part)?;
         match part {
             KeptPart::Point(_, point) => Ok(*point),
-            KeptPart::Service(..) => Err(StudyError::Interrupted),
+            KeptPart::Unlimited(..) => Err(StudyError::Interrupted),
         }
     }
 
     /// CPU work per operation of one size and policy: of the saturated run, or of a run without the rate limit where the
-    /// wire limited that one, because a thread that sleeps between operations also works for its wake-ups.
+    /// wire limited that one.
     fn service(
         &self,
         place: &Place,
         group: &[&Point],
         watcher: &dyn Watcher,
         keep: &mut KeepParts<'_>,
-    ) -> Result<CpuCost, StudyError> {
-        let Some(saturated) = group.last() else { return Ok(CpuCost::default()) };
-        let PointKey { block_bytes, policy, .. } = saturated.key();
-        let nodelay = policy.is_nodelay();
-        let wire_limit = 1e6 / self.path_cost(place, saturated, nodelay).w2_us;
+    ) -> Result<Service, StudyError> {
+        let Some(saturated) = group.last() else { return Ok(Service::default()) };
+        let key @ PointKey { block_bytes, policy, .. } = saturated.key();
+        let wire_limit = 1e6 / self.path_cost(place, saturated, policy.is_nodelay()).w2_us;
         let wire_bound = place.has_wire() && saturated.iops_bare > WIRE_BOUND_FROM * wire_limit;
         if saturated.cpu_busy.server >= CPU_BOUND_FROM || !wire_bound {
-            return Ok(saturated.evidence.divide(saturated.cpu));
+            return Ok(Service { cost: saturated.evidence.divide(saturated.cpu), unlimited: None });
         }
         let known = keep.earlier.iter().find_map(|part| match part {
-            KeptPart::Service(size, of, cost) if (*size, *of) == (block_bytes, policy) => Some(*cost),
+            KeptPart::Unlimited(size, of, run) if (*size, *of) == (block_bytes, policy) => Some(run),
             _ => None,
         });
-        let cost = match known {
-            Some(cost) => cost,
+        let unlimited = match known.filter(|run| run.disturbances().is_empty()) {
+            Some(run) => run.clone(),
             None => {
-                let stop = || watcher.stop();
-                let cost = calibrate(place, &self.plan, saturated.key(), &stop)?;
-                keep.keep(&KeptPart::Service(block_bytes, policy, cost))?;
-                cost
+                let title = format!("{block_bytes} B, {policy}, without the wire's rate limit");
+                watcher.extra(&title);
+                let measure = || Unlimited::measure(place, &self.plan, key, &|| watcher.stop());
+                let run = Box::new(calm(watcher, &title, measure, Unlimited::disturbances)?);
+                keep.keep(&KeptPart::Unlimited(block_bytes, policy, run.clone()))?;
+                run
             }
         };
-        Ok(cost.at_most(1e6 / saturated.iops_bare))
+        let cost = unlimited.service().at_most(1e6 / saturated.iops_bare);
+        Ok(Service { cost, unlimited: Some(unlimited) })
     }
 
-    fn stanza(&self, place: &Place, point: &Point, group: &[&Point], service: CpuCost) -> Stanza {
+    fn stanza(&self, place: &Place, point: &Point, group: &[&Point], service: &Service) -> Stanza {
+        let Service { cost: service, unlimited } = service;
         let depth_one = group.first().copied().unwrap_or(point);
         let nodelay = point.policy.is_nodelay();
         let path = place.has_wire().then(|| self.path_cost(place, point, nodelay));
@@ -252,7 +280,7 @@ impl Study {
             iops: point.iops,
             rtt_us: point.rtt_us,
             segments: point.segments,
-            cpu: service,
+            cpu: *service,
             path,
             sharing: place.placement.sharing().into(),
             depth_one: &depth_one.segments,
@@ -261,18 +289,22 @@ impl Study {
         let printed = Printed {
             iops: point.iops_bare,
             cpu_busy: point.cpu_busy.into(),
-            service: &service,
+            service,
+            unlimited: unlimited.as_ref().and_then(|run| run.evidence()),
             segments: &point.segments,
             breakdown: &breakdown,
         };
-        let closure = Closure::of(&printed, point.evidence.evidence(), &point.disturbances());
+        let mut disturbed = disturbances(point.disturbance);
+        disturbed.extend(unlimited.iter().flat_map(|run| run.disturbances()));
+        let disturbances = Disturbances { printed: &disturbed, traced: point.evidence.disturbances() };
+        let closure = Closure::of(&printed, point.evidence.evidence(), &disturbances);
         // Calibrated once for the size and policy, at the wire's cost with a full queue.
         let at_depth =
             place.has_wire().then(|| self.path_cost(place, group.last().copied().unwrap_or(point), nodelay));
         let repeat = (depth_one.iops / depth_one.iops_bare - 1.0).abs();
         let last = group.last().copied().unwrap_or(point);
         let limit = Limit { queue_depth: last.queue_depth, iops: last.iops_bare };
-        let predicted = calibrate_to(&depth_one.segments, &service, at_depth.as_ref(), repeat, limit)
+        let predicted = calibrate_to(&depth_one.segments, service, at_depth.as_ref(), repeat, limit)
             .and_then(|c| Prediction::of(&c.ring, point.queue_depth, point.iops_bare))
             .inspect_err(|error| tracing::warn!(%error, "no prediction"))
             .ok();
@@ -286,7 +318,7 @@ impl Study {
             rtt_us: point.rtt_us,
             segments: point.segments,
             cpu: point.cpu,
-            service,
+            service: *service,
             path,
             cpu_busy: point.cpu_busy.into(),
             breakdown,
@@ -325,9 +357,21 @@ impl Study {
     }
 }
 
+/// The reliable measurement of a point that an earlier study has kept; a disturbed one is measured again.
+fn known(earlier: &[KeptPart], round: u32, key: PointKey) -> Option<&Point> {
+    earlier.iter().find_map(|part| match part {
+        KeptPart::Point(of, point)
+            if *of == round && point.key() == key && point.disturbances().is_empty() =>
+        {
+            Some(&**point)
+        }
+        _ => None,
+    })
+}
+
 /// Warnings about a point.
 fn warn(point: &Point, warnings: &mut Vec<String>) {
-    let name = format!("{} B, {}, queue depth {}", point.block_bytes, point.policy, point.queue_depth);
+    let name = point.key();
     if let Some(error) = &point.errors {
         warnings.push(format!("{name}: operations failed; the first: {error}"));
     }
@@ -358,8 +402,5 @@ fn warn(point: &Point, warnings: &mut Vec<String>) {
     }
     for hole in &point.holes {
         warnings.push(format!("{name}: {} operations {}", hole.operations, hole.reason.text()));
-    }
-    for why in point.disturbances() {
-        warnings.push(format!("{name}: unreliable: {why}"));
     }
 }

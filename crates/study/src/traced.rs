@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::StudyError;
 use crate::place::Place;
 use crate::plan::Plan;
-use crate::point::{Observe, PointKey, Run, run};
+use crate::point::{Observe, PointKey, Run, STEAL_MAX, run};
 
 /// Measured time of a traced run.
 const RUNTIME: Duration = Duration::from_millis(300);
@@ -109,6 +109,13 @@ impl TracedRun {
         let retransmitted: u64 = run.counters.iter().map(|counters| counters.retransmitted).sum();
         if retransmitted > 0 {
             disturbances.push(format!("{retransmitted} segments of the traced run were retransmitted"));
+        }
+        let steal = run.accounts.disturbance.steal;
+        if steal > STEAL_MAX {
+            disturbances.push(format!(
+                "other guests of the machine took {:.1} % of the CPUs in the traced run",
+                steal * 100.0
+            ));
         }
         let joined = run.joined();
         let measured = run.measured(&joined.ops);

@@ -112,6 +112,7 @@ impl Run {
             iops: 1e6 / self.rtt_us(),
             cpu_busy: (0.3, 0.3),
             service,
+            unlimited: None,
             segments: &evidence.segments,
             breakdown,
         }
@@ -119,7 +120,7 @@ impl Run {
 
     fn closure(&self, evidence: &Evidence) -> Closure {
         let (service, breakdown) = (Self::service(), self.breakdown(evidence, Self::service()));
-        Closure::of(&self.printed(&breakdown, evidence, &service), Ok(evidence), &[])
+        Closure::of(&self.printed(&breakdown, evidence, &service), Ok(evidence), &Disturbances::default())
     }
 
     /// What fails with these records and accounts, which the joined records alone do not notice.
@@ -223,7 +224,8 @@ fn service_times_longer_than_their_segment_are_caught_and_named() {
     let evidence = run.evidence(&run.ops, run.accounts());
     let service = CpuCost { client_softirq_us: 12.0, ..Run::service() };
     let breakdown = run.breakdown(&evidence, service);
-    let closure = Closure::of(&run.printed(&breakdown, &evidence, &service), Ok(&evidence), &[]);
+    let closure =
+        Closure::of(&run.printed(&breakdown, &evidence, &service), Ok(&evidence), &Disturbances::default());
     assert_eq!(closure.outcome, ClosureOutcome::Fails);
     assert!(closure.reasons[0].starts_with("CQ is -"), "{:?}", closure.reasons);
     // The sum is the round trip all the same.
@@ -238,16 +240,30 @@ fn without_evidence_or_calm_nothing_holds() {
     let breakdown = run.breakdown(&evidence, Run::service());
     let service = Run::service();
     let printed = run.printed(&breakdown, &evidence, &service);
-    let closure = Closure::of(&printed, Err("no rights"), &[]);
+    let closure = Closure::of(&printed, Err("no rights"), &Disturbances::default());
     assert_eq!(
         (closure.outcome, closure.reasons),
         (ClosureOutcome::NotVerified, vec!["no rights".to_owned()])
     );
-    let disturbed = Closure::of(&printed, Ok(&evidence), &["a compiler".to_owned()]);
-    assert_eq!(disturbed.outcome, ClosureOutcome::Unreliable);
+    let compiler = ["a compiler".to_owned()];
+    for (in_printed, in_traced) in [(&compiler[..], &[][..]), (&[], &compiler)] {
+        let disturbances = Disturbances { printed: in_printed, traced: in_traced };
+        let disturbed = Closure::of(&printed, Ok(&evidence), &disturbances);
+        assert_eq!((disturbed.outcome, &disturbed.reasons[..]), (ClosureOutcome::Unreliable, &compiler[..]));
+        // Accounts of the traced run that contradict its events are wrong whatever other runs were disturbed by.
+        let wrong = Evidence { accounts: evidence.accounts.scaled(1.3), ..evidence.clone() };
+        let outcome = Closure::of(&printed, Ok(&wrong), &disturbances).outcome;
+        let expected = if in_traced.is_empty() { ClosureOutcome::Fails } else { ClosureOutcome::Unreliable };
+        assert_eq!(outcome, expected);
+    }
     let negative = run.breakdown(&evidence, CpuCost { server_thread_us: 90.0, ..Run::service() });
     let printed = Printed { breakdown: &negative, ..printed };
-    assert_eq!(Closure::of(&printed, Err("no rights"), &[]).outcome, ClosureOutcome::Fails);
+    let disturbances = Disturbances { printed: &compiler, traced: &[] };
+    assert_eq!(Closure::of(&printed, Ok(&evidence), &disturbances).outcome, ClosureOutcome::Unreliable);
+    assert_eq!(
+        Closure::of(&printed, Err("no rights"), &Disturbances::default()).outcome,
+        ClosureOutcome::Fails
+    );
 }
 
 #[test]
@@ -296,4 +312,21 @@ fn printed_figures_that_contradict_the_measurement_are_caught() {
     segments.request_path.as_mut().unwrap().mean_us += 150.0;
     segments.server.mean_us -= 150.0;
     assert_eq!(failed(right, busy, iops, &segments), [Comparison::Path(Segment::RequestPath)]);
+}
+
+/// Service times that come from a run without the wire's rate limit stand on that run's own evidence.
+#[test]
+fn accounts_of_the_run_without_the_rate_limit_are_compared() {
+    let run = Run::new();
+    let evidence = run.evidence(&run.ops, run.accounts());
+    let (service, breakdown) = (Run::service(), run.breakdown(&evidence, Run::service()));
+    for factor in [0.8, 1.0, 1.2] {
+        let unlimited = run.evidence(&run.ops, run.accounts().scaled(factor));
+        let printed = Printed { unlimited: Some(&unlimited), ..run.printed(&breakdown, &evidence, &service) };
+        let closure = Closure::of(&printed, Ok(&evidence), &Disturbances::default());
+        let failed: Vec<Comparison> =
+            closure.checks.iter().filter(|check| !check.holds()).map(|check| check.comparison).collect();
+        let sides = [Comparison::WorkUnlimited(Side::Client), Comparison::WorkUnlimited(Side::Server)];
+        assert_eq!(failed, if factor == 1.0 { &[][..] } else { &sides[..] }, "{factor}");
+    }
 }
