@@ -153,6 +153,43 @@ fn a_ramp_of_rates_shows_where_a_disk_is_too_slow() {
     assert!(runs[2]["iops"].as_f64().unwrap() < 1300.0, "{result:#}");
 }
 
+/// The client's CPU time per operation, against the CPU time of its whole process by the kernel's accounts.
+#[test]
+fn client_cpu_time_is_that_of_the_process() {
+    let (target, http) = (Target::start(&["--lun", "0=zero:1T"]), Served::start(&[]));
+    for url in [target.url(0), format!("http://{}/512", http.address)] {
+        let mut out = tempfile::tempfile().unwrap();
+        let mut command = roundtrip();
+        command.args(["bench", &url, "--iodepth", "8", "--runtime", "1s", "--json"]);
+        command.stdout(out.try_clone().unwrap());
+        let mut child = command.spawn().unwrap();
+        let seconds = cpu_seconds_at_its_end(child.id());
+        assert!(child.wait().unwrap().success(), "{url}");
+        let mut text = String::new();
+        std::io::Seek::rewind(&mut out).unwrap();
+        std::io::Read::read_to_string(&mut out, &mut text).unwrap();
+        let result: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let run = &result["runs"][0];
+        let figure = |key: &str| run[key].as_f64().unwrap();
+        let share = figure("client_cpu_us") * figure("operations") / 1e6 / seconds;
+        // The rest is the program's begin and end.
+        assert!((0.6..=1.02).contains(&share), "{url}: {share} of {seconds} s: {run:#}");
+    }
+}
+
+/// CPU time of a child process when it has ended, seconds (proc_pid_stat(5): 10 ms exact).
+fn cpu_seconds_at_its_end(process: u32) -> f64 {
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        // Behind the name in brackets: state, and utime and stime as the 12th and 13th.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        if fields[0] == "Z" {
+            return (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn copies_are_made_over_plain_tcp() {
     let server = Served::start(&["--copies"]);
