@@ -18,6 +18,7 @@ pub struct Devices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tracepoint {
     Queue,
+    Dequeue,
     Transmit,
     Arrive,
     Send,
@@ -40,8 +41,9 @@ pub(crate) enum Tracepoint {
 }
 
 impl Tracepoint {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Queue,
+        Self::Dequeue,
         Self::Transmit,
         Self::Arrive,
         Self::Send,
@@ -67,6 +69,7 @@ impl Tracepoint {
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Queue => "net/net_dev_queue",
+            Self::Dequeue => "qdisc/qdisc_dequeue",
             Self::Transmit => "net/net_dev_start_xmit",
             Self::Arrive => "net/netif_receive_skb",
             Self::Send => "syscalls/sys_enter_sendto",
@@ -89,8 +92,18 @@ impl Tracepoint {
         }
     }
 
-    /// Whether stages can be counted without it. Interrupts between CPUs exist by these names on x86 since Linux 6.4 only.
+    /// Whether stages can be counted without it.
     pub(crate) fn is_optional(self) -> bool {
+        self == Self::Dequeue || self.is_of_interrupts()
+    }
+
+    /// The condition for its events, if only some are of use: a queue is asked for packets also when it is empty.
+    pub(crate) fn filter(self) -> Option<&'static str> {
+        (self == Self::Dequeue).then_some("skbaddr != 0")
+    }
+
+    /// Whether it shows interrupts and idle states. Those between CPUs exist by these names on x86 since Linux 6.4 only.
+    fn is_of_interrupts(self) -> bool {
         matches!(
             self,
             Self::InterruptSend
@@ -104,9 +117,11 @@ impl Tracepoint {
     }
 
     /// Its fields that are read; empty names are unused.
-    fn fields(self) -> [&'static str; 2] {
-        match self {
-            Self::Queue | Self::Transmit | Self::Arrive => ["name", "len"],
+    fn fields(self) -> [&'static str; 3] {
+        let [first, second] = match self {
+            Self::Transmit => return ["name", "len", "skbaddr"],
+            Self::Queue | Self::Arrive => ["name", "len"],
+            Self::Dequeue => ["skbaddr", ""],
             Self::SendExit | Self::SendMessageExit | Self::ReceiveExit | Self::ReceiveMessageExit => {
                 ["ret", ""]
             }
@@ -121,7 +136,8 @@ impl Tracepoint {
             | Self::InterruptExit
             | Self::TimerEntry
             | Self::TimerExit => ["", ""],
-        }
+        };
+        [first, second, ""]
     }
 }
 
@@ -131,7 +147,7 @@ struct Known {
     id: u16,
     tracepoint: Tracepoint,
     thread: Field,
-    fields: [Option<Field>; 2],
+    fields: [Option<Field>; 3],
 }
 
 /// Turns the bytes of events into [`KernelEvent`]s.
@@ -169,9 +185,9 @@ impl Decoder {
                 "" => Ok(None),
                 name => format.field(name).map(Some).ok_or_else(|| unexpected(&format!("no field {name}"))),
             };
-            let [first, second] = tracepoint.fields();
+            let [first, second, third] = tracepoint.fields();
             let thread = format.field("common_pid").ok_or_else(|| unexpected("no field common_pid"))?;
-            let fields = [field(first)?, field(second)?];
+            let fields = [field(first)?, field(second)?, field(third)?];
             known.push(Known { id: format.id, tracepoint, thread, fields });
         }
         Ok(Self { devices, known })
@@ -181,28 +197,47 @@ impl Decoder {
     #[must_use]
     pub fn sees_interrupts(&self) -> bool {
         let of = |wanted: &Tracepoint| self.known.iter().any(|known| known.tracepoint == *wanted);
-        Tracepoint::ALL.iter().filter(|tracepoint| tracepoint.is_optional()).all(of)
+        Tracepoint::ALL.iter().filter(|tracepoint| tracepoint.is_of_interrupts()).all(of)
     }
 
-    /// The folders of its tracepoints below `events`.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &'static str> {
-        self.known.iter().map(|known| known.tracepoint.path())
+    /// Its tracepoints.
+    pub(crate) fn tracepoints(&self) -> impl Iterator<Item = Tracepoint> {
+        self.known.iter().map(|known| known.tracepoint)
     }
 
-    /// The event of these bytes; `None` for another tracepoint or another device's packet.
+    /// The events of a CPU.
     #[must_use]
-    pub fn decode(&self, at_ns: u64, cpu: u16, bytes: &[u8]) -> Option<KernelEvent> {
+    pub fn of_cpu(&self, cpu: u16) -> CpuDecoder<'_> {
+        CpuDecoder { decoder: self, cpu, dequeued: None }
+    }
+}
+
+/// Turns the events of one CPU, in their order, into [`KernelEvent`]s.
+#[derive(Clone, Debug)]
+pub struct CpuDecoder<'a> {
+    decoder: &'a Decoder,
+    cpu: u16,
+    /// The packet that left a queue and is about to be transmitted: when, and its place in the kernel's memory.
+    dequeued: Option<(u64, u64)>,
+}
+
+impl CpuDecoder<'_> {
+    /// The event of these bytes; `None` for another tracepoint or another device's packet.
+    ///
+    /// A packet is transmitted when it leaves its queue: capture points stamp it then, and do their work before
+    /// `net_dev_start_xmit`, which is the time of packets without a queue.
+    pub fn decode(&mut self, at_ns: u64, bytes: &[u8]) -> Option<KernelEvent> {
         let id = u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]);
-        let known = self.known.iter().find(|known| known.id == id)?;
-        let [first, second] = known.fields;
+        let known = self.decoder.known.iter().find(|known| known.id == id)?;
+        let [first, second, third] = known.fields;
         let number = || first?.number(bytes);
         let signed = || first?.signed(bytes);
         let thread = |value: i64| i32::try_from(value).ok();
         let packet = || -> Option<(Side, u32)> {
             let name = first?.string(bytes)?;
             let side = match name {
-                _ if name == self.devices.client.as_bytes() => Side::Client,
-                _ if name == self.devices.server.as_bytes() => Side::Server,
+                _ if name == self.decoder.devices.client.as_bytes() => Side::Client,
+                _ if name == self.decoder.devices.server.as_bytes() => Side::Server,
                 _ => return None,
             };
             Some((side, u32::try_from(second?.number(bytes)?).ok()?))
@@ -210,9 +245,18 @@ impl Decoder {
         let softirq = || -> Option<Softirq> {
             Some(if number()? == NET_RX { Softirq::Receive } else { Softirq::Other })
         };
+        let mut at_ns = at_ns;
         let kind = match known.tracepoint {
+            Tracepoint::Dequeue => {
+                self.dequeued = Some((at_ns, number()?));
+                return None;
+            }
             Tracepoint::Queue => packet().map(|(side, bytes)| KernelEventKind::Queued(side, bytes))?,
             Tracepoint::Transmit => {
+                let place = third?.number(bytes)?;
+                if let Some((left_ns, _)) = self.dequeued.take().filter(|(_, dequeued)| *dequeued == place) {
+                    at_ns = left_ns;
+                }
                 packet().map(|(side, bytes)| KernelEventKind::Transmitted(side, bytes))?
             }
             Tracepoint::Arrive => packet().map(|(side, bytes)| KernelEventKind::Arrived(side, bytes))?,
@@ -232,7 +276,7 @@ impl Decoder {
             Tracepoint::Idle if number()? == IDLE_EXIT => KernelEventKind::IdleEnded,
             Tracepoint::Idle => KernelEventKind::IdleBegan,
         };
-        Some(KernelEvent { at_ns, cpu, thread: thread(known.thread.signed(bytes)?)?, kind })
+        Some(KernelEvent { at_ns, cpu: self.cpu, thread: thread(known.thread.signed(bytes)?)?, kind })
     }
 }
 
@@ -249,7 +293,7 @@ mod tests {
             "ID: {id}\n field:int common_pid; offset:4; size:4;\n field:__data_loc char[] name; offset:8; size:4;\n\
              field:unsigned int len; offset:12; size:4;\n field:long ret; offset:16; size:8;\n field:unsigned int vec; offset:24; size:4;\n\
              field:pid_t pid; offset:24; size:4;\n field:pid_t next_pid; offset:28; size:4;\n field:unsigned int cpu; offset:24; size:4;\n\
-             field:u32 state; offset:24; size:4;\n"
+             field:u32 state; offset:24; size:4;\n field:void * skbaddr; offset:16; size:8;\n"
         ))
     }
 
@@ -278,11 +322,13 @@ mod tests {
     #[test]
     fn events_are_decoded_by_their_descriptions() {
         let decoder = Decoder::new(devices(), &format_of).unwrap();
-        let kind = |bytes: &[u8]| decoder.decode(5, 1, bytes).map(|event| event.kind);
+        let mut cpu = decoder.of_cpu(1);
+        let mut decode = |bytes: &[u8]| cpu.decode(5, bytes);
+        let mut kind = |bytes: &[u8]| decode(bytes).map(|event| event.kind);
         let packet = event(Tracepoint::Queue, b"server0", 114, 0, 0, 0);
         let whole =
             KernelEvent { at_ns: 5, cpu: 1, thread: 77, kind: KernelEventKind::Queued(Side::Server, 114) };
-        assert_eq!(decoder.decode(5, 1, &packet), Some(whole));
+        assert_eq!(decoder.of_cpu(1).decode(5, &packet), Some(whole));
         assert_eq!(kind(&event(Tracepoint::Arrive, b"eth0", 114, 0, 0, 0)), None, "another device");
         assert_eq!(kind(&event(Tracepoint::SendExit, b"", 0, -11, 0, 0)), Some(KernelEventKind::Sent(-11)));
         assert_eq!(
@@ -304,13 +350,44 @@ mod tests {
         assert_eq!(kind(&[7, 0, 0, 0]), None, "an unknown number");
     }
 
+    /// A packet leaves its queue before the capture points see it, and is given to the driver after them.
     #[test]
-    fn only_interrupts_may_be_missing() {
+    fn a_packet_is_transmitted_when_it_leaves_its_queue() {
+        let decoder = Decoder::new(devices(), &format_of).unwrap();
+        let (dequeue, transmit) = (
+            |place| event(Tracepoint::Dequeue, b"", 0, place, 0, 0),
+            |device: &[u8], place| event(Tracepoint::Transmit, device, 114, place, 0, 0),
+        );
+        let mut cpu = decoder.of_cpu(0);
+        let mut at = |at_ns, bytes: &[u8]| cpu.decode(at_ns, bytes).map(|event| event.at_ns);
+        assert_eq!(at(10, &dequeue(7)), None);
+        assert_eq!(at(12, &transmit(b"client0", 7)), Some(10));
+        assert_eq!(
+            at(20, &transmit(b"client0", 7)),
+            Some(20),
+            "the next one has no queue, and the same place"
+        );
+        assert_eq!(at(30, &dequeue(7)), None);
+        assert_eq!(at(31, &transmit(b"client0", 8)), Some(31), "another packet");
+        assert_eq!(
+            at(32, &transmit(b"client0", 7)),
+            Some(32),
+            "a packet is transmitted right after it leaves"
+        );
+        assert_eq!(at(40, &dequeue(7)), None);
+        assert_eq!(at(41, &transmit(b"eth0", 7)), None, "another device's");
+        assert_eq!(at(42, &transmit(b"client0", 7)), Some(42));
+    }
+
+    #[test]
+    fn only_interrupts_and_queues_may_be_missing() {
         let without =
             |missing: &'static str| move |path: &str| if path == missing { None } else { format_of(path) };
         let decoder = Decoder::new(devices(), &without("ipi/ipi_send_cpu")).unwrap();
         assert!(!decoder.sees_interrupts());
         assert!(Decoder::new(devices(), &format_of).unwrap().sees_interrupts());
+        // Without the events of queues, transmissions are seen a little later.
+        assert!(Decoder::new(devices(), &without("qdisc/qdisc_dequeue")).unwrap().sees_interrupts());
         let error = Decoder::new(devices(), &without("net/net_dev_queue")).unwrap_err();
         assert!(error.to_string().contains("net/net_dev_queue"), "{error}");
         let no_field = |path: &str| format_of(path).map(|text| text.replace("next_pid", "other"));
@@ -321,7 +398,7 @@ mod tests {
         #[test]
         fn no_event_makes_the_decoder_panic(id in 95_u16..120, bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let decoder = Decoder::new(devices(), &format_of).unwrap();
-            let _ = decoder.decode(0, 0, &[&id.to_ne_bytes()[..], &bytes].concat());
+            let _ = decoder.of_cpu(0).decode(0, &[&id.to_ne_bytes()[..], &bytes].concat());
         }
     }
 }

@@ -84,7 +84,11 @@ impl Recorder {
         if let Err(error) = self.write("events/sched/sched_process_exit/trigger", &trigger) {
             tracing::debug!(%error, "no trigger at the end of the process");
         }
-        for path in self.decoder.paths() {
+        for tracepoint in self.decoder.tracepoints() {
+            let path = tracepoint.path();
+            if let Some(filter) = tracepoint.filter() {
+                self.write(&format!("events/{path}/filter"), filter)?;
+            }
             self.write(&format!("events/{path}/enable"), "1")?;
         }
         Ok(())
@@ -121,7 +125,7 @@ impl Recorder {
             Recorded { sees_interrupts: self.decoder.sees_interrupts(), ..Recorded::default() };
         let mut bytes = vec![0; self.page.bytes()];
         for (cpu, pipe) in self.cpus.iter().zip(&mut self.pipes) {
-            let number = *cpu as u16;
+            let mut decoder = self.decoder.of_cpu(*cpu as u16);
             loop {
                 let got = match pipe.read(&mut bytes) {
                     Ok(0) => break,
@@ -131,7 +135,7 @@ impl Recorder {
                     Err(source) => return Err(TraceError::io("reading the trace buffer", source)),
                 };
                 let mut take = |time: u64, event: &[u8]| {
-                    recorded.events.extend(self.decoder.decode(time.wrapping_add(to_real), number, event));
+                    recorded.events.extend(decoder.decode(time.wrapping_add(to_real), event));
                 };
                 let page = self.page.events(&bytes[..got], &mut take);
                 page.map_err(|error| TraceError::Unexpected {

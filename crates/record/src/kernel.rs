@@ -21,7 +21,7 @@ pub struct KernelEvent {
 pub enum KernelEventKind {
     /// A packet was given to the queue of a side's network device (`net:net_dev_queue`); its bytes with the link header.
     Queued(Side, u32),
-    /// A packet left that queue (`net:net_dev_start_xmit`); its bytes with the link header.
+    /// A packet left that queue (`qdisc:qdisc_dequeue`, or `net:net_dev_start_xmit` without a queue); its bytes with the link header.
     Transmitted(Side, u32),
     /// A packet arrived at a side's device (`net:netif_receive_skb`); its bytes without the link header.
     Arrived(Side, u32),

@@ -11,10 +11,12 @@ const HEADERS: [u64; 4] = [40, 52, 60, 72];
 /// Bytes of the link's header.
 const LINK_HEADER: u64 = 14;
 
-/// The server's thread: the one besides the client's that sent most.
+/// The server's thread: the one besides the client's whose bytes are nearest to those of the responses. Other programs on these CPUs
+/// may send more.
 pub(super) fn server_thread(window: &TraceWindow<'_>) -> Option<i32> {
+    let (begin, end) = window.load_ns;
     let mut sent: HashMap<i32, u64> = HashMap::new();
-    for event in window.events {
+    for event in window.events.iter().filter(|event| (begin..=end).contains(&event.at_ns)) {
         if let KernelEventKind::Sent(bytes) = event.kind
             && event.thread != window.client_thread
             && let Ok(bytes @ 1..) = u64::try_from(bytes)
@@ -22,7 +24,10 @@ pub(super) fn server_thread(window: &TraceWindow<'_>) -> Option<i32> {
             *sent.entry(event.thread).or_default() += bytes;
         }
     }
-    sent.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(thread, _)| thread)
+    let expected = window.issued * window.response_bytes;
+    sent.into_iter()
+        .min_by_key(|(thread, bytes)| (bytes.abs_diff(expected), *thread))
+        .map(|(thread, _)| thread)
 }
 
 /// Bytes that passed a point.

@@ -78,18 +78,11 @@ impl Ring {
     fn window(&self) -> TraceWindow<'_> {
         let span = self.end - BEGAN;
         TraceWindow {
-            events: &self.events,
-            load_ns: (BEGAN, self.end + 10),
             measured_ns: (BEGAN + span / 5, self.end - span / 5),
             issued: self.times.len() as u64,
             queue_depth: self.depth,
-            request_bytes: REQUEST,
-            response_bytes: RESPONSE,
-            client_thread: CLIENT,
-            client_cpus: SideCpus { thread: 0, softirq: 0 },
-            server_cpus: SideCpus { thread: 1, softirq: 1 },
-            observers: &[],
             sees_interrupts: false,
+            ..window_of(&self.events, self.end)
         }
     }
 }
@@ -387,6 +380,30 @@ fn data_that_an_acknowledgement_released_was_held_by_tcp() {
     );
     assert!(held.unexplained(Segment::Server) < 0.01);
     assert!((unknown.time_us(Stage::ServerSend, Cause::Unexplained) - 40.0).abs() < 0.2);
+}
+
+/// Other programs on these CPUs send and receive, much or little, and none of it counts.
+#[test]
+fn calls_of_other_programs_are_not_the_servers() {
+    let mut events = vec![event(BEGAN, 0, 0, Kind::Switched(CLIENT))];
+    let mut at = BEGAN;
+    (0..500).for_each(|_| at = exchange(&mut events, at));
+    let alone = Traced::of(&window_of(&events, at)).unwrap();
+    for bytes in [1, RESPONSE as i64 / 2, RESPONSE as i64 * 100] {
+        let mut more = events.clone();
+        for number in 0..500 {
+            let time = BEGAN + number * 100;
+            more.push(event(time, 1, 88, Kind::SendBegan));
+            more.push(event(time + 1, 1, 88, Kind::Sent(bytes)));
+            more.push(event(time + 2, 1, 88, Kind::Received(bytes)));
+        }
+        more.sort_by_key(|event| event.at_ns);
+        let traced = Traced::of(&TraceWindow { events: &more, ..window_of(&events, at) }).unwrap();
+        assert_eq!(traced.counts, alone.counts, "{bytes} B");
+        let levels =
+            |traced: &Traced| traced.stages.iter().map(|s| (s.operations, s.mean_us)).collect::<Vec<_>>();
+        assert_eq!(levels(&traced), levels(&alone), "{bytes} B");
+    }
 }
 
 /// Captures and other programs take a CPU's time under their own names.
