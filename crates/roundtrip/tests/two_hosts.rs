@@ -35,6 +35,17 @@ impl TwoHosts {
         let mut hosts = Self { folder, name, server: None };
         let up = hosts.wire(&["up", "--name", &hosts.name, "--rate", "1gbit", "--mtu", "9000"]);
         assert!(up.status.success(), "{}", text(&up));
+        // Each host has a CPU of its own, also for its packets: otherwise its accounts contain work of the other.
+        for (side, mask) in [("client", "1"), ("server", "2")] {
+            let script =
+                format!("for queue in /sys/class/net/*/queues/rx-0/rps_cpus; do echo {mask} > $queue; done");
+            let namespace = format!("roundtrip-{}-{side}", hosts.name);
+            let set = Command::new("ip")
+                .args(["netns", "exec", &namespace, "sh", "-ec", &script])
+                .output()
+                .unwrap();
+            assert!(set.status.success(), "{}", text(&set));
+        }
         let path = |file: &str| hosts.folder.path().join(file).display().to_string();
         for (program, arguments) in [
             ("dropbearkey", vec!["-t", "ed25519", "-f", &path("host")]),
@@ -88,7 +99,8 @@ impl TwoHosts {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespace, env!("CARGO_BIN_EXE_roundtrip"), "study"]);
         let ssh = format!("ssh -F {}", self.folder.path().join("config").display());
-        command.args(["--client", "ssh:root@10.99.0.1", "--server-cpu", "1", "--ssh", &ssh]).args(arguments);
+        command.args(["--client", "ssh:root@10.99.0.1", "--ssh", &ssh]);
+        command.args(["--client-cpu", "0", "--server-cpu", "1"]).args(arguments);
         command
     }
 
@@ -124,9 +136,11 @@ fn a_study_with_its_client_on_another_host_closes_and_leaves_nothing_there() {
         .args(["--rate", "1gbit", "-o", &ring, "--json"])
         .output()
         .unwrap();
-    // 1: these two hosts share their CPUs, so the accounts of one contain work of the other, and a remainder may be negative.
-    assert!(matches!(done.status.code(), Some(0 | 1)), "{}", text(&done));
-    let result: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let result: Value = serde_json::from_slice(&done.stdout).expect(&text(&done));
+    let stanzas = result["stanzas"].as_array().unwrap();
+    // Beside other tests the machine may be disturbed at every point.
+    let is_disturbed = stanzas.iter().all(|stanza| stanza["closure"]["outcome"] == "unreliable");
+    assert_eq!(done.status.code(), Some(i32::from(is_disturbed)), "{}", text(&done));
     assert_eq!(result["stanzas"].as_array().unwrap().len(), 2);
     for stanza in result["stanzas"].as_array().unwrap() {
         let (completed, followed) = (&stanza["completed"], &stanza["followed"]);
@@ -134,11 +148,7 @@ fn a_study_with_its_client_on_another_host_closes_and_leaves_nothing_there() {
         assert_eq!(stanza["breakdown"]["joined"]["holds"], true, "{stanza:#}");
         // The client's kernel is another host's.
         let closure = &stanza["closure"];
-        assert_ne!(closure["outcome"], "holds", "{stanza:#}");
-        if closure["outcome"] == "fails" {
-            let mut reasons = closure["reasons"].as_array().unwrap().iter();
-            assert!(reasons.all(|why| why.as_str().unwrap().contains("below zero")), "{stanza:#}");
-        }
+        assert!(["not_verified", "unreliable"].contains(&closure["outcome"].as_str().unwrap()), "{stanza:#}");
         // Clocks of two hosts are not compared.
         assert_eq!(stanza["segments"]["request_path"], Value::Null);
         let terms: Vec<&str> = stanza["breakdown"]["terms"]
