@@ -121,9 +121,8 @@ impl Check {
 /// Relative difference that two observers of one time may have.
 pub const WITHIN: f64 = 0.01;
 /// Places of two observers' stamps on an operation's way may be this far apart, microseconds: the work of a capture point between
-/// its stamp and the tracepoint next to it, on both ends of a segment. Measured: 0.7 to 1.3 us, and up to 2.0 us for the response
-/// path of a busy ring.
-pub const PLACES_US: f64 = 2.0;
+/// its stamp and the tracepoint next to it, on both ends of a segment. Measured: up to 0.7 us on a calm ring, 1.2 us on a busy one.
+pub const PLACES_US: f64 = 1.3;
 /// Share of a segment that may have no cause.
 pub const UNEXPLAINED: f64 = 0.05;
 /// Time without a cause that each stage may have, microseconds: between the end of an interrupt's handler and what it started.
