@@ -53,7 +53,11 @@ pub(super) struct Flight {
     /// When its last send began.
     sent_at: Option<Instant>,
     /// Bytes handed to the kernel or to TLS.
-    position: usize,
+    pub(super) position: usize,
+    /// Bytes of responses received, interim ones included.
+    pub(super) received_bytes: u64,
+    /// Number of the request on its connection, from 0.
+    pub(super) number: u32,
     is_sent: bool,
     /// Whether it has been sent before, on a connection that was closed.
     pub(super) is_retry: bool,
@@ -61,7 +65,15 @@ pub(super) struct Flight {
 
 impl Flight {
     pub(super) fn new(due: Option<Instant>) -> Self {
-        Self { begun: due, sent_at: None, position: 0, is_sent: false, is_retry: false }
+        Self {
+            begun: due,
+            sent_at: None,
+            position: 0,
+            received_bytes: 0,
+            number: 0,
+            is_sent: false,
+            is_retry: false,
+        }
     }
 
     /// The same request on another connection.
@@ -95,6 +107,9 @@ pub(super) struct Connection {
     transport: Option<Transport>,
     interest: EpollFlags,
     pub(super) phase: Phase,
+    /// Its local TCP port, and the requests that were sent on it.
+    pub(super) port: u16,
+    requests: u32,
     reader: ResponseReader,
     pub(super) flight: Option<Flight>,
     /// Whether a response has been received on this connection.
@@ -114,6 +129,8 @@ impl Connection {
             transport: None,
             interest: EpollFlags::empty(),
             phase: Phase::Closed,
+            port: 0,
+            requests: 0,
             reader: ResponseReader::new(is_bodyless),
             flight: None,
             is_proven: false,
@@ -176,6 +193,8 @@ impl Connection {
         if flight.sent_at.is_none() {
             let now = Instant::now();
             flight.sent_at = Some(now);
+            flight.number = self.requests;
+            self.requests = self.requests.wrapping_add(1);
             flight.begun.get_or_insert(now);
         }
         let writes: Writes = shared.side.writes;
@@ -242,6 +261,9 @@ impl Connection {
 
     fn ready(&mut self, shared: &Shared<'_>, set_up: SetUp) -> Progress {
         self.phase = Phase::Open;
+        self.requests = 0;
+        let local = self.transport.as_ref().and_then(|transport| transport.stream().local_addr().ok());
+        self.port = local.map_or(0, |address| address.port());
         self.want(shared, EpollFlags::EPOLLIN);
         Progress::Ready(set_up)
     }
@@ -263,6 +285,9 @@ impl Connection {
                 Ok(count) => {
                     // Not setting the option again changes the experiment, not the response.
                     let _ = shared.side.received(transport.stream());
+                    if let Some(flight) = &mut self.flight {
+                        flight.received_bytes += count as u64;
+                    }
                     let fed = self.reader.feed(&buffer[..count]).map_err(malformed)?;
                     if let Some(response) = fed.response {
                         return self.answered(shared, response, count - fed.used);

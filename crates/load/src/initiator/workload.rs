@@ -41,6 +41,17 @@ pub enum Distribution {
     Zipf(f64),
 }
 
+impl Distribution {
+    /// Returns the exponent of Zipf's law; `None` for uniform addresses.
+    #[must_use]
+    pub fn exponent(self) -> Option<f64> {
+        match self {
+            Self::Uniform => None,
+            Self::Zipf(exponent) => Some(exponent),
+        }
+    }
+}
+
 impl FromStr for Distribution {
     type Err = String;
 

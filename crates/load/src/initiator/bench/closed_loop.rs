@@ -389,12 +389,14 @@ impl<'a> Loop<'a> {
         let now = (self.now)();
         self.first_error.get_or_insert_with(|| error.to_string());
         let lost: Vec<Slot> = self.slots.iter().copied().filter(|slot| slot.is_in_flight).collect();
+        let is_measured = self.window_ns.0 > 0 && self.window_ns.1 == 0;
+        let at_ns = is_measured.then(|| now.saturating_sub(self.window_ns.0));
         for slot in &lost {
-            self.tally.lose(slot.operation, class);
+            self.tally.lose(Some(slot.operation), class, at_ns);
             self.record(slot, 0, Stamp::MISSING, true);
         }
         if lost.is_empty() {
-            self.tally.failures.add(class, 1);
+            self.tally.lose(None, class, at_ns);
         }
         if self.window_ns.0 == 0 {
             (self.window_ns.0, self.cpu_ns.0) = (now, clock::thread_cpu_ns());
