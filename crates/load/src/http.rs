@@ -1,6 +1,7 @@
 //! HTTP/1.1: a load generator for any server, and the server and the client of experiments, which send exactly the messages
 //! that an experiment asks for.
 
+mod certificate;
 mod chunked;
 mod client;
 mod connection;

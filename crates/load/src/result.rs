@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrival;
 use crate::failure::Failure;
-use crate::initiator::workload::BlockShare;
+use crate::initiator::workload::{BlockShare, block_split};
 use crate::pattern::{Pattern, Submit};
 
 /// The figures of a run. Rates, bytes and latencies are those of operations that succeeded. Operations, errors and their
@@ -90,6 +90,18 @@ pub struct RunResult {
     /// Connections made during the run, where the load measures them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<Connections>,
+}
+
+impl RunResult {
+    /// Returns the sizes of its operations: `4096 B`, or `4k/60:64k/40` where they are mixed.
+    #[must_use]
+    pub fn sizes(&self) -> String {
+        if self.block_split.is_empty() {
+            format!("{} B", self.block_size_bytes)
+        } else {
+            block_split(&self.block_split)
+        }
+    }
 }
 
 /// A kind of operation.

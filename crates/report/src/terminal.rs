@@ -4,6 +4,7 @@ use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use iscsi_target::ConnectionStatistics;
 use load::{KindResult, RunResult};
 use output::text::line;
+use record::units::{counted, grouped};
 use store::Operation;
 use store::layer::Passed;
 
@@ -33,14 +34,7 @@ pub(crate) fn number(text: String) -> Cell {
 /// A whole number with its thousands apart, as 63 104.
 #[must_use]
 pub fn thousands(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
+    let text = record::units::grouped(value.abs().round() as u64);
     if value < 0.0 { format!("-{text}") } else { text }
 }
 
@@ -63,7 +57,7 @@ pub fn runs(runs: &[RunResult]) -> String {
         let l = &r.latency_us;
         let mut row = vec![
             cell(r.rw.name()),
-            number(record::units::format_size(r.block_size_bytes)),
+            number(block(r)),
             number(r.queue_depth.to_string()),
             number(thousands(r.iops)),
             number(format!("{:.1}", r.bytes_per_second / 1e6)),
@@ -82,6 +76,14 @@ pub fn runs(runs: &[RunResult]) -> String {
         }
     }
     t.to_string()
+}
+
+/// The sizes of a run's operations.
+fn block(run: &RunResult) -> String {
+    match &run.block_split[..] {
+        [] => record::units::format_size(run.block_size_bytes),
+        split => load::initiator::workload::block_split(split),
+    }
 }
 
 /// The row of one kind of operation, below that of its run.
@@ -111,27 +113,29 @@ fn kind_row(kind: &KindResult, is_open: bool) -> Vec<Cell> {
 /// The failed operations of a run by class; empty if there are none.
 #[must_use]
 pub fn failures(run: &RunResult) -> String {
-    if run.errors == 0 {
-        return String::new();
+    let name = format!("{} {}, queue depth {}", run.rw.name(), run.sizes(), run.queue_depth);
+    let mut text = String::new();
+    if run.errors > 0 {
+        let most = if run.errors > run.operations { "; MOST OPERATIONS FAILED" } else { "" };
+        text = format!(
+            "{name}: {} failed, {} succeeded in the measured time{most}",
+            counted(run.errors, "operation"),
+            grouped(run.operations)
+        );
     }
-    // Failures of the ramp and the drain count as errors, and their successes as nothing: only the measured time compares.
-    let seconds: u64 = run.series.iter().map(|second| second.errors).sum();
-    let measured = if run.series.is_empty() { run.errors } else { seconds };
-    let most = if measured > run.operations { "; MOST OPERATIONS FAILED" } else { "" };
-    let mut text = format!(
-        "{} {} B, queue depth {}: {} operations failed, {} succeeded in the measured time{most}",
-        run.rw.name(),
-        run.block_size_bytes,
-        run.queue_depth,
-        thousands(run.errors as f64),
-        thousands(run.operations as f64)
-    );
     for failure in &run.failures {
         // A class has names of ours only, but costs nothing to escape.
-        text.push_str(&format!("\n  {:>10}  {}", thousands(failure.count as f64), line(&failure.class)));
+        text.push_str(&format!("\n  {:>10}  {}", grouped(failure.count), line(&failure.class)));
     }
     if let Some(mean) = run.failed_mean_us {
         text.push_str(&format!("\n  mean time until a failure: {} us", us(mean)));
+    }
+    if run.unmeasured_errors > 0 {
+        let separator = if text.is_empty() { "" } else { "\n" };
+        text.push_str(&format!(
+            "{separator}{name}: {} failed outside the measured time (--ramp, or in flight at its end)",
+            counted(run.unmeasured_errors, "operation")
+        ));
     }
     text
 }
@@ -309,12 +313,14 @@ mod tests {
         }
         assert!(!failures(&RunResult { errors: 5, operations: 100, ..run }).contains("MOST"));
         assert_eq!(failures(&RunResult::default()), "");
-        // A long ramp fails as often as the measured time, in which most operations succeed.
-        let second = load::Second { errors: 90, ..load::Second::default() };
-        let ramp = RunResult { errors: 900, operations: 270, series: vec![second], ..RunResult::default() };
-        assert!(!failures(&ramp).contains("MOST"));
-        let second = load::Second { errors: 271, ..load::Second::default() };
-        assert!(failures(&RunResult { series: vec![second], ..ramp }).contains("MOST"));
+        let one = RunResult { errors: 1, operations: 100, unmeasured_errors: 1, ..RunResult::default() };
+        assert_eq!(
+            failures(&one),
+            "randread 0 B, queue depth 0: 1 operation failed, 100 succeeded in the measured time\n\
+             randread 0 B, queue depth 0: 1 operation failed outside the measured time (--ramp, or in flight at its end)"
+        );
+        let ramp = failures(&RunResult { unmeasured_errors: 900, ..RunResult::default() });
+        assert!(ramp.contains(": 900 operations failed outside") && !ramp.contains("MOST"), "{ramp}");
     }
 
     #[test]

@@ -241,8 +241,8 @@ fn certificates_that_do_not_verify_are_refused_unless_insecure() {
     let (ca, url) = (nginx.path("ca.pem").display().to_string(), nginx.https("/"));
     let key = nginx.path("key.pem").display().to_string();
     for (options, expected, code) in [
-        (&[][..], "UnknownIssuer", 1),
-        (&["--ca-file", &ca], "not valid for name", 1),
+        (&[][..], "no trusted certificate authority has issued the server's certificate; name", 1),
+        (&["--ca-file", &ca], &format!("not valid for '{}', only for test.example; use", nginx.ip), 1),
         (&["--ca-file", &key], "no certificate found", 2),
         (&["--ca-file", "/nonexistent"], "/nonexistent", 2),
         (&["--ca-file", &ca, "--insecure"], "cannot be used with", 2),
@@ -263,6 +263,29 @@ fn certificates_that_do_not_verify_are_refused_unless_insecure() {
     assert!(error.contains("does the server use TLS on this port?"), "{error}");
     let (error, code) = refused(&[&*plain.url("/"), "--insecure"]);
     assert!(code == Some(2) && error.contains("no effect without https://"), "{error}");
+}
+
+/// A certificate as `openssl req -x509` makes it by default: an authority's.
+#[test]
+fn an_authority_s_certificate_as_the_server_s_is_explained() {
+    let (folder, ip) = (tempfile::tempdir().unwrap(), Nginx::next_ip());
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let name = format!("subjectAltName=IP:{ip}");
+    let new = ["req", "-newkey", "rsa:2048", "-nodes", "-batch", "-x509", "-days", "2", "-subj", "/CN=x"];
+    let files = ["-keyout", &file("key.pem"), "-out", &file("cert.pem"), "-addext", &name];
+    common::succeed("openssl", &[&new[..], &files].concat());
+    let server = "listen LISTEN ssl; ssl_certificate FOLDER/cert.pem; ssl_certificate_key FOLDER/key.pem;";
+    let nginx = Nginx::start_in(folder, ip, server);
+    let ca = nginx.path("cert.pem").display().to_string();
+    let (error, code) = refused(&[&*nginx.https("/"), "--ca-file", &ca]);
+    assert!(
+        code == Some(1) && error.contains("certificate of a certificate authority as its own"),
+        "{error}"
+    );
+    assert!(
+        error.contains("CA:FALSE") && error.contains("--insecure") && !error.contains("CaUsed"),
+        "{error}"
+    );
 }
 
 /// The name of the URL is what the server and its certificate are asked for.

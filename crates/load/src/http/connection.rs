@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use record::Writes;
 
+use super::certificate;
 use super::failure::{Failed, HttpFailure};
 use super::response::{Malformed, Response, ResponseReader};
 use super::tls::Tls;
@@ -367,15 +368,9 @@ fn cannot_connect(shared: &Shared<'_>, error: &io::Error) -> Failed {
 
 /// Describes an error of TLS, and what to do about it.
 fn explain(error: &io::Error) -> String {
-    let advice = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).map_or(
-        "",
-        |error| match error {
-            rustls::Error::InvalidCertificate(_) => {
-                "; use --ca-file for a private certificate authority, or --insecure to accept any certificate"
-            }
-            rustls::Error::InvalidMessage(_) => "; does the server use TLS on this port?",
-            _ => "",
-        },
-    );
-    format!("{error}{advice}")
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(reason)) => certificate::explain(reason),
+        Some(rustls::Error::InvalidMessage(_)) => format!("{error}; does the server use TLS on this port?"),
+        _ => error.to_string(),
+    }
 }

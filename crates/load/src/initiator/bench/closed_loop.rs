@@ -16,7 +16,7 @@ use super::{BenchSpec, Phase};
 use crate::arrivals::Arrivals;
 use crate::failure::FailureClass;
 use crate::initiator::commands::describe_sense;
-use crate::initiator::error::InitiatorError;
+use crate::initiator::error::{InitiatorError, commands};
 use crate::initiator::session::{Capacity, Session};
 use crate::initiator::verify::Ledger;
 use crate::initiator::workload::{Workload, WorkloadSpec};
@@ -434,7 +434,8 @@ impl<'a> Loop<'a> {
             session.issue(&request, record.kind(), |at, piece| fill(ledger, &record, block, at, piece));
         record.request_bytes = issued.map_err(|in_flight| {
             InitiatorError::Spec(format!(
-                "the target's command window allows only {in_flight} commands; use a lower queue depth"
+                "the target's command window allows only {}; use a lower queue depth",
+                commands(in_flight)
             ))
         })?;
         self.slots[slot as usize] = record;
