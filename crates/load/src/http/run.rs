@@ -246,3 +246,7 @@ impl HttpRun {
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "run_stage_tests.rs"]
+mod stage_tests;
