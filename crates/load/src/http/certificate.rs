@@ -37,7 +37,8 @@ pub(super) fn explain(error: &CertificateError) -> String {
             ("the server's certificate is for another name than the URL's".into(), WRONG_NAME)
         }
         E::NotValidForNameContext { expected, presented } => {
-            let names = if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") };
+            let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
+            let names = if names.is_empty() { "no name".to_owned() } else { names.join(", ") };
             let expected = expected.to_str();
             (format!("the server's certificate is not valid for '{expected}', only for {names}"), WRONG_NAME)
         }
@@ -81,6 +82,12 @@ fn of_path(name: &str) -> (String, &'static str) {
         "UnsupportedCertVersion" => ("the server's certificate is not of X.509 version 3".into(), WRONG),
         name => (format!("the chain of the server's certificate is refused: {}", words(name)), WRONG),
     }
+}
+
+/// Returns a presented name without the type and the quotes that webpki puts around it: `DnsName("a.example")`.
+fn bare(name: &str) -> &str {
+    let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
+    inner.trim_matches('"')
 }
 
 /// Returns a name in camel case as words: `PathLenConstraintViolated` as `path len constraint violated`. Names come from rustls;
@@ -133,9 +140,9 @@ mod tests {
             (
                 CertificateError::NotValidForNameContext {
                     expected: "a.example".try_into().unwrap(),
-                    presented: vec!["b.example".into()],
+                    presented: vec!["DnsName(\"b.example\")".into(), "IpAddress(10.0.0.1)".into()],
                 },
-                "not valid for 'a.example', only for b.example",
+                "not valid for 'a.example', only for b.example, 10.0.0.1;",
             ),
             (CertificateError::InvalidPurpose, "serverAuth"),
             (CertificateError::Revoked, "revoked"),
