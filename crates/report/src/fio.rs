@@ -294,6 +294,10 @@ mod tests {
             let bins = direction["clat_ns"]["bins"].as_object().unwrap();
             assert_eq!(bins.values().map(|count| count.as_u64().unwrap()).sum::<u64>(), 1000);
         }
+        assert_eq!(
+            (&job["read"]["io_kbytes"], &job["elapsed"], &job["job_runtime"]),
+            (&4000.into(), &3.into(), &2250.into())
+        );
         assert_eq!((&job["trim"]["total_ios"], &job["trim"]["runtime"]), (&0.into(), &0.into()));
         assert_eq!(job["read"]["iops_samples"], 0, "the series does not tell reads from writes");
         assert_eq!(job["iodepth_level"]["4"], 100.0);
