@@ -306,6 +306,14 @@ mod tests {
         });
         assert!((shares.iter().sum::<f64>() - 100.0).abs() < 1e-6, "{shares:?}");
         assert!((shares[2] - 52.5).abs() < 3.0, "{shares:?}");
+        // A group begins where the one before it ends, also where the unit changes.
+        let mut kind = kind(Operation::Read, 100);
+        kind.latency = Latency::new();
+        [900, 1500, 2_000_000, 5_000_000_000].into_iter().for_each(|ns| kind.latency.record(ns));
+        let job = &json("", &[run(vec![kind])], Bins::Omitted, 0)["jobs"][0];
+        let groups =
+            [("latency_ns", "1000"), ("latency_us", "2"), ("latency_ms", "2"), ("latency_ms", ">=2000")];
+        assert_eq!(groups.map(|(unit, end)| job[unit][end].as_f64()), [Some(25.0); 4], "{job:#}");
     }
 
     #[test]

@@ -208,3 +208,42 @@ fn each_figure_of_a_run_is_under_its_heading() {
         assert_eq!(copied[heading], expected, "{heading}");
     }
 }
+
+#[test]
+fn the_ends_of_a_wire_are_under_their_headings_and_packets_in_their_direction() {
+    let end = |side, packets| testbed::EndState {
+        side,
+        namespace: "n".into(),
+        interface: "rt-w".into(),
+        address: "10.0.0.1/24".into(),
+        mtu_bytes: 9000,
+        queue: "tbf".into(),
+        offloads_on: vec!["tso".into(), "gro".into()],
+        link: "10000Mb/s".into(),
+        packets,
+    };
+    let record = testbed::WireRecord {
+        name: "w".into(),
+        bits_per_second: None,
+        mtu_bytes: 9000,
+        cpus: [None; 2],
+        queue_bytes: 0,
+        congestion: None,
+        offloads: true,
+        nics: None,
+    };
+    let crossing = testbed::Crossing { exchanges: 10, client: [11, 12], server: [12, 11] };
+    let ends = [end("client", [1001, 1002]), end("server", [1003, 1004])];
+    let text = wires(&[Wire { record, ends, crossing }]);
+    let row = |side: &str| text.lines().find(|line| line.contains(side) && line.contains("rt-w")).unwrap();
+    let has = |row: &str, parts: &[&str]| {
+        let at: Vec<usize> =
+            parts.iter().map(|part| row.find(part).unwrap_or_else(|| panic!("{part}: {row}"))).collect();
+        assert!(at.is_sorted(), "{row}");
+    };
+    let common = ["rt-w", "10.0.0.1/24", "9000", "10000Mb/s", "tbf", "tso, gro"];
+    has(row("client"), &[&common[..], &["1 001", "1 002"]].concat());
+    has(row("server"), &[&common[..], &["1 003", "1 004"]].concat());
+    let proof = "w: 10 exchanges cross it: the client's end sent 11 packets and the server's received 11; back 12 and 12";
+    assert!(text.ends_with(proof), "{text}");
+}
