@@ -309,7 +309,7 @@ mod tests {
         // A group begins where the one before it ends, also where the unit changes.
         let mut kind = kind(Operation::Read, 100);
         kind.latency = Latency::new();
-        [900, 1500, 2_000_000, 5_000_000_000].into_iter().for_each(|ns| kind.latency.record(ns));
+        [900, 1500, 1_900_000, 5_000_000_000].into_iter().for_each(|ns| kind.latency.record(ns));
         let job = &json("", &[run(vec![kind])], Bins::Omitted, 0)["jobs"][0];
         let groups =
             [("latency_ns", "1000"), ("latency_us", "2"), ("latency_ms", "2"), ("latency_ms", ">=2000")];
