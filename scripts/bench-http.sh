@@ -3,7 +3,8 @@
 # only worker on CPU 1. Prints the median of the paired ratios; figures of each round in
 # out/http.tsv. Latencies are those that wrk's rule makes of the histogram (see as_wrk). "in flight" is rate x mean latency / connections
 # (Little's law), of Roundtrip's own mean: the share of the connections that have a request in flight. The rest of the time a
-# connection waits for the client itself.
+# connection waits for the client itself. wrk's mean contains the latencies that its rule adds, so that its share may exceed 1 on a
+# machine that is not calm. "cycle" is connections / rate, us: latency and wait together.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -69,7 +70,7 @@ unit = {"us": 1.0, "ms": 1e3, "s": 1e6}
 def time(text):
     number, name = re.fullmatch(r"([\d.]+)(us|ms|s)", text).groups()
     return float(number) * unit[name]
-names = ["rate", "mean", "p50", "p90", "p99", "in flight"]
+names = ["rate", "mean", "p50", "p90", "p99", "in flight", "cycle"]
 def as_wrk(bins, seconds, connections):
     """The latencies as wrk reports them: for one that exceeds twice the mean interval of a connection it adds the
     latencies that requests at that interval would have had."""
@@ -103,12 +104,13 @@ with open("out/http.tsv", "w") as table:
             in_flight = lambda rate, mean: rate * mean / 1e6 / connections
             ours = [run["iops"], *as_wrk(run["histogram"], run["seconds"], connections)]
             ours.append(in_flight(run["iops"], run["latency_us"]["mean"]))
+            ours.append(connections * 1e6 / run["iops"])
             text = open(f"{work}/{connections}.{round}.wrk").read()
             rate = float(re.search(r"Requests/sec:\s+([\d.]+)", text).group(1))
             mean = time(re.search(r"Latency\s+(\S+)", text).group(1))
             at = {p: time(t) for p, t in re.findall(r"^\s+(50|90|99)%\s+(\S+)$", text, re.M)}
             failed = sum(map(int, re.findall(r"(?:connect|read|write|timeout|responses:) (\d+)", text)))
-            theirs = [rate, mean, at["50"], at["90"], at["99"], in_flight(rate, mean)]
+            theirs = [rate, mean, at["50"], at["90"], at["99"], in_flight(rate, mean), connections * 1e6 / rate]
             for client, row, errors in (("roundtrip", ours, run["errors"]), ("wrk", theirs, failed)):
                 print(connections, round, client, *(f"{v:.3f}" if n == "in flight" else f"{v:.1f}" for n, v in zip(names, row)), errors, sep="\t", file=table)
                 values[client].append(row)
