@@ -77,7 +77,8 @@ fn poisson_requests_are_sent_at_random_times_and_recorded() {
     let closed = run(Arrival::Constant, None);
     let closed = HttpRun { record_ops: 5, ..closed }.run(address).unwrap();
     assert_eq!((closed.ops.len(), closed.result.arrival), (5, None));
-    assert!(closed.ops_over_limit > closed.result.operations, "the ramp is recorded, too");
+    let measured = closed.result.operations + closed.result.errors;
+    assert!(closed.ops_over_limit > measured + 10, "the ramp is recorded, too: {measured}");
     for op in &closed.ops {
         let is_good = op.outcome == record::Outcome::Good;
         let (data, response) = if is_good { (5, WHOLE.len()) } else { (2, 39) };
