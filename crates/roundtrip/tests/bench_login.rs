@@ -258,7 +258,7 @@ fn portals_may_be_names_and_ipv6_addresses() {
     let output =
         roundtrip().args(["bench", &url("no-such-host.invalid", "3260")]).args(SHORT).output().unwrap();
     assert!(
-        output.status.code() == Some(1) && text(&output).contains("no-such-host.invalid"),
+        output.status.code() == Some(2) && text(&output).contains("no-such-host.invalid"),
         "{}",
         text(&output)
     );
@@ -280,6 +280,13 @@ fn redirections_to_names_are_followed() {
         let path = secrets.file("moved.toml", &config);
         common::ready(&["target", "--config", path.to_str().unwrap()])
     };
+    // The name is the target's, not one of the command line.
+    let nowhere = moved("no-such-host.invalid:3260");
+    let url = format!("iscsi://{}/{IQN}/0", nowhere.address);
+    let output = roundtrip().args(["bench", &url]).args(SHORT).output().unwrap();
+    let expected =
+        format!("{}: the target redirects the login to no-such-host.invalid:3260", nowhere.address);
+    assert!(output.status.code() == Some(1) && text(&output).contains(&expected), "{}", text(&output));
     let target = moved(&format!("localhost:{port}"));
     bench(&format!("iscsi://{}/{IQN}/0", target.address), &SHORT);
 }
