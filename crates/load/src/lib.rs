@@ -26,7 +26,7 @@ pub use copy::{CopyResult, CopySpec};
 pub use endpoint::EndpointOptions;
 pub use failure::{Failure, FailureClass, Failures};
 pub use http::HttpServer;
-pub use pace::Pace;
+pub use pace::{Pace, PaceSpec};
 pub use pattern::{Pattern, Submit};
 pub use result::{Connections, KindResult, Operation, RunResult, Second};
 pub use ring_of_messages::{Exchanges, Load};

@@ -1,7 +1,9 @@
-//! The schedule of an open loop.
+//! The schedule of an open loop that several connections share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::arrivals::{Arrival, Arrivals};
 
 /// The scheduled start times of an open loop, independent of completions. All connections of a run share a schedule, and
 /// each takes the next time. An exchange that finds no free connection starts late and is measured from its scheduled
@@ -10,27 +12,46 @@ use std::time::{Duration, Instant};
 pub struct Pace {
     start: Instant,
     runtime: Duration,
-    per_second: f64,
-    /// Number of times taken.
-    taken: AtomicU64,
-    /// Number of exchanges started.
-    begun: AtomicU64,
+    schedule: Mutex<Schedule>,
+}
+
+#[derive(Debug)]
+struct Schedule {
+    arrivals: Arrivals,
+    /// Times within the run that were taken.
+    taken: u64,
+    /// Exchanges started.
+    begun: u64,
+}
+
+/// What an open loop is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct PaceSpec {
+    /// Scheduled exchanges per second, on average.
+    pub per_second: f64,
+    /// Their process.
+    pub arrival: Arrival,
+    /// The seed of a random process.
+    pub seed: u64,
 }
 
 impl Pace {
-    /// Creates a schedule of `per_second` exchanges from `start` on, for `runtime`.
+    /// Creates a schedule from `start` on, for `runtime`.
     #[must_use]
-    pub fn new(per_second: f64, start: Instant, runtime: Duration) -> Self {
-        Self { start, runtime, per_second, taken: AtomicU64::new(0), begun: AtomicU64::new(0) }
+    pub fn new(spec: PaceSpec, start: Instant, runtime: Duration) -> Self {
+        let arrivals = Arrivals::new(spec.arrival, spec.per_second, spec.seed);
+        Self { start, runtime, schedule: Mutex::new(Schedule { arrivals, taken: 0, begun: 0 }) }
     }
 
     /// Takes the next scheduled time, at most the end of the run. The caller has a free connection for it, and calls
     /// [`Self::begin`] when it has come.
     #[must_use]
     pub fn take(&self) -> Instant {
-        let due = self.taken.fetch_add(1, Ordering::Relaxed) as f64 / self.per_second;
+        let mut schedule = self.schedule();
+        let due = Duration::from_nanos(schedule.arrivals.take());
+        schedule.taken += u64::from(due < self.runtime);
         // A time that overflows is after the end, too.
-        self.start + Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX).min(self.runtime)
+        self.start + due.min(self.runtime)
     }
 
     /// Counts an exchange that begins `now`; returns false instead when the run is over.
@@ -38,9 +59,13 @@ impl Pace {
     pub fn begin(&self, now: Instant) -> bool {
         let is_in_time = now < self.end();
         if is_in_time {
-            self.begun.fetch_add(1, Ordering::Relaxed);
+            self.schedule().begun += 1;
         }
         is_in_time
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the end of the run.
@@ -49,11 +74,13 @@ impl Pace {
         self.start + self.runtime
     }
 
-    /// Returns how many scheduled exchanges were not started within the run. Above a few, the rate was not achieved.
+    /// Returns how many scheduled exchanges were not started within the run: of equal intervals exactly; of a Poisson
+    /// process, the expected number of the times that were not taken. Above a few, the rate was not achieved.
     #[must_use]
     pub fn behind(&self) -> u64 {
-        let should = (self.runtime.as_secs_f64() * self.per_second) as u64;
-        should.saturating_sub(self.begun.load(Ordering::Relaxed))
+        let schedule = self.schedule();
+        let last_ns = (self.runtime.as_nanos() as u64).saturating_sub(1);
+        (schedule.taken + schedule.arrivals.overdue(last_ns)).saturating_sub(schedule.begun)
     }
 }
 
@@ -61,10 +88,14 @@ impl Pace {
 mod tests {
     use super::*;
 
+    fn constant(per_second: f64) -> PaceSpec {
+        PaceSpec { per_second, arrival: Arrival::Constant, seed: 1 }
+    }
+
     #[test]
     fn late_exchange_keeps_its_scheduled_time() {
         let start = Instant::now() - Duration::from_millis(50);
-        let pace = Pace::new(1000.0, start, Duration::from_secs(3600));
+        let pace = Pace::new(constant(1000.0), start, Duration::from_secs(3600));
         for late in 0..50 {
             assert_eq!(pace.take(), start + Duration::from_millis(late));
             assert!(pace.begin(Instant::now()));
@@ -74,14 +105,39 @@ mod tests {
     #[test]
     fn exchanges_not_started_by_the_end_are_counted() {
         let start = Instant::now() - Duration::from_secs(1);
-        let pace = Pace::new(1000.0, start, Duration::from_millis(100));
-        assert!(pace.begin(start) && !pace.begin(pace.end()) && !pace.begin(Instant::now()));
-        assert_eq!(pace.behind(), 99);
+        let pace = Pace::new(constant(1000.0), start, Duration::from_millis(100));
+        assert_eq!(pace.behind(), 100);
+        let taken = [pace.take(), pace.take()];
+        assert!(pace.begin(taken[0]) && !pace.begin(pace.end()) && !pace.begin(Instant::now()));
+        assert_eq!(pace.behind(), 99, "one that was taken and did not begin is behind, too");
+    }
+
+    #[test]
+    fn random_times_keep_the_mean_rate_and_none_is_lost() {
+        let spec = PaceSpec { per_second: 10_000.0, arrival: Arrival::Poisson, seed: 3 };
+        let pace = Pace::new(spec, Instant::now(), Duration::from_secs(1));
+        let expected = pace.behind();
+        assert!(expected.abs_diff(10_000) <= 2, "{expected}");
+        let mut intervals = Vec::new();
+        let mut before = pace.start;
+        loop {
+            let due = pace.take();
+            if due == pace.end() {
+                break;
+            }
+            assert!(due >= before && pace.begin(due));
+            intervals.push(due - before);
+            before = due;
+        }
+        // Three standard deviations of a Poisson count.
+        assert!((9_700..10_300).contains(&intervals.len()), "{}", intervals.len());
+        assert_eq!(pace.behind(), 0);
+        assert!(intervals[1..].iter().any(|interval| *interval != intervals[1]), "they are random");
     }
 
     #[test]
     fn no_time_is_after_the_end() {
-        let pace = Pace::new(1e-300, Instant::now(), Duration::from_secs(1));
+        let pace = Pace::new(constant(1e-300), Instant::now(), Duration::from_secs(1));
         assert_eq!([pace.take(), pace.take()], [pace.start, pace.end()]);
     }
 }

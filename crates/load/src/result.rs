@@ -3,16 +3,28 @@
 use record::latency::{Bin, Latency, LatencyFigures};
 use serde::{Deserialize, Serialize};
 
+use crate::arrivals::Arrival;
 use crate::failure::Failure;
+use crate::initiator::workload::{BlockShare, block_split};
 use crate::pattern::{Pattern, Submit};
 
-/// The figures of a run. Rates, bytes and latencies are those of operations that succeeded.
+/// The figures of a run. Rates, bytes and latencies are those of operations that succeeded. Operations, errors and their
+/// classes are of the measured time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunResult {
     /// Access pattern.
     pub rw: Pattern,
     /// Bytes per operation; of the largest, where sizes are mixed.
     pub block_size_bytes: u64,
+    /// Mixed sizes only: the shares that were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub block_split: Vec<BlockShare>,
+    /// Mixed patterns only: percent of reads that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_percent: Option<u32>,
+    /// Exponent of Zipf's law for random addresses; absent if they are uniform.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zipf_exponent: Option<f64>,
     /// Operations in flight, all sessions together.
     pub queue_depth: u32,
     /// Sessions.
@@ -31,6 +43,9 @@ pub struct RunResult {
     /// Open loop only: scheduled operations per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
+    /// Open loop only: the process of arrivals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrival: Option<Arrival>,
     /// Open loop only: scheduled operations that were not issued by its end. Above a few, the rate was not achieved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
@@ -39,15 +54,18 @@ pub struct RunResult {
     pub transferred_bytes: u64,
     /// The same, per second.
     pub bytes_per_second: f64,
-    /// Operations that failed, over the whole run, ramp and drain included.
+    /// Operations that failed within the measured time.
     pub errors: u64,
-    /// The same by class, the most frequent first; at most [`crate::failure::CLASSES_MAX`] and one for the rest.
+    /// Operations that failed outside it: in the ramp, or in flight at its end. They are in no other figure.
+    #[serde(default)]
+    pub unmeasured_errors: u64,
+    /// The errors by class, the most frequent first; at most [`crate::failure::CLASSES_MAX`] and one for the rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// Mean time from the start of an operation to its failure, microseconds; absent without failures.
+    /// Mean time from the start of these operations to their failure, microseconds; absent without failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_mean_us: Option<f64>,
-    /// A description of the first error.
+    /// A description of the first error of the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
     /// Blocks checked; absent when verification was off.
@@ -72,6 +90,18 @@ pub struct RunResult {
     /// Connections made during the run, where the load measures them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<Connections>,
+}
+
+impl RunResult {
+    /// Returns the sizes of its operations: `4096 B`, or `4k/60:64k/40` where they are mixed.
+    #[must_use]
+    pub fn sizes(&self) -> String {
+        if self.block_split.is_empty() {
+            format!("{} B", self.block_size_bytes)
+        } else {
+            block_split(&self.block_split)
+        }
+    }
 }
 
 /// A kind of operation.
@@ -101,7 +131,7 @@ pub struct KindResult {
     pub transferred_bytes: u64,
     /// The same, per second.
     pub bytes_per_second: f64,
-    /// Operations that failed, over the whole run.
+    /// Operations that failed within the measured time.
     pub errors: u64,
     /// Of these, operations with status GOOD that transferred less than they asked for.
     pub short: u64,

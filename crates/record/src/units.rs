@@ -177,6 +177,26 @@ pub fn format_bit_rate(bits_per_second: u64) -> String {
     format!("{bits_per_second}bit")
 }
 
+/// A number of things: `1 request`, `12 345 requests`. The plural of `noun` is regular.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// A whole number with its thousands apart: `63 104`.
+#[must_use]
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,5 +249,13 @@ mod tests {
         assert!(parse_bit_rate("1").is_err());
         assert_eq!(format_bit_rate(1_000_000_000), "1gbit");
         assert_eq!(format_bit_rate(2_500_000_000), "2.5gbit");
+    }
+
+    #[test]
+    fn numbers_of_things_are_singular_and_plural() {
+        let text = |count| counted(count, "request");
+        assert_eq!([text(0), text(1), text(2)], ["0 requests", "1 request", "2 requests"]);
+        assert_eq!(text(1_234_567), "1 234 567 requests");
+        assert_eq!([grouped(999), grouped(1000)], ["999", "1 000"]);
     }
 }

@@ -1,7 +1,8 @@
 //! Results of `bench` with the keys of fio's `--output-format=json` and `json+`, for scripts that read them (fio 3.33,
 //! `stat.c`).
 
-use load::{KindResult, Operation, RunResult, Second};
+use load::initiator::workload::block_split;
+use load::{Arrival, KindResult, Operation, Pattern, RunResult, Second};
 use record::latency::Latency;
 use serde_json::{Map, Value, json};
 
@@ -39,18 +40,18 @@ pub fn json(url: &str, runs: &[RunResult], bins: Bins, at_ms: u64) -> Value {
 
 fn job(run: &RunResult, bins: Bins) -> Value {
     let of = |kinds: &[Operation]| direction(run, kinds, bins);
+    let sizes = match &run.block_split[..] {
+        [] => run.block_size_bytes.to_string(),
+        split => block_split(split),
+    };
     let mut job = json!({
-        "jobname": format!("{}-{}-qd{}", run.rw.name(), run.block_size_bytes, run.queue_depth),
+        "jobname": format!("{}-{sizes}-qd{}", run.rw.name(), run.queue_depth),
         "groupid": 0,
         "error": if run.errors > 0 { EIO } else { 0 },
         "total_err": run.errors,
         "eta": 0,
         "elapsed": run.seconds.ceil() as u64,
-        "job options": {
-            "rw": run.rw.name(),
-            "bs": run.block_size_bytes.to_string(),
-            "iodepth": run.queue_depth.to_string(),
-        },
+        "job options": options(run),
         "read": of(&[Operation::Read]),
         "write": of(&[Operation::Write, Operation::WriteZeroes]),
         "trim": of(&[Operation::Trim]),
@@ -61,6 +62,42 @@ fn job(run: &RunResult, bins: Bins) -> Value {
         job.extend(groups(run));
     }
     job
+}
+
+/// The options of a fio job that does the same, as strings, as fio prints them. What fio's defaults are is left out.
+fn options(run: &RunResult) -> Map<String, Value> {
+    let (rw, zeroes) = match run.rw {
+        // fio 3.33 has no such direction: its engine for SCSI devices writes so.
+        Pattern::WriteZeroes => (Pattern::Write, Some("write_same")),
+        Pattern::RandWriteZeroes => (Pattern::RandWrite, Some("write_same")),
+        rw => (rw, None),
+    };
+    // One size or split is that of reads, writes and trims alike, as here.
+    let sizes = match &run.block_split[..] {
+        [] => ("bs", run.block_size_bytes.to_string()),
+        split => ("bssplit", block_split(split)),
+    };
+    let rate = run.rate.map(|rate| rate.to_string());
+    let is_poisson = run.arrival == Some(Arrival::Poisson);
+    let sessions = (run.sessions > 1 && run.connections.is_none()).then(|| run.sessions.to_string());
+    let all = [
+        ("rw", Some(rw.name().to_owned())),
+        (sizes.0, Some(sizes.1)),
+        ("iodepth", Some(depth_of_session(run).to_string())),
+        ("numjobs", sessions),
+        ("rwmixread", run.read_percent.map(|percent| percent.to_string())),
+        ("random_distribution", run.zipf_exponent.map(|exponent| format!("zipf:{exponent}"))),
+        ("rate_iops", rate),
+        ("rate_process", is_poisson.then(|| "poisson".to_owned())),
+        ("sg_write_mode", zeroes.map(str::to_owned)),
+    ];
+    let given = |(name, value): (&str, Option<String>)| Some((name.to_owned(), Value::from(value?)));
+    all.into_iter().filter_map(given).collect()
+}
+
+/// The queue depth of one job of fio, which is one session; of HTTP, whose sessions are connections, that of all of them.
+fn depth_of_session(run: &RunResult) -> u32 {
+    if run.connections.is_some() { run.queue_depth } else { run.queue_depth / run.sessions.max(1) }
 }
 
 fn runtime_ms(run: &RunResult) -> u64 {
@@ -178,7 +215,7 @@ fn groups(run: &RunResult) -> Map<String, Value> {
         map.insert(name.to_owned(), group.into());
     }
     if run.rate.is_none() {
-        map.insert("iodepth_level".to_owned(), depths(run.queue_depth).into());
+        map.insert("iodepth_level".to_owned(), depths(depth_of_session(run)).into());
     }
     map
 }
@@ -193,7 +230,7 @@ fn depths(depth: u32) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use load::Pattern;
+    use load::initiator::BlockShare;
 
     use super::*;
 
@@ -257,6 +294,10 @@ mod tests {
             let bins = direction["clat_ns"]["bins"].as_object().unwrap();
             assert_eq!(bins.values().map(|count| count.as_u64().unwrap()).sum::<u64>(), 1000);
         }
+        assert_eq!(
+            (&job["read"]["io_kbytes"], &job["elapsed"], &job["job_runtime"]),
+            (&4000.into(), &3.into(), &2250.into())
+        );
         assert_eq!((&job["trim"]["total_ios"], &job["trim"]["runtime"]), (&0.into(), &0.into()));
         assert_eq!(job["read"]["iops_samples"], 0, "the series does not tell reads from writes");
         assert_eq!(job["iodepth_level"]["4"], 100.0);
@@ -265,6 +306,14 @@ mod tests {
         });
         assert!((shares.iter().sum::<f64>() - 100.0).abs() < 1e-6, "{shares:?}");
         assert!((shares[2] - 52.5).abs() < 3.0, "{shares:?}");
+        // A group begins where the one before it ends, also where the unit changes.
+        let mut kind = kind(Operation::Read, 100);
+        kind.latency = Latency::new();
+        [900, 1500, 1_900_000, 5_000_000_000].into_iter().for_each(|ns| kind.latency.record(ns));
+        let job = &json("", &[run(vec![kind])], Bins::Omitted, 0)["jobs"][0];
+        let groups =
+            [("latency_ns", "1000"), ("latency_us", "2"), ("latency_ms", "2"), ("latency_ms", ">=2000")];
+        assert_eq!(groups.map(|(unit, end)| job[unit][end].as_f64()), [Some(25.0); 4], "{job:#}");
     }
 
     #[test]
@@ -277,5 +326,42 @@ mod tests {
         assert_eq!((&write["bw_min"], &write["bw_max"]), (&1600.into(), &2400.into()));
         assert!((write["iops_stddev"].as_f64().unwrap() - 141.42).abs() < 0.01);
         assert!(write["clat_ns"]["bins"].is_null() && write["clat_ns"]["percentile"].is_object());
+    }
+
+    #[test]
+    fn options_are_those_of_a_fio_job_that_does_the_same() {
+        let of = |run: RunResult| json("", &[run], Bins::Omitted, 0)["jobs"][0].clone();
+        let plain =
+            of(RunResult { block_size_bytes: 4096, queue_depth: 8, sessions: 1, ..RunResult::default() });
+        assert_eq!(plain["job options"], json!({ "rw": "randread", "bs": "4096", "iodepth": "8" }));
+        assert_eq!(plain["jobname"], "randread-4096-qd8");
+        let share = |block_bytes, percent| BlockShare { block_bytes, percent };
+        let mixed = RunResult {
+            rw: Pattern::RandRw,
+            block_size_bytes: 65_536,
+            block_split: vec![share(4096, 60), share(65_536, 40)],
+            read_percent: Some(70),
+            zipf_exponent: Some(1.1),
+            rate: Some(2000.0),
+            arrival: Some(Arrival::Poisson),
+            queue_depth: 16,
+            sessions: 2,
+            ..RunResult::default()
+        };
+        let job = of(mixed.clone());
+        let expected = json!({ "rw": "randrw", "bssplit": "4k/60:64k/40", "rwmixread": "70", "iodepth": "8", "numjobs": "2",
+            "random_distribution": "zipf:1.1", "rate_iops": "2000", "rate_process": "poisson" });
+        assert_eq!((&job["job options"], &job["jobname"]), (&expected, &"randrw-4k/60:64k/40-qd16".into()));
+        let zeroes = of(RunResult { rw: Pattern::WriteZeroes, block_split: Vec::new(), ..mixed.clone() });
+        assert_eq!(
+            (&zeroes["job options"]["rw"], &zeroes["job options"]["sg_write_mode"]),
+            (&"write".into(), &"write_same".into())
+        );
+        // Each connection of an HTTP load is a session, and fio's depth is that of all of them.
+        let http = of(RunResult { sessions: 16, connections: Some(load::Connections::default()), ..mixed });
+        assert_eq!(
+            (&http["job options"]["iodepth"], &http["job options"]["numjobs"]),
+            (&"16".into(), &Value::Null)
+        );
     }
 }

@@ -46,6 +46,12 @@ fn position(done: u64, steps: u64, in_step_ms: u64, expected_ms: u64) -> u64 {
     if done >= steps { steps * PARTS } else { done * PARTS + within }
 }
 
+/// The expected duration of a step that began at `step_ms`: like the `done` steps before it, and the first one as its caller
+/// expects. Milliseconds; 0: unknown.
+fn expected(done: u64, step_ms: u64, first_ms: u64) -> u64 {
+    step_ms.checked_div(done).unwrap_or(first_ms)
+}
+
 impl Shared {
     fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
@@ -54,8 +60,7 @@ impl Shared {
     fn draw(&self) {
         let done = self.begun.load(Ordering::Relaxed).saturating_sub(1);
         let step_ms = self.step_ms.load(Ordering::Relaxed);
-        // Like the steps before it, and the first one as its caller expects.
-        let expected_ms = step_ms.checked_div(done).unwrap_or(self.expected_ms);
+        let expected_ms = expected(done, step_ms, self.expected_ms);
         let in_step_ms = self.elapsed_ms().saturating_sub(step_ms);
         self.bar.set_position(position(done, self.steps.load(Ordering::Relaxed), in_step_ms, expected_ms));
     }
@@ -73,6 +78,10 @@ impl Progress {
     /// A line of `steps` steps; `shown` is false if stderr should stay quiet. The first step is expected to take `expected`.
     #[must_use]
     pub fn new(steps: u64, expected: Duration, shown: bool) -> Self {
+        Self::begun(Instant::now(), steps, expected, shown)
+    }
+
+    fn begun(started: Instant, steps: u64, expected: Duration, shown: bool) -> Self {
         let is_terminal = shown && std::io::IsTerminal::is_terminal(&std::io::stderr());
         let target =
             if is_terminal { ProgressDrawTarget::stderr_with_hz(8) } else { ProgressDrawTarget::hidden() };
@@ -84,8 +93,13 @@ impl Progress {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let shared = Arc::new(Shared {
             bar,
+<<<<<<< HEAD
             started: Instant::now(),
             steps: AtomicU64::new(steps),
+=======
+            started,
+            steps,
+>>>>>>> f94f675392f435e637e04ed685daa1032daad69a
             begun: AtomicU64::new(0),
             step_ms: AtomicU64::new(0),
             expected_ms: u64::try_from(expected.as_millis()).unwrap_or(u64::MAX / PARTS),
@@ -215,17 +229,32 @@ mod tests {
         assert_eq!(position(0, 1, 9000, 0), 0, "without an expectation it waits for the end");
         assert_eq!(position(3, 4, 1000, 4000), 325);
         assert_eq!(position(4, 4, 1000, 4000), 400);
+        assert_eq!(
+            [expected(0, 0, 4000), expected(0, 50, 4000), expected(3, 6000, 4000)],
+            [4000, 4000, 2000]
+        );
         let progress = Progress::new(4, Duration::from_secs(3600), false);
         progress.step("first");
         assert_eq!((progress.shared.bar.position(), progress.shared.bar.length()), (0, Some(400)));
         progress.step("second");
         assert!((100..200).contains(&progress.shared.bar.position()));
+<<<<<<< HEAD
         assert_eq!(progress.shared.bar.prefix(), ", 0.0 s each");
         progress.extend();
         assert_eq!(
             (progress.shared.bar.length(), progress.shared.steps.load(Ordering::Relaxed)),
             (Some(500), 5)
         );
+=======
+        // A step begins when it is announced: what preceded the first one is no part of it.
+        let started = Instant::now() - Duration::from_secs(1800);
+        let late = Progress::begun(started, 4, Duration::from_secs(3600), false);
+        late.step("first");
+        assert_eq!(late.shared.bar.position(), 0);
+        // The second step is expected to take as long as the first, which began long ago.
+        late.step("second");
+        assert_eq!(late.shared.bar.position(), 100);
+>>>>>>> f94f675392f435e637e04ed685daa1032daad69a
         assert!(progress.mover.is_none(), "nothing runs beside a measurement without a terminal");
     }
 

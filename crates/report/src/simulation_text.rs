@@ -1,8 +1,9 @@
 //! Simulated runs as tables and a chart.
 
 use policy::SendPolicy;
-use tcpsim::RunResult;
+use record::units::{counted, grouped};
 use tcpsim::fit::Measured;
+use tcpsim::{Ending, RunResult};
 
 use crate::chart::{Lines, NamedLine, lines};
 use crate::terminal::{cell, number, table, thousands, us};
@@ -57,10 +58,38 @@ pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
         out.add_row(row);
     }
     let mut text = out.to_string();
-    if runs.iter().any(|run| !run.is_complete) {
-        text.push_str("\n\nNot all operations were done in the time that was simulated.");
+    for run in runs.iter().filter(|run| !run.is_complete) {
+        text.push_str("\n\n");
+        text.push_str(&incomplete(run));
     }
     text
+}
+
+/// Why a run ended before all its operations were complete, and what to change.
+fn incomplete(run: &RunResult) -> String {
+    let RunResult { policy, queue_depth, time_limit_seconds, .. } = run;
+    let why = match run.ended_by {
+        Ending::Operations => return String::new(),
+        Ending::TimeLimit => format!(
+            "the limit of simulated time, {time_limit_seconds} s, ended the run; raise it with --set time-limit={}s",
+            enough(run)
+        ),
+        Ending::Observer => "the run was interrupted".to_owned(),
+        Ending::Standstill => "the ring stands still: no message is on its way and no timer runs".to_owned(),
+    };
+    format!(
+        "{policy}, queue depth {queue_depth}: only {} of {}: {why}",
+        grouped(run.operations),
+        counted(run.requested_operations, "operation")
+    )
+}
+
+/// A time limit within which the operations would be done at the rate so far, seconds; ten times the limit if there is no rate.
+fn enough(run: &RunResult) -> u64 {
+    let needed = run.requested_operations as f64 / run.iops;
+    let seconds =
+        if needed.is_finite() { run.time_limit_seconds + needed } else { 10.0 * run.time_limit_seconds };
+    (seconds.ceil() as u64).max(1)
 }
 
 /// Shares of the busy cycles by the number of requests that they served, percent.

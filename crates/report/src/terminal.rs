@@ -4,6 +4,7 @@ use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use iscsi_target::ConnectionStatistics;
 use load::{KindResult, RunResult};
 use output::text::line;
+use record::units::{counted, grouped};
 use store::Operation;
 use store::layer::Passed;
 
@@ -33,14 +34,7 @@ pub(crate) fn number(text: String) -> Cell {
 /// A whole number with its thousands apart, as 63 104.
 #[must_use]
 pub fn thousands(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
+    let text = record::units::grouped(value.abs().round() as u64);
     if value < 0.0 { format!("-{text}") } else { text }
 }
 
@@ -63,7 +57,7 @@ pub fn runs(runs: &[RunResult]) -> String {
         let l = &r.latency_us;
         let mut row = vec![
             cell(r.rw.name()),
-            number(record::units::format_size(r.block_size_bytes)),
+            number(block(r)),
             number(r.queue_depth.to_string()),
             number(thousands(r.iops)),
             number(format!("{:.1}", r.bytes_per_second / 1e6)),
@@ -82,6 +76,14 @@ pub fn runs(runs: &[RunResult]) -> String {
         }
     }
     t.to_string()
+}
+
+/// The sizes of a run's operations.
+fn block(run: &RunResult) -> String {
+    match &run.block_split[..] {
+        [] => record::units::format_size(run.block_size_bytes),
+        split => load::initiator::workload::block_split(split),
+    }
 }
 
 /// The row of one kind of operation, below that of its run.
@@ -111,27 +113,29 @@ fn kind_row(kind: &KindResult, is_open: bool) -> Vec<Cell> {
 /// The failed operations of a run by class; empty if there are none.
 #[must_use]
 pub fn failures(run: &RunResult) -> String {
-    if run.errors == 0 {
-        return String::new();
+    let name = format!("{} {}, queue depth {}", run.rw.name(), run.sizes(), run.queue_depth);
+    let mut text = String::new();
+    if run.errors > 0 {
+        let most = if run.errors > run.operations { "; MOST OPERATIONS FAILED" } else { "" };
+        text = format!(
+            "{name}: {} failed, {} succeeded in the measured time{most}",
+            counted(run.errors, "operation"),
+            grouped(run.operations)
+        );
     }
-    // Failures of the ramp and the drain count as errors, and their successes as nothing: only the measured time compares.
-    let seconds: u64 = run.series.iter().map(|second| second.errors).sum();
-    let measured = if run.series.is_empty() { run.errors } else { seconds };
-    let most = if measured > run.operations { "; MOST OPERATIONS FAILED" } else { "" };
-    let mut text = format!(
-        "{} {} B, queue depth {}: {} operations failed, {} succeeded in the measured time{most}",
-        run.rw.name(),
-        run.block_size_bytes,
-        run.queue_depth,
-        thousands(run.errors as f64),
-        thousands(run.operations as f64)
-    );
     for failure in &run.failures {
         // A class has names of ours only, but costs nothing to escape.
-        text.push_str(&format!("\n  {:>10}  {}", thousands(failure.count as f64), line(&failure.class)));
+        text.push_str(&format!("\n  {:>10}  {}", grouped(failure.count), line(&failure.class)));
     }
     if let Some(mean) = run.failed_mean_us {
         text.push_str(&format!("\n  mean time until a failure: {} us", us(mean)));
+    }
+    if run.unmeasured_errors > 0 {
+        let separator = if text.is_empty() { "" } else { "\n" };
+        text.push_str(&format!(
+            "{separator}{name}: {} failed outside the measured time (--ramp, or in flight at its end)",
+            counted(run.unmeasured_errors, "operation")
+        ));
     }
     text
 }
@@ -284,159 +288,5 @@ pub fn copies(bytes_each: u64, runs: &[RunResult]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failures_are_listed_by_class_and_a_failed_run_says_so() {
-        let failure = |class: &str, count| load::Failure { class: class.into(), count };
-        let run = RunResult {
-            operations: 186,
-            errors: 10_114,
-            failures: vec![failure("BUSY", 10_000), failure("HTTP status 503", 114)],
-            failed_mean_us: Some(43.21),
-            ..RunResult::default()
-        };
-        let text = failures(&run);
-        for part in [
-            "10 114 operations failed, 186 succeeded",
-            "MOST",
-            "10 000  BUSY",
-            "114  HTTP status 503",
-            "43.2 us",
-        ] {
-            assert!(text.contains(part), "{part} is not in {text}");
-        }
-        assert!(!failures(&RunResult { errors: 5, operations: 100, ..run }).contains("MOST"));
-        assert_eq!(failures(&RunResult::default()), "");
-        // A long ramp fails as often as the measured time, in which most operations succeed.
-        let second = load::Second { errors: 90, ..load::Second::default() };
-        let ramp = RunResult { errors: 900, operations: 270, series: vec![second], ..RunResult::default() };
-        assert!(!failures(&ramp).contains("MOST"));
-        let second = load::Second { errors: 271, ..load::Second::default() };
-        assert!(failures(&RunResult { series: vec![second], ..ramp }).contains("MOST"));
-    }
-
-    #[test]
-    fn mixed_runs_have_a_row_for_each_kind() {
-        let kind = |kind, iops| load::KindResult {
-            kind,
-            operations: 1,
-            iops,
-            transferred_bytes: 0,
-            bytes_per_second: iops * 4096.0,
-            errors: 0,
-            short: 0,
-            latency_us: record::latency::LatencyFigures { p99: iops / 10.0, ..Default::default() },
-            latency: record::latency::Latency::new(),
-        };
-        let kinds = vec![kind(load::Operation::Read, 7000.0), kind(load::Operation::Trim, 3000.0)];
-        let text = runs(&[RunResult { kinds, rate: Some(5.0), ..RunResult::default() }]);
-        let row = |name: &str| text.lines().find(|l| l.trim_start().starts_with(name)).unwrap().to_owned();
-        assert!(
-            row("read").contains("7 000") && row("read").contains("28.7") && row("read").contains("700.0"),
-            "{text}"
-        );
-        assert!(row("trim").contains("3 000") && row("trim").contains("300.0"), "{text}");
-    }
-
-    #[test]
-    fn thousands_are_separated() {
-        assert_eq!(thousands(0.0), "0");
-        assert_eq!(thousands(999.4), "999");
-        assert_eq!(thousands(63_104.0), "63 104");
-        assert_eq!(thousands(-1_234_567.0), "-1 234 567");
-    }
-
-    #[test]
-    fn text_of_a_peer_cannot_leave_its_cell() {
-        let mut t = table(&["initiator", "count"]);
-        t.add_row(vec![cell("iqn.\x1b[2J\nFAKE\u{202e}"), number("1\u{9b}".to_owned())]);
-        let text = t.to_string();
-        assert!(text.contains("iqn.\\u001b[2J\\u000aFAKE\\u202e") && text.contains("1\\u009b"), "{text}");
-        assert_eq!(text.lines().count(), 3, "{text}");
-    }
-
-    /// The cells of a table of two lines by their headings.
-    fn cells(table: &str) -> std::collections::BTreeMap<String, String> {
-        let of = |line: &str| -> Vec<String> {
-            line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
-        };
-        let lines: Vec<Vec<String>> = table.lines().filter(|line| !line.contains('─')).map(of).collect();
-        assert_eq!(lines[0].len(), lines[1].len(), "{table}");
-        lines[0].iter().cloned().zip(lines[1].iter().cloned()).collect()
-    }
-
-    #[test]
-    fn statistics_are_under_their_headings() {
-        let busy_count = policy::BusyCount {
-            busy: 2,
-            max_busy: 7,
-            idles: 10,
-            served: 25,
-            ended: [0, 4, 2, 1, 1, 0, 1, 1].into(),
-        };
-        let connection = ConnectionStatistics {
-            peer: "10.0.0.1:5000".parse().unwrap(),
-            initiator_name: "iqn.a".into(),
-            send: policy::SendPolicy::Auto,
-            thread: 1,
-            cpu: None,
-            open: true,
-            commands: 1234,
-            received_bytes: 1,
-            sent_bytes: 2,
-            sends: 777,
-            receives: 3,
-            modes: policy::control::Shares { nodelay: 1, nagle: 3, batch: 6 },
-            busy_count,
-        };
-        let found = cells(&connections(&[connection]));
-        for (heading, expected) in [
-            ("initiator", "iqn.a"),
-            ("peer", "10.0.0.1:5000"),
-            ("send", "auto"),
-            ("commands", "1 234"),
-            ("sends", "777"),
-            ("nodelay", "10%"),
-            ("nagle", "30%"),
-            ("batch", "60%"),
-            ("busy", "2"),
-            ("max", "7"),
-            ("avg", "2.50"),
-            ("idles", "10"),
-            ("1", "40%"),
-            ("2", "20%"),
-            ("3", "10%"),
-            ("4", "10%"),
-            ("5", "0%"),
-            (">5", "20%"),
-        ] {
-            assert_eq!(found[heading], expected, "{heading}");
-        }
-        let passed = Passed {
-            operation: Operation::Discard,
-            count: 5000,
-            bytes: 12_300_000,
-            errors: 3,
-            mean_us: 11.0,
-            p50_us: 12.0,
-            p99_us: 13.0,
-            max_us: 14.0,
-        };
-        let found = cells(&disks(&[(4, vec![passed])]));
-        for (heading, expected) in [
-            ("LUN", "4"),
-            ("operation", "unmap"),
-            ("count", "5 000"),
-            ("MB", "12.3"),
-            ("mean us", "11.0"),
-            ("p50", "12.0"),
-            ("p99", "13.0"),
-            ("max", "14.0"),
-            ("errors", "3"),
-        ] {
-            assert_eq!(found[heading], expected, "{heading}");
-        }
-    }
-}
+#[path = "terminal_tests.rs"]
+mod tests;

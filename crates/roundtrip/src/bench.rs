@@ -121,16 +121,30 @@ pub(crate) struct Combination {
     pub(crate) block_bytes: u64,
     pub(crate) queue_depth: u32,
     pub(crate) rate: Option<f64>,
+    /// Mixed block sizes; `block_bytes` is the largest then.
+    split: Option<String>,
 }
 
 impl fmt::Display for Combination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} B, queue depth {}", self.block_bytes, self.queue_depth)?;
+        match &self.split {
+            Some(split) => write!(f, "{split}, ")?,
+            None => write!(f, "{} B, ", self.block_bytes)?,
+        }
+        write!(f, "queue depth {}", self.queue_depth)?;
         self.rate.map_or(Ok(()), |rate| write!(f, ", {rate:.0} a second"))
     }
 }
 
 impl BenchArgs {
+    /// Refuses an open loop's options without its rate.
+    fn check_arrival(&self) -> Result<(), Failure> {
+        if self.arrival.is_some() && self.rate.is_none() {
+            return Err(Failure::Usage(anyhow!("--arrival is for open loops: add --rate")));
+        }
+        Ok(())
+    }
+
     /// Whether stdout is for a program.
     pub(crate) fn is_machine_readable(&self) -> bool {
         self.json || self.output_format != OutputFormat::Normal
@@ -140,8 +154,15 @@ impl BenchArgs {
     pub(crate) fn combinations(&self) -> Vec<Combination> {
         let rates =
             self.rate.as_ref().map_or(vec![None], |rates| rates.0.iter().copied().map(Some).collect());
+        let split = self.bssplit.as_ref().map(|split| load::initiator::workload::block_split(&split.0));
         let each = |block_bytes, queue_depth| {
-            rates.iter().map(move |&rate| Combination { block_bytes, queue_depth, rate })
+            let split = split.clone();
+            rates.iter().map(move |&rate| Combination {
+                block_bytes,
+                queue_depth,
+                rate,
+                split: split.clone(),
+            })
         };
         let mixed: Vec<u64> =
             self.bssplit.iter().filter_map(|split| split.0.iter().map(|s| s.block_bytes).max()).collect();
@@ -166,61 +187,48 @@ pub(crate) enum Url {
     Copy(load::copy::CopyUrl),
 }
 
+/// The options of an iSCSI disk and its session.
+const DISK_OPTIONS: [&str; 14] = [
+    "rwmix",
+    "bssplit",
+    "random_distribution",
+    "sessions",
+    "batch",
+    "verify",
+    "busy_poll",
+    "initiator_name",
+    "chap_user",
+    "chap_secret_file",
+    "chap_mutual_user",
+    "chap_mutual_secret_file",
+    "header_digest",
+    "data_digest",
+];
+
+/// The options of loads that count operations.
+const OPERATION_OPTIONS: [&str; 11] = [
+    "rw",
+    "rate",
+    "arrival",
+    "runtime",
+    "ramp",
+    "seed",
+    "timeout",
+    "writes",
+    "ops",
+    "assert",
+    "output_format",
+];
+
 impl Url {
     /// The options that this kind of load ignores.
-    fn ignored_options(&self) -> &'static [&'static str] {
-        match self {
-            Self::Iscsi(_) => &[],
-            Self::Http(_) => &[
-                "sessions",
-                "batch",
-                "verify",
-                "ops",
-                "busy_poll",
-                "size",
-                "ramp",
-                "seed",
-                "rwmix",
-                "bssplit",
-                "random_distribution",
-                "arrival",
-                "output_format",
-                "initiator_name",
-                "chap_user",
-                "chap_secret_file",
-                "chap_mutual_user",
-                "chap_mutual_secret_file",
-                "header_digest",
-                "data_digest",
-            ],
-            Self::Copy(_) => &[
-                "rwmix",
-                "bssplit",
-                "random_distribution",
-                "arrival",
-                "assert",
-                "output_format",
-                "initiator_name",
-                "chap_user",
-                "chap_secret_file",
-                "chap_mutual_user",
-                "chap_mutual_secret_file",
-                "header_digest",
-                "data_digest",
-                "sessions",
-                "batch",
-                "verify",
-                "ops",
-                "busy_poll",
-                "rw",
-                "rate",
-                "runtime",
-                "ramp",
-                "seed",
-                "timeout",
-                "writes",
-            ],
-        }
+    fn ignored_options(&self) -> impl Iterator<Item = &'static str> {
+        let lists: &[&[&'static str]] = match self {
+            Self::Iscsi(_) => &[&http::HttpArgs::NAMES],
+            Self::Http(_) => &[&DISK_OPTIONS, &["size"]],
+            Self::Copy(_) => &[&DISK_OPTIONS, &OPERATION_OPTIONS, &http::HttpArgs::NAMES],
+        };
+        lists.iter().copied().flatten().copied()
     }
 }
 
@@ -249,8 +257,7 @@ pub(crate) fn writes(name: &str) -> Result<Writes, String> {
 
 /// Loads the server of the URL; `is_given` returns whether an option is on the command line.
 pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<ExitCode, Failure> {
-    let http_only: &[&str] = if matches!(args.url, Url::Http(_)) { &[] } else { &http::HttpArgs::NAMES };
-    if let Some(name) = args.url.ignored_options().iter().chain(http_only).find(|name| is_given(name)) {
+    if let Some(name) = args.url.ignored_options().find(|name| is_given(name)) {
         let name = name.replace('_', "-");
         return Err(Failure::Usage(anyhow!(
             "--{name} has no effect with this URL: see roundtrip bench --help"

@@ -25,6 +25,7 @@ mod study_client;
 mod target;
 mod wire;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
@@ -95,10 +96,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints why the command line cannot be used, without secrets, and exits.
+/// Prints why the command line cannot be used, without secrets, or the help or version that it asks for, and exits.
 fn refuse(error: &clap::Error) -> ! {
+    if !error.use_stderr() {
+        // clap writes with the colours that the terminal has.
+        print::checked(error.print().and_then(|()| std::io::stdout().flush()));
+        std::process::exit(error.exit_code());
+    }
     let secrets = redact::secrets(std::env::args_os());
-    if secrets.is_empty() || !error.use_stderr() {
+    if secrets.is_empty() {
         error.exit();
     }
     redact::without(&error.render().to_string(), &secrets).lines().for_each(eprint_line);

@@ -14,7 +14,12 @@ use crate::Failure;
 /// the pipe (`| head`), as other tools do, otherwise with the reason.
 pub(crate) fn print_line(text: impl Display) {
     let mut out = io::stdout().lock();
-    let Err(error) = writeln!(out, "{}", lines(text)).and_then(|()| out.flush()) else { return };
+    checked(writeln!(out, "{}", lines(text)).and_then(|()| out.flush()));
+}
+
+/// Ends the program if stdout could not be written, as [`print_line`] does.
+pub(crate) fn checked(outcome: io::Result<()>) {
+    let Err(error) = outcome else { return };
     if error.kind() != ErrorKind::BrokenPipe {
         eprint_line(format_args!("roundtrip: cannot print the result: {error}"));
     }

@@ -77,6 +77,32 @@ fn half_of_a_mix_may_fail() {
     assert_eq!(bins.iter().map(|bin| number(&bin["count"])).sum::<f64>(), operations);
 }
 
+/// Errors, operations, series and kinds are of one interval: the ramp is in none of them.
+#[test]
+fn errors_of_the_ramp_are_apart() {
+    let target = Target::start(&["--lun", "0=ram:8M,readonly"]);
+    let load = ["--rw", "randrw", "--iodepth", "4", "--runtime", "200ms", "--ramp", "600ms"];
+    let result = failing(&target.url(0), &load);
+    let number = |value: &Value| value.as_u64().unwrap();
+    let (operations, errors) = (number(&result["operations"]), number(&result["errors"]));
+    let ratio = errors as f64 / operations as f64;
+    assert!((0.8..1.25).contains(&ratio), "half of them fail: {result:#}");
+    let of = |list: &str| {
+        result[list].as_array().unwrap().iter().map(|entry| number(&entry["errors"])).sum::<u64>()
+    };
+    assert_eq!(
+        (of("series"), of("kinds"), number(&result["failures"][0]["count"])),
+        (errors, errors, errors)
+    );
+    assert!(number(&result["unmeasured_errors"]) > errors, "three times as long: {result:#}");
+    let table = String::from_utf8(run(&target.url(0), &load).stdout).unwrap();
+    assert!(table.contains("operations failed outside the measured time (--ramp"), "{table}");
+    // A run whose ramp alone fails is not a success.
+    let cut = format!("iscsi://{}/{IQN}/0", cut_after(100_000, &target.address));
+    let lost = failing(&cut, &["--ramp", "60s", "--runtime", "1s", "--iodepth", "2"]);
+    assert_eq!((number(&lost["errors"]), number(&lost["unmeasured_errors"])), (0, 2), "{lost:#}");
+}
+
 /// A target in a mount namespace of its own, whose disk is a sparse file on a file system that is too small.
 struct OnFullDisk {
     child: Child,

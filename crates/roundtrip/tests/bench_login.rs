@@ -6,10 +6,10 @@ mod common;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Output, Stdio};
 
-use common::{IQN, Target, bench, roundtrip, tool};
+use common::tgt::Tgt;
+use common::{IQN, Target, bench, roundtrip};
 use serde_json::Value;
 
 const OWN: &str = "wonderland-12";
@@ -258,7 +258,7 @@ fn portals_may_be_names_and_ipv6_addresses() {
     let output =
         roundtrip().args(["bench", &url("no-such-host.invalid", "3260")]).args(SHORT).output().unwrap();
     assert!(
-        output.status.code() == Some(1) && text(&output).contains("no-such-host.invalid"),
+        output.status.code() == Some(2) && text(&output).contains("no-such-host.invalid"),
         "{}",
         text(&output)
     );
@@ -280,48 +280,15 @@ fn redirections_to_names_are_followed() {
         let path = secrets.file("moved.toml", &config);
         common::ready(&["target", "--config", path.to_str().unwrap()])
     };
+    // The name is the target's, not one of the command line.
+    let nowhere = moved("no-such-host.invalid:3260");
+    let url = format!("iscsi://{}/{IQN}/0", nowhere.address);
+    let output = roundtrip().args(["bench", &url]).args(SHORT).output().unwrap();
+    let expected =
+        format!("{}: the target redirects the login to no-such-host.invalid:3260", nowhere.address);
+    assert!(output.status.code() == Some(1) && text(&output).contains(&expected), "{}", text(&output));
     let target = moved(&format!("localhost:{port}"));
     bench(&format!("iscsi://{}/{IQN}/0", target.address), &SHORT);
-}
-
-struct Tgt {
-    child: Child,
-    control: String,
-    port: u16,
-}
-
-impl Tgt {
-    fn start() -> Self {
-        // Below the ephemeral ports, in a range of this process.
-        let port = 20_000 + (std::process::id() % 10_000) as u16;
-        // tgt keeps it in 15 bits.
-        let control = (port - 10_000).to_string();
-        let child = Command::new("tgtd")
-            .args(["-f", "-C", &control, "--iscsi", &format!("portal=127.0.0.1:{port}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("tgtd; `make setup` installs it");
-        let tgt = Self { child, control, port };
-        let began = Instant::now();
-        while !tgt.admin(&["--mode", "target", "--op", "new", "--tid", "1", "-T", IQN]) {
-            assert!(began.elapsed() < Duration::from_secs(20), "tgtd does not answer");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        tgt
-    }
-
-    fn admin(&self, arguments: &[&str]) -> bool {
-        let all = [&["-C", &self.control, "--lld", "iscsi"], arguments].concat();
-        tool("tgtadm", &all).status.success()
-    }
-}
-
-impl Drop for Tgt {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[test]
@@ -332,13 +299,10 @@ fn tgt_with_chap_in_both_directions() {
     let secrets = Secrets::new();
     let image = secrets.path("disk");
     std::fs::write(&image, vec![0; 8 << 20]).unwrap();
-    let tgt = Tgt::start();
+    let tgt = Tgt::start(&image);
     let account = ["--mode", "account", "--op"];
     for arguments in [
-        &["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", image.to_str().unwrap()]
-            [..],
-        &["--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL"],
-        &[&account[..], &["new", "--user", "alice", "--password", OWN]].concat(),
+        &[&account[..], &["new", "--user", "alice", "--password", OWN]].concat()[..],
         &[&account[..], &["new", "--user", "disk", "--password", TARGET]].concat(),
         &[&account[..], &["bind", "--tid", "1", "--user", "alice"]].concat(),
         &[&account[..], &["bind", "--tid", "1", "--user", "disk", "--outgoing"]].concat(),

@@ -226,3 +226,42 @@ fn series_has_every_second_and_histogram_every_operation() {
     let ends: Vec<u64> = bins.iter().map(|bin| bin["up_to_ns"].as_u64().unwrap()).collect();
     assert!(ends.is_sorted(), "{ends:?}");
 }
+
+/// A job names the options of fio that make the same load, and no others.
+#[test]
+fn json_plus_names_the_options_of_the_load() {
+    let target = Target::start(&["--lun", "0=ram:8M"]);
+    let options = |arguments: &[&str]| {
+        let fixed = ["--runtime", "50ms", "--ramp", "0ms", "--output-format", "json+"];
+        let output = run(&target.url(0), &[&fixed[..], arguments].concat());
+        let value: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", error(&output)));
+        value["jobs"][0]["job options"].clone()
+    };
+    let plain = serde_json::json!({ "rw": "randread", "bs": "4096", "iodepth": "1" });
+    assert_eq!(options(&[]), plain);
+    assert_eq!(
+        options(&[
+            "--rw",
+            "randrw",
+            "--rwmix",
+            "70",
+            "--bssplit",
+            "4k/60:64k",
+            "--iodepth",
+            "4",
+            "--sessions",
+            "2"
+        ]),
+        serde_json::json!({ "rw": "randrw", "bssplit": "4k/60:64k/40", "rwmixread": "70", "iodepth": "4", "numjobs": "2" })
+    );
+    let zipf = options(&["--random-distribution", "zipf:1.1", "--rate", "500", "--arrival", "poisson"]);
+    assert_eq!(
+        (&zipf["random_distribution"], &zipf["rate_iops"], &zipf["rate_process"], &zipf["rwmixread"]),
+        (&"zipf:1.1".into(), &"500".into(), &"poisson".into(), &Value::Null)
+    );
+    assert_eq!(options(&["--rw", "rw"])["rwmixread"], "50", "the default");
+    let table = run(&target.url(0), &["--runtime", "50ms", "--ramp", "0ms", "--bssplit", "512/60:4k/40"]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("512/60:4k/40"), "both sizes: {table}");
+}

@@ -13,7 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::live::{analyze, captured, kinds, may_capture};
-use common::{IQN, Target, bench, roundtrip, succeed, tool, wait};
+use common::tgt::Tgt;
+use common::{IQN, Target, bench, roundtrip, succeed, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -351,42 +352,6 @@ fn the_annotated_capture_shows_verdicts_in_wireshark() {
     assert_eq!(kinds(&analyze(&[annotated])), ["header_body_apart"]);
 }
 
-/// tgt on a port of its own; ended when dropped.
-struct Tgt(Child);
-
-impl Tgt {
-    fn start(port: u16, image: &Path) -> Self {
-        let control = (port % 100 + 7000).to_string();
-        let child = Command::new("tgtd")
-            .args(["-f", "-C", &control, "--iscsi", &format!("portal=127.0.0.1:{port}")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("tgtd; `make setup` installs it");
-        let tgt = Self(child);
-        let began = Instant::now();
-        let admin = |arguments: &[&str]| {
-            let all = [&["-C", &control, "--lld", "iscsi"], arguments].concat();
-            tool("tgtadm", &all).status.success()
-        };
-        while !admin(&["--mode", "target", "--op", "new", "--tid", "1", "-T", IQN]) {
-            assert!(began.elapsed() < Duration::from_secs(20), "tgtd does not answer");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        let image = image.to_str().unwrap();
-        assert!(admin(&["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", image]));
-        assert!(admin(&["--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL"]));
-        tgt
-    }
-}
-
-impl Drop for Tgt {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Another target with other clients: writes with their data phases, no verdict.
 #[test]
 fn tgt_with_libiscsi_and_qemu_is_followed_and_clean() {
@@ -396,8 +361,8 @@ fn tgt_with_libiscsi_and_qemu_is_followed_and_clean() {
         (folder.path().join("disk"), folder.path().join("source"), folder.path().join("tgt.pcapng"));
     std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
     common::random_file(&source, 2 << 20);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let tgt = Tgt::start(port, &image);
+    let tgt = Tgt::start(&image);
+    let port = tgt.port;
     let url = format!("iscsi://127.0.0.1:{port}/{IQN}/1");
     let capture = Dumpcap::start(port, 0, &file);
     succeed("iscsi-inq", &[&url]);

@@ -105,6 +105,19 @@ fn refused_connection_fails_with_advice() {
 }
 
 #[test]
+fn host_names_of_targets_are_resolved_or_refused_with_advice() {
+    let url = "iscsi://nonexistent.invalid:3261/iqn.x/0";
+    refused(
+        &["bench", url],
+        "cannot resolve the host name 'nonexistent.invalid' of nonexistent.invalid:3261",
+    );
+    refused(&["bench", url], "write the target's IP address");
+    let target = common::Target::start(&["--lun", "0=ram:1M"]);
+    let url = target.url(0).replace("127.0.0.1", "localhost");
+    common::bench(&url, &["--runtime", "50ms", "--ramp", "0ms"]);
+}
+
+#[test]
 fn a_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

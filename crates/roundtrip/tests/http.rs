@@ -18,7 +18,10 @@ const SHORT: [&str; 2] = ["--runtime", "200ms"];
 /// Runs `bench` and returns its first run and its exit code.
 fn run(url: &str, arguments: &[&str]) -> (Value, i32) {
     let short = if arguments.contains(&"--runtime") { &[][..] } else { &SHORT };
-    let output = roundtrip().args(["bench", url, "--json"]).args(short).args(arguments).output().unwrap();
+    // Without a ramp, every request but those of the warm-up is counted.
+    let ramp = if arguments.contains(&"--ramp") { &[][..] } else { &["--ramp", "0ms"] };
+    let command = ["bench", url, "--json"];
+    let output = roundtrip().args(command).args(short).args(ramp).args(arguments).output().unwrap();
     let result: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     (result["runs"][0].clone(), output.status.code().unwrap())
@@ -241,8 +244,8 @@ fn certificates_that_do_not_verify_are_refused_unless_insecure() {
     let (ca, url) = (nginx.path("ca.pem").display().to_string(), nginx.https("/"));
     let key = nginx.path("key.pem").display().to_string();
     for (options, expected, code) in [
-        (&[][..], "UnknownIssuer", 1),
-        (&["--ca-file", &ca], "not valid for name", 1),
+        (&[][..], "no trusted certificate authority has issued the server's certificate; name", 1),
+        (&["--ca-file", &ca], &format!("not valid for '{}', only for test.example; use", nginx.ip), 1),
         (&["--ca-file", &key], "no certificate found", 2),
         (&["--ca-file", "/nonexistent"], "/nonexistent", 2),
         (&["--ca-file", &ca, "--insecure"], "cannot be used with", 2),
@@ -263,6 +266,29 @@ fn certificates_that_do_not_verify_are_refused_unless_insecure() {
     assert!(error.contains("does the server use TLS on this port?"), "{error}");
     let (error, code) = refused(&[&*plain.url("/"), "--insecure"]);
     assert!(code == Some(2) && error.contains("no effect without https://"), "{error}");
+}
+
+/// A certificate as `openssl req -x509` makes it by default: an authority's.
+#[test]
+fn an_authority_s_certificate_as_the_server_s_is_explained() {
+    let (folder, ip) = (tempfile::tempdir().unwrap(), Nginx::next_ip());
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let name = format!("subjectAltName=IP:{ip}");
+    let new = ["req", "-newkey", "rsa:2048", "-nodes", "-batch", "-x509", "-days", "2", "-subj", "/CN=x"];
+    let files = ["-keyout", &file("key.pem"), "-out", &file("cert.pem"), "-addext", &name];
+    common::succeed("openssl", &[&new[..], &files].concat());
+    let server = "listen LISTEN ssl; ssl_certificate FOLDER/cert.pem; ssl_certificate_key FOLDER/key.pem;";
+    let nginx = Nginx::start_in(folder, ip, server);
+    let ca = nginx.path("cert.pem").display().to_string();
+    let (error, code) = refused(&[&*nginx.https("/"), "--ca-file", &ca]);
+    assert!(
+        code == Some(1) && error.contains("certificate of a certificate authority as its own"),
+        "{error}"
+    );
+    assert!(
+        error.contains("CA:FALSE") && error.contains("--insecure") && !error.contains("CaUsed"),
+        "{error}"
+    );
 }
 
 /// The name of the URL is what the server and its certificate are asked for.
@@ -315,6 +341,10 @@ fn unusable_arguments_are_refused_without_showing_secrets() {
         (&[url, "--bs", "4k"], "{bs}"),
         (&[url, "--rw", "randrw"], "only --rw read"),
         (&[url, "--threads", "0"], "at least 1"),
+        (&[url, "--arrival", "poisson"], "add --rate"),
+        (&[url, "--seed", "7"], "--arrival poisson"),
+        (&[url, "--size", "1M"], "--size has no effect"),
+        (&[url, "--ops", "/proc/no/such/file.csv"], "/proc/no/such/file.csv"),
         (&[url, "--iodepth", "1025"], "1 to 1024"),
         (&["iscsi://127.0.0.1:9/iqn.2026-11.example:x/0", "--method", "GET"], "--method has no effect"),
         (&["tcp://127.0.0.1:9", "--insecure"], "--insecure has no effect"),
@@ -334,10 +364,133 @@ fn the_table_is_followed_by_the_set_up_of_connections() {
         .lines()
         .find(|line| line.contains("connections were set up"))
         .unwrap_or_else(|| panic!("{text}"));
-    let opened: u64 = line.split_whitespace().find_map(|word| word.replace(' ', "").parse().ok()).unwrap();
+    let count = line.split(": ").nth(1).unwrap().split(" connections").next().unwrap();
+    let opened: u64 = count.replace(' ', "").parse().unwrap();
     let logged: BTreeSet<u64> = nginx.log().iter().map(|logged| logged.connection).collect();
     assert!(opened.abs_diff(logged.len() as u64) <= 2, "{line}: {}", logged.len());
     assert!(line.contains("mean") && line.contains("p99"), "{line}");
+}
+
+/// The records of a file, by column.
+fn records(file: &std::path::Path) -> Vec<std::collections::HashMap<String, String>> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut lines = text.lines();
+    let heading: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let row = |line: &str| {
+        heading.iter().map(ToString::to_string).zip(line.split(',').map(str::to_owned)).collect()
+    };
+    lines.map(row).collect()
+}
+
+/// Every request that nginx has logged after the warm-up has a record: with those of the ramp, and with failures.
+#[test]
+fn each_request_has_a_record() {
+    let nginx = Nginx::start(
+        "listen LISTEN; keepalive_requests 50;
+         location / { if ($connection_requests ~ '7$') { return 503 'busy'; } return 200 'hello'; }",
+    );
+    let file = nginx.path("ops.csv");
+    let ops = ["--ops", file.to_str().unwrap(), "--iodepth", "3", "--ramp", "100ms", "--runtime", "100ms"];
+    let (result, code) = run(&nginx.url("/"), &ops);
+    assert_eq!(code, 1, "{result:#}");
+    let all = records(&file);
+    let log = nginx.log();
+    assert_eq!(all.len() + WARM_UP as usize * 3, log.len(), "{result:#}");
+    let failed = |outcome: &str| all.iter().filter(|op| op["outcome"] == outcome).count();
+    let busy = log.iter().filter(|logged| logged.status == 503).count();
+    // Each connection of the warm-up has asked four times only.
+    assert_eq!((failed("failed"), failed("good")), (busy, all.len() - busy));
+    assert!(number(&result, "errors") + number(&result, "unmeasured_errors") == busy as u64 && busy > 3);
+    for op in &all {
+        let bytes = if op["outcome"] == "good" { "5" } else { "4" };
+        assert_eq!((&*op["operation"], &*op["kind"], &*op["data_bytes"]), ("GET", "read", bytes), "{op:?}");
+        assert_eq!(op["queue_depth"], "3");
+        assert!(op["request_bytes"].parse::<u32>().unwrap() > 40, "{op:?}");
+        assert!(op["response_bytes"].parse::<u32>().unwrap() > 100, "{op:?}");
+        let at = |name: &str| op[name].parse::<u64>().unwrap();
+        assert!(at("finish_ns") > at("start_ns") && at("start_ns") > 1_600_000_000_000_000_000, "{op:?}");
+    }
+    let connections: BTreeSet<&str> = all.iter().map(|op| &*op["connection"]).collect();
+    let logged: BTreeSet<u64> = log.iter().map(|logged| logged.connection).collect();
+    assert!(connections.len().abs_diff(logged.len()) <= 3, "{connections:?}");
+    // Requests of a connection are numbered, so no two have the same connection and tag.
+    let distinct: BTreeSet<_> = all.iter().map(|op| (&op["connection"], &op["tag"])).collect();
+    assert_eq!(distinct.len(), all.len());
+}
+
+/// A ramp delays the measured time, and what happens in it is in no figure but the connections.
+#[test]
+fn the_ramp_of_a_load_is_not_measured() {
+    let nginx = Nginx::start("listen LISTEN; location / { return 200 'hello'; }");
+    let (result, code) = run(&nginx.url("/"), &["--ramp", "400ms", "--runtime", "100ms", "--rate", "1000"]);
+    assert_eq!((code, number(&result, "unmeasured_errors")), (0, 0), "{result:#}");
+    let operations = number(&result, "operations") + number(&result, "behind");
+    assert!((95..=105).contains(&operations), "{result:#}");
+    let all = nginx.log().len() as u64;
+    assert!((495..=505).contains(&(all - WARM_UP + number(&result, "behind"))), "{all}: {result:#}");
+}
+
+#[test]
+fn poisson_arrivals_of_requests_keep_the_mean_rate() {
+    let nginx = Nginx::start("listen LISTEN; location / { return 200 'hello'; }");
+    let file = nginx.path("ops.csv");
+    let load = ["--rate", "1000", "--arrival", "poisson", "--iodepth", "64", "--runtime", "2s", "--ops"];
+    let with = |seed: &str| {
+        let (result, code) =
+            run(&nginx.url("/"), &[&load[..], &[file.to_str().unwrap(), "--seed", seed]].concat());
+        assert_eq!((code, &result["arrival"], &result["rate"]), (0, &"poisson".into(), &1000.0.into()));
+        let mut starts: Vec<u64> = records(&file).iter().map(|op| op["start_ns"].parse().unwrap()).collect();
+        starts.sort_unstable();
+        starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e6).collect::<Vec<f64>>()
+    };
+    let intervals = with("1");
+    let count = intervals.len() as f64;
+    let mean = intervals.iter().sum::<f64>() / count;
+    let deviation = (intervals.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count).sqrt();
+    // Due times, so the scheduler has no part in them: mean and deviation of an exponential distribution are equal.
+    assert!((mean - 1.0).abs() < 5.0 / count.sqrt(), "{mean} ms, {count}");
+    assert!((deviation / mean - 1.0).abs() < 0.15, "{deviation} {mean}");
+    assert!((with("1")[7] - intervals[7]).abs() < 1e-9 && (with("2")[7] - intervals[7]).abs() > 1e-9);
+}
+
+/// The keys of fio, with the figures of nginx's log.
+#[test]
+fn json_plus_of_a_load_has_the_figures_of_the_log() {
+    let nginx = Nginx::start(
+        "listen LISTEN; client_max_body_size 1m; location / { return 200 'hello'; } location /put { root FOLDER; dav_methods PUT; }",
+    );
+    let url = nginx.url("/");
+    let formats = |arguments: &[&str]| {
+        let fixed = ["--ramp", "0ms", "--runtime", "1100ms", "--iodepth", "4", "--output-format", "json+"];
+        let output = roundtrip().args(["bench"]).args(arguments).args(fixed).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        value["jobs"][0].clone()
+    };
+    let job = formats(&[&url]);
+    let read = &job["read"];
+    let count = number(read, "total_ios");
+    assert!(count > 100 && number(read, "io_bytes") == count * 5, "{read:#}");
+    assert_eq!(number(&read["clat_ns"], "N"), count);
+    let bins = read["clat_ns"]["bins"].as_object().unwrap();
+    assert_eq!(bins.values().map(|count| count.as_u64().unwrap()).sum::<u64>(), count);
+    assert!(number(&read["clat_ns"]["percentile"], "99.000000") > 1000, "{read:#}");
+    assert_eq!((number(&job["write"], "total_ios"), number(read, "iops_samples")), (0, 1), "{job:#}");
+    assert_eq!(
+        (&job["job options"]["rw"], &job["job options"]["iodepth"]),
+        (&"randread".into(), &"4".into())
+    );
+    let put = nginx.url("/put");
+    let job = formats(&[&put, "--method", "PUT", "--bs", "64k", "--rate", "200", "--arrival", "poisson"]);
+    let written = number(&job["write"], "total_ios");
+    assert!(written > 50 && number(&job["write"], "io_bytes") == written * 65_536, "{job:#}");
+    assert_eq!(
+        (&job["job options"]["rate_process"], number(&job["read"], "total_ios")),
+        (&"poisson".into(), 0)
+    );
+    let log = nginx.log();
+    let gets = log.iter().filter(|logged| logged.fields[1] == "/").count() as u64;
+    assert!((count + 16..=count + 20).contains(&gets), "{gets} and {count}");
 }
 
 /// haproxy closes connections by itself, and answers for servers that do not.

@@ -223,6 +223,13 @@ fn printing(packets: &str) -> Vec<Vec<String>> {
         &["wire", "plan", "--nat", "eth4", "eth5"],
     ];
     let mut all: Vec<Vec<String>> = Vec::new();
+    for help in [&["--help"][..], &["-h"], &["--version"], &["help"], &["help", "study"]] {
+        all.push(help.iter().map(ToString::to_string).collect());
+    }
+    for verb in ["target", "bench", "study", "model", "simulate", "serve", "capture", "analyze", "wire"] {
+        all.push(vec![verb.to_owned(), "--help".to_owned()]);
+    }
+    all.push(["wire", "up", "--help"].map(str::to_owned).to_vec());
     for verb in verbs {
         all.push(verb.iter().map(ToString::to_string).collect());
         all.push(verb.iter().chain(&["--json"]).map(ToString::to_string).collect());

@@ -285,3 +285,24 @@ fn a_ladder_and_a_chart_are_drawn() {
     let svg = std::fs::read_to_string(&chart).unwrap();
     assert!(svg.contains("nodelay") && svg.contains("nagle"));
 }
+
+/// A limit that ends a run is named with what ran and what changes it.
+#[test]
+fn a_run_that_the_time_limit_ended_says_so() {
+    let limited = ["--preset", "two-sends", "--operations", "2000", "--set", "time-limit=10s"];
+    let run = simulate(&limited)["runs"][0].clone();
+    let done = run["operations"].as_u64().unwrap();
+    assert!(done > 100 && done < 1000, "23 a second: {run:#}");
+    assert_eq!((&run["requested_operations"], &run["ended_by"]), (&2000.into(), &"time_limit".into()));
+    assert_eq!((&run["is_complete"], &run["time_limit_seconds"]), (&false.into(), &10.0.into()));
+    let text = succeed(env!("CARGO_BIN_EXE_roundtrip"), &[&["simulate"][..], &limited].concat());
+    let expected =
+        format!("only {done} of 2 000 operations: the limit of simulated time, 10 s, ended the run");
+    assert!(text.contains(&expected), "{text}");
+    // The advice works.
+    let advice = text.split("--set ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let run =
+        simulate(&["--preset", "two-sends", "--operations", "2000", "--set", advice])["runs"][0].clone();
+    assert_eq!((&run["operations"], &run["ended_by"]), (&2000.into(), &"operations".into()), "{advice}");
+    assert_eq!(run["is_complete"], true);
+}

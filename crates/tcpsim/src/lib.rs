@@ -18,7 +18,7 @@ mod world;
 
 pub use op::{Part, SimOp};
 pub use profile::Profile;
-pub use result::RunResult;
+pub use result::{Ending, RunResult};
 pub use setup::{Setup, SetupError};
 pub use world::{Frame, Message, Observer, simulate};
 

@@ -25,6 +25,20 @@ pub struct SideResult {
     pub sent_again: u64,
 }
 
+/// What ended a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// All requested operations completed.
+    Operations,
+    /// The limit of simulated time.
+    TimeLimit,
+    /// The observer, because the user interrupted it.
+    Observer,
+    /// Nothing was left to happen: the ring stands still.
+    Standstill,
+}
+
 /// The figures of the measured time of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunResult {
@@ -41,8 +55,14 @@ pub struct RunResult {
     pub policy: SendPolicy,
     /// Completed operations.
     pub operations: u64,
+    /// Operations that the setup asks for.
+    pub requested_operations: u64,
     /// All requested operations completed; false when the time limit or the observer ended the run.
     pub is_complete: bool,
+    /// What ended the run.
+    pub ended_by: Ending,
+    /// Simulated time after which a run ends early (`time-limit` of the setup), seconds.
+    pub time_limit_seconds: f64,
     /// Simulated time.
     pub seconds: f64,
     /// Operations per second.

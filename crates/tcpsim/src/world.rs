@@ -18,7 +18,7 @@ use self::thread::Thread;
 use self::wire::{Direction, Outgoing, Packets};
 use crate::Ns;
 use crate::op::SimOp;
-use crate::result::RunResult;
+use crate::result::{Ending, RunResult};
 use crate::setup::{Host, Setup};
 use crate::tcp::{Endpoint, Segment};
 
@@ -149,29 +149,35 @@ struct World<'a, O> {
 pub fn simulate<O: Observer>(setup: &Setup, observer: &mut O) -> RunResult {
     let mut world = World::new(setup, observer);
     world.begin();
-    let mut handled = 0_u32;
-    while !world.tally.is_over {
-        let Some((at, event)) = world.events.next() else { break };
-        world.now = at;
-        if at > setup.time_limit {
-            break;
-        }
-        world.handle(event);
-        handled = handled.wrapping_add(1);
-        if handled.is_multiple_of(1024) && !world.observer.tick(at) {
-            break;
-        }
-    }
+    let ended_by = world.until_end(setup.time_limit);
     world.observer.tick(Ns::MAX);
     let World { now, sessions, tally, .. } = world;
     let sessions: Vec<_> = sessions
         .into_iter()
         .map(|session| SessionCounts { busy: session.busy, shares: session.control.shares() })
         .collect();
-    tally.result(setup, now, &sessions)
+    tally.result(setup, now, ended_by, &sessions)
 }
 
 impl<'a, O: Observer> World<'a, O> {
+    /// Handles one event after the other until the run ends.
+    fn until_end(&mut self, time_limit: Ns) -> Ending {
+        let mut handled = 0_u32;
+        while !self.tally.is_over {
+            let Some((at, event)) = self.events.next() else { return Ending::Standstill };
+            self.now = at;
+            if at > time_limit {
+                return Ending::TimeLimit;
+            }
+            self.handle(event);
+            handled = handled.wrapping_add(1);
+            if handled.is_multiple_of(1024) && !self.observer.tick(at) {
+                return Ending::Observer;
+            }
+        }
+        Ending::Operations
+    }
+
     fn new(setup: &'a Setup, observer: &'a mut O) -> Self {
         let mss = setup.mss_bytes();
         let cpus = |host: &Host| {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use record::Writes;
 
+use super::certificate;
 use super::failure::{Failed, HttpFailure};
 use super::response::{Malformed, Response, ResponseReader};
 use super::tls::Tls;
@@ -53,7 +54,11 @@ pub(super) struct Flight {
     /// When its last send began.
     sent_at: Option<Instant>,
     /// Bytes handed to the kernel or to TLS.
-    position: usize,
+    pub(super) position: usize,
+    /// Bytes of responses received, interim ones included.
+    pub(super) received_bytes: u64,
+    /// Number of the request on its connection, from 0.
+    pub(super) number: u32,
     is_sent: bool,
     /// Whether it has been sent before, on a connection that was closed.
     pub(super) is_retry: bool,
@@ -61,7 +66,15 @@ pub(super) struct Flight {
 
 impl Flight {
     pub(super) fn new(due: Option<Instant>) -> Self {
-        Self { begun: due, sent_at: None, position: 0, is_sent: false, is_retry: false }
+        Self {
+            begun: due,
+            sent_at: None,
+            position: 0,
+            received_bytes: 0,
+            number: 0,
+            is_sent: false,
+            is_retry: false,
+        }
     }
 
     /// The same request on another connection.
@@ -95,6 +108,9 @@ pub(super) struct Connection {
     transport: Option<Transport>,
     interest: EpollFlags,
     pub(super) phase: Phase,
+    /// Its local TCP port, and the requests that were sent on it.
+    pub(super) port: u16,
+    requests: u32,
     reader: ResponseReader,
     pub(super) flight: Option<Flight>,
     /// Whether a response has been received on this connection.
@@ -114,6 +130,8 @@ impl Connection {
             transport: None,
             interest: EpollFlags::empty(),
             phase: Phase::Closed,
+            port: 0,
+            requests: 0,
             reader: ResponseReader::new(is_bodyless),
             flight: None,
             is_proven: false,
@@ -176,6 +194,8 @@ impl Connection {
         if flight.sent_at.is_none() {
             let now = Instant::now();
             flight.sent_at = Some(now);
+            flight.number = self.requests;
+            self.requests = self.requests.wrapping_add(1);
             flight.begun.get_or_insert(now);
         }
         let writes: Writes = shared.side.writes;
@@ -242,6 +262,9 @@ impl Connection {
 
     fn ready(&mut self, shared: &Shared<'_>, set_up: SetUp) -> Progress {
         self.phase = Phase::Open;
+        self.requests = 0;
+        let local = self.transport.as_ref().and_then(|transport| transport.stream().local_addr().ok());
+        self.port = local.map_or(0, |address| address.port());
         self.want(shared, EpollFlags::EPOLLIN);
         Progress::Ready(set_up)
     }
@@ -263,6 +286,9 @@ impl Connection {
                 Ok(count) => {
                     // Not setting the option again changes the experiment, not the response.
                     let _ = shared.side.received(transport.stream());
+                    if let Some(flight) = &mut self.flight {
+                        flight.received_bytes += count as u64;
+                    }
                     let fed = self.reader.feed(&buffer[..count]).map_err(malformed)?;
                     if let Some(response) = fed.response {
                         return self.answered(shared, response, count - fed.used);
@@ -342,15 +368,9 @@ fn cannot_connect(shared: &Shared<'_>, error: &io::Error) -> Failed {
 
 /// Describes an error of TLS, and what to do about it.
 fn explain(error: &io::Error) -> String {
-    let advice = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).map_or(
-        "",
-        |error| match error {
-            rustls::Error::InvalidCertificate(_) => {
-                "; use --ca-file for a private certificate authority, or --insecure to accept any certificate"
-            }
-            rustls::Error::InvalidMessage(_) => "; does the server use TLS on this port?",
-            _ => "",
-        },
-    );
-    format!("{error}{advice}")
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(reason)) => certificate::explain(reason),
+        Some(rustls::Error::InvalidMessage(_)) => format!("{error}; does the server use TLS on this port?"),
+        _ => error.to_string(),
+    }
 }

@@ -1,8 +1,9 @@
 //! The event-driven client: one thread that keeps many connections busy.
 //!
-//! A run has three stages. In the warm-up every connection is made and completes a few requests, because the kernel does not
-//! delay the first acknowledgements of a connection. In the measured time requests start, one after the other on each
-//! connection (closed loop) or at scheduled times (open loop). Then the requests in flight end.
+//! A run has four stages. In the warm-up every connection is made and completes a few requests, because the kernel does not
+//! delay the first acknowledgements of a connection. In the ramp and in the measured time requests start, one after the
+//! other on each connection (closed loop) or at scheduled times (open loop); those of the ramp are in no figure. Then the
+//! requests in flight end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,10 +12,12 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::timer::{Expiration, TimerSetTimeFlags};
 use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
+use record::Outcome;
 use socket::clock;
 
 use super::connection::{Connection, Flight, Phase, Progress, Shared};
 use super::failure::{Failed, HttpFailure};
+use super::records::{RecordSpec, Records};
 use super::response::Response;
 use super::tally::Tally;
 use crate::failure::FailureClass;
@@ -43,11 +46,14 @@ pub(super) struct Job<'a> {
     pub(super) is_idempotent: bool,
     /// Bodies of requests count as transferred, not those of responses.
     pub(super) is_write: bool,
+    /// The records of operations.
+    pub(super) record: RecordSpec,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     WarmUp,
+    Ramp,
     Measured,
     Draining,
 }
@@ -69,6 +75,7 @@ pub(super) struct Engine<'a> {
     in_flight: usize,
     /// Connections that have not done what the stage demands of each.
     lacking: usize,
+    /// The begin of the measured time (in the ramp: when it is due) and its end.
     begun: Instant,
     end: Instant,
     /// When a deadline may have passed.
@@ -77,6 +84,7 @@ pub(super) struct Engine<'a> {
     completed: Vec<u64>,
     cpu_before_ns: u64,
     has_response: bool,
+    records: Records,
 }
 
 impl<'a> Engine<'a> {
@@ -109,6 +117,7 @@ impl<'a> Engine<'a> {
             completed: vec![0; count],
             cpu_before_ns: 0,
             has_response: false,
+            records: Records::new(job.record),
             job,
         };
         (0..count).for_each(|index| engine.start(index, None));
@@ -123,22 +132,25 @@ impl<'a> Engine<'a> {
         if self.has_response { Ok(()) } else { Err(self.tally.first_failure.clone()) }
     }
 
-    /// Runs the load, closed or with a schedule, and returns its figures.
+    /// Runs the load, closed or with a schedule, for `ramp` and then `runtime`, and returns its figures.
     ///
     /// # Errors
     /// When waiting for events fails.
-    pub(super) fn run(mut self, runtime: Duration, pace: Option<&'a Pace>) -> io::Result<Tally> {
+    pub(super) fn run(
+        mut self,
+        ramp: Duration,
+        runtime: Duration,
+        pace: Option<&'a Pace>,
+    ) -> io::Result<Tally> {
         let Tally { set_ups, handshakes, .. } = std::mem::take(&mut self.tally);
         self.tally = Tally { set_ups, handshakes, ..Tally::default() };
         self.pace = pace;
-        (self.stage, self.cpu_before_ns) = (Stage::Measured, clock::thread_cpu_ns());
-        self.begun = Instant::now();
+        let now = Instant::now();
+        self.begun = now + ramp;
         self.end = pace.map_or(self.begun + runtime, Pace::end);
-        self.next_check = self.begun;
-        self.lacking = if pace.is_some() { 0 } else { self.connections.len() };
-        for connection in &mut self.connections {
-            (connection.attempts, connection.has_failed, connection.is_counted) = (0, false, false);
-        }
+        self.next_check = now;
+        self.stage = Stage::Ramp;
+        self.advance(now);
         for index in 0..self.connections.len() {
             // A connection that could not be made in the warm-up waits.
             if !matches!(self.connections[index].phase, Phase::Waiting { .. }) {
@@ -147,11 +159,12 @@ impl<'a> Engine<'a> {
         }
         self.start_waiting();
         self.dispatch()?;
-        while self.stage == Stage::Measured || self.in_flight > 0 {
+        while self.stage != Stage::Draining || self.in_flight > 0 {
             self.turn()?;
             self.dispatch()?;
         }
         self.tally.slowest = self.completed.iter().copied().min().unwrap_or(0);
+        (self.tally.ops, self.tally.ops_over_limit) = self.records.take();
         Ok(self.tally)
     }
 
@@ -226,14 +239,17 @@ impl<'a> Engine<'a> {
                 Phase::Open => self.failed(index, Failed::timeout(self.job.shared.patience)),
             }
         }
-        self.end_if_due(now);
+        self.advance(now);
         let patience = self.job.shared.patience;
         let earliest = self.connections.iter().filter_map(|connection| connection.deadline(patience)).min();
         // Later requests have later deadlines.
         self.next_check = earliest.unwrap_or(now + patience);
-        if self.stage == Stage::Measured && self.end > now {
-            self.next_check = self.next_check.min(self.end);
-        }
+        let change = match self.stage {
+            Stage::Ramp => Some(self.begun),
+            Stage::Measured => Some(self.end).filter(|end| *end > now),
+            Stage::WarmUp | Stage::Draining => None,
+        };
+        self.next_check = change.map_or(self.next_check, |change| self.next_check.min(change));
     }
 
     /// Starts a request, on a new connection if there is none.
@@ -262,20 +278,21 @@ impl<'a> Engine<'a> {
         let Some(flight) = connection.flight.take() else { return };
         self.in_flight -= 1;
         let begun = flight.begun.unwrap_or(at);
-        if !(200..300).contains(&response.status) {
+        let bytes = if self.job.is_write { self.job.shared.body.len() as u64 } else { response.body_bytes };
+        let is_good = (200..300).contains(&response.status);
+        if self.stage != Stage::WarmUp {
+            let outcome = if is_good { Outcome::Good } else { Outcome::Failed };
+            self.records.add(connection.port, &flight, bytes, outcome, Some(at));
+        }
+        if !is_good {
             connection.has_failed = true;
             self.count_failure(Failed::status(response.status), Some(begun), at);
-        } else if self.stage != Stage::WarmUp {
+        } else if self.stage == Stage::Measured {
             let latency_ns = at.saturating_duration_since(begun).as_nanos() as u64;
             self.tally.latency.record(latency_ns);
-            if self.stage == Stage::Measured {
-                let sent = self.job.shared.body.len() as u64;
-                let bytes = if self.job.is_write { sent } else { response.body_bytes };
-                self.completed[index] += 1;
-                self.tally.operations += 1;
-                self.tally.bytes += bytes;
-                self.tally.series.succeed(at.saturating_duration_since(self.begun), bytes, latency_ns);
-            }
+            self.completed[index] += 1;
+            self.tally.bytes += bytes;
+            self.tally.series.succeed(at.saturating_duration_since(self.begun), bytes, latency_ns);
         }
         self.ended(index, at);
     }
@@ -296,6 +313,9 @@ impl<'a> Engine<'a> {
         }
         self.in_flight -= 1;
         let now = Instant::now();
+        if self.stage != Stage::WarmUp {
+            self.records.add(connection.port, &flight, 0, Outcome::Failed, None);
+        }
         connection.has_failed = true;
         if !is_proven {
             connection.backoff = (connection.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
@@ -308,9 +328,14 @@ impl<'a> Engine<'a> {
     }
 
     fn count_failure(&mut self, failed: Failed, begun: Option<Instant>, at: Instant) {
-        self.tally.fail(failed, begun);
-        if self.stage == Stage::Measured {
-            self.tally.series.fail(at.saturating_duration_since(self.begun));
+        match self.stage {
+            // Only why a run has no result.
+            Stage::WarmUp => _ = self.tally.first_failure.get_or_insert(failed),
+            Stage::Ramp | Stage::Draining => self.tally.fail_unmeasured(failed),
+            Stage::Measured => {
+                self.tally.fail(failed, begun.map(|begun| at.saturating_duration_since(begun)));
+                self.tally.series.fail(at.saturating_duration_since(self.begun));
+            }
         }
     }
 
@@ -328,20 +353,37 @@ impl<'a> Engine<'a> {
         if self.stage == Stage::WarmUp && is_enough {
             return;
         }
-        self.end_if_due(now);
+        self.advance(now);
         if !matches!(self.connections[index].phase, Phase::Waiting { .. }) {
             self.next(index);
         }
     }
 
-    /// Ends the measured time when it is over and every connection has done enough.
+    /// Begins the measured time when the ramp is over, and ends it when it is over and every connection has done enough.
     #[inline]
-    fn end_if_due(&mut self, now: Instant) {
-        if self.stage == Stage::Measured && now >= self.end && self.lacking == 0 {
-            self.stage = Stage::Draining;
-            self.tally.measured = now - self.begun;
-            self.tally.cpu_ns = clock::thread_cpu_ns() - self.cpu_before_ns;
+    fn advance(&mut self, now: Instant) {
+        match self.stage {
+            Stage::Ramp if now >= self.begun => self.begin_measured(now),
+            Stage::Measured if now >= self.end && self.lacking == 0 => {
+                self.stage = Stage::Draining;
+                self.tally.measured = now - self.begun;
+                self.tally.cpu_ns = clock::thread_cpu_ns() - self.cpu_before_ns;
+            }
+            _ => {}
         }
+    }
+
+    fn begin_measured(&mut self, now: Instant) {
+        // A schedule has its own end.
+        if self.pace.is_none() {
+            self.end += now - self.begun;
+        }
+        self.begun = now;
+        self.lacking = if self.pace.is_some() { 0 } else { self.connections.len() };
+        for connection in &mut self.connections {
+            (connection.attempts, connection.has_failed, connection.is_counted) = (0, false, false);
+        }
+        (self.stage, self.cpu_before_ns) = (Stage::Measured, clock::thread_cpu_ns());
     }
 
     /// Gives a connection without a request the next one.
@@ -349,8 +391,8 @@ impl<'a> Engine<'a> {
     fn next(&mut self, index: usize) {
         match (self.stage, self.pace) {
             (Stage::Draining, _) => {}
-            (Stage::Measured, Some(_)) => self.free.push_back(index),
-            (Stage::Measured | Stage::WarmUp, None | Some(_)) => self.starting.push_back(index),
+            (Stage::Ramp | Stage::Measured, Some(_)) => self.free.push_back(index),
+            _ => self.starting.push_back(index),
         }
     }
 
@@ -367,7 +409,8 @@ impl<'a> Engine<'a> {
 
     /// Open loop: starts the requests that are due, and sets the timer for the next one.
     fn dispatch(&mut self) -> io::Result<()> {
-        let Some(pace) = self.pace.filter(|_| self.stage == Stage::Measured) else { return Ok(()) };
+        let is_loading = matches!(self.stage, Stage::Ramp | Stage::Measured);
+        let Some(pace) = self.pace.filter(|_| is_loading) else { return Ok(()) };
         while let Some(&index) = self.free.front() {
             let (now, due) = (Instant::now(), *self.due.get_or_insert_with(|| pace.take()));
             if due > now {
@@ -376,7 +419,7 @@ impl<'a> Engine<'a> {
                 return Ok(());
             }
             if !pace.begin(now) {
-                self.end_if_due(now);
+                self.advance(now);
                 return Ok(());
             }
             self.due = None;

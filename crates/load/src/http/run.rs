@@ -7,16 +7,19 @@ use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use record::{Op, OpKind};
 
 use super::connection::Shared;
 use super::engine::{Engine, Job};
+use super::records::RecordSpec;
 use super::request::HttpRequest;
 use super::tally::Tally;
 use super::tls::Tls;
+use crate::arrivals::Arrival;
 use crate::endpoint::EndpointOptions;
-use crate::pace::Pace;
+use crate::pace::{Pace, PaceSpec};
 use crate::pattern::{Pattern, Submit};
-use crate::result::{Connections, RunResult};
+use crate::result::{Connections, KindResult, Operation, RunResult};
 
 /// A run of one request, repeated.
 #[derive(Clone, Debug)]
@@ -37,10 +40,29 @@ pub struct HttpRun {
     pub threads: u32,
     /// Scheduled requests per second (open loop); `None` for a closed loop.
     pub rate: Option<f64>,
+    /// Arrivals of the open loop.
+    pub arrival: Arrival,
+    /// Seed of random arrivals.
+    pub seed: u64,
+    /// Time to run before the measured time.
+    pub ramp: Duration,
     /// Measured time.
     pub runtime: Duration,
+    /// Keep a record of every request, at most this many per thread.
+    pub record_ops: usize,
     /// Longest wait for a response, and for a connection.
     pub patience: Duration,
+}
+
+/// The result of a run with its records.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The figures.
+    pub result: RunResult,
+    /// Every request, ramp included, if recording was requested. A request without a complete response has no finish.
+    pub ops: Vec<Op>,
+    /// Requests that were not recorded because the record was full.
+    pub ops_over_limit: u64,
 }
 
 /// Why a run has no result.
@@ -85,7 +107,7 @@ impl HttpRun {
     ///
     /// # Errors
     /// When the server answers no request of the warm-up.
-    pub fn run(&self, server: SocketAddr) -> Result<RunResult, HttpRunError> {
+    pub fn run(&self, server: SocketAddr) -> Result<Recorded, HttpRunError> {
         let threads = self.threads.clamp(1, self.connections.max(1));
         let common = Common {
             ready: Barrier::new(threads as usize),
@@ -109,7 +131,10 @@ impl HttpRun {
                 Some(whole) => whole.merge(part),
             }
         }
-        Ok(self.result(&whole.unwrap_or_default(), common.pace.get().map(Pace::behind)))
+        let mut whole = whole.unwrap_or_default();
+        let (ops, ops_over_limit) = (std::mem::take(&mut whole.ops), whole.ops_over_limit);
+        let result = self.result(&whole, common.pace.get().map(Pace::behind));
+        Ok(Recorded { result, ops, ops_over_limit })
     }
 
     /// Runs the connections of one thread.
@@ -132,6 +157,12 @@ impl HttpRun {
                 is_bodyless: self.request.method.name() == "HEAD",
                 is_idempotent: self.request.method.is_idempotent(),
                 is_write: self.pattern.writes(),
+                record: RecordSpec {
+                    limit: self.record_ops,
+                    queue_depth: self.connections,
+                    verb: RecordSpec::verb(&self.request.method),
+                    kind: if self.pattern.writes() { OpKind::Write } else { OpKind::Read },
+                },
             })
         };
         let engine = job().and_then(Engine::warmed_up);
@@ -147,16 +178,18 @@ impl HttpRun {
                 failure.map(|failed| failed.to_string()).unwrap_or_default(),
             ));
         }
-        let pace =
-            self.rate.map(|rate| common.pace.get_or_init(|| Pace::new(rate, Instant::now(), self.runtime)));
-        Ok(engine.run(self.runtime, pace)?)
+        let pace = self.rate.map(|per_second| {
+            let spec = PaceSpec { per_second, arrival: self.arrival, seed: self.seed };
+            common.pace.get_or_init(|| Pace::new(spec, Instant::now(), self.ramp + self.runtime))
+        });
+        Ok(engine.run(self.ramp, self.runtime, pace)?)
     }
 
     /// Returns the figures; `behind` counts requests of an open loop that had not begun at its end.
     fn result(&self, all: &Tally, behind: Option<u64>) -> RunResult {
         let seconds = all.measured.as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-        let mean_bytes = all.bytes.checked_div(all.operations).unwrap_or(0);
+        let mean_bytes = all.bytes.checked_div(all.operations()).unwrap_or(0);
         RunResult {
             rw: self.pattern,
             block_size_bytes: self.block_bytes.unwrap_or(mean_bytes),
@@ -164,20 +197,23 @@ impl HttpRun {
             sessions: self.connections,
             submit: Submit::Each,
             seconds,
-            operations: all.operations,
-            iops: per_second(all.operations),
+            operations: all.operations(),
+            iops: per_second(all.operations()),
             slowest_session_iops: per_second(all.slowest),
             rate: self.rate,
+            arrival: self.rate.map(|_| self.arrival),
             behind,
             transferred_bytes: all.bytes,
             bytes_per_second: per_second(all.bytes),
             errors: all.failures.total(),
+            unmeasured_errors: all.unmeasured_errors,
             failures: all.failures.list(),
             failed_mean_us: (all.failed.count() > 0).then(|| all.failed.figures().mean),
             first_error: all.first_failure.as_ref().map(ToString::to_string),
-            client_cpu_us: all.cpu_ns as f64 / 1000.0 / all.operations.max(1) as f64,
+            client_cpu_us: all.cpu_ns as f64 / 1000.0 / all.operations().max(1) as f64,
             latency_us: all.latency.figures(),
             histogram: all.latency.bins(),
+            kinds: vec![self.kind(all)],
             series: all.series.seconds(),
             connections: Some(Connections {
                 opened: all.set_ups.count(),
@@ -188,8 +224,29 @@ impl HttpRun {
             ..RunResult::default()
         }
     }
+
+    /// Returns the figures of the only kind of operation.
+    fn kind(&self, all: &Tally) -> KindResult {
+        let per_second = |count: u64| count as f64 / all.measured.as_secs_f64().max(1e-9);
+        KindResult {
+            kind: if self.pattern.writes() { Operation::Write } else { Operation::Read },
+            operations: all.operations(),
+            iops: per_second(all.operations()),
+            transferred_bytes: all.bytes,
+            bytes_per_second: per_second(all.bytes),
+            errors: all.failures.total(),
+            // A response that is cut off is an error of its own.
+            short: 0,
+            latency_us: all.latency.figures(),
+            latency: all.latency.clone(),
+        }
+    }
 }
 
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "run_stage_tests.rs"]
+mod stage_tests;

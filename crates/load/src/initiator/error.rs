@@ -3,9 +3,15 @@
 use std::io;
 use std::time::Duration;
 
+use record::units::counted;
 use thiserror::Error;
 
 use crate::failure::FailureClass;
+
+/// A number of commands in a message.
+pub(crate) fn commands(count: usize) -> String {
+    counted(count as u64, "command")
+}
 
 /// A failure of a session or a run.
 #[derive(Debug, Error)]
@@ -17,6 +23,19 @@ pub enum InitiatorError {
         url: String,
         /// What is wrong.
         reason: &'static str,
+    },
+    /// The host name has no address.
+    #[error(
+        "cannot resolve the host name '{host}' of {address}: {source}; check its spelling and the name server, or write the \
+         target's IP address"
+    )]
+    Unresolved {
+        /// The name.
+        host: String,
+        /// The target's address as given.
+        address: String,
+        /// The resolver's reason.
+        source: io::Error,
     },
     /// The connection was refused or timed out.
     #[error("cannot connect to {address}: {source}; is the target running, and is the port right?")]
@@ -45,7 +64,7 @@ pub enum InitiatorError {
         source: io::Error,
     },
     /// The target closed the connection.
-    #[error("{address}: the target closed the connection with {in_flight} commands unanswered")]
+    #[error("{address}: the target closed the connection with {} unanswered", commands(*in_flight))]
     Closed {
         /// The target's address.
         address: String,
@@ -53,7 +72,7 @@ pub enum InitiatorError {
         in_flight: usize,
     },
     /// The target did not respond in time.
-    #[error("{address}: no response within {waited:?}, {in_flight} commands in flight")]
+    #[error("{address}: no response within {waited:?}, {} in flight", commands(*in_flight))]
     Stalled {
         /// The target's address.
         address: String,
@@ -72,7 +91,7 @@ pub enum InitiatorError {
     },
     /// The target redirected the login to an unusable address, or too often.
     #[error(
-        "{address}: the target redirects the login to {to}, which is no host:port, or redirects without end"
+        "{address}: the target redirects the login to {to}, which is no host:port with an address, or redirects without end"
     )]
     Redirection {
         /// The target's address.
@@ -108,6 +127,7 @@ impl InitiatorError {
             Self::Stalled { .. } => Some(FailureClass::Timeout),
             Self::Rejected { reason, .. } => Some(FailureClass::Rejected(*reason)),
             Self::Url { .. }
+            | Self::Unresolved { .. }
             | Self::Connect { .. }
             | Self::Redirection { .. }
             | Self::Command { .. }
@@ -118,6 +138,19 @@ impl InitiatorError {
     /// Returns whether the caller's arguments are at fault, not the target or the network.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self, InitiatorError::Url { .. } | InitiatorError::Spec(_))
+        matches!(self, Self::Url { .. } | Self::Unresolved { .. } | Self::Spec(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_command_is_not_several() {
+        let error = |in_flight| InitiatorError::Closed { address: "h:1".into(), in_flight }.to_string();
+        assert!(
+            error(1).ends_with("with 1 command unanswered") && error(2).ends_with("2 commands unanswered")
+        );
     }
 }

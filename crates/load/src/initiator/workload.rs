@@ -29,6 +29,14 @@ pub struct BlockShare {
     pub percent: u32,
 }
 
+/// Returns sizes with their shares as on the command line: `4k/60:64k/40`.
+#[must_use]
+pub fn block_split(shares: &[BlockShare]) -> String {
+    let share =
+        |share: &BlockShare| format!("{}/{}", record::units::format_size(share.block_bytes), share.percent);
+    shares.iter().map(share).collect::<Vec<_>>().join(":")
+}
+
 /// How random addresses are distributed over the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -39,6 +47,17 @@ pub enum Distribution {
     /// Zipf's law with this exponent: the n-th most frequent place is accessed 1 / n^exponent times as often as the most
     /// frequent one. The frequent places are spread over the disk.
     Zipf(f64),
+}
+
+impl Distribution {
+    /// Returns the exponent of Zipf's law; `None` for uniform addresses.
+    #[must_use]
+    pub fn exponent(self) -> Option<f64> {
+        match self {
+            Self::Uniform => None,
+            Self::Zipf(exponent) => Some(exponent),
+        }
+    }
 }
 
 impl FromStr for Distribution {

@@ -21,8 +21,10 @@ const COPIES_MAX: u32 = 64;
 
 pub(crate) fn run(args: &BenchArgs, url: &CopyUrl) -> Result<ExitCode, Failure> {
     let usage = |why: String| Failure::Usage(anyhow!(why));
-    let to = url.place().to_socket_addrs().ok().and_then(|mut all| all.next());
-    let to = to.ok_or_else(|| usage(format!("{url}: the host name does not resolve")))?;
+    let resolved = url.place().to_socket_addrs();
+    let unresolved = |why: String| usage(format!("{url}: the host name does not resolve: {why}"));
+    let to = resolved.map_err(|error| unresolved(error.to_string()))?.next();
+    let to = to.ok_or_else(|| unresolved("it has no address".to_owned()))?;
     if let Some(block) = args.bs.iter().find(|block| !(1..=BLOCK_MAX).contains(*block)) {
         return Err(usage(format!("--bs {block}: 1 to {BLOCK_MAX} B are possible")));
     }

@@ -1,19 +1,19 @@
 //! `roundtrip bench http://...` and `https://...`: one request, repeated, with a connection for each request in flight.
 
 use std::io::Read as _;
-use std::net::ToSocketAddrs as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use load::http::{BODY_MAX, Body, Header, HttpRequest, HttpRun, HttpUrl, Method, Scheme, Tls, Trust};
-use load::{EndpointOptions, Pattern, RunResult};
+use load::{Arrival, EndpointOptions, Pattern, RunResult};
 use record::Writes;
 use report::progress::Progress;
 
-use super::BenchArgs;
-use super::output::finish;
+use super::output::{Records, finish, were};
+use super::{BenchArgs, Combination};
 use crate::Failure;
 use crate::print::{eprint_line, print_line};
 
@@ -72,60 +72,99 @@ pub(crate) fn run(
 ) -> Result<ExitCode, Failure> {
     let prepared = prepare(args, url, is_given)?;
     let tls = tls(args, url)?;
+    let mut ops = args.ops.as_deref().map(Records::create).transpose()?;
     let side = EndpointOptions::new(args.writes, args.tcp.options(!args.nagle));
-    let addresses: Vec<_> = (&*url.host, url.port)
-        .to_socket_addrs()
-        .map_err(|error| usage(format!("{url}: the host name does not resolve: {error}")))?
-        .collect();
-    let server = match addresses[..] {
-        [one] => one,
-        // Such as both addresses of localhost: the first that accepts connections.
-        _ => HttpRun::reachable(&addresses, &side, args.timeout)
-            .with_context(|| format!("{url}: cannot connect"))
-            .map_err(Failure::Work)?,
-    };
+    let server = server(args, url, &side)?;
     let combinations = args.combinations();
-    let progress = Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.json);
-    let mut runs = Vec::new();
+    let progress =
+        Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.is_machine_readable());
+    let (mut runs, mut failed) = (Vec::new(), None);
     for combination in combinations {
         progress.step(&combination.to_string());
+        let run = prepared.run(args, url, &combination);
+        let run = HttpRun { tls: tls.clone(), side: side.clone(), ..run };
+        match run.run(server).with_context(|| url.to_string()) {
+            Ok(recorded) => {
+                if let Some(ops) = &mut ops {
+                    ops.write(&recorded.ops, recorded.ops_over_limit)?;
+                }
+                runs.push(recorded.result);
+            }
+            // The results so far are shown all the same.
+            Err(error) => {
+                failed = Some(Failure::Work(error));
+                break;
+            }
+        }
+    }
+    progress.finish();
+    // A run that failed leaves an older file as it was.
+    if let Some(ops) = ops.filter(|_| failed.is_none()) {
+        ops.finish()?;
+    }
+    let code = if runs.is_empty() { ExitCode::FAILURE } else { finish(args, url, &runs)? };
+    if !args.is_machine_readable() {
+        print_set_ups(&runs);
+    }
+    failed.map_or(Ok(code), Err)
+}
+
+/// Returns the address of the URL's host that accepts connections.
+fn server(args: &BenchArgs, url: &HttpUrl, side: &EndpointOptions) -> Result<SocketAddr, Failure> {
+    let addresses: Vec<_> = (&*url.host, url.port)
+        .to_socket_addrs()
+        .map_err(|error| {
+            usage(format!(
+                "{url}: the host name does not resolve: {error}; check its spelling and the name server, or write the \
+                 server's IP address"
+            ))
+        })?
+        .collect();
+    match addresses[..] {
+        [one] => Ok(one),
+        // Such as both addresses of localhost: the first that accepts connections.
+        _ => HttpRun::reachable(&addresses, side, args.timeout)
+            .with_context(|| format!("{url}: cannot connect"))
+            .map_err(Failure::Work),
+    }
+}
+
+impl Prepared {
+    /// The run of a combination, without the connection's options.
+    fn run(&self, args: &BenchArgs, url: &HttpUrl, combination: &Combination) -> HttpRun {
         let bytes = combination.block_bytes;
-        let is_write = prepared.pattern.writes();
-        let body = match &prepared.file {
+        let body = match &self.file {
             Some(file) => Body::Bytes(Arc::clone(file)),
-            None if is_write => Body::Zeros(bytes as usize),
+            None if self.pattern.writes() => Body::Zeros(bytes as usize),
             None => Body::None,
         };
         let block_bytes = match &body {
             Body::None => url.depends_on_block_size().then_some(bytes),
             body => Some(body.bytes().len() as u64),
         };
-        let run = HttpRun {
+        HttpRun {
             request: HttpRequest {
-                method: prepared.method.clone(),
+                method: self.method.clone(),
                 path: url.path_for(bytes),
                 authority: url.authority(),
-                headers: prepared.headers.clone(),
+                headers: self.headers.clone(),
                 body,
             },
-            tls: tls.clone(),
-            side: side.clone(),
-            pattern: prepared.pattern,
+            tls: None,
+            side: EndpointOptions::default(),
+            pattern: self.pattern,
             block_bytes,
             connections: combination.queue_depth,
             threads: args.http.threads,
             rate: combination.rate,
+            arrival: args.arrival.unwrap_or_default(),
+            seed: args.seed,
+            ramp: args.ramp,
             runtime: args.runtime,
+            record_ops: if args.ops.is_some() { Records::MAX } else { 0 },
             patience: args.timeout,
-        };
-        runs.push(run.run(server).with_context(|| url.to_string()).map_err(Failure::Work)?);
+        }
     }
-    progress.finish();
-    let code = finish(args, url, &runs)?;
-    if !args.is_machine_readable() {
-        print_set_ups(&runs);
-    }
-    Ok(code)
 }
 
 /// Prints what the connections of each run took to set up, which is no part of a request's latency.
@@ -138,11 +177,14 @@ fn print_set_ups(runs: &[RunResult]) {
         });
         let repeated = match connections.retried {
             0 => String::new(),
-            count => format!("; {count} requests were sent again on a new connection"),
+            count => format!("; {} sent again on a new connection", were(count, "request")),
         };
         print_line(format_args!(
-            "queue depth {}: {} connections were set up: mean {:.1} us, p99 {:.1} us{tls}{repeated}",
-            run.queue_depth, connections.opened, set_up.mean, set_up.p99
+            "queue depth {}: {} set up: mean {:.1} us, p99 {:.1} us{tls}{repeated}",
+            run.queue_depth,
+            were(connections.opened, "connection"),
+            set_up.mean,
+            set_up.p99
         ));
     }
 }
@@ -184,6 +226,10 @@ fn prepare(args: &BenchArgs, url: &HttpUrl, is_given: &dyn Fn(&str) -> bool) -> 
     }
     if let Some(depth) = args.iodepth.iter().find(|depth| !(1..=CONNECTIONS_MAX).contains(*depth)) {
         return Err(usage(format!("--iodepth {depth}: 1 to {CONNECTIONS_MAX} are possible")));
+    }
+    args.check_arrival()?;
+    if is_given("seed") && args.arrival != Some(Arrival::Poisson) {
+        return Err(usage("--seed has no effect: only the arrivals of --arrival poisson are random"));
     }
     if args.http.threads == 0 {
         return Err(usage("--threads 0: at least 1 is needed"));

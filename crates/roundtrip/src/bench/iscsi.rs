@@ -1,21 +1,16 @@
 //! `roundtrip bench iscsi://...`: loads a disk of any iSCSI target.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use load::initiator::{Bench, BenchSpec, InitiatorError, IscsiUrl, OnLoss, SessionOptions};
 use load::{RunResult, Submit};
-use report::ops::OpsWriter;
 use report::progress::Progress;
 
-use super::output::finish;
+use super::output::{Records, finish};
 use super::{BenchArgs, Combination};
 use crate::Failure;
 use crate::stop::Stop;
-
-/// Operations kept in memory per session before they are written.
-const OPS_PER_SESSION_MAX: usize = 4 << 20;
 
 /// Runs every combination against the disk.
 pub(super) fn run(args: &BenchArgs, url: &IscsiUrl) -> Result<ExitCode, Failure> {
@@ -30,7 +25,7 @@ pub(super) fn run(args: &BenchArgs, url: &IscsiUrl) -> Result<ExitCode, Failure>
     }
     .with_login(&login);
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
-    let mut ops = args.ops.as_deref().map(create).transpose()?;
+    let mut ops = args.ops.as_deref().map(Records::create).transpose()?;
     let combinations = args.combinations();
     let progress =
         Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.is_machine_readable());
@@ -51,15 +46,14 @@ pub(super) fn run(args: &BenchArgs, url: &IscsiUrl) -> Result<ExitCode, Failure>
             }
         };
         if let Some(ops) = &mut ops {
-            let written = bench.ops.iter().try_for_each(|op| ops.write(op));
-            written.context("writing --ops").map_err(Failure::Work)?;
+            ops.write(&bench.ops, bench.ops_over_limit)?;
         }
         runs.push(bench.result);
     }
     progress.finish();
     // A run that failed or was interrupted leaves an older file as it was.
     if let Some(ops) = ops.filter(|_| failed.is_none() && !stop.is_raised()) {
-        ops.finish().context("writing --ops").map_err(Failure::Work)?;
+        ops.finish()?;
     }
     let code = if runs.is_empty() { ExitCode::FAILURE } else { finish(args, url, &runs)? };
     if let Some(failure) = failed {
@@ -80,16 +74,7 @@ fn check(args: &BenchArgs) -> Result<(), Failure> {
     if args.random_distribution.is_some() && !args.rw.is_random() {
         return usage("--random-distribution needs a random pattern, such as --rw randread");
     }
-    if args.arrival.is_some() && args.rate.is_none() {
-        return usage("--arrival is for open loops: add --rate");
-    }
-    Ok(())
-}
-
-fn create(path: &Path) -> Result<OpsWriter, Failure> {
-    OpsWriter::create(path)
-        .with_context(|| format!("cannot write {}", path.display()))
-        .map_err(Failure::Usage)
+    args.check_arrival()
 }
 
 fn spec(args: &BenchArgs, combination: &Combination, records: bool) -> BenchSpec {
@@ -108,7 +93,7 @@ fn spec(args: &BenchArgs, combination: &Combination, records: bool) -> BenchSpec
         verify: args.verify,
         size_bytes: args.size,
         seed: args.seed,
-        record_ops: if records { OPS_PER_SESSION_MAX } else { 0 },
+        record_ops: if records { Records::MAX } else { 0 },
         rate: combination.rate,
         arrival: args.arrival.unwrap_or_default(),
         on_loss: OnLoss::Count,

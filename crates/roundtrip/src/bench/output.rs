@@ -1,13 +1,16 @@
 //! The results of `bench`: a table or JSON, failures and thresholds.
 
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use load::RunResult;
 use output::text::line;
+use record::units::counted;
 use report::fio::{self, Bins};
+use report::ops::OpsWriter;
 
 use super::BenchArgs;
 use crate::Failure;
@@ -42,13 +45,11 @@ pub(crate) fn finish(
     for run in runs {
         for missed in args.assert.iter().filter_map(|threshold| threshold.check(run)) {
             has_missed = true;
-            eprint_line(format_args!(
-                "{} B, queue depth {}: {missed}",
-                run.block_size_bytes, run.queue_depth
-            ));
+            eprint_line(format_args!("{}, queue depth {}: {missed}", run.sizes(), run.queue_depth));
         }
     }
-    let bad = runs.iter().any(|r| r.errors > 0 || r.mismatched_blocks.unwrap_or(0) > 0);
+    let bad =
+        runs.iter().any(|r| r.errors > 0 || r.unmeasured_errors > 0 || r.mismatched_blocks.unwrap_or(0) > 0);
     Ok(if bad || has_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -85,15 +86,63 @@ fn report_problems(run: &RunResult, is_table: bool) {
         // The error may quote the target.
         let first = line(first);
         eprint_line(format_args!(
-            "{} errors at {} B, queue depth {}; the first: {first}",
-            run.errors, run.block_size_bytes, run.queue_depth
+            "{} at {}, queue depth {}; the first: {first}",
+            counted(run.errors + run.unmeasured_errors + run.mismatched_blocks.unwrap_or(0), "error"),
+            run.sizes(),
+            run.queue_depth
         ));
     }
-    if run.behind.is_some_and(|behind| behind > run.operations / 100) {
+    if let Some(behind) = run.behind.filter(|behind| *behind > run.operations / 100) {
         eprint_line(format_args!(
-            "queue depth {}: {} operations began late: the target did not keep up with the rate, and the latencies include a growing queue",
+            "queue depth {}: {} not begun in time: the target did not keep up with the rate, and the latencies include a growing queue",
             run.queue_depth,
-            run.behind.unwrap_or(0)
+            were(behind, "operation")
         ));
+    }
+}
+
+/// A number of things with its verb: `1 operation was`, `2 operations were`.
+pub(super) fn were(count: u64, noun: &str) -> String {
+    format!("{} {}", counted(count, noun), if count == 1 { "was" } else { "were" })
+}
+
+/// The file of `--ops`.
+pub(super) struct Records<'a> {
+    path: &'a Path,
+    writer: OpsWriter,
+    over_limit: u64,
+}
+
+impl<'a> Records<'a> {
+    /// Operations kept in memory for each session or thread of a run before they are written.
+    pub(super) const MAX: usize = 4 << 20;
+
+    /// Creates the file.
+    pub(super) fn create(path: &'a Path) -> Result<Self, Failure> {
+        let writer = OpsWriter::create(path)
+            .with_context(|| format!("cannot write {}", path.display()))
+            .map_err(Failure::Usage)?;
+        Ok(Self { path, writer, over_limit: 0 })
+    }
+
+    /// Writes the operations of a run, of which `over_limit` were not kept.
+    pub(super) fn write(&mut self, ops: &[record::Op], over_limit: u64) -> Result<(), Failure> {
+        self.over_limit += over_limit;
+        let written = ops.iter().try_for_each(|op| self.writer.write(op));
+        written.context("writing --ops").map_err(Failure::Work)
+    }
+
+    /// Gives the file its name.
+    pub(super) fn finish(self) -> Result<(), Failure> {
+        self.writer.finish().context("writing --ops").map_err(Failure::Work)?;
+        if self.over_limit > 0 {
+            eprint_line(format_args!(
+                "{}: {} not recorded: a run keeps {} for each session or thread; use a shorter --runtime",
+                self.path.display(),
+                were(self.over_limit, "operation"),
+                counted(Self::MAX as u64, "operation")
+            ));
+        }
+        Ok(())
     }
 }

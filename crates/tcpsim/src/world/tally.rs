@@ -7,7 +7,7 @@ use record::latency::Latency;
 
 use crate::Ns;
 use crate::op::{Part, SimOp};
-use crate::result::{RunResult, SideResult};
+use crate::result::{Ending, RunResult, SideResult};
 use crate::setup::Setup;
 use crate::tcp::Segment;
 
@@ -101,7 +101,13 @@ impl Tally {
         sums.retransmitted += u64::from(segment.retransmitted);
     }
 
-    pub(super) fn result(self, setup: &Setup, now: Ns, sessions: &[SessionCounts]) -> RunResult {
+    pub(super) fn result(
+        self,
+        setup: &Setup,
+        now: Ns,
+        ended_by: Ending,
+        sessions: &[SessionCounts],
+    ) -> RunResult {
         let span_ns = now - self.begun.unwrap_or(now);
         let operations = self.measured;
         let each = |sum: f64| if operations == 0 { 0.0 } else { sum / operations as f64 };
@@ -141,7 +147,10 @@ impl Tally {
             mtu_bytes: setup.wire.mtu,
             policy: setup.policy,
             operations,
+            requested_operations: setup.operations,
             is_complete: self.is_over,
+            ended_by,
+            time_limit_seconds: setup.time_limit as f64 / 1e9,
             seconds,
             iops,
             bytes_per_second: iops * setup.request.data.max(setup.response.data) as f64,

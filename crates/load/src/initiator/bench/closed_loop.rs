@@ -1,5 +1,6 @@
 //! The load loops of a session: closed, or open with a fixed rate.
 
+mod open_loop;
 mod verification;
 
 use std::collections::HashSet;
@@ -13,10 +14,9 @@ use super::slot::{Slot, Transfer, fill};
 use super::spec::{region, sizes};
 use super::tally::{Finished, Tally};
 use super::{BenchSpec, Phase};
-use crate::arrivals::Arrivals;
 use crate::failure::FailureClass;
 use crate::initiator::commands::describe_sense;
-use crate::initiator::error::InitiatorError;
+use crate::initiator::error::{InitiatorError, commands};
 use crate::initiator::session::{Capacity, Session};
 use crate::initiator::verify::Ledger;
 use crate::initiator::workload::{Workload, WorkloadSpec};
@@ -173,64 +173,15 @@ impl<'a> Loop<'a> {
             session.receive()?;
             self.drain(session, Next::Successors, begun)?;
         }
-        self.window_ns.1 = (self.now)();
-        self.cpu_ns.1 = clock::thread_cpu_ns();
-        if let Some(observe) = observe {
-            observe(Phase::End);
-        }
-        while session.connection.in_flight() > 0 {
-            session.receive()?;
-            self.drain(session, Next::Nothing, false)?;
-        }
-        Ok(())
+        self.end(session, observe)
     }
 
-    /// Runs an open loop of `rate` operations a second. An operation that finds no free slot at its scheduled time is issued
-    /// later, and its round trip counts from the scheduled time.
-    fn run_open(
+    /// Ends the measured time, and waits for the operations in flight.
+    fn end(
         &mut self,
         session: &mut Session,
         observe: Option<&(dyn Fn(Phase) + Sync)>,
-        stop: &(dyn Fn() -> bool + Sync),
-        rate: f64,
     ) -> Result<(), InitiatorError> {
-        let start = (self.now)();
-        let begin_at = start + self.spec.ramp.as_nanos() as u64;
-        let end_at = begin_at + self.spec.runtime.as_nanos() as u64;
-        // Another stream of random numbers than the workload's.
-        let seed = self.spec.seed.wrapping_add(u64::from(self.connection)) ^ ARRIVAL_SEED;
-        let mut arrivals = Arrivals::new(self.spec.arrival, rate, seed);
-        let mut free: Vec<u32> = (0..self.spec.queue_depth).rev().collect();
-        let mut begun = false;
-        loop {
-            let now = (self.now)();
-            if !begun && now >= begin_at {
-                begun = true;
-                if let Some(observe) = observe {
-                    observe(Phase::Begin);
-                }
-                (self.window_ns.0, self.cpu_ns.0) = ((self.now)(), clock::thread_cpu_ns());
-            }
-            while start + arrivals.next_ns() <= now
-                && let Some(slot) = free.pop()
-            {
-                self.issue(slot, start + arrivals.take(), session)?;
-                if self.spec.submit == Submit::Each {
-                    session.flush()?;
-                }
-            }
-            session.flush()?;
-            if begun && (now >= end_at || stop()) {
-                // Operations that were due but found no free slot.
-                self.behind = arrivals.overdue(now - start);
-                break;
-            }
-            let until = if free.is_empty() { end_at.max(begin_at) } else { start + arrivals.next_ns() };
-            if session.wait(std::time::Duration::from_nanos(until.saturating_sub((self.now)())))? {
-                session.receive()?;
-            }
-            self.drain(session, Next::Free(&mut free), begun)?;
-        }
         (self.window_ns.1, self.cpu_ns.1) = ((self.now)(), clock::thread_cpu_ns());
         if let Some(observe) = observe {
             observe(Phase::End);
@@ -389,12 +340,14 @@ impl<'a> Loop<'a> {
         let now = (self.now)();
         self.first_error.get_or_insert_with(|| error.to_string());
         let lost: Vec<Slot> = self.slots.iter().copied().filter(|slot| slot.is_in_flight).collect();
+        let is_measured = self.window_ns.0 > 0 && self.window_ns.1 == 0;
+        let at_ns = is_measured.then(|| now.saturating_sub(self.window_ns.0));
         for slot in &lost {
-            self.tally.lose(slot.operation, class);
+            self.tally.lose(Some(slot.operation), class, at_ns);
             self.record(slot, 0, Stamp::MISSING, true);
         }
         if lost.is_empty() {
-            self.tally.failures.add(class, 1);
+            self.tally.lose(None, class, at_ns);
         }
         if self.window_ns.0 == 0 {
             (self.window_ns.0, self.cpu_ns.0) = (now, clock::thread_cpu_ns());
@@ -432,7 +385,8 @@ impl<'a> Loop<'a> {
             session.issue(&request, record.kind(), |at, piece| fill(ledger, &record, block, at, piece));
         record.request_bytes = issued.map_err(|in_flight| {
             InitiatorError::Spec(format!(
-                "the target's command window allows only {in_flight} commands; use a lower queue depth"
+                "the target's command window allows only {}; use a lower queue depth",
+                commands(in_flight)
             ))
         })?;
         self.slots[slot as usize] = record;
@@ -455,9 +409,6 @@ impl<'a> Loop<'a> {
         }
     }
 }
-
-/// Distinguishes the random numbers of arrivals from those of addresses.
-const ARRIVAL_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// An event as the loop handles it.
 enum Step {

@@ -20,12 +20,14 @@ pub(super) struct Finished {
     pub(super) at_ns: Option<u64>,
 }
 
-/// The sums of a session. Rates, bytes and latencies count operations that succeeded within the measured time, failures
-/// those of the whole run.
+/// The sums of a session, of operations that ended within the measured time: rates, bytes and latencies count successes,
+/// failures the others.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     kinds: Vec<Kind>,
     pub(super) failures: Failures,
+    /// Operations that failed outside the measured time.
+    pub(super) unmeasured_errors: u64,
     /// Sum of the times until a failure, and how many are known: an operation on a lost connection has no end.
     failed_ns: u128,
     failed_timed: u64,
@@ -57,22 +59,23 @@ impl Tally {
     #[inline]
     pub(super) fn add(&mut self, finished: &Finished) {
         let Finished { operation, round_trip_ns, bytes, failure, at_ns } = *finished;
+        let Some(at_ns) = at_ns else {
+            self.unmeasured_errors += u64::from(failure.is_some());
+            return;
+        };
         let kind = self.kind(operation);
-        if at_ns.is_some() {
-            // A short transfer fails, but its bytes were transferred.
-            kind.bytes += bytes;
-            if failure.is_none() {
-                kind.latency.record(round_trip_ns);
-            }
-        }
+        // A short transfer fails, but its bytes were transferred.
+        kind.bytes += bytes;
         if let Some(class) = failure {
             kind.errors += 1;
             kind.short += u64::from(class == FailureClass::Short);
             self.failures.add(class, 1);
             self.failed_ns += u128::from(round_trip_ns);
             self.failed_timed += 1;
+        } else {
+            kind.latency.record(round_trip_ns);
         }
-        if let Some(second) = at_ns.and_then(|ns| self.second(ns)) {
+        if let Some(second) = self.second(at_ns) {
             second.bytes += bytes;
             if failure.is_some() {
                 second.errors += 1;
@@ -84,10 +87,20 @@ impl Tally {
         }
     }
 
-    /// Adds an operation that never ended.
-    pub(super) fn lose(&mut self, operation: Operation, class: FailureClass) {
-        self.kind(operation).errors += 1;
+    /// Adds a failure without an end, `at_ns` since the measured time began, or outside it: of an operation in flight, or of a
+    /// session that had none.
+    pub(super) fn lose(&mut self, operation: Option<Operation>, class: FailureClass, at_ns: Option<u64>) {
+        let Some(at_ns) = at_ns else {
+            self.unmeasured_errors += 1;
+            return;
+        };
+        if let Some(operation) = operation {
+            self.kind(operation).errors += 1;
+        }
         self.failures.add(class, 1);
+        if let Some(second) = self.second(at_ns) {
+            second.errors += 1;
+        }
     }
 
     /// Adds the sums of another session.
@@ -100,6 +113,7 @@ impl Tally {
             ours.latency.add(&theirs.latency);
         }
         self.failures.merge(&other.failures);
+        self.unmeasured_errors += other.unmeasured_errors;
         self.failed_ns += other.failed_ns;
         self.failed_timed += other.failed_timed;
         if self.series.len() < other.series.len() {
@@ -221,9 +235,12 @@ mod tests {
             ..good(Operation::Read, 30_000, Some(2))
         };
         tally.add(&short);
-        tally.lose(Operation::Read, FailureClass::ConnectionLost);
-        assert_eq!((tally.operations(), tally.bytes(), tally.failures.total()), (2, 8292, 4));
-        assert_eq!(tally.failed_mean_us(), Some(70.0));
+        tally.lose(Some(Operation::Read), FailureClass::ConnectionLost, Some(3));
+        tally.lose(Some(Operation::Read), FailureClass::ConnectionLost, None);
+        tally.lose(None, FailureClass::ConnectionLost, None);
+        assert_eq!((tally.operations(), tally.bytes(), tally.failures.total()), (2, 8292, 3));
+        assert_eq!(tally.unmeasured_errors, 3, "failures of the ramp and the drain are apart");
+        assert_eq!(tally.failed_mean_us(), Some(60.0));
         assert!(tally.latency().figures().max < 5.0, "of successful operations only");
         let kinds = tally.kinds(2.0);
         let read = &kinds[0];
@@ -232,7 +249,7 @@ mod tests {
         let series = tally.series();
         let rows: Vec<(u64, u64, u64)> =
             series.iter().map(|s| (s.operations, s.transferred_bytes, s.errors)).collect();
-        assert_eq!(rows, [(1, 4196, 2), (0, 0, 0), (1, 4096, 0)]);
+        assert_eq!(rows, [(1, 4196, 3), (0, 0, 0), (1, 4096, 0)]);
         assert_eq!((series[2].mean_us, series[2].max_us, series[1].mean_us), (4.0, 4.0, 0.0));
     }
 
@@ -247,8 +264,10 @@ mod tests {
             failure: Some(FailureClass::Timeout),
             ..good(Operation::Trim, 10_000, Some(1))
         });
+        b.lose(None, FailureClass::Timeout, None);
         a.merge(&b);
         assert_eq!((a.operations(), a.bytes(), a.failures.total()), (3, 3 * 4096, 1));
+        assert_eq!(a.unmeasured_errors, 1);
         let series = a.series();
         assert_eq!((series[0].operations, series[0].errors, series[0].mean_us), (2, 1, 3.0));
         assert_eq!((series[0].max_us, series[1].operations), (5.0, 1));
