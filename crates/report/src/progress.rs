@@ -93,13 +93,8 @@ impl Progress {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let shared = Arc::new(Shared {
             bar,
-<<<<<<< HEAD
-            started: Instant::now(),
-            steps: AtomicU64::new(steps),
-=======
             started,
-            steps,
->>>>>>> f94f675392f435e637e04ed685daa1032daad69a
+            steps: AtomicU64::new(steps),
             begun: AtomicU64::new(0),
             step_ms: AtomicU64::new(0),
             expected_ms: u64::try_from(expected.as_millis()).unwrap_or(u64::MAX / PARTS),
@@ -238,14 +233,12 @@ mod tests {
         assert_eq!((progress.shared.bar.position(), progress.shared.bar.length()), (0, Some(400)));
         progress.step("second");
         assert!((100..200).contains(&progress.shared.bar.position()));
-<<<<<<< HEAD
         assert_eq!(progress.shared.bar.prefix(), ", 0.0 s each");
         progress.extend();
         assert_eq!(
             (progress.shared.bar.length(), progress.shared.steps.load(Ordering::Relaxed)),
             (Some(500), 5)
         );
-=======
         // A step begins when it is announced: what preceded the first one is no part of it.
         let started = Instant::now() - Duration::from_secs(1800);
         let late = Progress::begun(started, 4, Duration::from_secs(3600), false);
@@ -254,7 +247,6 @@ mod tests {
         // The second step is expected to take as long as the first, which began long ago.
         late.step("second");
         assert_eq!(late.shared.bar.position(), 100);
->>>>>>> f94f675392f435e637e04ed685daa1032daad69a
         assert!(progress.mover.is_none(), "nothing runs beside a measurement without a terminal");
     }
 

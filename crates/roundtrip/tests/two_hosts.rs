@@ -136,7 +136,7 @@ fn a_study_with_its_client_on_another_host_closes_and_leaves_nothing_there() {
         .args(["--rate", "1gbit", "-o", &ring, "--json"])
         .output()
         .unwrap();
-    let result: Value = serde_json::from_slice(&done.stdout).expect(&text(&done));
+    let result: Value = serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", text(&done)));
     let stanzas = result["stanzas"].as_array().unwrap();
     // Beside other tests the machine may be disturbed at every point.
     let is_disturbed = stanzas.iter().all(|stanza| stanza["closure"]["outcome"] == "unreliable");
