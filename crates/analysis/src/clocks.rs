@@ -119,4 +119,26 @@ mod tests {
         assert!(clocks.uncertainty_us < 80.0);
         assert!(sums.windows.len() <= WINDOWS_MAX);
     }
+
+    #[test]
+    fn a_drift_has_its_sign_and_needs_three_seconds() {
+        for (seconds, gain_ns, expected) in
+            [(60, -35, Some(-35.0)), (60, 0, Some(0.0)), (60, 200, Some(200.0)), (1, -35, None)]
+        {
+            let mut sums = ClockSums::default();
+            for i in 0..seconds * 1000_i64 {
+                let c1 = 1_000_000_000_000 + i * 1_000_000;
+                // The server is 7 ms behind and gains so many nanoseconds in each millisecond.
+                let ahead = -7_000_000 + i * gain_ns;
+                let s1 = c1 + ahead + 50_000;
+                let [c1, s1, s2, c2] = [c1, s1, s1 + 30_000, s1 + 80_000 - ahead].map(i64::unsigned_abs);
+                sums.add(c1, s1, s2, c2);
+            }
+            let clocks = sums.clocks().unwrap();
+            assert!((clocks.offset_us + 7000.0).abs() < 20.0, "{clocks:?}");
+            assert_eq!(clocks.drift_ppm.is_some(), expected.is_some(), "{clocks:?}");
+            let error = clocks.drift_ppm.unwrap_or(0.0) - expected.unwrap_or(0.0);
+            assert!(error.abs() < 0.1, "{expected:?}: {clocks:?}");
+        }
+    }
 }

@@ -24,6 +24,9 @@ const CLASSES_MAX: usize = 256;
 const CONNECTIONS_MAX: usize = 65_536;
 /// The service of further ones.
 const OTHERS: u32 = u32::MAX;
+/// Waits for lost data that was sent again, or behind it.
+pub(crate) const LOSSES: [StallKind; 3] =
+    [StallKind::Timeout, StallKind::FastRetransmit, StallKind::BehindLoss];
 /// Time of a server for each operation in flight that is no excess, nanoseconds: a solid-state disk responds sooner.
 pub const SERVER_ALLOWANCE_NS: u64 = 1_000_000;
 
@@ -94,7 +97,7 @@ pub struct Ledger {
     services: HashMap<u32, u32>,
     names: Vec<std::net::SocketAddr>,
     waits: [Waits; StallKind::ALL.len()],
-    /// Operations with a retransmission of either kind.
+    /// Operations with a wait for lost data.
     retransmitted: u64,
 }
 
@@ -151,12 +154,17 @@ impl Ledger {
     /// Adds an operation.
     #[inline]
     pub fn add(&mut self, observed: &Observed) {
+        // Its time at one of two points is not what its user saw.
+        if observed.is_partial {
+            return;
+        }
         let time_ns = observed.whole_ns();
         let op = &observed.op;
-        let waits = observed.detail.stalls.within(time_ns);
-        if !waits.is_empty() {
-            self.retransmitted +=
-                u64::from(waits.contains(StallKind::Timeout) || waits.contains(StallKind::FastRetransmit));
+        let mut waits_ns = 0;
+        if !observed.detail.stalls.is_empty() {
+            let waits = observed.detail.stalls.within(time_ns);
+            waits_ns = waits.sum_ns();
+            self.retransmitted += u64::from(LOSSES.into_iter().any(|kind| waits.contains(kind)));
             for kind in StallKind::ALL.into_iter().filter(|&kind| waits.contains(kind)) {
                 let all = &mut self.waits[kind as usize];
                 all.operations += 1;
@@ -175,7 +183,7 @@ impl Ledger {
         };
         self.recent = Some((key, place));
         let split = observed.split();
-        let rest_ns = time_ns - waits.sum_ns();
+        let rest_ns = time_ns - waits_ns;
         let server = split.server_ns.or(split.outside_ns).unwrap_or(0);
         let server_ns = u64::try_from(server).unwrap_or(0).min(rest_ns);
         self.classes[place].has_server |= split.server_ns.is_some();
@@ -214,7 +222,7 @@ impl Ledger {
     /// Operations that waited for a retransmission, and their waits, nanoseconds.
     #[must_use]
     pub fn retransmissions(&self) -> (u64, u128) {
-        (self.retransmitted, self.waits(StallKind::Timeout).1 + self.waits(StallKind::FastRetransmit).1)
+        (self.retransmitted, LOSSES.into_iter().map(|kind| self.waits(kind).1).sum())
     }
 
     /// The time of all operations, nanoseconds.

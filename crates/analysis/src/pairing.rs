@@ -59,6 +59,8 @@ pub struct Pairing {
     pub matched: u64,
     /// Connections that more than two points saw.
     pub crowded: u64,
+    /// For each point: joined exchanges of which it was the client's and the server's.
+    joined: Vec<[u64; 2]>,
 }
 
 /// Most waiting exchanges of a connection that no other point is known to see.
@@ -79,6 +81,7 @@ impl Pairing {
     pub fn add_point(&mut self, point: Point) -> u32 {
         self.points.push(point);
         self.places.push(HashMap::default());
+        self.joined.push([0; 2]);
         self.expects_two |= self.points.len() > 1;
         if self.waiting.len() <= point.input as usize {
             self.waiting.resize(point.input as usize + 1, 0);
@@ -90,6 +93,18 @@ impl Pairing {
     #[must_use]
     pub fn waiting(&self, input: u32) -> usize {
         self.waiting.get(input as usize).copied().unwrap_or(0)
+    }
+
+    /// The side of each point, as most of its joined exchanges show it; unknown for a point without them, and for one that
+    /// is the client's as often as the server's.
+    #[must_use]
+    pub fn sides(&self) -> Vec<Option<Side>> {
+        let side = |[client, server]: &[u64; 2]| match client.cmp(server) {
+            std::cmp::Ordering::Greater => Some(Side::Client),
+            std::cmp::Ordering::Less => Some(Side::Server),
+            std::cmp::Ordering::Equal => None,
+        };
+        self.joined.iter().map(side).collect()
     }
 
     /// The number, over all points, of a point's connection.
@@ -243,6 +258,8 @@ impl Pairing {
                 *view = half.waiting.pop_front();
                 let vantage = half.vantage;
                 self.count(vantage, -1);
+                let side = if which == client { Side::Client } else { Side::Server };
+                self.joined[vantage as usize][side as usize] += 1;
             }
         }
         self.matched += 1;
@@ -274,7 +291,7 @@ impl Pairing {
         } else {
             half.map_or(Side::Client, |(_, half)| self.side(half))
         };
-        Observed::alone(side, &exchange)
+        Observed { is_partial: is_pair, ..Observed::alone(side, &exchange) }
     }
 
     /// The side of a single point: as the user stated, else the side with the much shorter

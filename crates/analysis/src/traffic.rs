@@ -55,6 +55,9 @@ pub struct TrafficStanza {
     pub queue_depth: (u32, f64, u32),
     /// Exchanges.
     pub operations: u64,
+    /// Exchanges that only one of the connection's two capture points saw: they are in no part, because their time is not
+    /// comparable with that of the others.
+    pub left_out: u64,
     /// Exchanges with an error status.
     pub failed: u64,
     /// From the first exchange to the last, seconds.
@@ -95,6 +98,7 @@ impl TrafficStanza {
 struct Sums {
     kind: OpKind,
     operations: u64,
+    left_out: u64,
     failed: u64,
     data_bytes: u64,
     request_bytes: u64,
@@ -110,6 +114,7 @@ impl Sums {
         Self {
             kind,
             operations: 0,
+            left_out: 0,
             failed: 0,
             data_bytes: 0,
             request_bytes: 0,
@@ -141,6 +146,10 @@ impl Sums {
             (least.min(seen.ring_depth), sum + u64::from(seen.ring_depth), most.max(seen.ring_depth));
         self.first_ns = self.first_ns.min(seen.request.began.ns().unwrap_or(u64::MAX));
         self.last_ns = self.last_ns.max(seen.response.ended.ns().unwrap_or(0));
+        if observed.is_partial {
+            self.left_out += 1;
+            return;
+        }
         self.part(Part::RoundTrip, split.outside_ns);
         self.part(Part::Client, seen.thought_ns.map(u64::cast_signed));
         if seen.request.last_frame != seen.request.first_frame {
@@ -245,6 +254,7 @@ fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanz
         block_size_bytes: sums.data_bytes as f64 / count,
         queue_depth: (sums.depth.0.min(sums.depth.2), depth, sums.depth.2),
         operations: sums.operations,
+        left_out: sums.left_out,
         failed: sums.failed,
         seconds,
         iops,

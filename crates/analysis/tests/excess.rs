@@ -50,7 +50,7 @@ fn observed(made: &Made, index: u64) -> Observed {
         ..Exchange::default()
     };
     for &(kind, us) in &made.waits {
-        detail.stalls.insert(kind, us * 1000);
+        detail.stalls.insert(kind, Side::Server, us * 1000);
     }
     let mut observed = Observed::alone(Side::Client, &detail);
     observed.op.c1 = Stamp::at(began_ns);
@@ -96,6 +96,7 @@ fn judged(all: &[Made]) -> Judgement {
                     time_ns,
                     frames,
                     segment_bytes: 500,
+                    seq: 0,
                 },
             );
         }

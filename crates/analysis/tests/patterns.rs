@@ -168,6 +168,93 @@ fn distinguishes_a_jump_from_a_ramp() {
     }
 }
 
+#[test]
+fn a_change_point_has_its_time_and_its_levels() {
+    for seed in 0..10 {
+        let points = record(seed, 4000, |_, index, _| (if index < 2500 { 60.0 } else { 110.0 }, 60.0));
+        let findings = find(&points);
+        let [Finding { kind: FindingKind::ChangePoint { at_operation, after_ms, levels_us }, .. }] =
+            &findings[..]
+        else {
+            panic!("seed {seed}: {}", kinds(&findings));
+        };
+        let at = points[*at_operation as usize].time_ns - points[0].time_ns;
+        assert!((after_ms - at as f64 / 1e6).abs() < 1.0, "{after_ms} {at}");
+        // Of the round trip: two paths, and 32 us in the server.
+        assert!((levels_us.0 - 152.0).abs() < 4.0 && (levels_us.1 - 202.0).abs() < 4.0, "{levels_us:?}");
+    }
+}
+
+#[test]
+fn a_sawtooth_has_its_direction() {
+    for (seed, rises) in (0..10).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let height = |ms: f64| if rises { 164.0 - ramp(ms) } else { ramp(ms) };
+        let findings = find(&record(seed, 8192, |ms, _, _| (40.0 + height(ms), 60.0)));
+        let found = findings.iter().find_map(|f| match f.kind {
+            FindingKind::PeriodInTime { shape: Shape::Sawtooth { rising }, period_ms, height_us } => {
+                Some((rising, period_ms, height_us))
+            }
+            _ => None,
+        });
+        let (rising, period_ms, height_us) =
+            found.unwrap_or_else(|| panic!("seed {seed}: {}", kinds(&findings)));
+        assert_eq!(rising, rises, "seed {seed}: {}", kinds(&findings));
+        assert!((period_ms - 105.0).abs() < 2.0 && (height_us - 164.0).abs() < 25.0, "{}", kinds(&findings));
+    }
+}
+
+#[test]
+fn a_clock_skew_has_its_rate() {
+    for seed in 0..10 {
+        let findings = find(&record(seed, 8192, |ms, _, _| (40.0 + ramp(ms), 204.0 - ramp(ms))));
+        let rate = findings.iter().find_map(|f| match f.kind {
+            FindingKind::ClockSkew { us_per_second, .. } => Some(us_per_second),
+            _ => None,
+        });
+        // 164 us in 105 ms; the request path becomes shorter, so the server's clock falls behind.
+        let rate = rate.unwrap_or_else(|| panic!("seed {seed}: {}", kinds(&findings)));
+        assert!((rate.abs() / (164.0 / 0.105) - 1.0).abs() < 0.15, "seed {seed}: {}", kinds(&findings));
+    }
+}
+
+/// The spread of a mode is the standard deviation of its log-normal distribution.
+#[test]
+fn spreads_of_modes_are_those_of_their_distributions() {
+    for seed in 0..10 {
+        let mut random = Rng::with_seed(seed);
+        let points: Vec<Point> = (0..4000_u64)
+            .map(|index| {
+                let is_slow = random.f64() < 0.4;
+                let server =
+                    if is_slow { about(&mut random, 400.0, 0.1) } else { about(&mut random, 100.0, 0.04) };
+                Point {
+                    time_ns: index * 1_000_000,
+                    round_trip_us: server as f32,
+                    parts: Parts {
+                        client_us: about(&mut random, 30.0, 0.01) as f32,
+                        server_us: server as f32,
+                        network_us: 0.0,
+                        request_path_us: 0.0,
+                        response_path_us: 0.0,
+                    },
+                }
+            })
+            .collect();
+        let findings = find(&points);
+        let modes = findings.iter().find_map(|f| match &f.kind {
+            FindingKind::Modes { modes } => Some(modes.clone()),
+            _ => None,
+        });
+        let modes = modes.unwrap_or_else(|| panic!("seed {seed}: {}", kinds(&findings)));
+        let [fast, slow] = &modes[..] else { panic!("{modes:?}") };
+        assert!(
+            (fast.spread / 0.04 - 1.0).abs() < 0.15 && (slow.spread / 0.1 - 1.0).abs() < 0.15,
+            "{modes:?}"
+        );
+        assert!((fast.centre_us - 100.0).abs() < 1.0 && (slow.centre_us - 400.0).abs() < 6.0, "{modes:?}");
+    }
+}
+
 /// One hundred records without structure: log-normal, gamma, normal; heavy tails, outliers, correlated
 /// neighbours, stamps in whole microseconds.
 #[test]

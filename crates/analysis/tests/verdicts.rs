@@ -40,6 +40,7 @@ fn stall(kind: StallKind, sender: Side, wait_ms: u64, index: u64) -> Stall {
         time_ns: 1_000_000_000 + index * 300_000_000,
         frames: [3 * index + 1, 3 * index + 2, 3 * index + 3],
         segment_bytes: 500,
+        seq: 0,
     }
 }
 
@@ -93,7 +94,7 @@ fn delayed(mut observed: Vec<Observed>, kind: StallKind, wait_ms: u64, count: us
         let later = |stamp: Stamp| Stamp::at(stamp.ns().unwrap() + wait_ms * 1_000_000);
         o.detail.response.ended = later(o.detail.response.ended);
         o.op.c2 = later(o.op.c2);
-        o.detail.stalls.insert(kind, wait_ms * 1_000_000);
+        o.detail.stalls.insert(kind, Side::Server, wait_ms * 1_000_000);
     }
     observed
 }

@@ -76,7 +76,8 @@ pub struct HoleRow {
 pub struct AnalysisResult {
     /// The inputs.
     pub inputs: Vec<InputRow>,
-    /// Segments of the selected connections.
+    /// Segments of the selected connections, each connection as the capture point saw it that saw most of its segments: the
+    /// sum over `connections[]`, listed or not. Not the sum over capture points, of which `frames` is.
     pub packets: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
@@ -86,7 +87,7 @@ pub struct AnalysisResult {
     pub operations_both_sides: u64,
     /// See `operations_both_sides`.
     pub operations_one_side: u64,
-    /// Frame counters, summed over all capture points.
+    /// Frame counters, summed over all capture points: a packet that passed two of them counts twice.
     pub frames: capture::FrameCounters,
     /// The frames that belong to no selected connection, over all capture points.
     pub contents: capture::Contents,

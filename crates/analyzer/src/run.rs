@@ -320,6 +320,7 @@ impl<'a> Analysis<'a> {
     fn finish(mut self, readings: &[Reading]) -> AnalysisResult {
         let mut frames = FrameCounters::default();
         let mut contents = Contents::default();
+        let points_with_packets = self.points.iter().filter(|point| point.counters.packets > 0).count();
         for (vantage, point) in self.points.drain(..).enumerate() {
             contents.add(&point.contents);
             let mut observer = PointObserver { vantage: vantage as u32, state: &mut self.state };
@@ -328,7 +329,8 @@ impl<'a> Analysis<'a> {
         let mut last = PointObserver { vantage: 0, state: &mut self.state };
         last.pair(|pairing, sums| pairing.finish(|o| sums.observed(o)));
         let State { pairing, sums, inputs } = self.state;
-        let Sums { traffic, samples, evidence, clocks, mut counters, holes, .. } = sums;
+        let Sums { traffic, samples, mut evidence, clocks, mut counters, holes, .. } = sums;
+        evidence.set_places(pairing.sides());
         counters.count_frames(&frames);
         let wire_us = |request: f64, response: f64| {
             self.options.wire.map_or(0.0, |wire| {
@@ -376,10 +378,13 @@ impl<'a> Analysis<'a> {
             })
             .collect();
         let (connections, not_listed) = connections(&evidence);
+        // A capture with one point has no packet twice.
+        let (packets, bytes) =
+            if points_with_packets > 1 { evidence.passed() } else { (frames.packets, frames.bytes) };
         let mut result = AnalysisResult {
             inputs: readings.iter().map(input_row).collect(),
-            packets: frames.packets,
-            bytes: frames.bytes,
+            packets,
+            bytes,
             operations,
             operations_both_sides: pairing.matched,
             operations_one_side: pairing.unmatched,
@@ -535,7 +540,8 @@ fn notes(result: &AnalysisResult, readings: &[Reading], evidence: &Evidence, cro
         ),
     );
     note_if(s.unmatched > 0, format!("{} responses have no request in the capture", s.unmatched));
-    note_if(s.unanswered > 0, format!("{} requests have no response in the capture", s.unanswered));
+    let unanswered = evidence.requests_unanswered();
+    note_if(unanswered > 0, format!("{unanswered} requests have no response in the capture"));
     let (mut duplicates, mut one_way) = (0, 0);
     for (_, facts) in evidence.connections() {
         duplicates += facts.duplicates;

@@ -147,7 +147,10 @@ impl Application {
 
     /// Adds a stall to the exchanges that it delayed.
     pub(crate) fn stalled(&mut self, stall: &Stall) {
-        each!(&mut self.protocol, s => s.stalled(stall), ());
+        each!(&mut self.protocol, s => {
+            s.stalled(stall);
+            s.pace_mut().released(stall);
+        }, ());
     }
 
     /// Detects the protocol from the first bytes of a segment.

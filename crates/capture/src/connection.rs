@@ -9,6 +9,7 @@ use crate::follow::Flow;
 use crate::observer::Observer;
 use crate::observer::StreamHole;
 use crate::packet::{At, Endpoint, Segment};
+use crate::settling::Settling;
 use crate::stream::{Missing, MissingReason, Sink, Stream};
 use crate::tcp::{Before, LATE_NS, Tcp};
 use record::Opened;
@@ -29,6 +30,8 @@ pub(crate) struct Connection {
     application: Application,
     /// The TCP tracker; absent if TCP is not analysed.
     tcp: Option<Box<Tcp>>,
+    /// Exchanges whose response is not acknowledged; absent if TCP is not analysed.
+    settling: Option<Settling>,
     has_opened: bool,
     packets: u64,
     bytes: u64,
@@ -46,6 +49,7 @@ impl Connection {
             responses: Direction::default(),
             application: Application::new(number, server_port, protocol, in_the_middle),
             tcp: None,
+            settling: None,
             has_opened: false,
             packets: 0,
             bytes: 0,
@@ -57,6 +61,7 @@ impl Connection {
     /// The same, with the analysis of TCP.
     pub(crate) fn watching_tcp(mut self) -> Self {
         self.tcp = Some(Box::default());
+        self.settling = Some(Settling::default());
         self
     }
 
@@ -104,6 +109,11 @@ impl Connection {
             return;
         }
         if segment.flags & Segment::ACK != 0 {
+            if flow == Flow::Requests
+                && let Some(settling) = &mut self.settling
+            {
+                settling.acknowledged(segment.ack, observer);
+            }
             let other = if flow == Flow::Requests { Flow::Responses } else { Flow::Requests };
             let (stream, mut feed, _) = self.feed(other, observer);
             stream.acknowledged(segment.ack, &mut feed);
@@ -121,7 +131,10 @@ impl Connection {
         stream.segment(segment.seq, syn, segment.payload, segment.payload_bytes, at, &mut feed);
         if segment.flags & Segment::FIN != 0 {
             *has_ended = true;
-            self.application.closed(side, at, observer);
+            match &mut self.settling {
+                Some(settling) => self.application.closed(side, at, &mut settling.observer(observer)),
+                None => self.application.closed(side, at, observer),
+            }
         }
         if segment.flags & Segment::RST != 0 {
             (self.requests.has_ended, self.responses.has_ended) = (true, true);
@@ -153,7 +166,7 @@ impl Connection {
     /// Passes a segment to the TCP tracker before the application sees it. False for a copy.
     #[inline]
     fn watch(&mut self, segment: &Segment<'_>, side: Side, at: At, observer: &mut impl Observer) -> bool {
-        let Self { tcp: Some(tcp), application, number, .. } = self else { return true };
+        let Self { tcp: Some(tcp), application, settling, number, .. } = self else { return true };
         let before = Before {
             connection: *number,
             message: application.message_state(side),
@@ -161,10 +174,16 @@ impl Connection {
         };
         tcp.segment(segment, side, at, before, |stall| {
             application.stalled(&stall);
+            if let Some(settling) = settling {
+                settling.stalled(&stall);
+            }
             // Too many to be reported one by one.
-            if stall.kind != StallKind::AckWait
-                && !(stall.kind == StallKind::WindowFull && stall.wait_ns < LATE_NS)
-            {
+            let is_frequent = match stall.kind {
+                StallKind::AckWait | StallKind::BehindLoss => true,
+                StallKind::WindowFull => stall.wait_ns < LATE_NS,
+                _ => false,
+            };
+            if !is_frequent {
                 observer.stall(&stall);
             }
         })
@@ -181,7 +200,7 @@ impl Connection {
     /// Ends the connection: delivers waiting data, and the counters of the connection between these ends, to the observer.
     pub(crate) fn finish(mut self, client: Endpoint, server: Endpoint, observer: &mut impl Observer) {
         self.give_up(MissingReason::EndOfCapture, observer);
-        let Self { tcp, application, number, .. } = &mut self;
+        let Self { tcp, application, settling, number, .. } = &mut self;
         if let Some(tcp) = tcp {
             let before = Before {
                 connection: *number,
@@ -190,8 +209,14 @@ impl Connection {
             };
             tcp.finish(before, |stall| {
                 application.stalled(&stall);
+                if let Some(settling) = settling {
+                    settling.stalled(&stall);
+                }
                 observer.stall(&stall);
             });
+        }
+        if let Some(settling) = settling {
+            settling.finish(observer);
         }
         let mut counted = self.application.finish(observer);
         for stream in [&self.requests.stream, &self.responses.stream] {
@@ -230,9 +255,9 @@ impl Connection {
         flow: Flow,
         observer: &'a mut O,
     ) -> (&'a mut Stream, Feed<'a, O>, &'a mut bool) {
-        let Self { number, requests, responses, application, .. } = self;
+        let Self { number, requests, responses, application, settling, .. } = self;
         let Direction { stream, has_ended } = if flow == Flow::Requests { requests } else { responses };
-        (stream, Feed { connection: *number, flow, application, observer }, has_ended)
+        (stream, Feed { connection: *number, flow, application, settling, observer }, has_ended)
     }
 }
 
@@ -246,20 +271,36 @@ struct Feed<'a, O> {
     connection: u32,
     flow: Flow,
     application: &'a mut Application,
+    settling: &'a mut Option<Settling>,
     observer: &'a mut O,
+}
+
+impl<O: Observer> Feed<'_, O> {
+    fn missing(&mut self, count: u64, at: At) {
+        let side = self.flow.sender();
+        match self.settling {
+            Some(settling) => {
+                self.application.missing(side, count, at, &mut settling.observer(self.observer));
+            }
+            None => self.application.missing(side, count, at, self.observer),
+        }
+    }
 }
 
 impl<O: Observer> Sink for Feed<'_, O> {
     #[inline]
     fn bytes(&mut self, bytes: &[u8], at: At) {
-        self.application.bytes(self.flow.sender(), bytes, at, self.observer);
+        let side = self.flow.sender();
+        match self.settling {
+            Some(settling) => self.application.bytes(side, bytes, at, &mut settling.observer(self.observer)),
+            None => self.application.bytes(side, bytes, at, self.observer),
+        }
     }
     fn uncaptured(&mut self, count: u64, at: At) {
-        self.application.missing(self.flow.sender(), count, at, self.observer);
+        self.missing(count, at);
     }
     fn hole(&mut self, missing: Missing) {
         self.observer.hole(StreamHole { connection: self.connection, flow: self.flow, missing });
-        let at = At { ns: missing.time_ns, frame: 0 };
-        self.application.missing(self.flow.sender(), missing.bytes, at, self.observer);
+        self.missing(missing.bytes, At { ns: missing.time_ns, frame: 0 });
     }
 }

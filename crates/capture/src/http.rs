@@ -109,6 +109,10 @@ impl Http {
         &self.pairing.pace
     }
 
+    pub(crate) fn pace_mut(&mut self) -> &mut Pace {
+        &mut self.pairing.pace
+    }
+
     /// Adds a stall to the exchanges that it delayed.
     pub(crate) fn stalled(&mut self, stall: &Stall) {
         let Pairing { waiting, current, pace, .. } = &mut self.pairing;

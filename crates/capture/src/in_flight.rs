@@ -11,7 +11,10 @@ use crate::packet::At;
 #[inline]
 pub(crate) fn delay(exchange: &mut Exchange, stall: &Stall) {
     let began_ns = exchange.request.began.ns().unwrap_or(stall.time_ns);
-    exchange.stalls.insert(stall.kind, stall.wait_ns.min(stall.time_ns.saturating_sub(began_ns)));
+    let wait_ns = stall.wait_ns.min(stall.time_ns.saturating_sub(began_ns));
+    if wait_ns > 0 {
+        exchange.stalls.insert(stall.kind, stall.sender, wait_ns);
+    }
 }
 
 /// Whether a stall concerns all exchanges in flight, rather than the message that its sender is sending.
@@ -24,14 +27,26 @@ pub(crate) fn is_of_all(stall: &Stall) -> bool {
     }
 }
 
+/// Adds the time in which TCP held a request before its first byte left.
+fn hold(exchange: &mut Exchange, held: &StallSet) {
+    exchange.held_ns = held.sum_ns();
+    exchange.stalls = exchange.stalls.then(held);
+}
+
+/// Data that leaves so soon after an acknowledgement left with what it released, nanoseconds: Nagle's algorithm would hold
+/// later data until the next one.
+const PUSH_NS: u64 = 1_000_000;
+
 /// Sums over a connection's exchanges.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// Times of the responses that no further request has replaced yet.
     free: VecDeque<u64>,
-    /// Stalls of the current request, and how long it was held before its first byte left.
+    /// Stalls of the current request, and those before its first byte left.
     pending: StallSet,
-    held_ns: u64,
+    held: StallSet,
+    /// The client's data that was held and released last.
+    released: Option<Stall>,
     /// Exchanges that ended.
     pub(crate) ended: u64,
     /// Number in flight now, the time of its last change, and its integral over time.
@@ -62,13 +77,22 @@ impl Pace {
         exchange.thought_ns = self.free.pop_front().map(|response| began.ns.saturating_sub(response));
         exchange.ring_depth = self.depth + self.free.len() as u32;
         if !self.pending.is_empty() {
-            // The client had nothing to send before the response that the request replaces.
-            let most = exchange.thought_ns.unwrap_or(u64::MAX);
-            exchange.held_ns = std::mem::take(&mut self.held_ns).min(most);
-            if exchange.held_ns > 0 {
-                self.pending.insert(StallKind::NagleBetweenMessages, exchange.held_ns);
-            }
             exchange.stalls = exchange.stalls.then(&std::mem::take(&mut self.pending));
+        }
+        if !self.held.is_empty() {
+            // The client had nothing to send before the response that the request replaces.
+            let most_ns = exchange.thought_ns.unwrap_or(u64::MAX);
+            hold(exchange, &std::mem::take(&mut self.held).within(most_ns));
+        } else if let Some(stall) = &self.released {
+            if began.ns.saturating_sub(stall.time_ns) > PUSH_NS {
+                self.released = None;
+            } else if let Some(thought_ns) = exchange.thought_ns
+                && began.ns >= stall.time_ns
+            {
+                let mut held = StallSet::default();
+                held.insert(stall.kind, stall.sender, stall.wait_ns.min(thought_ns));
+                hold(exchange, &held);
+            }
         }
     }
 
@@ -94,11 +118,21 @@ impl Pace {
 
     /// Adds a stall to the next request.
     pub(crate) fn stalled(&mut self, stall: &Stall) {
-        if stall.kind == StallKind::NagleBetweenMessages {
-            self.pending.insert(stall.kind, 0);
-            self.held_ns = self.held_ns.saturating_add(stall.wait_ns);
-        } else {
-            self.pending.insert(stall.kind, stall.wait_ns);
+        let is_before = stall.kind == StallKind::NagleBetweenMessages || stall.kind.is_loss();
+        let stalls = if is_before { &mut self.held } else { &mut self.pending };
+        stalls.insert(stall.kind, stall.sender, stall.wait_ns);
+    }
+
+    /// Notes that an acknowledgement released data of the client that Nagle's algorithm or a loss held: all requests that now
+    /// leave were held.
+    pub(crate) fn released(&mut self, stall: &Stall) {
+        use StallKind::{BehindLoss, NagleBetweenMessages, NagleHeaderThenBody, NagleWithinMessage};
+        let is_hold = matches!(
+            stall.kind,
+            BehindLoss | NagleBetweenMessages | NagleHeaderThenBody | NagleWithinMessage
+        );
+        if is_hold && stall.sender == Side::Client {
+            self.released = Some(*stall);
         }
     }
 

@@ -85,6 +85,10 @@ impl Iscsi {
         &self.tasks.pace
     }
 
+    pub(crate) fn pace_mut(&mut self) -> &mut Pace {
+        &mut self.tasks.pace
+    }
+
     /// Adds a stall to the exchanges that it delayed.
     pub(crate) fn stalled(&mut self, stall: &Stall) {
         let tasks = &mut self.tasks;
@@ -196,6 +200,7 @@ impl Tasks {
                 time_ns: pdu.began.ns,
                 frames: [exchange.request.last_frame, 0, pdu.began.frame],
                 segment_bytes: pdu.bytes as u32,
+                seq: 0,
             };
             delay(exchange, &stall);
             observer.stall(&stall);

@@ -27,6 +27,7 @@ pub mod packet;
 mod plausible;
 pub mod record;
 pub mod record_to_file;
+mod settling;
 pub mod stream;
 mod table;
 pub mod tap;

@@ -4,13 +4,18 @@
 //! peer's window. When new data leaves after a pause, the packets in between show what released it.
 //! Source of the rules: RFC 896, RFC 1122 4.2.3, RFC 6298, and Linux's tcp_output.c.
 
+mod identification;
+mod loss;
 mod options;
+mod pause;
 mod retry;
 
 use record::{Conduct, Side, Stall, StallKind};
 
 use crate::follow::MessageState;
 use crate::packet::{At, Segment};
+use crate::tcp::identification::{Identification, Order};
+use crate::tcp::loss::{Cause, Loss};
 use crate::tcp::options::Offer;
 use crate::tcp::retry::{Retry, Verdict};
 
@@ -19,15 +24,10 @@ use crate::tcp::retry::{Retry, Verdict};
 pub(crate) const LATE_NS: u64 = 20_000_000;
 /// How long after its release data may leave, beyond the round trip, nanoseconds.
 const PROMPT_NS: u64 = 4_000_000;
-/// The timer that releases corked data runs 200 ms (Linux: TCP_RTO_MIN); data that leaves in this window after the
-/// last event was released by it, nanoseconds.
-const TIMER_NS: std::ops::RangeInclusive<u64> = 190_000_000..=260_000_000;
-/// The same for a whole response, which has no other sign of corking.
-const ANSWER_TIMER_NS: std::ops::RangeInclusive<u64> = 198_000_000..=225_000_000;
 /// Traffic of the other side that close counts as simultaneous, nanoseconds.
 const SIMULTANEOUS_NS: u64 = 1_000_000;
-/// Shortest pause that can be a retransmission time-out, nanoseconds (RFC 6298; Linux: 200 ms).
-const TIMEOUT_NS: u64 = 150_000_000;
+/// A gap that is filled so soon was reordered, where the packets are not counted, nanoseconds.
+const REORDERED_NS: u64 = 3_000_000;
 /// Copies of a packet in one capture are this close, nanoseconds.
 const COPY_NS: u64 = 5_000_000;
 /// A message in more segments than this multiple of the necessary number is a train of small ones.
@@ -72,6 +72,8 @@ struct Half {
     probing: Option<(u32, u32)>,
     largest_acked: u32,
     retry: Option<Retry>,
+    loss: Loss,
+    packets: Identification,
     /// When a message began.
     sending_since: Option<u64>,
     /// Segments and bytes of the messages since all were complete, and the first frame.
@@ -100,6 +102,18 @@ pub(crate) struct Before {
     pub(crate) in_flight: u32,
 }
 
+/// A segment with data that passes.
+#[derive(Clone, Copy, Debug)]
+struct Passing {
+    side: Side,
+    at: At,
+    /// Sequence number behind its last byte.
+    end: u32,
+    /// Its place among its sender's packets.
+    order: Order,
+    before: Before,
+}
+
 /// Signed distance from `b` to `a` in the circle of sequence numbers.
 fn distance(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b).cast_signed()
@@ -124,12 +138,13 @@ impl Tcp {
         if segment.flags & Segment::ACK != 0 {
             self.acknowledge(segment, side, at, before, &mut emit);
         }
-        if segment.payload_bytes == 0 {
+        let bytes = segment.payload_bytes as u32;
+        let half = &mut self.halves[side as usize];
+        let last = half.last;
+        if bytes == 0 {
+            half.packets.passed(segment.ip_id, 1);
             return true;
         }
-        let bytes = segment.payload_bytes as u32;
-        let half = &self.halves[side as usize];
-        let last = half.last;
         if segment.ip_id != 0
             && (last.seq, last.bytes, last.ip_id, last.ack)
                 == (segment.seq, bytes, segment.ip_id, segment.ack)
@@ -140,10 +155,14 @@ impl Tcp {
         }
         let end = segment.seq.wrapping_add(bytes);
         let next = half.next.unwrap_or(segment.seq);
+        let full = half.full_segment();
+        let packets = if bytes <= full { 1 } else { bytes.div_ceil(full.max(1)).min(64) as u16 };
+        let order = half.packets.passed(segment.ip_id, packets);
+        let passing = Passing { side, at, end, order, before };
         if distance(segment.seq, next) < 0 {
-            self.old_data(segment, side, at, end, next, before, &mut emit);
+            self.old_data(segment, passing, next, &mut emit);
         } else {
-            self.new_data(segment, side, at, end, before, &mut emit);
+            self.new_data(segment, passing, &mut emit);
         }
         true
     }
@@ -238,6 +257,9 @@ impl Tcp {
         // Without the SYN the scale is unknown, and so is the window.
         let known = self.halves[side as usize].offer.is_some();
         let half = &mut self.halves[side.peer() as usize];
+        if segment.payload_bytes == 0 {
+            half.loss.pure_ack(at.ns);
+        }
         let window = u64::from(segment.window) << scale;
         if known {
             if window > half.window && half.unacked + u64::from(half.last.bytes) > half.window {
@@ -254,6 +276,7 @@ impl Tcp {
         }
         half.acked = Some(segment.ack);
         half.ack = at;
+        half.loss.acknowledged(at.ns, |until| distance(segment.ack, until) >= 0);
         if let Some((end, left_ns)) = half.timed
             && distance(segment.ack, end) >= 0
         {
@@ -286,26 +309,20 @@ impl Tcp {
             connection: before.connection,
             kind,
             sender,
-            wait_ns: retry.waited_ns,
+            wait_ns: retry.last.ns.saturating_sub(retry.since_ns),
             time_ns: retry.last.ns,
             frames: [retry.original_frame, retry.first_frame, retry.last.frame],
             segment_bytes: retry.bytes,
+            seq: retry.seq,
         }
     }
 
     /// Processes data that was sent before.
-    #[expect(clippy::too_many_arguments, reason = "one step of `segment`, on its intermediate results")]
-    fn old_data(
-        &mut self,
-        segment: &Segment<'_>,
-        side: Side,
-        at: At,
-        end: u32,
-        next: u32,
-        before: Before,
-        emit: &mut impl FnMut(Stall),
-    ) {
-        let peer_data_ns = self.halves[side.peer() as usize].last_data_ns;
+    fn old_data(&mut self, segment: &Segment<'_>, passing: Passing, next: u32, emit: &mut impl FnMut(Stall)) {
+        let Passing { side, at, end, order, before } = passing;
+        let peer = &self.halves[side.peer() as usize];
+        let peer_data_ns = peer.last_data_ns;
+        let reaction_ns = peer.conduct.ack_min_ns.saturating_add(PROMPT_NS);
         let half = &mut self.halves[side as usize];
         let bytes = end.wrapping_sub(segment.seq);
         let acked = half.acked.unwrap_or(segment.seq);
@@ -313,7 +330,8 @@ impl Tcp {
         if bytes <= 1 && distance(acked, segment.seq) >= 0 {
             return;
         }
-        // It fills a recent gap: it was reordered, not retransmitted.
+        // It fills a recent gap: it was reordered, not retransmitted, unless its sender counts it behind what overtook it.
+        let mut gap_ns = None;
         if let Some((from, to, since)) = half.gap
             && distance(segment.seq, from) >= 0
             && distance(to, end) >= 0
@@ -321,25 +339,38 @@ impl Tcp {
             if segment.seq == from {
                 half.gap = (end != to).then_some((end, to, since));
             }
-            if at.ns.saturating_sub(since) < 3_000_000 {
+            let is_reordered = match order {
+                Order::Overtaken => true,
+                Order::Skipped => false,
+                Order::Next if half.packets.counts() => false,
+                Order::Next | Order::Unknown => at.ns.saturating_sub(since) < REORDERED_NS,
+            };
+            if is_reordered {
                 return;
             }
+            gap_ns = Some(since);
         }
-        let quiet_ns = at.ns.saturating_sub(half.last_data_ns);
         half.last_data_ns = at.ns;
         half.timed = None;
         half.conduct.retransmitted += 1;
         half.conduct.retransmitted_against_traffic +=
             u64::from(at.ns.saturating_sub(peer_data_ns) < SIMULTANEOUS_NS);
-        if distance(end, next) > 0 {
-            half.next = Some(end);
+        let until = if distance(end, next) > 0 { end } else { next };
+        half.next = Some(until);
+        let (cause, since_ns) = half.loss.again(at.ns, until, gap_ns, reaction_ns);
+        let is_timer = cause == Cause::Timer;
+        half.conduct.timeouts += u64::from(is_timer);
+        // It had arrived. Its acknowledgement was lost, for which only a sender with more to send waited.
+        let has_more = matches!(before.message, MessageState::Header | MessageState::Part);
+        if distance(acked, end) >= 0 && !has_more {
+            return;
         }
         let is_again = half.retry.as_ref().is_some_and(|r| r.seq == segment.seq);
-        if is_again || (quiet_ns >= TIMEOUT_NS && distance(acked, segment.seq) <= 0) {
+        if is_again || is_timer {
             match &mut half.retry {
-                Some(retry) if is_again => retry.again(at, quiet_ns, bytes),
+                Some(retry) if is_again => retry.again(at, bytes),
                 retry => {
-                    *retry = Some(Retry::new(segment.seq, bytes, half.last.at.frame, at, quiet_ns));
+                    *retry = Some(Retry::new(segment.seq, bytes, half.last.at.frame, at, since_ns));
                 }
             }
             return;
@@ -348,55 +379,28 @@ impl Tcp {
             connection: before.connection,
             kind: StallKind::FastRetransmit,
             sender: side,
-            wait_ns: quiet_ns,
+            wait_ns: at.ns - since_ns,
             time_ns: at.ns,
             frames: [half.last.at.frame, 0, at.frame],
             segment_bytes: bytes,
+            seq: segment.seq,
         });
     }
 
     /// Processes new data.
     #[inline]
-    fn new_data(
-        &mut self,
-        segment: &Segment<'_>,
-        side: Side,
-        at: At,
-        end: u32,
-        before: Before,
-        emit: &mut impl FnMut(Stall),
-    ) {
-        let prompt_ns = self.network_round_trip_ns().saturating_add(PROMPT_NS);
-        let peer = &self.halves[side.peer() as usize];
-        let (peer_data_ns, peer_last) = (peer.last_data_ns, peer.last.at);
-        let half = &mut self.halves[side as usize];
+    fn new_data(&mut self, segment: &Segment<'_>, passing: Passing, emit: &mut impl FnMut(Stall)) {
+        let Passing { side, at, end, before, .. } = passing;
+        let peer_data_ns = self.halves[side.peer() as usize].last_data_ns;
         let bytes = end.wrapping_sub(segment.seq);
+        let cause = self.cause(passing, bytes);
+        let half = &mut self.halves[side as usize];
         let last = half.last;
-        let quiet_ns = at.ns.saturating_sub(last.at.ns);
-        // Only data after a pause that does not respond to a request can have been released.
-        let released = if last.at.ns > 0 && half.ack.ns >= last.at.ns && peer_data_ns <= last.at.ns {
-            half.released_by_ack(before, at, quiet_ns, prompt_ns, bytes)
-        } else {
-            None
-        };
-        let kind = released.or_else(|| {
-            let mid = matches!(before.message, MessageState::Header | MessageState::Part);
-            if mid && peer_data_ns <= last.at.ns && TIMER_NS.contains(&quiet_ns) {
-                return Some((StallKind::CorkWithinMessage, quiet_ns, last.at.frame, 0));
-            }
-            let asked_ns = at.ns.saturating_sub(peer_data_ns);
-            let is_answer = side == Side::Server
-                && before.in_flight > 0
-                && peer_data_ns > last.at.ns
-                && matches!(before.message, MessageState::Nothing)
-                && ANSWER_TIMER_NS.contains(&asked_ns);
-            is_answer.then_some((StallKind::CorkedAnswer, asked_ns, peer_last.frame, 0))
-        });
-        if quiet_ns >= LATE_NS && peer_data_ns <= last.at.ns && last.at.ns > 0 {
+        if at.ns.saturating_sub(last.at.ns) >= LATE_NS && peer_data_ns <= last.at.ns && last.at.ns > 0 {
             half.conduct.pauses +=
                 u64::from(matches!(before.message, MessageState::Nothing | MessageState::Unknown));
         }
-        if let Some((kind, wait_ns, from, by)) = kind {
+        if let Some((kind, wait_ns, from, by)) = cause {
             emit(Stall {
                 connection: before.connection,
                 kind,
@@ -405,7 +409,11 @@ impl Tcp {
                 time_ns: at.ns,
                 frames: [from, by, at.frame],
                 segment_bytes: bytes,
+                seq: segment.seq,
             });
+        }
+        if half.acked.is_none_or(|acked| distance(half.next.unwrap_or(segment.seq), acked) <= 0) {
+            half.loss.begins_to_wait(at.ns);
         }
         if let Some(next) = half.next
             && distance(segment.seq, next) > 0
@@ -454,57 +462,6 @@ impl Half {
         } else {
             self.largest_acked.max(self.last.bytes)
         }
-    }
-
-    /// Classifies new data that leaves after a pause in which only an acknowledgement came. Returns the kind, the
-    /// wait, the frame before it, and the frame that ended it.
-    fn released_by_ack(
-        &mut self,
-        before: Before,
-        at: At,
-        quiet_ns: u64,
-        prompt_ns: u64,
-        bytes: u32,
-    ) -> Option<(StallKind, u64, u64, u64)> {
-        let (last, ack) = (self.last, self.ack);
-        let waited_ns = ack.ns.saturating_sub(last.at.ns);
-        let since_ack_ns = at.ns.saturating_sub(ack.ns);
-        let mid = matches!(before.message, MessageState::Header | MessageState::Part);
-        // Whether the segment that now leaves would have fitted into the window.
-        let held = self.unacked;
-        let is_window = self.window_then.is_some_and(|window| held + u64::from(bytes) > window);
-        let mut short = None;
-        if mid && since_ack_ns <= prompt_ns && since_ack_ns <= waited_ns {
-            let conduct = &mut self.conduct;
-            conduct.ack_wait_ns = conduct.ack_wait_ns.saturating_add(quiet_ns);
-            conduct.ack_waits += 1;
-            conduct.ack_wait_bytes += held;
-            if is_window {
-                conduct.window_waits += 1;
-                conduct.window_wait_ns = conduct.window_wait_ns.saturating_add(quiet_ns);
-            }
-            if quiet_ns > conduct.ack_wait_max_ns {
-                conduct.ack_wait_max_ns = quiet_ns;
-                conduct.ack_wait_frames = [last.at.frame, ack.frame, at.frame];
-            }
-            let kind = if is_window { StallKind::WindowFull } else { StallKind::AckWait };
-            short = Some((kind, quiet_ns, last.at.frame, ack.frame));
-        }
-        let full = self.full_segment();
-        if waited_ns < LATE_NS || since_ack_ns > prompt_ns {
-            return short;
-        }
-        let is_small = full > 0 && !last.bytes.is_multiple_of(full);
-        let kind = match before.message {
-            _ if is_window => StallKind::WindowFull,
-            // The same side continues to send; whether this is the same message is unknown.
-            MessageState::Nothing | MessageState::Unknown if is_small => StallKind::NagleBetweenMessages,
-            MessageState::Nothing => return None,
-            MessageState::Header if is_small => StallKind::NagleHeaderThenBody,
-            MessageState::Part if is_small => StallKind::NagleWithinMessage,
-            _ => StallKind::DelayedAck,
-        };
-        Some((kind, quiet_ns, last.at.frame, ack.frame))
     }
 }
 

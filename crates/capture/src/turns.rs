@@ -8,6 +8,7 @@ use crate::follow::MessageState;
 use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
+use crate::settling::repair;
 
 /// A connection of unknown protocol.
 #[derive(Debug)]
@@ -69,6 +70,8 @@ impl Turns {
                 }
                 e.op.response_bytes = e.op.response_bytes.saturating_add(bytes);
                 (e.response.ended, e.response.last_frame) = (stamp, at.frame);
+                // What was sent again before is now part of the response's time.
+                e.repaired_ns = 0;
                 e.response_end_seq = self.responses.1.wrapping_add(self.responses.0 as u32);
             }
         }
@@ -105,10 +108,22 @@ impl Turns {
         &self.pace
     }
 
+    pub(crate) fn pace_mut(&mut self) -> &mut Pace {
+        &mut self.pace
+    }
+
     /// Adds a stall to the exchange that it delayed: the current one, or the next one if the client has not begun it.
     pub(crate) fn stalled(&mut self, stall: &Stall) {
         let is_held_request = stall.sender == Side::Client && self.speaker != Some(Side::Client);
         match &mut self.current {
+            // The response may be complete.
+            Some(exchange) if exchange.response.ended.is_known() && stall.kind.is_loss() => {
+                if stall.sender == Side::Server {
+                    repair(exchange, stall);
+                } else {
+                    self.pace.stalled(stall);
+                }
+            }
             Some(exchange) if !is_held_request || is_of_all(stall) => delay(exchange, stall),
             _ => self.pace.stalled(stall),
         }

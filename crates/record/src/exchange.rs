@@ -50,6 +50,9 @@ pub struct Exchange {
     pub stalls: StallSet,
     /// How long TCP held the request before its first byte left, nanoseconds: its user's latency began that much earlier.
     pub held_ns: u64,
+    /// From the response's last byte until bytes of it or before it, which had been lost behind this point, were sent again
+    /// for the last time, nanoseconds: the client could not read it before.
+    pub repaired_ns: u64,
 }
 
 impl Exchange {
@@ -67,6 +70,9 @@ pub struct Observed {
     pub op: Op,
     /// Whether the stamps of both sides come from one clock.
     pub shared_clock: bool,
+    /// Whether two points see the connection, and only one of them saw this operation: its time is not comparable with
+    /// that of the others.
+    pub is_partial: bool,
     /// What the client's capture point saw, or the server's where there is no other.
     pub detail: Exchange,
 }
@@ -75,25 +81,33 @@ impl Observed {
     /// The observation of one point, on this side.
     #[must_use]
     pub fn alone(side: Side, exchange: &Exchange) -> Self {
-        Self { op: exchange.op(side), shared_clock: false, detail: *exchange }
+        Self { op: exchange.op(side), shared_clock: false, is_partial: false, detail: *exchange }
     }
 
     /// The observation of both sides of one operation.
     #[must_use]
     pub fn joined(client: &Exchange, server: &Exchange, shared_clock: bool) -> Self {
-        Self {
-            op: client.op(Side::Client).and(&server.op(Side::Server)),
-            shared_clock,
-            detail: Exchange { stalls: client.stalls.union(&server.stalls), ..*client },
+        let op = client.op(Side::Client).and(&server.op(Side::Server));
+        let mut stalls = StallSet::joined(&client.stalls, &server.stalls);
+        if server.repaired_ns > 0 && !stalls.is_empty() {
+            // A copy may be sent again although it had arrived. Nothing waits for it then.
+            let network = Split::of(&op, shared_clock).network_ns.unwrap_or(0);
+            let network_ns = u64::try_from(network).unwrap_or(0);
+            stalls = stalls.less_loss(server.repaired_ns.saturating_sub(network_ns));
         }
+        // What was sent again after the response is part of the client's time.
+        let detail = Exchange { stalls, repaired_ns: 0, ..*client };
+        Self { op, shared_clock, is_partial: false, detail }
     }
 
     /// The time of the operation as its user sees it at this point, nanoseconds: from the first byte of the request, or from
-    /// when TCP began to hold it, to the last byte of the response. 0 where a stamp is missing or out of order.
+    /// when TCP began to hold it, to the last byte of the response, or to the retransmission that completed it. 0 where a
+    /// stamp is missing or out of order.
     #[must_use]
     pub fn whole_ns(&self) -> u64 {
+        let Exchange { held_ns, repaired_ns, .. } = self.detail;
         let seen = self.detail.response.ended.since(self.detail.request.began).unwrap_or(0);
-        u64::try_from(seen).map_or(0, |ns| ns.saturating_add(self.detail.held_ns))
+        u64::try_from(seen).map_or(0, |ns| ns.saturating_add(held_ns).saturating_add(repaired_ns))
     }
 
     /// Its parts, as far as the stamps separate them.

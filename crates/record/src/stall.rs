@@ -38,11 +38,14 @@ pub enum StallKind {
     /// In the middle of a message nothing left until an ACK came, with room in the receiver's window. Part of operations
     /// only ([`StallSet`]): such short waits are too many to be reported one by one.
     AckWait,
+    /// Data waited behind a lost segment that had been sent again: for its ACK, or for the congestion window, which a loss
+    /// makes small. Part of operations only, like [`StallKind::AckWait`].
+    BehindLoss,
 }
 
 impl StallKind {
     /// All of them.
-    pub const ALL: [StallKind; 12] = [
+    pub const ALL: [StallKind; 13] = [
         StallKind::NagleHeaderThenBody,
         StallKind::NagleWithinMessage,
         StallKind::NagleBetweenMessages,
@@ -55,20 +58,43 @@ impl StallKind {
         StallKind::BlackHole,
         StallKind::SlowData,
         StallKind::AckWait,
+        StallKind::BehindLoss,
     ];
+
+    /// Whether data was lost.
+    #[must_use]
+    pub fn is_loss(self) -> bool {
+        match self {
+            StallKind::Timeout | StallKind::FastRetransmit | StallKind::BlackHole | StallKind::BehindLoss => {
+                true
+            }
+            StallKind::NagleHeaderThenBody
+            | StallKind::NagleWithinMessage
+            | StallKind::NagleBetweenMessages
+            | StallKind::DelayedAck
+            | StallKind::CorkWithinMessage
+            | StallKind::CorkedAnswer
+            | StallKind::WindowFull
+            | StallKind::SlowData
+            | StallKind::AckWait => false,
+        }
+    }
 }
 
 /// The waits of an operation, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StallSet {
     kinds: u16,
+    /// The kinds that delayed data of the client and of the server.
+    senders: [u16; 2],
     waits_ns: [u64; StallKind::ALL.len()],
 }
 
 impl StallSet {
-    /// Adds a wait of a kind, nanoseconds.
-    pub fn insert(&mut self, kind: StallKind, wait_ns: u64) {
+    /// Adds a wait of a kind for data of a sender, nanoseconds.
+    pub fn insert(&mut self, kind: StallKind, sender: Side, wait_ns: u64) {
         self.kinds |= 1 << kind as u16;
+        self.senders[sender as usize] |= 1 << kind as u16;
         let sum = &mut self.waits_ns[kind as usize];
         *sum = sum.saturating_add(wait_ns);
     }
@@ -91,13 +117,29 @@ impl StallSet {
         self.kinds == 0
     }
 
-    /// The waits that either of two observers of the same operation saw: the longer ones of each kind.
+    /// The waits of an operation that two points saw, the client's and the server's. Data passes its sender's point when it
+    /// leaves, and the other point after the path: only the first can distinguish data that was held from data that was
+    /// lost. So each wait is taken from the point of the data's sender, or is the longer one where both sides' data waited.
     #[must_use]
-    pub fn union(&self, other: &Self) -> Self {
-        let mut both = *self;
-        both.kinds |= other.kinds;
-        for (own, others) in both.waits_ns.iter_mut().zip(other.waits_ns) {
-            *own = (*own).max(others);
+    pub fn joined(client: &Self, server: &Self) -> Self {
+        if client.is_empty() && server.is_empty() {
+            return Self::default();
+        }
+        let mut both = Self::default();
+        for kind in StallKind::ALL {
+            let bit = 1 << kind as u16;
+            let of_client = client.senders[0] & bit != 0;
+            let of_server = server.senders[1] & bit != 0;
+            let place = kind as usize;
+            both.waits_ns[place] = match (of_client, of_server) {
+                (true, true) => client.waits_ns[place].max(server.waits_ns[place]),
+                (true, false) => client.waits_ns[place],
+                (false, true) => server.waits_ns[place],
+                (false, false) => continue,
+            };
+            both.kinds |= bit;
+            both.senders[0] |= u16::from(of_client) * bit;
+            both.senders[1] |= u16::from(of_server) * bit;
         }
         both
     }
@@ -107,6 +149,9 @@ impl StallSet {
     pub fn then(&self, later: &Self) -> Self {
         let mut both = *self;
         both.kinds |= later.kinds;
+        for (own, others) in both.senders.iter_mut().zip(later.senders) {
+            *own |= others;
+        }
         for (own, others) in both.waits_ns.iter_mut().zip(later.waits_ns) {
             *own = own.saturating_add(others);
         }
@@ -114,13 +159,31 @@ impl StallSet {
     }
 
     /// Shortens the waits so that their sum is at most `most_ns`: waits of several kinds may overlap, and an operation
-    /// cannot wait longer than it takes. The kinds that come first in [`StallKind::ALL`] are kept.
+    /// cannot wait longer than it takes. Losses are kept first: while a lost segment is outstanding, nothing else delays
+    /// what is behind it. Then the kinds that come first in [`StallKind::ALL`].
     #[must_use]
     pub fn within(&self, most_ns: u64) -> Self {
+        if self.sum_ns() <= most_ns {
+            return *self;
+        }
         let (mut all, mut left) = (*self, most_ns);
-        for wait in &mut all.waits_ns {
+        let losses = StallKind::ALL.into_iter().filter(|kind| kind.is_loss());
+        for kind in losses.chain(StallKind::ALL.into_iter().filter(|kind| !kind.is_loss())) {
+            let wait = &mut all.waits_ns[kind as usize];
             *wait = (*wait).min(left);
             left -= *wait;
+        }
+        all
+    }
+
+    /// Shortens the waits for lost data by this sum.
+    #[must_use]
+    pub fn less_loss(&self, less_ns: u64) -> Self {
+        let (mut all, mut less) = (*self, less_ns);
+        for kind in StallKind::ALL.into_iter().filter(|kind| kind.is_loss()) {
+            let wait = &mut all.waits_ns[kind as usize];
+            let cut = less.min(*wait);
+            (*wait, less) = (*wait - cut, less - cut);
         }
         all
     }
@@ -150,6 +213,8 @@ pub struct Stall {
     pub frames: [u64; 3],
     /// Payload of the segment that waited, bytes.
     pub segment_bytes: u32,
+    /// Its first sequence number.
+    pub seq: u32,
 }
 
 /// How one side of a connection behaved as a sender, from its beginning to its end.
@@ -169,10 +234,12 @@ pub struct Conduct {
     pub train_segments: u64,
     /// Frames of the first trains.
     pub train_frames: [u64; 2],
-    /// Segments sent again, and those of them sent while the peer was sending as well.
+    /// Segments sent again, those of them sent while the peer was sending as well, and those sent only after a time-out.
     pub retransmitted: u64,
     /// See `retransmitted`.
     pub retransmitted_against_traffic: u64,
+    /// See `retransmitted`.
+    pub timeouts: u64,
     /// Segments that left while the peer was sending as well.
     pub against_traffic: u64,
     /// Largest segment that the peer accepts, bytes: from its SYN, else the largest seen.
@@ -291,8 +358,8 @@ mod tests {
     fn a_set_holds_what_was_put_in() {
         let mut set = StallSet::default();
         assert!(set.is_empty());
-        set.insert(StallKind::SlowData, 7);
-        set.insert(StallKind::SlowData, 5);
+        set.insert(StallKind::SlowData, Side::Client, 7);
+        set.insert(StallKind::SlowData, Side::Client, 5);
         for kind in StallKind::ALL {
             let is_in = kind == StallKind::SlowData;
             assert_eq!((set.contains(kind), set.wait_ns(kind)), (is_in, if is_in { 12 } else { 0 }));
@@ -300,16 +367,36 @@ mod tests {
     }
 
     #[test]
-    fn waits_of_two_observers_are_not_added() {
+    fn waits_are_those_that_the_point_of_the_sender_saw() {
         let (mut client, mut server) = (StallSet::default(), StallSet::default());
-        client.insert(StallKind::Timeout, 200);
-        server.insert(StallKind::Timeout, 190);
-        server.insert(StallKind::DelayedAck, 40);
-        let both = client.union(&server);
-        assert_eq!((both.wait_ns(StallKind::Timeout), both.wait_ns(StallKind::DelayedAck)), (200, 40));
-        assert_eq!((both.sum_ns(), client.then(&server).sum_ns()), (240, 430));
-        let cut = both.within(210);
-        assert_eq!((cut.wait_ns(StallKind::DelayedAck), cut.wait_ns(StallKind::Timeout)), (40, 170));
-        assert_eq!((cut.sum_ns(), both.within(1000)), (210, both));
+        // Lost on the path: at the client's point this looks like a cork and a delayed ACK.
+        client.insert(StallKind::CorkedAnswer, Side::Server, 200);
+        client.insert(StallKind::DelayedAck, Side::Server, 40);
+        server.insert(StallKind::Timeout, Side::Server, 190);
+        // What the client's data waited for, its own point saw.
+        client.insert(StallKind::NagleWithinMessage, Side::Client, 30);
+        server.insert(StallKind::FastRetransmit, Side::Client, 7);
+        let both = StallSet::joined(&client, &server);
+        let expected = [(StallKind::Timeout, 190), (StallKind::NagleWithinMessage, 30)];
+        for kind in StallKind::ALL {
+            let wait = expected.iter().find(|(of, _)| *of == kind).map_or(0, |(_, wait)| *wait);
+            assert_eq!((both.wait_ns(kind), both.contains(kind)), (wait, wait > 0), "{kind:?}");
+        }
+        // Both sides' data waited: the longer wait, not the sum.
+        server.insert(StallKind::DelayedAck, Side::Server, 25);
+        client.insert(StallKind::DelayedAck, Side::Client, 0);
+        assert_eq!(StallSet::joined(&client, &server).wait_ns(StallKind::DelayedAck), 40);
+        assert!(StallSet::joined(&StallSet::default(), &StallSet::default()).is_empty());
+    }
+
+    #[test]
+    fn overlapping_waits_are_losses_first() {
+        let mut all = StallSet::default();
+        all.insert(StallKind::DelayedAck, Side::Server, 40);
+        all.insert(StallKind::Timeout, Side::Server, 200);
+        let cut = all.within(210);
+        assert_eq!((cut.wait_ns(StallKind::DelayedAck), cut.wait_ns(StallKind::Timeout)), (10, 200));
+        assert_eq!((cut.sum_ns(), all.within(1000)), (210, all));
+        assert_eq!(all.then(&cut).sum_ns(), 450);
     }
 }

@@ -1,6 +1,6 @@
 //! The record of one request and its response in a capture: names, times by one clock, the op record.
 
-use record::{Exchange, Observed, Op, OpKind, Outcome, Passage, Side, StallKind, Stamp, Verb};
+use record::{Exchange, Observed, Op, OpKind, Outcome, Passage, Side, StallKind, StallSet, Stamp, Verb};
 
 /// The operation that both sides saw, without stamps.
 const OP: Op = Op {
@@ -156,13 +156,32 @@ fn an_observer_s_own_stamps_are_not_replaced() {
 }
 
 #[test]
-fn stalls_are_those_that_either_side_saw() {
+fn stalls_are_those_that_the_point_of_the_sender_saw() {
     let (mut client, mut server) = (client(), server());
-    let kinds = [StallKind::DelayedAck, StallKind::Timeout];
-    client.stalls.insert(kinds[0], 5);
-    server.stalls.insert(kinds[1], 7);
+    client.stalls.insert(StallKind::DelayedAck, Side::Client, 5);
+    client.stalls.insert(StallKind::CorkedAnswer, Side::Server, 9);
+    server.stalls.insert(StallKind::Timeout, Side::Server, 7);
+    server.repaired_ns = 7;
     let observed = Observed::joined(&client, &server, true);
+    let kinds = [StallKind::DelayedAck, StallKind::Timeout];
     for kind in StallKind::ALL {
         assert_eq!(observed.detail.stalls.contains(kind), kinds.contains(&kind), "{kind:?}");
     }
+    assert_eq!(observed.detail.stalls.wait_ns(StallKind::Timeout), 7);
+    assert_eq!(observed.detail.repaired_ns, 0, "it is part of the client's time");
+    // Sent again long after it had arrived: the client did not wait for it.
+    server.stalls = StallSet::default();
+    server.stalls.insert(StallKind::Timeout, Side::Server, 1_000_000_000);
+    server.repaired_ns = 1_000_000_000;
+    let observed = Observed::joined(&client, &server, true);
+    let network = observed.split().network_ns.unwrap().unsigned_abs();
+    assert_eq!(observed.detail.stalls.wait_ns(StallKind::Timeout), network);
+}
+
+#[test]
+fn the_whole_ends_when_the_response_was_sent_for_the_last_time() {
+    let mut exchange = server();
+    let before = Observed::alone(Side::Server, &exchange).whole_ns();
+    exchange.repaired_ns = 200;
+    assert_eq!(Observed::alone(Side::Server, &exchange).whole_ns(), before + 200);
 }

@@ -82,11 +82,11 @@ fn of_equal_resources_the_first_in_flow_order_limits() {
 fn a_stall_put_in_twice_is_in() {
     let mut set = StallSet::default();
     for kind in StallKind::ALL {
-        set.insert(kind, 1);
-        set.insert(kind, 1);
+        set.insert(kind, Side::Server, 1);
+        set.insert(kind, Side::Server, 1);
         assert!(set.contains(kind) && !set.is_empty(), "{kind:?}");
     }
-    assert_eq!(set.union(&set), set);
+    assert_eq!(StallSet::joined(&StallSet::default(), &set), set);
     assert!(StallKind::ALL.into_iter().all(|kind| set.contains(kind)), "none pushes another out");
 }
 

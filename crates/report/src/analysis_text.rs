@@ -55,10 +55,19 @@ pub fn analysis(result: &AnalysisResult) -> String {
     if !result.stanzas.is_empty() {
         let _ = writeln!(
             out,
-            "\nWhere the time goes, microseconds (means; the whole is sending and round trip, from the request's first byte to \
-             the response's last, and p99 its 99th percentile)\n{}",
+            "\nWhere the time goes, microseconds (means; the whole is sending and round trip, from the request's first byte on \
+             the wire to the response's last, and p99 its 99th percentile; where TCP held the request before, the whole begins \
+             with the hold, at most when the response came that it replaces)\n{}",
             stanzas(result)
         );
+        let left_out: u64 = result.stanzas.iter().map(|stanza| stanza.left_out).sum();
+        if left_out > 0 {
+            let _ = writeln!(
+                out,
+                "{} operations were seen at one of two capture points only; no time above includes them",
+                thousands(left_out as f64)
+            );
+        }
     }
     if result.connections.iter().any(|c| c.operations > 0) {
         let _ = writeln!(out, "\nConnections\n{}", connections(result));

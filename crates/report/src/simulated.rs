@@ -47,6 +47,8 @@ struct Fields {
     ack: u32,
     flags: u8,
     window: u16,
+    /// Identification of the IP packet; 0: none.
+    ip_id: u16,
 }
 
 /// Writes frames in order of time.
@@ -151,7 +153,7 @@ impl<'a, W: Write> Packets<'a, W> {
             let window = window.min(u16::MAX.into()) as u16;
             let bytes = self.header(
                 Direction { session, sender },
-                Fields { seq, ack, flags, window },
+                Fields { seq, ack, flags, window, ip_id: 0 },
                 EPOCH_NS - before_ns,
                 if is_syn { options } else { &[] },
                 0,
@@ -191,6 +193,7 @@ impl<'a, W: Write> Packets<'a, W> {
         let total = (20 + tcp_bytes + payload) as u16;
         let mut ip =
             [0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0x40, 0, 64, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        ip[4..6].copy_from_slice(&fields.ip_id.to_be_bytes());
         ip[12..16].copy_from_slice(&from);
         ip[16..20].copy_from_slice(&to);
         let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
@@ -324,7 +327,7 @@ impl<W: Write> Observer for Packets<'_, W> {
         let window = ((segment.edge - segment.ack) >> WINDOW_SHIFT).min(u16::MAX.into()) as u16;
         // Sequence number 0 is the SYN.
         let (seq, ack) = ((segment.seq + 1) as u32, (segment.ack + 1) as u32);
-        let fields = Fields { seq, ack, flags: ACK | push, window };
+        let fields = Fields { seq, ack, flags: ACK | push, window, ip_id: (frame.number + 1) as u16 };
         let direction = Direction { session: frame.session, sender: frame.sender };
         let time_ns = EPOCH_NS + frame.at;
         let mut bytes = self.header(direction, fields, time_ns, &[], segment.bytes as usize);

@@ -35,6 +35,8 @@ pub struct Frame {
     pub sender: Side,
     /// The segment.
     pub segment: Segment,
+    /// Packets that its sender had sent on this connection before: their identification counts them (Linux `inet_id`).
+    pub number: u64,
 }
 
 /// A request or a response.
@@ -91,6 +93,8 @@ struct End {
     timer_at: Ns,
     /// When its last segment was handed to the device.
     handed: Ns,
+    /// Packets that it has sent.
+    packets: u64,
     /// The messages that it sends.
     flow: Flow,
 }
@@ -189,7 +193,14 @@ impl<'a, O: Observer> World<'a, O> {
             tcp.set_peer_buffer(peer.receive_buffer);
             tcp.set_nodelay(0, nodelay, &mut Vec::new());
             let cpu = host.thread_cpu + number as usize % host.thread_cpus;
-            End { tcp, thread: Thread::new(cpu as u16), timer_at: Ns::MAX, handed: 0, flow: Flow::default() }
+            End {
+                tcp,
+                thread: Thread::new(cpu as u16),
+                timer_at: Ns::MAX,
+                handed: 0,
+                packets: 0,
+                flow: Flow::default(),
+            }
         };
         let session = |number| {
             let control = SendControl::new(setup.policy);
@@ -318,15 +329,24 @@ impl<'a, O: Observer> World<'a, O> {
             let random = &mut self.random;
             let direction = &mut self.directions[side as usize];
             let receiver = side.peer();
-            let outgoing = Outgoing { segment, session, receiver, handed, start: host.wire_start };
-            let sent = direction.send(&outgoing, || random.f64());
             let end = &mut self.sessions[session as usize].ends[side as usize];
+            let number = end.packets;
+            end.packets += u64::from(segment.bytes.div_ceil(self.setup.mss_bytes()).max(1));
+            let outgoing = Outgoing { segment, session, receiver, number, handed, start: host.wire_start };
+            let sent = direction.send(&outgoing, || random.f64());
             end.tcp.handed_to_device(sent.done, segment.bytes);
             if segment.bytes > 0 && !segment.retransmitted {
                 end.flow.is_sent(segment.end(), end.tcp.held(now), handed);
             }
             if O::FRAMES {
-                self.observer.frame(&Frame { at: handed, point: side, session, sender: side, segment });
+                self.observer.frame(&Frame {
+                    at: handed,
+                    point: side,
+                    session,
+                    sender: side,
+                    segment,
+                    number,
+                });
             }
             if let Some(packet) = sent.packet {
                 let number = self.packets.keep(packet);

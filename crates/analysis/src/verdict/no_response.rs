@@ -51,15 +51,15 @@ impl Outage {
     pub(super) fn of(case: &Case<'_>) -> Self {
         let evidence = case.evidence;
         let mut outage = Self::default();
-        for (vantage, facts) in evidence.connections() {
+        for (_, facts) in evidence.connections() {
+            let Some((vantage, facts, all)) = evidence.unanswered_of(facts.connection) else { continue };
             let until_ns = if facts.has_ended { facts.ended_ns } else { evidence.newest_ns };
             let conduct = &facts.client_conduct;
             let is_one_way = !facts.both_directions && conduct.retransmitted == 0 && facts.packets > 10;
             if is_one_way {
                 continue;
             }
-            let all = evidence.unanswered.get(&(facts.connection, vantage));
-            for request in all.into_iter().flatten() {
+            for request in all {
                 // The last words of a connection need no response.
                 let is_farewell = request.is_turn && facts.has_ended && facts.exchanges > 0;
                 let waited_ns = until_ns.saturating_sub(request.began_ns);
@@ -136,5 +136,9 @@ pub(super) fn judge(case: &Case<'_>, outage: &Outage, found: &mut Found) {
     let frames = Frames { input, numbers: outage.frames.clone() };
     found.unanswered_ns += wait_ns;
     let cost_us = wait_ns as f64 / 1000.0;
-    found.push(case.verdict(VerdictKind::NoResponse, requests + attempts, cost_us, frames, text, None));
+    let mut verdict = case.verdict(VerdictKind::NoResponse, requests + attempts, cost_us, frames, text, None);
+    // Of all requests: those that got a response, those that got none, and those that could not even be sent.
+    let all = case.evidence.operations + case.evidence.requests_unanswered() + attempts;
+    verdict.share = verdict.operations as f64 / all.max(1) as f64;
+    found.push(verdict);
 }

@@ -7,6 +7,7 @@ use super::evidence::Stalls;
 use super::found::Found;
 use super::no_response::Outage;
 use super::{Frames, VerdictKind};
+use crate::ledger::LOSSES;
 
 /// Fewest stalls that cannot be a coincidence.
 const COINCIDENCE: u64 = 3;
@@ -98,8 +99,8 @@ fn holds(case: &Case<'_>, found: &mut Found) {
         let pauses: u64 = stalls
             .connections
             .iter()
-            .filter_map(|&connection| evidence.facts(connection))
-            .map(|facts| facts.conduct(*side).pauses)
+            .filter_map(|&connection| evidence.near(connection, *side))
+            .map(|(_, facts)| facts.conduct(*side).pauses)
             .sum();
         stalls.count >= COINCIDENCE && stalls.count * 2 >= pauses
     });
@@ -173,18 +174,16 @@ const WAITS: u64 = 50;
 /// Windows and buffers that are too small.
 fn windows(case: &Case<'_>, found: &mut Found) {
     let mut limited: [Vec<(u32, &ConnectionFacts, Side)>; 2] = [Vec::new(), Vec::new()];
-    for (vantage, facts) in case.evidence.connections() {
-        for side in [Side::Client, Side::Server] {
-            let conduct = facts.conduct(side);
-            let lasted = lasted_ns(facts).max(1) as f64;
-            let share = |ns: u64| ns as f64 / lasted;
-            if conduct.window_waits >= WAITS && share(conduct.window_wait_ns) >= WAIT_SHARE {
-                limited[0].push((vantage, facts, side));
-            } else if share(conduct.ack_wait_ns - conduct.window_wait_ns) >= WAIT_SHARE
-                && is_buffer_limited(conduct)
-            {
-                limited[1].push((vantage, facts, side));
-            }
+    for (vantage, facts, side) in case.evidence.senders() {
+        let conduct = facts.conduct(side);
+        let lasted = lasted_ns(facts).max(1) as f64;
+        let share = |ns: u64| ns as f64 / lasted;
+        if conduct.window_waits >= WAITS && share(conduct.window_wait_ns) >= WAIT_SHARE {
+            limited[0].push((vantage, facts, side));
+        } else if share(conduct.ack_wait_ns - conduct.window_wait_ns) >= WAIT_SHARE
+            && is_buffer_limited(conduct)
+        {
+            limited[1].push((vantage, facts, side));
         }
     }
     for (kind, all) in [VerdictKind::WindowLimited, VerdictKind::BufferLimited].into_iter().zip(&limited) {
@@ -263,20 +262,19 @@ fn losses(case: &Case<'_>, outage: &Outage, found: &mut Found) {
     }
     let mut repeated = evidence.stalls(StallKind::Timeout);
     repeated.extend(evidence.stalls(StallKind::FastRetransmit));
-    let (mut segments, mut again, mut lasted, mut exchanges) = (0, 0, 0_u64, 0);
-    for (_, facts) in evidence.connections() {
-        for side in [Side::Client, Side::Server] {
-            let conduct = facts.conduct(side);
-            if is_duplex_mismatch(conduct) {
-                duplex_mismatch(case, facts, side, found);
-                return;
-            }
-            segments += conduct.segments;
-            again += conduct.retransmitted;
+    let (mut segments, mut again, mut after_timeout) = (0, 0, 0);
+    for (_, facts, side) in evidence.senders() {
+        let conduct = facts.conduct(side);
+        if is_duplex_mismatch(conduct) {
+            duplex_mismatch(case, facts, side, found);
+            return;
         }
-        lasted = lasted_ns(facts).saturating_add(lasted);
-        exchanges += facts.exchanges;
+        segments += conduct.segments;
+        again += conduct.retransmitted;
+        after_timeout += conduct.timeouts;
     }
+    let lasted = total(evidence.connections().map(|(_, facts)| lasted_ns(facts)));
+    let exchanges: u64 = evidence.connections().map(|(_, facts)| facts.exchanges).sum();
     // A path-MTU black hole repeats every large segment and has a verdict of its own.
     let waits = |kind: StallKind| total(evidence.stalls(kind).iter().map(|s| s.2.wait_ns));
     let timeouts: u64 = evidence.stalls(StallKind::Timeout).iter().map(|s| s.2.count).sum();
@@ -291,10 +289,10 @@ fn losses(case: &Case<'_>, outage: &Outage, found: &mut Found) {
     }
     let Some((_, vantage, _)) = repeated.iter().max_by_key(|s| s.2.count) else { return };
     let frames = case.frames(*vantage, repeated.iter().filter(|s| s.1 == *vantage).flat_map(|s| &s.2.frames));
-    let (_, lost_ns) = found.claim(case, &[StallKind::Timeout, StallKind::FastRetransmit]);
+    let (_, lost_ns) = found.claim(case, &LOSSES);
     let (operations, _) = evidence.ledger.retransmissions();
     let text = format!(
-        "{again} of {segments} segments ({} %) were retransmitted, {timeouts} of them only after a time-out: the \
+        "{again} of {segments} segments ({} %) were retransmitted, {after_timeout} of them only after a time-out: the \
          path loses packets",
         significant(again as f64 / segments.max(1) as f64 * 100.0),
     );
@@ -332,7 +330,7 @@ fn duplex_mismatch(case: &Case<'_>, facts: &ConnectionFacts, side: Side, found: 
     let vantage = stalls.first().map_or(0, |s| s.1);
     let frames = case.frames(vantage, stalls.iter().filter(|s| s.1 == vantage).flat_map(|s| &s.2.frames));
     let gain = case.gain(cost_ns, lasted_ns(facts), facts.exchanges);
-    let (_, lost_ns) = found.claim(case, &[StallKind::Timeout, StallKind::FastRetransmit]);
+    let (_, lost_ns) = found.claim(case, &LOSSES);
     let (operations, _) = case.evidence.ledger.retransmissions();
     let cost_us = lost_ns as f64 / 1000.0;
     found.push(case.verdict(VerdictKind::DuplexMismatch, operations, cost_us, frames, text, gain));
@@ -347,18 +345,16 @@ fn trains(case: &Case<'_>, found: &mut Found) {
     let (mut trains, mut segments, mut messages) = (0, 0, 0);
     let (mut first, mut who, mut vantage_of) = ([0; 2], None, 0);
     let (mut lasted, mut exchanges) = (0_u64, 0);
-    for (vantage, facts) in case.evidence.connections() {
-        for side in [Side::Client, Side::Server] {
-            let conduct = facts.conduct(side);
-            if conduct.trains >= COINCIDENCE && conduct.trains * 10 >= conduct.messages {
-                trains += conduct.trains;
-                segments += conduct.train_segments;
-                messages += conduct.messages;
-                lasted = lasted_ns(facts).saturating_add(lasted);
-                exchanges += facts.exchanges;
-                if who.is_none() {
-                    (first, who, vantage_of) = (conduct.train_frames, Some(side), vantage);
-                }
+    for (vantage, facts, side) in case.evidence.senders() {
+        let conduct = facts.conduct(side);
+        if conduct.trains >= COINCIDENCE && conduct.trains * 10 >= conduct.messages {
+            trains += conduct.trains;
+            segments += conduct.train_segments;
+            messages += conduct.messages;
+            lasted = lasted_ns(facts).saturating_add(lasted);
+            exchanges += facts.exchanges;
+            if who.is_none() {
+                (first, who, vantage_of) = (conduct.train_frames, Some(side), vantage);
             }
         }
     }

@@ -12,9 +12,10 @@ pub(super) struct Retry {
     pub(super) original_frame: u64,
     pub(super) first_frame: u64,
     pub(super) last: At,
-    /// Repetitions, and the time spent waiting for them, nanoseconds.
+    /// Repetitions.
     count: u32,
-    pub(super) waited_ns: u64,
+    /// Since when its first repetition was waited for, nanoseconds since the epoch.
+    pub(super) since_ns: u64,
     /// Whether a later repetition was shorter: the sender has found out.
     shrank: bool,
 }
@@ -36,7 +37,7 @@ const BLACK_HOLE_REPETITIONS: u32 = 3;
 const BLACK_HOLE_BYTES_MIN: u32 = 516;
 
 impl Retry {
-    pub(super) fn new(seq: u32, bytes: u32, original_frame: u64, at: At, waited_ns: u64) -> Self {
+    pub(super) fn new(seq: u32, bytes: u32, original_frame: u64, at: At, since_ns: u64) -> Self {
         Self {
             seq,
             bytes,
@@ -44,14 +45,13 @@ impl Retry {
             first_frame: at.frame,
             last: at,
             count: 1,
-            waited_ns,
+            since_ns,
             shrank: false,
         }
     }
 
-    pub(super) fn again(&mut self, at: At, waited_ns: u64, bytes: u32) {
+    pub(super) fn again(&mut self, at: At, bytes: u32) {
         self.count += 1;
-        self.waited_ns = self.waited_ns.saturating_add(waited_ns);
         self.last = at;
         self.shrank |= bytes < self.bytes;
     }

@@ -160,6 +160,9 @@ fn distinguishes_header_and_body_apart_from_a_slow_client() {
     talk.send(Client, head).after(40 * MS).ack(Server).after(20_000).send(Client, body).send(Server, OK);
     assert_eq!(talk.kinds(), [StallKind::NagleHeaderThenBody]);
     assert_eq!(talk.seen.stalls[0].frames, [4, 5, 6]);
+    // It ends when its response is acknowledged.
+    assert!(talk.seen.exchanges.is_empty());
+    talk.ack(Client);
     assert!(talk.seen.exchanges[0].stalls.contains(StallKind::NagleHeaderThenBody));
     // The client sends the body after a delay of its own.
     talk.send(Client, head).after(40 * MS).ack(Server).after(30 * MS).send(Client, body).send(Server, OK);
@@ -382,4 +385,82 @@ fn frames_are_counted_by_kind() {
         ..expected
     };
     assert_eq!(of(&talk), expected);
+}
+
+/// A server's capture sees its response, and that it was lost only by the retransmission.
+#[test]
+fn a_response_that_is_sent_again_ends_with_the_retransmission() {
+    let mut talk = Talk::begin();
+    talk.send(Client, &post(10)).after(MS).send(Server, OK).after(220 * MS).again(Server, OK);
+    assert!(talk.seen.exchanges.is_empty(), "not acknowledged");
+    talk.after(MS).ack(Client);
+    let exchange = talk.seen.exchanges[0];
+    assert_eq!(exchange.repaired_ns, 220 * MS + 1000);
+    assert_eq!(exchange.stalls.wait_ns(StallKind::Timeout), 220 * MS + 1000);
+    assert_eq!(talk.kinds(), [StallKind::Timeout]);
+    let facts = talk.end().facts[0];
+    assert_eq!((facts.server_conduct.retransmitted, facts.server_conduct.timeouts), (1, 1));
+}
+
+/// Duplicate acknowledgements and what follows them at once are no time-out, however long the segment was outstanding.
+#[test]
+fn a_retransmission_that_an_acknowledgement_triggered_is_no_time_out() {
+    let mut talk = Talk::begin();
+    let message = post(3000);
+    let seq = talk.next[0];
+    for (from, to) in [(0, 1000), (1000, 2000), (2000, message.len())] {
+        talk.raw(Client, seq + from as u32, talk.next[1], Segment::ACK, &[], &message[from..to]);
+    }
+    talk.next[0] = seq;
+    talk.after(300 * MS).ack(Server);
+    talk.ack(Server).ack(Server);
+    talk.raw(Client, seq, talk.next[1], Segment::ACK, &[], &message[..1000]);
+    talk.next[0] = seq + message.len() as u32;
+    assert_eq!(talk.kinds(), [StallKind::FastRetransmit]);
+    talk.ack(Server).send(Server, OK).ack(Client);
+    let facts = talk.end().facts[0];
+    assert_eq!((facts.client_conduct.retransmitted, facts.client_conduct.timeouts), (1, 0));
+}
+
+/// What leaves after the retransmission was acknowledged waited behind the loss: not for Nagle's algorithm, and not for a cork.
+#[test]
+fn data_behind_a_lost_segment_waits_for_the_loss() {
+    let mut talk = Talk::begin();
+    let message = post(50);
+    let (head, body) = message.split_at(message.len() - 50);
+    talk.send(Client, head).after(210 * MS).again(Client, head).after(40 * MS).ack(Server);
+    talk.after(20_000).send(Client, body).send(Server, OK).ack(Client);
+    assert_eq!(talk.kinds(), [StallKind::Timeout]);
+    let stalls = talk.seen.exchanges[0].stalls;
+    for kind in StallKind::ALL {
+        let is_loss = matches!(kind, StallKind::Timeout | StallKind::BehindLoss);
+        assert_eq!(stalls.contains(kind), is_loss, "{kind:?}: {stalls:?}");
+    }
+    assert!((210 * MS..252 * MS).contains(&stalls.wait_ns(StallKind::Timeout)));
+}
+
+/// At the far end a response whose first copy was lost looks like one that a cork held. The sender's numbers tell.
+#[test]
+fn a_lost_response_is_no_cork_where_packets_are_counted() {
+    for lost in [0, 1] {
+        let mut talk = Talk::begin();
+        // Client and server count their own packets.
+        let mut numbers = [1000_u16, 5000];
+        let mut send = |talk: &mut Talk, who: Who, payload: &[u8], skipped: u16| {
+            numbers[who as usize] += 1 + skipped;
+            talk.ip_id = numbers[who as usize] - 1;
+            talk.send(who, payload);
+        };
+        for _ in 0..20 {
+            send(&mut talk, Client, &post(10), 0);
+            send(&mut talk, Server, OK, 0);
+        }
+        send(&mut talk, Client, &post(10), 0);
+        talk.after(208 * MS);
+        send(&mut talk, Server, OK, lost);
+        let expected = if lost == 0 { StallKind::CorkedAnswer } else { StallKind::Timeout };
+        assert_eq!(talk.kinds(), [expected], "{lost}");
+        let facts = talk.end().facts[0];
+        assert_eq!(facts.server_conduct.timeouts, u64::from(lost));
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use record::Side;
 
 use super::events::Event;
+use super::wire::Packet;
 use super::{Frame, Observer, World};
 use crate::Ns;
 
@@ -103,11 +104,13 @@ impl<O: Observer> World<'_, O> {
         };
         let packet = self.packets.get(number);
         packet.seen = begins;
-        let (session, segment) = (packet.session, packet.segment);
+        let Packet { session, segment, number: of_sender, .. } = *packet;
         let cost = self.vary(if segment.bytes > 0 { host.softirq } else { host.softirq_ack });
         self.tally.softirq(side, cost);
         if O::FRAMES {
-            self.observer.frame(&Frame { at: begins, point: side, session, sender: side.peer(), segment });
+            let sender = side.peer();
+            let frame = Frame { at: begins, point: side, session, sender, segment, number: of_sender };
+            self.observer.frame(&frame);
         }
         self.work_until(side, index, Work::Softirq(number), begins + cost);
     }

@@ -12,6 +12,8 @@ pub(super) struct Packet {
     pub(super) segment: Segment,
     pub(super) session: u32,
     pub(super) receiver: Side,
+    /// Packets that its sender had sent on this connection before.
+    pub(super) number: u64,
     /// The device could have begun with it, had nothing been queued.
     pub(super) ready: Ns,
     /// Its first and last bit entered the wire.
@@ -29,6 +31,8 @@ pub(super) struct Outgoing {
     pub(super) segment: Segment,
     pub(super) session: u32,
     pub(super) receiver: Side,
+    /// Packets that its sender has sent on this connection before.
+    pub(super) number: u64,
     /// When.
     pub(super) handed: Ns,
     /// Time that an idle device needs to begin.
@@ -113,8 +117,9 @@ impl Direction {
         if self.cable.reorder > 0.0 && chance() < self.cable.reorder {
             arrived += (self.cable.reorder_delay as f64 * chance()) as Ns;
         }
-        let Outgoing { segment, session, receiver, .. } = *outgoing;
-        let packet = Packet { segment, session, receiver, ready, began, ended, arrived, seen: arrived };
+        let Outgoing { segment, session, receiver, number, .. } = *outgoing;
+        let packet =
+            Packet { segment, session, receiver, number, ready, began, ended, arrived, seen: arrived };
         Sent { done: ended, packet: Some(packet) }
     }
 }
