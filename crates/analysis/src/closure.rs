@@ -224,11 +224,9 @@ pub struct Printed<'a> {
 const SATURATED_FROM: f64 = 0.93;
 /// Difference of service times from a CPU's use where it is saturated, relative.
 const SATURATED_WITHIN: f64 = 0.15;
-/// Service times at the measured rate may exceed the CPU's use by this share of the time: they come from another run, in which
-/// fewer or more operations share a call.
-const BUSY_WITHIN: f64 = 0.2;
-/// TPTmin may exceed the time between completions by this share, for the same reason.
-const BOTTLENECK_WITHIN: f64 = 0.15;
+/// Service times at the measured rate may exceed the CPU's use by this share of the time, and TPTmin the time between completions:
+/// they come from other runs, in which fewer or more operations share a call.
+const BUSY_WITHIN: f64 = 0.05;
 /// The paths of two runs of one point differ by less than the path itself and this, microseconds: packets share their waits at depth.
 const PATH_WITHIN_US: f64 = 5.0;
 
@@ -242,7 +240,7 @@ impl Printed<'_> {
             checks.push(Check { comparison, found: found.max(most), expected: most, limit });
         };
         let tpt_us = 1e6 / self.iops;
-        at_most(Comparison::Bottleneck, self.breakdown.limit.tpt_min_us, tpt_us, tpt_us * BOTTLENECK_WITHIN);
+        at_most(Comparison::Bottleneck, self.breakdown.limit.tpt_min_us, tpt_us, tpt_us * BUSY_WITHIN);
         if evidence.own_cpus {
             let s = self.service;
             for (side, work_us, busy) in [

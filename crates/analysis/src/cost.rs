@@ -50,17 +50,21 @@ impl CpuCost {
         }
     }
 
-    /// The same with each side limited to `us`: a CPU that served one operation in that time did not need longer.
+    /// Each side's work of whichever run needed less of it: more is work for wake-ups, by a side that waited for the other one or for
+    /// the wire.
     #[must_use]
-    pub fn at_most(self, us: f64) -> Self {
-        let scale = |thread: f64, softirq: f64| (us / (thread + softirq).max(f64::MIN_POSITIVE)).min(1.0);
-        let client = scale(self.client_thread_us, self.client_softirq_us);
-        let server = scale(self.server_thread_us, self.server_softirq_us);
+    pub fn least(self, other: Self) -> Self {
+        let sum = |cost: &Self| {
+            (cost.client_thread_us + cost.client_softirq_us, cost.server_thread_us + cost.server_softirq_us)
+        };
+        let ((client, server), (other_client, other_server)) = (sum(&self), sum(&other));
+        let of_client = if other_client < client { other } else { self };
+        let of_server = if other_server < server { other } else { self };
         Self {
-            client_thread_us: self.client_thread_us * client,
-            client_softirq_us: self.client_softirq_us * client,
-            server_thread_us: self.server_thread_us * server,
-            server_softirq_us: self.server_softirq_us * server,
+            client_thread_us: of_client.client_thread_us,
+            client_softirq_us: of_client.client_softirq_us,
+            server_thread_us: of_server.server_thread_us,
+            server_softirq_us: of_server.server_softirq_us,
         }
     }
 }
@@ -107,16 +111,17 @@ mod tests {
         assert_eq!((divided.server_thread_us, divided.server_softirq_us), (6.0, 6.0), "no events, no change");
     }
 
+    /// A side that waits sleeps between operations, and its work includes the wake-ups.
     #[test]
-    fn a_cpu_did_not_need_longer_than_it_took() {
-        let cost = CpuCost {
-            client_thread_us: 2.0,
-            client_softirq_us: 1.0,
-            server_thread_us: 6.0,
-            server_softirq_us: 6.0,
+    fn each_side_s_service_is_of_the_run_in_which_it_needed_less() {
+        let of = |client_us: f64, server_us: f64| CpuCost {
+            client_thread_us: client_us,
+            client_softirq_us: client_us / 2.0,
+            server_thread_us: server_us,
+            server_softirq_us: server_us / 4.0,
         };
-        let bounded = cost.at_most(4.0);
-        assert_eq!((bounded.client_thread_us, bounded.client_softirq_us), (2.0, 1.0));
-        assert_eq!((bounded.server_thread_us, bounded.server_softirq_us), (2.0, 2.0));
+        assert_eq!(of(7.0, 5.0).least(of(4.0, 8.0)), of(4.0, 5.0));
+        assert_eq!(of(4.0, 8.0).least(of(7.0, 5.0)), of(4.0, 5.0));
+        assert_eq!(of(4.0, 5.0).least(of(7.0, 8.0)), of(4.0, 5.0));
     }
 }

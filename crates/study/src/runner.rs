@@ -235,8 +235,8 @@ impl Study {
         }
     }
 
-    /// CPU work per operation of one size and policy: of the saturated run, or of a run without the rate limit where the
-    /// wire limited that one.
+    /// CPU work per operation of one size and policy: of the saturated run; where the wire limited that one, for each side of it or
+    /// of a run without the rate limit, whichever needed less.
     fn service(
         &self,
         place: &Place,
@@ -248,8 +248,9 @@ impl Study {
         let key @ PointKey { block_bytes, policy, .. } = saturated.key();
         let wire_limit = 1e6 / self.path_cost(place, saturated, policy.is_nodelay()).w2_us;
         let wire_bound = place.has_wire() && saturated.iops_bare > WIRE_BOUND_FROM * wire_limit;
+        let limited = saturated.evidence.divide(saturated.cpu);
         if saturated.cpu_busy.server >= CPU_BOUND_FROM || !wire_bound {
-            return Ok(Service { cost: saturated.evidence.divide(saturated.cpu), unlimited: None });
+            return Ok(Service { cost: limited, unlimited: None });
         }
         let known = keep.earlier.iter().find_map(|part| match part {
             KeptPart::Unlimited(size, of, run) if (*size, *of) == (block_bytes, policy) => Some(run),
@@ -266,7 +267,8 @@ impl Study {
                 run
             }
         };
-        let cost = unlimited.service().at_most(1e6 / saturated.iops_bare);
+        // With the CPUs as the bottleneck one of them still waits for the other.
+        let cost = unlimited.service().least(limited);
         Ok(Service { cost, unlimited: Some(unlimited) })
     }
 
