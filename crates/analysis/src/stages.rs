@@ -214,6 +214,11 @@ pub struct Traced {
     pub counts: Vec<PointCount>,
     /// Messages per packet on the response path: more than 1 where responses share packets.
     pub responses_per_packet: f64,
+    /// Mean time in which captures had an operation's request between the client's queue and its driver, microseconds: the capture
+    /// point is in there.
+    pub client_taps_us: f64,
+    /// The same of its response and the server.
+    pub server_taps_us: f64,
     /// The client's CPUs.
     pub client: SideWork,
     /// The server's CPUs.
@@ -279,6 +284,8 @@ impl Traced {
             stages,
             counts: Stage::ALL.iter().map(|&stage| counts_of(stage)).collect(),
             responses_per_packet: counts.responses_per_packet(begin, end),
+            client_taps_us: counts.taps_us(Stage::ClientQueue, begin, end),
+            server_taps_us: counts.taps_us(Stage::ServerQueue, begin, end),
             client: found.client.per_operation(passed),
             server: found.server.per_operation(passed),
             sees_interrupts: window.sees_interrupts,
@@ -307,6 +314,19 @@ impl Traced {
     #[must_use]
     pub fn segment_us(&self, segment: Segment) -> f64 {
         self.stages.iter().filter(|s| s.stage.segment() == segment).map(|s| s.mean_us).sum()
+    }
+
+    /// The least and the greatest time that capture points may see in a segment, microseconds: they stamp a packet while it is on its
+    /// way from the queue to the driver.
+    #[must_use]
+    pub fn captured_us(&self, segment: Segment) -> (f64, f64) {
+        let time_us = self.segment_us(segment);
+        match segment {
+            Segment::Client => (time_us, time_us + self.client_taps_us),
+            Segment::RequestPath => (time_us - self.client_taps_us, time_us),
+            Segment::Server => (time_us, time_us + self.server_taps_us),
+            Segment::ResponsePath => (time_us - self.server_taps_us, time_us),
+        }
     }
 
     /// Share of a segment's time in which nothing was seen that explains it, 0 to 1.

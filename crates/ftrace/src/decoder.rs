@@ -254,10 +254,12 @@ impl CpuDecoder<'_> {
             Tracepoint::Queue => packet().map(|(side, bytes)| KernelEventKind::Queued(side, bytes))?,
             Tracepoint::Transmit => {
                 let place = third?.number(bytes)?;
+                let given_ns = at_ns;
                 if let Some((left_ns, _)) = self.dequeued.take().filter(|(_, dequeued)| *dequeued == place) {
                     at_ns = left_ns;
                 }
-                packet().map(|(side, bytes)| KernelEventKind::Transmitted(side, bytes))?
+                let taps_ns = u32::try_from(given_ns.saturating_sub(at_ns)).unwrap_or(u32::MAX);
+                packet().map(|(side, bytes)| KernelEventKind::Transmitted { side, bytes, taps_ns })?
             }
             Tracepoint::Arrive => packet().map(|(side, bytes)| KernelEventKind::Arrived(side, bytes))?,
             Tracepoint::Send | Tracepoint::SendMessage => KernelEventKind::SendBegan,
@@ -359,7 +361,12 @@ mod tests {
             |device: &[u8], place| event(Tracepoint::Transmit, device, 114, place, 0, 0),
         );
         let mut cpu = decoder.of_cpu(0);
-        let mut at = |at_ns, bytes: &[u8]| cpu.decode(at_ns, bytes).map(|event| event.at_ns);
+        let mut at = |given_ns, bytes: &[u8]| {
+            let event = cpu.decode(given_ns, bytes)?;
+            let KernelEventKind::Transmitted { taps_ns, .. } = event.kind else { panic!("{event:?}") };
+            assert_eq!(event.at_ns + u64::from(taps_ns), given_ns);
+            Some(event.at_ns)
+        };
         assert_eq!(at(10, &dequeue(7)), None);
         assert_eq!(at(12, &transmit(b"client0", 7)), Some(10));
         assert_eq!(

@@ -21,8 +21,15 @@ pub struct KernelEvent {
 pub enum KernelEventKind {
     /// A packet was given to the queue of a side's network device (`net:net_dev_queue`); its bytes with the link header.
     Queued(Side, u32),
-    /// A packet left that queue (`qdisc:qdisc_dequeue`, or `net:net_dev_start_xmit` without a queue); its bytes with the link header.
-    Transmitted(Side, u32),
+    /// A packet left that queue (`qdisc:qdisc_dequeue`, or `net:net_dev_start_xmit` without a queue).
+    Transmitted {
+        /// The side of its device.
+        side: Side,
+        /// Its bytes with the link header.
+        bytes: u32,
+        /// Time until the driver got it (`net:net_dev_start_xmit`), nanoseconds: captures see the packet, and copy it, meanwhile.
+        taps_ns: u32,
+    },
     /// A packet arrived at a side's device (`net:netif_receive_skb`); its bytes without the link header.
     Arrived(Side, u32),
     /// A thread began to send (`sys_enter_sendto`, `sys_enter_sendmsg`).

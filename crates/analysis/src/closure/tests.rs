@@ -17,6 +17,11 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
+        Self::captured(0)
+    }
+
+    /// Captures have each packet so long on its way from the queue to the driver.
+    fn captured(taps_ns: u32) -> Self {
         let mut events =
             vec![record::KernelEvent { at_ns: BEGAN, cpu: 0, thread: 0, kind: Kind::Switched(10) }];
         let (mut ops, mut at) = (Vec::new(), BEGAN);
@@ -35,13 +40,18 @@ impl Run {
             };
             ops.push(Op {
                 start: Stamp::at(start),
-                c1: time(&|kind| matches!(kind, Kind::Transmitted(Side::Client, _))),
+                c1: time(&|kind| matches!(kind, Kind::Transmitted { side: Side::Client, .. })),
                 s1: time(&|kind| matches!(kind, Kind::Arrived(Side::Server, _))),
-                s2: time(&|kind| matches!(kind, Kind::Transmitted(Side::Server, _))),
+                s2: time(&|kind| matches!(kind, Kind::Transmitted { side: Side::Server, .. })),
                 c2: time(&|kind| matches!(kind, Kind::Arrived(Side::Client, _))),
                 finish: time(&|kind| kind == Kind::Received(RESPONSE as i64)),
                 ..Op::default()
             });
+        }
+        for event in &mut events {
+            if let Kind::Transmitted { taps_ns: own, .. } = &mut event.kind {
+                *own = taps_ns;
+            }
         }
         let traced = Traced::of(&window_of(&events, at)).unwrap();
         Self { issued: ops.len() as u64, ops, traced }
@@ -171,6 +181,27 @@ fn a_capture_point_whose_clock_is_off_by_5_us_is_caught() {
     assert_eq!(shifted(|op| op.s1 = Stamp::at(op.s1.ns().unwrap() + 5000)), [request, server]);
     assert_eq!(shifted(|op| op.s2 = Stamp::at(op.s2.ns().unwrap() - 5000)), [server, response]);
     assert_eq!(shifted(|op| op.c2 = Stamp::at(op.c2.ns().unwrap() - 5000)), [client, response]);
+}
+
+/// Captures copy a packet before or after they stamp it: the stamp is anywhere between the queue and the driver, and nowhere else.
+#[test]
+fn a_stamp_between_the_queue_and_the_driver_holds() {
+    let run = Run::captured(3000);
+    let shifted = |ns: i64| {
+        let mut ops = run.ops.clone();
+        for op in &mut ops {
+            let by = |stamp: Stamp| Stamp::at(stamp.ns().unwrap().checked_add_signed(ns).unwrap());
+            (op.c1, op.s2) = (by(op.c1), by(op.s2));
+        }
+        run.caught(&ops, run.accounts())
+    };
+    for ns in [0, 700, 3000] {
+        assert_eq!(shifted(ns), [], "{ns} ns");
+    }
+    let all = Segment::ALL.map(Comparison::Segment);
+    for ns in [-2000, 5000] {
+        assert_eq!(shifted(ns), all, "{ns} ns");
+    }
 }
 
 #[test]

@@ -36,6 +36,8 @@ struct Passed {
     at_ns: u64,
     cpu: u16,
     bytes: u64,
+    /// Time in which captures had the packet, nanoseconds.
+    taps_ns: u32,
 }
 
 /// Operations that a point counted at one time.
@@ -44,6 +46,8 @@ struct Counted {
     at_ns: u64,
     cpu: u16,
     operations: u64,
+    /// As in [`Passed`].
+    taps_ns: u32,
 }
 
 /// What a point counted.
@@ -58,13 +62,13 @@ impl Point {
     /// Counts the operations whose last byte is among these bytes, in their order.
     fn of(all: impl Iterator<Item = Passed>, operation_bytes: u64) -> Self {
         let (mut total, mut point) = (0_u64, Self::default());
-        for Passed { at_ns, cpu, bytes } in all {
+        for Passed { at_ns, cpu, bytes, taps_ns } in all {
             let before = total / operation_bytes;
             total += bytes;
             point.events.push(at_ns);
             let operations = total / operation_bytes - before;
             if operations > 0 {
-                point.counted.push(Counted { at_ns, cpu, operations });
+                point.counted.push(Counted { at_ns, cpu, operations, taps_ns });
             }
         }
         point
@@ -120,7 +124,7 @@ impl Counts {
                 _ => None,
             }),
             Stage::ClientQueue => packets(&events, window, request, &|kind| match kind {
-                KernelEventKind::Transmitted(Side::Client, bytes) => Some(bytes),
+                KernelEventKind::Transmitted { side: Side::Client, bytes, .. } => Some(bytes),
                 _ => None,
             }),
             Stage::RequestPath => packets(&events, window, request, &|kind| match kind {
@@ -132,7 +136,7 @@ impl Counts {
                 _ => None,
             }),
             Stage::ServerQueue => packets(&events, window, response, &|kind| match kind {
-                KernelEventKind::Transmitted(Side::Server, bytes) => Some(bytes),
+                KernelEventKind::Transmitted { side: Side::Server, bytes, .. } => Some(bytes),
                 _ => None,
             }),
             Stage::ResponsePath => packets(&events, window, response, &|kind| match kind {
@@ -181,6 +185,14 @@ impl Counts {
         sums.map(|sum| sum as f64 / 1000.0 / operations.max(1) as f64)
     }
 
+    /// Mean time in which captures had the packet with which an operation left a queue, microseconds.
+    pub(super) fn taps_us(&self, queue: Stage, begin: u64, end: u64) -> f64 {
+        let point = self.end(queue);
+        let inside = point.counted.iter().filter(|counted| (begin..end).contains(&counted.at_ns));
+        let sum: u64 = inside.map(|counted| counted.operations * u64::from(counted.taps_ns)).sum();
+        sum as f64 / 1000.0 / point.between(begin, end).max(1) as f64
+    }
+
     pub(super) fn responses_per_packet(&self, begin: u64, end: u64) -> f64 {
         let point = self.end(Stage::ServerQueue);
         let packets = point.events.iter().filter(|at| (begin..end).contains(at)).count();
@@ -190,7 +202,7 @@ impl Counts {
     /// Every change of a stage, in the order of time; at equal times in flow order.
     pub(super) fn changes(&self) -> Vec<Change> {
         let of = |(leaves, point): (usize, &Point)| -> Vec<Change> {
-            let change = |&Counted { at_ns, cpu, operations }| Change { at_ns, leaves, operations, cpu };
+            let change = |&Counted { at_ns, cpu, operations, .. }| Change { at_ns, leaves, operations, cpu };
             point.counted.iter().map(change).collect()
         };
         let mut all: Vec<Change> = self.ends.iter().enumerate().flat_map(of).collect();
@@ -202,7 +214,11 @@ impl Counts {
 /// The bytes of a call or packet, if there are any.
 fn passed(event: &KernelEvent, bytes: i64) -> Option<Passed> {
     let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0)?;
-    Some(Passed { at_ns: event.at_ns, cpu: event.cpu, bytes })
+    let taps_ns = match event.kind {
+        KernelEventKind::Transmitted { taps_ns, .. } => taps_ns,
+        _ => 0,
+    };
+    Some(Passed { at_ns: event.at_ns, cpu: event.cpu, bytes, taps_ns })
 }
 
 /// A thread's send calls, at the times at which they began.

@@ -13,6 +13,11 @@ pub(crate) const BEGAN: u64 = 1_000_000;
 
 use record::KernelEventKind as Kind;
 
+/// A packet's transmission that nothing captures.
+fn transmitted(side: Side, bytes: u32) -> Kind {
+    Kind::Transmitted { side, bytes, taps_ns: 0 }
+}
+
 fn event(at_ns: u64, cpu: u16, thread: i32, kind: Kind) -> KernelEvent {
     KernelEvent { at_ns, cpu, thread, kind }
 }
@@ -28,11 +33,11 @@ fn at_end_of(stage: Stage, at: u64) -> Vec<KernelEvent> {
             vec![event(at, 1, SERVER, Kind::SendBegan), event(at + 1, 1, SERVER, Kind::Sent(RESPONSE as i64))]
         }
         Stage::ClientSend => vec![event(at, 0, CLIENT, Kind::Queued(Side::Client, request))],
-        Stage::ClientQueue => vec![event(at, 0, CLIENT, Kind::Transmitted(Side::Client, request))],
+        Stage::ClientQueue => vec![event(at, 0, CLIENT, transmitted(Side::Client, request))],
         Stage::RequestPath => vec![event(at, 1, 0, Kind::Arrived(Side::Server, request - 14))],
         Stage::ServerReceive => vec![event(at, 1, SERVER, Kind::Received(REQUEST as i64))],
         Stage::ServerSend => vec![event(at, 1, SERVER, Kind::Queued(Side::Server, response))],
-        Stage::ServerQueue => vec![event(at, 1, SERVER, Kind::Transmitted(Side::Server, response))],
+        Stage::ServerQueue => vec![event(at, 1, SERVER, transmitted(Side::Server, response))],
         Stage::ResponsePath => vec![event(at, 0, 0, Kind::Arrived(Side::Client, response - 14))],
         Stage::ClientReceive => vec![event(at, 0, CLIENT, Kind::Received(RESPONSE as i64))],
     }
@@ -172,7 +177,7 @@ pub(crate) fn exchange(events: &mut Vec<KernelEvent>, begin: u64) -> u64 {
             if side == Side::Client { (request, REQUEST, REQUEST) } else { (response, RESPONSE, RESPONSE) };
         add(1000, own, thread, Kind::SendBegan); // program: 1 us
         add(2000, own, thread, Kind::Queued(side, sent)); // send: 2 us
-        add(100, own, thread, Kind::Transmitted(side, sent)); // queue: 0.1 us
+        add(100, own, thread, transmitted(side, sent)); // queue: 0.1 us
         add(200, own, thread, Kind::SoftirqBegan(Softirq::Receive));
         add(300, own, thread, Kind::InterruptSent(other)); // path: 0.5 us of the sender
         add(100, own, thread, Kind::SoftirqEnded(Softirq::Receive));
@@ -299,14 +304,14 @@ fn packets_are_counted_with_the_responses_in_them() {
         let mut events = Vec::new();
         let mut number = 0;
         for event in &ring.events {
-            let Kind::Transmitted(Side::Server, bytes) = event.kind else {
+            let Kind::Transmitted { side: Side::Server, bytes, .. } = event.kind else {
                 events.push(*event);
                 continue;
             };
             number += 1;
             let packets = change(number, bytes).into_iter();
             events.extend(
-                packets.map(|bytes| KernelEvent { kind: Kind::Transmitted(Side::Server, bytes), ..*event }),
+                packets.map(|bytes| KernelEvent { kind: transmitted(Side::Server, bytes), ..*event }),
             );
         }
         Traced::of(&TraceWindow { events: &events, ..ring.window() }).unwrap()
