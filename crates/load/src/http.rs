@@ -12,7 +12,6 @@ mod records;
 mod request;
 mod response;
 mod run;
-mod series;
 mod server;
 mod tally;
 mod tls;

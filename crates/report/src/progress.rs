@@ -1,11 +1,12 @@
 //! Progress on stderr, for work that takes longer than two seconds.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use load::Live;
 
 /// Work that takes longer than this shows how far it is.
 const QUIET: Duration = Duration::from_secs(2);
@@ -32,7 +33,35 @@ struct Shared {
     step_ms: AtomicU64,
     /// The expected duration of the first one, milliseconds; 0: unknown.
     expected_ms: u64,
+    /// The operations of a load, and what was last seen of them.
+    live: OnceLock<(Live, Mutex<Rate>)>,
     is_over: AtomicBool,
+}
+
+/// The rate of a load whose operations become known second by second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Rate {
+    seen_ms: u64,
+    operations: u64,
+    per_second: Option<f64>,
+}
+
+impl Rate {
+    /// After `now_ms` since the start, `operations` are known. Threads make theirs known one after the other: changes count once in
+    /// about a second.
+    fn update(&mut self, now_ms: u64, operations: u64) {
+        let since_ms = now_ms.saturating_sub(self.seen_ms);
+        if operations > self.operations && since_ms >= 900 {
+            let seconds = (since_ms as f64 / 1000.0).round().max(1.0);
+            self.per_second = Some((operations - self.operations) as f64 / seconds);
+            (self.seen_ms, self.operations) = (now_ms, operations);
+        }
+    }
+
+    fn text(self) -> String {
+        let text = |rate: f64| format!(", {} operations/s", crate::terminal::thousands(rate));
+        self.per_second.map(text).unwrap_or_default()
+    }
 }
 
 /// Hundredths of a step: a bar moves within a step, too.
@@ -63,6 +92,12 @@ impl Shared {
         let expected_ms = expected(done, step_ms, self.expected_ms);
         let in_step_ms = self.elapsed_ms().saturating_sub(step_ms);
         self.bar.set_position(position(done, self.steps.load(Ordering::Relaxed), in_step_ms, expected_ms));
+        let load = self.live.get().map(|(live, last)| {
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            last.update(self.elapsed_ms(), live.operations());
+            last.text()
+        });
+        self.bar.set_prefix(rate(done, step_ms) + &load.unwrap_or_default());
     }
 }
 
@@ -98,6 +133,7 @@ impl Progress {
             begun: AtomicU64::new(0),
             step_ms: AtomicU64::new(0),
             expected_ms: u64::try_from(expected.as_millis()).unwrap_or(u64::MAX / PARTS),
+            live: OnceLock::new(),
             is_over: AtomicBool::new(false),
         });
         let moved = Arc::clone(&shared);
@@ -110,6 +146,14 @@ impl Progress {
             })
         });
         Self { shared, plain: shown && !is_terminal, mover }
+    }
+
+    /// Shows the rate of a load as well.
+    #[must_use]
+    pub fn of_load(self, live: &Live) -> Self {
+        // Nothing sets it twice.
+        let _ = self.shared.live.set((live.clone(), Mutex::default()));
+        self
     }
 
     /// The next step is one more than was expected.
@@ -130,7 +174,6 @@ impl Progress {
         if self.plain && started.elapsed() >= QUIET {
             eprintln!("{}", plain_line(done, steps, started.elapsed(), &what));
         }
-        bar.set_prefix(rate(done, elapsed_ms));
         bar.set_message(format!("{}/{steps} {what}", done + 1));
         self.shared.draw();
     }
@@ -248,6 +291,29 @@ mod tests {
         late.step("second");
         assert_eq!(late.shared.bar.position(), 100);
         assert!(progress.mover.is_none(), "nothing runs beside a measurement without a terminal");
+    }
+
+    #[test]
+    fn the_rate_of_a_load_is_that_of_its_last_seconds() {
+        let mut rate = Rate::default();
+        assert_eq!(rate.text(), "");
+        for (now_ms, operations, expected) in [
+            (250, 0, None),
+            (1300, 5000, Some(5000.0)),
+            // Another thread's share of the same second.
+            (1550, 6000, Some(5000.0)),
+            (2300, 12_000, Some(7000.0)),
+            // A stall, and what came in it.
+            (4300, 12_000, Some(7000.0)),
+            (5300, 15_000, Some(1000.0)),
+        ] {
+            rate.update(now_ms, operations);
+            assert_eq!(rate.per_second, expected, "after {now_ms} ms");
+        }
+        assert_eq!(rate.text(), ", 1 000 operations/s");
+        let progress = Progress::new(1, Duration::ZERO, false).of_load(&Live::default());
+        progress.step("only");
+        assert_eq!(progress.shared.bar.prefix(), "");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use super::tally::Tally;
 use crate::failure::FailureClass;
 use crate::pace::Pace;
 use crate::ring_of_messages::WARM_UP;
+use crate::series::{Live, Series};
 
 /// Requests of each connection, at least, unless one fails: a short run of a slow server is not empty.
 const ATTEMPTS_MIN: u32 = 10;
@@ -48,6 +49,8 @@ pub(super) struct Job<'a> {
     pub(super) is_write: bool,
     /// The records of operations.
     pub(super) record: RecordSpec,
+    /// Shows how far the run is.
+    pub(super) live: Live,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +146,8 @@ impl<'a> Engine<'a> {
         pace: Option<&'a Pace>,
     ) -> io::Result<Tally> {
         let Tally { set_ups, handshakes, .. } = std::mem::take(&mut self.tally);
-        self.tally = Tally { set_ups, handshakes, ..Tally::default() };
+        let series = Series::published(self.job.live.clone());
+        self.tally = Tally { set_ups, handshakes, series, ..Tally::default() };
         self.pace = pace;
         let now = Instant::now();
         self.begun = now + ramp;
@@ -334,7 +338,7 @@ impl<'a> Engine<'a> {
             Stage::Ramp | Stage::Draining => self.tally.fail_unmeasured(failed),
             Stage::Measured => {
                 self.tally.fail(failed, begun.map(|begun| at.saturating_duration_since(begun)));
-                self.tally.series.fail(at.saturating_duration_since(self.begun));
+                self.tally.series.fail(at.saturating_duration_since(self.begun), 0);
             }
         }
     }

@@ -20,6 +20,7 @@ use crate::endpoint::EndpointOptions;
 use crate::pace::{Pace, PaceSpec};
 use crate::pattern::{Pattern, Submit};
 use crate::result::{Connections, KindResult, Operation, RunResult};
+use crate::series::Live;
 
 /// A run of one request, repeated.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ pub struct HttpRun {
     pub runtime: Duration,
     /// Keep a record of every request, at most this many per thread.
     pub record_ops: usize,
+    /// Shows how far the run is.
+    pub live: Live,
     /// Longest wait for a response, and for a connection.
     pub patience: Duration,
 }
@@ -152,6 +155,7 @@ impl HttpRun {
                 epoll,
             };
             Ok(Job {
+                live: self.live.clone(),
                 shared,
                 connections: connections as usize,
                 is_bodyless: self.request.method.name() == "HEAD",

@@ -10,6 +10,7 @@ use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::*;
+use crate::Live;
 use crate::http::{Body, Method};
 
 pub(super) const WHOLE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -72,6 +73,7 @@ fn load(method: Method, connections: u32) -> HttpRun {
             body: if is_post { Body::Zeros(5) } else { Body::None },
         },
         tls: None,
+        live: Live::default(),
         side: EndpointOptions::default(),
         pattern: if is_post { Pattern::RandWrite } else { Pattern::RandRead },
         block_bytes: None,

@@ -7,8 +7,8 @@ use record::latency::Latency;
 
 use super::connection::SetUp;
 use super::failure::Failed;
-use super::series::Series;
 use crate::failure::Failures;
+use crate::series::Series;
 
 /// Counters and distributions of the measured time.
 #[derive(Debug, Default)]

@@ -76,13 +76,15 @@ pub(crate) fn run(
     let side = EndpointOptions::new(args.writes, args.tcp.options(!args.nagle));
     let server = server(args, url, &side)?;
     let combinations = args.combinations();
+    let live = load::Live::default();
     let progress =
-        Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.is_machine_readable());
+        Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.is_machine_readable())
+            .of_load(&live);
     let (mut runs, mut failed) = (Vec::new(), None);
     for combination in combinations {
         progress.step(&combination.to_string());
         let run = prepared.run(args, url, &combination);
-        let run = HttpRun { tls: tls.clone(), side: side.clone(), ..run };
+        let run = HttpRun { tls: tls.clone(), side: side.clone(), live: live.clone(), ..run };
         match run.run(server).with_context(|| url.to_string()) {
             Ok(recorded) => {
                 if let Some(ops) = &mut ops {
@@ -162,6 +164,7 @@ impl Prepared {
             ramp: args.ramp,
             runtime: args.runtime,
             record_ops: if args.ops.is_some() { Records::MAX } else { 0 },
+            live: load::Live::default(),
             patience: args.timeout,
         }
     }

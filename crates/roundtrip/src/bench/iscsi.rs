@@ -27,8 +27,10 @@ pub(super) fn run(args: &BenchArgs, url: &IscsiUrl) -> Result<ExitCode, Failure>
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let mut ops = args.ops.as_deref().map(Records::create).transpose()?;
     let combinations = args.combinations();
+    let live = load::Live::default();
     let progress =
-        Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.is_machine_readable());
+        Progress::new(combinations.len() as u64, args.runtime + args.ramp, !args.is_machine_readable())
+            .of_load(&live);
     let mut runs: Vec<RunResult> = Vec::new();
     let mut failed = None;
     for combination in combinations {
@@ -36,7 +38,7 @@ pub(super) fn run(args: &BenchArgs, url: &IscsiUrl) -> Result<ExitCode, Failure>
             break;
         }
         progress.step(&combination.to_string());
-        let spec = spec(args, &combination, ops.is_some());
+        let spec = BenchSpec { live: live.clone(), ..spec(args, &combination, ops.is_some()) };
         let bench = match Bench::run(url, &options, &spec, &|_| (), &|| stop.is_raised()) {
             Ok(bench) => bench,
             // The results so far are shown all the same.
@@ -87,6 +89,7 @@ fn spec(args: &BenchArgs, combination: &Combination, records: bool) -> BenchSpec
         distribution: args.random_distribution.unwrap_or_default(),
         queue_depth: combination.queue_depth,
         sessions: args.sessions,
+        live: default.live,
         runtime: args.runtime,
         ramp: args.ramp,
         submit: if args.batch { Submit::Batch } else { Submit::Each },

@@ -125,7 +125,7 @@ impl<'a> Loop<'a> {
             busy_lbas: HashSet::new(),
             // The kernel timestamps packets in real time, and records are joined with packets.
             now: if spec.record_ops > 0 { clock::realtime_ns } else { clock::monotonic_ns },
-            tally: Tally::default(),
+            tally: Tally::published(spec.live.clone()),
             first_error: None,
             verified: 0,
             mismatched: 0,

@@ -9,6 +9,7 @@ use crate::initiator::error::InitiatorError;
 use crate::initiator::session::Capacity;
 use crate::initiator::workload::{BlockShare, Distribution, SizeShare};
 use crate::pattern::{Pattern, Submit};
+use crate::series::Live;
 
 /// Deepest queue of one session.
 pub const QUEUE_DEPTH_MAX: u32 = 1024;
@@ -60,6 +61,9 @@ pub struct BenchSpec {
     pub seed: u64,
     /// Keep a record of every operation, at most this many per session.
     pub record_ops: usize,
+    /// Shows how far the run is.
+    #[serde(skip)]
+    pub live: Live,
     /// Operations per second of an open loop, over all sessions; `None` for a closed loop. At most the queue depth is in
     /// flight, and round trips count from the scheduled time of an operation.
     pub rate: Option<f64>,
@@ -113,6 +117,7 @@ impl Default for BenchSpec {
             size_bytes: None,
             seed: 1,
             record_ops: 0,
+            live: Live::default(),
             rate: None,
             arrival: Arrival::Constant,
             on_loss: OnLoss::Fail,

@@ -1,12 +1,12 @@
 //! What a session's operations add up to.
 
+use std::time::Duration;
+
 use record::latency::Latency;
 
 use crate::failure::{FailureClass, Failures};
 use crate::result::{KindResult, Operation, Second};
-
-/// Longest series, seconds; the last entry holds what comes later.
-const SECONDS_MAX: usize = 100_000;
+use crate::series::{Live, Series};
 
 /// A finished operation.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Tally {
     /// Sum of the times until a failure, and how many are known: an operation on a lost connection has no end.
     failed_ns: u128,
     failed_timed: u64,
-    series: Vec<SecondSum>,
+    series: Series,
 }
 
 /// One kind of operation; made when it first occurs, as each has a histogram.
@@ -44,17 +44,12 @@ struct Kind {
     latency: Latency,
 }
 
-/// One second.
-#[derive(Clone, Copy, Debug, Default)]
-struct SecondSum {
-    operations: u64,
-    bytes: u64,
-    errors: u64,
-    sum_ns: u128,
-    max_ns: u64,
-}
-
 impl Tally {
+    /// Sums whose seconds are published.
+    pub(super) fn published(live: Live) -> Self {
+        Self { series: Series::published(live), ..Self::default() }
+    }
+
     /// Adds a finished operation.
     #[inline]
     pub(super) fn add(&mut self, finished: &Finished) {
@@ -75,15 +70,11 @@ impl Tally {
         } else {
             kind.latency.record(round_trip_ns);
         }
-        if let Some(second) = self.second(at_ns) {
-            second.bytes += bytes;
-            if failure.is_some() {
-                second.errors += 1;
-            } else {
-                second.operations += 1;
-                second.sum_ns += u128::from(round_trip_ns);
-                second.max_ns = second.max_ns.max(round_trip_ns);
-            }
+        let after = Duration::from_nanos(at_ns);
+        if failure.is_some() {
+            self.series.fail(after, bytes);
+        } else {
+            self.series.succeed(after, bytes, round_trip_ns);
         }
     }
 
@@ -98,9 +89,7 @@ impl Tally {
             self.kind(operation).errors += 1;
         }
         self.failures.add(class, 1);
-        if let Some(second) = self.second(at_ns) {
-            second.errors += 1;
-        }
+        self.series.fail(Duration::from_nanos(at_ns), 0);
     }
 
     /// Adds the sums of another session.
@@ -116,16 +105,7 @@ impl Tally {
         self.unmeasured_errors += other.unmeasured_errors;
         self.failed_ns += other.failed_ns;
         self.failed_timed += other.failed_timed;
-        if self.series.len() < other.series.len() {
-            self.series.resize(other.series.len(), SecondSum::default());
-        }
-        for (ours, theirs) in self.series.iter_mut().zip(&other.series) {
-            ours.operations += theirs.operations;
-            ours.bytes += theirs.bytes;
-            ours.errors += theirs.errors;
-            ours.sum_ns += theirs.sum_ns;
-            ours.max_ns = ours.max_ns.max(theirs.max_ns);
-        }
+        self.series.merge(&other.series);
     }
 
     /// Returns the operations that succeeded within the measured time.
@@ -172,16 +152,7 @@ impl Tally {
 
     /// Returns the seconds of the measured time.
     pub(super) fn series(&self) -> Vec<Second> {
-        let us = |ns: f64| ns / 1000.0;
-        let figures = |(at, sum): (usize, &SecondSum)| Second {
-            at_seconds: at as u32,
-            operations: sum.operations,
-            transferred_bytes: sum.bytes,
-            errors: sum.errors,
-            mean_us: us(sum.sum_ns as f64 / sum.operations.max(1) as f64),
-            max_us: us(sum.max_ns as f64),
-        };
-        self.series.iter().enumerate().map(figures).collect()
+        self.series.seconds()
     }
 
     #[inline]
@@ -194,15 +165,6 @@ impl Tally {
             }
         };
         &mut self.kinds[index]
-    }
-
-    #[inline]
-    fn second(&mut self, at_ns: u64) -> Option<&mut SecondSum> {
-        let index = ((at_ns / 1_000_000_000) as usize).min(SECONDS_MAX - 1);
-        if index >= self.series.len() {
-            self.series.resize(index + 1, SecondSum::default());
-        }
-        self.series.get_mut(index)
     }
 }
 
