@@ -13,8 +13,8 @@ pub(crate) struct Settling {
     waiting: VecDeque<Exchange>,
 }
 
-/// Most of them; beyond that the oldest is delivered.
-const WAITING_MAX: usize = 65_536;
+/// Most of them, more than a window of small responses holds; beyond that the oldest is delivered.
+const WAITING_MAX: usize = 4096;
 
 impl Settling {
     /// Delivers the exchanges whose responses are acknowledged.
