@@ -201,10 +201,9 @@ impl Breakdown {
         let (thread, softirq) = (cpu.client_thread_us, cpu.client_softirq_us);
         add("CP+CK", thread, work(thread), TermSource::CpuAccounting);
         add("CI", softirq, work(softirq), TermSource::CpuAccounting);
-        let within = work(thread + softirq) + SEGMENT_WITHIN_US;
         let queue_share = input.shares.map(|shares| shares.client_queue);
         let client = Waits { waits: Term::Cw, queue: Term::Cq, queue_share };
-        client.add(input.queue_depth, s.client.mean_us - thread - softirq, within, &mut add);
+        client.add(input.queue_depth, s.client.mean_us, thread + softirq, &mut add);
         match (s.request_path, s.response_path) {
             (Some(request), Some(response)) => {
                 for (way, latency, interrupt, us, wire_us, share) in [
@@ -244,10 +243,9 @@ impl Breakdown {
         let (thread, softirq) = (cpu.server_thread_us, cpu.server_softirq_us);
         add("SI", softirq, work(softirq), TermSource::CpuAccounting);
         add("SP+SK", thread, work(thread), TermSource::CpuAccounting);
-        let within = work(thread + softirq) + SEGMENT_WITHIN_US;
         let queue_share = input.shares.map(|shares| shares.server_queue);
         let server = Waits { waits: Term::Sw, queue: Term::Sq, queue_share };
-        server.add(input.queue_depth, s.server.mean_us - thread - softirq, within, &mut add);
+        server.add(input.queue_depth, s.server.mean_us, thread + softirq, &mut add);
 
         let stages_us = terms.iter().map(|t| t.mean_us).sum::<f64>();
         let identity = queue_depth(input.iops, input.rtt_us);
@@ -290,10 +288,11 @@ impl Waits {
     fn add(
         &self,
         queue_depth: u32,
-        sum_us: f64,
-        within_us: f64,
+        segment_us: f64,
+        work_us: f64,
         add: &mut dyn FnMut(&str, f64, f64, TermSource),
     ) {
+        let (sum_us, within_us) = (segment_us - work_us, work_us * WORK_WITHIN + SEGMENT_WITHIN_US);
         let (waits, queue) = (self.waits.name(), self.queue.name());
         match self.queue_share {
             // Nothing is ahead of an operation that is alone (the paper's known-zero rules for queue depth 1).
