@@ -12,6 +12,8 @@ pub struct Adaptive {
 impl Adaptive {
     /// The paper's settings.
     pub const DEFAULT: Self = Self { threshold: 96, margin: 40 };
+    /// Nagle's algorithm, always on and never flushed: the paper's runs with Nagle.
+    pub const NAGLE_UNFLUSHED: Self = Self { threshold: 0, margin: 0 };
 }
 
 /// The last counts of requests served between two idle moments, and the mode that follows from them.

@@ -24,7 +24,11 @@ pub enum SendPolicy {
 }
 
 impl SendPolicy {
-    /// All policies, for help texts and sweeps.
+    /// One send per response with Nagle's algorithm on, and nothing flushed: the setting of [`Self::Adaptive`] with which the paper's
+    /// runs with Nagle agree. A lull costs a delayed ACK.
+    pub const NAGLE_UNFLUSHED: SendPolicy = SendPolicy::Adaptive(Adaptive::NAGLE_UNFLUSHED);
+
+    /// All policies, with their default settings, for help texts and sweeps.
     pub const ALL: [SendPolicy; 5] = [
         SendPolicy::Auto,
         SendPolicy::Nodelay,
@@ -40,6 +44,7 @@ impl SendPolicy {
             SendPolicy::Auto => "auto",
             SendPolicy::Nodelay => "nodelay",
             SendPolicy::Nagle => "nagle",
+            SendPolicy::NAGLE_UNFLUSHED => "nagle-unflushed",
             SendPolicy::Adaptive(_) => "adaptive",
             SendPolicy::Batch => "batch",
         }
@@ -55,7 +60,7 @@ impl SendPolicy {
 impl std::fmt::Display for SendPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            SendPolicy::Adaptive(a) if *a != Adaptive::DEFAULT => {
+            SendPolicy::Adaptive(a) if ![Adaptive::DEFAULT, Adaptive::NAGLE_UNFLUSHED].contains(a) => {
                 write!(f, "adaptive:{}:{}", a.threshold, a.margin)
             }
             _ => f.write_str(self.name()),
@@ -69,7 +74,7 @@ impl FromStr for SendPolicy {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "'{text}' is not a send policy; use auto, nodelay, nagle, adaptive[:THRESHOLD:MARGIN] or batch"
+                "'{text}' is not a send policy; use auto, nodelay, nagle, nagle-unflushed, adaptive[:THRESHOLD:MARGIN] or batch"
             )
         };
         if let Some(settings) = text.strip_prefix("adaptive:") {
@@ -77,7 +82,7 @@ impl FromStr for SendPolicy {
             let number = |text: &str| text.parse().map_err(|_| wrong());
             return Ok(Self::Adaptive(Adaptive { threshold: number(threshold)?, margin: number(margin)? }));
         }
-        Self::ALL.into_iter().find(|p| p.name() == text).ok_or_else(wrong)
+        Self::ALL.into_iter().chain([Self::NAGLE_UNFLUSHED]).find(|p| p.name() == text).ok_or_else(wrong)
     }
 }
 
@@ -105,6 +110,8 @@ mod tests {
         let set = SendPolicy::Adaptive(Adaptive { threshold: 10, margin: 3 });
         assert_eq!("adaptive:10:3".parse(), Ok(set));
         assert_eq!(set.to_string(), "adaptive:10:3");
+        assert_eq!("adaptive:0:0".parse(), Ok(SendPolicy::NAGLE_UNFLUSHED));
+        assert_eq!(SendPolicy::NAGLE_UNFLUSHED.to_string(), "nagle-unflushed");
         for wrong in ["", "fast", "adaptive:", "adaptive:1", "adaptive:-1:2", "nagle:1:2"] {
             assert!(wrong.parse::<SendPolicy>().is_err(), "{wrong}");
         }

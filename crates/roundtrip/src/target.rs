@@ -43,8 +43,8 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "FILE.toml")]
     config: Option<std::path::PathBuf>,
     /// Send policy for responses: auto (selects the best mode by measuring), nodelay (one send each), nagle (Nagle's
-    /// algorithm, flushed when idle), adaptive[:THRESHOLD:MARGIN] (Nagle while a session is busy) or batch (one send for
-    /// all pending responses); docs/send-policy.md [default: auto]
+    /// algorithm, flushed when idle), nagle-unflushed, adaptive[:THRESHOLD:MARGIN] (Nagle while a session is busy) or batch
+    /// (one send for all pending responses); docs/send-policy.md [default: auto]
     #[arg(long)]
     send: Option<SendPolicy>,
     /// Poll for this time, such as 50us, before a connection's thread sleeps; costs a core for each connection

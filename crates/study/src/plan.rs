@@ -255,6 +255,24 @@ mod tests {
         }
     }
 
+    /// Published figures stand beside measured ones: each has a point, and those with Nagle are of a server that does not flush.
+    #[test]
+    fn published_figures_have_points_of_their_own_policy() {
+        let paper = PLANS.iter().find(|plan| plan.name == "paper").map(|plan| AnyPlan::read(plan.text));
+        let Some(Ok(AnyPlan::Ring(plan))) = paper else { panic!("a ring") };
+        for known in &plan.published {
+            assert!(plan.policies.contains(&known.send), "{known:?}");
+            assert!(
+                plan.block_bytes.contains(&known.block) && plan.queue_depths.contains(&known.depth),
+                "{known:?}"
+            );
+        }
+        let cycles =
+            |policy: &str, depth| plan.published(512, policy, depth).map(|known| &known.busy_percent[..]);
+        assert_eq!(cycles("nagle-unflushed", 3), Some(&[50.0, 50.0, 0.0][..]));
+        assert_eq!(cycles("nagle", 3), None);
+    }
+
     #[test]
     fn impossible_rings_are_rejected_by_name() {
         let text =
