@@ -360,6 +360,23 @@ impl Closure {
     }
 }
 
+impl Closure {
+    /// Judges a point whose service times, limit and prediction come from another one, `source`, of this name: they are no better
+    /// than that one.
+    pub fn depend_on(&mut self, source: &Self, name: &str) {
+        let rank = |outcome| match outcome {
+            ClosureOutcome::Holds => 0,
+            ClosureOutcome::NotVerified => 1,
+            ClosureOutcome::Unreliable => 2,
+            ClosureOutcome::Fails => 3,
+        };
+        if rank(source.outcome) > rank(self.outcome) {
+            self.outcome = source.outcome;
+            self.reasons.push(format!("its service times come from {name}: {}", source.outcome.text()));
+        }
+    }
+}
+
 /// A check that does not hold, in a sentence.
 fn failure(check: &Check) -> Option<String> {
     (!check.holds()).then(|| {

@@ -164,6 +164,7 @@ impl Study {
         for depths in &rounds {
             let points: Vec<&Point> = depths.iter().filter_map(Rounds::median).collect();
             let service = self.service(&place, &points, watcher, keep)?;
+            let first = stanzas.len();
             for (point, rounds) in points.iter().zip(depths) {
                 warn(point, &mut warnings);
                 let mut stanza = self.stanza(&place, point, &points, &service);
@@ -171,6 +172,13 @@ impl Study {
                 stanzas.push(stanza);
                 series
                     .extend(rounds.points.iter().map(|p| &p.series).find(|s| !s.samples.is_empty()).cloned());
+            }
+            // Service times come from the last point of a size and policy, or from a run like it.
+            if let Some((last, others)) = stanzas[first..].split_last_mut() {
+                let name = format!("queue depth {}", last.queue_depth);
+                others
+                    .iter_mut()
+                    .for_each(|stanza: &mut Stanza| stanza.closure.depend_on(&last.closure, &name));
             }
         }
         if place.is_shaped() {

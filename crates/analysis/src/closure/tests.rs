@@ -361,3 +361,26 @@ fn accounts_of_the_run_without_the_rate_limit_are_compared() {
         assert_eq!(failed, if factor == 1.0 { &[][..] } else { &sides[..] }, "{factor}");
     }
 }
+
+/// What is printed of a point is no better than the point from which its service times come.
+#[test]
+fn a_point_does_not_hold_on_service_times_that_do_not() {
+    use ClosureOutcome::{Fails, Holds, NotVerified, Unreliable};
+    let of = |outcome| Closure { outcome, reasons: Vec::new(), checks: Vec::new() };
+    for (own, source, expected) in [
+        (Holds, Holds, Holds),
+        (Holds, Unreliable, Unreliable),
+        (Holds, Fails, Fails),
+        (Unreliable, Fails, Fails),
+        (Fails, Unreliable, Fails),
+        (Unreliable, Holds, Unreliable),
+        (NotVerified, NotVerified, NotVerified),
+        (Holds, NotVerified, NotVerified),
+    ] {
+        let mut closure = of(own);
+        closure.depend_on(&of(source), "queue depth 128");
+        assert_eq!(closure.outcome, expected, "{own:?} on {source:?}");
+        let why = closure.reasons.first().map_or("", String::as_str);
+        assert_eq!(why.contains("queue depth 128"), expected != own, "{why}");
+    }
+}

@@ -72,6 +72,8 @@ pub(super) struct Loop<'a> {
     ended: u64,
     ended_ns: u128,
     window_ns: (u64, u64),
+    /// When the ramp ends; later failures are measured, even if the measured time still waits for operations that are stuck.
+    ramp_end_ns: u64,
     cpu_ns: (u64, u64),
     ops: Vec<Op>,
     ops_over_limit: u64,
@@ -132,6 +134,7 @@ impl<'a> Loop<'a> {
             ended: 0,
             ended_ns: 0,
             window_ns: (0, 0),
+            ramp_end_ns: u64::MAX,
             cpu_ns: (0, 0),
             ops: Vec::new(),
             ops_over_limit: 0,
@@ -149,6 +152,7 @@ impl<'a> Loop<'a> {
             return self.run_open(session, observe, stop, rate / f64::from(self.spec.sessions));
         }
         let begin_at = (self.now)() + self.spec.ramp.as_nanos() as u64;
+        self.ramp_end_ns = begin_at;
         let mut end_at = begin_at + self.spec.runtime.as_nanos() as u64;
         let mut begun = false;
         for slot in 0..self.spec.queue_depth {
@@ -340,6 +344,9 @@ impl<'a> Loop<'a> {
         let now = (self.now)();
         self.first_error.get_or_insert_with(|| error.to_string());
         let lost: Vec<Slot> = self.slots.iter().copied().filter(|slot| slot.is_in_flight).collect();
+        if self.window_ns.0 == 0 && now >= self.ramp_end_ns {
+            (self.window_ns.0, self.cpu_ns.0) = (self.ramp_end_ns, clock::thread_cpu_ns());
+        }
         let is_measured = self.window_ns.0 > 0 && self.window_ns.1 == 0;
         let at_ns = is_measured.then(|| now.saturating_sub(self.window_ns.0));
         for slot in &lost {

@@ -24,6 +24,7 @@ impl Loop<'_> {
     ) -> Result<(), InitiatorError> {
         let start = (self.now)();
         let begin_at = start + self.spec.ramp.as_nanos() as u64;
+        self.ramp_end_ns = begin_at;
         let end_at = begin_at + self.spec.runtime.as_nanos() as u64;
         // Another stream of random numbers than the workload's.
         let seed = self.spec.seed.wrapping_add(u64::from(self.connection)) ^ ARRIVAL_SEED;
