@@ -216,11 +216,25 @@ impl Traffic {
     /// their bytes above TCP.
     #[must_use]
     pub fn stanzas(&self, wire_us: Option<WireTime<'_>>) -> Vec<TrafficStanza> {
-        self.sums.iter().map(|(key, sums)| stanza(key, sums, wire_us)).collect()
+        let own = |(key, sums): &(Key, Sums)| stanza(key, sums, wire_us, self.is_mixed(key, sums));
+        self.sums.iter().map(own).collect()
+    }
+
+    /// Whether a connection has other operations meanwhile: then the queue depth, which is that of all, is not IOPS x RTT of some.
+    fn is_mixed(&self, key: &Key, sums: &Sums) -> bool {
+        let others = self.sums.iter().filter(|(other, theirs)| {
+            let is_meanwhile = theirs.first_ns <= sums.last_ns && theirs.last_ns >= sums.first_ns;
+            other.connection == key.connection && other != key && is_meanwhile
+        });
+        let operations: u64 = others.map(|(_, theirs)| theirs.operations).sum();
+        operations as f64 > MIXED_FROM * sums.operations as f64
     }
 }
 
-fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanza {
+/// Other operations of a connection up to this share are those of a load's begin and end.
+const MIXED_FROM: f64 = 0.01;
+
+fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>, is_mixed: bool) -> TrafficStanza {
     let count = sums.operations.max(1) as f64;
     let figures = |part: Part| sums.parts[part as usize].figures(part);
     let parts: Vec<PartFigures> = Part::ALL.into_iter().filter_map(figures).collect();
@@ -234,7 +248,8 @@ fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>) -> TrafficStanz
         .zip(mean(Part::RoundTrip))
         .map(|(((request, response), server), round_trip)| (request + server + response) / round_trip - 1.0);
     // The ring is closed only if nearly every request replaced a response.
-    let is_ring = parts.iter().any(|p| p.part == Part::Client && p.operations as f64 > 0.9 * count);
+    let is_ring =
+        !is_mixed && parts.iter().any(|p| p.part == Part::Client && p.operations as f64 > 0.9 * count);
     let round_trip = mean(Part::RoundTrip).or(mean(Part::Server));
     let queue_depth_error = mean(Part::Client).zip(round_trip).filter(|_| is_ring && count > 100.0).map(
         |(client, round_trip)| {

@@ -157,3 +157,31 @@ fn wire_time_is_that_of_the_mean_request_and_response() {
     let stanza = stanza_of(&ring(&[900; 10]), Some(&|request, response| request + 1000.0 * response));
     assert_eq!(stanza.wire_us, Some(48.0 + 1000.0 * 4144.0));
 }
+
+/// The queue depth of a connection is that of all its operations: the rate of its reads alone does not have to close with it.
+#[test]
+fn a_mix_of_operations_is_not_held_to_the_queue_depth_of_all() {
+    let of = |verb: u8, times: &[u64]| {
+        let mut all = ring(times);
+        for observed in &mut all {
+            observed.op.verb = Verb::Scsi(verb);
+            observed.detail.ring_depth = 2;
+        }
+        all
+    };
+    let stanzas = |all: &[Observed]| {
+        let mut traffic = Traffic::default();
+        all.iter().for_each(|observed| {
+            traffic.add(observed);
+        });
+        traffic.stanzas(None)
+    };
+    let mix = stanzas(&[of(0x28, &[900; 400]), of(0x2a, &[900; 400])].concat());
+    assert_eq!(mix.len(), 2);
+    for stanza in mix {
+        assert_eq!((stanza.queue_depth_error, stanza.closes), (None, None), "{}", stanza.operation);
+    }
+    // A few other operations, such as those of a load's begin, change nothing: half of the depth is missing.
+    let alone = stanzas(&[of(0x28, &[900; 400]), of(0x2a, &[900; 3])].concat());
+    assert!(alone[0].queue_depth_error.unwrap() < -0.4 && alone[0].closes == Some(false));
+}

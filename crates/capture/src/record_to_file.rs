@@ -149,9 +149,7 @@ pub fn record(
     let mut writer = writer.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     for (index, ended) in ended.into_iter().enumerate() {
         let ended = ended.map_err(|_| io::Error::other("a capturing thread panicked"))??;
-        for point in &ended.points {
-            writer.statistics(*point, newest_ns.load(Ordering::Relaxed), ended.packets, ended.drops)?;
-        }
+        ended.count(&mut writer, newest_ns.load(Ordering::Relaxed))?;
         let rates = (before[index], during[index], after[index]);
         interfaces.push(RecordedInterface {
             interface: spec.interfaces[index].clone(),
@@ -176,6 +174,15 @@ struct Ended {
     packets: u64,
     drops: u64,
     cpu_ns: u64,
+}
+
+impl Ended {
+    /// Writes the counters of an interface, once: loopback's two points are one interface, and a reader adds the counters of all.
+    fn count<W: Write>(&self, writer: &mut PcapngWriter<W>, time_ns: u64) -> io::Result<()> {
+        self.points
+            .first()
+            .map_or(Ok(()), |&point| writer.statistics(point, time_ns, self.packets, self.drops))
+    }
 }
 
 /// Writes the packets of an interface until the capture has ended and the last packets have arrived.
@@ -278,6 +285,30 @@ fn cost(before: f64, during: f64, after: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The drops of a file are those of its captures, however many points each has.
+    #[test]
+    fn the_drops_of_a_capture_are_counted_once() {
+        let mut writer = PcapngWriter::new(Vec::new(), "test").unwrap();
+        let mut point = |name: &str| {
+            let description = InterfaceDescription {
+                name: name.to_owned(),
+                description: None,
+                link: ETHERNET,
+                snap_bytes: 128,
+                bits_per_second: None,
+            };
+            writer.interface(&description).unwrap()
+        };
+        let points = [vec![point("lo at the client"), point("lo at the server")], vec![point("eth0")]];
+        for (points, drops) in points.into_iter().zip([7, 30]) {
+            Ended { points, packets: 100, drops, cpu_ns: 0 }.count(&mut writer, 5).unwrap();
+        }
+        let bytes = io::Cursor::new(writer.finish().unwrap());
+        let mut file = crate::file::CaptureFile::read("test", Box::new(bytes)).unwrap();
+        while file.next_frame().unwrap().is_some() {}
+        assert_eq!(file.interfaces().iter().filter_map(|interface| interface.drops).sum::<u64>(), 37);
+    }
 
     #[test]
     fn packets_are_those_received_and_sent_by_the_interface() {

@@ -253,6 +253,7 @@ fn stanzas(result: &AnalysisResult) -> String {
         let residual =
             [s.stages_error, s.queue_depth_error].into_iter().flatten().fold(0.0, |a: f64, b| a.max(b.abs()));
         row.push(cell(match s.closes {
+            Some(true) if s.queue_depth_error.is_none() => format!("sum only ({:.2} %)", residual * 100.0),
             Some(true) => format!("yes ({:.2} %)", residual * 100.0),
             Some(false) => format!("no ({:.1} %)", residual * 100.0),
             None => "-".to_owned(),
