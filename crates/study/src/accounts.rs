@@ -180,6 +180,32 @@ mod tests {
         assert_eq!(parse(text), [(0, ticks), (12, Ticks { thread: 1, ..Ticks::default() })]);
     }
 
+    /// Ten seconds of a CPU that was idle for seven of them, and sampled in softirq for a quarter of the rest.
+    #[test]
+    fn a_cpu_is_busy_when_it_is_not_idle() {
+        let at = |seconds: u64, ticks: Ticks| Snapshot {
+            at_ns: seconds * 1_000_000_000,
+            cpus: vec![(0, Ticks { idle: 9999, ..Ticks::default() }), (3, ticks)],
+            threads: vec![seconds * 100_000_000],
+            process: seconds * 200_000_000,
+            ticks_per_second: 100.0,
+            megahertz: Some(3000.0 - seconds as f64 * 60.0),
+        };
+        let first = at(20, Ticks { thread: 500, idle: 1000, softirq: 40, steal: 1 });
+        let last = at(30, Ticks { thread: 710, idle: 1700, softirq: 110, steal: 6 });
+        let used = last.cpu_since(&first, 3);
+        let near =
+            |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
+        near(last.seconds_since(&first), 10.0);
+        near(used.busy, 3.0);
+        near(used.softirq, 0.75);
+        near(used.steal, 0.05);
+        near(last.threads_since(&first)[0], 1.0);
+        // Busy without softirq: 2.25 s, of which this process used 2.
+        near(last.others_since(&first, &[3]), 0.025);
+        near(last.frequency_change(&first), 600.0 / 1800.0);
+    }
+
     #[test]
     fn busy_thread_counts_on_its_cpu_and_by_its_own_clock() {
         let cpu = socket::cpu::allowed().unwrap()[0];
