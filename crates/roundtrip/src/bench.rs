@@ -242,6 +242,10 @@ impl std::str::FromStr for Url {
         if url.starts_with("tcp://") {
             return Ok(Self::Copy(url.parse()?));
         }
+        // The rest of a URL may hold a secret.
+        if let Some((scheme, _)) = url.split_once("://").filter(|(scheme, _)| *scheme != "iscsi") {
+            return Err(format!("'{scheme}://': write iscsi://, http://, https:// or tcp://"));
+        }
         url.parse().map(Self::Iscsi).map_err(|error: InitiatorError| error.to_string())
     }
 }
@@ -262,6 +266,13 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
         return Err(Failure::Usage(anyhow!(
             "--{name} has no effect with this URL: see roundtrip bench --help"
         )));
+    }
+    let usage = |why: &str| Err(Failure::Usage(anyhow!("{why}")));
+    if args.timeout.is_zero() {
+        return usage("--timeout 0: must be longer than 0");
+    }
+    if args.bs.contains(&0) && !matches!(args.url, Url::Http(_)) {
+        return usage("--bs 0: at least one byte is needed");
     }
     match &args.url {
         Url::Iscsi(url) => iscsi::run(args, url),

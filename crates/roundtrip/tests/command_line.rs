@@ -41,7 +41,9 @@ fn impossible_sizes_and_times_are_named() {
     refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--bs", "4q"], "'q'");
     refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--runtime", "5"], "ns, us, ms, s or m");
     refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--iodepth", "0"], "queue depth 0");
-    refused(&["bench", "ftp://127.0.0.1/iqn.x/0"], "iscsi://");
+    refused(&["bench", "ftp://127.0.0.1/iqn.x/0"], "http://, https:// or tcp://");
+    refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--bs", "512,0"], "--bs 0");
+    refused(&["bench", "iscsi://127.0.0.1/iqn.x/0", "--timeout", "0s"], "longer than 0");
     refused(&["study", "--quick", "-o", "x", "--runtime", "1ms"], "100ms");
 }
 

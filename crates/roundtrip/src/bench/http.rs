@@ -237,9 +237,6 @@ fn prepare(args: &BenchArgs, url: &HttpUrl, is_given: &dyn Fn(&str) -> bool) -> 
     if args.http.threads == 0 {
         return Err(usage("--threads 0: at least 1 is needed"));
     }
-    if args.timeout.is_zero() {
-        return Err(usage("--timeout 0: must be longer than 0"));
-    }
     Ok(Prepared { method, headers: headers(&args.http.header)?, pattern, file })
 }
 
