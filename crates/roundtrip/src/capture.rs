@@ -19,10 +19,8 @@ use crate::{Failure, args};
 /// Reports at the end the number of dropped packets and the cost of the capture for the traffic: packets per second of
 /// the interface before, during and after the capture.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  roundtrip capture --port 3260 --interface eth0 --snap 128 -o slow.pcapng\n  \
-                        roundtrip capture --port 3260 --duration 10s -o - | roundtrip analyze -"
-)]
+#[command(after_help = "Example:\n  roundtrip capture --port 3260 --interface eth0 -o slow.pcapng\n  \
+                        roundtrip capture --port 3260 --duration 10s -o - | roundtrip analyze -")]
 pub(crate) struct CaptureArgs {
     /// TCP port of either end
     #[arg(long)]
@@ -30,7 +28,7 @@ pub(crate) struct CaptureArgs {
     /// Interface to capture from; repeatable
     #[arg(long, value_name = "IF", default_value = "lo")]
     interface: Vec<String>,
-    /// Bytes to keep of each packet
+    /// Bytes to keep of each packet; messages that begin beyond them are not seen, so their requests seem to wait for ever
     #[arg(long, value_parser = args::size, default_value = "256k")]
     snap: u64,
     /// Size of the ring in memory, per interface

@@ -199,7 +199,7 @@ fn a_stamp_between_the_queue_and_the_driver_holds() {
         assert_eq!(shifted(ns), [], "{ns} ns");
     }
     let all = Segment::ALL.map(Comparison::Segment);
-    for ns in [-2000, 5000] {
+    for ns in [-2500, 5500] {
         assert_eq!(shifted(ns), all, "{ns} ns");
     }
 }
