@@ -103,6 +103,9 @@ fn is_verified(result: &StudyResult) {
         let closure = &stanza.closure;
         assert_ne!(closure.outcome, ClosureOutcome::NotVerified, "{name}: {closure:#?}");
         let evidence = stanza.evidence.as_ref().unwrap();
+        // The rates by the client's count and by the kernel's events.
+        let rates = stanza.iops_traced.unwrap() / evidence.traced.iops;
+        assert!(closure.outcome != ClosureOutcome::Holds || (rates - 1.0).abs() < 0.03, "{name}: {rates}");
         let fails = |evidence: &Evidence, wanted: Comparison| {
             evidence.checks().iter().any(|check| check.comparison == wanted && !check.holds())
         };
