@@ -15,7 +15,7 @@ use load::{Arrival, Pattern, Threshold};
 use record::Writes;
 
 use self::output::OutputFormat;
-use crate::{Failure, args};
+use crate::{Failure, args, outputs};
 
 /// Load an iSCSI target, an HTTP server or a copy server, and show throughput and latency
 ///
@@ -267,6 +267,7 @@ pub(crate) fn run(args: &BenchArgs, is_given: &dyn Fn(&str) -> bool) -> Result<E
             "--{name} has no effect with this URL: see roundtrip bench --help"
         )));
     }
+    outputs::check(&[("--ops", args.ops.as_ref())], args.http.body_file.iter().chain(&args.http.ca_file))?;
     let usage = |why: &str| Err(Failure::Usage(anyhow!("{why}")));
     if args.timeout.is_zero() {
         return usage("--timeout 0: must be longer than 0");

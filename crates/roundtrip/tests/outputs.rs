@@ -297,6 +297,10 @@ fn two_outputs_of_one_name_and_an_input_as_output_are_rejected() {
         (with(&["--ladder", &out, "--chart", &out]), "both write"),
         (words(&["simulate", &setup, "--chart", &setup]), "would overwrite the input"),
         (words(&["model", &setup, "--chart", &setup]), "would overwrite the input"),
+        (
+            words(&["bench", "http://127.0.0.1:1/", "--rw", "write", "--body-file", &setup, "--ops", &setup]),
+            "would overwrite the input",
+        ),
     ] {
         let output = roundtrip().args(&line).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
