@@ -224,8 +224,8 @@ pub struct CpuDecoder<'a> {
 impl CpuDecoder<'_> {
     /// The event of these bytes; `None` for another tracepoint or another device's packet.
     ///
-    /// A packet is transmitted when it leaves its queue: capture points stamp it then, and do their work before
-    /// `net_dev_start_xmit`, which is the time of packets without a queue.
+    /// A packet is transmitted when it leaves its queue, or, without one, at `net_dev_start_xmit`. Captures stamp and copy it between
+    /// the two.
     pub fn decode(&mut self, at_ns: u64, bytes: &[u8]) -> Option<KernelEvent> {
         let id = u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]);
         let known = self.decoder.known.iter().find(|known| known.id == id)?;
