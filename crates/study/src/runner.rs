@@ -235,12 +235,8 @@ impl Study {
             // A chart shows the first round alone.
             point.series.samples.clear();
         }
-        let part = KeptPart::Point(round, Box::new(point));
-        keep.keep(&part)?;
-        match part {
-            KeptPart::Point(_, point) => Ok(*point),
-            KeptPart::Unlimited(..) => Err(StudyError::Interrupted),
-        }
+        keep.keep(&KeptPart::Point(round, Box::new(point.clone())))?;
+        Ok(point)
     }
 
     /// CPU work per operation of one size and policy: of the saturated run; where the wire limited that one, for each side of it or
