@@ -9,13 +9,17 @@
 //!   until its queue is empty, then the one that has been ready for the longest time is next;
 //! - an interrupt stage pays its start latency (waking the CPU) only when its CPU is idle;
 //! - the start latency of a stage that shares its CPU with an interrupt is work on that CPU (scheduling and
-//!   switching), which interrupts delay; the start latency of any other stage occupies no CPU.
+//!   switching), which interrupts delay; the start latency of any other stage occupies no CPU;
+//! - under Nagle's algorithm messages wait at a gate ([`super::gate`]); the transmit work of a packet preempts like an
+//!   interrupt, because the call that releases it does it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::Stage;
 use super::extras::{Coalescing, Extras, Side};
+use super::gate::{Departure, Gate, PlacedGate, place};
+use super::nagle::{CLIENT_TRANSMIT, SERVER_TRANSMIT};
 use super::run::Run;
 
 /// Operations of one run.
@@ -57,6 +61,10 @@ enum Event {
     Served { stage: usize, turn: u64 },
     /// The time of a coalesced group ends; void when the group was complete before.
     Release { stage: usize, group: u64 },
+    /// The thread before a gate went idle; void when it works again.
+    Flush { gate: usize },
+    /// The delayed ACK of a gate's small packet; void when it was acknowledged before.
+    DelayedAck { gate: usize, end: u64 },
 }
 
 /// An event in the heap. The order of the fields is the order of events: by time, then as they were pushed.
@@ -102,6 +110,11 @@ struct Events<'a> {
     running: Vec<Option<usize>>,
     interrupted: Vec<bool>,
     coalesced: Vec<bool>,
+    gates: Vec<PlacedGate>,
+    /// For each stage, the gate whose packets it works on.
+    gate_of: Vec<Option<usize>>,
+    /// For each gate and operation, whether its message shares a packet with one before it.
+    follows: Vec<Vec<bool>>,
     heap: BinaryHeap<Reverse<Pending>>,
     pushed: u64,
     now: f64,
@@ -140,8 +153,10 @@ impl<'a> Events<'a> {
             .collect();
         let mut interrupted = vec![false; cpus.len()];
         for (stage, queue) in stages.iter().zip(&queues) {
-            interrupted[queue.cpu] |= stage.interrupt;
+            let is_transmit = stage.name == SERVER_TRANSMIT || stage.name == CLIENT_TRANSMIT;
+            interrupted[queue.cpu] |= stage.interrupt && !is_transmit;
         }
+        let (gates, gate_of) = place(stages, extras, starts.len());
         let mut events = Self {
             stages,
             extras,
@@ -149,6 +164,9 @@ impl<'a> Events<'a> {
             queues,
             interrupted,
             coalesced: coalesced(stages, extras.coalescing),
+            follows: vec![vec![false; starts.len()]; gates.len()],
+            gates,
+            gate_of,
             heap: BinaryHeap::new(),
             pushed: 0,
             now: 0.0,
@@ -187,13 +205,56 @@ impl<'a> Events<'a> {
                 Event::Served { stage, turn } => self.served(stage, turn),
                 Event::Release { stage, group } if self.queues[stage].group == group => self.release(stage),
                 Event::Release { .. } => {}
+                Event::Flush { gate } => self.flush(gate),
+                Event::DelayedAck { gate, end } => {
+                    self.at_gate(gate, |gate, leaving| gate.timed_out(end, leaving))
+                }
             }
         }
         self.run.iops = (self.operations - self.settle) as f64 * 1e6 / (self.now - self.begin);
         self.run
     }
 
+    /// Service time of an operation in a stage: what a packet costs, its first message pays.
+    fn service_us(&self, stage: usize, operation: usize) -> f64 {
+        let spec = &self.stages[stage];
+        let follows = self.gate_of[stage].is_some_and(|gate| self.follows[gate][operation]);
+        spec.service_us - if follows { spec.per_received_us } else { 0.0 }
+    }
+
     fn arrive(&mut self, stage: usize, operation: usize) {
+        let Some(gate) = self.gates.iter().position(|gate| gate.before == stage) else {
+            return self.pass(stage, operation);
+        };
+        self.at_gate(gate, |gate, leaving| gate.write(operation, leaving));
+    }
+
+    /// Something happens at a gate: the messages that leave go on.
+    fn at_gate(&mut self, index: usize, does: impl FnOnce(&mut Gate, &mut Vec<Departure>)) {
+        let placed = &mut self.gates[index];
+        let mut leaving = Vec::new();
+        let unacknowledged = placed.gate.unacknowledged();
+        does(&mut placed.gate, &mut leaving);
+        let (before, ack_delay_us) = (placed.before, placed.ack_delay_us);
+        if let Some(end) =
+            placed.gate.unacknowledged().filter(|_| placed.gate.unacknowledged() != unacknowledged)
+        {
+            self.push(self.now + ack_delay_us, Event::DelayedAck { gate: index, end });
+        }
+        for departure in leaving {
+            self.follows[index][departure.operation] = !departure.leads;
+            self.pass(before, departure.operation);
+        }
+    }
+
+    fn flush(&mut self, gate: usize) {
+        let thread = self.gates[gate].flushed_by;
+        if thread.is_some_and(|thread| self.queues[thread].state == State::Idle) {
+            self.at_gate(gate, Gate::flush);
+        }
+    }
+
+    fn pass(&mut self, stage: usize, operation: usize) {
         if !self.coalesced[stage] {
             return self.enter(stage, operation);
         }
@@ -217,10 +278,16 @@ impl<'a> Events<'a> {
     }
 
     fn enter(&mut self, stage: usize, operation: usize) {
+        for gate in 0..self.gates.len() {
+            if self.gates[gate].acknowledged_at == stage {
+                self.at_gate(gate, |gate, leaving| gate.acknowledged(operation, leaving));
+            }
+        }
         let spec = &self.stages[stage];
+        let service_us = self.service_us(stage, operation);
         let measuring = self.measuring();
         if spec.paced {
-            let passed = self.now.max(self.queues[stage].passed + spec.service_us);
+            let passed = self.now.max(self.queues[stage].passed + service_us);
             self.queues[stage].passed = passed;
             if measuring {
                 self.run.stages[stage].served += 1;
@@ -244,7 +311,7 @@ impl<'a> Events<'a> {
         }
         let latency_us = if awake { 0.0 } else { spec.start_latency_us };
         let work = self.interrupted[cpu] && !spec.interrupt;
-        queue.left_us = spec.service_us + if work { latency_us } else { 0.0 };
+        queue.left_us = service_us + if work { latency_us } else { 0.0 };
         let pause = if work || (spec.interrupt && !asleep) { 0.0 } else { latency_us };
         if pause > 0.0 {
             queue.state = State::Starting;
@@ -294,7 +361,11 @@ impl<'a> Events<'a> {
 
     fn served(&mut self, stage: usize, turn: u64) {
         let measuring = self.measuring();
-        let service_us = self.stages[stage].service_us;
+        let Some(service_us) = self.queues[stage].waiting.front().map(|&first| self.service_us(stage, first))
+        else {
+            return;
+        };
+        let next_us = self.queues[stage].waiting.get(1).map_or(0.0, |&next| self.service_us(stage, next));
         let queue = &mut self.queues[stage];
         if queue.turn != turn || queue.state != State::Running {
             return;
@@ -311,12 +382,17 @@ impl<'a> Events<'a> {
             queue.idle_since = self.now;
         } else {
             queue.state = State::Ready;
-            queue.left_us = service_us;
+            queue.left_us = next_us;
             // It keeps the CPU: no other stage has been ready for longer.
             queue.since = f64::NEG_INFINITY;
         }
+        let is_idle = queue.state == State::Idle;
         if let Some(operation) = operation {
             self.leave(stage, operation, self.now);
+        }
+        if is_idle && let Some(gate) = self.gates.iter().position(|gate| gate.flushed_by == Some(stage)) {
+            // After the message that it has just written.
+            self.push(self.now, Event::Flush { gate });
         }
         if self.running[cpu].is_none() {
             self.schedule(cpu);

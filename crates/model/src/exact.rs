@@ -58,11 +58,10 @@ impl Ring {
     pub fn exact(&self, queue_depth: u32, extras: &Extras) -> Result<Exact, ModelError> {
         check_queue_depth(queue_depth)?;
         let depth = queue_depth as usize;
-        // Merging is the paper's treatment of a thread that shares its CPU. It is exact only without interrupts and
-        // coalescing.
-        let simple = self
-            .merged()
-            .filter(|ring| !extras.coalescing.is_on() && !ring.stages().iter().any(|s| s.interrupt));
+        // Merging is the paper's treatment of a thread that shares its CPU. It is exact only where operations keep their
+        // order and no stage preempts another.
+        let simple =
+            self.merged().filter(|ring| !extras.need_events() && !ring.stages().iter().any(|s| s.interrupt));
         let stages = simple.as_ref().unwrap_or(self).stages();
         let alone = self.rtt_alone_us() + extras.think_us;
         let mut phases = vec![

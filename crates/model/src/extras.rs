@@ -1,4 +1,4 @@
-//! Properties of a ring besides its stages: think time, interrupt coalescing, slow operations.
+//! Properties of a ring besides its stages: think time, interrupt coalescing, slow operations, Nagle's algorithm.
 
 use serde::Serialize;
 
@@ -12,6 +12,40 @@ pub struct Extras {
     pub coalescing: Coalescing,
     /// Slow operations.
     pub slow: Slow,
+    /// Nagle's algorithm on the server's socket: it collects responses.
+    pub server_collects: Option<Collecting>,
+    /// Nagle's algorithm on the client's socket: it collects requests.
+    pub client_collects: Option<Collecting>,
+}
+
+/// Nagle's algorithm on one side's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Collecting {
+    /// Bytes of a message.
+    pub message_bytes: u64,
+    /// Bytes of a full packet.
+    pub payload_bytes: u64,
+    /// Data that is held back leaves when the side's thread goes idle.
+    pub flushes_when_idle: bool,
+    /// The peer's delayed ACK, microseconds: it releases what no successor has released by then.
+    pub ack_delay_us: f64,
+}
+
+impl Extras {
+    /// Whether operations pass each other or wait for each other, which only the computation event by event knows.
+    #[must_use]
+    pub(super) fn need_events(&self) -> bool {
+        self.coalescing.is_on()
+            || self.slow.is_on()
+            || self.server_collects.is_some()
+            || self.client_collects.is_some()
+    }
+
+    /// Time of an operation outside the stages that is not its own wait for another operation, microseconds, at most.
+    #[must_use]
+    pub(super) fn delay_us(&self) -> f64 {
+        self.think_us + self.slow.mean_us() + self.coalescing.delay_us()
+    }
 }
 
 /// Interrupt coalescing: arrivals are held for a time or until a group is complete.
@@ -50,6 +84,12 @@ impl Coalescing {
     pub fn is_on(&self) -> bool {
         self.hold_us > 0.0 && self.packets > 1
     }
+
+    /// The longest hold of an operation on its round, microseconds.
+    fn delay_us(&self) -> f64 {
+        let sides = if self.side == Side::Both { 2.0 } else { 1.0 };
+        if self.is_on() { sides * self.hold_us } else { 0.0 }
+    }
 }
 
 /// Every n-th operation takes longer: bimodal latency.
@@ -62,6 +102,12 @@ pub struct Slow {
 }
 
 impl Slow {
+    /// Whether any operation is slow.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.every > 0 && self.extra_us > 0.0
+    }
+
     /// The addition to the mean round trip of operations that do not wait for each other, microseconds.
     #[must_use]
     pub fn mean_us(&self) -> f64 {

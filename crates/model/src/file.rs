@@ -224,13 +224,14 @@ pub fn read(text: &str) -> Result<Model, ModelError> {
     }
     let ack_delay_us = time_us("ring.ack-delay", &r.ack_delay)?;
     Ok(Model::Ring(Box::new(Setup {
-        nagle: r.nagle.then_some(Nagle { sends: r.sends, ack_delay_us }),
+        nagle: r.nagle.then_some(Nagle { sends: r.sends, ack_delay_us, ..Nagle::default() }),
         queue_depth: r.queue_depth,
         sessions: r.sessions,
         extras: Extras {
             think_us: time_us("ring.think", &r.think)?,
             coalescing: parse_coalescing("ring.coalescing", &r.coalescing)?,
             slow: parse_slow("ring.slow", &r.slow)?,
+            ..Extras::default()
         },
         ..Setup::new(ring, link, messages)
     })))

@@ -40,6 +40,7 @@ mod events;
 pub mod exact;
 pub mod extras;
 pub mod file;
+mod gate;
 pub mod known;
 pub mod known_zero;
 pub mod mva;
@@ -95,6 +96,13 @@ pub struct Stage {
     /// Runs at interrupt level: it preempts the other stages of its resource.
     #[serde(default)]
     pub interrupt: bool,
+    /// The part of the service time that each received packet costs once, microseconds: messages that Nagle's algorithm
+    /// collects in one packet share it. On the wire, its headers.
+    #[serde(default)]
+    pub per_received_us: f64,
+    /// The same of each sent packet.
+    #[serde(default)]
+    pub per_sent_us: f64,
     /// Uncertainty of the service time, either way, microseconds; 0 for a time that was given and not measured.
     #[serde(default)]
     pub service_within_us: f64,
@@ -114,6 +122,8 @@ impl Stage {
             resource: name.to_owned(),
             paced: false,
             interrupt: false,
+            per_received_us: 0.0,
+            per_sent_us: 0.0,
             service_within_us: 0.0,
             latency_within_us: 0.0,
         }
@@ -129,6 +139,20 @@ impl Stage {
     #[must_use]
     pub fn known_within(self, service_us: f64, latency_us: f64) -> Self {
         Self { service_within_us: service_us, latency_within_us: latency_us, ..self }
+    }
+
+    /// The same stage with the parts of its service time that each received and each sent packet costs once, microseconds.
+    #[must_use]
+    pub fn per_packet(self, received_us: f64, sent_us: f64) -> Self {
+        Self { per_received_us: received_us, per_sent_us: sent_us, ..self }
+    }
+
+    /// Service time of an operation whose message came as one of `received` in a packet and leaves as one of `sent`,
+    /// microseconds.
+    #[must_use]
+    pub fn packed_us(&self, received: f64, sent: f64) -> f64 {
+        let saved = |us: f64, together: f64| us * (1.0 - 1.0 / together.max(1.0));
+        self.service_us - saved(self.per_received_us, received) - saved(self.per_sent_us, sent)
     }
 
     /// Time of an undisturbed operation in the stage without start latency, microseconds.
@@ -265,6 +289,14 @@ impl Ring {
             if !range.contains(&stage.start_latency_us) {
                 return Err(ModelError::new(format!("{}.latency", stage.name), stage.start_latency_us, time));
             }
+            for (key, us) in [("received", stage.per_received_us), ("sent", stage.per_sent_us)] {
+                if !(us >= 0.0
+                    && stage.per_received_us + stage.per_sent_us <= stage.service_us * (1.0 + 1e-9))
+                {
+                    let key = format!("{}.per-packet-{key}", stage.name);
+                    return Err(ModelError::new(key, us, "parts of the service time are possible"));
+                }
+            }
         }
         if stages.iter().all(|s| s.service_us == 0.0) {
             return Err(ModelError::new("service", 0, "at least one stage must take time"));
@@ -280,10 +312,17 @@ impl Ring {
             Edge::Fast => -1.0,
         };
         let edge = |value: f64, within: f64| (value + sign * within).max(0.0);
-        let stages = self.stages.iter().map(|s| Stage {
-            service_us: edge(s.service_us, s.service_within_us),
-            start_latency_us: edge(s.start_latency_us, s.latency_within_us),
-            ..s.clone()
+        let stages = self.stages.iter().map(|s| {
+            let service_us = edge(s.service_us, s.service_within_us);
+            // The parts of a packet keep their share.
+            let share = if s.service_us > 0.0 { service_us / s.service_us } else { 0.0 };
+            Stage {
+                service_us,
+                per_received_us: s.per_received_us * share,
+                per_sent_us: s.per_sent_us * share,
+                start_latency_us: edge(s.start_latency_us, s.latency_within_us),
+                ..s.clone()
+            }
         });
         Ring { stages: stages.collect() }
     }
@@ -381,14 +420,20 @@ impl Ring {
     pub fn band(&self, queue_depth: u32) -> Result<Band, ModelError> {
         check_queue_depth(queue_depth)?;
         let (depth, limit) = (f64::from(queue_depth) * 1e6, self.iops_max());
-        let orderly = self.merged().is_some() && !self.stages.iter().any(|s| s.interrupt);
-        let low = if orderly {
+        let low = if self.is_orderly() {
             (depth / self.rtt_alone_us()).min(limit)
         } else {
             let spacing: f64 = self.stages.iter().filter(|s| s.paced).map(|s| s.service_us).sum();
             1e6 / (self.rtt_alone_us() + spacing)
         };
         Ok(Band { low: low.min(limit), high: (depth / self.rtt_min_us()).min(limit) })
+    }
+
+    /// Whether operations are served in order everywhere: no stage preempts another, and those that share a resource follow
+    /// each other.
+    #[must_use]
+    pub fn is_orderly(&self) -> bool {
+        self.merged().is_some() && !self.stages.iter().any(|s| s.interrupt)
     }
 
     /// How busy each resource is at a throughput, 0 to 1.
@@ -438,6 +483,8 @@ fn merge(into: &mut Stage, stage: &Stage) {
     into.name = format!("{}+{}", into.name, stage.name);
     into.service_us += stage.service_us;
     into.start_latency_us += stage.start_latency_us;
+    into.per_received_us += stage.per_received_us;
+    into.per_sent_us += stage.per_sent_us;
     into.interrupt |= stage.interrupt;
     into.service_within_us = into.service_within_us.hypot(stage.service_within_us);
     into.latency_within_us = into.latency_within_us.hypot(stage.latency_within_us);

@@ -33,6 +33,16 @@ impl Ring {
     /// # Errors
     /// When there are no sessions, or too many operations.
     pub fn shared(&self, sessions: u32, queue_depth: u32) -> Result<Shared, ModelError> {
+        self.shared_with_delay(sessions, queue_depth, 0.0)
+    }
+
+    /// The same with a time that operations spend outside the stages, microseconds.
+    pub(super) fn shared_with_delay(
+        &self,
+        sessions: u32,
+        queue_depth: u32,
+        outside_us: f64,
+    ) -> Result<Shared, ModelError> {
         check_queue_depth(queue_depth)?;
         let population =
             sessions.checked_mul(queue_depth).filter(|&n| n > 0 && n <= POPULATION_MAX).ok_or_else(|| {
@@ -44,7 +54,7 @@ impl Ring {
             })?;
         let demands: Vec<f64> = self.loads().iter().map(|l| l.service_us).collect();
         // Latencies delay an operation without occupying anything.
-        let delay_us = self.latencies_us();
+        let delay_us = self.latencies_us() + outside_us;
         let mut queued = vec![0.0; demands.len()];
         let (mut per_us, mut rtt_us) = (0.0, 0.0);
         for n in 1..=population {

@@ -3,8 +3,12 @@
 
 use serde::Serialize;
 
-/// Name of the stage that holds responses back.
+/// Name of the stage that holds responses back until a delayed ACK.
 pub const STAGE: &str = "SN";
+/// Name of the part of the server's work that each packet costs once.
+pub const SERVER_TRANSMIT: &str = "SK per packet";
+/// The same of the client.
+pub const CLIENT_TRANSMIT: &str = "CK per packet";
 
 /// The limits of SN, microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -168,3 +168,151 @@ fn merging_does_not_depend_on_where_the_ring_is_cut() {
         assert!(ring(stages).merged().is_none(), "{turn}");
     }
 }
+
+mod every_option {
+    use super::*;
+    use model::extras::{Coalescing, Extras, Side, Slow};
+    use model::preset::PRESETS;
+    use model::setup::{AT_LIMIT, Nagle, Setup};
+    use proptest::prelude::*;
+    use record::wire::{Link, Messages};
+
+    /// The finite run of a computation: its end effects.
+    const MEASURED: f64 = 0.02;
+
+    fn lies_in_its_band(setup: &Setup, depth: u32) -> Result<(), TestCaseError> {
+        let (band, outcome) = (setup.band(depth).unwrap(), setup.outcome(depth).unwrap());
+        prop_assert!(band.low <= band.high, "{band:?}");
+        prop_assert!(
+            outcome.iops_low >= band.low * (1.0 - MEASURED),
+            "{depth}: {outcome:?} {band:?} {setup:?}"
+        );
+        prop_assert!(
+            outcome.iops_high <= band.high * (1.0 + MEASURED),
+            "{depth}: {outcome:?} {band:?} {setup:?}"
+        );
+        Ok(())
+    }
+
+    /// From the knee on the limit is reached, and half of it is not enough.
+    fn saturates_at_its_knee(setup: &Setup) -> Result<(), TestCaseError> {
+        let limit = setup.iops_max().unwrap();
+        let Some(knee) = setup.knee().unwrap() else { return Ok(()) };
+        let at = |depth: f64| setup.outcome(depth.max(1.0) as u32).unwrap().iops_low / limit;
+        prop_assert!(
+            at(knee.ceil()) >= AT_LIMIT - 0.005,
+            "knee {knee}: {} of the limit, {setup:?}",
+            at(knee.ceil())
+        );
+        if knee >= 4.0 {
+            prop_assert!(
+                at((knee / 2.0).floor()) < AT_LIMIT,
+                "knee {knee}: saturated at half of it, {setup:?}"
+            );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_published_runs_lie_in_their_bands_and_saturate_at_their_knees() {
+        for preset in PRESETS {
+            let setup = preset.setup().unwrap();
+            for depth in [1, 2, 3, 4, 5, 8, 12, 15, 16, 17, 20, 24, 32, 48, 64, 128, 256] {
+                lies_in_its_band(&setup, depth).unwrap_or_else(|e| panic!("{}: {e}", preset.name));
+            }
+            saturates_at_its_knee(&setup).unwrap_or_else(|e| panic!("{}: {e}", preset.name));
+        }
+    }
+
+    fn nagle() -> impl Strategy<Value = Option<Nagle>> {
+        let on = (1_u32..3, 100.0_f64..50_000.0, any::<bool>()).prop_map(
+            |(sends, ack_delay_us, flushes_when_idle)| Nagle { sends, ack_delay_us, flushes_when_idle },
+        );
+        prop_oneof![2 => Just(None), 1 => on.prop_map(Some)]
+    }
+
+    fn extras() -> impl Strategy<Value = Extras> {
+        let think = prop_oneof![Just(0.0), 1.0_f64..500.0];
+        let slow = prop_oneof![
+            Just(Slow::default()),
+            (1_u32..20, 1.0_f64..400.0).prop_map(|(every, extra_us)| Slow { every, extra_us })
+        ];
+        let side = prop_oneof![Just(Side::Client), Just(Side::Server), Just(Side::Both)];
+        let coalescing = prop_oneof![
+            Just(Coalescing::default()),
+            (1.0_f64..200.0, 2_u32..20, side).prop_map(|(hold_us, packets, side)| Coalescing {
+                hold_us,
+                packets,
+                side
+            })
+        ];
+        (think, slow, coalescing).prop_map(|(think_us, slow, coalescing)| Extras {
+            think_us,
+            slow,
+            coalescing,
+            ..Extras::default()
+        })
+    }
+
+    /// Rings of four to six stages on shared and own CPUs, with every option.
+    fn setups() -> impl Strategy<Value = Setup> {
+        let side = (0.5_f64..20.0, 0.5_f64..20.0, 0.0_f64..100.0, 0.0_f64..1.0, 0.0_f64..1.0, 0_u8..3);
+        let wire = (0.0_f64..150.0, any::<bool>());
+        (side.clone(), side, wire, nagle(), nagle(), extras(), 1_u32..4, 1_u64..20_000).prop_map(
+            |(server, client, (latency, paced), nagle, client_nagle, extras, sessions, block)| {
+                let link = Link::ethernet(1_000_000_000, 9000);
+                let messages = Messages::read(block);
+                let of_wire = |name: &str, bytes: u64| {
+                    let us = link.wire().own_packets_us(bytes);
+                    if paced { Stage::pacer(name, us) } else { Stage::own(name, us, latency) }
+                };
+                let side =
+                    |soft: &str, thread: &str, cpu: &str, (softirq, work, start, received, sent, kind)| {
+                        let thread = |us: f64| Stage::own(thread, us, start).per_packet(0.0, us * sent);
+                        match kind {
+                            0 => vec![
+                                Stage::own(soft, softirq + work, start)
+                                    .per_packet(softirq * received, work * sent)
+                                    .on(cpu),
+                            ],
+                            1 => vec![
+                                Stage {
+                                    interrupt: true,
+                                    ..Stage::own(soft, softirq, start / 2.0)
+                                        .per_packet(softirq * received, 0.0)
+                                        .on(cpu)
+                                },
+                                thread(work).on(cpu),
+                            ],
+                            _ => vec![
+                                Stage::own(soft, softirq, start).per_packet(softirq * received, 0.0),
+                                thread(work),
+                            ],
+                        }
+                    };
+                let mut stages = vec![of_wire("W1", messages.request_bytes())];
+                stages.extend(side("SI", "SP", "server CPU", server));
+                stages.push(of_wire("W2", messages.response_bytes()));
+                stages.extend(side("CI", "CP", "client CPU", client));
+                let ring = Ring::new(stages).unwrap();
+                Setup { nagle, client_nagle, extras, sessions, ..Setup::new(ring, link, messages) }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+        #[test]
+        fn every_setup_lies_in_its_band(setup in setups(), depth in 1_u32..24) {
+            lies_in_its_band(&setup, depth)?;
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn every_setup_saturates_at_its_knee(setup in setups()) {
+            saturates_at_its_knee(&Setup { sessions: 1, ..setup })?;
+        }
+    }
+}
