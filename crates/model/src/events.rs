@@ -207,7 +207,7 @@ impl<'a> Events<'a> {
                 Event::Release { .. } => {}
                 Event::Flush { gate } => self.flush(gate),
                 Event::DelayedAck { gate, end } => {
-                    self.at_gate(gate, |gate, leaving| gate.timed_out(end, leaving))
+                    self.at_gate(gate, |gate, leaving| gate.timed_out(end, leaving));
                 }
             }
         }

@@ -5,12 +5,12 @@
 
 use serde::Deserialize;
 
-use super::calibrate::{DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate};
+use super::calibrate::{Calibrated, DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate};
 use super::extras::Extras;
 use super::setup::{Nagle, Setup};
 use super::transfer::{CopyModel, Measured, Post};
 use super::what_if::{parse_coalescing, parse_digests, parse_is_ipv6, parse_mtu, parse_slow, time_us};
-use super::{Model, ModelError, Ring, Stage, check_queue_depth};
+use super::{Model, ModelError, Ring, Role, Stage, check_queue_depth};
 use crate::known::Known;
 use record::units::{UnitError, parse_bit_rate, parse_size};
 use record::wire::{Link, Messages};
@@ -38,8 +38,12 @@ struct RingTable {
     queue_depth: u32,
     sessions: u32,
     nagle: bool,
+    flush: bool,
+    client_nagle: bool,
     sends: u32,
+    /// The client's.
     ack_delay: String,
+    server_ack_delay: String,
     think: String,
     coalescing: String,
     slow: String,
@@ -53,8 +57,11 @@ impl Default for RingTable {
             queue_depth: 1,
             sessions: 1,
             nagle: false,
+            flush: false,
+            client_nagle: false,
             sends: 1,
             ack_delay: "40ms".into(),
+            server_ack_delay: "40ms".into(),
             think: "0us".into(),
             coalescing: "off".into(),
             slow: "off".into(),
@@ -99,6 +106,8 @@ struct StageTable {
     paced: bool,
     #[serde(default)]
     interrupt: bool,
+    per_packet_received: Option<String>,
+    per_packet_sent: Option<String>,
 }
 
 /// CPU shares (`52%`) with the IOPS at which they were read, or times per operation (`8.3us`).
@@ -112,6 +121,10 @@ struct SaturatedTable {
     client_thread: String,
     client_softirq: Option<String>,
     client_transmit: Option<String>,
+    server_packet_received: Option<String>,
+    server_packet_sent: Option<String>,
+    client_packet_received: Option<String>,
+    client_packet_sent: Option<String>,
     #[serde(default)]
     cpus: Cpus,
 }
@@ -122,6 +135,8 @@ enum Cpus {
     /// Softirq and thread of a side on one CPU.
     #[default]
     Shared,
+    /// Softirq and thread on one CPU, transmit work on another.
+    TransmitApart,
     /// Each on its own.
     Own,
 }
@@ -194,11 +209,13 @@ pub fn read(text: &str) -> Result<Model, ModelError> {
         }));
     }
     let (link, messages) = read_wire(&file)?;
-    let ring = match (&file.saturated, &file.depth_one) {
+    let (ring, terms) = match (&file.saturated, &file.depth_one) {
         (Some(saturated), Some(depth_one)) => {
-            calibrated(saturated, depth_one, link, messages, file.wire.paced)?
+            let Calibrated { ring, terms } =
+                calibrated(saturated, depth_one, link, messages, file.wire.paced)?;
+            (ring, Some(terms))
         }
-        (None, None) => Ring::new(read_stages(&file.stage, link, messages)?)?,
+        (None, None) => (Ring::new(read_stages(&file.stage, link, messages)?)?, None),
         (Some(_), None) => {
             return Err(ModelError::new(
                 "depth-one",
@@ -222,9 +239,16 @@ pub fn read(text: &str) -> Result<Model, ModelError> {
             "1 (a response in one send) or 2 (header and data apart) is possible",
         ));
     }
-    let ack_delay_us = time_us("ring.ack-delay", &r.ack_delay)?;
+    let nagle = |ack_delay: (&str, &str)| {
+        let ack_delay_us = time_us(ack_delay.0, ack_delay.1)?;
+        Ok::<_, ModelError>(Nagle { sends: r.sends, ack_delay_us, flushes_when_idle: false })
+    };
+    let server = nagle(("ring.ack-delay", &r.ack_delay))?;
+    let client = nagle(("ring.server-ack-delay", &r.server_ack_delay))?;
     Ok(Model::Ring(Box::new(Setup {
-        nagle: r.nagle.then_some(Nagle { sends: r.sends, ack_delay_us, ..Nagle::default() }),
+        terms,
+        nagle: r.nagle.then_some(Nagle { flushes_when_idle: r.flush, ..server }),
+        client_nagle: r.client_nagle.then_some(Nagle { sends: 1, ..client }),
         queue_depth: r.queue_depth,
         sessions: r.sessions,
         extras: Extras {
@@ -281,7 +305,13 @@ fn read_stages(tables: &[StageTable], link: Link, messages: Messages) -> Result<
             }
         };
         let latency = time(format!("{}.latency", s.name), s.latency.as_deref().unwrap_or("0us"))?;
+        let part = |key: &str, text: Option<&str>| match text {
+            Some(text) => Ok(time(format!("{}.{key}", s.name), text)?.value),
+            None => Ok::<_, ModelError>(0.0),
+        };
         Ok(Stage {
+            per_received_us: part("per-packet-received", s.per_packet_received.as_deref())?,
+            per_sent_us: part("per-packet-sent", s.per_packet_sent.as_deref())?,
             resource: s.resource.clone().unwrap_or_else(|| s.name.clone()),
             paced: s.paced,
             interrupt: s.interrupt,
@@ -298,7 +328,7 @@ fn calibrated(
     link: Link,
     messages: Messages,
     paced: bool,
-) -> Result<Ring, ModelError> {
+) -> Result<Calibrated, ModelError> {
     let iops = match &saturated.iops {
         Some(text) => Some(Known::parse_number(text).map_err(|e| wrong("saturated.iops", &e))?),
         None => None,
@@ -351,10 +381,39 @@ fn calibrated(
     let apart = s.server_softirq.is_some() || s.client_softirq.is_some();
     let placement = match s.cpus {
         Cpus::Own => Placement::OwnCpus,
+        Cpus::TransmitApart => Placement::TransmitApart,
         Cpus::Shared if apart => Placement::Interrupts,
         Cpus::Shared => Placement::OneStage,
     };
-    Ok(calibrate(&saturated, &one, &times, placement)?.ring)
+    let mut calibrated = calibrate(&saturated, &one, &times, placement)?;
+    let part = |key: &str, text: Option<&str>| {
+        Ok::<_, ModelError>(work(key, text)?.map_or(0.0, |us: Known| us.value))
+    };
+    let sides = [
+        (
+            Role::Server,
+            part("server-packet-received", s.server_packet_received.as_deref())?,
+            part("server-packet-sent", s.server_packet_sent.as_deref())?,
+        ),
+        (
+            Role::Client,
+            part("client-packet-received", s.client_packet_received.as_deref())?,
+            part("client-packet-sent", s.client_packet_sent.as_deref())?,
+        ),
+    ];
+    let mut stages = calibrated.ring.stages().to_vec();
+    for (role, received_us, sent_us) in sides {
+        // A side's first stage receives, its last one sends.
+        let of_side = |stage: &&mut Stage| stage.role() == role;
+        if let Some(first) = stages.iter_mut().find(of_side) {
+            first.per_received_us = received_us;
+        }
+        if let Some(last) = stages.iter_mut().rev().find(of_side) {
+            last.per_sent_us = sent_us;
+        }
+    }
+    calibrated.ring = Ring::new(stages)?;
+    Ok(calibrated)
 }
 
 fn read_copy(copy: &CopyTable) -> Result<CopyModel, ModelError> {
@@ -439,12 +498,38 @@ mod tests {
         let of = |value, within| Known::within(value, within).to_string();
         // 100 % / 63,000 IOPS; SL = 32.6 - 15.9 = 16.7.
         assert_eq!(of(server.service_us, server.service_within_us), "15.9±0.1");
-        assert_eq!(of(server.start_latency_us - (105.4 - 1.104), 0.2), "16.7±0.2");
+        assert_eq!(of(server.start_latency_us, server.latency_within_us), "16.7±0.2");
         let outcome = setup.outcome(128).unwrap();
         assert!(
             (outcome.iops.value - 63_000.0).abs() < 10.0 && outcome.iops.plus_minus > 300.0,
             "{outcome:?}"
         );
+    }
+
+    #[test]
+    fn the_published_figures_typed_as_tables_are_the_preset() {
+        let typed = r#"
+            [saturated]
+            iops = "63000"
+            server-thread = "15.9us"
+            client-thread = "8.6us"
+            [depth-one]
+            rtt = "275.7us"
+            c2-c1 = "243.4us"
+            s2-s1 = "32.6us"
+        "#;
+        let (typed, preset) =
+            (ring(typed).unwrap(), crate::preset::Preset::named("seed-512").unwrap().setup().unwrap());
+        let close = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-3, "{a} {b}");
+        close(typed.knee().unwrap(), preset.knee().unwrap());
+        close(typed.nagle_needs().unwrap().backlog, preset.nagle_needs().unwrap().backlog);
+        for depth in [1, 4, 16, 17, 64] {
+            close(typed.outcome(depth).unwrap().iops.value, preset.outcome(depth).unwrap().iops.value);
+        }
+        for (typed, preset) in typed.terms().iter().zip(preset.terms()) {
+            assert_eq!(typed.term, preset.term);
+            close(typed.us.value, preset.us.value);
+        }
     }
 
     #[test]

@@ -106,7 +106,8 @@ impl Gate {
     fn packet(&mut self, end: u64, leaving: &mut Vec<Departure>) {
         self.left = end;
         let mut leads = true;
-        while let Some(held) = self.held.pop_front_if(|held| held.end <= end) {
+        while let Some(held) = self.held.front().copied().filter(|held| held.end <= end) {
+            self.held.pop_front();
             if let Some(packet_end) = self.packet_end.get_mut(held.operation) {
                 *packet_end = end;
             }
@@ -217,8 +218,8 @@ mod tests {
         let mut gate = gate();
         left(&mut gate, |g, l| g.write(0, l));
         left(&mut gate, |g, l| g.write(1, l));
-        assert_eq!(left(&mut gate, |g, l| g.flush(l)), [(1, true)]);
-        assert_eq!(left(&mut gate, |g, l| g.flush(l)), []);
+        assert_eq!(left(&mut gate, Gate::flush), [(1, true)]);
+        assert_eq!(left(&mut gate, Gate::flush), []);
         assert_eq!(left(&mut gate, |g, l| g.acknowledged(0, l)), [], "the flushed packet is unacknowledged");
     }
 

@@ -49,6 +49,7 @@ pub mod preset;
 mod recursion;
 mod run;
 pub mod setup;
+pub mod terms;
 pub mod transfer;
 pub mod what_if;
 

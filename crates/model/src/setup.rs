@@ -5,8 +5,9 @@ use serde::Serialize;
 use super::exact::Exact;
 use super::extras::{Collecting, Extras};
 use super::nagle::{self, NagleDelay, backlog_cpu_bound};
-use super::{Band, Edge, ModelError, QUEUE_DEPTH_MAX, Ring, Role, Stage, check_queue_depth};
+use super::{Band, Edge, ModelError, QUEUE_DEPTH_MAX, Ring, Role, Stage, Utilisation, check_queue_depth};
 use crate::known::Known;
+use crate::terms::TermTime;
 use record::wire::{Link, Messages};
 
 /// Nagle's algorithm on a socket.
@@ -35,6 +36,8 @@ pub struct Setup {
     pub link: Link,
     /// The request and the response of an operation.
     pub messages: Messages,
+    /// The terms as measured; `None` where the ring's own are all that is known.
+    pub terms: Option<Vec<TermTime>>,
     /// Nagle's algorithm on the server's socket; `None` with TCP_NODELAY.
     pub nagle: Option<Nagle>,
     /// The same on the client's.
@@ -65,7 +68,7 @@ pub struct Outcome {
 }
 
 /// Deepest queue at which a knee is looked for.
-pub const KNEE_MAX: u32 = 2048;
+pub const KNEE_MAX: u32 = 1024;
 /// Share of the greatest throughput that counts as the limit.
 pub const AT_LIMIT: f64 = 0.99;
 
@@ -90,12 +93,19 @@ impl Setup {
             ring,
             link,
             messages,
+            terms: None,
             nagle: None,
             client_nagle: None,
             queue_depth: 1,
             sessions: 1,
             extras: Extras::default(),
         }
+    }
+
+    /// The times under the paper's names.
+    #[must_use]
+    pub fn terms(&self) -> Vec<TermTime> {
+        self.terms.clone().unwrap_or_else(|| self.ring.terms())
     }
 
     /// Number of responses that fill a packet.
@@ -157,7 +167,7 @@ impl Setup {
     /// packet apart from that of its messages.
     fn packets(&self, ring: &Ring, queue_depth: u32) -> Result<(Ring, Extras), ModelError> {
         let mut extras = self.extras;
-        let mut stages = ring.stages().to_vec();
+        let mut stages = self.with_headers(ring).stages;
         let sides = [
             (self.nagle, "W2", nagle::SERVER_TRANSMIT, Role::Server, self.messages.response_bytes()),
             (self.client_nagle, "W1", nagle::CLIENT_TRANSMIT, Role::Client, self.messages.request_bytes()),
@@ -172,11 +182,6 @@ impl Setup {
             // A single operation's message never waits: every ACK came with the message before it.
             if u64::from(queue_depth) * u64::from(self.sessions) == 1 {
                 continue;
-            }
-            let headers = self.link.wire().own_packets_us(message_bytes)
-                - self.link.wire().in_packets_us(message_bytes, 0.0);
-            if self.link.wire().own_packets(message_bytes) == 1 {
-                stages[at].per_received_us = headers.min(stages[at].service_us);
             }
             let thread = (at + stages.len() - 1) % stages.len();
             let sent = stages[thread].per_sent_us;
@@ -205,6 +210,23 @@ impl Setup {
         Ok((Ring::new(stages)?, extras))
     }
 
+    /// The ring with the headers of a packet on the wire as what a packet costs.
+    fn with_headers(&self, ring: &Ring) -> Ring {
+        let (mut ring, wire) = (ring.clone(), self.link.wire());
+        for stage in &mut ring.stages {
+            let message_bytes = match stage.name.as_str() {
+                "W1" => self.messages.request_bytes(),
+                "W2" => self.messages.response_bytes(),
+                _ => continue,
+            };
+            if wire.own_packets(message_bytes) == 1 {
+                let headers_us = wire.own_packets_us(message_bytes) - wire.in_packets_us(message_bytes, 0.0);
+                stage.per_received_us = headers_us.min(stage.service_us);
+            }
+        }
+        ring
+    }
+
     /// Whether only delayed ACKs release the second send of each message: less than a packet of messages is in flight.
     fn waits_for_delayed_acks(&self, nagle: Nagle, message_bytes: u64, queue_depth: u32) -> bool {
         let full = self.link.wire().messages_per_packet(message_bytes);
@@ -224,7 +246,7 @@ impl Setup {
         };
         let responses = shared(self.nagle, self.messages.response_bytes());
         let requests = shared(self.client_nagle, self.messages.request_bytes());
-        let mut packed = ring.clone();
+        let mut packed = self.with_headers(ring);
         for stage in &mut packed.stages {
             let (received, sent) = match stage.name.as_str() {
                 "W1" | nagle::CLIENT_TRANSMIT => (requests, 1.0),
@@ -251,7 +273,7 @@ impl Setup {
         check_queue_depth(queue_depth)?;
         let (ring, extras) = self.packets(&self.ring, queue_depth)?;
         let in_flight = self.in_flight(queue_depth);
-        let packed = self.packed(&ring, queue_depth.into());
+        let packed = self.packed(&self.ring, queue_depth.into());
         let least_delay_us = extras.think_us + extras.slow.mean_us();
         let mut high = (in_flight * 1e6 / (packed.rtt_min_us() + least_delay_us)).min(packed.iops_max());
         // A delayed ACK releases at most all operations at once.
@@ -280,48 +302,49 @@ impl Setup {
         Ok(Band { low: low.min(high), high })
     }
 
-    /// The queue depth from which every start phase stays at the limit; `None` when none up to [`KNEE_MAX`] does.
+    /// The queue depth from which a deeper queue gains nothing.
     ///
-    /// That of the formula ([`Ring::knee`]) where the ring is all there is; otherwise the least depth at which the exact behaviour
-    /// reaches [`AT_LIMIT`] of its limit.
+    /// That of the formula ([`Ring::knee`]) where the ring is all there is. Otherwise the least depth at which every start phase
+    /// has [`AT_LIMIT`] of the throughput at [`KNEE_MAX`], by bisection.
     ///
     /// # Errors
     /// None for a valid setup.
-    pub fn knee(&self) -> Result<Option<f64>, ModelError> {
+    pub fn knee(&self) -> Result<f64, ModelError> {
         let is_plain = !self.extras.need_events()
             && self.extras.think_us == 0.0
             && self.nagle.is_none()
             && self.client_nagle.is_none()
             && self.ring.is_orderly();
         if is_plain {
-            return Ok(Some(self.ring.knee()));
+            return Ok(self.ring.knee());
         }
         let one = Self { sessions: 1, ..self.clone() };
-        let limit = one.iops_max()?;
+        let limit = one.throughput(&one.ring, KNEE_MAX)?.iops;
         let at_limit = |depth: u32| -> Result<bool, ModelError> {
             Ok(one.throughput(&one.ring, depth)?.low >= AT_LIMIT * limit)
         };
         let (mut below, mut above) = (0, 1);
-        while !at_limit(above)? {
-            if above >= KNEE_MAX {
-                return Ok(None);
-            }
+        while above < KNEE_MAX && !at_limit(above)? {
             (below, above) = (above, above * 2);
         }
         while above - below > 1 {
             let middle = u32::midpoint(below, above);
             if at_limit(middle)? { above = middle } else { below = middle }
         }
-        Ok(Some(above.into()))
+        Ok(above.into())
     }
 
-    /// Greatest throughput at any queue depth, operations per second.
-    ///
-    /// # Errors
-    /// None for a valid setup.
-    pub fn iops_max(&self) -> Result<f64, ModelError> {
-        let (ring, _) = self.packets(&self.ring, QUEUE_DEPTH_MAX)?;
-        Ok(self.packed(&ring, QUEUE_DEPTH_MAX.into()).iops_max())
+    /// How busy each resource is at the greatest throughput, 0 to 1.
+    #[must_use]
+    pub fn utilisation_at_limit(&self) -> Vec<Utilisation> {
+        let packed = self.packed(&self.ring, QUEUE_DEPTH_MAX.into());
+        packed.utilisation(packed.iops_max())
+    }
+
+    /// Greatest throughput at any queue depth, operations per second: with full packets under Nagle's algorithm.
+    #[must_use]
+    pub fn iops_max(&self) -> f64 {
+        self.packed(&self.ring, QUEUE_DEPTH_MAX.into()).iops_max()
     }
 
     /// Throughput and round trip at a queue depth.
@@ -419,7 +442,7 @@ mod tests {
         // The packet-level simulation of the same costs crosses at 33, with 1.39 times the peak.
         assert!((24..40).contains(&crossover), "{crossover}");
         assert!((1.35..1.55).contains(&ratio(128)), "{}", ratio(128));
-        assert!(nagle.iops_max().unwrap() > 1.35 * published().iops_max().unwrap());
+        assert!(nagle.iops_max() > 1.35 * published().iops_max());
         // Without what a packet costs there is nothing to gain.
         let mut level = nagle.clone();
         let stages = nagle.ring.stages().iter().map(|s| s.clone().per_packet(0.0, 0.0));

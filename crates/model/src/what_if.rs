@@ -30,7 +30,8 @@ pub struct Prediction {
 
 /// The settings that can be changed, as an error lists them.
 pub const KEYS: &str = "use bandwidth, mtu, ip, timestamps, vlan, digests, block-size, queue-depth, sessions, think, \
-                        coalescing, slow, nodelay, sends, sl, cl, server-cpu, client-cpu, STAGE.service or STAGE.latency";
+                        coalescing, slow, nodelay, client-nodelay, flush, client-ack-delay, \
+                        server-ack-delay, sends, sl, cl, server-cpu, client-cpu, STAGE.service or STAGE.latency";
 
 /// A setting that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,11 @@ enum Setting<'a> {
     Think,
     Coalescing,
     Slow,
-    Nodelay,
+    Nodelay(Host),
+    /// Held data leaves when the server's thread goes idle.
+    Flush,
+    /// The delayed ACK that a side sends.
+    AckDelay(Host),
     Sends,
     /// Which stages of a side share its CPU.
     Cpu(Host),
@@ -118,7 +123,11 @@ impl<'a> Setting<'a> {
             "think" => Self::Think,
             "coalescing" => Self::Coalescing,
             "slow" => Self::Slow,
-            "nodelay" => Self::Nodelay,
+            "nodelay" => Self::Nodelay(Host::Server),
+            "client-nodelay" => Self::Nodelay(Host::Client),
+            "flush" => Self::Flush,
+            "client-ack-delay" | "ack-delay" => Self::AckDelay(Host::Client),
+            "server-ack-delay" => Self::AckDelay(Host::Server),
             "sends" => Self::Sends,
             "sl" => Self::Time(Stages::Threads(Host::Server), StageTime::StartLatency),
             "cl" => Self::Time(Stages::Threads(Host::Client), StageTime::StartLatency),
@@ -143,7 +152,7 @@ impl Setup {
             change.split_once('=').ok_or_else(|| ModelError::new("what-if", change, "write KEY=VALUE"))?;
         let (key, value) = (key.trim(), value.trim());
         let setting = Setting::parse(key).ok_or_else(|| ModelError::new("what-if", key, KEYS))?;
-        let mut setup = self.clone();
+        let mut setup = Self { terms: None, ..self.clone() };
         let wrong = |e: record::units::UnitError| ModelError::new(key, e, "see its units");
         let flag = || match value {
             "on" => Ok(true),
@@ -190,8 +199,30 @@ impl Setup {
             Setting::Think => setup.extras.think_us = time_us(key, value)?,
             Setting::Coalescing => setup.extras.coalescing = parse_coalescing(key, value)?,
             Setting::Slow => setup.extras.slow = parse_slow(key, value)?,
-            Setting::Nodelay => {
+            Setting::Nodelay(Host::Server) => {
                 setup.nagle = if flag()? { None } else { Some(self.nagle.unwrap_or_default()) };
+            }
+            Setting::Nodelay(Host::Client) => {
+                setup.client_nagle = if flag()? { None } else { Some(self.client_nagle.unwrap_or_default()) };
+            }
+            Setting::Flush => {
+                let flushes_when_idle = flag()?;
+                let of_server = needs_nagle(self.nagle, key, value)?;
+                setup.nagle = Some(Nagle { flushes_when_idle, ..of_server });
+            }
+            // The client's delayed ACK holds the server's data back, and the other way round.
+            Setting::AckDelay(host) => {
+                let ack_delay_us = time_us(key, value)?;
+                match host {
+                    Host::Client => {
+                        let held = needs_nagle(self.nagle, key, value)?;
+                        setup.nagle = Some(Nagle { ack_delay_us, ..held });
+                    }
+                    Host::Server => {
+                        let held = needs_nagle(self.client_nagle, key, value)?;
+                        setup.client_nagle = Some(Nagle { ack_delay_us, ..held });
+                    }
+                }
             }
             Setting::Sends => {
                 let sends = value.parse().ok().filter(|n| (1..=2).contains(n)).ok_or_else(|| {
@@ -235,10 +266,11 @@ impl Setup {
 
     /// Gives each stage of a side a CPU of its own, or all of them one.
     fn place(&mut self, host: Host, key: &str, value: &str) -> Result<(), ModelError> {
-        let own = match value {
-            "own" => true,
-            "shared" => false,
-            _ => return Err(ModelError::new(key, value, "own or shared is possible")),
+        let (thread_is_own, transmit_is_own) = match value {
+            "own" => (true, true),
+            "transmit-apart" => (false, true),
+            "shared" => (false, false),
+            _ => return Err(ModelError::new(key, value, "own, transmit-apart or shared is possible")),
         };
         let is_of_host = |stage: &Stage| stage.role() == host.role();
         let count = self.ring.stages().iter().filter(|stage| is_of_host(stage)).count();
@@ -252,11 +284,11 @@ impl Setup {
         let stages = self.ring.stages().iter().map(|s| {
             if !is_of_host(s) {
                 s.clone()
-            } else if own {
+            } else if thread_is_own || transmit_is_own && matches!(s.name.as_str(), "SK" | "CK") {
                 // A stage on a CPU of its own interrupts no other.
                 Stage { interrupt: false, resource: s.name.clone(), ..s.clone() }
             } else {
-                let interrupt = s.name == "SI" || s.name == "CI";
+                let interrupt = matches!(s.name.as_str(), "SI" | "CI" | "SK" | "CK");
                 Stage { interrupt, resource: host.cpu().to_owned(), ..s.clone() }
             }
         });
@@ -300,6 +332,16 @@ impl Setup {
         all.sort_by(|a, b| b.gain.total_cmp(&a.gain));
         Ok(all)
     }
+}
+
+fn needs_nagle(nagle: Option<Nagle>, key: &str, value: &str) -> Result<Nagle, ModelError> {
+    nagle.ok_or_else(|| {
+        ModelError::new(
+            key,
+            value,
+            "it changes nothing while the other side has TCP_NODELAY: set nodelay=off or client-nodelay=off",
+        )
+    })
 }
 
 pub(super) fn time_us(key: &str, text: &str) -> Result<f64, ModelError> {

@@ -169,11 +169,12 @@ fn merging_does_not_depend_on_where_the_ring_is_cut() {
     }
 }
 
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod every_option {
     use super::*;
     use model::extras::{Coalescing, Extras, Side, Slow};
     use model::preset::PRESETS;
-    use model::setup::{AT_LIMIT, Nagle, Setup};
+    use model::setup::{AT_LIMIT, KNEE_MAX, Nagle, Setup};
     use proptest::prelude::*;
     use record::wire::{Link, Messages};
 
@@ -194,11 +195,12 @@ mod every_option {
         Ok(())
     }
 
-    /// From the knee on the limit is reached, and half of it is not enough.
+    /// At the knee the throughput is that of the deepest queue, and at half of it not.
     fn saturates_at_its_knee(setup: &Setup) -> Result<(), TestCaseError> {
-        let limit = setup.iops_max().unwrap();
-        let Some(knee) = setup.knee().unwrap() else { return Ok(()) };
-        let at = |depth: f64| setup.outcome(depth.max(1.0) as u32).unwrap().iops_low / limit;
+        let outcome = |depth: u32| setup.outcome(depth.max(1)).unwrap();
+        let (knee, limit) = (setup.knee().unwrap(), outcome(KNEE_MAX).iops.value);
+        let at = |depth: f64| outcome(depth as u32).iops_low / limit;
+        prop_assert!(limit <= setup.iops_max() * (1.0 + MEASURED), "{limit} {setup:?}");
         prop_assert!(
             at(knee.ceil()) >= AT_LIMIT - 0.005,
             "knee {knee}: {} of the limit, {setup:?}",
@@ -300,16 +302,22 @@ mod every_option {
         )
     }
 
+    // 10 000 setups, in two tests that run beside each other.
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(10_000))]
+        #![proptest_config(ProptestConfig::with_cases(5000))]
         #[test]
-        fn every_setup_lies_in_its_band(setup in setups(), depth in 1_u32..24) {
+        fn every_setup_lies_in_its_band_at_low_depth(setup in setups(), depth in 1_u32..6) {
+            lies_in_its_band(&setup, depth)?;
+        }
+
+        #[test]
+        fn every_setup_lies_in_its_band_at_depth(setup in setups(), depth in 6_u32..24) {
             lies_in_its_band(&setup, depth)?;
         }
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
+        #![proptest_config(ProptestConfig::with_cases(60))]
         #[test]
         fn every_setup_saturates_at_its_knee(setup in setups()) {
             saturates_at_its_knee(&Setup { sessions: 1, ..setup })?;

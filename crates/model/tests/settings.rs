@@ -56,7 +56,7 @@ fn terms_follow_from_the_two_runs() {
         ("CL", 21.0),
         ("CT+SR", 10.0),
         ("ST+CR", 23.0),
-        ("CT+SR+ST+CR", 33.0),
+        ("(CT+SR)+(ST+CR)", 33.0),
     ] {
         close(term(false, name), expected);
     }
@@ -80,32 +80,38 @@ fn a_placement_says_which_work_is_one_stage() {
     assert_eq!(
         stages(Placement::OneStage),
         expected(&[
-            ("W1", 2.0, 0.0, "W1", false),
-            ("SI+SP+SK", 15.0, 25.0, "server CPU", false),
-            ("W2", 5.0, 0.0, "W2", false),
-            ("CI+CP+CK", 9.0, 44.0, "client CPU", false),
+            ("W1", 2.0, 10.0, "W1", false),
+            ("SI+SP+SK", 15.0, 15.0, "server CPU", false),
+            ("W2", 5.0, 23.0, "W2", false),
+            ("CI+CP+CK", 9.0, 21.0, "client CPU", false),
         ])
     );
     assert_eq!(
         stages(Placement::Interrupts),
         expected(&[
-            ("W1", 2.0, 0.0, "W1", false),
-            ("SI", 3.0, 10.0, "server CPU", true),
-            ("SP+SK", 12.0, 15.0, "server CPU", false),
-            ("W2", 5.0, 0.0, "W2", false),
-            ("CI", 2.0, 23.0, "client CPU", true),
-            ("CP+CK", 7.0, 21.0, "client CPU", false),
+            ("W1", 2.0, 10.0, "W1", false),
+            ("SI", 3.0, 0.0, "server CPU", true),
+            ("SP", 8.0, 15.0, "server CPU", false),
+            ("SK", 4.0, 0.0, "server CPU", true),
+            ("W2", 5.0, 23.0, "W2", false),
+            ("CI", 2.0, 0.0, "client CPU", true),
+            ("CP", 6.0, 21.0, "client CPU", false),
+            ("CK", 1.0, 0.0, "client CPU", true),
         ])
     );
+    // The paper's pinned thread: "the CPU-bound limit ... is 1/(SI+SP)".
+    let pinned = calibrated(Placement::TransmitApart, false).ring;
+    assert_eq!((pinned.bottleneck().stages.as_str(), pinned.tpt_min_us()), ("SI+SP", 11.0));
+    assert_eq!(calibrated(Placement::Interrupts, false).ring.tpt_min_us(), 15.0);
     assert_eq!(
         stages(Placement::OwnCpus),
         expected(&[
-            ("W1", 2.0, 0.0, "W1", false),
-            ("SI", 3.0, 10.0, "SI", false),
+            ("W1", 2.0, 10.0, "W1", false),
+            ("SI", 3.0, 0.0, "SI", false),
             ("SP", 8.0, 15.0, "SP", false),
             ("SK", 4.0, 0.0, "SK", false),
-            ("W2", 5.0, 0.0, "W2", false),
-            ("CI", 2.0, 23.0, "CI", false),
+            ("W2", 5.0, 23.0, "W2", false),
+            ("CI", 2.0, 0.0, "CI", false),
             ("CP", 6.0, 21.0, "CP", false),
             ("CK", 1.0, 0.0, "CK", false),
         ])
@@ -424,4 +430,34 @@ fn sessions_share_the_resources_of_the_ring() {
     let late = Ring::new(vec![Stage::own("A", 10.0, 30.0)]).unwrap();
     close(late.shared(1, 1).unwrap().rtt_us, 40.0);
     assert!(ring.shared(0, 1).is_err() && ring.shared(2, 32_768).is_ok() && ring.shared(2, 32_769).is_err());
+}
+
+#[test]
+fn each_side_s_delayed_ack_is_a_setting() {
+    // Two sends under Nagle's algorithm wait for the client's delayed ACK: 1/(40 ms), or "two IOPS with ... 500 ms".
+    let two = Preset::named("seed-512-two-sends").unwrap().setup().unwrap();
+    let iops = |change: &str| two.with(change).unwrap().outcome(1).unwrap().iops.value;
+    assert!((24.0..25.0).contains(&iops("client-ack-delay=40ms")));
+    assert!((1.9..2.0).contains(&iops("client-ack-delay=500ms")));
+    assert_eq!(iops("ack-delay=500ms"), iops("client-ack-delay=500ms"));
+    // The server's holds the client's requests, and nothing here.
+    let error = two.with("server-ack-delay=500ms").unwrap_err().to_string();
+    assert!(error.contains("client-nodelay=off"), "{error}");
+    let both = two.with("client-nodelay=off").unwrap().with("server-ack-delay=500ms").unwrap();
+    assert_eq!(both.client_nagle.map(|nagle| nagle.ack_delay_us), Some(500_000.0));
+    assert_eq!(both.nagle.map(|nagle| nagle.ack_delay_us), Some(40_000.0));
+    assert!(two.with("nodelay=on").unwrap().with("flush=on").is_err());
+    assert!(two.with("flush=on").unwrap().nagle.unwrap().flushes_when_idle);
+}
+
+#[test]
+fn transmit_work_can_have_a_cpu_of_its_own() {
+    let shared = Setup { ring: calibrated(Placement::Interrupts, false).ring, ..setup() };
+    let limit = |change: &str| {
+        let ring = shared.with(change).unwrap().ring;
+        (ring.bottleneck().stages, ring.tpt_min_us())
+    };
+    assert_eq!(limit("server-cpu=shared"), ("SI+SP+SK".to_owned(), 15.0));
+    assert_eq!(limit("server-cpu=transmit-apart"), ("SI+SP".to_owned(), 11.0));
+    assert_eq!(limit("server-cpu=own"), ("CI+CP+CK".to_owned(), 9.0));
 }

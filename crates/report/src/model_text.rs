@@ -3,7 +3,7 @@
 use model::setup::{Outcome, Setup};
 use model::transfer::{CopyModel, Post};
 use model::what_if::Prediction;
-use model::{Band, Known, Role, nagle};
+use model::{Band, Known, ModelError, Role, Utilisation, nagle};
 use output::text::line;
 use serde_json::{Value, json};
 
@@ -21,6 +21,27 @@ pub struct Point {
     pub outcome: Outcome,
 }
 
+/// What a setup reaches at depth.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Greatest throughput, operations per second.
+    pub iops_max: f64,
+    /// The queue depth from which a deeper queue gains nothing.
+    pub knee: f64,
+    /// How busy each resource then is.
+    pub busy: Vec<Utilisation>,
+}
+
+impl Limits {
+    /// The limits of a setup.
+    ///
+    /// # Errors
+    /// None for a valid setup.
+    pub fn of(setup: &Setup) -> Result<Self, ModelError> {
+        Ok(Self { iops_max: setup.iops_max(), knee: setup.knee()?, busy: setup.utilisation_at_limit() })
+    }
+}
+
 /// A value to its first uncertain digit; an exact one as `exact` formats it.
 fn known(value: Known, exact: fn(f64) -> String) -> String {
     if value.plus_minus < 5e-4 { exact(value.value) } else { value.to_string() }
@@ -28,31 +49,23 @@ fn known(value: Known, exact: fn(f64) -> String) -> String {
 
 /// Everything for a terminal.
 #[must_use]
-pub fn text(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> String {
+pub fn text(setup: &Setup, limits: &Limits, curve: &[Point], predictions: &[Prediction]) -> String {
     let ring = &setup.ring;
     let bottleneck = ring.bottleneck();
     let mut out = drawing(setup);
     out.push_str(&format!(
-        "\nRTTmin {} us, alone {} us with start latencies; TPTmin {} us by {}: {}, at most {} IOPS, from queue depth {:.1} on{}\n",
+        "\nRTTmin {} us, alone {} us with start latencies; TPTmin {} us by {}: {}, at most {} IOPS, {}\n",
         us(ring.rtt_min_us()),
         us(ring.rtt_alone_us()),
         us(bottleneck.service_us),
         line(&bottleneck.stages),
         if bottleneck.role() == Role::Wire { "network bound" } else { "CPU bound" },
-        thousands(ring.iops_max()),
-        ring.knee(),
-        if ring.stages().iter().any(|s| s.interrupt) { " at best (interrupts put the thread off)" } else { "" }
+        thousands(limits.iops_max),
+        format_args!("from queue depth {:.1} on", limits.knee)
     ));
-    let wire = setup.link.wire();
-    out.push_str(&format!(
-        "Wire: {} at MTU {}, {:.2} % of it for payload; requests of {} B, responses of {} B, {:.2} to a packet\n",
-        record::units::format_bit_rate(setup.link.bits_per_second),
-        setup.link.mtu_bytes,
-        wire.efficiency() * 100.0,
-        setup.messages.request_bytes(),
-        setup.messages.response_bytes(),
-        setup.responses_per_packet()
-    ));
+    out.push_str(&wire(setup));
+    out.push_str(&utilisation(limits));
+    out.push_str(&format!("\nThe paper's terms\n{}\n", terms(setup)));
     if ring.is_uncertain() {
         out.push_str("\nTimes and how well two runs let them be known\n");
         out.push_str(&times(setup));
@@ -76,6 +89,48 @@ pub fn text(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Strin
         ));
     }
     out
+}
+
+/// What the wire carries, and what it bounds.
+fn wire(setup: &Setup) -> String {
+    let wire = setup.link.wire();
+    let (request, response) = (setup.messages.request_bytes(), setup.messages.response_bytes());
+    let (raw, packed) = (wire.bits_per_second as f64 / 8.0 / response as f64, wire.iops_limit(response));
+    format!(
+        "Wire: {} at MTU {}, {:.2} % of it for payload; requests of {request} B, responses of {response} B, {:.2} to a packet\n      \
+         W1 {:.3} us in a packet of its own, {:.3} us packed; W2 {:.3} and {:.3} us\n      \
+         BW/(IOSIZE+H) = {} IOPS, {} in full packets; RTT stays below TI only while QD < TI x BW/(IOSIZE+H): {:.0} for 1 ms\n",
+        record::units::format_bit_rate(setup.link.bits_per_second),
+        setup.link.mtu_bytes,
+        wire.efficiency() * 100.0,
+        setup.responses_per_packet(),
+        wire.own_packets_us(request),
+        wire.packed_us(request),
+        wire.own_packets_us(response),
+        wire.packed_us(response),
+        thousands(raw),
+        thousands(packed),
+        raw / 1000.0,
+    )
+}
+
+/// How busy each resource is at the limit: W2/SP is the wire's share where the server's CPU limits.
+fn utilisation(limits: &Limits) -> String {
+    let shares: Vec<String> = limits
+        .busy
+        .iter()
+        .map(|u| format!("{} {:.1} %", line(&u.load.stages), (u.share * 100.0).min(100.0)))
+        .collect();
+    format!("Busy at the limit: {}\n", shares.join(", "))
+}
+
+/// The ring's times by the paper's names.
+fn terms(setup: &Setup) -> String {
+    let mut t = table(&["term", "us"]);
+    for term in setup.terms() {
+        t.add_row(vec![cell(term.term), number(known(term.us, us))]);
+    }
+    t.to_string()
 }
 
 fn curve_table(setup: &Setup, curve: &[Point]) -> String {
@@ -126,15 +181,16 @@ fn nagle_needs(setup: &Setup) -> String {
     }
     let Some(needs) = setup.nagle_needs() else { return String::new() };
     let why = match needs.delay.until_ack_us {
-        Some(ack) if ack < needs.delay.until_full_us => "until the ACK comes",
-        _ => "until the packet is full",
+        Some(ack) if ack < needs.delay.until_full_us => {
+            format!("until the ACK comes; {} us until the packet is full", us(needs.delay.until_full_us))
+        }
+        _ => "until the packet is full".to_owned(),
     };
     format!(
-        "\n\nWith Nagle's algorithm{}: SN up to {} us ({why}; {} us until the packet is full); CPU bound from a backlog of {:.1} on [3], \
+        "\n\nWith Nagle's algorithm{}: SN up to {} us ({why}); CPU bound from a backlog of {:.1} on [3], \
          {:.1} operations more than with NODELAY.",
         if setup.nagle.is_some() { " (on here)" } else { "" },
         us(needs.delay.sn_max_us()),
-        us(needs.delay.until_full_us),
         needs.backlog,
         needs.more_operations
     )
@@ -146,8 +202,9 @@ fn cycles(curve: &[Point]) -> String {
     let mut rows = 0;
     for p in curve {
         let Some(exact) = &p.outcome.exact else { continue };
-        for c in exact.cycles.iter().filter(|c| Role::of(&c.stage) == Role::Server && c.stage != nagle::STAGE)
-        {
+        for c in exact.cycles.iter().filter(|c| {
+            Role::of(&c.stage) == Role::Server && c.stage != nagle::STAGE && c.stage != nagle::SERVER_TRANSMIT
+        }) {
             rows += 1;
             t.add_row(vec![
                 number(p.queue_depth.to_string()),
@@ -254,16 +311,12 @@ pub fn post(model: &Post) -> String {
 
 /// The curve with its band.
 #[must_use]
-pub fn chart(setup: &Setup, curve: &[Point]) -> Option<String> {
+pub fn chart(setup: &Setup, limits: &Limits, curve: &[Point]) -> Option<String> {
     let of = |f: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
         curve.iter().map(|p| (p.queue_depth.into(), f(p) / 1000.0)).collect()
     };
     band(&Curve {
-        title: format!(
-            "at most {} IOPS, by {}",
-            thousands(setup.ring.iops_max()),
-            setup.ring.bottleneck().stages
-        ),
+        title: format!("at most {} IOPS, by {}", thousands(limits.iops_max), setup.ring.bottleneck().stages),
         x_label: "queue depth".to_owned(),
         y_label: "thousand IOPS".to_owned(),
         guaranteed: Area { low: of(&|p| p.band.low), high: of(&|p| p.band.high) },
@@ -274,7 +327,7 @@ pub fn chart(setup: &Setup, curve: &[Point]) -> Option<String> {
 
 /// The JSON object of a ring, with its documented keys.
 #[must_use]
-pub fn json(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Value {
+pub fn json(setup: &Setup, limits: &Limits, curve: &[Point], predictions: &[Prediction]) -> Value {
     let ring = &setup.ring;
     let wire = setup.link.wire();
     json!({
@@ -282,8 +335,17 @@ pub fn json(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Value
         "rtt_alone_us": ring.rtt_alone_us(),
         "tpt_min_us": ring.tpt_min_us(),
         "bottleneck": ring.bottleneck().stages,
-        "iops_max": ring.iops_max(),
-        "knee_queue_depth": ring.knee(),
+        "iops_max": limits.iops_max,
+        "knee_queue_depth": limits.knee,
+        "terms": setup.terms().iter().map(|t| json!({
+            "term": t.term,
+            "us": t.us.value,
+            "plus_minus_us": t.us.plus_minus,
+        })).collect::<Vec<_>>(),
+        "utilisation": limits.busy.iter().map(|u| json!({
+            "stages": u.load.stages,
+            "share": u.share.min(1.0),
+        })).collect::<Vec<_>>(),
         "stages": ring.stages(),
         "wire": {
             "bits_per_second": setup.link.bits_per_second,
@@ -292,6 +354,12 @@ pub fn json(setup: &Setup, curve: &[Point], predictions: &[Prediction]) -> Value
             "request_bytes": setup.messages.request_bytes(),
             "response_bytes": setup.messages.response_bytes(),
             "responses_per_packet": setup.responses_per_packet(),
+            "w1_own_packet_us": wire.own_packets_us(setup.messages.request_bytes()),
+            "w1_packed_us": wire.packed_us(setup.messages.request_bytes()),
+            "w2_own_packet_us": wire.own_packets_us(setup.messages.response_bytes()),
+            "w2_packed_us": wire.packed_us(setup.messages.response_bytes()),
+            "iops_limit": wire.bits_per_second as f64 / 8.0 / setup.messages.response_bytes() as f64,
+            "iops_limit_packed": wire.iops_limit(setup.messages.response_bytes()),
         },
         "nagle": setup.nagle_needs(),
         "sessions": setup.sessions,
@@ -334,11 +402,11 @@ mod tests {
         let curve: Vec<Point> = [3, 64]
             .map(|queue_depth| Point {
                 queue_depth,
-                band: setup.ring.band(queue_depth).unwrap(),
+                band: setup.band(queue_depth).unwrap(),
                 outcome: setup.outcome(queue_depth).unwrap(),
             })
             .into();
-        let json = json(&setup, &curve, &[]);
+        let json = json(&setup, &Limits::of(&setup).unwrap(), &curve, &[]);
         let same = |place: &str, expected: f64| {
             let found = json.pointer(place).and_then(Value::as_f64);
             assert!(
@@ -352,6 +420,22 @@ mod tests {
         same("/rtt_alone_us", ring.rtt_min_us() + latencies);
         same("/iops_max", 1e6 / json["tpt_min_us"].as_f64().unwrap());
         same("/knee_queue_depth", ring.knee());
+        let term = |name: &str| {
+            let terms = json["terms"].as_array().unwrap();
+            terms.iter().find(|t| t["term"] == name).unwrap()["us"].as_f64().unwrap()
+        };
+        for (name, published) in [("SL", 16.7), ("CL", 23.7), ("(CT+SR)+(ST+CR)", 204.5)] {
+            assert!((term(name) - published).abs() < 0.05, "{name}");
+        }
+        // "about 388 nanoseconds"; "about 1.1 microseconds"; "Network utilization averages (W2 / SP)".
+        same("/wire/w1_packed_us", 0.048 * 8.0 * 9038.0 / 8948.0);
+        same("/wire/w1_own_packet_us", 1.104);
+        same("/wire/iops_limit", 125e6 / 560.0);
+        let share = |stages: &str| {
+            let all = json["utilisation"].as_array().unwrap();
+            all.iter().find(|u| u["stages"] == stages).unwrap()["share"].as_f64().unwrap()
+        };
+        assert!((share("W2") - 5.2 / 15.9).abs() < 1e-6 && (share("SI+SP+SK") - 1.0).abs() < 1e-9);
         same("/wire/mtu_bytes", setup.link.mtu_bytes.into());
         same("/wire/bits_per_second", setup.link.bits_per_second as f64);
         same("/wire/efficiency", setup.link.wire().efficiency());

@@ -29,15 +29,15 @@ use crate::{Failure, args, outputs};
                         latency = \"16.7us\"                client-thread = \"54%\"         { unit = \"64k\", megabytes-per-second = 48.3 },\n  \
                         resource = \"server CPU\"           [depth-one]                   { unit = \"512k\", megabytes-per-second = 57.4 }]\n  \
                         [wire]                            rtt = \"275.7us\"             [post]\n  \
-                        bandwidth = \"1gbit\"               c2-c1 = \"243.4us\"           rest = \"46.8ms\"\n  \
-                        mtu = 9000                        s2-s1 = \"32.6us\"            gap = \"2.2ms\"\n  \
+                        bandwidth = \"1gbit\"               c2-c1 = \"243.4us\"           rest = \"42.6ms\"\n  \
+                        mtu = 9000                        s2-s1 = \"32.6us\"            gap = \"2.5ms\"\n  \
                         (W1 and W2 follow from the wire)                              ack-delay = \"163ms\"")]
 pub(crate) struct ModelArgs {
     /// Model as TOML, or a study.json
     #[arg(required_unless_present = "preset", conflicts_with = "preset")]
     file: Option<PathBuf>,
-    /// Published run: seed-512, seed-512-nagle, seed-512-two-sends, seed-512-bimodal, seed-512-local, copy-mtu-write,
-    /// copy-mtu-read, copy-buffer-write, copy-buffer-read, post
+    /// Published run: seed-512, seed-512-nagle, seed-512-two-sends, seed-512-bimodal, seed-512-local, seed-2048-local,
+    /// seed-4096-local, copy-mtu-write, copy-mtu-read, copy-buffer-write, copy-buffer-read, post
     #[arg(long)]
     preset: Option<String>,
     /// Block size to take from a study; by default the first
@@ -50,8 +50,9 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,5,6,8,10,12,16,20,24,32,48,64,128")]
     iodepth: Vec<u32>,
     /// Setting to change: bandwidth=10gbit, mtu=1500, ip=6, vlan=on, timestamps=off, digests=both, block-size=4k,
-    /// queue-depth=32, sessions=4, think=50us, coalescing=50us/8, slow=3/203us, nodelay=on, sends=1, sl=0, cl=0,
-    /// server-cpu=own, SP.service=5us, W2.latency=0; repeatable
+    /// queue-depth=32, sessions=4, think=50us, coalescing=50us/8, slow=3/203us, nodelay=on, client-nodelay=off,
+    /// flush=on, client-ack-delay=500ms, server-ack-delay=200ms, sends=1, sl=0, cl=0, server-cpu=own,
+    /// server-cpu=transmit-apart, SP.service=5us, W2.latency=0; repeatable
     #[arg(long = "what-if", value_name = "KEY=VALUE")]
     what_if: Vec<String>,
     /// Write the curve with its band to this file (SVG)
@@ -91,21 +92,22 @@ fn ring(mut setup: Setup, args: &ModelArgs) -> Result<ExitCode, Failure> {
         .iodepth
         .iter()
         .map(|&queue_depth| {
-            let (band, outcome) = (setup.ring.band(queue_depth)?, setup.outcome(queue_depth)?);
+            let (band, outcome) = (setup.band(queue_depth)?, setup.outcome(queue_depth)?);
             Ok(model_text::Point { queue_depth, band, outcome })
         })
         .collect::<Result<Vec<_>, _>>()
         .map_err(usage)?;
     let predictions = setup.predict(&args.what_if).map_err(usage)?;
+    let limits = model_text::Limits::of(&setup).map_err(usage)?;
     if let Some(path) = &args.chart {
-        let svg = model_text::chart(&setup, &curve)
+        let svg = model_text::chart(&setup, &limits, &curve)
             .ok_or_else(|| Failure::Work(anyhow!("cannot draw the chart")))?;
         output::file::write(path, svg)
             .with_context(|| format!("cannot write {}", path.display()))
             .map_err(Failure::Usage)?;
     }
-    let text = model_text::text(&setup, &curve, &predictions);
-    print(args, &text, || model_text::json(&setup, &curve, &predictions))
+    let text = model_text::text(&setup, &limits, &curve, &predictions);
+    print(args, &text, || model_text::json(&setup, &limits, &curve, &predictions))
 }
 
 fn print(args: &ModelArgs, text: &str, json: impl Fn() -> Value) -> Result<ExitCode, Failure> {

@@ -105,8 +105,15 @@ impl StudyResult {
             .iter()
             .filter(|s| s.block_size_bytes == first.block_size_bytes && s.policy == first.policy);
         let link = Link::ethernet(self.plan.bits_per_second, self.plan.mtu_bytes);
-        let mut setup = Setup::new(from_stanzas(group)?.ring, link, Messages::read(first.block_size_bytes));
-        setup.nagle = (first.policy.parse() == Ok(SendPolicy::Nagle)).then(Nagle::default);
+        let model::calibrate::Calibrated { ring, terms } = from_stanzas(group)?;
+        let mut setup = Setup::new(ring, link, Messages::read(first.block_size_bytes));
+        setup.terms = Some(terms);
+        let nagle = |flushes_when_idle| Some(Nagle { flushes_when_idle, ..Nagle::default() });
+        setup.nagle = match first.policy.parse() {
+            Ok(SendPolicy::Nagle) => nagle(true),
+            Ok(policy) if policy == SendPolicy::NAGLE_UNFLUSHED => nagle(false),
+            _ => None,
+        };
         Ok(setup)
     }
 
