@@ -125,6 +125,9 @@ fn faults_of(row: &Row) -> Vec<String> {
     if says_nothing {
         faults.push("says nothing of ours".to_owned());
     }
+    if row.is_erratum && row.remark.is_none() && row.differs.is_none() {
+        faults.push("does not say what the error is".to_owned());
+    }
     let words = [&row.does, &row.shown, &row.remark].map(|text| text.clone().unwrap_or_default());
     let words = words.join(" ").to_lowercase();
     let forbidden = ["missing", "todo", "not yet", "pending", "not implemented"];
@@ -177,6 +180,7 @@ fn incomplete_rows_are_detected() {
         "does = \"{}\"",
         &measured("no such line"),
         "remark = \"r\"",
+        "does = \"x\"\nis-erratum = true",
     ] {
         assert_eq!(faults("1", wrong), 1, "{wrong}");
     }

@@ -106,6 +106,10 @@ pub fn text(
     for (letter, Machine { about, date }) in machines {
         let _ = writeln!(out, "\nMachine {letter}: {about}; {date}.");
     }
+    out.push_str("\n## Errors of the sources\n\n");
+    for row in all(sources).filter(|row| row.is_erratum) {
+        let _ = writeln!(out, "- `{}`: {}", row.id, remark(row));
+    }
     for source in sources {
         let _ = writeln!(out, "\n## {}\n\n{}", source.title, source.about);
         for section in &source.sections {

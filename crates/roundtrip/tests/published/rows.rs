@@ -62,6 +62,9 @@ pub struct Row {
     pub test: String,
     /// An error of the source, or a difference in meaning.
     pub remark: Option<String>,
+    /// The source contradicts itself; the page lists such rows first.
+    #[serde(default)]
+    pub is_erratum: bool,
     /// Work that will change the row; not printed.
     pub pending: Option<String>,
 }
