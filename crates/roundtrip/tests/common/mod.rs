@@ -4,6 +4,7 @@
 
 pub mod live;
 pub mod nginx;
+pub mod references;
 pub mod tgt;
 
 use std::io::{BufRead, BufReader, Read};
