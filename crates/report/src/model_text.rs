@@ -337,11 +337,9 @@ pub fn json(setup: &Setup, limits: &Limits, curve: &[Point], predictions: &[Pred
         "bottleneck": ring.bottleneck().stages,
         "iops_max": limits.iops_max,
         "knee_queue_depth": limits.knee,
-        "terms": setup.terms().iter().map(|t| json!({
-            "term": t.term,
-            "us": t.us.value,
-            "plus_minus_us": t.us.plus_minus,
-        })).collect::<Vec<_>>(),
+        "terms": setup.terms().iter().map(|t| {
+            (t.term.to_owned(), json!({ "us": t.us.value, "plus_minus_us": t.us.plus_minus }))
+        }).collect::<serde_json::Map<_, _>>(),
         "utilisation": limits.busy.iter().map(|u| json!({
             "stages": u.load.stages,
             "share": u.share.min(1.0),
@@ -420,17 +418,17 @@ mod tests {
         same("/rtt_alone_us", ring.rtt_min_us() + latencies);
         same("/iops_max", 1e6 / json["tpt_min_us"].as_f64().unwrap());
         same("/knee_queue_depth", ring.knee());
-        let term = |name: &str| {
-            let terms = json["terms"].as_array().unwrap();
-            terms.iter().find(|t| t["term"] == name).unwrap()["us"].as_f64().unwrap()
-        };
+        let term = |name: &str| json["terms"][name]["us"].as_f64().unwrap();
         for (name, published) in [("SL", 16.7), ("CL", 23.7), ("(CT+SR)+(ST+CR)", 204.5)] {
             assert!((term(name) - published).abs() < 0.05, "{name}");
         }
         // "about 388 nanoseconds"; "about 1.1 microseconds"; "Network utilization averages (W2 / SP)".
         same("/wire/w1_packed_us", 0.048 * 8.0 * 9038.0 / 8948.0);
         same("/wire/w1_own_packet_us", 1.104);
+        same("/wire/w2_own_packet_us", 5.2);
+        same("/wire/w2_packed_us", 0.56 * 8.0 * 9038.0 / 8948.0);
         same("/wire/iops_limit", 125e6 / 560.0);
+        same("/wire/iops_limit_packed", 125e6 / 560.0 * 8948.0 / 9038.0);
         let share = |stages: &str| {
             let all = json["utilisation"].as_array().unwrap();
             all.iter().find(|u| u["stages"] == stages).unwrap()["share"].as_f64().unwrap()

@@ -78,6 +78,9 @@ pub(crate) fn run(args: &ModelArgs) -> Result<ExitCode, Failure> {
             json!({ "post": {
                 "nagle_request_us": post.nagle_request_us(),
                 "nodelay_request_us": post.nodelay_request_us(),
+                "rest_us": post.rest_us,
+                "gap_us": post.gap_us,
+                "ack_delay_us": post.ack_delay_us,
             }})
         }),
     }
