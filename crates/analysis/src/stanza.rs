@@ -69,6 +69,9 @@ pub struct Stanza {
     /// Every run's operations per second without and with a capture; the figures above are those of the run in the middle.
     #[serde(default)]
     pub runs: Vec<(f64, f64)>,
+    /// Half of the range of the runs' throughput, as a share of their median; absent for a single run.
+    #[serde(default)]
+    pub repeatability: Option<f64>,
 }
 
 impl Stanza {

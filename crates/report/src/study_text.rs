@@ -260,6 +260,7 @@ fn predictions(stanzas: &[Stanza]) -> String {
         "over start phases",
         "guaranteed band",
         "error",
+        "repeats",
         "inside",
     ];
     let mut t = table(&heading);
@@ -272,6 +273,7 @@ fn predictions(stanzas: &[Stanza]) -> String {
             number(format!("{} to {}", thousands(p.iops_low), thousands(p.iops_high))),
             number(format!("{} to {}", thousands(p.band_low), thousands(p.band_high))),
             number(format!("{:+.1}%", p.error * 100.0)),
+            number(s.repeatability.map_or_else(|| "-".to_owned(), |r| format!("±{:.1}%", r * 100.0))),
             cell(if p.in_band { "yes" } else { "NO" }),
         ]);
         t.add_row(row);
@@ -292,9 +294,17 @@ pub fn prediction_errors(stanzas: &[Stanza]) -> String {
     let (Some(middle), Some(worst)) = (errors.get(errors.len() / 2), errors.last()) else {
         return String::new();
     };
+    let repeated: Vec<(f64, f64)> =
+        errors.iter().filter_map(|(error, s)| Some((*error, s.repeatability?))).collect();
+    let repeats = if repeated.is_empty() {
+        " How well the points repeat is not known: --repeats 3 measures it.".to_owned()
+    } else {
+        let within = repeated.iter().filter(|(error, repeats)| *error <= 2.0 * repeats).count();
+        format!(" {} of {} within twice the point's own repeatability.", within, repeated.len())
+    };
     let outside = errors.iter().filter(|(_, s)| s.predicted.is_some_and(|p| !p.in_band)).count();
     format!(
-        "Predicted against measured above queue depth 1: median error {:.1} %, worst {:.1} % ({} B, {}, queue depth {}); {} of {} outside the band.",
+        "Predicted against measured above queue depth 1: median error {:.1} %, worst {:.1} % ({} B, {}, queue depth {}); {} of {} outside the band.{repeats}",
         middle.0 * 100.0,
         worst.0 * 100.0,
         worst.1.block_size_bytes,

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounts;
+mod agreement;
 mod capturing;
 pub mod client;
 mod congestion;

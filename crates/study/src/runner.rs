@@ -11,6 +11,7 @@ use record::Op;
 use record::wire::{ISCSI_HEADER_BYTES, Wire};
 use serde::{Deserialize, Serialize};
 
+use crate::agreement::{AtDepth, Compared, contradiction, repeatability};
 use crate::error::StudyError;
 use crate::machine::Machine;
 use crate::place::{Place, Wanted, Where};
@@ -77,6 +78,9 @@ const WIRE_BOUND_FROM: f64 = 0.9;
 /// How often a point is measured again while the machine is disturbed.
 const REPEATS_OF_DISTURBED: u32 = 2;
 
+/// How often a point that calibrates predictions is measured again while it contradicts its neighbours.
+const REPEATS_OF_CONTRADICTED: u32 = 2;
+
 /// The service times of a size and policy.
 #[derive(Default)]
 struct Service {
@@ -117,6 +121,11 @@ impl Rounds {
         let mut order: Vec<&Point> = self.points.iter().collect();
         order.sort_by(|a, b| a.iops_bare.total_cmp(&b.iops_bare));
         order.get(order.len() / 2).copied()
+    }
+
+    /// How well the throughput repeats.
+    fn repeatability(&self) -> Option<f64> {
+        repeatability(&self.points.iter().map(|point| point.iops_bare).collect::<Vec<_>>())
     }
 }
 
@@ -160,15 +169,20 @@ impl Study {
                 }
             }
         }
+        for index in 0..groups.len() {
+            self.agree(&place, &groups, index, &mut rounds, &mut warnings, watcher, keep)?;
+        }
         let (mut stanzas, mut series) = (Vec::new(), Vec::new());
         for depths in &rounds {
             let points: Vec<&Point> = depths.iter().filter_map(Rounds::median).collect();
             let service = self.service(&place, &points, watcher, keep)?;
             let first = stanzas.len();
+            let depth_one_repeats = depths.first().and_then(Rounds::repeatability).unwrap_or(0.0);
             for (point, rounds) in points.iter().zip(depths) {
                 warn(point, &mut warnings);
-                let mut stanza = self.stanza(&place, point, &points, &service);
+                let mut stanza = self.stanza(&place, point, &points, depth_one_repeats, &service);
                 stanza.runs = rounds.points.iter().map(|p| (p.iops_bare, p.iops)).collect();
+                stanza.repeatability = rounds.repeatability();
                 stanzas.push(stanza);
                 series
                     .extend(rounds.points.iter().map(|p| &p.series).find(|s| !s.samples.is_empty()).cloned());
@@ -211,6 +225,41 @@ impl Study {
         result.predict_from_elsewhere(&|| watcher.stop());
         result.seconds = started.elapsed().as_secs_f64();
         Ok(result)
+    }
+
+    /// Measures the points that calibrate a group again where they contradict their runs or their neighbours.
+    #[allow(clippy::too_many_arguments, reason = "the state of one study")]
+    fn agree(
+        &self,
+        place: &Place,
+        groups: &[(SendPolicy, u64)],
+        index: usize,
+        rounds: &mut [Vec<Rounds>],
+        warnings: &mut Vec<String>,
+        watcher: &dyn Watcher,
+        keep: &mut KeepParts<'_>,
+    ) -> Result<(), StudyError> {
+        let (policy, block_bytes) = groups[index];
+        let depths = &self.plan.queue_depths;
+        let mut ends = vec![0, depths.len().saturating_sub(1)];
+        ends.dedup();
+        for end in ends {
+            let Some(&queue_depth) = depths.get(end) else { continue };
+            let key = PointKey { block_bytes, policy, queue_depth };
+            for more in 0..=REPEATS_OF_CONTRADICTED {
+                let Some(why) = contradiction_of(groups, index, end, depths, rounds) else { break };
+                if more == REPEATS_OF_CONTRADICTED {
+                    warnings.push(format!("{key}: {why}: predictions from it may be wrong"));
+                    break;
+                }
+                tracing::info!(%key, %why, "measuring again");
+                watcher.extra(&format!("{key}, again: {why}"));
+                let round = u32::try_from(rounds[index][end].points.len()).unwrap_or(u32::MAX);
+                let point = self.point(place, key, round, watcher, keep)?;
+                rounds[index][end].points.push(point);
+            }
+        }
+        Ok(())
     }
 
     /// The point of a round: an earlier one, or a new measurement.
@@ -276,7 +325,14 @@ impl Study {
         Ok(Service { cost, unlimited: Some(unlimited) })
     }
 
-    fn stanza(&self, place: &Place, point: &Point, group: &[&Point], service: &Service) -> Stanza {
+    fn stanza(
+        &self,
+        place: &Place,
+        point: &Point,
+        group: &[&Point],
+        depth_one_repeats: f64,
+        service: &Service,
+    ) -> Stanza {
         let Service { cost: service, unlimited } = service;
         let depth_one = group.first().copied().unwrap_or(point);
         let nodelay = point.policy.is_nodelay();
@@ -307,7 +363,7 @@ impl Study {
         // Calibrated once for the size and policy, at the wire's cost with a full queue.
         let at_depth =
             place.has_wire().then(|| self.path_cost(place, group.last().copied().unwrap_or(point), nodelay));
-        let repeat = (depth_one.iops / depth_one.iops_bare - 1.0).abs();
+        let repeat = depth_one_repeats.max((depth_one.iops / depth_one.iops_bare - 1.0).abs());
         let last = group.last().copied().unwrap_or(point);
         let limit = Limit { queue_depth: last.queue_depth, iops: last.iops_bare };
         let predicted = calibrate_to(&depth_one.segments, service, at_depth.as_ref(), repeat, limit)
@@ -340,6 +396,7 @@ impl Study {
             busy_count_share: (1..=8).map(|n| point.busy_count.share(n)).collect(),
             avg_busy: point.busy_count.avg_busy(),
             runs: Vec::new(),
+            repeatability: None,
         }
     }
 
@@ -361,6 +418,36 @@ impl Study {
             token_bucket: place.is_shaped(),
         }
     }
+}
+
+/// Why a calibrating point needs another run.
+fn contradiction_of(
+    groups: &[(SendPolicy, u64)],
+    index: usize,
+    end: usize,
+    depths: &[u32],
+    rounds: &[Vec<Rounds>],
+) -> Option<String> {
+    let at_depths: Vec<AtDepth> = depths
+        .iter()
+        .zip(&rounds[index])
+        .filter_map(|(&queue_depth, rounds)| Some(AtDepth { queue_depth, iops: rounds.median()?.iops_bare }))
+        .collect();
+    let block_bytes = groups[index].1;
+    let other_policies: Vec<f64> = groups
+        .iter()
+        .zip(rounds)
+        .enumerate()
+        .filter(|(other, ((_, bytes), _))| *other != index && *bytes == block_bytes)
+        .filter_map(|(_, (_, depths))| Some(depths.first()?.median()?.iops_bare))
+        .collect();
+    let runs: Vec<f64> = rounds[index].get(end)?.points.iter().map(|point| point.iops_bare).collect();
+    contradiction(&Compared {
+        runs: &runs,
+        depths: &at_depths,
+        queue_depth: depths[end],
+        other_policies: &other_policies,
+    })
 }
 
 /// The reliable measurement of a point that an earlier study has kept; a disturbed one is measured again.
