@@ -38,6 +38,9 @@ pub struct Stanza {
     pub path: Option<PathCost>,
     /// Share of the time that the client's and the server's CPU were busy.
     pub cpu_busy: (f64, f64),
+    /// Share of the client's and the server's thread's CPU time in user mode, sampled by the timer; the rest is system calls.
+    #[serde(default)]
+    pub user_share: (Option<f64>, Option<f64>),
     /// The breakdown.
     pub breakdown: Breakdown,
     /// Whether independent evidence agrees with it.

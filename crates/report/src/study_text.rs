@@ -216,7 +216,32 @@ fn summary(stanzas: &[Stanza]) -> String {
         ]);
         t.add_row(row);
     }
-    t.to_string()
+    format!("{t}{}", user_mode(stanzas))
+}
+
+/// How the threads' time is divided between user mode and system calls, at the deepest point of each size and policy.
+fn user_mode(stanzas: &[Stanza]) -> String {
+    let mut deepest: Vec<&Stanza> = Vec::new();
+    for s in stanzas {
+        match deepest.iter_mut().find(|d| d.block_size_bytes == s.block_size_bytes && d.policy == s.policy) {
+            Some(found) if found.queue_depth < s.queue_depth => *found = s,
+            Some(_) => {}
+            None => deepest.push(s),
+        }
+    }
+    let shares: Vec<String> = deepest
+        .iter()
+        .filter_map(|s| {
+            let (client, server) = (s.user_share.0?, s.user_share.1?);
+            let size = record::units::format_size(s.block_size_bytes);
+            let (client, server) = (client * 100.0, server * 100.0);
+            Some(format!("{size} {} QD {}: {client:.0}/{server:.0} %", s.policy, s.queue_depth))
+        })
+        .collect();
+    if shares.is_empty() {
+        return String::new();
+    }
+    format!("\nThreads in user mode, c/s, the rest in system calls (sampled): {}", shares.join("; "))
 }
 
 fn breakdown<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> String {

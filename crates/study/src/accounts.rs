@@ -15,7 +15,10 @@ use serde::{Deserialize, Serialize};
 /// Ticks of one CPU since boot, from /proc/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ticks {
+    /// In user mode and in system calls.
     thread: u64,
+    /// Of these, in user mode.
+    user: u64,
     idle: u64,
     softirq: u64,
     steal: u64,
@@ -42,6 +45,9 @@ pub struct CpuUse {
     pub busy: f64,
     /// Of that, in softirq (sampled).
     pub softirq: f64,
+    /// Of that, in user mode (sampled); the rest is system calls.
+    #[serde(default)]
+    pub user: f64,
     /// Taken by other guests of the machine.
     pub steal: f64,
 }
@@ -81,7 +87,13 @@ impl Snapshot {
         let (thread, softirq) = (seconds(now.thread, then.thread), seconds(now.softirq, then.softirq));
         // The sampled ticks divide the busy time.
         let share = if thread + softirq > 0.0 { softirq / (thread + softirq) } else { 0.0 };
-        CpuUse { busy, softirq: busy * share, steal: seconds(now.steal, then.steal) }
+        let user = if thread > 0.0 { seconds(now.user, then.user) / thread } else { 0.0 };
+        CpuUse {
+            busy,
+            softirq: busy * share,
+            user: busy * (1.0 - share) * user,
+            steal: seconds(now.steal, then.steal),
+        }
     }
 
     /// Change of the CPUs' clock since `earlier`, as a share of the faster one.
@@ -107,6 +119,15 @@ impl Snapshot {
     #[must_use]
     pub fn threads_since(&self, earlier: &Snapshot) -> Vec<f64> {
         self.threads.iter().zip(&earlier.threads).map(|(n, t)| n.saturating_sub(*t) as f64 / 1e9).collect()
+    }
+}
+
+impl CpuUse {
+    /// Share of the time outside softirqs that was in user mode, 0 to 1; `None` for an idle CPU.
+    #[must_use]
+    pub fn user_share(&self) -> Option<f64> {
+        let thread = self.busy - self.softirq;
+        (thread > 0.0).then(|| (self.user / thread).clamp(0.0, 1.0))
     }
 }
 
@@ -160,6 +181,7 @@ fn parse(text: &str) -> Vec<(usize, Ticks)> {
             let at = |i: usize| n.get(i).copied().unwrap_or(0);
             let ticks = Ticks {
                 thread: at(0) + at(1) + at(2),
+                user: at(0) + at(1),
                 idle: at(3) + at(4),
                 softirq: at(5) + at(6),
                 steal: at(7),
@@ -176,8 +198,8 @@ mod tests {
     #[test]
     fn parses_the_cpu_lines_of_proc_stat() {
         let text = "cpu  9 9 9 9\ncpu0 10 1 20 300 5 1 40 2 0 0\ncpu12 1 0 0 0 0 0 0\nintr 5\n";
-        let ticks = Ticks { thread: 31, idle: 305, softirq: 41, steal: 2 };
-        assert_eq!(parse(text), [(0, ticks), (12, Ticks { thread: 1, ..Ticks::default() })]);
+        let ticks = Ticks { thread: 31, user: 11, idle: 305, softirq: 41, steal: 2 };
+        assert_eq!(parse(text), [(0, ticks), (12, Ticks { thread: 1, user: 1, ..Ticks::default() })]);
     }
 
     /// Ten seconds of a CPU that was idle for seven of them, and sampled in softirq for a quarter of the rest.
@@ -191,14 +213,17 @@ mod tests {
             ticks_per_second: 100.0,
             megahertz: Some(3000.0 - seconds as f64 * 60.0),
         };
-        let first = at(20, Ticks { thread: 500, idle: 1000, softirq: 40, steal: 1 });
-        let last = at(30, Ticks { thread: 710, idle: 1700, softirq: 110, steal: 6 });
+        let first = at(20, Ticks { thread: 500, user: 100, idle: 1000, softirq: 40, steal: 1 });
+        let last = at(30, Ticks { thread: 710, user: 142, idle: 1700, softirq: 110, steal: 6 });
         let used = last.cpu_since(&first, 3);
         let near =
             |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
         near(last.seconds_since(&first), 10.0);
         near(used.busy, 3.0);
         near(used.softirq, 0.75);
+        // 42 of the thread's 210 ticks.
+        near(used.user_share().unwrap(), 0.2);
+        assert_eq!(CpuUse::default().user_share(), None);
         near(used.steal, 0.05);
         near(last.threads_since(&first)[0], 1.0);
         // Busy without softirq: 2.25 s, of which this process used 2.
@@ -222,7 +247,10 @@ mod tests {
             let used = after.threads_since(&before)[0];
             // Another process may have had its share of the CPU.
             assert!(used > 0.02 && used <= wall * 1.05, "{used} of {wall}");
-            assert!(after.cpu_since(&before, cpu).busy > 0.8 * wall);
+            let all = after.cpu_since(&before, cpu);
+            assert!(all.busy > 0.8 * wall);
+            // It spins without a system call; what else runs there mostly computes, too.
+            assert!(all.user_share().is_some_and(|share| share > 0.6), "{all:?}");
         })
         .join()
         .unwrap();
@@ -231,8 +259,8 @@ mod tests {
     #[test]
     fn work_per_operation_is_cpu_seconds_over_operations() {
         let cost = per_operation(
-            CpuUse { busy: 0.5, softirq: 0.1, steal: 0.0 },
-            CpuUse { busy: 1.0, softirq: 0.25, steal: 0.0 },
+            CpuUse { busy: 0.5, softirq: 0.1, ..CpuUse::default() },
+            CpuUse { busy: 1.0, softirq: 0.25, ..CpuUse::default() },
             100_000,
         );
         assert!((cost.client_thread_us - 4.0).abs() < 1e-9 && (cost.server_softirq_us - 2.5).abs() < 1e-9);

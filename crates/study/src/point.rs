@@ -84,6 +84,9 @@ pub struct Point {
     pub(crate) rtt_us: f64,
     pub(crate) cpu: CpuCost,
     pub(crate) cpu_busy: Sides<f64>,
+    /// Share of the threads' work in user mode.
+    #[serde(default)]
+    pub(crate) user_share: Sides<Option<f64>>,
     pub(crate) disturbance: Disturbance,
     pub(crate) segments: Segments,
     pub(crate) completed: u64,
@@ -148,6 +151,7 @@ impl Point {
             rtt_us: result.latency_us.mean,
             cpu: bare.accounts.cpu,
             cpu_busy: bare.accounts.cpu_busy,
+            user_share: bare.accounts.user_share,
             disturbance: bare.accounts.disturbance.max(observed.accounts.disturbance),
             segments: Segments::of(&measured, place.has_one_clock()),
             completed: observed.bench.ops.len() as u64 + observed.bench.ops_over_limit,
@@ -316,6 +320,8 @@ pub(crate) struct Accounts {
     pub(crate) cpu: CpuCost,
     /// How busy the threads' CPUs were, 0 to 1.
     pub(crate) cpu_busy: Sides<f64>,
+    /// Share of the threads' work in user mode, 0 to 1.
+    pub(crate) user_share: Sides<Option<f64>>,
     /// Use by others.
     pub(crate) disturbance: Disturbance,
 }
@@ -337,7 +343,13 @@ fn accounts(
         disturbance.steal = (there.cpu.steal / there_seconds).max(server.steal / seconds);
         disturbance.others = last.others_since(first, &[place.server_cpu]).max(there.others);
         let cpu_busy = Sides { client: there.cpu.busy / there_seconds, server: server.busy / seconds };
-        return Accounts { cpu: per_operation(there.cpu, server, operations), cpu_busy, disturbance };
+        let user_share = Sides { client: there.cpu.user_share(), server: server.user_share() };
+        return Accounts {
+            cpu: per_operation(there.cpu, server, operations),
+            cpu_busy,
+            user_share,
+            disturbance,
+        };
     }
     let mut client = apart(of(placement.client), of(placement.client_softirq));
     let mut server = server;
@@ -355,7 +367,8 @@ fn accounts(
     let busy = |cpu: usize| last.cpu_since(first, cpu).busy / seconds;
     let cpu = per_operation(client, server, operations);
     let cpu_busy = Sides { client: busy(place.client_cpu), server: busy(place.server_cpu) };
-    Accounts { cpu, cpu_busy, disturbance }
+    let user_share = Sides { client: client.user_share(), server: server.user_share() };
+    Accounts { cpu, cpu_busy, user_share, disturbance }
 }
 
 /// The use of a side whose thread and softirq have these CPUs.
@@ -363,6 +376,7 @@ fn apart(thread: CpuUse, softirq: CpuUse) -> CpuUse {
     CpuUse {
         busy: thread.busy - thread.softirq + softirq.softirq,
         softirq: softirq.softirq,
+        user: thread.user,
         steal: thread.steal,
     }
 }

@@ -383,6 +383,7 @@ impl Study {
             service: *service,
             path,
             cpu_busy: point.cpu_busy.into(),
+            user_share: point.user_share.into(),
             breakdown,
             closure,
             evidence: point.evidence.evidence().ok().cloned(),
