@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounts;
+pub mod busy_cycles;
 mod capturing;
 pub mod client;
 mod congestion;

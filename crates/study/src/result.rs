@@ -2,9 +2,9 @@
 
 use analysis::stanza::from_stanzas;
 use analysis::{ClosureOutcome, Stanza};
-use iscsi_target::SendPolicy;
 use model::ModelError;
 use model::setup::{Nagle, Setup};
+use policy::{SendPolicy, Sending};
 use record::wire::{Link, Messages};
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +106,8 @@ impl StudyResult {
             .filter(|s| s.block_size_bytes == first.block_size_bytes && s.policy == first.policy);
         let link = Link::ethernet(self.plan.bits_per_second, self.plan.mtu_bytes);
         let mut setup = Setup::new(from_stanzas(group)?.ring, link, Messages::read(first.block_size_bytes));
-        setup.nagle = (first.policy.parse() == Ok(SendPolicy::Nagle)).then(Nagle::default);
+        let has_nagle = |sending: &Sending| sending.policy == SendPolicy::Nagle;
+        setup.nagle = first.policy.parse().ok().filter(has_nagle).map(|_| Nagle::default());
         Ok(setup)
     }
 

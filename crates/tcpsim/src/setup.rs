@@ -1,13 +1,14 @@
 //! The parameters of a simulation.
 
-use policy::SendPolicy;
+use policy::{SendPolicy, Sending};
 use record::units::{parse_bit_rate, parse_size, parse_time_ns};
+use record::wire::Link;
 use record::{OpKind, Verb, Writes};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use crate::Ns;
-use crate::profile::Profile;
+use crate::profile::{AckRule, Profile};
 use crate::tcp::Options;
 
 /// A setup that cannot be simulated.
@@ -87,9 +88,21 @@ pub struct Host {
     pub receive_bytes: u64,
     /// The pattern in which messages are written.
     pub pattern: Writes,
+    /// The thread's time between the write of a message's header and that of its data, where these are two.
+    #[serde(deserialize_with = "time")]
+    pub write_gap: Ns,
     /// Its TCP.
     #[serde(deserialize_with = "profile")]
     pub tcp: Profile,
+    /// The shortest delay of an acknowledgement (CA), instead of its TCP's own.
+    #[serde(deserialize_with = "some_time")]
+    pub ack_delay: Option<Ns>,
+    /// The longest, instead of its TCP's own; only Linux has two.
+    #[serde(deserialize_with = "some_time")]
+    pub ack_delay_max: Option<Ns>,
+    /// The shortest retransmission time-out, instead of its TCP's own.
+    #[serde(deserialize_with = "some_time")]
+    pub rto_min: Option<Ns>,
     /// SO_SNDBUF.
     #[serde(deserialize_with = "size")]
     pub send_buffer: u64,
@@ -127,12 +140,57 @@ impl Default for Host {
             thread_cpus: 1,
             receive_bytes: 256 << 10,
             pattern: Writes::One,
+            write_gap: 0,
             tcp: Profile::LINUX,
+            ack_delay: None,
+            ack_delay_max: None,
+            rto_min: None,
             send_buffer: options.send_buffer_bytes,
             receive_buffer: options.receive_buffer_bytes,
             offload_segments: 1,
             initial_window: 10,
         }
+    }
+}
+
+impl Host {
+    /// The rules of its TCP, with the delays of acknowledgements that are set here.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        let delay_min_ns = self.ack_delay.unwrap_or(self.tcp.delay_min_ns);
+        let delay_max_ns = self.ack_delay_max.unwrap_or(self.tcp.delay_max_ns.max(delay_min_ns));
+        Profile { delay_min_ns, delay_max_ns, ..self.tcp }
+    }
+
+    /// The rules of its TCP towards a peer. A sender whose time-out the peer's delayed acknowledgements would exceed waits a second:
+    /// RFC 6298 2.4 has that minimum because of them.
+    #[must_use]
+    pub fn profile_towards(&self, peer: &Self) -> Profile {
+        let own = self.profile();
+        let is_exceeded = peer.profile().delay_max_ns > own.rto_min_ns;
+        let rto_min_ns = self.rto_min.unwrap_or(if is_exceeded { RTO_MIN_RFC } else { own.rto_min_ns });
+        Profile { rto_min_ns, ..own }
+    }
+
+    /// Why its timers are impossible.
+    fn timer_error(&self) -> Option<String> {
+        let Profile { delay_min_ns, delay_max_ns, .. } = self.profile();
+        let ms = |ns: Ns| ns as f64 / 1e6;
+        if self.rto_min.is_some_and(|ns| !RTO_MIN_RANGE.contains(&ns)) {
+            return Some("rto-min is 1 ms to 60 s".to_owned());
+        }
+        if delay_min_ns.max(delay_max_ns) > ACK_DELAY_MAX {
+            return Some(format!(
+                "ack-delay and ack-delay-max are at most {} ms (RFC 1122 4.2.3.2)",
+                ms(ACK_DELAY_MAX)
+            ));
+        }
+        if self.ack_delay_max.is_some() && self.tcp.ack != AckRule::Linux {
+            return Some(format!("ack-delay-max: {} has one delay; use ack-delay", self.tcp.name));
+        }
+        (delay_max_ns < delay_min_ns).then(|| {
+            format!("ack-delay-max of {} ms is below ack-delay, {} ms", ms(delay_max_ns), ms(delay_min_ns))
+        })
     }
 }
 
@@ -183,6 +241,8 @@ pub struct Cable {
     pub bandwidth: u64,
     /// Largest IP packet, bytes.
     pub mtu: u32,
+    /// Segments carry TCP timestamps: 12 bytes each.
+    pub timestamps: bool,
     /// Size of the token bucket that keeps the rate: up to this much is sent without pacing (Linux TBF); 0: a cable.
     #[serde(deserialize_with = "size")]
     pub burst: u64,
@@ -206,6 +266,7 @@ impl Default for Cable {
         Self {
             bandwidth: 1_000_000_000,
             mtu: 9000,
+            timestamps: true,
             burst: 0,
             delay: 0,
             loss: 0.0,
@@ -213,6 +274,15 @@ impl Default for Cable {
             reorder_delay: 50_000,
             queue: 0,
         }
+    }
+}
+
+impl Cable {
+    /// Its rate and the bytes around a segment's data.
+    #[must_use]
+    pub fn wire(&self) -> record::Wire {
+        let link = Link::ethernet(self.bandwidth.max(1), self.mtu);
+        Link { timestamps: self.timestamps, ..link }.wire()
     }
 }
 
@@ -288,6 +358,11 @@ const QUEUE_DEPTH_MAX: u32 = 4096;
 const SESSIONS_MAX: u32 = 1024;
 const MESSAGE_MAX: u64 = 16 << 20;
 const CPUS_MAX: usize = 256;
+/// Longest delay of an acknowledgement (RFC 1122 4.2.3.2: less than 0.5 s).
+const ACK_DELAY_MAX: Ns = 500_000_000;
+/// The minimum of a retransmission time-out by RFC 6298 2.4, and the minimums that a setup may have.
+const RTO_MIN_RFC: Ns = 1_000_000_000;
+const RTO_MIN_RANGE: std::ops::RangeInclusive<Ns> = 1_000_000..=60_000_000_000;
 
 impl Setup {
     /// Reads a setup from TOML; missing keys have their defaults.
@@ -379,8 +454,27 @@ impl Setup {
                     && host.receive_bytes > 0,
                 "offload-segments is 1 to 64, initial-window and receive-bytes are not 0".into(),
             )?;
+            let why = host.timer_error();
+            within(key, why.is_none(), why.unwrap_or_default())?;
         }
         within("operations", self.operations > 0, "0 is not possible".into())
+    }
+
+    /// This setup with other ways to send. A client that has Nagle's algorithm on keeps it.
+    #[must_use]
+    pub fn with_sending(&self, sending: Sending) -> Self {
+        let load = Load { nagle: self.load.nagle || sending.client_nagle, ..self.load };
+        Self { policy: sending.policy, load, ..self.clone() }
+    }
+
+    /// How both sides send. Nagle's algorithm without a flush is a policy of its own.
+    #[must_use]
+    pub fn sending(&self) -> Sending {
+        let policy = match self.policy {
+            SendPolicy::Nagle if !self.flush => SendPolicy::NAGLE_UNFLUSHED,
+            policy => policy,
+        };
+        Sending { policy, client_nagle: self.load.nagle }
     }
 
     /// The kind of operation, by the direction of its data.
@@ -409,10 +503,10 @@ impl Setup {
         }
     }
 
-    /// Largest payload of a segment, with TCP timestamps.
+    /// Largest payload of a segment.
     #[must_use]
     pub fn mss_bytes(&self) -> u32 {
-        record::Wire::ethernet(self.wire.bandwidth.max(1), self.wire.mtu).payload_bytes()
+        self.wire.wire().payload_bytes()
     }
 
     /// The TCP options of a side.
@@ -422,6 +516,7 @@ impl Setup {
             mss_bytes: self.mss_bytes(),
             // An offload is one IP packet: at most 65535 bytes with its headers.
             offload_segments: host.offload_segments.min(65_483 / self.mss_bytes()).max(1),
+            timestamps: self.wire.timestamps,
             send_buffer_bytes: host.send_buffer,
             receive_buffer_bytes: host.receive_buffer,
             initial_window: host.initial_window,
@@ -452,6 +547,10 @@ fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
 
 fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Ns, D::Error> {
     with(from, parse_time_ns)
+}
+
+fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Ns>, D::Error> {
+    time(from).map(Some)
 }
 
 fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
