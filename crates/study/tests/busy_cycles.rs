@@ -158,3 +158,29 @@ fn presets_have_their_published_shares() {
     assert_eq!(of("seed-512", &["queue-depth=6"]), None);
     assert_eq!(of("seed-512", &["response.data=4096"]), None);
 }
+
+/// The table of docs/simulate.md: the share of the cycles that serve the whole depth, with one property of the ring changed.
+#[test]
+fn the_published_table_of_whole_groups_is_what_is_simulated() {
+    let text = include_str!("../../../docs/simulate.md");
+    let lines = text.lines().skip_while(|line| !line.starts_with("| what changes | `--set` |")).skip(2);
+    let preset = Preset::named("seed-512").unwrap().text;
+    let mut rows = Vec::new();
+    for line in lines.take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let settings: Vec<String> =
+            cells[1].trim_matches('`').split_whitespace().map(str::to_owned).collect();
+        let base = Setup { operations: 40_000, ..Setup::read_with(preset, &settings).unwrap() };
+        rows.push(([cells[2], cells[3]].map(str::to_owned), settings, base));
+    }
+    assert!(rows.len() > 20, "{} rows", rows.len());
+    let setups: Vec<Setup> = rows
+        .iter()
+        .flat_map(|(_, _, base)| [4, 5].map(|queue_depth| Setup { queue_depth, ..base.clone() }))
+        .collect();
+    let runs: Vec<_> = tcpsim::sweep::sweep(&setups, &|_| (), &|| false).into_iter().flatten().collect();
+    for ((published, settings, _), runs) in rows.iter().zip(runs.chunks(2)) {
+        let whole = [0, 1].map(|of| format!("{:.0}", runs[of].busy_percent(runs[of].queue_depth)));
+        assert_eq!(*published, whole, "{settings:?}");
+    }
+}
