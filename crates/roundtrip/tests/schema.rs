@@ -323,6 +323,7 @@ fn output_conforms_to_its_schema_and_has_no_key_twice() {
         conforms("analyze.json", &run(&["analyze", &cut]));
         conforms("analyze.json", &run(&["analyze", &packets, "--port", "9"]));
     }
+    conforms("simulate-paper.json", &run(&["simulate", "--paper", "--operations", "200"]));
     for arguments in [
         &["simulate", "--list"][..],
         &["simulate", "--preset", "post", "--print"],
