@@ -1,14 +1,17 @@
 //! The parameters of a simulation.
 
+mod host;
+mod values;
+
 use policy::{SendPolicy, Sending};
-use record::units::{parse_bit_rate, parse_size, parse_time_ns};
 use record::wire::Link;
-use record::{OpKind, Verb, Writes};
-use serde::{Deserialize, Deserializer};
+use record::{OpKind, Verb};
+use serde::Deserialize;
 use thiserror::Error;
 
+pub use self::host::Host;
+use self::values::{rate, size, time};
 use crate::Ns;
-use crate::profile::{AckRule, Profile};
 use crate::tcp::Options;
 
 /// A setup that cannot be simulated.
@@ -25,173 +28,6 @@ pub enum SetupError {
         /// What is wrong, and what is possible.
         why: String,
     },
-}
-
-/// A side and its costs.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Host {
-    /// The thread's work for one operation (SP, CP), without its calls.
-    #[serde(deserialize_with = "time")]
-    pub service: Ns,
-    /// The same for each KiB of data.
-    #[serde(deserialize_with = "time")]
-    pub service_per_kib: Ns,
-    /// One send call, without the segments it transmits.
-    #[serde(deserialize_with = "time")]
-    pub send: Ns,
-    /// One receive call.
-    #[serde(deserialize_with = "time")]
-    pub receive: Ns,
-    /// From the arrival of data until a sleeping thread runs (SL, CL).
-    #[serde(deserialize_with = "time")]
-    pub start: Ns,
-    /// The softirq's work for a segment with data (SI, CI).
-    #[serde(deserialize_with = "time")]
-    pub softirq: Ns,
-    /// The same for one without.
-    #[serde(deserialize_with = "time")]
-    pub softirq_ack: Ns,
-    /// Transmitting a segment (SK, CK).
-    #[serde(deserialize_with = "time")]
-    pub transmit: Ns,
-    /// From the interrupt until the softirq runs (SR, CR).
-    #[serde(deserialize_with = "time")]
-    pub interrupt: Ns,
-    /// Additional time when the CPU was idle (C-states; a virtual CPU that was descheduled).
-    #[serde(deserialize_with = "time")]
-    pub idle_exit: Ns,
-    /// Work of the CPU for each interrupt, before its first segment.
-    #[serde(deserialize_with = "time")]
-    pub interrupt_work: Ns,
-    /// Least time between two interrupts (interrupt moderation).
-    #[serde(deserialize_with = "time")]
-    pub interrupt_gap: Ns,
-    /// Delay of an interrupt after its first segment (rx-usecs) ...
-    #[serde(deserialize_with = "time")]
-    pub interrupt_delay: Ns,
-    /// ... unless this many have arrived (rx-frames); 0: the delay alone counts.
-    pub interrupt_frames: u32,
-    /// From handing a segment to an idle device until its first bit is on the wire (CT, ST).
-    #[serde(deserialize_with = "time")]
-    pub wire_start: Ns,
-    /// Transmit work has a processor of its own instead of the sender's.
-    pub transmits_apart: bool,
-    /// First CPU that threads run on.
-    pub thread_cpu: usize,
-    /// Softirqs run on this CPU.
-    pub softirq_cpu: usize,
-    /// Number of CPUs, from the first on, that the sessions' threads are spread over.
-    pub thread_cpus: usize,
-    /// Most bytes of one receive call.
-    #[serde(deserialize_with = "size")]
-    pub receive_bytes: u64,
-    /// The pattern in which messages are written.
-    pub pattern: Writes,
-    /// The thread's time between the write of a message's header and that of its data, where these are two.
-    #[serde(deserialize_with = "time")]
-    pub write_gap: Ns,
-    /// Its TCP.
-    #[serde(deserialize_with = "profile")]
-    pub tcp: Profile,
-    /// The shortest delay of an acknowledgement (CA), instead of its TCP's own.
-    #[serde(deserialize_with = "some_time")]
-    pub ack_delay: Option<Ns>,
-    /// The longest, instead of its TCP's own; only Linux has two.
-    #[serde(deserialize_with = "some_time")]
-    pub ack_delay_max: Option<Ns>,
-    /// The shortest retransmission time-out, instead of its TCP's own.
-    #[serde(deserialize_with = "some_time")]
-    pub rto_min: Option<Ns>,
-    /// SO_SNDBUF.
-    #[serde(deserialize_with = "size")]
-    pub send_buffer: u64,
-    /// SO_RCVBUF.
-    #[serde(deserialize_with = "size")]
-    pub receive_buffer: u64,
-    /// Segments that are handed to the device as one (TSO); 1: no offload.
-    pub offload_segments: u32,
-    /// First congestion window.
-    pub initial_window: u32,
-}
-
-impl Default for Host {
-    fn default() -> Self {
-        let options = Options::default();
-        Self {
-            service: 1_000,
-            service_per_kib: 0,
-            send: 0,
-            receive: 0,
-            start: 20_000,
-            softirq: 1_000,
-            softirq_ack: 500,
-            transmit: 1_000,
-            interrupt: 5_000,
-            idle_exit: 0,
-            interrupt_work: 0,
-            interrupt_gap: 0,
-            interrupt_delay: 0,
-            interrupt_frames: 0,
-            wire_start: 0,
-            transmits_apart: false,
-            thread_cpu: 0,
-            softirq_cpu: 1,
-            thread_cpus: 1,
-            receive_bytes: 256 << 10,
-            pattern: Writes::One,
-            write_gap: 0,
-            tcp: Profile::LINUX,
-            ack_delay: None,
-            ack_delay_max: None,
-            rto_min: None,
-            send_buffer: options.send_buffer_bytes,
-            receive_buffer: options.receive_buffer_bytes,
-            offload_segments: 1,
-            initial_window: 10,
-        }
-    }
-}
-
-impl Host {
-    /// The rules of its TCP, with the delays of acknowledgements that are set here.
-    #[must_use]
-    pub fn profile(&self) -> Profile {
-        let delay_min_ns = self.ack_delay.unwrap_or(self.tcp.delay_min_ns);
-        let delay_max_ns = self.ack_delay_max.unwrap_or(self.tcp.delay_max_ns.max(delay_min_ns));
-        Profile { delay_min_ns, delay_max_ns, ..self.tcp }
-    }
-
-    /// The rules of its TCP towards a peer. A sender whose time-out the peer's delayed acknowledgements would exceed waits a second:
-    /// RFC 6298 2.4 has that minimum because of them.
-    #[must_use]
-    pub fn profile_towards(&self, peer: &Self) -> Profile {
-        let own = self.profile();
-        let is_exceeded = peer.profile().delay_max_ns > own.rto_min_ns;
-        let rto_min_ns = self.rto_min.unwrap_or(if is_exceeded { RTO_MIN_RFC } else { own.rto_min_ns });
-        Profile { rto_min_ns, ..own }
-    }
-
-    /// Why its timers are impossible.
-    fn timer_error(&self) -> Option<String> {
-        let Profile { delay_min_ns, delay_max_ns, .. } = self.profile();
-        let ms = |ns: Ns| ns as f64 / 1e6;
-        if self.rto_min.is_some_and(|ns| !RTO_MIN_RANGE.contains(&ns)) {
-            return Some("rto-min is 1 ms to 60 s".to_owned());
-        }
-        if delay_min_ns.max(delay_max_ns) > ACK_DELAY_MAX {
-            return Some(format!(
-                "ack-delay and ack-delay-max are at most {} ms (RFC 1122 4.2.3.2)",
-                ms(ACK_DELAY_MAX)
-            ));
-        }
-        if self.ack_delay_max.is_some() && self.tcp.ack != AckRule::Linux {
-            return Some(format!("ack-delay-max: {} has one delay; use ack-delay", self.tcp.name));
-        }
-        (delay_max_ns < delay_min_ns).then(|| {
-            format!("ack-delay-max of {} ms is below ack-delay, {} ms", ms(delay_max_ns), ms(delay_min_ns))
-        })
-    }
 }
 
 /// The client, and how it loads the server.
@@ -358,11 +194,6 @@ const QUEUE_DEPTH_MAX: u32 = 4096;
 const SESSIONS_MAX: u32 = 1024;
 const MESSAGE_MAX: u64 = 16 << 20;
 const CPUS_MAX: usize = 256;
-/// Longest delay of an acknowledgement (RFC 1122 4.2.3.2: less than 0.5 s).
-const ACK_DELAY_MAX: Ns = 500_000_000;
-/// The minimum of a retransmission time-out by RFC 6298 2.4, and the minimums that a setup may have.
-const RTO_MIN_RFC: Ns = 1_000_000_000;
-const RTO_MIN_RANGE: std::ops::RangeInclusive<Ns> = 1_000_000..=60_000_000_000;
 
 impl Setup {
     /// Reads a setup from TOML; missing keys have their defaults.
@@ -523,45 +354,4 @@ impl Setup {
             ..Options::default()
         }
     }
-}
-
-/// A value as text, or as a number without a unit.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Text {
-    Words(String),
-    Number(i64),
-}
-
-fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
-    from: D,
-    parse: impl Fn(&str) -> Result<T, E>,
-) -> Result<T, D::Error> {
-    let text = match Text::deserialize(from)? {
-        Text::Words(text) => text,
-        // As if it were quoted: sizes need no unit, times do.
-        Text::Number(number) => number.to_string(),
-    };
-    parse(&text).map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
-}
-
-fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Ns, D::Error> {
-    with(from, parse_time_ns)
-}
-
-fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Ns>, D::Error> {
-    time(from).map(Some)
-}
-
-fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    with(from, parse_size)
-}
-
-fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    with(from, |text| if text == "none" { Ok(0) } else { parse_bit_rate(text) })
-}
-
-fn profile<'de, D: Deserializer<'de>>(from: D) -> Result<Profile, D::Error> {
-    let names = || Profile::ALL.map(|profile| profile.name).join(", ");
-    with(from, |name| Profile::named(name).ok_or_else(|| format!("no such TCP; there are {}", names())))
 }
