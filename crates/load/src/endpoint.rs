@@ -17,6 +17,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 pub struct EndpointOptions {
     /// Whether Nagle's algorithm is on.
     pub nagle: bool,
+    /// An iSCSI target with Nagle's algorithm does not flush when it goes idle.
+    pub unflushed: bool,
     /// How messages are written.
     pub writes: Writes,
     /// SO_SNDBUF, bytes; `None` leaves it to the kernel.
@@ -34,7 +36,7 @@ impl EndpointOptions {
     #[must_use]
     pub fn new(writes: Writes, tcp: TcpOptions) -> Self {
         let TcpOptions { nodelay, congestion, send_buffer, receive_buffer, quick_ack } = tcp;
-        Self { nagle: !nodelay, writes, send_buffer, receive_buffer, congestion, quick_ack }
+        Self { nagle: !nodelay, unflushed: false, writes, send_buffer, receive_buffer, congestion, quick_ack }
     }
 
     /// Returns the socket options.

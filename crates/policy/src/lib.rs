@@ -9,9 +9,11 @@ pub mod busy;
 pub mod control;
 pub mod send_mode;
 mod send_policy;
+mod sending;
 
 pub use adaptive::Adaptive;
 pub use busy::BusyCount;
 pub use control::SendControl;
 pub use send_mode::{Hold, SendMode};
 pub use send_policy::SendPolicy;
+pub use sending::Sending;

@@ -13,6 +13,8 @@ use tcpsim::{EPOCH_NS, Frame, Message, Observer, Setup, SimOp};
 
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u32 = 1;
+/// Bytes of the smallest frame, without its checksum (IEEE 802.3): the sender's device pads shorter ones after the capture point.
+const FRAME_LEAST_BYTES: usize = 60;
 /// Window scale of both sides (RFC 7323).
 const WINDOW_SHIFT: u8 = 7;
 /// Acknowledged messages that are kept, because a late retransmission may still contain them.
@@ -164,7 +166,10 @@ impl<'a, W: Write> Packets<'a, W> {
         }
     }
 
-    fn keep(&mut self, time_ns: u64, point: Side, sender: Side, bytes: Vec<u8>) {
+    fn keep(&mut self, time_ns: u64, point: Side, sender: Side, mut bytes: Vec<u8>) {
+        if point != sender && bytes.len() < FRAME_LEAST_BYTES {
+            bytes.resize(FRAME_LEAST_BYTES, 0);
+        }
         let is_outgoing = (point == Side::Client) == (sender == Side::Client);
         self.writer.order += 1;
         let order = self.writer.order;
@@ -172,7 +177,7 @@ impl<'a, W: Write> Packets<'a, W> {
         self.writer.waiting.push(Reverse(frame));
     }
 
-    /// Ethernet, IPv4 and TCP headers with timestamps, with capacity for `payload` bytes after them.
+    /// Ethernet, IPv4 and TCP headers, with capacity for `payload` bytes after them.
     fn header(
         &self,
         direction: Direction,
@@ -187,7 +192,8 @@ impl<'a, W: Write> Packets<'a, W> {
         let service = if matches!(self.verb, Verb::Scsi(_)) { 3260_u16 } else { 80 };
         let own = 40_000 + session as u16;
         let (source, destination) = if sender == Side::Client { (own, service) } else { (service, own) };
-        let tcp_bytes = 20 + options.len() + 12;
+        let timestamps = self.setup.wire.timestamps;
+        let tcp_bytes = 20 + options.len() + if timestamps { 12 } else { 0 };
         let mut bytes = Vec::with_capacity(14 + 20 + tcp_bytes + payload);
         bytes.extend_from_slice(&[2, 0, 0, 0, 0, to[3], 2, 0, 0, 0, 0, from[3], 8, 0]);
         let total = (20 + tcp_bytes + payload) as u16;
@@ -209,9 +215,11 @@ impl<'a, W: Write> Packets<'a, W> {
         // No checksum, as with checksum offload; no urgent pointer.
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(options);
-        bytes.extend_from_slice(&[1, 1, 8, 10]);
-        bytes.extend_from_slice(&((time_ns / 1_000_000) as u32).to_be_bytes());
-        bytes.extend_from_slice(&[0; 4]);
+        if timestamps {
+            bytes.extend_from_slice(&[1, 1, 8, 10]);
+            bytes.extend_from_slice(&((time_ns / 1_000_000) as u32).to_be_bytes());
+            bytes.extend_from_slice(&[0; 4]);
+        }
         bytes
     }
 

@@ -1,7 +1,8 @@
 //! Simulated runs as tables and a chart.
 
-use policy::SendPolicy;
+use policy::Sending;
 use record::units::{counted, grouped};
+use study::busy_cycles::BusyCycles;
 use tcpsim::fit::Measured;
 use tcpsim::{Ending, RunResult};
 
@@ -38,7 +39,7 @@ pub fn runs(runs: &[RunResult], labels: &[String]) -> String {
         let holds: Vec<String> =
             run.stalls_us.iter().map(|(name, time)| format!("{name} {}", us(*time))).collect();
         let mut row = vec![
-            number(run.policy.to_string()),
+            number(run.sending().to_string()),
             number(record::units::format_size(run.block_size_bytes)),
             number(run.mtu_bytes.to_string()),
             number(run.queue_depth.to_string()),
@@ -92,20 +93,72 @@ fn enough(run: &RunResult) -> u64 {
     (seconds.ceil() as u64).max(1)
 }
 
-/// Shares of the busy cycles by the number of requests that they served, percent.
+/// Shares of the busy cycles by the number of requests that they served, percent; `whole` is the share that served the whole
+/// queue depth. `labels` are the swept values of each run, `published` the published shares of each, where there are some.
 #[must_use]
-pub fn busy_counts(runs: &[RunResult]) -> String {
-    let mut out = table(&["policy", "QD", "1", "2", "3", "4", "5", "more", "mean"]);
-    for run in runs {
-        let share = |count: u32| run.busy_count_share.get(&count).copied().unwrap_or(0.0);
-        let shown: f64 = (1..=CLASSES).map(share).sum();
-        let mut row = vec![number(run.policy.to_string()), number(run.queue_depth.to_string())];
-        row.extend((1..=CLASSES).map(|count| number(format!("{:.0}", share(count) * 100.0))));
-        row.push(number(format!("{:.0}", (1.0 - shown).max(0.0) * 100.0)));
+pub fn busy_counts(runs: &[RunResult], labels: &[String], published: &[Option<&[f64]>]) -> String {
+    let is_swept = labels.iter().any(|label| !label.is_empty());
+    let is_published = published.iter().any(Option::is_some);
+    let mut heading = vec!["policy", "QD", "1", "2", "3", "4", "5", "more", "mean", "whole"];
+    if is_swept {
+        heading.insert(0, "swept");
+    }
+    if is_published {
+        heading.push("published");
+    }
+    let mut out = table(&heading);
+    for (index, run) in runs.iter().enumerate() {
+        let shown: f64 = (1..=CLASSES).map(|count| run.busy_percent(count)).sum();
+        let mut row = vec![number(run.sending().to_string()), number(run.queue_depth.to_string())];
+        row.extend((1..=CLASSES).map(|count| number(format!("{:.0}", run.busy_percent(count)))));
+        row.push(number(format!("{:.0}", (100.0 - shown).max(0.0))));
         row.push(number(format!("{:.1}", run.avg_busy)));
+        row.push(number(format!("{:.0}", run.busy_percent(run.queue_depth))));
+        if is_swept {
+            row.insert(0, cell(labels.get(index).map_or("", String::as_str)));
+        }
+        if is_published {
+            row.push(cell(published.get(index).copied().flatten().map_or_else(String::new, percentages)));
+        }
         out.add_row(row);
     }
     out.to_string()
+}
+
+/// Shares in percent, one after another.
+fn percentages(shares: &[f64]) -> String {
+    shares.iter().map(|share| format!("{share:.0}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The paper's table of busy cycles beside the simulation, and how well each way to send explains its half.
+#[must_use]
+pub fn paper(found: &BusyCycles) -> String {
+    let BusyCycles { seeds, operations, rows, explanations } = found;
+    let mut out = table(&["send", "QD", "published", "simulated", "least", "greatest", "misplaced"]);
+    for row in rows {
+        out.add_row(vec![
+            cell(row.sending.to_string()),
+            number(row.queue_depth.to_string()),
+            cell(percentages(&row.published_percent)),
+            cell(percentages(&row.mean_percent)),
+            cell(percentages(&row.least_percent)),
+            cell(percentages(&row.greatest_percent)),
+            number(format!(
+                "{:.0} ({:.0} to {:.0})",
+                row.misplaced_percent, row.misplaced_least_percent, row.misplaced_greatest_percent
+            )),
+        ]);
+    }
+    let explained = explanations
+        .iter()
+        .map(|found| format!("{} {:.0} %", found.sending, found.misplaced_percent))
+        .collect::<Vec<_>>()
+        .join(", ");
+    format!(
+        "Busy cycles of the server by the requests served, %: mean, least and greatest of {seeds} seeds, {} each\n{out}\n\
+         Cycles in another class than published, mean of the depths above 1: {explained}",
+        counted(*operations, "operation")
+    )
 }
 
 /// The time of one run's operations, by part.
@@ -135,7 +188,7 @@ pub fn fitted(points: &[Measured], runs: &[RunResult], is_shown: &dyn Fn(&Measur
             errors.push(error.abs());
         }
         out.add_row(vec![
-            number(point.policy.to_string()),
+            number(point.sending.to_string()),
             number(point.queue_depth.to_string()),
             number(thousands(point.iops)),
             number(thousands(run.iops)),
@@ -157,18 +210,18 @@ pub fn fitted(points: &[Measured], runs: &[RunResult], is_shown: &dyn Fn(&Measur
 /// IOPS over the queue depth, a line for each policy.
 #[must_use]
 pub fn chart(runs: &[RunResult]) -> Option<String> {
-    let mut policies: Vec<SendPolicy> = Vec::new();
+    let mut all: Vec<Sending> = Vec::new();
     for run in runs {
-        if !policies.contains(&run.policy) {
-            policies.push(run.policy);
+        if !all.contains(&run.sending()) {
+            all.push(run.sending());
         }
     }
-    let series = policies
+    let series = all
         .iter()
-        .map(|policy| {
-            let own = runs.iter().filter(|run| run.policy == *policy);
+        .map(|sending| {
+            let own = runs.iter().filter(|run| run.sending() == *sending);
             let points = own.map(|run| (f64::from(run.queue_depth), run.iops)).collect();
-            NamedLine { name: policy.to_string(), points }
+            NamedLine { name: sending.to_string(), points }
         })
         .collect();
     lines(&Lines {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use output::Draft;
-use policy::SendPolicy;
+use policy::Sending;
 use record::OpKind;
 use report::ladder::Ladder;
 use report::ops::OpsWriter;
@@ -15,7 +15,7 @@ use report::progress::Progress;
 use report::simulated::Packets;
 use report::simulation_text as text;
 use serde_json::json;
-use study::elsewhere;
+use study::{Plan, busy_cycles, elsewhere};
 use tcpsim::fit::{self, Measured};
 use tcpsim::preset::Preset;
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
@@ -30,13 +30,12 @@ use crate::{Failure, args, outputs};
 /// TCP_CORK, autocorking, windows, loss). The wire has a rate and a delay. The same setup and seed give the same run bit
 /// for bit.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  roundtrip simulate --preset seed-512 --iodepth 1,2,3,4,5 --policy nodelay,nagle\n  \
+#[command(after_help = "Examples:\n  roundtrip simulate --paper\n  \
+                        roundtrip simulate --preset seed-512 --iodepth 1,2,3,4,5 --policy nodelay,nagle-unflushed\n  \
                         roundtrip simulate ring.toml --iodepth 1,8,64 --set server.service=10us --chart curve.svg\n  \
                         roundtrip simulate --preset two-sends --pcapng two-sends.pcapng && roundtrip analyze two-sends.pcapng\n  \
                         roundtrip simulate --preset post --ladder post.svg --ladder-ops 20..22\n\n\
-                        docs/simulate.md lists all keys of the file and the source of each rule."
-)]
+                        docs/simulate.md lists all keys of the file and the source of each rule.")]
 pub(crate) struct SimulateArgs {
     /// Setup as TOML; by default, without --preset, the default values
     #[arg(conflicts_with = "preset")]
@@ -44,6 +43,10 @@ pub(crate) struct SimulateArgs {
     /// Named setup; --list shows the names
     #[arg(long)]
     preset: Option<String>,
+    /// The paper's table of busy cycles, published beside simulated: NODELAY, and each explanation of the Nagle half, with the spread
+    /// of several seeds
+    #[arg(long, conflicts_with_all = ["file", "preset", "print", "set", "sweep", "policy", "iodepth", "bs", "mtu", "seed", "pcapng", "ops", "ladder", "chart"])]
+    paper: bool,
     /// Show the presets
     #[arg(long)]
     list: bool,
@@ -63,9 +66,9 @@ pub(crate) struct SimulateArgs {
     /// Queue depths
     #[arg(long, value_delimiter = ',')]
     iodepth: Vec<u32>,
-    /// Send policies of the server
+    /// Send policies of the server; +client-nagle after one: the client has Nagle's algorithm on
     #[arg(long, value_delimiter = ',')]
-    policy: Vec<SendPolicy>,
+    policy: Vec<Sending>,
     /// Data sizes of an operation
     #[arg(long, value_delimiter = ',', value_parser = args::size)]
     bs: Vec<u64>,
@@ -139,6 +142,9 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.fit {
         return fitted(args, path);
     }
+    if args.paper {
+        return paper(args);
+    }
     let source = source(args)?;
     if args.print {
         if args.json {
@@ -185,9 +191,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         print_line(text.map_err(Failure::Work)?);
     } else {
         print_line(text::runs(&runs, &labels));
+        let plan = Plan::paper();
+        let published = published(args, &plan, &setups);
         print_line(format_args!(
             "\nBusy cycles of the server by the requests served, %\n{}",
-            text::busy_counts(&runs)
+            text::busy_counts(&runs, &labels, &published)
         ));
         if let [run] = &runs[..] {
             print_line(format_args!("\nWhere the time of an operation goes\n{}", text::parts(run)));
@@ -197,6 +205,33 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::Work(anyhow!("interrupted")));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The paper's table of busy cycles.
+fn paper(args: &SimulateArgs) -> Result<ExitCode, Failure> {
+    let plan = Plan::paper();
+    let operations = args.operations.unwrap_or(busy_cycles::OPERATIONS);
+    let setups =
+        busy_cycles::setups(&plan, operations).context("the paper's setup").map_err(Failure::Usage)?;
+    let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
+    let labels: Vec<String> = setups.iter().map(|setup| format!("seed {}", setup.seed)).collect();
+    let runs = swept(args, &setups, &labels, &stop);
+    if stop.is_raised() {
+        return Err(Failure::Work(anyhow!("interrupted")));
+    }
+    let found = busy_cycles::BusyCycles::of(&plan, operations, &runs);
+    if args.json {
+        print_json(&json!({ "paper": found }))?;
+    } else {
+        print_line(text::paper(&found));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The published shares of the busy cycles of each setup, where the preset is the paper's ring.
+fn published<'a>(args: &SimulateArgs, plan: &'a Plan, setups: &[Setup]) -> Vec<Option<&'a [f64]>> {
+    let is_paper = args.preset.as_ref().is_some_and(|name| name.starts_with(busy_cycles::PRESET));
+    setups.iter().map(|setup| is_paper.then(|| busy_cycles::published(plan, setup)).flatten()).collect()
 }
 
 /// The setup as text.
@@ -239,9 +274,9 @@ fn setups_of(args: &SimulateArgs, source: &str, chosen: &[String]) -> Result<Vec
     let mut setups = Vec::new();
     for bs in or(&args.bs, base.request.data.max(base.response.data)) {
         for mtu in or(&args.mtu, base.wire.mtu) {
-            for policy in or(&args.policy, base.policy) {
+            for sending in or(&args.policy, Sending { policy: base.policy, client_nagle: base.load.nagle }) {
                 for queue_depth in or(&args.iodepth, base.queue_depth) {
-                    let mut setup = Setup { policy, queue_depth, ..base.clone() };
+                    let mut setup = Setup { queue_depth, ..base.with_sending(sending) };
                     setup.wire.mtu = mtu;
                     if base.kind() == OpKind::Write {
                         setup.request.data = bs;
@@ -294,7 +329,7 @@ fn fitted(args: &SimulateArgs, path: &Path) -> Result<ExitCode, Failure> {
             .iter()
             .zip(&runs)
             .map(|(point, run)| {
-                json!({ "policy": point.policy, "queue_depth": point.queue_depth, "shown": is_shown(&point),
+                json!({ "policy": point.sending, "queue_depth": point.queue_depth, "shown": is_shown(&point),
                     "measured_iops": point.iops, "simulated_iops": run.iops })
             })
             .collect();
@@ -313,7 +348,7 @@ fn swept(args: &SimulateArgs, setups: &[Setup], labels: &[String], stop: &Stop) 
     let progress = Progress::new(setups.len() as u64, Duration::ZERO, !args.json);
     let begins = |index: usize| {
         let setup: &Setup = &setups[index];
-        progress.step(&format!("{}, queue depth {} {}", setup.policy, setup.queue_depth, labels[index]));
+        progress.step(&format!("{}, queue depth {} {}", setup.sending(), setup.queue_depth, labels[index]));
     };
     let runs = tcpsim::sweep::sweep(setups, &begins, &|| stop.is_raised());
     progress.finish();

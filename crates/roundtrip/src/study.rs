@@ -8,7 +8,7 @@ use analysis::ClosureOutcome;
 use anyhow::{Context as _, anyhow};
 use load::initiator::IscsiUrl;
 use output::file;
-use policy::SendPolicy;
+use policy::Sending;
 use record::Op;
 use report::ops::OpsWriter;
 use report::progress::Progress;
@@ -61,9 +61,9 @@ pub(crate) struct StudyArgs {
     /// Read sizes, instead of the plan's
     #[arg(long, value_delimiter = ',', value_parser = args::size)]
     bs: Vec<u64>,
-    /// Send policies of the target, instead of the plan's
+    /// Send policies of the target, instead of the plan's; +client-nagle after one: the client has Nagle's algorithm on
     #[arg(long, value_delimiter = ',')]
-    send: Vec<SendPolicy>,
+    send: Vec<Sending>,
     /// Measured time of each run, instead of the plan's; a point has two or three runs
     #[arg(long, value_parser = args::time)]
     runtime: Option<Duration>,

@@ -1,6 +1,6 @@
 //! Compares samples in the documentation with the program's output. A sample is a fenced block after a line
 //! `<!-- sample: COMMAND -->`; commands run in one folder, in the order of the document. A line `...` stands for any
-//! number of lines.
+//! number of lines. `ROUNDTRIP_WRITE_SAMPLES=1 cargo test -p roundtrip --test samples` writes the samples without such a line anew.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A sample of a document.
 struct Sample {
+    document: PathBuf,
     place: String,
     command: String,
     lines: Vec<String>,
@@ -28,9 +29,23 @@ fn samples(path: &Path) -> Vec<Sample> {
         assert_eq!(lines.next().map(|(_, line)| line), Some("```"), "{place}: a fenced block follows");
         let block = lines.by_ref().map(|(_, line)| line.trim_end().to_owned());
         let lines = block.take_while(|line| line != "```").collect();
-        all.push(Sample { place, command: command.to_owned(), lines });
+        all.push(Sample { document: path.to_owned(), place, command: command.to_owned(), lines });
     }
     all
+}
+
+/// Replaces the lines of a command's sample.
+fn rewrite(document: &Path, command: &str, lines: &[String], printed: &[&str]) {
+    let text = std::fs::read_to_string(document).unwrap();
+    let block = |lines: &[&str]| {
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        format!("<!-- sample: {command} -->\n```\n{lines}```")
+    };
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let rest: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let text = format!("{}\n", rest.join("\n"));
+    assert!(text.contains(&block(&lines)), "{}: {command}", document.display());
+    std::fs::write(document, text.replace(&block(&lines), &block(printed))).unwrap();
 }
 
 /// Whether the lines are those of the sample, of which `...` stands for any number.
@@ -54,13 +69,17 @@ fn samples_are_what_the_program_prints() {
     let folder = tempfile::tempdir().unwrap();
     let mut count = 0;
     for sample in documents.iter().flat_map(|path| samples(path)) {
-        let Sample { place, command, lines } = sample;
+        let Sample { document, place, command, lines } = sample;
         let words: Vec<&str> = command.split_whitespace().collect();
         assert_eq!(words.first(), Some(&"roundtrip"), "{place}");
         let output = common::roundtrip().args(&words[1..]).current_dir(folder.path()).output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
         let printed: Vec<&str> = printed.lines().map(str::trim_end).collect();
         let stderr = String::from_utf8_lossy(&output.stderr);
+        if std::env::var_os("ROUNDTRIP_WRITE_SAMPLES").is_some() && !lines.iter().any(|line| line == "...") {
+            rewrite(&document, &command, &lines, &printed);
+            continue;
+        }
         assert!(is_like(&lines, &printed), "{place}: it prints\n{}\n{stderr}", printed.join("\n"));
         count += 1;
     }

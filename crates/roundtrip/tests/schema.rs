@@ -11,6 +11,14 @@ use common::roundtrip;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::Value;
 
+/// The result of `simulate --paper --json`.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+struct Paper {
+    /// The paper's table of busy cycles.
+    paper: study::busy_cycles::BusyCycles,
+}
+
 /// The result of `simulate --json`.
 #[derive(JsonSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
@@ -27,6 +35,7 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("analyze.json", schema_for!(analyzer::AnalysisResult)),
         ("capture.json", schema_for!(capture::record_to_file::Recorded)),
         ("simulate.json", schema_for!(Simulation)),
+        ("simulate-paper.json", schema_for!(Paper)),
     ]
 }
 
@@ -314,6 +323,7 @@ fn output_conforms_to_its_schema_and_has_no_key_twice() {
         conforms("analyze.json", &run(&["analyze", &cut]));
         conforms("analyze.json", &run(&["analyze", &packets, "--port", "9"]));
     }
+    conforms("simulate-paper.json", &run(&["simulate", "--paper", "--operations", "200"]));
     for arguments in [
         &["simulate", "--list"][..],
         &["simulate", "--preset", "post", "--print"],

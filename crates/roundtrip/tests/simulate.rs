@@ -60,6 +60,7 @@ fn the_analyzer_finds_simulated_stalls() {
         ("post-together", &[], None),
         ("two-sends", &[], Some("header_body_apart")),
         ("post", &[], Some("header_body_apart")),
+        ("post-linux", &[], Some("header_body_apart")),
         ("more-broken", &[], Some("unfinished_cork")),
         ("cork-broken", &[], Some("unfinished_cork")),
         ("lossy", &["--operations", "4000"], Some("retransmission")),
@@ -166,6 +167,33 @@ fn wireshark_reads_simulated_captures() {
     }
 }
 
+/// The frames of the preset `post` in a capture: the bytes of the note's frames 25 to 28, padded as on a wire, without timestamps.
+#[test]
+fn frames_of_the_post_are_those_of_the_note() {
+    let folder = tempfile::tempdir().unwrap();
+    let packets = folder.path().join("packets.pcapng").display().to_string();
+    for (preset, expected) in [
+        ("post", [("349", "295"), ("60", "0"), ("791", "737"), ("360", "306")]),
+        ("post-nodelay", [("349", "295"), ("791", "737"), ("60", "0"), ("360", "306")]),
+    ] {
+        simulate(&["--preset", preset, "--operations", "5", "--pcapng", &packets]);
+        let fields =
+            ["-T", "fields", "-e", "frame.len", "-e", "tcp.len", "-e", "tcp.options.timestamp.tsval"];
+        let client = ["-r", &packets, "-Y", "frame.interface_name == \"client\" && tcp.flags.syn == 0"];
+        let text = succeed("tshark", &[&client[..], &fields].concat());
+        // Other lines are warnings of tshark.
+        let lines = text.lines().filter(|line| line.contains('\t'));
+        let frames: Vec<Vec<&str>> = lines.map(|line| line.split('\t').collect()).collect();
+        // After the handshake's last segment.
+        for (number, frame) in frames.iter().skip(1).enumerate() {
+            let (bytes, payload) = expected[number % 4];
+            assert_eq!(frame[..2], [bytes, payload], "{preset}, frame {number}: {text}");
+            assert!(frame.get(2).is_none_or(|stamp| stamp.is_empty()), "{preset}: {text}");
+        }
+        assert!(frames.len() > 20, "{text}");
+    }
+}
+
 /// Writes header and data of a message.
 fn write(stream: &mut TcpStream, parts: [usize; 2], writes: Writes) {
     let bytes = vec![7; parts[0] + parts[1]];
@@ -209,7 +237,7 @@ fn kernel_behaves_as_simulated() {
         ("two-sends", plain, ([48, 512], Writes::Apart, true), 20),
         ("more-broken", plain, ([48, 512], Writes::MoreUnfinished, false), 6),
         ("cork-broken", plain, ([48, 512], Writes::CorkUnfinished, false), 6),
-        ("post", ([160, 480], Writes::Apart, true), ([120, 0], Writes::One, false), 20),
+        ("post-linux", ([160, 480], Writes::Apart, true), ([120, 0], Writes::One, false), 20),
     ] {
         let mut times = live(count, request, response);
         // How many are quick before it begins: the first acknowledgements are not delayed.
@@ -242,6 +270,92 @@ fn kernel_behaves_as_simulated() {
     assert!(times.iter().filter(|seconds| **seconds < 0.02).count() > 15, "{times:?}");
 }
 
+/// The text of a run that succeeds.
+fn printed(arguments: &[&str]) -> String {
+    succeed(env!("CARGO_BIN_EXE_roundtrip"), &[&["simulate"][..], arguments].concat())
+}
+
+/// The cells of the first line of a table whose first cells are these.
+fn cells(text: &str, first: &[&str]) -> Vec<String> {
+    let of = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let is_row =
+        |cells: &Vec<String>| cells.len() > first.len() && cells.iter().zip(first).all(|(a, b)| a == b);
+    text.lines().map(of).find(is_row).unwrap_or_else(|| panic!("no line {first:?}: {text}"))
+}
+
+/// The table of busy cycles has the swept values, the share that served the whole depth, and the published shares beside them.
+#[test]
+fn busy_cycles_have_published_shares_and_swept_values() {
+    let ring = ["--preset", "seed-512", "--iodepth", "4", "--operations", "4000"];
+    let sweep = ["--policy", "nodelay,nagle-unflushed,nagle", "--sweep", "client.interrupt=90us,120us"];
+    let text = printed(&[&ring[..], &sweep].concat());
+    let busy = text.split("Busy cycles of the server").nth(1).unwrap();
+    let json = simulate(&[&ring[..], &sweep].concat());
+    for (run, swept) in json["runs"].as_array().unwrap().iter().zip(json["swept"].as_array().unwrap()) {
+        let policy = run["policy"].as_str().unwrap();
+        let cells = cells(busy, &[swept.as_str().unwrap(), policy, "4"]);
+        let percent =
+            |count: &str| format!("{:.0}", run["busy_count_share"][count].as_f64().unwrap_or(0.0) * 100.0);
+        let shares: Vec<String> = ["1", "2", "3", "4", "5"].map(percent).into();
+        assert_eq!(cells[3..8], shares, "{policy} {swept}: {busy}");
+        // After the counts above five and the mean.
+        assert_eq!(cells[10], percent("4"), "{policy} {swept}: {busy}");
+        let published: &[&str] = match policy {
+            "nodelay" => &["8", "8", "8", "76"],
+            "nagle-unflushed" => &["30", "40", "30", "0"],
+            _ => &[],
+        };
+        assert_eq!(cells[11..], *published, "{policy} {swept}: {busy}");
+    }
+    // Another ring has no published figures.
+    let text = printed(&["--iodepth", "4", "--operations", "4000"]);
+    assert!(!text.contains("published"), "{text}");
+}
+
+/// The table of the paper: text and JSON have the same figures.
+#[test]
+fn the_paper_s_table_is_printed() {
+    let arguments = ["--paper", "--operations", "1000"];
+    let (text, json) = (printed(&arguments), simulate(&arguments));
+    let rows = json["paper"]["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &json["paper"]["operations"]), (20, &1000.into()));
+    for row in rows {
+        let (sending, depth) = (row["sending"].as_str().unwrap(), row["queue_depth"].to_string());
+        let mut expected = vec![sending.to_owned(), depth.clone()];
+        for key in ["published_percent", "mean_percent", "least_percent", "greatest_percent"] {
+            let shares = row[key].as_array().unwrap().iter();
+            expected.extend(shares.map(|share| format!("{:.0}", share.as_f64().unwrap())));
+        }
+        expected.push(format!("{:.0}", row["misplaced_percent"].as_f64().unwrap()));
+        let cells = cells(&text, &[sending, &depth]);
+        assert_eq!(cells[..expected.len()], expected, "{text}");
+    }
+    for explanation in json["paper"]["explanations"].as_array().unwrap() {
+        let percent = explanation["misplaced_percent"].as_f64().unwrap();
+        let sentence = format!("{} {percent:.0} %", explanation["sending"].as_str().unwrap());
+        assert!(text.contains(&sentence), "{sentence}: {text}");
+    }
+    let output = roundtrip().args(["simulate", "--paper", "--preset", "seed-512"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "the table has a setup of its own");
+}
+
+/// `+client-nagle` is `load.nagle=true`, and nothing else.
+#[test]
+fn a_policy_may_name_the_client_s_nagle() {
+    let ring = ["--preset", "seed-512", "--iodepth", "3", "--operations", "3000", "--policy"];
+    let named = simulate(&[&ring[..], &["nagle+client-nagle"]].concat());
+    let set = simulate(&[&ring[..], &["nagle", "--set", "load.nagle=true"]].concat());
+    let without = simulate(&[&ring[..], &["nagle"]].concat());
+    assert_eq!(named["runs"], set["runs"]);
+    assert_eq!(
+        (&named["runs"][0]["client_nagle"], &without["runs"][0]["client_nagle"]),
+        (&true.into(), &false.into())
+    );
+    assert!(named["runs"][0]["iops"].as_f64() < without["runs"][0]["iops"].as_f64(), "it costs throughput");
+    let text = printed(&[&ring[..], &["nagle+client-nagle"]].concat());
+    assert!(text.contains("nagle+client-nagle"), "{text}");
+}
+
 #[test]
 fn rejects_invalid_setups_before_anything_starts() {
     for (arguments, expected) in [
@@ -250,6 +364,8 @@ fn rejects_invalid_setups_before_anything_starts() {
         (&["--set", "server.service"], "write KEY=VALUE"),
         (&["--set", "server.sevrice=5us"], "unknown field `sevrice`"),
         (&["--set", "server.service=5 parsec"], "5 parsec"),
+        (&["--set", "server.ack-delay=501ms"], "server: ack-delay and ack-delay-max are at most 500 ms"),
+        (&["--policy", "nagle+client"], "+client-nagle after it"),
         (&["--set", "wire.loss=2.0"], "wire.loss: 2 is not between 0 and 0.9"),
         (&["--set", "client.tcp=plan9"], "there are linux, windows, freebsd, macos"),
         (&["--iodepth", "0"], "queue-depth: 0 is not between 1 and 4096"),

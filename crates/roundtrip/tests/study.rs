@@ -16,6 +16,7 @@ use common::{roundtrip, wait};
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
+use policy::Sending;
 use record::Side;
 use study::runner::KeepParts;
 use study::{Observation, Plan, Study, StudyError, StudyResult, Watcher, Where};
@@ -40,7 +41,7 @@ fn short() -> Plan {
     Plan {
         block_bytes: vec![512, 4096],
         queue_depths: vec![1, 32],
-        policies: vec![SendPolicy::Nodelay, SendPolicy::Nagle],
+        policies: vec![SendPolicy::Nodelay.into(), SendPolicy::Nagle.into()],
         runtime: Duration::from_millis(600),
         ramp: Duration::from_millis(100),
         ..Plan::quick()
@@ -154,6 +155,36 @@ fn wait_until_session_sleeps() {
         assert!(begun.elapsed() < Duration::from_secs(60), "the session thread does not become idle");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Both explanations of the paper's busy cycles with Nagle, live: a target that does not flush, and one that flushes with a client that
+/// has Nagle on, too. At depth 2 either side's small message waits for the acknowledgement of the one before, so requests arrive
+/// one by one, however fast the machine is. The plan of the paper has the published figures for both.
+#[test]
+fn nagle_without_a_flush_and_nagle_on_both_sides_split_the_ring() {
+    let _alone = alone();
+    let unflushed = Sending::from(SendPolicy::NAGLE_UNFLUSHED);
+    let both = Sending::with_client_nagle(SendPolicy::Nagle);
+    let plan = Plan {
+        block_bytes: vec![512],
+        queue_depths: vec![1, 2],
+        policies: vec![unflushed, both],
+        runtime: Duration::from_millis(400),
+        ramp: Duration::from_millis(200),
+        published: Plan::paper().published,
+        ..Plan::quick()
+    };
+    let result = studied(plan, !geteuid().is_root(), &Patient).unwrap();
+    assert_eq!(result.stanzas.len(), 4);
+    for stanza in &result.stanzas {
+        let name = format!("{} QD {}", stanza.policy, stanza.queue_depth);
+        assert!(stanza.busy_count_share[0] > 0.9, "{name}: {:?}", stanza.busy_count_share);
+        let known = result.plan.published(512, &stanza.policy, stanza.queue_depth).unwrap();
+        assert_eq!(known.busy_percent[0], 100.0, "{name}");
+    }
+    let text = report::study_text::study(&result);
+    assert!(text.contains("nagle-unflushed") && text.contains("nagle+client-nagle"), "{text}");
+    assert_eq!(text.matches("100 0, ").count(), 2, "published beside measured: {text}");
 }
 
 /// A request that is sent when the target is idle is a busy cycle of its own. At queue depth 1 a study cannot assert this of

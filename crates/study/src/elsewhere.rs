@@ -41,7 +41,7 @@ pub fn measured(stanzas: &[Stanza], depths: &[u32], block_bytes: u64) -> Vec<Mea
         };
         // At low depth the work includes the cost of sleeping, so take the work from the deepest point.
         let cpu_us = (Some(&s.queue_depth) == depths.last()).then_some(cpu_us);
-        Some(Measured { policy: s.policy.parse().ok()?, queue_depth: s.queue_depth, iops: s.iops, cpu_us })
+        Some(Measured { sending: s.policy.parse().ok()?, queue_depth: s.queue_depth, iops: s.iops, cpu_us })
     };
     of_size.filter_map(point).collect()
 }
@@ -101,8 +101,8 @@ impl StudyResult {
             });
             let of_size = |s: &&mut Stanza| s.block_size_bytes == block_bytes;
             for stanza in self.stanzas.iter_mut().filter(of_size) {
-                let Ok(policy) = stanza.policy.parse() else { continue };
-                let at = Measured { policy, queue_depth: stanza.queue_depth, iops: 0.0, cpu_us: None };
+                let Ok(sending) = stanza.policy.parse() else { continue };
+                let at = Measured { sending, queue_depth: stanza.queue_depth, iops: 0.0, cpu_us: None };
                 if stop() {
                     return;
                 }
@@ -143,7 +143,7 @@ mod tests {
             (host.service, host.start, host.softirq, host.transmit) = (3_000, 9_000, 2_000, 2_000);
         }
         let point = |block_bytes, queue_depth| {
-            let at = Measured { policy: SendPolicy::Nodelay, queue_depth, iops: 0.0, cpu_us: None };
+            let at = Measured { sending: SendPolicy::Nodelay.into(), queue_depth, iops: 0.0, cpu_us: None };
             Measured { iops: iops_at(&truth, block_bytes, &at), ..at }
         };
         let shown: Vec<Measured> = plan.queue_depths.iter().map(|depth| point(512, *depth)).collect();

@@ -114,7 +114,7 @@ pub enum Work {
         /// Operations in flight.
         depth: u32,
     },
-    /// iSCSI against a disk in memory; Nagle on the server's side is its send policy `nagle`.
+    /// iSCSI against a disk in memory; Nagle on the server's side is its send policy `nagle`, or `nagle-unflushed`.
     Iscsi {
         /// Access pattern.
         rw: Pattern,
@@ -255,6 +255,13 @@ impl Case {
             {
                 Some("login: it is for iscsi and url")
             }
+            _ if client.unflushed => Some("unflushed of the client: it is for the server of iscsi"),
+            Work::Iscsi { .. } if server.unflushed && !server.nagle => {
+                Some("unflushed of the server: it is for nagle = true")
+            }
+            Work::Post(_) | Work::Get(_) | Work::Messages(_) | Work::Copy { .. } if server.unflushed => {
+                Some("unflushed of the server: it is for iscsi")
+            }
             Work::Iscsi { .. } if server.writes != one => {
                 Some("writes of the server: iSCSI's responses leave by a send policy (nagle, or not)")
             }
@@ -294,12 +301,22 @@ mod tests {
             Experiment::read(&text).map(drop)
         };
         plan("work = { post = 480 }\nclient = { writes = 'apart' }").unwrap();
+        let iscsi = "work = { iscsi = { rw = 'write', block = '1k', depth = 4 } }";
+        plan(&format!("{iscsi}\nserver = {{ nagle = true, unflushed = true }}")).unwrap();
+        for (sides, why) in [
+            ("server = { unflushed = true }", "it is for nagle = true"),
+            ("client = { nagle = true, unflushed = true }", "it is for the server"),
+        ] {
+            let text = plan(&format!("{iscsi}\n{sides}")).unwrap_err();
+            assert!(text.contains(why), "{sides}: {text}");
+        }
         for (case, why) in [
             (
                 "work = { iscsi = { rw = 'read', block = '4k', depth = 1 } }\nclient = { writes = 'cork' }",
                 "writes",
             ),
             ("work = { get = 5 }\nclient = { writes = 'cork' }", "no body"),
+            ("work = { get = 5 }\nserver = { nagle = true, unflushed = true }", "it is for iscsi"),
             (
                 "work = { url = { url = 'iscsi://a/iqn.2000-01.x:y/0', rw = 'write', block = '4k', depth = 1 } }\nserver = { nagle = true }",
                 "server",

@@ -7,6 +7,7 @@
 
 pub mod accounts;
 mod agreement;
+pub mod busy_cycles;
 mod capturing;
 pub mod client;
 mod congestion;

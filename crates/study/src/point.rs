@@ -8,11 +8,13 @@ use std::time::Duration;
 use analysis::{CpuCost, Segments};
 use capture::Counters;
 use ftrace::Recorder;
-use iscsi_target::{BusyCount, LunConfig, RunningTarget, SendPolicy, TargetConfig};
+use iscsi_target::{BusyCount, LunConfig, RunningTarget, TargetConfig};
 use load::Pattern;
 use load::initiator::{Bench, BenchSpec, Phase};
+use policy::Sending;
 use record::{Joined, Op, OpKind, Side, Writes};
 use serde::{Deserialize, Serialize};
+use socket::options::TcpOptions;
 
 use crate::accounts::{CpuUse, Snapshot, per_operation};
 use crate::client::{BenchDone, IscsiJob, Job};
@@ -47,8 +49,8 @@ const SAMPLES: usize = 1500;
 pub(crate) struct PointKey {
     /// Bytes of a read.
     pub(crate) block_bytes: u64,
-    /// The target's send policy.
-    pub(crate) policy: SendPolicy,
+    /// How both sides send.
+    pub(crate) policy: Sending,
     /// Operations in flight.
     pub(crate) queue_depth: u32,
 }
@@ -75,8 +77,8 @@ pub(crate) enum Observe<'a> {
 pub struct Point {
     /// Bytes of a read.
     pub block_bytes: u64,
-    /// The target's send policy.
-    pub policy: SendPolicy,
+    /// How both sides send.
+    pub policy: Sending,
     /// Operations in flight.
     pub queue_depth: u32,
     pub(crate) iops_bare: f64,
@@ -225,7 +227,7 @@ pub(crate) fn run(
     let block = store::spec::BLOCK_BYTES_DEFAULT;
     let lun = LunConfig { block_bytes: block, physical_bytes: block, ..LunConfig::new(0, store) };
     let config = TargetConfig {
-        send: policy,
+        send: policy.policy,
         tcp: place.tcp(),
         stamp_operations: stamped,
         ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![lun])
@@ -243,7 +245,7 @@ pub(crate) fn run(
     };
     let job = Job::Iscsi(Box::new(IscsiJob {
         url: format!("iscsi://{}/{IQN}/0", target.address()),
-        tcp: place.tcp(),
+        tcp: TcpOptions { nodelay: !policy.client_nagle, ..place.tcp() },
         writes: Writes::One,
         login: load::initiator::Login::default(),
         spec,

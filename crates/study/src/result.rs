@@ -2,9 +2,9 @@
 
 use analysis::stanza::from_stanzas;
 use analysis::{ClosureOutcome, Stanza};
-use iscsi_target::SendPolicy;
 use model::ModelError;
 use model::setup::{Nagle, Setup};
+use policy::{SendPolicy, Sending};
 use record::wire::{Link, Messages};
 use serde::{Deserialize, Serialize};
 
@@ -108,12 +108,15 @@ impl StudyResult {
         let model::calibrate::Calibrated { ring, terms } = from_stanzas(group)?;
         let mut setup = Setup::new(ring, link, Messages::read(first.block_size_bytes));
         setup.terms = Some(terms);
-        let nagle = |flushes_when_idle| Some(Nagle { flushes_when_idle, ..Nagle::default() });
-        setup.nagle = match first.policy.parse() {
-            Ok(SendPolicy::Nagle) => nagle(true),
-            Ok(policy) if policy == SendPolicy::NAGLE_UNFLUSHED => nagle(false),
-            _ => None,
-        };
+        if let Ok(Sending { policy, client_nagle }) = first.policy.parse() {
+            let nagle = |flushes_when_idle| Some(Nagle { flushes_when_idle, ..Nagle::default() });
+            setup.nagle = match policy {
+                SendPolicy::Nagle => nagle(true),
+                policy if policy == SendPolicy::NAGLE_UNFLUSHED => nagle(false),
+                _ => None,
+            };
+            setup.client_nagle = nagle(false).filter(|_| client_nagle);
+        }
         Ok(setup)
     }
 

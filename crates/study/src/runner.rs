@@ -6,7 +6,7 @@ use analysis::predict::{Limit, calibrate_to};
 use analysis::{
     Breakdown, Closure, CpuCost, Disturbances, PathCost, Prediction, Printed, Stanza, StanzaInput,
 };
-use iscsi_target::SendPolicy;
+use policy::Sending;
 use record::Op;
 use record::wire::{ISCSI_HEADER_BYTES, Wire};
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub enum KeptPart {
     /// A point: its round, from 0, and what was measured.
     Point(u32, Box<Point>),
     /// What was measured without the wire's rate limit: block size in bytes, send policy, figures.
-    Unlimited(u64, SendPolicy, Box<Unlimited>),
+    Unlimited(u64, Sending, Box<Unlimited>),
 }
 
 /// The parts of an interrupted study, and the journal of this one.
@@ -150,7 +150,7 @@ impl Study {
             congestion: &plan.congestion,
         };
         let place = Place::choose(&wanted, &at, &mut warnings, &|| watcher.stop())?;
-        let groups: Vec<(SendPolicy, u64)> = plan
+        let groups: Vec<(Sending, u64)> = plan
             .policies
             .iter()
             .flat_map(|policy| plan.block_bytes.iter().map(|size| (*policy, *size)))
@@ -232,7 +232,7 @@ impl Study {
     fn agree(
         &self,
         place: &Place,
-        groups: &[(SendPolicy, u64)],
+        groups: &[(Sending, u64)],
         index: usize,
         rounds: &mut [Vec<Rounds>],
         warnings: &mut Vec<String>,
@@ -423,7 +423,7 @@ impl Study {
 
 /// Why a calibrating point needs another run.
 fn contradiction_of(
-    groups: &[(SendPolicy, u64)],
+    groups: &[(Sending, u64)],
     index: usize,
     end: usize,
     depths: &[u32],

@@ -1,7 +1,7 @@
 //! Parameters from measurements: finds the costs with which the simulated ring reproduces a few points of a real one.
 //! A random search from a fixed seed, because throughput is not a smooth function of the costs.
 
-use policy::SendPolicy;
+use policy::Sending;
 
 use crate::setup::{Host, Setup};
 use crate::sweep::sweep;
@@ -23,8 +23,8 @@ pub struct CpuTimes {
 /// A point of a real ring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// The server's send policy.
-    pub policy: SendPolicy,
+    /// How both sides send.
+    pub sending: Sending,
     /// Operations in flight.
     pub queue_depth: u32,
     /// Operations per second.
@@ -130,7 +130,7 @@ fn with(base: &Setup, costs: &[f64; NAMES.len()]) -> Setup {
 /// The setup that simulates a point.
 #[must_use]
 pub fn at(setup: &Setup, point: &Measured) -> Setup {
-    Setup { policy: point.policy, queue_depth: point.queue_depth, ..setup.clone() }
+    Setup { queue_depth: point.queue_depth, ..setup.with_sending(point.sending) }
 }
 
 /// Squared distance of simulated runs from measured points, in logarithms.
@@ -231,6 +231,8 @@ pub fn fit(
 
 #[cfg(test)]
 mod tests {
+    use policy::SendPolicy;
+
     use super::*;
 
     /// A fit to a simulated ring need not find every cost, but it predicts the depths that it was not fitted to.
@@ -239,8 +241,8 @@ mod tests {
         let costs = [3.0, 1.5, 30.0, 10.0, 4.0, 2.0, 1.0, 2.0, 0.5];
         let base = Setup { jitter: 0.2, ..Setup::default() };
         let truth = Setup { operations: OPERATIONS, warm_up: 1000, ..with(&base, &costs) };
-        let measure = |policy, queue_depth| {
-            let point = Measured { policy, queue_depth, iops: 0.0, cpu_us: None };
+        let measure = |policy: SendPolicy, queue_depth| {
+            let point = Measured { sending: policy.into(), queue_depth, iops: 0.0, cpu_us: None };
             let run = crate::simulate(&at(&truth, &point), &mut ());
             let cpu_us = Some(CpuTimes {
                 client_thread: run.client.thread_us + run.client.transmit_us,

@@ -12,7 +12,7 @@ pub struct Preset {
 }
 
 /// All presets.
-pub const PRESETS: [Preset; 9] = [
+pub const PRESETS: [Preset; 12] = [
     Preset {
         name: "seed-512",
         about: "the paper's 512 B reads, TCP_NODELAY: remote initiator, 1 Gb/s, MTU 9000",
@@ -40,13 +40,28 @@ pub const PRESETS: [Preset; 9] = [
     },
     Preset {
         name: "post",
-        about: "HTTP POST of 480 B, header and body apart, Nagle on the client's side",
+        about: "HTTP POST as in the note: header and body apart, Nagle on the client's side, 205.5 ms",
         text: include_str!("preset/post.toml"),
     },
     Preset {
+        name: "post-nodelay",
+        about: "the same without Nagle: 49.1 ms",
+        text: include_str!("preset/post-nodelay.toml"),
+    },
+    Preset {
+        name: "post-linux",
+        about: "HTTP POST of 480 B between two Linux hosts, header and body apart, Nagle on the client's side",
+        text: include_str!("preset/post-linux.toml"),
+    },
+    Preset {
         name: "post-together",
-        about: "the same in one send",
+        about: "the same in one send, between two Linux hosts",
         text: include_str!("preset/post-together.toml"),
+    },
+    Preset {
+        name: "nagle-write",
+        about: "iSCSI writes of 1 KiB at MTU 1500, as in the note on dd: compare nodelay and nagle-unflushed",
+        text: include_str!("preset/nagle-write.toml"),
     },
     Preset {
         name: "lossy",

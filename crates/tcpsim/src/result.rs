@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use policy::SendPolicy;
 use policy::control::Shares;
+use policy::{SendPolicy, Sending};
 use record::latency::LatencyFigures;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -53,6 +53,8 @@ pub struct RunResult {
     /// The server's send policy.
     #[schemars(with = "String")]
     pub policy: SendPolicy,
+    /// The client has Nagle's algorithm on.
+    pub client_nagle: bool,
     /// Completed operations.
     pub operations: u64,
     /// Operations that the setup asks for.
@@ -87,4 +89,18 @@ pub struct RunResult {
     pub client: SideResult,
     /// The server's.
     pub server: SideResult,
+}
+
+impl RunResult {
+    /// How both sides sent.
+    #[must_use]
+    pub fn sending(&self) -> Sending {
+        Sending { policy: self.policy, client_nagle: self.client_nagle }
+    }
+
+    /// Percent of the server's busy cycles that served this many requests.
+    #[must_use]
+    pub fn busy_percent(&self, requests: u32) -> f64 {
+        self.busy_count_share.get(&requests).copied().unwrap_or(0.0) * 100.0
+    }
 }

@@ -1,13 +1,17 @@
 //! The parameters of a simulation.
 
-use policy::SendPolicy;
-use record::units::{parse_bit_rate, parse_size, parse_time_ns};
-use record::{OpKind, Verb, Writes};
-use serde::{Deserialize, Deserializer};
+mod host;
+mod values;
+
+use policy::{SendPolicy, Sending};
+use record::wire::Link;
+use record::{OpKind, Verb};
+use serde::Deserialize;
 use thiserror::Error;
 
+pub use self::host::Host;
+use self::values::{rate, size, time};
 use crate::Ns;
-use crate::profile::Profile;
 use crate::tcp::Options;
 
 /// A setup that cannot be simulated.
@@ -24,116 +28,6 @@ pub enum SetupError {
         /// What is wrong, and what is possible.
         why: String,
     },
-}
-
-/// A side and its costs.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Host {
-    /// The thread's work for one operation (SP, CP), without its calls.
-    #[serde(deserialize_with = "time")]
-    pub service: Ns,
-    /// The same for each KiB of data.
-    #[serde(deserialize_with = "time")]
-    pub service_per_kib: Ns,
-    /// One send call, without the segments it transmits.
-    #[serde(deserialize_with = "time")]
-    pub send: Ns,
-    /// One receive call.
-    #[serde(deserialize_with = "time")]
-    pub receive: Ns,
-    /// From the arrival of data until a sleeping thread runs (SL, CL).
-    #[serde(deserialize_with = "time")]
-    pub start: Ns,
-    /// The softirq's work for a segment with data (SI, CI).
-    #[serde(deserialize_with = "time")]
-    pub softirq: Ns,
-    /// The same for one without.
-    #[serde(deserialize_with = "time")]
-    pub softirq_ack: Ns,
-    /// Transmitting a segment (SK, CK).
-    #[serde(deserialize_with = "time")]
-    pub transmit: Ns,
-    /// From the interrupt until the softirq runs (SR, CR).
-    #[serde(deserialize_with = "time")]
-    pub interrupt: Ns,
-    /// Additional time when the CPU was idle (C-states; a virtual CPU that was descheduled).
-    #[serde(deserialize_with = "time")]
-    pub idle_exit: Ns,
-    /// Work of the CPU for each interrupt, before its first segment.
-    #[serde(deserialize_with = "time")]
-    pub interrupt_work: Ns,
-    /// Least time between two interrupts (interrupt moderation).
-    #[serde(deserialize_with = "time")]
-    pub interrupt_gap: Ns,
-    /// Delay of an interrupt after its first segment (rx-usecs) ...
-    #[serde(deserialize_with = "time")]
-    pub interrupt_delay: Ns,
-    /// ... unless this many have arrived (rx-frames); 0: the delay alone counts.
-    pub interrupt_frames: u32,
-    /// From handing a segment to an idle device until its first bit is on the wire (CT, ST).
-    #[serde(deserialize_with = "time")]
-    pub wire_start: Ns,
-    /// Transmit work has a processor of its own instead of the sender's.
-    pub transmits_apart: bool,
-    /// First CPU that threads run on.
-    pub thread_cpu: usize,
-    /// Softirqs run on this CPU.
-    pub softirq_cpu: usize,
-    /// Number of CPUs, from the first on, that the sessions' threads are spread over.
-    pub thread_cpus: usize,
-    /// Most bytes of one receive call.
-    #[serde(deserialize_with = "size")]
-    pub receive_bytes: u64,
-    /// The pattern in which messages are written.
-    pub pattern: Writes,
-    /// Its TCP.
-    #[serde(deserialize_with = "profile")]
-    pub tcp: Profile,
-    /// SO_SNDBUF.
-    #[serde(deserialize_with = "size")]
-    pub send_buffer: u64,
-    /// SO_RCVBUF.
-    #[serde(deserialize_with = "size")]
-    pub receive_buffer: u64,
-    /// Segments that are handed to the device as one (TSO); 1: no offload.
-    pub offload_segments: u32,
-    /// First congestion window.
-    pub initial_window: u32,
-}
-
-impl Default for Host {
-    fn default() -> Self {
-        let options = Options::default();
-        Self {
-            service: 1_000,
-            service_per_kib: 0,
-            send: 0,
-            receive: 0,
-            start: 20_000,
-            softirq: 1_000,
-            softirq_ack: 500,
-            transmit: 1_000,
-            interrupt: 5_000,
-            idle_exit: 0,
-            interrupt_work: 0,
-            interrupt_gap: 0,
-            interrupt_delay: 0,
-            interrupt_frames: 0,
-            wire_start: 0,
-            transmits_apart: false,
-            thread_cpu: 0,
-            softirq_cpu: 1,
-            thread_cpus: 1,
-            receive_bytes: 256 << 10,
-            pattern: Writes::One,
-            tcp: Profile::LINUX,
-            send_buffer: options.send_buffer_bytes,
-            receive_buffer: options.receive_buffer_bytes,
-            offload_segments: 1,
-            initial_window: 10,
-        }
-    }
 }
 
 /// The client, and how it loads the server.
@@ -183,6 +77,8 @@ pub struct Cable {
     pub bandwidth: u64,
     /// Largest IP packet, bytes.
     pub mtu: u32,
+    /// Segments carry TCP timestamps: 12 bytes each.
+    pub timestamps: bool,
     /// Size of the token bucket that keeps the rate: up to this much is sent without pacing (Linux TBF); 0: a cable.
     #[serde(deserialize_with = "size")]
     pub burst: u64,
@@ -206,6 +102,7 @@ impl Default for Cable {
         Self {
             bandwidth: 1_000_000_000,
             mtu: 9000,
+            timestamps: true,
             burst: 0,
             delay: 0,
             loss: 0.0,
@@ -213,6 +110,15 @@ impl Default for Cable {
             reorder_delay: 50_000,
             queue: 0,
         }
+    }
+}
+
+impl Cable {
+    /// Its rate and the bytes around a segment's data.
+    #[must_use]
+    pub fn wire(&self) -> record::Wire {
+        let link = Link::ethernet(self.bandwidth.max(1), self.mtu);
+        Link { timestamps: self.timestamps, ..link }.wire()
     }
 }
 
@@ -379,8 +285,27 @@ impl Setup {
                     && host.receive_bytes > 0,
                 "offload-segments is 1 to 64, initial-window and receive-bytes are not 0".into(),
             )?;
+            let why = host.timer_error();
+            within(key, why.is_none(), why.unwrap_or_default())?;
         }
         within("operations", self.operations > 0, "0 is not possible".into())
+    }
+
+    /// This setup with other ways to send. A client that has Nagle's algorithm on keeps it.
+    #[must_use]
+    pub fn with_sending(&self, sending: Sending) -> Self {
+        let load = Load { nagle: self.load.nagle || sending.client_nagle, ..self.load };
+        Self { policy: sending.policy, load, ..self.clone() }
+    }
+
+    /// How both sides send. Nagle's algorithm without a flush is a policy of its own.
+    #[must_use]
+    pub fn sending(&self) -> Sending {
+        let policy = match self.policy {
+            SendPolicy::Nagle if !self.flush => SendPolicy::NAGLE_UNFLUSHED,
+            policy => policy,
+        };
+        Sending { policy, client_nagle: self.load.nagle }
     }
 
     /// The kind of operation, by the direction of its data.
@@ -409,10 +334,10 @@ impl Setup {
         }
     }
 
-    /// Largest payload of a segment, with TCP timestamps.
+    /// Largest payload of a segment.
     #[must_use]
     pub fn mss_bytes(&self) -> u32 {
-        record::Wire::ethernet(self.wire.bandwidth.max(1), self.wire.mtu).payload_bytes()
+        self.wire.wire().payload_bytes()
     }
 
     /// The TCP options of a side.
@@ -422,47 +347,11 @@ impl Setup {
             mss_bytes: self.mss_bytes(),
             // An offload is one IP packet: at most 65535 bytes with its headers.
             offload_segments: host.offload_segments.min(65_483 / self.mss_bytes()).max(1),
+            timestamps: self.wire.timestamps,
             send_buffer_bytes: host.send_buffer,
             receive_buffer_bytes: host.receive_buffer,
             initial_window: host.initial_window,
             ..Options::default()
         }
     }
-}
-
-/// A value as text, or as a number without a unit.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Text {
-    Words(String),
-    Number(i64),
-}
-
-fn with<'de, D: Deserializer<'de>, T, E: std::fmt::Display>(
-    from: D,
-    parse: impl Fn(&str) -> Result<T, E>,
-) -> Result<T, D::Error> {
-    let text = match Text::deserialize(from)? {
-        Text::Words(text) => text,
-        // As if it were quoted: sizes need no unit, times do.
-        Text::Number(number) => number.to_string(),
-    };
-    parse(&text).map_err(|error| serde::de::Error::custom(format!("{text}: {error}")))
-}
-
-fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Ns, D::Error> {
-    with(from, parse_time_ns)
-}
-
-fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    with(from, parse_size)
-}
-
-fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    with(from, |text| if text == "none" { Ok(0) } else { parse_bit_rate(text) })
-}
-
-fn profile<'de, D: Deserializer<'de>>(from: D) -> Result<Profile, D::Error> {
-    let names = || Profile::ALL.map(|profile| profile.name).join(", ");
-    with(from, |name| Profile::named(name).ok_or_else(|| format!("no such TCP; there are {}", names())))
 }

@@ -189,7 +189,7 @@ impl<'a, O: Observer> World<'a, O> {
             (0..count).map(|_| Cpu::default()).collect()
         };
         let end = |host: &Host, peer: &Host, number: u32, nodelay: bool| {
-            let mut tcp = Endpoint::new(host.tcp, setup.options(host));
+            let mut tcp = Endpoint::new(host.profile_towards(peer), setup.options(host));
             tcp.set_peer_buffer(peer.receive_buffer);
             tcp.set_nodelay(0, nodelay, &mut Vec::new());
             let cpu = host.thread_cpu + number as usize % host.thread_cpus;

@@ -1,4 +1,5 @@
-//! The paper's figures, from one set of parameters (src/preset/seed-512.toml): the table of busy cycles, and the curve.
+//! The paper's curve, from one set of parameters (src/preset/seed-512.toml), and its delays. Its table of busy cycles is in crates/study
+//! (`busy_cycles`), beside the published values.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,43 +9,6 @@ use tcpsim::{RunResult, Setup, simulate};
 fn run(name: &str, queue_depth: u32, operations: u64) -> RunResult {
     let setup = Setup::read(Preset::named(name).unwrap().text).unwrap();
     simulate(&Setup { queue_depth, operations, ..setup }, &mut ())
-}
-
-/// Percent of the busy cycles that served 1 to 5 requests.
-fn shares(name: &str, queue_depth: u32) -> [f64; 5] {
-    let run = run(name, queue_depth, 400_000);
-    [1, 2, 3, 4, 5].map(|count| run.busy_count_share.get(&count).copied().unwrap_or(0.0) * 100.0)
-}
-
-#[track_caller]
-fn near(simulated: [f64; 5], published: [f64; 5], points: f64) {
-    for (own, theirs) in simulated.iter().zip(published) {
-        assert!((own - theirs).abs() <= points, "{simulated:.0?} and {published:?}");
-    }
-}
-
-#[test]
-fn busy_cycles_with_nodelay() {
-    near(shares("seed-512", 1), [100.0, 0.0, 0.0, 0.0, 0.0], 1.0);
-    near(shares("seed-512", 2), [0.0, 100.0, 0.0, 0.0, 0.0], 10.0);
-    near(shares("seed-512", 3), [0.0, 0.0, 100.0, 0.0, 0.0], 10.0);
-    near(shares("seed-512", 4), [8.0, 8.0, 8.0, 76.0, 0.0], 10.0);
-    near(shares("seed-512", 5), [15.0, 12.0, 12.0, 15.0, 46.0], 10.0);
-}
-
-#[test]
-fn busy_cycles_with_nagle() {
-    near(shares("seed-512-nagle", 1), [100.0, 0.0, 0.0, 0.0, 0.0], 1.0);
-    near(shares("seed-512-nagle", 2), [100.0, 0.0, 0.0, 0.0, 0.0], 10.0);
-    near(shares("seed-512-nagle", 3), [50.0, 50.0, 0.0, 0.0, 0.0], 10.0);
-    // There are two limit cycles, one and three or two and two. Disturbances decide how often the ring is in which; the
-    // paper's ring was in the second more often (40 %).
-    near(shares("seed-512-nagle", 4), [30.0, 40.0, 30.0, 0.0, 0.0], 15.0);
-    let five = shares("seed-512-nagle", 5);
-    assert!(
-        five[0].min(five[3]) > five[1].max(five[2]) && five[1].min(five[2]) > five[4] + 5.0,
-        "{five:.0?}"
-    );
 }
 
 /// `auto` reaches the best of the other policies at every depth.
@@ -85,7 +49,9 @@ fn nagle_costs_half_at_low_depth_crosses_over_and_peaks_higher() {
 fn delayed_acknowledgements_and_unfinished_writes_limit_the_rate_as_published() {
     for (name, least, most) in [
         ("two-sends", 22.6, 22.8),
-        ("post", 22.6, 22.8),
+        ("post-linux", 22.6, 22.8),
+        ("post", 4.86, 4.87),
+        ("post-nodelay", 20.33, 20.36),
         ("more-broken", 4.7, 4.9),
         ("cork-broken", 4.7, 4.9),
         ("windows-client", 24.5, 25.0),

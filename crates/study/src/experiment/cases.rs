@@ -142,7 +142,7 @@ impl Run<'_> {
         let place = self.place;
         let disk = std::sync::Arc::new(store::Ram::new(DISK_BYTES));
         let config = TargetConfig {
-            send: if case.server.nagle { SendPolicy::Nagle } else { SendPolicy::Nodelay },
+            send: send_policy(&case.server),
             tcp: side(&case.server, place).tcp(),
             ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![LunConfig::new(0, disk)])
         };
@@ -175,6 +175,15 @@ impl Run<'_> {
     }
 }
 
+/// The target's send policy.
+fn send_policy(server: &EndpointOptions) -> SendPolicy {
+    match (server.nagle, server.unflushed) {
+        (true, true) => SendPolicy::NAGLE_UNFLUSHED,
+        (true, false) => SendPolicy::Nagle,
+        (false, _) => SendPolicy::Nodelay,
+    }
+}
+
 /// The results of both ends of a job.
 struct Served<T> {
     performed: Performed,
@@ -204,4 +213,19 @@ fn bench(performed: Performed) -> Outcome {
     }
     let (figure, p50_us) = (bench.result.bytes_per_second / 1e6, Some(bench.result.latency_us.p50));
     Ok(Made { found: Found { figure, p50_us, samples: Vec::new() }, client: account })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_s_nagle_is_a_send_policy() {
+        let of = |nagle, unflushed| {
+            send_policy(&EndpointOptions { nagle, unflushed, ..EndpointOptions::default() })
+        };
+        assert_eq!(of(false, false), SendPolicy::Nodelay);
+        assert_eq!(of(true, false), SendPolicy::Nagle);
+        assert_eq!(of(true, true), SendPolicy::NAGLE_UNFLUSHED);
+    }
 }

@@ -20,6 +20,8 @@ use crate::profile::Profile;
 pub struct Options {
     /// Largest payload of a segment on the wire, bytes.
     pub mss_bytes: u32,
+    /// Segments carry timestamps (RFC 7323).
+    pub timestamps: bool,
     /// Segments that are handed to the device as one (TSO, GSO); 1: no offload.
     pub offload_segments: u32,
     /// Bytes that may be written and unacknowledged (SO_SNDBUF).
@@ -36,6 +38,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             mss_bytes: 8948,
+            timestamps: true,
             offload_segments: 1,
             send_buffer_bytes: 4 << 20,
             receive_buffer_bytes: 4 << 20,

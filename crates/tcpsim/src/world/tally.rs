@@ -146,6 +146,7 @@ impl Tally {
             block_size_bytes: setup.request.data.max(setup.response.data),
             mtu_bytes: setup.wire.mtu,
             policy: setup.policy,
+            client_nagle: setup.load.nagle,
             operations,
             requested_operations: setup.operations,
             is_complete: self.is_over,

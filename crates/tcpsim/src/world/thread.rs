@@ -29,7 +29,7 @@ enum Step {
 /// A call that writes to the socket.
 #[derive(Clone, Copy, Debug)]
 enum Write {
-    Data { bytes: u64, more: More },
+    Data { bytes: u64, more: More, after_header: bool },
     Cork(bool),
 }
 
@@ -116,6 +116,9 @@ impl<O: Observer> World<'_, O> {
                 self.vary(host.service + host.service_per_kib * data / 1024) + self.disturbance()
             }
             Step::Write => match thread.writes.front() {
+                Some(Write::Data { after_header: true, .. }) => {
+                    self.vary(host.send) + self.vary(host.write_gap)
+                }
                 Some(Write::Data { .. }) => self.vary(host.send),
                 _ => 0,
             },
@@ -337,7 +340,7 @@ impl<O: Observer> World<'_, O> {
         (thread.step, thread.after) = (Step::Write, after);
         let header = u64::from(message.header);
         let writes = &mut thread.writes;
-        let data = |bytes, more| Write::Data { bytes, more };
+        let data = |bytes, more| Write::Data { bytes, more, after_header: false };
         if pattern == Writes::One {
             writes.push_back(data(bytes, More::Done));
         }
@@ -355,7 +358,8 @@ impl<O: Observer> World<'_, O> {
             }
             if message.data > 0 {
                 let follows = pattern == Writes::MoreUnfinished;
-                writes.push_back(data(message.data, if follows { More::Follows } else { More::Done }));
+                let more = if follows { More::Follows } else { More::Done };
+                writes.push_back(Write::Data { bytes: message.data, more, after_header: true });
             }
             if pattern == Writes::Cork {
                 writes.push_back(Write::Cork(false));
@@ -389,12 +393,13 @@ impl<O: Observer> World<'_, O> {
                 end.tcp.set_cork(now, cork, &mut out);
                 end.thread.writes.pop_front();
             }
-            Some(Write::Data { bytes, more }) => {
+            Some(Write::Data { bytes, more, after_header }) => {
                 let (wanted, more) = (*bytes, *more);
                 let taken = end.tcp.write(now, wanted, more, &mut out);
                 end.flow.is_written(now, end.tcp.sent().written, end.tcp.held(now), blocked);
                 if taken < wanted {
                     *bytes -= taken;
+                    *after_header = false;
                     end.thread.blocked_at.get_or_insert(now);
                     is_stuck = true;
                 } else {

@@ -6,6 +6,9 @@ use crate::Ns;
 use crate::setup::Cable;
 use crate::tcp::Segment;
 
+/// Smallest payload of an Ethernet frame, bytes.
+const FRAME_PAYLOAD_LEAST: u32 = 46;
+
 /// A segment on its way to the receiver, and when it was where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
@@ -72,9 +75,11 @@ impl Direction {
         if self.cable.bandwidth == 0 {
             return 0;
         }
-        let wire = record::Wire::ethernet(self.cable.bandwidth, self.cable.mtu);
+        let wire = self.cable.wire();
         let packets = u64::from(bytes.div_ceil(self.mss).max(1));
         let raw = u64::from(bytes) + packets * u64::from(wire.tcpip_bytes + wire.mac_bytes);
+        // A frame has at least 46 bytes of payload (IEEE 802.3): an acknowledgement without timestamps is padded.
+        let raw = raw.max(u64::from(FRAME_PAYLOAD_LEAST + wire.mac_bytes));
         // Rounded up, so that the wire never exceeds its rate.
         (raw * 8 * 1_000_000_000).div_ceil(self.cable.bandwidth)
     }

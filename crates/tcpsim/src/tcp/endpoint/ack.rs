@@ -14,9 +14,6 @@ const HEADER_BYTES: u32 = 20;
 const HEADER_BYTES_TIMESTAMPS: u32 = 32;
 /// Longest delay outside a conversation (Linux `HZ / 2` in `tcp_send_delayed_ack`).
 const DELAY_MAX: Ns = 500_000_000;
-/// The shortest delay (Linux `TCP_ATO_MIN`).
-const ATO_MIN: Ns = 40_000_000;
-
 /// The header fields of a segment that acknowledge data and offer window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AckFields {
@@ -39,6 +36,8 @@ pub(super) struct AckState {
     quick: u32,
     /// Replies within the delay: above the profile's threshold the connection is a conversation.
     pingpong: u32,
+    /// The least value of the present delay (Linux `TCP_ATO_MIN`, equal to `TCP_DELACK_MIN`).
+    ato_min: Ns,
     /// The present delay.
     ato: Ns,
     /// When data arrived last.
@@ -59,6 +58,7 @@ impl AckState {
             pushed: 0,
             quick: 0,
             pingpong: 0,
+            ato_min: profile.delay_min_ns,
             ato: 0,
             arrived_at: None,
             rcv_mss: options.mss_bytes.min(MSS_DEFAULT),
@@ -81,7 +81,9 @@ impl AckState {
 
     /// Updates the estimate of the peer's segment size (Linux `tcp_measure_rcv_mss`).
     #[inline]
-    fn measure(&mut self, segment: &Segment, mss: u32) {
+    fn measure(&mut self, segment: &Segment, options: &Options) {
+        let (mss, header) =
+            (options.mss_bytes, if options.timestamps { HEADER_BYTES_TIMESTAMPS } else { HEADER_BYTES });
         let (bytes, last) = (segment.bytes.min(mss), std::mem::take(&mut self.last_bytes));
         if bytes >= self.rcv_mss {
             self.rcv_mss = bytes;
@@ -91,8 +93,8 @@ impl AckState {
             return;
         }
         // A small segment may still be the peer's full size: above the default, or above the least and without PSH.
-        if bytes + HEADER_BYTES_TIMESTAMPS >= MSS_DEFAULT + HEADER_BYTES
-            || (bytes + HEADER_BYTES_TIMESTAMPS >= MSS_LEAST + HEADER_BYTES && !segment.push)
+        if bytes + header >= MSS_DEFAULT + HEADER_BYTES
+            || (bytes + header >= MSS_LEAST + HEADER_BYTES && !segment.push)
         {
             self.last_bytes = bytes;
             if bytes == last {
@@ -122,7 +124,7 @@ impl Endpoint {
         }
         let fills_gap = !self.reassembly.is_empty();
         self.rcv_nxt = self.reassembly.advance(end);
-        let (rto, mss) = (self.congestion.rto_ns(), self.options.mss_bytes);
+        let (rto, options) = (self.congestion.rto_ns(), &self.options);
         let budget = self.profile.quick_acks;
         let quick = ((self.options.receive_buffer_bytes / (2 * u64::from(self.ack.rcv_mss))).max(2) as u32)
             .min(budget);
@@ -135,10 +137,10 @@ impl Endpoint {
             ack.arrived_at = Some(now);
             return;
         }
-        ack.measure(segment, mss);
+        ack.measure(segment, options);
         match ack.arrived_at.map(|arrived| now - arrived) {
-            None => (ack.quick, ack.ato) = (ack.quick.max(quick), ATO_MIN),
-            Some(gap) if gap <= ATO_MIN / 2 => ack.ato = ack.ato / 2 + ATO_MIN / 2,
+            None => (ack.quick, ack.ato) = (ack.quick.max(quick), ack.ato_min),
+            Some(gap) if gap <= ack.ato_min / 2 => ack.ato = ack.ato / 2 + ack.ato_min / 2,
             Some(gap) if gap < ack.ato => ack.ato = (ack.ato / 2 + gap).min(rto),
             // After a pause longer than the time-out the peer may be in slow start, which quick acknowledgements open.
             Some(gap) if gap > rto => ack.quick = ack.quick.max(quick),
@@ -200,7 +202,7 @@ impl Endpoint {
         if self.ack.rule == AckRule::Linux {
             if self.ack.is_pingpong(&self.profile) {
                 // No reply within the delay: not a conversation.
-                (self.ack.pingpong, self.ack.ato) = (0, ATO_MIN);
+                (self.ack.pingpong, self.ack.ato) = (0, self.ack.ato_min);
             } else {
                 self.ack.ato = (self.ack.ato * 2).min(self.congestion.rto_ns());
             }
@@ -248,7 +250,7 @@ impl Endpoint {
         if ack.is_owed && ack.quick > 0 {
             ack.quick -= 1;
             if ack.quick == 0 {
-                ack.ato = ATO_MIN;
+                ack.ato = ack.ato_min;
             }
         }
         (ack.acked, ack.edge, ack.is_owed, ack.pushed, ack.due) = (self.rcv_nxt, edge, false, 0, NEVER);
