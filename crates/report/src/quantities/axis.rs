@@ -1,0 +1,82 @@
+//! Axes: a range of values that outliers do not squeeze, ticks, and labels with units.
+
+use super::Quantity;
+use super::summary::{Distribution, Source};
+
+/// An axis ends at the greatest value below so many times the 90th percentile of the largest quantity: a tenth of the operations is
+/// never beyond it, and a single one never takes more than three quarters of the height.
+const REACH: f64 = 4.0;
+
+/// A range of values, microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range {
+    /// Its lower end: 0, or negative where values are.
+    pub(super) low: f64,
+    /// Its upper end, positive.
+    pub(super) high: f64,
+}
+
+impl Range {
+    /// The range that shows the operations of a panel.
+    pub(super) fn of(source: &Source<'_>) -> Self {
+        let mut size = 0.0_f64;
+        for quantity in Quantity::ALL {
+            let all = Distribution::of(source, quantity);
+            let ends = [all.quantile(0.9), all.quantile(0.1).map(|us| -us)];
+            size = ends.into_iter().flatten().map(f64::from).fold(size, f64::max);
+        }
+        let reach = REACH * size;
+        let (mut low, mut high) = (0.0_f64, 0.0_f64);
+        for quantity in Quantity::ALL {
+            source.each(quantity, &mut |_, us, _| {
+                let us = f64::from(us);
+                if us.abs() <= reach {
+                    (low, high) = (low.min(us), high.max(us));
+                }
+            });
+        }
+        let margin = (high - low) * 0.06;
+        let high = if high > 0.0 { high + margin } else { (-low).max(1.0) * 0.2 };
+        Self { low: if low < 0.0 { low - margin } else { 0.0 }, high }
+    }
+
+    /// Where a value is: 0 at the upper end, 1 at the lower one.
+    pub(super) fn depth(&self, us: f64) -> f64 {
+        (self.high - us) / (self.high - self.low)
+    }
+}
+
+/// Round values in a range, about so many.
+pub(super) fn ticks(low: f64, high: f64, about: f64) -> Vec<f64> {
+    let rough = (high - low) / about;
+    if !(rough.is_finite() && rough > 0.0) {
+        return Vec::new();
+    }
+    let power = 10.0_f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= rough).unwrap_or(rough);
+    let first = (low / step).ceil() as i64;
+    (first..).map(|number| number as f64 * step).take_while(|tick| *tick <= high + step * 1e-9).take(50).collect()
+}
+
+/// A time with its unit, to so many decimals of the unit as a step between ticks needs; both in microseconds.
+pub(super) fn label(us: f64, step_us: f64) -> String {
+    let size = us.abs().max(step_us);
+    let (unit, name) = match size {
+        _ if size < 10_000.0 && step_us < 1_000.0 => (1.0, "us"),
+        _ if size < 10_000_000.0 && step_us < 1_000_000.0 => (1_000.0, "ms"),
+        _ => (1_000_000.0, "s"),
+    };
+    let decimals = (-(step_us / unit).log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{:.decimals$} {name}", us / unit)
+}
+
+/// A time to three digits or more, with its unit.
+pub(super) fn time(us: f64) -> String {
+    match us.abs() {
+        size if size < 1_000.0 => format!("{us:.1} us"),
+        size if size < 10_000.0 => format!("{:.2} ms", us / 1e3),
+        size if size < 1_000_000.0 => format!("{:.1} ms", us / 1e3),
+        size if size < 100_000_000.0 => format!("{:.2} s", us / 1e6),
+        _ => format!("{:.0} s", us / 1e6),
+    }
+}
