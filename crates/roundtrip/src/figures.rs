@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use record::{Observed, Verb};
 use record::units::{counted, format_size};
+use record::{Observed, Verb};
 use report::quantities::{Clocks, Origin, Run, Subject, Timed, page};
 use report::scene::{png, svg};
 
@@ -22,19 +22,44 @@ const SHARE_MIN: f64 = 0.01;
 const CONNECTIONS_MAX: usize = 4096;
 
 /// Draws a run to `NAME.svg` and `NAME.png` in a folder, which must exist. Writes nothing if there are no operations.
-pub(crate) fn write(folder: &Path, name: &str, subject: &Subject, run: &Run) -> anyhow::Result<()> {
+pub(crate) fn write(folder: Folder<'_>, name: &str, subject: &Subject, run: &Run) -> anyhow::Result<()> {
     let Some(scene) = page(subject, run) else { return Ok(()) };
-    let file = |ending: &str| folder.join(format!("{name}.{ending}"));
+    let file = |ending: &str| folder.path().join(format!("{name}.{ending}"));
     let put = |path: PathBuf, bytes: &[u8]| {
-        output::file::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        let written = match folder {
+            Folder::Named(_) => output::file::write(&path, bytes),
+            Folder::Own(_) => output::file::replace(&path, bytes),
+        };
+        written.with_context(|| format!("cannot write {}", path.display()))
     };
     put(file("svg"), svg(&scene).as_bytes())?;
     put(file("png"), &png(&scene)?)
 }
 
-/// Creates the folder if it is missing.
-pub(crate) fn create(folder: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
+/// A folder of pictures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Folder<'a> {
+    /// One that the user named: a symbolic link in it is not written through.
+    Named(&'a Path),
+    /// One within a folder of the program's own: what has a picture's name is replaced.
+    Own(&'a Path),
+}
+
+impl Folder<'_> {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) | Self::Own(path) => path,
+        }
+    }
+
+    /// Creates it if it is missing.
+    pub(crate) fn create(self) -> anyhow::Result<()> {
+        let created = match self {
+            Self::Named(path) => std::fs::create_dir_all(path),
+            Self::Own(path) => output::file::folder(path),
+        };
+        created.with_context(|| format!("cannot create {}", self.path().display()))
+    }
 }
 
 /// What the operations of a page have in common.
@@ -109,7 +134,8 @@ impl Captured {
             .filter(|(nth, (_, own))| !is_drawn(*nth, own))
             .map(|(_, (_, own))| own.run.operations())
             .sum();
-        create(folder)?;
+        let folder = Folder::Named(folder);
+        folder.create()?;
         for (nth, (kind, own)) in kinds.iter().enumerate().filter(|(nth, (_, own))| is_drawn(*nth, own)) {
             let seen = match (kind.client, kind.server) {
                 (true, true) => "both sides",
@@ -134,7 +160,8 @@ impl Captured {
                 origin: Origin::Capture { client: kind.client, server: kind.server },
                 clocks: own.clocks,
             };
-            let name = format!("{}-{}-{}", nth + 1, file_name(&kind.verb.name()), format_size(kind.bytes.into()));
+            let name =
+                format!("{}-{}-{}", nth + 1, file_name(&kind.verb.name()), format_size(kind.bytes.into()));
             write(folder, &name, &subject, &own.run)?;
         }
         Ok(())
@@ -144,7 +171,7 @@ impl Captured {
 /// A name of a capture as a part of a file's name.
 fn file_name(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    text.chars().map(plain).take(40).collect()
+    text.chars().map(plain).take(40).collect::<String>().trim_matches('-').to_owned()
 }
 
 #[cfg(test)]
@@ -153,8 +180,8 @@ mod tests {
 
     #[test]
     fn names_of_a_capture_stay_in_the_folder() {
-        assert_eq!(file_name("../../etc/passwd\u{0}\u{202e}"), "------etc-passwd--");
-        assert_eq!(file_name("READ(10)"), "read-10-");
+        assert_eq!(file_name("../../etc/passwd\u{0}\u{202e}"), "etc-passwd");
+        assert_eq!(file_name("READ(10)"), "read-10");
         assert_eq!(file_name(&"x".repeat(500)).len(), 40);
     }
 }

@@ -9,22 +9,25 @@ use anyhow::{Context as _, anyhow};
 use load::initiator::IscsiUrl;
 use output::file;
 use policy::SendPolicy;
-use record::Op;
+use report::html::Figure;
 use report::ops::OpsWriter;
 use report::progress::Progress;
+use report::quantities::{Clocks, Origin, Run, Subject, Timed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use study::experiment::{Case, Keep, Work};
 use study::plan::PLANS;
-use study::runner::{KeepParts, Point};
+use study::runner::{KeepParts, PointOps};
 use study::{
-    AnyPlan, Experiment, Journal, Placement, Plan, REPORT, RemoteSpec, Study, StudyError, Watcher, Where,
+    AnyPlan, Experiment, Journal, Placement, Plan, REPORT, RemoteSpec, Study, StudyError, StudyResult,
+    Watcher, Where,
 };
 
+use crate::figures::Folder;
 use crate::print::{eprint_line, print_json, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args};
+use crate::{Failure, args, figures};
 
 /// Measure a real ring and show where the time goes, or compare cases that differ in one setting
 ///
@@ -76,6 +79,9 @@ pub(crate) struct StudyArgs {
     /// For rings: write every operation of the observed runs to DIR/ops, as Parquet or CSV
     #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv"])]
     ops: Option<String>,
+    /// For rings: directory of the pictures of single operations over time, as SVG and PNG; by default DIR/figures in the output
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
     /// Use loopback even if namespaces are available
     #[arg(long, conflicts_with_all = ["client", "wire"])]
     loopback: bool,
@@ -261,18 +267,19 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         ));
     }
     let folder = journal.folder().join("ops");
-    let mut take = |point: &Point, round: u32, ops: &[Op]| {
-        let format = args.ops.as_deref().unwrap_or_default();
+    let pictures = Pictures::of(args, journal.folder());
+    let mut take = |taken: &PointOps<'_>| {
+        pictures.draw(taken)?;
+        let Some(format) = args.ops.as_deref() else { return Ok(()) };
+        let PointOps { point, round, operations, .. } = *taken;
         let name = format!(
-            "{}-{}-qd{}-{}.{format}",
-            point.block_bytes,
-            point.policy.to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
-            point.queue_depth,
+            "{}-{}.{format}",
+            point_name(point.block_bytes, &point.policy.to_string(), point.queue_depth),
             round + 1
         );
         file::folder(&folder)?;
         let mut writer = OpsWriter::create_anew(&folder.join(name))?;
-        ops.iter().try_for_each(|op| writer.write(op))?;
+        operations.iter().try_for_each(|op| writer.write(op))?;
         writer.finish()
     };
     let outcome = study.run(
@@ -280,13 +287,13 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         &mut KeepParts {
             earlier: &journal.earlier,
             keep: &mut |part| parts.append(part),
-            ops: if args.ops.is_some() { Some(&mut take) } else { None },
+            ops: Some(&mut take),
         },
     );
     watcher.progress.finish();
     let result = outcome.map_err(|error| failure(error, journal.folder()))?;
     write(&journal, "study.json", &as_json(&result)?)?;
-    write(&journal, REPORT, &report::html::study(&result))?;
+    write(&journal, REPORT, &report::html::study(&result, &pictures.shown(&result)))?;
     if args.json {
         print_line(as_json(&result)?);
     } else {
@@ -301,6 +308,72 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         }
         None => ExitCode::SUCCESS,
     })
+}
+
+/// The name of a point in names of files.
+fn point_name(block_bytes: u64, policy: &str, queue_depth: u32) -> String {
+    let policy = policy.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    format!("{block_bytes}-{policy}-qd{queue_depth}")
+}
+
+/// The pictures of a ring's points.
+struct Pictures {
+    folder: PathBuf,
+    /// The folder is the study's own: files in it are replaced, links too.
+    is_own: bool,
+}
+
+/// Largest picture that a page contains, bytes.
+const PICTURE_MAX: u64 = 4 << 20;
+/// A study of more points shows the pictures of queue depth 1 alone: those of a saturated ring are clouds.
+const SHOWN_MAX: usize = 12;
+
+impl Pictures {
+    fn of(args: &StudyArgs, output: &Path) -> Self {
+        let own = || output.join("figures");
+        Self { folder: args.figures.clone().unwrap_or_else(own), is_own: args.figures.is_none() }
+    }
+
+    fn place(&self) -> Folder<'_> {
+        if self.is_own { Folder::Own(&self.folder) } else { Folder::Named(&self.folder) }
+    }
+
+    /// Draws the operations of a point's first round.
+    fn draw(&self, taken: &PointOps<'_>) -> std::io::Result<()> {
+        let PointOps { point, round, operations, has_one_clock } = *taken;
+        if round > 0 {
+            return Ok(());
+        }
+        let (clocks, mut run) =
+            (if has_one_clock { Clocks::Shared } else { Clocks::Apart }, Run::new(figures::KEPT_OF_A_RUN));
+        operations.iter().filter_map(|op| Timed::of(op, clocks)).for_each(|timed| run.add(&timed));
+        let policy = point.policy.to_string();
+        let subject = Subject {
+            title: format!("{} B reads, {policy}, queue depth {}", point.block_bytes, point.queue_depth),
+            notes: Vec::new(),
+            origin: Origin::Ring,
+            clocks,
+        };
+        let name = point_name(point.block_bytes, &policy, point.queue_depth);
+        let written =
+            self.place().create().and_then(|()| figures::write(self.place(), &name, &subject, &run));
+        written.map_err(|error| std::io::Error::other(format!("{error:#}")))
+    }
+
+    /// The pictures that the page contains; those of an interrupted study are read from where it wrote them.
+    fn shown(&self, result: &StudyResult) -> Vec<Figure> {
+        let is_shown = |depth: u32| result.is_end(depth) && (result.stanzas.len() <= SHOWN_MAX || depth == 1);
+        let stanzas = result.stanzas.iter().filter(|stanza| is_shown(stanza.queue_depth));
+        let figure = |stanza: &analysis::Stanza| {
+            let name = point_name(stanza.block_size_bytes, &stanza.policy, stanza.queue_depth);
+            let path = self.folder.join(format!("{name}.svg"));
+            let size = std::fs::symlink_metadata(&path).ok().filter(std::fs::Metadata::is_file)?.len();
+            let svg = std::fs::read_to_string(&path).ok().filter(|_| size <= PICTURE_MAX)?;
+            let shown = if self.is_own { format!("figures/{name}.svg") } else { path.display().to_string() };
+            Some(Figure { file: shown, svg })
+        };
+        stanzas.filter_map(figure).collect()
+    }
 }
 
 /// Why the figures of a ring are not to be used, if they are not. Without evidence they are only said to be not verified.
@@ -318,8 +391,10 @@ fn refused(outcomes: &[ClosureOutcome]) -> Option<&'static str> {
 fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> {
     let is_compare = !args.what.compare.is_empty();
     let is_plain = args.bs.is_empty() && args.iodepth.is_empty() && args.send.is_empty();
-    if args.ops.is_some() {
-        return Err(Failure::Usage(anyhow!("--ops is for rings (quick, paper)")));
+    for (option, is_given) in [("--ops", args.ops.is_some()), ("--figures", args.figures.is_some())] {
+        if is_given {
+            return Err(Failure::Usage(anyhow!("{option} is for rings (quick, paper)")));
+        }
     }
     if !is_compare && !is_plain {
         return Err(Failure::Usage(anyhow!(

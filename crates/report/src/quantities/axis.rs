@@ -55,16 +55,22 @@ pub(super) fn ticks(low: f64, high: f64, about: f64) -> Vec<f64> {
     let power = 10.0_f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= rough).unwrap_or(rough);
     let first = (low / step).ceil() as i64;
-    (first..).map(|number| number as f64 * step).take_while(|tick| *tick <= high + step * 1e-9).take(50).collect()
+    (first..)
+        .map(|number| number as f64 * step)
+        .take_while(|tick| *tick <= high + step * 1e-9)
+        .take(50)
+        .collect()
 }
 
-/// A time with its unit, to so many decimals of the unit as a step between ticks needs; both in microseconds.
-pub(super) fn label(us: f64, step_us: f64) -> String {
-    let size = us.abs().max(step_us);
-    let (unit, name) = match size {
-        _ if size < 10_000.0 && step_us < 1_000.0 => (1.0, "us"),
-        _ if size < 10_000_000.0 && step_us < 1_000_000.0 => (1_000.0, "ms"),
-        _ => (1_000_000.0, "s"),
+/// A time with its unit, to so many decimals of the unit as a step between ticks needs. The largest time of the axis chooses the
+/// unit; all in microseconds.
+pub(super) fn label(us: f64, step_us: f64, largest_us: f64) -> String {
+    let (unit, name) = if largest_us >= 1e6 && step_us >= 1e5 {
+        (1e6, "s")
+    } else if largest_us >= 1e4 || step_us >= 1e3 {
+        (1e3, "ms")
+    } else {
+        (1.0, "us")
     };
     let decimals = (-(step_us / unit).log10().floor()).clamp(0.0, 6.0) as usize;
     format!("{:.decimals$} {name}", us / unit)

@@ -43,10 +43,15 @@ pub(super) struct Choice {
 pub(super) fn choose(stretches: &[Vec<Timed>], whole_ns: u64) -> Choice {
     let Some(quantity) = principal(stretches) else { return Choice::default() };
     let changes = stretches.iter().map(|operations| change(operations, quantity));
-    let strongest =
-        changes.enumerate().filter_map(|(n, change)| Some((n, change?))).max_by(|a, b| a.1.size.total_cmp(&b.1.size));
-    let longest = || stretches.iter().enumerate().max_by_key(|(_, operations)| operations.len()).map(|(n, _)| n);
-    let Some(stretch) = strongest.map(|(stretch, _)| stretch).or_else(longest) else { return Choice::default() };
+    let strongest = changes
+        .enumerate()
+        .filter_map(|(n, change)| Some((n, change?)))
+        .max_by(|a, b| a.1.size.total_cmp(&b.1.size));
+    let longest =
+        || stretches.iter().enumerate().max_by_key(|(_, operations)| operations.len()).map(|(n, _)| n);
+    let Some(stretch) = strongest.map(|(stretch, _)| stretch).or_else(longest) else {
+        return Choice::default();
+    };
     let operations = &stretches[stretch];
     let place = strongest.map(|(_, change)| change.place);
     let focus = place.unwrap_or(operations.len() / 2).min(operations.len().saturating_sub(1));
@@ -105,7 +110,8 @@ fn view(operations: &[Timed], focus: usize, length_ns: u64) -> Option<(usize, us
 /// The quantity whose changes are searched: the network's, or the most inclusive one that is known.
 fn principal(stretches: &[Vec<Timed>]) -> Option<Quantity> {
     let wanted = [Quantity::Network, Quantity::OutsideClient, Quantity::Server, Quantity::Client];
-    let is_known = |quantity: &Quantity| stretches.iter().flatten().any(|timed| timed.us(*quantity).is_some());
+    let is_known =
+        |quantity: &Quantity| stretches.iter().flatten().any(|timed| timed.us(*quantity).is_some());
     wanted.into_iter().find(is_known)
 }
 
@@ -177,7 +183,8 @@ mod tests {
     fn views_surround_the_change_of_regime() {
         // Every fifth operation of the last third takes longer.
         for begins in [33_000_u64, 20_017, 4_000] {
-            let operations = run(50_000, |n| if n > begins && n.is_multiple_of(5) { 164 } else { 45 + (n % 3) as i64 });
+            let operations =
+                run(50_000, |n| if n > begins && n.is_multiple_of(5) { 164 } else { 45 + (n % 3) as i64 });
             let choice = choose(std::slice::from_ref(&operations), 5_000_000_000);
             assert_eq!(choice.views.len(), 2, "a second and 100 ms: {choice:?}");
             for view in &choice.views {
@@ -185,7 +192,12 @@ mod tests {
                 assert!(view.from_ns < at_ns && at_ns < view.to_ns, "{begins}: {choice:?}");
             }
             let [before, after] = choice.close_ups[..] else { panic!("two close-ups: {choice:?}") };
-            let slow = |part: &Part| operations[part.from..part.to].iter().filter(|t| t.us(Quantity::Network) > Some(100.0)).count();
+            let slow = |part: &Part| {
+                operations[part.from..part.to]
+                    .iter()
+                    .filter(|t| t.us(Quantity::Network) > Some(100.0))
+                    .count()
+            };
             assert!(slow(&before) <= 2 && slow(&after) >= 8, "{begins}: {choice:?}");
         }
     }
@@ -196,7 +208,13 @@ mod tests {
             let choice = choose(std::slice::from_ref(&operations), 5_000_000_000);
             let middle = operations[25_000].at_ns;
             assert_eq!((choice.views.len(), choice.close_ups.len()), (2, 1));
-            assert!(choice.views.iter().chain(&choice.close_ups).all(|part| part.from_ns < middle && middle < part.to_ns));
+            assert!(
+                choice
+                    .views
+                    .iter()
+                    .chain(&choice.close_ups)
+                    .all(|part| part.from_ns < middle && middle < part.to_ns)
+            );
         }
     }
 

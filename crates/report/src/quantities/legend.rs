@@ -48,12 +48,9 @@ pub(super) fn draw(
         let found = median(run, stretches, quantity);
         let mut entry = Group { data: vec![("legend", quantity.key().to_owned())], shapes: Vec::new() };
         let words = match found {
-            Some(us) => format!(
-                "{} {}, median {}",
-                quantity.name(),
-                subject.formula(quantity),
-                time(f64::from(us))
-            ),
+            Some(us) => {
+                format!("{} {}, median {}", quantity.name(), subject.formula(quantity), time(f64::from(us)))
+            }
             None => format!("{}: {}", quantity.name(), subject.missing(quantity)),
         };
         let colour = if found.is_some() { INK } else { FAINT };

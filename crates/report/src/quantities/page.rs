@@ -59,12 +59,15 @@ impl Subject {
 
     /// Why a quantity is missing.
     pub(super) fn missing(&self, quantity: Quantity) -> &'static str {
-        let Origin::Capture { client, server } = self.origin else { return "a stamp is missing" };
+        let (client, server) = match self.origin {
+            Origin::Capture { client, server } => (client, server),
+            Origin::Ring => (true, true),
+        };
         match quantity {
             Quantity::OutsideClient if !client => "needs a capture of the client's side",
             Quantity::Server if !server => "needs a capture of the server's side",
             Quantity::Client if !client => "needs a capture of the client's side",
-            Quantity::Client => "no request followed a response",
+            Quantity::Client if self.origin != Origin::Ring => "no request followed a response",
             _ if !client => "needs a capture of the client's side",
             _ if !server => "needs a capture of the server's side",
             Quantity::Request | Quantity::Response if self.clocks == Clocks::Apart => {
@@ -115,7 +118,7 @@ pub fn page(subject: &Subject, run: &Run) -> Option<Scene> {
     for (nth, view) in views.iter().enumerate() {
         let operations = &stretches[view.stretch][view.from..view.to];
         let view = Panel {
-            name: length((view.to_ns - view.from_ns) as f64 / 1e3),
+            name: format!("Part {} of the run", nth + 1),
             source: Source::Operations(operations),
             from_ns: view.from_ns,
             to_ns: view.to_ns,
@@ -142,11 +145,6 @@ pub fn page(subject: &Subject, run: &Run) -> Option<Scene> {
         y += HEAD + HEIGHT + FOOT;
     }
     Some(Scene { width: WIDTH, height: y + 8.0, title: subject.title, groups })
-}
-
-/// A power of ten of time, microseconds, with its unit.
-fn length(us: f64) -> String {
-    super::axis::label(us, us)
 }
 
 /// The name of a close-up.
@@ -183,7 +181,6 @@ fn dense_part(run: &Run) -> (u64, u64) {
         (first, last)
     }
 }
-
 
 /// The time of the column that has the operation after so many.
 fn nth<'a>(few: u64, mut columns: impl Iterator<Item = &'a (u64, u64)>) -> Option<u64> {

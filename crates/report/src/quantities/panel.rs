@@ -2,10 +2,10 @@
 
 use record::units::{counted, grouped};
 
-use super::axis::{Range, label, ticks, time};
-use super::raster::{Beyond, CELL, Raster, Scales, raster};
-use super::summary::Source;
 use super::Quantity;
+use super::axis::{Range, label, ticks, time};
+use super::raster::{Beyond, CELL, Raster, Scales, rasters};
+use super::summary::Source;
 use crate::scene::{Anchor, Area, BAND, FAINT, GRID, Group, INK, Place, Shape, Size, TIP};
 
 /// Panels with fewer operations have a dot for each.
@@ -69,20 +69,15 @@ pub(super) fn draw(panel: &Panel<'_>, begin_ns: u64) -> Vec<Group> {
         ],
         shapes: Vec::new(),
     };
-    let title = format!(
-        "{}: {}, {}",
-        panel.name,
-        time((panel.to_ns - panel.from_ns) as f64 / 1e3),
-        counted(operations, "operation")
-    );
+    let length = time((panel.to_ns - panel.from_ns) as f64 / 1e3);
+    let title = format!("{}, {length}: {}", panel.name, counted(operations, "operation"));
     frame.text(Place { x: area.x, y: area.y - 22.0 }, Size::Bold, Anchor::Start, INK, title);
     bands(panel, &scales, &mut frame);
     axes(panel, &scales, begin_ns, &mut frame);
     let mut groups = vec![frame];
     let mut marks = Group::default();
     let mut pen = area.x;
-    for quantity in Quantity::ALL {
-        let all = raster(&panel.source, quantity, &scales);
+    for (quantity, all) in Quantity::ALL.into_iter().zip(rasters(&panel.source, &scales)) {
         let mut group = Group { data: vec![("quantity", quantity.key().to_owned())], shapes: Vec::new() };
         if operations <= DOTS_MAX {
             group.shapes.extend(dots(panel, quantity, &scales, operations));
@@ -121,7 +116,7 @@ fn axes(panel: &Panel<'_>, scales: &Scales, begin_ns: u64, frame: &mut Group) {
     for us in levels {
         let y = area.y + range.depth(us) * area.height;
         frame.fill(Area { x: area.x, y: y - 0.5, width: area.width, height: 1.0 }, GRID);
-        let words = label(if us.abs() < step * 1e-6 { 0.0 } else { us }, step);
+        let words = label(if us.abs() < step * 1e-6 { 0.0 } else { us }, step, range.high.max(-range.low));
         frame.text(Place { x: area.x - 6.0, y: y + 4.0 }, Size::Small, Anchor::End, FAINT, words);
     }
     let since = |ns: u64| (ns as f64 - begin_ns as f64) / 1e3;
@@ -133,7 +128,7 @@ fn axes(panel: &Panel<'_>, scales: &Scales, begin_ns: u64, frame: &mut Group) {
     for us in times {
         let x = area.x + (us - from) / (to - from).max(f64::MIN_POSITIVE) * area.width;
         frame.fill(Area { x: x - 0.5, y: area.y + area.height, width: 1.0, height: 4.0 }, FAINT);
-        let words = label(if us.abs() < step * 1e-6 { 0.0 } else { us }, step);
+        let words = label(if us.abs() < step * 1e-6 { 0.0 } else { us }, step, to);
         let at = Place { x, y: area.y + area.height + 16.0 };
         let anchor = if x > area.x + area.width - 40.0 { Anchor::End } else { Anchor::Middle };
         frame.text(at, Size::Small, anchor, FAINT, words);

@@ -1,4 +1,4 @@
-//! Values of a quantity in the cells of a panel. Each cell that any operation is in is drawn, however many others there are.
+//! Values of quantities in the cells of a panel. Each cell that any operation is in is drawn, however many others there are.
 
 use std::collections::BTreeMap;
 
@@ -85,8 +85,34 @@ enum Look {
     Single,
 }
 
-/// Sorts the values of a quantity into cells.
-pub(super) fn raster(source: &Source<'_>, quantity: Quantity, scales: &Scales) -> Raster {
+/// The number of values in each cell, columns from the left, each from the top, and values beyond the edges.
+struct Counted {
+    cells: Vec<u64>,
+    above: Vec<Beyond>,
+    below: Vec<Beyond>,
+}
+
+/// Sorts the values of all quantities into cells.
+pub(super) fn rasters(source: &Source<'_>, scales: &Scales) -> [Raster; Quantity::COUNT] {
+    let rows = scales.rows();
+    let counted = Quantity::ALL.map(|quantity| count(source, quantity, scales));
+    let hidden = hidden(&counted, rows);
+    let mut hidden = hidden.iter();
+    counted.map(|Counted { cells, above, below }| {
+        let mut raster = Raster { above, below, ..Raster::default() };
+        let Some(hidden) = hidden.next() else { return raster };
+        raster.draw(cells.chunks(rows).flat_map(looks).collect(), hidden, rows);
+        let mut gap = 1;
+        while raster.runs() > RUNS_MAX && gap < 2 * rows {
+            // A cloud: its single cells would not be told apart.
+            raster.draw(cells.chunks(rows).flat_map(|column| bridged(column, gap)).collect(), hidden, rows);
+            gap *= 2;
+        }
+        raster
+    })
+}
+
+fn count(source: &Source<'_>, quantity: Quantity, scales: &Scales) -> Counted {
     let (columns, rows) = (scales.columns(), scales.rows());
     let mut cells = vec![0_u64; columns * rows];
     let mut beyond = [BTreeMap::new(), BTreeMap::new()];
@@ -108,18 +134,39 @@ pub(super) fn raster(source: &Source<'_>, quantity: Quantity, scales: &Scales) -
         }
     });
     let [above, below] = beyond.map(|edge| edge.into_values().collect());
-    let mut raster = Raster { above, below, ..Raster::default() };
-    let looks: Vec<Look> = cells.chunks(rows).flat_map(looks).collect();
-    raster.add_runs(&looks, rows);
-    let mut gap = 1;
-    while raster.full.len() + raster.light.len() + raster.single.len() > RUNS_MAX {
-        // A cloud: its single cells would not be told apart.
-        let bridged: Vec<Look> = cells.chunks(rows).flat_map(|column| bridged(column, gap)).collect();
-        raster = Raster { above: raster.above, below: raster.below, ..Raster::default() };
-        raster.add_runs(&bridged, rows);
-        gap *= 2;
+    Counted { cells, above, below }
+}
+
+/// Which cells of each quantity are left to others. Where several share a cell, those with neighbours on both sides alternate from
+/// column to column, so that none hides another; one without, which is rare, comes before them.
+fn hidden(counted: &[Counted; Quantity::COUNT], rows: usize) -> [Vec<bool>; Quantity::COUNT] {
+    let mut hidden = counted.each_ref().map(|own| vec![false; own.cells.len()]);
+    let length = counted[0].cells.len();
+    for at in 0..length {
+        let all: Vec<usize> = (0..Quantity::COUNT).filter(|n| counted[*n].cells[at] > 0).collect();
+        if all.len() < 2 {
+            continue;
+        }
+        let (inner, rare): (Vec<usize>, Vec<usize>) =
+            all.into_iter().partition(|n| has_neighbours(&counted[*n].cells, at, rows));
+        let shown = inner.get(at / rows % inner.len().max(1)).filter(|_| rare.is_empty());
+        for nth in &inner {
+            hidden[*nth][at] = shown != Some(nth);
+        }
     }
-    raster
+    hidden
+}
+
+/// Whether there are values in the columns to the left and to the right, as high or one cell away.
+fn has_neighbours(cells: &[u64], at: usize, rows: usize) -> bool {
+    let (column, row) = (at / rows, at % rows);
+    let is_used = |column: usize| {
+        let first = column * rows;
+        cells
+            .get(first + row.saturating_sub(1)..=first + (row + 1).min(rows - 1))
+            .is_some_and(|near| near.iter().any(|count| *count > 0))
+    };
+    column > 0 && is_used(column - 1) && is_used(column + 1)
 }
 
 /// How the cells of a column are drawn.
@@ -129,7 +176,9 @@ fn looks(column: &[u64]) -> Vec<Look> {
     let look = |(row, count): (usize, &u64)| match *count {
         0 => Look::Empty,
         count if count * LIGHTER >= fullest => Look::Full,
-        _ if is_empty(row.checked_sub(1).and_then(|above| column.get(above))) && is_empty(column.get(row + 1)) => {
+        _ if is_empty(row.checked_sub(1).and_then(|above| column.get(above)))
+            && is_empty(column.get(row + 1)) =>
+        {
             Look::Single
         }
         _ => Look::Light,
@@ -150,6 +199,23 @@ fn bridged(column: &[u64], gap: usize) -> Vec<Look> {
 }
 
 impl Raster {
+    fn runs(&self) -> usize {
+        self.full.len() + self.light.len() + self.single.len()
+    }
+
+    /// Draws cells that look like this, but for the hidden ones.
+    fn draw(&mut self, mut looks: Vec<Look>, hidden: &[bool], rows: usize) {
+        for (look, is_hidden) in looks.iter_mut().zip(hidden) {
+            if *is_hidden {
+                *look = Look::Empty;
+            }
+        }
+        self.full.clear();
+        self.light.clear();
+        self.single.clear();
+        self.add_runs(&looks, rows);
+    }
+
     /// Joins neighbouring cells of one look in a column.
     fn add_runs(&mut self, looks: &[Look], rows: usize) {
         for (column, looks) in looks.chunks(rows).enumerate() {

@@ -69,11 +69,6 @@ impl Distribution {
         all
     }
 
-    /// Number of values.
-    pub(super) fn total(&self) -> u64 {
-        self.total
-    }
-
     /// The quantile by the nearest rank, microseconds, within half a percent; `None` if there are no values.
     pub(super) fn quantile(&self, share: f64) -> Option<f32> {
         let rank = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));

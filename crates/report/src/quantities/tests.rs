@@ -24,7 +24,8 @@ fn subject() -> Subject {
 /// An operation whose network and client times are given, the request's path a third of the network's.
 fn timed(at_ns: u64, network_ns: i64, client_ns: i64) -> Timed {
     let (server_ns, request_ns) = (30_000, network_ns / 3);
-    let values = [network_ns + server_ns, server_ns, network_ns, client_ns, request_ns, network_ns - request_ns];
+    let values =
+        [network_ns + server_ns, server_ns, network_ns, client_ns, request_ns, network_ns - request_ns];
     Timed::new(BEGIN + at_ns, values.map(Some))
 }
 
@@ -68,7 +69,11 @@ impl Seen {
         let us = |pixel: f64| high - (pixel - y) / height * (high - low);
         for [left, top, length] in strokes(path) {
             assert!(left >= x - 0.1 && left <= x + width + 0.1, "beside the axes: {left} in {:?}", self.data);
-            assert!(top >= y - 0.1 && top + length <= y + height + 0.1, "outside the axes: {top} {:?}", self.data);
+            assert!(
+                top >= y - 0.1 && top + length <= y + height + 0.1,
+                "outside the axes: {top} {:?}",
+                self.data
+            );
             let at_ns = from + (left - x) / width * (to - from);
             let spot = Spot { at_ns, low_us: us(top + length), high_us: us(top) };
             self.points.entry(quantity.into()).or_default().push(spot);
@@ -80,7 +85,9 @@ impl Seen {
         let per_x = (self.number("to-ns") - self.number("from-ns")) / self.number("width");
         let per_y = (self.number("high-us") - self.number("low-us")) / self.number("height");
         self.points.get(quantity.key()).into_iter().flatten().any(|spot| {
-            (spot.at_ns - at_ns).abs() <= 1.6 * per_x && spot.low_us - 2.1 * per_y <= us && us <= spot.high_us + 2.1 * per_y
+            (spot.at_ns - at_ns).abs() <= 1.6 * per_x
+                && spot.low_us - 2.1 * per_y <= us
+                && us <= spot.high_us + 2.1 * per_y
         })
     }
 }
@@ -125,7 +132,8 @@ fn panels(text: &str) -> Vec<Seen> {
         let head = format!(" {head}");
         if let Some(panel) = attribute(&head, "data-panel") {
             let names = ["operations", "from-ns", "to-ns", "low-us", "high-us", "x", "y", "width", "height"];
-            let data = names.map(|name| (name.to_owned(), attribute(&head, &format!("data-{name}")).unwrap().to_owned()));
+            let data = names
+                .map(|name| (name.to_owned(), attribute(&head, &format!("data-{name}")).unwrap().to_owned()));
             all.push(Seen { data: data.into(), ..Seen::default() });
             all.last_mut().unwrap().data.insert("name".into(), panel.into());
         } else if let Some(quantity) = attribute(&head, "data-quantity") {
@@ -178,7 +186,11 @@ fn equal_values_and_zeros_are_drawn() {
             assert!(panel.number("high-us") > panel.number("low-us"), "{:?}", panel.data);
             let first = panel.number("from-ns");
             let drawn_at = if ns == 0 { 0.0 } else { 20.0 };
-            assert!(Quantity::ALL.iter().all(|quantity| panel.shows(*quantity, first, drawn_at)), "{ns}: {:?}", panel.data);
+            assert!(
+                Quantity::ALL.iter().all(|quantity| panel.shows(*quantity, first, drawn_at)),
+                "{ns}: {:?}",
+                panel.data
+            );
             assert!(panel.beyond.is_empty());
         }
     }
@@ -187,7 +199,8 @@ fn equal_values_and_zeros_are_drawn() {
 #[test]
 fn ten_seconds_among_microseconds_are_marked_at_the_edge_and_squeeze_nothing() {
     let slow = 4321;
-    let operations = (0..20_000).map(|n| timed(n * 100_000, if n == slow { 10_000_000_000 } else { 135_000 }, 20_000));
+    let operations =
+        (0..20_000).map(|n| timed(n * 100_000, if n == slow { 10_000_000_000 } else { 135_000 }, 20_000));
     let (_, text) = drawn(&subject(), operations);
     let all = panels(&text);
     assert!(all.len() >= 4, "whole, 1 s, 100 ms, close-up");
@@ -195,7 +208,11 @@ fn ten_seconds_among_microseconds_are_marked_at_the_edge_and_squeeze_nothing() {
     assert!(whole.number("high-us") < 300.0, "{:?}", whole.data);
     assert!(whole.shows(Quantity::Network, 1e9, 135.0) && whole.shows(Quantity::Client, 1e9, 20.0));
     for quantity in [Quantity::OutsideClient, Quantity::Network, Quantity::Request, Quantity::Response] {
-        let own: Vec<&String> = whole.beyond.iter().filter(|t| t.starts_with(&format!("{}: 1, up to ", quantity.name()))).collect();
+        let own: Vec<&String> = whole
+            .beyond
+            .iter()
+            .filter(|t| t.starts_with(&format!("{}: 1, up to ", quantity.name())))
+            .collect();
         assert_eq!(own.len(), 1, "{quantity:?}: {:?}", whole.beyond);
     }
     assert!(whole.beyond.contains(&"network: 1, up to 10.00 s".to_owned()), "{:?}", whole.beyond);
@@ -205,7 +222,8 @@ fn ten_seconds_among_microseconds_are_marked_at_the_edge_and_squeeze_nothing() {
 
 #[test]
 fn a_tenth_of_the_operations_is_never_beyond_the_axis() {
-    let operations = (0..10_000).map(|n| timed(n * 100_000, if n % 8 == 0 { 44_000_000 } else { 135_000 }, 20_000));
+    let operations =
+        (0..10_000).map(|n| timed(n * 100_000, if n % 8 == 0 { 44_000_000 } else { 135_000 }, 20_000));
     let whole = panels(&drawn(&subject(), operations).1).remove(0);
     assert!(whole.beyond.is_empty() && whole.shows(Quantity::Network, 4e8, 44_000.0), "{:?}", whole.data);
 }
@@ -221,7 +239,8 @@ fn missing_stamps_are_named_and_not_drawn() {
     let seen = |side: Side| {
         let timed = Timed::observed(&record::Observed::alone(side, &exchange)).unwrap();
         let (client, server) = (side == Side::Client, side == Side::Server);
-        let subject = Subject { origin: Origin::Capture { client, server }, clocks: Clocks::Apart, ..subject() };
+        let subject =
+            Subject { origin: Origin::Capture { client, server }, clocks: Clocks::Apart, ..subject() };
         drawn(&subject, [timed]).1
     };
     let client = seen(Side::Client);
@@ -254,7 +273,8 @@ fn clocks_apart_give_no_paths() {
     };
     let (_, text) = drawn(&subject, [Timed::of(&op, Clocks::Apart).unwrap()]);
     let expected = BTreeMap::from(
-        [("outside_client", 240.0), ("server", 30.0), ("network", 210.0), ("client", 20.0)].map(|(k, us)| (k.to_owned(), us)),
+        [("outside_client", 240.0), ("server", 30.0), ("network", 210.0), ("client", 20.0)]
+            .map(|(k, us)| (k.to_owned(), us)),
     );
     assert_eq!(medians(&text), expected);
     assert!(text.contains("request path: needs one clock for both sides"), "{text}");
@@ -270,7 +290,8 @@ fn negative_values_are_drawn_below_zero() {
         assert!(spots.iter().any(|spot| spot.low_us < -55.0 && spot.high_us > -65.0), "{spots:?}");
     }
     // Far below: marked at the lower edge.
-    let operations = (0..5000).map(|n| timed(n * 100_000, if n == 77 { -9_000_000_000 } else { 90_000 }, 20_000));
+    let operations =
+        (0..5000).map(|n| timed(n * 100_000, if n == 77 { -9_000_000_000 } else { 90_000 }, 20_000));
     let whole = panels(&drawn(&subject(), operations).1).remove(0);
     assert_eq!(whole.number("low-us"), 0.0);
     assert!(whole.beyond.contains(&"network: 1, up to -9.00 s".to_owned()), "{:?}", whole.beyond);
@@ -315,21 +336,44 @@ fn clouds_stay_small_and_cover_their_range() {
         let whole = &panels(&text)[0];
         for timed in operations.iter().step_by(101) {
             let at_ns = (timed.at_ns - BEGIN) as f64;
-            for quantity in Quantity::ALL {
-                assert!(whole.shows(quantity, at_ns, f64::from(timed.us(quantity).unwrap())), "{count}: {timed:?}");
+            for own in Quantity::ALL {
+                let us = f64::from(timed.us(own).unwrap());
+                // Where quantities share a place, their colours alternate.
+                let is_covered = Quantity::ALL.iter().any(|quantity| whole.shows(*quantity, at_ns, us));
+                assert!(is_covered, "{count}: {own:?} of {timed:?}");
             }
         }
+        let marks: Vec<usize> = whole.points.values().map(Vec::len).collect();
+        assert!(
+            marks.len() == 6 && marks.iter().all(|own| *own * 8 > marks[0]),
+            "no colour hides another: {marks:?}"
+        );
     }
+}
+
+/// A constant that another quantity's cloud covers stays visible, and so does a rare value in a cloud.
+#[test]
+fn clouds_hide_no_line_and_no_rare_value() {
+    let operations = (0..100_000_u64).map(|n| {
+        let cloud = 50_000 + (n * 7919 % 100_000) as i64;
+        let server = if n == 55_555 { 77_000 } else { 20_000 };
+        Timed::new(BEGIN + n * 50_000, [Some(90_000), Some(server), None, None, None, Some(cloud)])
+    });
+    let whole = panels(&drawn(&subject(), operations).1).remove(0);
+    assert!(whole.shows(Quantity::Server, 55_555.0 * 5e4, 77.0), "rare, below a cloud that is drawn later");
+    let line = whole.points["outside_client"].len();
+    assert!(line > 200, "{line} of 555 columns");
 }
 
 #[test]
 fn both_regimes_and_their_patterns_are_visible() {
     // The paper's 4096 B chart: every fifth operation of the middle third takes 119 us longer.
     let is_slow = |n: u64| (10_000..20_000).contains(&n) && n.is_multiple_of(5);
-    let operations = (0..30_000).map(|n| timed(n * 166_000, if is_slow(n) { 164_000 } else { 45_000 }, 20_000));
+    let operations =
+        (0..30_000).map(|n| timed(n * 166_000, if is_slow(n) { 164_000 } else { 45_000 }, 20_000));
     let all = panels(&drawn(&subject(), operations).1);
     let names: Vec<&str> = all.iter().map(|panel| panel.data["name"].as_str()).collect();
-    assert_eq!(names[..3], ["Whole run", "1 s", "100 ms"]);
+    assert_eq!(names[..3], ["Whole run", "Part 1 of the run", "Part 2 of the run"]);
     assert!(names[3].starts_with("Close-up A") && names[4].starts_with("Close-up B"), "{names:?}");
     for (third, expected) in [(0.17, false), (0.5, true), (0.83, false)] {
         let at_ns = third * 30_000.0 * 166e3;
@@ -346,7 +390,8 @@ fn both_regimes_and_their_patterns_are_visible() {
 #[test]
 fn hostile_times_and_values_do_no_harm() {
     let extremes = [i64::MIN, -1, 0, 1, i64::MAX];
-    let values = extremes.iter().flat_map(|a| extremes.map(|b| [Some(*a), Some(b), None, Some(b), None, Some(*a)]));
+    let values =
+        extremes.iter().flat_map(|a| extremes.map(|b| [Some(*a), Some(b), None, Some(b), None, Some(*a)]));
     let times = [1, 2, BEGIN, BEGIN + 1, u64::MAX - 1, u64::MAX];
     let operations: Vec<Timed> =
         values.enumerate().map(|(n, values)| Timed::new(times[n % times.len()], values)).collect();
@@ -366,7 +411,8 @@ fn hostile_times_and_values_do_no_harm() {
 
 #[test]
 fn the_png_shows_the_same_picture() {
-    let operations = (0..20_000).map(|n| timed(n * 100_000, if n == 99 { 10_000_000_000 } else { 135_000 }, 20_000));
+    let operations =
+        (0..20_000).map(|n| timed(n * 100_000, if n == 99 { 10_000_000_000 } else { 135_000 }, 20_000));
     let (scene, _) = drawn(&subject(), operations);
     let bytes = png(&scene).unwrap();
     let mut reader = ::png::Decoder::new(std::io::Cursor::new(&bytes)).read_info().unwrap();

@@ -140,7 +140,8 @@ mod tests {
     fn text_of_a_capture_cannot_become_markup() {
         let mut group = Group { data: vec![("name", "\"><script>".into())], shapes: Vec::new() };
         group.text(Place { x: 1.0, y: 2.0 }, Size::Normal, Anchor::Start, INK, "<b>&\u{1b}[2J");
-        let text = svg(&Scene { width: 10.0, height: 10.0, title: "</title><script>".into(), groups: vec![group] });
+        let text =
+            svg(&Scene { width: 10.0, height: 10.0, title: "</title><script>".into(), groups: vec![group] });
         assert!(!text.contains("<script") && !text.contains("<b>") && !text.contains('\u{1b}'), "{text}");
         assert!(text.contains("&lt;b&gt;&amp;"), "{text}");
     }
