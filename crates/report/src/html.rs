@@ -142,6 +142,10 @@ fn bars(result: &StudyResult, page: &mut String) {
             }
         }
         page.push_str("</div>");
+        for (text, is_contradiction) in closure_text::not_drawn(s) {
+            let class = if is_contradiction { "where no" } else { "where" };
+            let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(text));
+        }
     }
 }
 
@@ -162,7 +166,12 @@ fn breakdown(result: &StudyResult, page: &mut String) {
             let limits =
                 value.terms.split('+').any(|term| s.breakdown.limit.bottleneck.split('+').any(|b| b == term))
                     && value.source != TermSource::Remainder;
-            let class = if limits { " class=\"bottleneck\"" } else { "" };
+            let is_negative = closure_text::is_contradiction(s, value);
+            let class = match (is_negative, limits) {
+                (true, _) => " class=\"no\"",
+                (false, true) => " class=\"bottleneck\"",
+                (false, false) => "",
+            };
             // A token bucket takes no time of an operation: it keeps frames apart.
             let apart = s.path.filter(|p| p.token_bucket).and_then(|p| match title {
                 "W1" => Some(p.w1_us),
@@ -319,7 +328,7 @@ fn percent_encoded(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b' ' | b'!' | b'\''..=b';' | b'=' | b'?'..=b'Z' | b'_' | b'a'..=b'z' | b'~' => {
-                out.push(char::from(byte))
+                out.push(char::from(byte));
             }
             other => {
                 let _ = write!(out, "%{other:02X}");

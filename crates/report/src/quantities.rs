@@ -13,6 +13,7 @@ mod raster;
 mod run;
 mod summary;
 
+pub(crate) use axis::time;
 pub use page::{Origin, Subject, page};
 pub use run::Run;
 

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use clap::ValueEnum;
 use output::Draft;
 use policy::SendPolicy;
 use record::OpKind;
 use record::units::counted;
-use report::ladder::Ladder;
+use report::ladder::{Ladder, TimeScale};
 use report::ops::OpsWriter;
 use report::progress::Progress;
 use report::quantities::{Clocks, Origin, Run, Subject, Timed};
@@ -97,12 +98,33 @@ pub(crate) struct SimulateArgs {
     /// Operations of the ladder diagram, as FIRST..LAST in the order of their ends
     #[arg(long, value_name = "FIRST..LAST", default_value = "0..9", value_parser = range)]
     ladder_ops: (u64, u64),
+    /// Time axis of the ladder diagram
+    #[arg(long, value_name = "SCALE", value_enum, default_value = "events", requires = "ladder")]
+    ladder_scale: LadderScale,
     /// Draw IOPS over queue depth
     #[arg(long, value_name = "FILE.svg")]
     chart: Option<PathBuf>,
     /// Print the result as JSON on stdout
     #[arg(long)]
     json: bool,
+}
+
+/// The time axis of a ladder diagram.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LadderScale {
+    /// A place for each event, not to scale
+    Events,
+    /// To scale, with the waits that explain its gaps
+    Time,
+}
+
+impl From<LadderScale> for TimeScale {
+    fn from(scale: LadderScale) -> Self {
+        match scale {
+            LadderScale::Events => Self::Events,
+            LadderScale::Time => Self::Time,
+        }
+    }
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
@@ -183,8 +205,9 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if let (Some(path), [setup]) = (&args.ladder, &setups[..]) {
         let mut ladder = Ladder::new(args.ladder_ops.0, args.ladder_ops.1);
         simulate(setup, &mut ladder);
-        let svg =
-            ladder.draw().ok_or_else(|| Failure::Usage(anyhow!("the run has no such operations to draw")))?;
+        let svg = ladder
+            .draw(args.ladder_scale.into())
+            .ok_or_else(|| Failure::Usage(anyhow!("the run has no such operations to draw")))?;
         write(path, &svg)?;
     }
     if let Some(path) = &args.chart {

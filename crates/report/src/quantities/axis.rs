@@ -77,7 +77,7 @@ pub(super) fn label(us: f64, step_us: f64, largest_us: f64) -> String {
 }
 
 /// A time to three digits or more, with its unit.
-pub(super) fn time(us: f64) -> String {
+pub(crate) fn time(us: f64) -> String {
     match us.abs() {
         size if size < 1_000.0 => format!("{us:.1} us"),
         size if size < 10_000.0 => format!("{:.2} ms", us / 1e3),

@@ -64,10 +64,8 @@ impl Subject {
             Origin::Ring => (true, true),
         };
         match quantity {
-            Quantity::OutsideClient if !client => "needs a capture of the client's side",
             Quantity::Server if !server => "needs a capture of the server's side",
-            Quantity::Client if !client => "needs a capture of the client's side",
-            Quantity::Client if self.origin != Origin::Ring => "no request followed a response",
+            Quantity::Client if client && self.origin != Origin::Ring => "no request followed a response",
             _ if !client => "needs a capture of the client's side",
             _ if !server => "needs a capture of the server's side",
             Quantity::Request | Quantity::Response if self.clocks == Clocks::Apart => {

@@ -102,7 +102,7 @@ fn bands(panel: &Panel<'_>, scales: &Scales, frame: &mut Group) {
         let (Some(from), Some(to)) = (scales.x(span.0), scales.x(span.1)) else { continue };
         let width = (to - from).max(3.0).min(area.width - from.min(area.width - 3.0));
         frame.fill(Area { x: area.x + from.min(area.width - 3.0), width, ..area }, BAND);
-        let middle = Place { x: area.x + from + width / 2.0, y: area.y + area.height - 4.0 };
+        let middle = Place { x: area.x + from + width / 2.0, y: area.y + 20.0 };
         frame.text(middle, Size::Bold, Anchor::Middle, FAINT, closer.name.clone());
     }
 }

@@ -141,8 +141,7 @@ fn count(source: &Source<'_>, quantity: Quantity, scales: &Scales) -> Counted {
 /// column to column, so that none hides another; one without, which is rare, comes before them.
 fn hidden(counted: &[Counted; Quantity::COUNT], rows: usize) -> [Vec<bool>; Quantity::COUNT] {
     let mut hidden = counted.each_ref().map(|own| vec![false; own.cells.len()]);
-    let length = counted[0].cells.len();
-    for at in 0..length {
+    for (at, _) in counted[0].cells.iter().enumerate() {
         let all: Vec<usize> = (0..Quantity::COUNT).filter(|n| counted[*n].cells[at] > 0).collect();
         if all.len() < 2 {
             continue;
