@@ -115,6 +115,19 @@ struct Arrow {
 }
 
 impl Arrow {
+    /// Whether a later segment of its sender arrived before it, so that it is lost, and not on its way when the run ended.
+    fn is_overtaken(&self, arrows: &[Arrow]) -> bool {
+        let own = &self.segment;
+        self.arrived.is_none()
+            && arrows.iter().any(|other| {
+                let theirs = &other.segment;
+                theirs.session == own.session
+                    && theirs.sender == own.sender
+                    && other.left > self.left
+                    && other.arrived.is_some()
+            })
+    }
+
     fn label(&self) -> String {
         let Identity { seq, bytes, ack, retransmitted, .. } = self.segment;
         let again = if retransmitted { " again" } else { "" };

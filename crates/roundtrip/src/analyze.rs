@@ -30,6 +30,7 @@ use crate::{Failure, args, outputs};
 #[command(after_help = "Examples:\n  roundtrip analyze slow.pcapng\n  \
                         tcpdump -i eth0 -s 128 -w - port 3260 | roundtrip analyze -\n  \
                         roundtrip analyze --client a.pcap.gz --server b.pcap.zst --json\n  \
+                        roundtrip analyze --client a.pcap.gz --server b.pcap.gz --figures out/pictures\n  \
                         roundtrip analyze --interface eth0 --port 3260 --duration 10s")]
 pub(crate) struct AnalyzeArgs {
     /// Capture files; - is standard input

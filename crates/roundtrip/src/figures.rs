@@ -176,7 +176,75 @@ fn file_name(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+    use record::{Exchange, Op, Passage, Side, Stamp};
+
     use super::*;
+
+    fn observed(side: Side, at_ns: u64) -> Observed {
+        let exchange = Exchange {
+            op: Op { verb: Verb::Scsi(0x28), data_bytes: 512, connection: 7, ..Op::default() },
+            request: Passage { ended: Stamp::at(1_000_000_000 + at_ns), ..Passage::default() },
+            response: Passage { ended: Stamp::at(1_000_000_000 + at_ns + 50_000), ..Passage::default() },
+            ..Exchange::default()
+        };
+        Observed::alone(side, &exchange)
+    }
+
+    /// What is there is drawn, what is missing is said, and what is left out is counted.
+    #[test]
+    fn a_capture_of_one_side_says_what_is_missing_and_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        for (side, drawn, missing) in [
+            (
+                Side::Client,
+                "outside the client C2-C1, median 50.0 us",
+                "inside the server: needs a capture of the server",
+            ),
+            (
+                Side::Server,
+                "inside the server S2-S1, median 50.0 us",
+                "outside the client: needs a capture of the client",
+            ),
+        ] {
+            let mut captured = Captured::default();
+            (0..1000).for_each(|n| captured.add(&observed(side, n * 100_000)));
+            captured.add(&Observed { is_partial: true, ..observed(side, 5) });
+            let other = observed(side, 7);
+            captured.add(&Observed { op: Op { verb: Verb::Nop, ..other.op }, ..other });
+            let out = folder.path().join(side.name());
+            captured.write(&out, "<one>.pcapng").unwrap();
+            let names: Vec<_> = std::fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name()).collect();
+            assert_eq!(names.len(), 2, "SVG and PNG of one kind: {names:?}");
+            let svg = std::fs::read_to_string(out.join("1-read-10-512.svg")).unwrap();
+            for expected in [
+                drawn,
+                missing,
+                "from &lt;one&gt;.pcapng",
+                "1 connection<",
+                "not on this page: 1 operation that only one of two capture points saw",
+                "not on this page: 1 operation of other kinds",
+                "data-panel=\"Whole run\" data-operations=\"1000\"",
+            ] {
+                assert!(svg.contains(expected), "{expected}: {svg}");
+            }
+        }
+    }
+
+    /// Kinds are followed up to a limit: no capture makes the memory grow without bound.
+    #[test]
+    fn many_kinds_of_operations_cost_no_more_than_some() {
+        let mut captured = Captured::default();
+        for bytes in 0..1000 {
+            let one = observed(Side::Client, u64::from(bytes));
+            captured.add(&Observed { op: Op { data_bytes: bytes, connection: bytes, ..one.op }, ..one });
+        }
+        assert_eq!((captured.kinds.len(), captured.others), (KINDS_MAX, 1000 - KINDS_MAX as u64));
+        let folder = tempfile::tempdir().unwrap();
+        captured.write(folder.path(), "a").unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2 * PAGES_MAX);
+    }
 
     #[test]
     fn names_of_a_capture_stay_in_the_folder() {

@@ -38,7 +38,8 @@ use crate::{Failure, args, figures, outputs};
     after_help = "Examples:\n  roundtrip simulate --preset seed-512 --iodepth 1,2,3,4,5 --policy nodelay,nagle\n  \
                         roundtrip simulate ring.toml --iodepth 1,8,64 --set server.service=10us --chart curve.svg\n  \
                         roundtrip simulate --preset two-sends --pcapng two-sends.pcapng && roundtrip analyze two-sends.pcapng\n  \
-                        roundtrip simulate --preset post --ladder post.svg --ladder-ops 20..22\n\n\
+                        roundtrip simulate --preset post --ladder post.svg --ladder-ops 20..22 --ladder-scale time\n  \
+                        roundtrip simulate --preset seed-512 --operations 20000 --figures out/pictures\n\n\
                         docs/simulate.md lists all keys of the file and the source of each rule."
 )]
 pub(crate) struct SimulateArgs {

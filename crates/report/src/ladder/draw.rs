@@ -10,7 +10,11 @@ use crate::quantities::time;
 use super::time_axis::{TimeAxis, TimeScale};
 use super::{Arrow, Wait};
 
-const WIDTH: u32 = 1120;
+/// With and without a column for waits on the wire.
+const WIDTH: u32 = 980;
+const WIDTH_OF_ALL: u32 = 1120;
+/// Place of that column, pixels from the server's.
+const WIRE: i32 = 200;
 /// The columns of client and server, and the upper margin, pixels.
 const CLIENT_X: i32 = 360;
 const SERVER_X: i32 = 760;
@@ -24,7 +28,7 @@ const LANES: usize = 4;
 /// How far a label of an arrow may be moved to where there is room, lines.
 const MOVED_MAX: i32 = 8;
 
-const GREY: RGBColor = RGBColor(148, 163, 184);
+const GREY: RGBColor = RGBColor(120, 134, 156);
 const REQUEST: RGBColor = RGBColor(14, 116, 144);
 const RESPONSE: RGBColor = RGBColor(194, 65, 12);
 const SLATE: RGBColor = RGBColor(51, 65, 85);
@@ -57,12 +61,18 @@ pub(super) fn draw(picture: &Picture<'_>) -> Option<String> {
     moments.extend(ends.filter_map(record::Stamp::ns));
     let axis = TimeAxis::new(moments, picture.scale, f64::from(TOP) + 24.0);
     let bottom = axis.bottom() as i32 + 24;
+    let is_drawn = |wait: &Wait| axis.place(wait.to_ns) as i32 - axis.place(wait.from_ns) as i32 >= WAIT_MIN;
+    let has_wire = picture.waits.iter().any(|wait| wait.side.is_none() && is_drawn(wait));
+    let width = if has_wire { WIDTH_OF_ALL } else { WIDTH };
     let mut svg = String::new();
     {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, bottom as u32 + 16)).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, (width, bottom as u32 + 16)).into_drawing_area();
         root.fill(&WHITE).ok()?;
         let pen = Pen { root: &root, axis, start_ns: picture.start_ns };
         pen.head(picture, bottom)?;
+        if has_wire {
+            pen.text("on the wire", SERVER_X + WIRE, TOP - 40, 13, BLACK)?;
+        }
         pen.times()?;
         pen.arrows(picture)?;
         pen.ops(picture.ops)?;
@@ -127,14 +137,14 @@ impl Pen<'_, '_> {
             if y >= free {
                 let us = moment.saturating_sub(self.start_ns) as f64 / 1e3;
                 self.text(&format!("{us:.1}"), 8, y - 6, 11, SLATE)?;
-                free = y + 9;
+                free = y + 10;
             }
         }
         Some(())
     }
 
     fn arrows(&self, picture: &Picture<'_>) -> Option<()> {
-        let mut taken: Vec<i32> = Vec::new();
+        let mut labels: Vec<(String, i32, i32, RGBColor)> = Vec::new();
         for arrow in picture.arrows {
             let (from, to) = match arrow.segment.sender {
                 Side::Client => (CLIENT_X, SERVER_X),
@@ -154,20 +164,22 @@ impl Pen<'_, '_> {
             let back = if to > from { -7 } else { 7 };
             if arrow.arrived.is_some() {
                 self.line(vec![(end.0 + back, end.1 - 4), end, (end.0 + back, end.1 + 4)], colour, 2)?;
-            } else {
+            } else if arrow.is_overtaken(picture.arrows) {
                 self.text("lost", end.0 - 8, end.1 - 6, 12, RED)?;
             }
             let middle = (i32::midpoint(begin.0, end.0), i32::midpoint(begin.1, end.1));
-            let wanted = middle.1 - 13;
-            let place = match picture.scale {
+            labels.push((arrow.label(), middle.0 - 60, middle.1 - 13, colour));
+        }
+        let mut taken: Vec<i32> = Vec::new();
+        for (words, x, wanted, colour) in labels {
+            let y = match picture.scale {
                 TimeScale::Events => wanted,
                 TimeScale::Time => room(&taken, wanted),
             };
-            taken.push(place);
-            if place != wanted {
-                self.line(vec![(middle.0 - 64, place + 6), middle], GREY, 1)?;
-            }
-            self.text(&arrow.label(), middle.0 - 60, place, 11, colour)?;
+            taken.push(y);
+            let paper = [(x - 2, y - 1), (x + 5 * words.chars().count() as i32, y + 11)];
+            self.root.draw(&Rectangle::new(paper, WHITE.filled())).ok()?;
+            self.text(&words, x, y, 11, colour)?;
         }
         Some(())
     }
@@ -206,7 +218,7 @@ impl Pen<'_, '_> {
             let (x, words_x) = match wait.side {
                 Some(Side::Client) => (CLIENT_X - offset, CLIENT_X - edge - 6 * words.chars().count() as i32),
                 Some(Side::Server) => (SERVER_X + offset, SERVER_X + edge),
-                None => (SERVER_X + 200 + offset, SERVER_X + 200 + edge),
+                None => (SERVER_X + WIRE + offset, SERVER_X + WIRE + edge),
             };
             self.line(vec![(x, from + 1), (x, to - 1)], WAIT, 3)?;
             let middle = i32::midpoint(from, to) - 6;
