@@ -143,6 +143,30 @@ mod tests {
         );
     }
 
+    fn arrow(sender: Side, bytes: u32, seq: u64, ack: u64, left: u64) -> Arrow {
+        let segment = super::super::Identity { session: 0, sender, seq, bytes, ack, retransmitted: false };
+        Arrow { segment, left, arrived: Some(left + 5_000) }
+    }
+
+    #[test]
+    fn acknowledgements_are_delayed_from_the_arrival_of_the_oldest_data() {
+        let ms = 1_000_000;
+        let arrows = [
+            arrow(Side::Server, 48, 0, 0, 10 * ms),
+            arrow(Side::Server, 100, 48, 0, 20 * ms),
+            arrow(Side::Client, 0, 0, 148, 50 * ms),
+            // At once, and with data: neither is delayed.
+            arrow(Side::Server, 48, 148, 0, 60 * ms),
+            arrow(Side::Client, 0, 0, 196, 60 * ms + 20_000),
+            arrow(Side::Server, 48, 196, 0, 70 * ms),
+            arrow(Side::Client, 48, 0, 244, 90 * ms),
+        ];
+        let expected =
+            Wait { side: Some(Side::Client), name: "delayed ACK", from_ns: 10 * ms + 5_000, to_ns: 50 * ms };
+        assert_eq!(delayed_acks(&arrows), [expected]);
+        assert_eq!(delayed_acks(&[]), []);
+    }
+
     #[test]
     fn the_order_has_every_part_once() {
         assert!(Part::ALL.iter().all(|part| ORDER.iter().filter(|other| *other == part).count() == 1));

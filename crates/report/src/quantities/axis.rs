@@ -86,3 +86,41 @@ pub(crate) fn time(us: f64) -> String {
         _ => format!("{:.0} s", us / 1e6),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_labels_say_their_unit() {
+        let labels = |low: f64, high: f64| -> Vec<String> {
+            let all = ticks(low, high, 5.0);
+            all.iter().map(|us| label(*us, all[1] - all[0], high.max(-low))).collect()
+        };
+        assert_eq!(labels(0.0, 243.0), ["0 us", "50 us", "100 us", "150 us", "200 us"]);
+        assert_eq!(labels(0.0, 44_000.0), ["0 ms", "10 ms", "20 ms", "30 ms", "40 ms"]);
+        assert_eq!(labels(0.0, 3_900_000.0), ["0 s", "1 s", "2 s", "3 s"]);
+        assert_eq!(labels(-60.0, 90.0), ["-50 us", "0 us", "50 us"]);
+        assert_eq!(labels(1_953_000.0, 1_955_700.0), ["1953 ms", "1954 ms", "1955 ms"]);
+        assert_eq!(labels(0.0, 0.2), ["0.00 us", "0.05 us", "0.10 us", "0.15 us", "0.20 us"]);
+        for (low, high) in [(0.0, 0.0), (5.0, f64::INFINITY), (f64::NAN, 1.0), (1e300, 1e301)] {
+            assert!(ticks(low, high, 5.0).len() <= 50);
+        }
+        assert!(ticks(1e18, 1e18 + 1.0, 5.0).len() <= 50, "steps below a float's resolution");
+    }
+
+    #[test]
+    fn times_have_three_digits_or_more() {
+        for (us, text) in [
+            (0.0, "0.0 us"),
+            (-13.7, "-13.7 us"),
+            (243.44, "243.4 us"),
+            (2_514.0, "2.51 ms"),
+            (43_938.0, "43.9 ms"),
+            (10e6, "10.00 s"),
+            (3_600e6, "3600 s"),
+        ] {
+            assert_eq!(time(us), text);
+        }
+    }
+}
