@@ -32,6 +32,18 @@ pub struct StanzaInput<'a> {
     pub depth_one: &'a Segments,
     /// How the kernel's events divide what accounts and capture points cannot separate.
     pub shares: Option<Shares>,
+    /// Where the sides' softirqs run.
+    pub softirqs: Softirqs,
+}
+
+/// Where the softirqs of both sides run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Softirqs {
+    /// Each side's on a CPU of that side: accounts tell them apart.
+    #[default]
+    Apart,
+    /// All on one CPU: accounts do not tell for which side they work, and each is charged with half.
+    Common,
 }
 
 /// How the kernel's events divide remainders of segments, 0 to 1 each.
@@ -202,9 +214,10 @@ impl Breakdown {
         add("CP+CK", thread, work(thread), TermSource::CpuAccounting);
         add("CI", softirq, work(softirq), TermSource::CpuAccounting);
         // On loopback a side's CPU also executes the other side's softirqs, so softirq work may be in another segment.
-        let elsewhere_us = match input.path {
-            Some(_) => 0.0,
-            None => cpu.client_softirq_us + cpu.server_softirq_us,
+        let elsewhere_us = match (input.path, input.softirqs) {
+            (Some(_), Softirqs::Apart) => 0.0,
+            (Some(_), Softirqs::Common) => (cpu.client_softirq_us + cpu.server_softirq_us) / 2.0,
+            (None, _) => cpu.client_softirq_us + cpu.server_softirq_us,
         };
         let queue_share = input.shares.map(|shares| shares.client_queue);
         let client = Waits { waits: Term::Cw, queue: Term::Cq, queue_share, elsewhere_us };
@@ -400,6 +413,7 @@ mod tests {
             sharing: (CpuSharing::Uniprocessor, CpuSharing::Uniprocessor),
             depth_one: segments,
             shares: None,
+            softirqs: Softirqs::Apart,
         }
     }
 
@@ -437,6 +451,12 @@ mod tests {
         assert_eq!(of(33.0, wire), []);
         assert_eq!(of(38.0, wire).len(), 1);
         assert_eq!(of(38.0, None), []);
+        // Accounts of a common CPU charge half of the softirqs to each side.
+        let cpu = CpuCost { client_thread_us: 36.0, ..input(&segments).cpu };
+        for (softirqs, count) in [(Softirqs::Apart, 1), (Softirqs::Common, 0)] {
+            let b = Breakdown::of(&StanzaInput { cpu, softirqs, ..input(&segments) });
+            assert_eq!(b.negative.len(), count, "{softirqs:?}: {b:?}");
+        }
     }
 
     #[test]

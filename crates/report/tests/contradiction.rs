@@ -32,6 +32,7 @@ fn study(client_thread_us: f64, server_thread_us: f64, disturbed: &[String]) -> 
         sharing: (CpuSharing::Uniprocessor, CpuSharing::Uniprocessor),
         depth_one: &segments,
         shares: None,
+        softirqs: analysis::breakdown::Softirqs::Apart,
     });
     let printed = Printed {
         iops: 1e6 / 275.7,

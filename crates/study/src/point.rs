@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use analysis::breakdown::Softirqs;
 use analysis::{CpuCost, Segments};
 use capture::Counters;
 use ftrace::Recorder;
@@ -335,7 +336,7 @@ fn accounts(
     }
     let mut client = apart(of(placement.client), of(placement.client_softirq));
     let mut server = server;
-    if placement.client_softirq == placement.server_softirq && placement.client != placement.server {
+    if place.softirqs() == Softirqs::Common {
         // Accounting does not tell for which side a common softirq works: each gets half.
         for side in [&mut client, &mut server] {
             side.busy -= side.softirq / 2.0;

@@ -299,6 +299,7 @@ impl Study {
             sharing: place.placement.sharing().into(),
             depth_one: &depth_one.segments,
             shares: point.evidence.shares(),
+            softirqs: place.softirqs(),
         });
         let printed = Printed {
             iops: point.iops_bare,

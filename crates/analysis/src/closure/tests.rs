@@ -98,6 +98,7 @@ impl Run {
             sharing: (CpuSharing::Uniprocessor, CpuSharing::Uniprocessor),
             depth_one: &evidence.segments,
             shares: None,
+            softirqs: crate::breakdown::Softirqs::Apart,
         })
     }
 
