@@ -1,5 +1,7 @@
 //! `roundtrip study`: a complete measurement, from a wire to a report.
 
+mod pictures;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,10 +11,8 @@ use anyhow::{Context as _, anyhow};
 use load::initiator::IscsiUrl;
 use output::file;
 use policy::SendPolicy;
-use report::html::Figure;
 use report::ops::OpsWriter;
 use report::progress::Progress;
-use report::quantities::{Clocks, Origin, Run, Subject, Timed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -20,14 +20,13 @@ use study::experiment::{Case, Keep, Work};
 use study::plan::PLANS;
 use study::runner::{KeepParts, PointOps};
 use study::{
-    AnyPlan, Experiment, Journal, Placement, Plan, REPORT, RemoteSpec, Study, StudyError, StudyResult,
-    Watcher, Where,
+    AnyPlan, Experiment, Journal, Placement, Plan, REPORT, RemoteSpec, Study, StudyError, Watcher, Where,
 };
 
-use crate::figures::Folder;
+use self::pictures::{Pictures, point_name};
 use crate::print::{eprint_line, print_json, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args, figures};
+use crate::{Failure, args};
 
 /// Measure a real ring and show where the time goes, or compare cases that differ in one setting
 ///
@@ -267,7 +266,7 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         ));
     }
     let folder = journal.folder().join("ops");
-    let pictures = Pictures::of(args, journal.folder());
+    let pictures = Pictures::of(args.figures.as_ref(), journal.folder());
     let mut take = |taken: &PointOps<'_>| {
         pictures.draw(taken)?;
         let Some(format) = args.ops.as_deref() else { return Ok(()) };
@@ -308,72 +307,6 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         }
         None => ExitCode::SUCCESS,
     })
-}
-
-/// The name of a point in names of files.
-fn point_name(block_bytes: u64, policy: &str, queue_depth: u32) -> String {
-    let policy = policy.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    format!("{block_bytes}-{policy}-qd{queue_depth}")
-}
-
-/// The pictures of a ring's points.
-struct Pictures {
-    folder: PathBuf,
-    /// The folder is the study's own: files in it are replaced, links too.
-    is_own: bool,
-}
-
-/// Largest picture that a page contains, bytes.
-const PICTURE_MAX: u64 = 4 << 20;
-/// A study of more points shows the pictures of queue depth 1 alone: those of a saturated ring are clouds.
-const SHOWN_MAX: usize = 12;
-
-impl Pictures {
-    fn of(args: &StudyArgs, output: &Path) -> Self {
-        let own = || output.join("figures");
-        Self { folder: args.figures.clone().unwrap_or_else(own), is_own: args.figures.is_none() }
-    }
-
-    fn place(&self) -> Folder<'_> {
-        if self.is_own { Folder::Own(&self.folder) } else { Folder::Named(&self.folder) }
-    }
-
-    /// Draws the operations of a point's first round.
-    fn draw(&self, taken: &PointOps<'_>) -> std::io::Result<()> {
-        let PointOps { point, round, operations, has_one_clock } = *taken;
-        if round > 0 {
-            return Ok(());
-        }
-        let (clocks, mut run) =
-            (if has_one_clock { Clocks::Shared } else { Clocks::Apart }, Run::new(figures::KEPT_OF_A_RUN));
-        operations.iter().filter_map(|op| Timed::of(op, clocks)).for_each(|timed| run.add(&timed));
-        let policy = point.policy.to_string();
-        let subject = Subject {
-            title: format!("{} B reads, {policy}, queue depth {}", point.block_bytes, point.queue_depth),
-            notes: Vec::new(),
-            origin: Origin::Ring,
-            clocks,
-        };
-        let name = point_name(point.block_bytes, &policy, point.queue_depth);
-        let written =
-            self.place().create().and_then(|()| figures::write(self.place(), &name, &subject, &run));
-        written.map_err(|error| std::io::Error::other(format!("{error:#}")))
-    }
-
-    /// The pictures that the page contains; those of an interrupted study are read from where it wrote them.
-    fn shown(&self, result: &StudyResult) -> Vec<Figure> {
-        let is_shown = |depth: u32| result.is_end(depth) && (result.stanzas.len() <= SHOWN_MAX || depth == 1);
-        let stanzas = result.stanzas.iter().filter(|stanza| is_shown(stanza.queue_depth));
-        let figure = |stanza: &analysis::Stanza| {
-            let name = point_name(stanza.block_size_bytes, &stanza.policy, stanza.queue_depth);
-            let path = self.folder.join(format!("{name}.svg"));
-            let size = std::fs::symlink_metadata(&path).ok().filter(std::fs::Metadata::is_file)?.len();
-            let svg = std::fs::read_to_string(&path).ok().filter(|_| size <= PICTURE_MAX)?;
-            let shown = if self.is_own { format!("figures/{name}.svg") } else { path.display().to_string() };
-            Some(Figure { file: shown, svg })
-        };
-        stanzas.filter_map(figure).collect()
-    }
 }
 
 /// Why the figures of a ring are not to be used, if they are not. Without evidence they are only said to be not verified.
