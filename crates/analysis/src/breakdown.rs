@@ -32,6 +32,18 @@ pub struct StanzaInput<'a> {
     pub depth_one: &'a Segments,
     /// How the kernel's events divide what accounts and capture points cannot separate.
     pub shares: Option<Shares>,
+    /// Where the sides' softirqs run.
+    pub softirqs: Softirqs,
+}
+
+/// Where the softirqs of both sides run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Softirqs {
+    /// Each side's on a CPU of that side: accounts tell them apart.
+    #[default]
+    Apart,
+    /// All on one CPU: accounts do not tell for which side they work, and each is charged with half.
+    Common,
 }
 
 /// How the kernel's events divide remainders of segments, 0 to 1 each.
@@ -201,8 +213,14 @@ impl Breakdown {
         let (thread, softirq) = (cpu.client_thread_us, cpu.client_softirq_us);
         add("CP+CK", thread, work(thread), TermSource::CpuAccounting);
         add("CI", softirq, work(softirq), TermSource::CpuAccounting);
+        // On loopback a side's CPU also executes the other side's softirqs, so softirq work may be in another segment.
+        let elsewhere_us = match (input.path, input.softirqs) {
+            (Some(_), Softirqs::Apart) => 0.0,
+            (Some(_), Softirqs::Common) => (cpu.client_softirq_us + cpu.server_softirq_us) / 2.0,
+            (None, _) => cpu.client_softirq_us + cpu.server_softirq_us,
+        };
         let queue_share = input.shares.map(|shares| shares.client_queue);
-        let client = Waits { waits: Term::Cw, queue: Term::Cq, queue_share };
+        let client = Waits { waits: Term::Cw, queue: Term::Cq, queue_share, elsewhere_us };
         client.add(input.queue_depth, s.client.mean_us, thread + softirq, &mut add);
         match (s.request_path, s.response_path) {
             (Some(request), Some(response)) => {
@@ -244,7 +262,7 @@ impl Breakdown {
         add("SI", softirq, work(softirq), TermSource::CpuAccounting);
         add("SP+SK", thread, work(thread), TermSource::CpuAccounting);
         let queue_share = input.shares.map(|shares| shares.server_queue);
-        let server = Waits { waits: Term::Sw, queue: Term::Sq, queue_share };
+        let server = Waits { waits: Term::Sw, queue: Term::Sq, queue_share, elsewhere_us };
         server.add(input.queue_depth, s.server.mean_us, thread + softirq, &mut add);
 
         let stages_us = terms.iter().map(|t| t.mean_us).sum::<f64>();
@@ -261,8 +279,6 @@ impl Breakdown {
         };
         let negative = terms
             .iter()
-            // On loopback a side's CPU also executes the other side's softirqs, so its work is not all in its own segment.
-            .filter(|_| input.path.is_some())
             .filter(|term| term.source == TermSource::Remainder && term.mean_us < -term.within_us)
             .map(|term| NegativeTerm {
                 terms: term.terms.clone(),
@@ -282,6 +298,8 @@ struct Waits {
     queue: Term,
     /// The second one's share.
     queue_share: Option<f64>,
+    /// Work that may be in another segment, microseconds.
+    elsewhere_us: f64,
 }
 
 impl Waits {
@@ -292,7 +310,8 @@ impl Waits {
         work_us: f64,
         add: &mut dyn FnMut(&str, f64, f64, TermSource),
     ) {
-        let (sum_us, within_us) = (segment_us - work_us, work_us * WORK_WITHIN + SEGMENT_WITHIN_US);
+        let sum_us = segment_us - work_us;
+        let within_us = work_us * WORK_WITHIN + SEGMENT_WITHIN_US + self.elsewhere_us;
         let (waits, queue) = (self.waits.name(), self.queue.name());
         match self.queue_share {
             // Nothing is ahead of an operation that is alone (the paper's known-zero rules for queue depth 1).
@@ -394,6 +413,7 @@ mod tests {
             sharing: (CpuSharing::Uniprocessor, CpuSharing::Uniprocessor),
             depth_one: segments,
             shares: None,
+            softirqs: Softirqs::Apart,
         }
     }
 
@@ -408,6 +428,35 @@ mod tests {
         assert!(b.joined.holds && b.negative.is_empty(), "{b:?}");
         assert!((b.limit.tpt_min_us - 15.9).abs() < 1e-9);
         assert_eq!((b.limit.bound, b.limit.bottleneck.as_str()), (Bound::ServerCpu, "SI+SP+SK"));
+    }
+
+    /// Service times that leave less than nothing for a latency are a contradiction, on a wire and on loopback, where softirq work
+    /// may be in another segment.
+    #[test]
+    fn a_latency_below_zero_is_a_contradiction() {
+        let segments = published();
+        let of = |client_thread_us: f64, path: Option<PathCost>| {
+            let cpu = CpuCost { client_thread_us, ..input(&segments).cpu };
+            let b = Breakdown::of(&StanzaInput { cpu, path, ..input(&segments) });
+            b.negative.iter().map(|term| (term.terms.clone(), term.mean_us.round())).collect::<Vec<_>>()
+        };
+        let wire = input(&segments).path;
+        assert_eq!(
+            of(43.4, wire),
+            [("CQ".to_owned(), -14.0)],
+            "as it was published nowhere: 32.3 - 43.4 - 2.6"
+        );
+        assert_eq!(of(43.4, None), [("CQ".to_owned(), -14.0)]);
+        // Within the uncertainty of the work and of the stamps; on loopback also within that of 6.6 us of softirqs.
+        assert_eq!(of(33.0, wire), []);
+        assert_eq!(of(38.0, wire).len(), 1);
+        assert_eq!(of(38.0, None), []);
+        // Accounts of a common CPU charge half of the softirqs to each side.
+        let cpu = CpuCost { client_thread_us: 36.0, ..input(&segments).cpu };
+        for (softirqs, count) in [(Softirqs::Apart, 1), (Softirqs::Common, 0)] {
+            let b = Breakdown::of(&StanzaInput { cpu, softirqs, ..input(&segments) });
+            assert_eq!(b.negative.len(), count, "{softirqs:?}: {b:?}");
+        }
     }
 
     #[test]

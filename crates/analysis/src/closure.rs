@@ -328,7 +328,8 @@ impl Closure {
     /// Judges a point by what is printed of it, the evidence (or why there is none) and what disturbed its runs.
     ///
     /// Observers of one run that contradict each other fail the point also where other runs were disturbed: what is known of a
-    /// disturbance comes from CPU accounts, which may be what is wrong.
+    /// disturbance comes from CPU accounts, which may be what is wrong. A term below zero fails it always: whatever the reason, the
+    /// printed figures contradict each other.
     #[must_use]
     pub fn of(
         printed: &Printed<'_>,
@@ -338,19 +339,22 @@ impl Closure {
         let mut checks = evidence.map(Evidence::checks).unwrap_or_default();
         let contradictions: Vec<String> = checks.iter().filter_map(failure).collect();
         let more = evidence.map(|evidence| printed.checks(evidence)).unwrap_or_default();
+        let negative: Vec<String> = printed.breakdown.negative.iter().map(negative).collect();
         let mut failures = wrong_sums(printed.breakdown);
         failures.extend(more.iter().filter_map(failure));
         checks.extend(more);
         let (is_calm, is_traced_calm) = (disturbances.printed.is_empty(), disturbances.traced.is_empty());
-        let fails =
-            !contradictions.is_empty() && is_traced_calm || !failures.is_empty() && is_calm && is_traced_calm;
+        let fails = !negative.is_empty()
+            || !contradictions.is_empty() && is_traced_calm
+            || !failures.is_empty() && is_calm && is_traced_calm;
         let outcome = match evidence {
             _ if fails => ClosureOutcome::Fails,
             _ if !is_calm || !is_traced_calm => ClosureOutcome::Unreliable,
             Ok(_) => ClosureOutcome::Holds,
             Err(_) => ClosureOutcome::NotVerified,
         };
-        let mut reasons = [disturbances.printed, disturbances.traced, &failures, &contradictions].concat();
+        let mut reasons =
+            [&negative, disturbances.printed, disturbances.traced, &failures, &contradictions].concat();
         if let (ClosureOutcome::NotVerified, Err(why)) = (outcome, evidence) {
             reasons.push(why.to_owned());
         }
@@ -390,7 +394,7 @@ fn failure(check: &Check) -> Option<String> {
 
 /// What is wrong with a breakdown by itself.
 fn wrong_sums(breakdown: &Breakdown) -> Vec<String> {
-    let mut failures: Vec<String> = breakdown.negative.iter().map(negative).collect();
+    let mut failures = Vec::new();
     if !breakdown.joined.holds {
         failures.push(format!(
             "the joined operations are not those that the client counted: their round trip differs by {:+.2} %, IOPS x RTT by {:+.2} % \
@@ -404,8 +408,8 @@ fn wrong_sums(breakdown: &Breakdown) -> Vec<String> {
 
 fn negative(term: &NegativeTerm) -> String {
     format!(
-        "{} is {:.1} us, below zero by more than its uncertainty of {:.1} us: the service times are larger than the segment that \
-         contains them",
+        "contradiction: {} is {:.1} us, below zero by more than its uncertainty of {:.1} us: the service times are longer than this \
+         point had time for",
         term.terms, term.mean_us, term.within_us
     )
 }

@@ -2,7 +2,7 @@
 
 use analysis::closure::{Check, Comparison};
 use analysis::stages::{Cause, Segment, Stage, Traced};
-use analysis::{ClosureOutcome, Stanza};
+use analysis::{ClosureOutcome, Stanza, TermValue};
 use output::text::line;
 use study::StudyResult;
 
@@ -57,6 +57,32 @@ pub(crate) fn closure(result: &StudyResult) -> String {
         text.push_str(&format!("\n- {points}: {}", line(&why)));
     }
     text
+}
+
+/// Whether a term is below zero by more than its uncertainty.
+pub(crate) fn is_contradiction(stanza: &Stanza, term: &TermValue) -> bool {
+    stanza.breakdown.negative.iter().any(|negative| negative.terms == term.terms)
+}
+
+/// The terms that a drawing to scale cannot have, since they are below zero, in sentences; and whether each is a contradiction or
+/// within its uncertainty.
+pub(crate) fn not_drawn(stanza: &Stanza) -> Vec<(String, bool)> {
+    let below = stanza.breakdown.terms.iter().filter(|term| term.mean_us < 0.0);
+    let text = |term: &TermValue| {
+        let (name, mean, within) = (&term.terms, us(term.mean_us), us(term.within_us));
+        if is_contradiction(stanza, term) {
+            let why = "the service times are longer than this point had time for";
+            (
+                format!(
+                    "contradiction: {name} is {mean} us, below zero by more than its uncertainty of {within} us: {why}; not to scale"
+                ),
+                true,
+            )
+        } else {
+            (format!("not drawn: {name} is {mean} us, zero within its uncertainty of {within} us"), false)
+        }
+    };
+    below.map(text).collect()
 }
 
 /// Why points do not close: each reason once, with the points that have it.

@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 
 use analysis::{ClosureOutcome, Stanza, TermSource};
 use record::Term;
-use study::{Series, StudyResult};
+use study::StudyResult;
 
-use crate::chart::{Dots, Lines, NamedLine, dots, lines};
+use crate::chart::{Lines, NamedLine, lines};
 use crate::closure_text::{self, Rows, closure};
 use crate::page::{Title, begin, end, escape, folded, machines, notes, table_head};
 use crate::study_text::{COLUMNS, PUBLISHED_COLUMNS, column, heading, published_rows, spread};
 use crate::terminal::{thousands, us};
 
-/// The whole page.
+/// The whole page, with these pictures.
 #[must_use]
-pub fn study(result: &StudyResult) -> String {
+pub fn study(result: &StudyResult, pictures: &[Figure]) -> String {
     let mut page = begin("Roundtrip study", "Where the round trip goes");
     for line in heading(result) {
         let _ = write!(page, "<p class=\"where\">{}</p>", escape(line));
@@ -37,7 +37,7 @@ pub fn study(result: &StudyResult) -> String {
     rows("Stages by the kernel's events, microseconds", &closure_text::stages(result), &mut page);
     let title = "Busy cycles of the server thread that ended having served n requests";
     folded(title, result.stanzas.len(), &mut page, |page| busy_counts(result, page));
-    charts(result, &mut page);
+    figures(pictures, &mut page);
     notes(&result.warnings, &mut page);
     machines(&result.machine, result.client_machine.as_ref(), &mut page);
     terms(&mut page);
@@ -142,6 +142,10 @@ fn bars(result: &StudyResult, page: &mut String) {
             }
         }
         page.push_str("</div>");
+        for (text, is_contradiction) in closure_text::not_drawn(s) {
+            let class = if is_contradiction { "where no" } else { "where" };
+            let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(text));
+        }
     }
 }
 
@@ -162,7 +166,12 @@ fn breakdown(result: &StudyResult, page: &mut String) {
             let limits =
                 value.terms.split('+').any(|term| s.breakdown.limit.bottleneck.split('+').any(|b| b == term))
                     && value.source != TermSource::Remainder;
-            let class = if limits { " class=\"bottleneck\"" } else { "" };
+            let is_negative = closure_text::is_contradiction(s, value);
+            let class = match (is_negative, limits) {
+                (true, _) => " class=\"no\"",
+                (false, true) => " class=\"bottleneck\"",
+                (false, false) => "",
+            };
             // A token bucket takes no time of an operation: it keeps frames apart.
             let apart = s.path.filter(|p| p.token_bucket).and_then(|p| match title {
                 "W1" => Some(p.w1_us),
@@ -287,47 +296,46 @@ fn curves(result: &StudyResult, page: &mut String) {
     }
 }
 
-/// Intervals of single operations over time, in the paper's colours.
-fn charts(result: &StudyResult, page: &mut String) {
-    page.push_str("<h2>Intervals of single operations over time</h2><p class=\"key\">");
-    let keys = [
-        ("green", "outside the client (C2-C1)"),
-        ("#00a5c8", "inside the server (S2-S1)"),
-        ("orange", "outside both"),
-        ("magenta", "inside the client"),
-        ("red", "request path (S1-C1)"),
-        ("blue", "response path (C2-S2)"),
-    ];
-    for (colour, label) in keys {
-        let _ = write!(page, "<i style=\"background:{colour}\"></i>{label}");
+/// A picture of a point's operations over time.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Its file, as it is named in the page.
+    pub file: String,
+    /// The picture.
+    pub svg: String,
+}
+
+/// The six quantities of single operations over time.
+fn figures(figures: &[Figure], page: &mut String) {
+    if figures.is_empty() {
+        return;
     }
-    page.push_str("</p>");
-    // Charts of a saturated ring are clouds. Of many charts only those of queue depth 1 are shown, which have patterns.
-    let is_shown = |series: &&Series| {
-        result.is_end(series.queue_depth) && (result.series.len() <= 12 || series.queue_depth == 1)
-    };
-    for series in result.series.iter().filter(is_shown) {
-        let lines = series_dots(series);
-        if let Some(svg) = dots("start of the operation, ms", "microseconds", &lines) {
-            let _ = write!(page, "<h3>{}</h3>{svg}", escape(&series.title));
-        }
+    page.push_str("<h2>Intervals of single operations over time</h2>");
+    for Figure { file, svg } in figures {
+        // As an image, so that nothing in it can act on the page.
+        let _ = write!(
+            page,
+            "<div class=\"scroll\"><img class=\"figure\" alt=\"{0}\" src=\"data:image/svg+xml,{1}\"></div><p class=\"where\">{0}</p>",
+            escape(file),
+            percent_encoded(svg)
+        );
     }
 }
 
-fn series_dots(series: &Series) -> Vec<Dots> {
-    let line = |label: &str, colour, of: &dyn Fn(&study::result::Sample) -> Option<f64>| Dots {
-        label: label.to_owned(),
-        colour,
-        points: series.samples.iter().filter_map(|s| Some((s.at_ms, of(s)?))).collect(),
-    };
-    vec![
-        line("outside client", "green", &|s| Some(s.outside_client_us)),
-        line("server", "#00a5c8", &|s| Some(s.server_us)),
-        line("network", "orange", &|s| Some(s.network_us)),
-        line("client", "magenta", &|s| Some(s.client_us)),
-        line("request", "red", &|s| s.request_us),
-        line("response", "blue", &|s| s.response_us),
-    ]
+/// A text as a part of a URL in an attribute.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 16);
+    for byte in text.bytes() {
+        match byte {
+            b' ' | b'!' | b'\''..=b';' | b'=' | b'?'..=b'Z' | b'_' | b'a'..=b'z' | b'~' => {
+                out.push(char::from(byte));
+            }
+            other => {
+                let _ = write!(out, "%{other:02X}");
+            }
+        }
+    }
+    out
 }
 
 /// The meaning of the terms.

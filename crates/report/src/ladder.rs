@@ -1,21 +1,18 @@
 //! A ladder diagram of some operations: the client on the left, the server on the right, time downwards, and an arrow for
 //! each segment.
 
-use plotters::prelude::*;
+mod draw;
+mod time_axis;
+mod waits;
+
+pub use time_axis::TimeScale;
+
 use record::Side;
 use tcpsim::tcp::Segment;
 use tcpsim::{EPOCH_NS, Frame, Observer, SimOp};
 
 /// Most operations that are drawn; bounds the segments too.
 const FRAMES_MAX: usize = 400;
-const WIDTH: u32 = 900;
-/// The columns of client and server, and the upper margin, pixels.
-const CLIENT_X: i32 = 250;
-const SERVER_X: i32 = 650;
-const TOP: i32 = 56;
-/// Least and greatest distance of two times, pixels.
-const GAP_MIN: f64 = 9.0;
-const GAP_MAX: f64 = 64.0;
 
 /// Collects the segments of some operations and ends the simulation after them.
 #[derive(Debug, Default)]
@@ -42,92 +39,22 @@ impl Ladder {
 
     /// Draws the diagram as SVG; `None` when no operations were collected or the drawing fails.
     #[must_use]
-    pub fn draw(&self) -> Option<String> {
-        let start = self.ops.iter().filter_map(|op| op.op.start.ns()).min()?;
-        let finish = self.ops.iter().filter_map(|op| op.op.finish.ns()).max()?;
-        let since = |ns: u64| ns.saturating_sub(start);
-        let arrows: Vec<Arrow> =
-            self.arrows().into_iter().filter(|a| a.left >= start && a.left <= finish).collect();
-        let mut moments: Vec<u64> =
-            arrows.iter().flat_map(|a| [Some(a.left), a.arrived]).flatten().map(since).collect();
-        for op in &self.ops {
-            moments.extend([op.op.start, op.op.finish].into_iter().filter_map(record::Stamp::ns).map(since));
-        }
-        moments.sort_unstable();
-        moments.dedup();
-        // Proportional within limits: a delayed acknowledgement takes a thousand times as long as a send.
-        let steps: Vec<f64> = moments.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3).collect();
-        let mut heights = vec![f64::from(TOP) + 24.0];
-        for step in steps {
-            let last = *heights.last()?;
-            heights.push(last + (step * 6.0).clamp(GAP_MIN, GAP_MAX));
-        }
-        let height = |ns: u64| {
-            let place = moments.partition_point(|moment| *moment < since(ns)).min(heights.len() - 1);
-            heights[place] as i32
-        };
-        let bottom = *heights.last()? as i32 + 24;
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, (WIDTH, bottom as u32 + 16)).into_drawing_area();
-            root.fill(&WHITE).ok()?;
-            let text = |words: &str, x: i32, y: i32, size: u32, colour: RGBColor| {
-                let style = ("sans-serif", size).into_font().color(&colour);
-                root.draw(&Text::new(words.to_owned(), (x, y), style)).ok()
-            };
-            let (grey, blue, orange, slate) = (
-                RGBColor(148, 163, 184),
-                RGBColor(14, 116, 144),
-                RGBColor(194, 65, 12),
-                RGBColor(51, 65, 85),
-            );
-            for (name, x) in [("client", CLIENT_X), ("server", SERVER_X)] {
-                text(name, x - 20, 14, 15, BLACK)?;
-                root.draw(&PathElement::new([(x, TOP - 16), (x, bottom)], grey.stroke_width(2))).ok()?;
-            }
-            text("us", 8, TOP - 16, 12, slate)?;
-            for (&moment, &y) in moments.iter().zip(&heights) {
-                text(&format!("{:.1}", moment as f64 / 1e3), 8, y as i32 - 6, 11, slate)?;
-                root.draw(&PathElement::new([(60, y as i32), (74, y as i32)], grey)).ok()?;
-            }
-            for arrow in &arrows {
-                let (from, to) = match arrow.segment.sender {
-                    Side::Client => (CLIENT_X, SERVER_X),
-                    Side::Server => (SERVER_X, CLIENT_X),
-                };
-                let colour = if arrow.segment.bytes == 0 {
-                    grey
-                } else if arrow.segment.sender == Side::Client {
-                    blue
-                } else {
-                    orange
-                };
-                let begin = (from, height(arrow.left));
-                let end = match arrow.arrived {
-                    Some(at) => (to, height(at)),
-                    None => ((from + to) / 2, height(arrow.left) + 12),
-                };
-                root.draw(&PathElement::new([begin, end], colour.stroke_width(2))).ok()?;
-                let back = if to > from { -7 } else { 7 };
-                if arrow.arrived.is_some() {
-                    let head = [(end.0 + back, end.1 - 4), end, (end.0 + back, end.1 + 4)];
-                    root.draw(&PathElement::new(head, colour.stroke_width(2))).ok()?;
-                } else {
-                    text("lost", end.0 - 8, end.1 - 6, 12, RED)?;
-                }
-                let middle = ((begin.0 + end.0) / 2, (begin.1 + end.1) / 2);
-                text(&arrow.label(), middle.0 - 60, middle.1 - 13, 11, colour)?;
-            }
-            for op in &self.ops {
-                let (Some(start), Some(finish)) = (op.op.start.ns(), op.op.finish.ns()) else { continue };
-                let x = 90 + (op.op.tag % 12) as i32 * 10;
-                let line = [(x, height(start)), (x, height(finish))];
-                root.draw(&PathElement::new(line, slate.stroke_width(3))).ok()?;
-                text(&op.op.tag.to_string(), x - 3, height(start) - 14, 11, slate)?;
-            }
-            root.present().ok()?;
-        }
-        Some(svg)
+    pub fn draw(&self, scale: TimeScale) -> Option<String> {
+        let start_ns = self.ops.iter().filter_map(|op| op.op.start.ns()).min()?;
+        let finish_ns = self.ops.iter().filter_map(|op| op.op.finish.ns()).max()?;
+        let all = self.arrows();
+        let delayed = waits::delayed_acks(&all);
+        let is_within = |arrow: &Arrow| arrow.left >= start_ns && arrow.left <= finish_ns;
+        let arrows: Vec<Arrow> = all.into_iter().filter(is_within).collect();
+        let waits: Vec<Wait> = self.ops.iter().flat_map(waits::of).chain(delayed).collect();
+        let waits = waits.into_iter().filter(|wait| wait.from_ns >= start_ns && wait.to_ns <= finish_ns);
+        draw::draw(&draw::Picture {
+            ops: &self.ops,
+            arrows: &arrows,
+            waits: waits.collect(),
+            start_ns,
+            scale,
+        })
     }
 
     /// Each sent segment with the time of its arrival.
@@ -166,6 +93,19 @@ impl Identity {
     }
 }
 
+/// A side's wait with its reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wait {
+    /// Where it is drawn; `None` for the wire.
+    side: Option<Side>,
+    /// Its name.
+    name: &'static str,
+    /// When it began and ended, nanoseconds since the epoch.
+    from_ns: u64,
+    /// See `from_ns`.
+    to_ns: u64,
+}
+
 /// A segment between the two capture points.
 #[derive(Clone, Copy, Debug)]
 struct Arrow {
@@ -175,6 +115,19 @@ struct Arrow {
 }
 
 impl Arrow {
+    /// Whether a later segment of its sender arrived before it, so that it is lost, and not on its way when the run ended.
+    fn is_overtaken(&self, arrows: &[Arrow]) -> bool {
+        let own = &self.segment;
+        self.arrived.is_none()
+            && arrows.iter().any(|other| {
+                let theirs = &other.segment;
+                theirs.session == own.session
+                    && theirs.sender == own.sender
+                    && other.left > self.left
+                    && other.arrived.is_some()
+            })
+    }
+
     fn label(&self) -> String {
         let Identity { seq, bytes, ack, retransmitted, .. } = self.segment;
         let again = if retransmitted { " again" } else { "" };

@@ -14,6 +14,8 @@ pub mod model_text;
 pub mod ops;
 mod page;
 pub mod progress;
+pub mod quantities;
+pub mod scene;
 pub mod simulated;
 pub mod simulation_text;
 pub mod study_text;

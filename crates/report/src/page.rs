@@ -24,7 +24,7 @@ ul.notes li{margin:.35rem 0} .scroll{overflow-x:auto} p.where{color:#4a5566;marg
 .track u{position:absolute;top:.55rem;height:.15rem;background:#f0a868;text-decoration:none}
 .track b{position:absolute;padding-left:.45rem;line-height:1.25rem;font-weight:600}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(560px,1fr));gap:.6rem}
-figure{margin:0} figcaption{font-size:.86rem;color:#4a5566;padding-left:3.6rem}
+img.figure{width:100%;min-width:900px} figure{margin:0} figcaption{font-size:.86rem;color:#4a5566;padding-left:3.6rem}
 details{margin:.35rem 0} summary{cursor:pointer;font-weight:600} details table{width:auto} details.rows table{width:100%} tr.said td{white-space:normal;vertical-align:top} tr.waited td{background:#ffe9c7}
 ";
 

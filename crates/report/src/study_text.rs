@@ -258,6 +258,9 @@ fn breakdown<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> String {
                 Some(v) if title == "W1" && bucket.is_some() => apart(v.mean_us, bucket.map(|p| p.w1_us)),
                 Some(v) if title == "W2" && bucket.is_some() => apart(v.mean_us, bucket.map(|p| p.w2_us)),
                 // A sum of which a rule leaves one term is printed with that term.
+                Some(v) if closure_text::is_contradiction(s, v) => {
+                    format!("{} {} CONTRADICTION", v.terms, us(v.mean_us))
+                }
                 Some(v) if v.terms == title => us(v.mean_us),
                 Some(v) => format!("{} {}", v.terms, us(v.mean_us)),
                 None => String::new(),

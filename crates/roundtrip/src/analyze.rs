@@ -16,6 +16,7 @@ use record::wire::Wire;
 use record::{Observed, Side};
 use report::ops::OpsWriter;
 
+use crate::figures::Captured;
 use crate::print::{eprint_line, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args, outputs};
@@ -29,6 +30,7 @@ use crate::{Failure, args, outputs};
 #[command(after_help = "Examples:\n  roundtrip analyze slow.pcapng\n  \
                         tcpdump -i eth0 -s 128 -w - port 3260 | roundtrip analyze -\n  \
                         roundtrip analyze --client a.pcap.gz --server b.pcap.zst --json\n  \
+                        roundtrip analyze --client a.pcap.gz --server b.pcap.gz --figures out/pictures\n  \
                         roundtrip analyze --interface eth0 --port 3260 --duration 10s")]
 pub(crate) struct AnalyzeArgs {
     /// Capture files; - is standard input
@@ -63,6 +65,10 @@ pub(crate) struct AnalyzeArgs {
     /// Write every operation to this file (.parquet or .csv)
     #[arg(long, value_name = "FILE")]
     ops: Option<PathBuf>,
+    /// Draw the six quantities of single operations over time, as SVG and PNG in this directory, which is created if missing: a
+    /// page for each kind of operation
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
     /// Write a copy of the capture to this file, with the verdicts as comments on their frames
     #[arg(long, value_name = "FILE.pcapng")]
     annotate: Option<PathBuf>,
@@ -88,6 +94,8 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     let paths = paths(args)?;
     let named = [("--annotate", args.annotate.as_ref()), ("--ops", args.ops.as_ref())];
     outputs::check(&named, paths.iter().map(|(path, _)| path))?;
+    let others = paths.iter().map(|(path, _)| path).chain(named.iter().filter_map(|(_, path)| *path));
+    outputs::check_folder("--figures", args.figures.as_ref(), others)?;
     let protocol = match args.protocol {
         ProtocolArg::Auto => Protocol::Auto,
         ProtocolArg::Iscsi => Protocol::Iscsi(Digests::default()),
@@ -107,6 +115,8 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         ),
         None => None,
     };
+    let mut figures = args.figures.as_ref().map(|_| Captured::default());
+    let mut sinks = Sinks { ops: ops.as_mut(), figures: figures.as_mut() };
     let annotated = match &args.annotate {
         Some(path) => {
             let draft = Draft::create(path).with_context(|| format!("cannot write {}", path.display()));
@@ -119,12 +129,11 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
             Ok(Input { file: CaptureFile::open(path)?, place: *place })
         };
         let inputs: Result<Vec<Input>, AnalysisError> = paths.iter().map(open).collect();
-        let result = inputs.and_then(|inputs| {
-            run_analysis(inputs, size(&paths), options, ops.as_mut(), &|| stop.is_raised())
-        });
+        let result = inputs
+            .and_then(|inputs| run_analysis(inputs, size(&paths), options, &mut sinks, &|| stop.is_raised()));
         result.map_err(classify)?
     } else {
-        live(args, options, ops.as_mut(), &stop)?
+        live(args, options, &mut sinks, &stop)?
     };
     // A capture without operations says nothing about a service: neither "slow" nor "not slow".
     let is_empty = result.operations == 0 && result.verdicts.is_empty();
@@ -132,6 +141,10 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     let is_complete = !is_empty && (!stop.is_raised() || !args.interface.is_empty());
     if let Some(ops) = ops.filter(|_| is_complete) {
         ops.finish().context("writing --ops").map_err(Failure::Work)?;
+    }
+    if let (Some(folder), Some(figures)) = (&args.figures, figures.filter(|_| is_complete)) {
+        let names: Vec<&str> = result.inputs.iter().map(|input| input.name.as_str()).collect();
+        figures.write(folder, &names.join(", ")).map_err(Failure::Usage)?;
     }
     if let Some((path, draft)) = annotated.filter(|_| is_complete) {
         write_annotated(draft, &paths, &result)
@@ -191,7 +204,7 @@ fn paths(args: &AnalyzeArgs) -> Result<Vec<(PathBuf, Option<Side>)>, Failure> {
 fn live(
     args: &AnalyzeArgs,
     options: Options,
-    ops: Option<&mut OpsWriter>,
+    sinks: &mut Sinks<'_>,
     stop: &Stop,
 ) -> Result<AnalysisResult, Failure> {
     let (reader, writer) = std::io::pipe().context("cannot create a pipe").map_err(Failure::Work)?;
@@ -216,9 +229,9 @@ fn live(
         let capturing = scope.spawn(|| record(&spec, writer, &|| (), &|| stop.is_raised()));
         let opened = CaptureFile::read(&name, Box::new(reader));
         // Ctrl-C ends the capture; the captured packets are analysed completely.
-        let result = opened
-            .map_err(AnalysisError::from)
-            .and_then(|file| run_analysis(vec![Input { file, place: None }], None, options, ops, &|| false));
+        let result = opened.map_err(AnalysisError::from).and_then(|file| {
+            run_analysis(vec![Input { file, place: None }], None, options, sinks, &|| false)
+        });
         match capturing.join() {
             Ok(Ok(_)) => result.map_err(classify),
             Ok(Err(error)) if error.is_usage() => Err(Failure::Usage(error.into())),
@@ -233,27 +246,35 @@ const LIVE_SNAP_BYTES: u32 = 262_144;
 /// Size of the ring that the kernel fills while the analysis is busy.
 const LIVE_RING_BYTES: usize = 64 << 20;
 
+/// What takes every operation.
+struct Sinks<'a> {
+    ops: Option<&'a mut OpsWriter>,
+    figures: Option<&'a mut Captured>,
+}
+
 fn run_analysis(
     inputs: Vec<Input>,
     bytes: Option<u64>,
     options: Options,
-    ops: Option<&mut OpsWriter>,
+    sinks: &mut Sinks<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<AnalysisResult, AnalysisError> {
     let progress = report::progress::Reading::new(bytes);
     let mut written = Ok(());
     let result = {
         let mut write;
-        let sink: Option<&mut dyn FnMut(&Observed)> = match ops {
-            Some(ops) => {
-                write = |observed: &Observed| {
-                    if written.is_ok() {
-                        written = ops.write_observed(observed);
-                    }
-                };
-                Some(&mut write)
-            }
-            None => None,
+        let sink: Option<&mut dyn FnMut(&Observed)> = if sinks.ops.is_some() || sinks.figures.is_some() {
+            write = |observed: &Observed| {
+                if let (Some(ops), true) = (&mut sinks.ops, written.is_ok()) {
+                    written = ops.write_observed(observed);
+                }
+                if let Some(figures) = &mut sinks.figures {
+                    figures.add(observed);
+                }
+            };
+            Some(&mut write)
+        } else {
+            None
         };
         Analysis::run(inputs, options, sink, &mut |bytes| progress.set(bytes), stop)
     };

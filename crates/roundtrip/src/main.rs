@@ -11,6 +11,7 @@ mod analyze;
 mod args;
 mod bench;
 mod capture;
+mod figures;
 mod log;
 mod model;
 mod outputs;

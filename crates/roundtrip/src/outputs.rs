@@ -43,6 +43,28 @@ pub(crate) fn check<'a>(
     Ok(())
 }
 
+/// Rejects a folder of pictures in which one could replace an input or another output, under whatever name.
+pub(crate) fn check_folder<'a>(
+    option: &str,
+    folder: Option<&PathBuf>,
+    others: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Failure> {
+    let Some(folder) = folder else { return Ok(()) };
+    for other in others {
+        let (own_folder, name) = place(other);
+        let is_picture = other.extension().is_some_and(|ending| ending == "svg" || ending == "png");
+        let is_within = name.is_some() && place(&folder.join("x")).0 == own_folder;
+        if is_same_file(folder, other) || place(folder) == place(other) || (is_within && is_picture) {
+            return Err(Failure::Usage(anyhow!(
+                "{option} {} could overwrite {}; name another directory",
+                folder.display(),
+                other.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device())
 }
@@ -75,6 +97,30 @@ mod tests {
             Err(Failure::Work(error)) => panic!("{error}"),
             Ok(()) => None,
         }
+    }
+
+    #[test]
+    fn a_folder_of_pictures_is_apart_from_pictures_that_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("sub")).unwrap();
+        std::fs::write(at("file"), "").unwrap();
+        let verdict =
+            |figures: &str, other: &str| check_folder("--figures", Some(&at(figures)), [&at(other)]).is_err();
+        for (figures, other) in [
+            ("sub", "sub/a.svg"),
+            ("sub", "sub/../sub/a.png"),
+            ("new", "new/a.svg"),
+            ("file", "file"),
+            ("new", "new"),
+        ] {
+            assert!(verdict(figures, other), "{figures}, {other}");
+        }
+        for (figures, other) in [("sub", "a.svg"), ("sub", "sub/a.csv"), ("sub", "new"), ("new", "sub/a.png")]
+        {
+            assert!(!verdict(figures, other), "{figures}, {other}");
+        }
+        assert!(check_folder("--figures", None, [&at("a.svg")]).is_ok());
     }
 
     #[test]

@@ -6,12 +6,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use clap::ValueEnum;
 use output::Draft;
 use policy::Sending;
 use record::OpKind;
-use report::ladder::Ladder;
+use record::units::counted;
+use report::ladder::{Ladder, TimeScale};
 use report::ops::OpsWriter;
 use report::progress::Progress;
+use report::quantities::{Clocks, Origin, Run, Subject, Timed};
 use report::simulated::Packets;
 use report::simulation_text as text;
 use serde_json::json;
@@ -20,9 +23,10 @@ use tcpsim::fit::{self, Measured};
 use tcpsim::preset::Preset;
 use tcpsim::{RunResult, Setup, SimOp, preset, simulate};
 
+use crate::figures::Folder;
 use crate::print::{print_json, print_line};
 use crate::stop::Stop;
-use crate::{Failure, args, outputs};
+use crate::{Failure, args, figures, outputs};
 
 /// Simulate the ring packet by packet, with the rules of real TCP implementations
 ///
@@ -34,7 +38,8 @@ use crate::{Failure, args, outputs};
                         roundtrip simulate --preset seed-512 --iodepth 1,2,3,4,5 --policy nodelay,nagle-unflushed\n  \
                         roundtrip simulate ring.toml --iodepth 1,8,64 --set server.service=10us --chart curve.svg\n  \
                         roundtrip simulate --preset two-sends --pcapng two-sends.pcapng && roundtrip analyze two-sends.pcapng\n  \
-                        roundtrip simulate --preset post --ladder post.svg --ladder-ops 20..22\n\n\
+                        roundtrip simulate --preset post --ladder post.svg --ladder-ops 20..22 --ladder-scale time\n  \
+                        roundtrip simulate --preset seed-512 --operations 20000 --figures out/pictures\n\n\
                         docs/simulate.md lists all keys of the file and the source of each rule.")]
 pub(crate) struct SimulateArgs {
     /// Setup as TOML; by default, without --preset, the default values
@@ -58,7 +63,7 @@ pub(crate) struct SimulateArgs {
     set: Vec<String>,
     /// Find the costs with which the simulation reproduces a study: fits queue depth 1, a middle depth and the deepest
     /// for each send policy, and measures the error at the other depths
-    #[arg(long, value_name = "STUDY.json", conflicts_with_all = ["file", "preset", "set", "sweep", "policy", "iodepth", "pcapng", "ops", "ladder", "chart"])]
+    #[arg(long, value_name = "STUDY.json", conflicts_with_all = ["file", "preset", "set", "sweep", "policy", "iodepth", "pcapng", "ops", "figures", "ladder", "chart"])]
     fit: Option<PathBuf>,
     /// Key and several values to simulate one by one: wire.delay=0us,50us,100us; repeatable
     #[arg(long, value_name = "KEY=V1,V2,...", value_parser = values)]
@@ -87,18 +92,43 @@ pub(crate) struct SimulateArgs {
     /// Write every operation to this file (.parquet or .csv; one run only)
     #[arg(long, value_name = "FILE")]
     ops: Option<PathBuf>,
+    /// Draw the six quantities of single operations over time, as SVG and PNG in this directory, which is created if missing
+    /// (one run only)
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
     /// Draw some operations as a ladder diagram (one run only)
     #[arg(long, value_name = "FILE.svg")]
     ladder: Option<PathBuf>,
     /// Operations of the ladder diagram, as FIRST..LAST in the order of their ends
     #[arg(long, value_name = "FIRST..LAST", default_value = "0..9", value_parser = range)]
     ladder_ops: (u64, u64),
+    /// Time axis of the ladder diagram
+    #[arg(long, value_name = "SCALE", value_enum, default_value = "events", requires = "ladder")]
+    ladder_scale: LadderScale,
     /// Draw IOPS over queue depth
     #[arg(long, value_name = "FILE.svg")]
     chart: Option<PathBuf>,
     /// Print the result as JSON on stdout
     #[arg(long)]
     json: bool,
+}
+
+/// The time axis of a ladder diagram.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LadderScale {
+    /// A place for each event, not to scale
+    Events,
+    /// To scale, with the waits that explain its gaps
+    Time,
+}
+
+impl From<LadderScale> for TimeScale {
+    fn from(scale: LadderScale) -> Self {
+        match scale {
+            LadderScale::Events => Self::Events,
+            LadderScale::Time => Self::Time,
+        }
+    }
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
@@ -156,9 +186,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     }
     let (setups, labels) = setups(args, &source)?;
     let is_one = setups.len() == 1;
-    if !is_one && (args.pcapng.is_some() || args.ops.is_some() || args.ladder.is_some()) {
+    let single = [&args.pcapng, &args.ops, &args.figures, &args.ladder];
+    if !is_one && single.into_iter().any(Option::is_some) {
         return Err(Failure::Usage(anyhow!(
-            "--pcapng, --ops and --ladder need a single run, not {}; choose one queue depth, policy, block size and MTU",
+            "--pcapng, --ops, --figures and --ladder need a single run, not {}; choose one queue depth, policy, block size and MTU",
             setups.len()
         )));
     }
@@ -169,16 +200,21 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
         ("--chart", &args.chart),
     ];
     outputs::check(&named.map(|(option, path)| (option, path.as_ref())), &args.file)?;
+    let others = named.iter().filter_map(|(_, path)| path.as_ref()).chain(&args.file);
+    outputs::check_folder("--figures", args.figures.as_ref(), others)?;
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let runs = match &setups[..] {
-        [setup] if args.pcapng.is_some() || args.ops.is_some() => vec![recorded(args, setup, &stop)?],
+        [setup] if args.pcapng.is_some() || args.ops.is_some() || args.figures.is_some() => {
+            vec![recorded(args, setup, &stop)?]
+        }
         _ => swept(args, &setups, &labels, &stop),
     };
     if let (Some(path), [setup]) = (&args.ladder, &setups[..]) {
         let mut ladder = Ladder::new(args.ladder_ops.0, args.ladder_ops.1);
         simulate(setup, &mut ladder);
-        let svg =
-            ladder.draw().ok_or_else(|| Failure::Usage(anyhow!("the run has no such operations to draw")))?;
+        let svg = ladder
+            .draw(args.ladder_scale.into())
+            .ok_or_else(|| Failure::Usage(anyhow!("the run has no such operations to draw")))?;
         write(path, &svg)?;
     }
     if let Some(path) = &args.chart {
@@ -362,8 +398,14 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
         Some(path) => Some(OpsWriter::create(path).with_context(|| create(path)).map_err(Failure::Usage)?),
         None => None,
     };
+    let mut drawn = args.figures.as_ref().map(|folder| (folder, Run::new(figures::KEPT_OF_A_RUN)));
     let mut failure = None;
     let mut keep = |op: &SimOp| {
+        if let Some((_, run)) = &mut drawn
+            && let Some(timed) = Timed::of(&op.op, Clocks::Shared)
+        {
+            run.add(&timed);
+        }
         if let Some(writer) = &mut writer
             && failure.is_none()
         {
@@ -395,10 +437,35 @@ fn recorded(args: &SimulateArgs, setup: &Setup, stop: &Stop) -> Result<RunResult
     if let Some(error) = failure {
         return Err(Failure::Work(anyhow!("cannot write --ops: {error}")));
     }
+    if let Some((folder, run)) = drawn.filter(|_| !stop.is_raised()) {
+        draw(folder, &result, &run).map_err(Failure::Usage)?;
+    }
     if let Some(writer) = writer.filter(|_| !stop.is_raised()) {
         writer.finish().context("writing --ops").map_err(Failure::Work)?;
     }
     Ok(result)
+}
+
+/// Draws a run's operations.
+fn draw(folder: &Path, result: &RunResult, run: &Run) -> anyhow::Result<()> {
+    let RunResult { policy, queue_depth, sessions, block_size_bytes, mtu_bytes, .. } = result;
+    let subject = Subject {
+        title: format!("{block_size_bytes} B, {policy}, queue depth {queue_depth}, simulated"),
+        notes: vec![format!(
+            "every operation of the run, also before the measured time; {}, MTU {mtu_bytes}",
+            counted(u64::from(*sessions), "session")
+        )],
+        origin: Origin::Ring,
+        clocks: Clocks::Shared,
+    };
+    let policy = policy.to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    Folder::Named(folder).create()?;
+    figures::write(
+        Folder::Named(folder),
+        &format!("{block_size_bytes}-{policy}-qd{queue_depth}"),
+        &subject,
+        run,
+    )
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

@@ -1,5 +1,7 @@
 //! `roundtrip study`: a complete measurement, from a wire to a report.
 
+mod pictures;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +11,6 @@ use anyhow::{Context as _, anyhow};
 use load::initiator::IscsiUrl;
 use output::file;
 use policy::Sending;
-use record::Op;
 use report::ops::OpsWriter;
 use report::progress::Progress;
 use serde::Serialize;
@@ -17,11 +18,12 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use study::experiment::{Case, Keep, Work};
 use study::plan::PLANS;
-use study::runner::{KeepParts, Point};
+use study::runner::{KeepParts, PointOps};
 use study::{
     AnyPlan, Experiment, Journal, Placement, Plan, REPORT, RemoteSpec, Study, StudyError, Watcher, Where,
 };
 
+use self::pictures::{Pictures, point_name};
 use crate::print::{eprint_line, print_json, print_line};
 use crate::stop::Stop;
 use crate::{Failure, args};
@@ -76,6 +78,9 @@ pub(crate) struct StudyArgs {
     /// For rings: write every operation of the observed runs to DIR/ops, as Parquet or CSV
     #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv"])]
     ops: Option<String>,
+    /// For rings: directory of the pictures of single operations over time, as SVG and PNG; by default DIR/figures in the output
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
     /// Use loopback even if namespaces are available
     #[arg(long, conflicts_with_all = ["client", "wire"])]
     loopback: bool,
@@ -261,18 +266,19 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         ));
     }
     let folder = journal.folder().join("ops");
-    let mut take = |point: &Point, round: u32, ops: &[Op]| {
-        let format = args.ops.as_deref().unwrap_or_default();
+    let pictures = Pictures::of(args.figures.as_ref(), journal.folder());
+    let mut take = |taken: &PointOps<'_>| {
+        pictures.draw(taken)?;
+        let Some(format) = args.ops.as_deref() else { return Ok(()) };
+        let PointOps { point, round, operations, .. } = *taken;
         let name = format!(
-            "{}-{}-qd{}-{}.{format}",
-            point.block_bytes,
-            point.policy.to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
-            point.queue_depth,
+            "{}-{}.{format}",
+            point_name(point.block_bytes, &point.policy.to_string(), point.queue_depth),
             round + 1
         );
         file::folder(&folder)?;
         let mut writer = OpsWriter::create_anew(&folder.join(name))?;
-        ops.iter().try_for_each(|op| writer.write(op))?;
+        operations.iter().try_for_each(|op| writer.write(op))?;
         writer.finish()
     };
     let outcome = study.run(
@@ -280,13 +286,13 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
         &mut KeepParts {
             earlier: &journal.earlier,
             keep: &mut |part| parts.append(part),
-            ops: if args.ops.is_some() { Some(&mut take) } else { None },
+            ops: Some(&mut take),
         },
     );
     watcher.progress.finish();
     let result = outcome.map_err(|error| failure(error, journal.folder()))?;
     write(&journal, "study.json", &as_json(&result)?)?;
-    write(&journal, REPORT, &report::html::study(&result))?;
+    write(&journal, REPORT, &report::html::study(&result, &pictures.shown(&result)))?;
     if args.json {
         print_line(as_json(&result)?);
     } else {
@@ -318,8 +324,10 @@ fn refused(outcomes: &[ClosureOutcome]) -> Option<&'static str> {
 fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> {
     let is_compare = !args.what.compare.is_empty();
     let is_plain = args.bs.is_empty() && args.iodepth.is_empty() && args.send.is_empty();
-    if args.ops.is_some() {
-        return Err(Failure::Usage(anyhow!("--ops is for rings (quick, paper)")));
+    for (option, is_given) in [("--ops", args.ops.is_some()), ("--figures", args.figures.is_some())] {
+        if is_given {
+            return Err(Failure::Usage(anyhow!("{option} is for rings (quick, paper)")));
+        }
     }
     if !is_compare && !is_plain {
         return Err(Failure::Usage(anyhow!(

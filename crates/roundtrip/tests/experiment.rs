@@ -14,12 +14,6 @@ fn study(arguments: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// The exit status of a study: 1 where the machine was disturbed at every point, as it may be beside other tests.
-fn expected_code(result: &Value) -> Option<i32> {
-    let stanzas = result["stanzas"].as_array().unwrap();
-    Some(i32::from(stanzas.iter().all(|stanza| stanza["closure"]["outcome"] == "unreliable")))
-}
-
 /// A short run of each kind of work on loopback; the effects have the published direction.
 #[test]
 fn every_kind_of_work_runs_and_shows_its_direction() {
@@ -196,7 +190,7 @@ fn interrupted_ring_study_resumes() {
         let (first, missing) = (kept(), 6 - calm_points(&kept()).len());
         let (code, text, error) = study(&[&arguments[..], &["--resume", "--json"]].concat());
         let result: Value = serde_json::from_str(&text).expect(&error);
-        assert_eq!(code, expected_code(&result), "{error}");
+        assert_eq!(code, Some(common::code_of_study(&result["stanzas"])), "{error}");
         let all = kept();
         let new = all.lines().skip(first.lines().count()).map(|line| serde_json::from_str(line).unwrap());
         let measured = new.filter(|part| round_of(part) < REPEATS).count();
@@ -279,8 +273,8 @@ fn threads_and_softirqs_run_on_the_chosen_cpus() {
     let arguments = [&arguments[..], &["--ops", "csv"]].concat();
     let placed = ["--client-cpu", "1", "--server-cpu", "0", "--server-softirq", "1", "-o", &out, "--json"];
     let (code, text, error) = study(&[&arguments[..], &placed].concat());
-    let result: Value = serde_json::from_str(&text).expect(&error);
-    assert_eq!(code, expected_code(&result), "{error}");
+    let result: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(code, Some(common::code_of_study(&result["stanzas"])), "{error}");
     assert_eq!(result["cpus"], serde_json::json!([1, 0]));
     // Every operation of both depths, with all its stamps.
     for depth in [1, 2] {

@@ -106,6 +106,16 @@ fn files_that_are_symbolic_links_are_not_written_through() {
         assert_eq!(output.status.code(), Some(2), "{name}: {text}");
         assert!(text.contains("symbolic link"), "{name}: {text}");
     }
+    let pictures = folder.path().join("pictures");
+    std::fs::create_dir(&pictures).unwrap();
+    for name in ["512-nodelay-qd1.svg", "512-nodelay-qd1.png"] {
+        symlink(&victim, pictures.join(name)).unwrap();
+        let output =
+            run(&["simulate", "--preset", "seed-512", "--operations", "10", "--figures", path(&pictures)]);
+        let text = shown(&output);
+        assert!(output.status.code() == Some(2) && text.contains("symbolic link"), "{name}: {text}");
+        std::fs::remove_file(pictures.join(name)).unwrap();
+    }
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "keep");
 }
 
@@ -115,7 +125,15 @@ fn a_study_replaces_links_in_its_folder() {
     let (victim, out) = (folder.path().join("victim"), folder.path().join("out"));
     std::fs::write(&victim, "keep").unwrap();
     std::fs::create_dir(&out).unwrap();
-    let files = ["plan.json", "runs.jsonl", "report.html", "study.json"];
+    std::fs::create_dir(out.join("figures")).unwrap();
+    let files = [
+        "plan.json",
+        "runs.jsonl",
+        "report.html",
+        "study.json",
+        "figures/512-nodelay-qd1.svg",
+        "figures/512-nodelay-qd1.png",
+    ];
     for name in files {
         symlink(&victim, out.join(name)).unwrap();
     }

@@ -386,6 +386,23 @@ fn a_ladder_and_a_chart_are_drawn() {
     simulate(&["--preset", "two-sends", "--ladder", &ladder, "--ladder-ops", "20..21"]);
     let svg = std::fs::read_to_string(&ladder).unwrap();
     assert!(svg.contains("client") && svg.contains("48 B") && svg.contains("ACK"), "{svg}");
+    // Every wait that explains a gap has its name, on either axis, and the axis says what it is.
+    for (scale, axis) in
+        [("events", "Time axis by event, not to scale"), ("time", "Time axis to scale: 100 pixels are")]
+    {
+        let arguments =
+            ["--preset", "two-sends", "--ladder", &ladder, "--ladder-ops", "20..21", "--ladder-scale", scale];
+        simulate(&arguments);
+        let svg = std::fs::read_to_string(&ladder).unwrap();
+        for expected in [axis, "\nNagle 43.9 ms\n", "\ndelayed ACK 43.9 ms\n"] {
+            assert!(svg.contains(expected), "{scale}: {expected}: {svg}");
+        }
+        // 44 ms and 1 us are events apart on the one axis; on the other the short wait has no room.
+        assert_eq!(svg.contains("scheduling 20.0 us"), scale == "events", "{svg}");
+        assert!(!svg.contains(">\nlost\n"), "what is on its way at the end of the run is not lost: {svg}");
+    }
+    simulate(&["--preset", "lossy", "--ladder", &ladder, "--ladder-ops", "0..200", "--ladder-scale", "time"]);
+    assert!(std::fs::read_to_string(&ladder).unwrap().contains(">\nlost\n"), "a lossy wire loses segments");
     simulate(&[
         "--preset",
         "seed-512",
@@ -421,4 +438,47 @@ fn a_run_that_the_time_limit_ended_says_so() {
         simulate(&["--preset", "two-sends", "--operations", "2000", "--set", advice])["runs"][0].clone();
     assert_eq!((&run["operations"], &run["ended_by"]), (&2000.into(), &"operations".into()), "{advice}");
     assert_eq!(run["is_complete"], true);
+}
+
+/// The picture of a run and that of its capture show the same operations; a sweep has no picture.
+#[test]
+fn a_run_and_its_capture_are_drawn_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (run, capture, packets) = (path("run"), path("capture"), path("run.pcapng"));
+    let ring = ["--preset", "seed-512", "--operations", "3000"];
+    simulate(&[&ring[..], &["--figures", &run, "--pcapng", &packets]].concat());
+    succeed(env!("CARGO_BIN_EXE_roundtrip"), &["analyze", &packets, "--figures", &capture]);
+    let medians = |file: &str| -> Vec<(String, f64)> {
+        let svg = std::fs::read_to_string(file).unwrap();
+        let legends =
+            svg.lines().filter(|line| line.contains("data-legend=") && line.contains("data-median-us="));
+        let words: Vec<Vec<String>> =
+            legends.map(|line| line.split('"').map(str::to_owned).collect()).collect();
+        words.iter().map(|words| (words[1].clone(), words[3].parse().unwrap())).collect()
+    };
+    let (drawn, captured) =
+        (medians(&format!("{run}/512-nodelay-qd1.svg")), medians(&format!("{capture}/1-read-10-512.svg")));
+    assert_eq!((drawn.len(), captured.len()), (6, 6), "{drawn:?} {captured:?}");
+    for ((name, own), (other, theirs)) in drawn.iter().zip(&captured) {
+        assert!(name == other && (own - theirs).abs() < 0.5, "{name}: {own} and {theirs}");
+    }
+    for file in ["run/512-nodelay-qd1.png", "capture/1-read-10-512.png"] {
+        assert!(std::fs::read(folder.path().join(file)).unwrap().starts_with(b"\x89PNG"), "{file}");
+    }
+    // Every operation of the list is in the picture.
+    let csv = path("one.csv");
+    succeed(env!("CARGO_BIN_EXE_roundtrip"), &["analyze", &packets, "--figures", &capture, "--ops", &csv]);
+    let operations = std::fs::read_to_string(&csv).unwrap().lines().count() - 1;
+    let svg = std::fs::read_to_string(format!("{capture}/1-read-10-512.svg")).unwrap();
+    let whole = format!("data-panel=\"Whole run\" data-operations=\"{operations}\"");
+    assert!(svg.contains(&whole), "{whole}");
+    for (arguments, expected) in [
+        (&["--iodepth", "1,2", "--figures", &run][..], "need a single run, not 2"),
+        (&["--figures", &run, "--chart", &format!("{run}/a.svg")], "could overwrite"),
+    ] {
+        let output = roundtrip().arg("simulate").args(arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(expected), "{arguments:?}: {text}");
+    }
 }

@@ -138,17 +138,15 @@ fn a_study_with_its_client_on_another_host_closes_and_leaves_nothing_there() {
         .unwrap();
     let result: Value = serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", text(&done)));
     let stanzas = result["stanzas"].as_array().unwrap();
-    // Beside other tests the machine may be disturbed at every point.
-    let is_disturbed = stanzas.iter().all(|stanza| stanza["closure"]["outcome"] == "unreliable");
-    assert_eq!(done.status.code(), Some(i32::from(is_disturbed)), "{}", text(&done));
-    assert_eq!(result["stanzas"].as_array().unwrap().len(), 2);
-    for stanza in result["stanzas"].as_array().unwrap() {
+    assert_eq!(done.status.code(), Some(common::code_of_study(&result["stanzas"])), "{}", text(&done));
+    assert_eq!(stanzas.len(), 2);
+    for stanza in stanzas {
         let (completed, followed) = (&stanza["completed"], &stanza["followed"]);
         assert!(completed == followed && completed.as_u64() > Some(100), "{stanza:#}");
         assert_eq!(stanza["breakdown"]["joined"]["holds"], true, "{stanza:#}");
         // The client's kernel is another host's.
         let closure = &stanza["closure"];
-        assert!(["not_verified", "unreliable"].contains(&closure["outcome"].as_str().unwrap()), "{stanza:#}");
+        assert_ne!(closure["outcome"], "holds", "{stanza:#}");
         // Clocks of two hosts are not compared.
         assert_eq!(stanza["segments"]["request_path"], Value::Null);
         let terms: Vec<&str> = stanza["breakdown"]["terms"]

@@ -37,5 +37,5 @@ pub use place::{Disturbance, Where};
 pub use placement::Placement;
 pub use plan::{AnyPlan, Plan};
 pub use remote::RemoteSpec;
-pub use result::{Observation, Series, StudyResult};
+pub use result::{Observation, StudyResult};
 pub use runner::{Study, Watcher};

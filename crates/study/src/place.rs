@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
+use analysis::breakdown::Softirqs;
 use analysis::stages::SideCpus;
 use capture::{CaptureError, LiveCapture, LiveConfig, Watch, WatchReport};
 use ftrace::Devices;
@@ -276,6 +277,13 @@ impl Place {
     /// Whether a token bucket keeps its rate, and not a network card.
     pub(crate) fn is_shaped(&self) -> bool {
         matches!(self.ends, Ends::Wire { is_shaped: true, .. })
+    }
+
+    /// Where the softirqs of both sides run.
+    pub(crate) fn softirqs(&self) -> Softirqs {
+        let own = &self.placement;
+        let is_common = own.client_softirq == own.server_softirq && own.client != own.server;
+        if is_common && !self.is_remote() { Softirqs::Common } else { Softirqs::Apart }
     }
 
     /// Whether client and server are on one clock.

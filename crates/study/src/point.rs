@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use analysis::breakdown::Softirqs;
 use analysis::{CpuCost, Segments};
 use capture::Counters;
 use ftrace::Recorder;
@@ -22,7 +23,7 @@ use crate::error::StudyError;
 use crate::place::{Disturbance, Place};
 use crate::plan::Plan;
 use crate::remote::Account;
-use crate::result::{Observation, Sample, Series};
+use crate::result::Observation;
 use crate::sides::Sides;
 use crate::traced::TracedRun;
 
@@ -40,9 +41,6 @@ pub(crate) const STEAL_MAX: f64 = 0.02;
 
 /// A change of the CPUs' clock above which a run counts as disturbed.
 const CLOCK_MAX: f64 = 0.05;
-
-/// Operations in a chart's sample.
-const SAMPLES: usize = 1500;
 
 /// The parameters that differ between points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +98,6 @@ pub struct Point {
     pub(crate) drops: u64,
     pub(crate) counters: Vec<Counters>,
     pub(crate) errors: Option<String>,
-    pub(crate) series: Series,
     pub(crate) evidence: TracedRun,
 }
 
@@ -141,7 +138,6 @@ impl Point {
         let measured = observed.measured(&joined.ops);
         let first = measured.first().copied().unwrap_or_default();
         let result = &observed.bench.result;
-        let title = format!("{block_bytes} B reads, {policy}, queue depth {queue_depth}");
         let mut holes = joined.holes;
         holes.retain(|h| h.operations > 0);
         let point = Self {
@@ -165,7 +161,6 @@ impl Point {
             drops: observed.drops,
             counters: observed.counters,
             errors: [&bare.bench.result, result].iter().find_map(|r| r.first_error.clone()),
-            series: series(title, queue_depth, &measured, place.has_one_clock()),
             evidence,
         };
         Ok((point, measured))
@@ -355,7 +350,7 @@ fn accounts(
     }
     let mut client = apart(of(placement.client), of(placement.client_softirq));
     let mut server = server;
-    if placement.client_softirq == placement.server_softirq && placement.client != placement.server {
+    if place.softirqs() == Softirqs::Common {
         // Accounting does not tell for which side a common softirq works: each gets half.
         for side in [&mut client, &mut server] {
             side.busy -= side.softirq / 2.0;
@@ -381,28 +376,4 @@ fn apart(thread: CpuUse, softirq: CpuUse) -> CpuUse {
         user: thread.user,
         steal: thread.steal,
     }
-}
-
-/// The intervals of consecutive operations from the middle of a run.
-fn series(title: String, queue_depth: u32, ops: &[Op], one_clock: bool) -> Series {
-    let from = ops.len().saturating_sub(SAMPLES) / 2;
-    let some = &ops[from..(from + SAMPLES).min(ops.len())];
-    let us = |ns: i64| ns as f64 / 1000.0;
-    let first = some.first().map(|op| op.start).unwrap_or_default();
-    let samples = some
-        .iter()
-        .filter_map(|op| {
-            let split = record::Split::of(op, one_clock);
-            Some(Sample {
-                at_ms: us(op.start.since(first)?) / 1000.0,
-                outside_client_us: us(split.outside_ns?),
-                server_us: us(split.server_ns?),
-                network_us: us(split.network_ns?),
-                client_us: us(split.client_ns?),
-                request_us: split.request_path_ns.map(us),
-                response_us: split.response_path_ns.map(us),
-            })
-        })
-        .collect();
-    Series { title, queue_depth, samples }
 }

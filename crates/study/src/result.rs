@@ -50,39 +50,6 @@ pub struct StudyResult {
     pub warnings: Vec<String>,
     /// The points.
     pub stanzas: Vec<Stanza>,
-    /// The chart's samples, for the report only.
-    #[serde(skip)]
-    pub series: Vec<Series>,
-}
-
-/// Intervals of consecutive operations of one point.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Series {
-    /// `512 B reads, nodelay, queue depth 1`.
-    pub title: String,
-    /// Operations in flight.
-    pub queue_depth: u32,
-    /// One entry per operation.
-    pub samples: Vec<Sample>,
-}
-
-/// One operation's intervals, microseconds.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Sample {
-    /// Start, since the first sample's, milliseconds.
-    pub at_ms: f64,
-    /// C2 - C1: outside the client.
-    pub outside_client_us: f64,
-    /// S2 - S1: inside the server.
-    pub server_us: f64,
-    /// Outside both.
-    pub network_us: f64,
-    /// Inside the client.
-    pub client_us: f64,
-    /// S1 - C1.
-    pub request_us: Option<f64>,
-    /// C2 - S2.
-    pub response_us: Option<f64>,
 }
 
 impl StudyResult {

@@ -60,8 +60,21 @@ pub struct KeepParts<'a> {
     pub ops: Option<&'a mut TakeOps<'a>>,
 }
 
-/// Takes the operations of a point, in the round of that number.
-pub type TakeOps<'a> = dyn FnMut(&Point, u32, &[Op]) -> std::io::Result<()> + 'a;
+/// Takes the operations of a point.
+pub type TakeOps<'a> = dyn FnMut(&PointOps<'_>) -> std::io::Result<()> + 'a;
+
+/// The operations of a point's observed run.
+#[derive(Clone, Copy, Debug)]
+pub struct PointOps<'a> {
+    /// The point.
+    pub point: &'a Point,
+    /// Its round, from 0.
+    pub round: u32,
+    /// The operations of the measured time.
+    pub operations: &'a [Op],
+    /// Whether one clock stamped both sides.
+    pub has_one_clock: bool,
+}
 
 impl KeepParts<'_> {
     fn keep(&mut self, part: &KeptPart) -> Result<(), StudyError> {
@@ -172,7 +185,7 @@ impl Study {
         for index in 0..groups.len() {
             self.agree(&place, &groups, index, &mut rounds, &mut warnings, watcher, keep)?;
         }
-        let (mut stanzas, mut series) = (Vec::new(), Vec::new());
+        let mut stanzas = Vec::new();
         for depths in &rounds {
             let points: Vec<&Point> = depths.iter().filter_map(Rounds::median).collect();
             let service = self.service(&place, &points, watcher, keep)?;
@@ -184,8 +197,6 @@ impl Study {
                 stanza.runs = rounds.points.iter().map(|p| (p.iops_bare, p.iops)).collect();
                 stanza.repeatability = rounds.repeatability();
                 stanzas.push(stanza);
-                series
-                    .extend(rounds.points.iter().map(|p| &p.series).find(|s| !s.samples.is_empty()).cloned());
             }
             // Service times come from the last point of a size and policy, or from a run like it.
             if let Some((last, others)) = stanzas[first..].split_last_mut() {
@@ -219,7 +230,6 @@ impl Study {
             cpus: Sides { client: place.client_cpu, server: place.server_cpu },
             warnings,
             stanzas,
-            series,
         };
         watcher.point("predictions from other points");
         result.predict_from_elsewhere(&|| watcher.stop());
@@ -276,13 +286,11 @@ impl Study {
         }
         let stop = || watcher.stop();
         let measure = || Point::measure(place, &self.plan, key, &stop);
-        let (mut point, ops) = calm(watcher, &key, measure, |(point, _)| point.disturbances())?;
+        let (point, ops) = calm(watcher, &key, measure, |(point, _)| point.disturbances())?;
         if let Some(take) = &mut keep.ops {
-            take(&point, round, &ops).map_err(|source| StudyError::machine("keeping operations", source))?;
-        }
-        if round > 0 {
-            // A chart shows the first round alone.
-            point.series.samples.clear();
+            let taken =
+                PointOps { point: &point, round, operations: &ops, has_one_clock: place.has_one_clock() };
+            take(&taken).map_err(|source| StudyError::machine("keeping operations", source))?;
         }
         keep.keep(&KeptPart::Point(round, Box::new(point.clone())))?;
         Ok(point)
@@ -347,6 +355,7 @@ impl Study {
             sharing: place.placement.sharing().into(),
             depth_one: &depth_one.segments,
             shares: point.evidence.shares(),
+            softirqs: place.softirqs(),
         });
         let printed = Printed {
             iops: point.iops_bare,

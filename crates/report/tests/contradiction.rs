@@ -1,0 +1,146 @@
+//! A latency below zero is a contradiction in the text, on the page and in the JSON, and not drawn as nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use analysis::segments::SegmentFigures;
+use analysis::{Breakdown, Closure, CpuCost, Disturbances, PathCost, Printed, Segments, Stanza, StanzaInput};
+use record::stage::CpuSharing;
+use study::machine::Machine;
+use study::sides::Sides;
+use study::{Observation, Plan, StudyResult};
+
+/// A study of one point at queue depth 1 whose threads worked so long, and what disturbed it.
+fn study(client_thread_us: f64, server_thread_us: f64, disturbed: &[String]) -> StudyResult {
+    let mean = |mean_us| SegmentFigures { mean_us, ..SegmentFigures::default() };
+    let segments = Segments {
+        operations: 1000,
+        rtt: mean(275.7),
+        client: mean(32.3),
+        server: mean(32.6),
+        network: mean(210.8),
+        ..Segments::default()
+    };
+    let service =
+        CpuCost { client_thread_us, client_softirq_us: 2.6, server_thread_us, server_softirq_us: 4.0 };
+    let breakdown = Breakdown::of(&StanzaInput {
+        queue_depth: 1,
+        iops: 1e6 / 275.7,
+        rtt_us: 275.7,
+        segments,
+        cpu: service,
+        path: Some(PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: false }),
+        sharing: (CpuSharing::Uniprocessor, CpuSharing::Uniprocessor),
+        depth_one: &segments,
+        shares: None,
+        softirqs: analysis::breakdown::Softirqs::Apart,
+    });
+    let printed = Printed {
+        iops: 1e6 / 275.7,
+        cpu_busy: (0.3, 0.3),
+        service: &service,
+        unlimited: None,
+        segments: &segments,
+        breakdown: &breakdown,
+    };
+    let closure = Closure::of(&printed, Err("no events"), &Disturbances { printed: disturbed, traced: &[] });
+    let stanza = Stanza {
+        repeatability: None,
+        user_share: (None, None),
+        block_size_bytes: 512,
+        policy: "nodelay".into(),
+        queue_depth: 1,
+        iops: 1e6 / 275.7,
+        iops_observed: 1e6 / 275.7,
+        tpt_us: 275.7,
+        rtt_us: 275.7,
+        segments,
+        cpu: service,
+        service,
+        path: None,
+        cpu_busy: (0.3, 0.3),
+        breakdown,
+        closure,
+        evidence: None,
+        iops_traced: None,
+        predicted: None,
+        model_iops: None,
+        simulated_iops: None,
+        completed: 1000,
+        followed: 1000,
+        holes: Vec::new(),
+        busy_count_share: vec![1.0],
+        avg_busy: 1.0,
+        runs: Vec::new(),
+    };
+    StudyResult {
+        format: 1,
+        began_unix_seconds: 0,
+        seconds: 1.0,
+        machine: Machine::here(),
+        client_machine: None,
+        plan: Plan::quick(),
+        wire: true,
+        observation: Observation::Packets,
+        congestion: None,
+        cpus: Sides { client: 0, server: 1 },
+        warnings: Vec::new(),
+        stanzas: vec![stanza],
+    }
+}
+
+#[test]
+fn latencies_below_zero_fail_the_point_in_text_page_and_json() {
+    let compiler = ["other programs used 40 % of the CPUs".to_owned()];
+    for disturbed in [&[][..], &compiler] {
+        let result = study(43.4, 36.8, disturbed);
+        let text = report::study_text::study(&result);
+        let page = report::html::study(&result, &[]);
+        for (name, us) in [("CQ", "-13.7"), ("SQ", "-8.2")] {
+            let said =
+                format!("contradiction: {name} is {us} us, below zero by more than its uncertainty of ");
+            assert!(text.contains(&said) && text.contains(&format!("{name} {us} CONTRADICTION")), "{text}");
+            assert!(page.contains(&format!("<p class=\"where no\">{said}")), "beside the drawing to scale");
+            assert!(
+                page.contains(&format!("<td class=\"no\"><small>{name}</small> {us}</td>"))
+                    || page.contains(&format!("<td class=\"no\">{us}</td>")),
+                "in the table"
+            );
+        }
+        assert!(text.contains("the service times are longer than this point had time for"), "{text}");
+        assert!(text.contains("Closure: FAILS at 1 of 1 points."), "{text}");
+        let json = serde_json::to_value(&result).unwrap();
+        let closure = &json["stanzas"][0]["closure"];
+        assert_eq!(closure["outcome"], "fails", "{closure:#}");
+        assert!(
+            closure["reasons"][0].as_str().unwrap().starts_with("contradiction: CQ is -13.7 us"),
+            "{closure:#}"
+        );
+        let negative = json["stanzas"][0]["breakdown"]["negative"].as_array().unwrap();
+        assert_eq!(negative.len(), 2, "{negative:?}");
+    }
+}
+
+#[test]
+fn a_latency_of_zero_within_its_uncertainty_is_said_to_be_that() {
+    let result = study(30.7, 20.0, &[]);
+    let page = report::html::study(&result, &[]);
+    assert!(page.contains("not drawn: CQ is -1.0 us, zero within its uncertainty of 4.6 us"), "{page}");
+    let text = report::study_text::study(&result);
+    assert!(!page.contains("contradiction") && !text.contains("CONTRADICTION"), "{text}");
+}
+
+/// The pictures of a study are images in the page: what is in them cannot act on it.
+#[test]
+fn pictures_are_in_the_page_and_cannot_act_on_it() {
+    let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\"><script>alert('1')</script>\u{b5}%</svg>".to_owned();
+    let figure = report::html::Figure { file: "figures/<a>.svg".into(), svg: svg.clone() };
+    let page = report::html::study(&study(6.0, 12.0, &[]), &[figure]);
+    assert!(!page.contains("<script") && page.contains("figures/&lt;a&gt;.svg"));
+    let data = page.split("src=\"data:image/svg+xml,").nth(1).unwrap().split('"').next().unwrap();
+    let (mut bytes, mut rest) = (Vec::new(), data.bytes());
+    while let Some(byte) = rest.next() {
+        let digit = |byte: Option<u8>| char::from(byte.unwrap()).to_digit(16).unwrap() as u8;
+        bytes.push(if byte == b'%' { digit(rest.next()) << 4 | digit(rest.next()) } else { byte });
+    }
+    assert_eq!(String::from_utf8(bytes).unwrap(), svg);
+}

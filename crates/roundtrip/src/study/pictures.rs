@@ -1,0 +1,77 @@
+//! The pictures of a study's points.
+
+use std::path::{Path, PathBuf};
+
+use report::html::Figure;
+use report::quantities::{Clocks, Origin, Run, Subject, Timed};
+use study::StudyResult;
+use study::runner::PointOps;
+
+use crate::figures::{self, Folder};
+
+/// The name of a point in names of files.
+pub(super) fn point_name(block_bytes: u64, policy: &str, queue_depth: u32) -> String {
+    let policy = policy.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    format!("{block_bytes}-{policy}-qd{queue_depth}")
+}
+
+/// The pictures of a ring's points.
+pub(super) struct Pictures {
+    folder: PathBuf,
+    /// The folder is the study's own: files in it are replaced, links too.
+    is_own: bool,
+}
+
+/// Largest picture that a page contains, bytes.
+const PICTURE_MAX: u64 = 4 << 20;
+/// A study of more points shows the pictures of queue depth 1 alone: those of a saturated ring are clouds.
+const SHOWN_MAX: usize = 12;
+
+impl Pictures {
+    /// Those in the study's own folder, or in one that the user named.
+    pub(super) fn of(named: Option<&PathBuf>, output: &Path) -> Self {
+        let own = || output.join("figures");
+        Self { folder: named.cloned().unwrap_or_else(own), is_own: named.is_none() }
+    }
+
+    fn place(&self) -> Folder<'_> {
+        if self.is_own { Folder::Own(&self.folder) } else { Folder::Named(&self.folder) }
+    }
+
+    /// Draws the operations of a point's first round.
+    pub(super) fn draw(&self, taken: &PointOps<'_>) -> std::io::Result<()> {
+        let PointOps { point, round, operations, has_one_clock } = *taken;
+        if round > 0 {
+            return Ok(());
+        }
+        let (clocks, mut run) =
+            (if has_one_clock { Clocks::Shared } else { Clocks::Apart }, Run::new(figures::KEPT_OF_A_RUN));
+        operations.iter().filter_map(|op| Timed::of(op, clocks)).for_each(|timed| run.add(&timed));
+        let policy = point.policy.to_string();
+        let subject = Subject {
+            title: format!("{} B reads, {policy}, queue depth {}", point.block_bytes, point.queue_depth),
+            notes: Vec::new(),
+            origin: Origin::Ring,
+            clocks,
+        };
+        let name = point_name(point.block_bytes, &policy, point.queue_depth);
+        let written =
+            self.place().create().and_then(|()| figures::write(self.place(), &name, &subject, &run));
+        written.map_err(|error| std::io::Error::other(format!("{error:#}")))
+    }
+
+    /// The pictures that the page contains; those of an interrupted study are read from where it wrote them.
+    pub(super) fn shown(&self, result: &StudyResult) -> Vec<Figure> {
+        let is_shown = |depth: u32| result.is_end(depth) && (result.stanzas.len() <= SHOWN_MAX || depth == 1);
+        let stanzas = result.stanzas.iter().filter(|stanza| is_shown(stanza.queue_depth));
+        let figure = |stanza: &analysis::Stanza| {
+            let name = point_name(stanza.block_size_bytes, &stanza.policy, stanza.queue_depth);
+            let path = self.folder.join(format!("{name}.svg"));
+            let size = std::fs::symlink_metadata(&path).ok().filter(std::fs::Metadata::is_file)?.len();
+            let svg = std::fs::read_to_string(&path).ok().filter(|_| size <= PICTURE_MAX)?;
+            let shown = if self.is_own { format!("figures/{name}.svg") } else { path.display().to_string() };
+            Some(Figure { file: shown, svg })
+        };
+        stanzas.filter_map(figure).collect()
+    }
+}
