@@ -60,7 +60,7 @@ pub(super) fn find(series: &Series) -> Option<EveryNth> {
         return None;
     }
     let group = |slow: bool| -> Vec<f64> {
-        cut.iter().zip(&is_slow).filter(|(_, s)| **s == slow).map(|(v, _)| *v).collect()
+        series.values.iter().zip(&is_slow).filter(|(_, s)| **s == slow).map(|(v, _)| *v).collect()
     };
     let (fast, late) = (group(false), group(true));
     let longer_us = median(late) - median(fast.clone());

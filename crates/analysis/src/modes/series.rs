@@ -12,8 +12,22 @@ pub(super) struct Series {
     pub(super) values: Vec<f64>,
 }
 
-/// The fence, in quartile distances from the median.
+/// The distance of the fence from the values that are not rare, in widths of the middle 80 % of them.
 const FENCE: f64 = 6.0;
+/// Values that occur less often are outliers if they are beyond the fence: a mode of 2 % of the operations is none.
+const RARE: f64 = 0.015;
+/// Values from which the fence is taken; more add nothing to it.
+const RANKED_MAX: usize = 1 << 15;
+
+/// Finite values in ascending order: all, or a sample of them whose distances follow no pattern.
+fn ranked(values: &[f64]) -> Vec<f64> {
+    let mut random = fastrand::Rng::with_seed(1);
+    let stride = values.len().div_ceil(RANKED_MAX).max(1);
+    let mut sorted: Vec<f64> =
+        values.chunks(stride).map(|c| c[random.usize(..c.len())]).filter(|v| v.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
 
 impl Series {
     /// The values of a part; `None` unless it was observed in nearly all operations and varies.
@@ -23,11 +37,11 @@ impl Series {
         if good * 20 < values.len() * 19 || good == 0 {
             return None;
         }
-        let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
+        let sorted = ranked(&values);
         let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize];
-        let (low, median, high) = (at(0.1), at(0.5), at(0.9));
-        let spread = high - low;
+        let (low, median, high) = (at(RARE), at(0.5), at(1.0 - RARE));
+        // Of values that are mostly alike, the others are the spread.
+        let spread = if at(0.9) > at(0.1) { at(0.9) - at(0.1) } else { high - low };
         if spread <= 0.0 || !spread.is_finite() {
             return None;
         }
