@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::planted::SecondLoad;
 pub use self::result::{CaseResult, ExperimentResult, Found, KeptRun, Structure};
-pub use self::run::Keep;
+pub use self::run::{Keep, TakeOps};
 use crate::placement::Placement;
 use crate::values::{check_common, rate, size, time, toml_error};
 
