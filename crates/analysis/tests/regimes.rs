@@ -311,6 +311,34 @@ fn a_repeating_pattern_is_not_a_sequence_of_regimes() {
     }
 }
 
+/// A ramp throughout with every fifth operation longer in a part: the ramp is of every regime, and of none alone.
+#[test]
+fn regimes_are_found_beneath_a_repeating_pattern() {
+    for seed in 0..4 {
+        let points = ring(seed, 30_000, |ms, index, _| {
+            let own = USUAL.longer(Part::ResponsePath, 40.0 * (1.0 - (ms / 105.0).fract()));
+            let is_slow = index % 5 == 0 && (12_000..18_000).contains(&index);
+            if is_slow { own.longer(Part::RequestPath, 119.0) } else { own }
+        });
+        let findings = find(&points);
+        let found = regimes(&findings);
+        let all = texts(&findings);
+        let [first, second, third] = &found[..] else { panic!("seed {seed}: {all}") };
+        assert!(
+            second.from_operation.abs_diff(12_000) <= 20 && second.to_operation.abs_diff(18_000) <= 20,
+            "{all}"
+        );
+        assert!(matches!(nth(second), Some((5, us, Part::RequestPath)) if (us - 119.0).abs() < 5.0), "{all}");
+        for regime in [first, second, third] {
+            let period = regime.patterns.iter().find_map(|f| match f.kind {
+                FindingKind::PeriodInTime { period_ms, .. } => Some((period_ms, f.segment)),
+                _ => None,
+            });
+            assert!(matches!(period, Some((ms, Part::ResponsePath)) if (ms - 105.0).abs() < 2.0), "{all}");
+        }
+    }
+}
+
 /// One hundred and sixty records without regimes: noise of several kinds, a burst, several bursts, a drift, waves, a walk, a heavy
 /// tail, a start that becomes faster, a pattern that lasts all the time.
 #[test]

@@ -29,7 +29,8 @@ impl Capture {
     fn begin() -> Self {
         let mut writer = PcapngWriter::new(Vec::new(), "test").unwrap();
         for name in ["client", "server"] {
-            let description = InterfaceDescription { name: name.to_owned(), link: 1, ..InterfaceDescription::default() };
+            let description =
+                InterfaceDescription { name: name.to_owned(), link: 1, ..InterfaceDescription::default() };
             writer.interface(&description).unwrap();
         }
         let random = fastrand::Rng::with_seed(11);
@@ -117,7 +118,10 @@ fn analyze_names_the_regimes_of_a_capture() {
         let text = String::from_utf8(output.stdout).unwrap();
         let line = text.lines().find(|line| line.contains("every fifth operation takes 119 us longer"));
         let line = line.unwrap_or_else(|| panic!("{text}"));
-        assert!(line.contains("in the request path") && line.contains(" ms (") && line.contains("% of the"), "{line}");
+        assert!(
+            line.contains("in the request path") && line.contains(" ms (") && line.contains("% of the"),
+            "{line}"
+        );
     }
 }
 

@@ -34,7 +34,6 @@ const CHANGE_MIN: f64 = 0.04;
 
 /// The values of a part; repeating patterns that cover a stretch are taken out of it.
 struct Column {
-    part: Part,
     values: Vec<f32>,
 }
 
@@ -51,7 +50,7 @@ pub(super) fn borders(points: &[Point]) -> Vec<usize> {
     let columns: Vec<Column> = parts
         .iter()
         .filter(|&&part| observed(part))
-        .map(|&part| Column { part, values: points.iter().map(|p| p.part(part) as f32).collect() })
+        .map(|&part| Column { values: points.iter().map(|p| p.part(part) as f32).collect() })
         .collect();
     let sample: Vec<f64> = points
         .iter()
@@ -99,7 +98,9 @@ impl Search<'_> {
         let points = &self.points[range.clone()];
         for column in &mut self.columns {
             let values = &mut column.values[range.clone()];
-            let Some(series) = series::Series::of(points, column.part) else { continue };
+            // What is left of the values: a longer stretch may have lost a pattern before.
+            let left = values.iter().copied().map(f64::from).collect();
+            let Some(series) = series::Series::new(points, left) else { continue };
             let Some(found) = period::find(&series).filter(|found| found.covers(&series)) else { continue };
             for (value, time) in values.iter_mut().zip(&series.times_ms) {
                 *value -= found.at(*time) as f32;
@@ -130,6 +131,9 @@ impl Search<'_> {
                     aside = Some(blocks.shorter_side(window));
                     break;
                 };
+                if window.score < CRITICAL {
+                    continue;
+                }
                 if !level.is_throughout(&blocks, &window, THROUGHOUT) {
                     // A burst inside it makes it differ.
                     aside = level

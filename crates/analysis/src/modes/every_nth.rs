@@ -29,8 +29,14 @@ impl EveryNth {
 
 /// Largest distance searched.
 const DISTANCE_MAX: usize = 64;
-/// Share of the slow operations that must be followed by another at that distance.
-const EVEN: f64 = 0.8;
+/// Share of the slow operations that must be followed by another at that distance; some are slow for another reason.
+const EVEN: f64 = 0.7;
+/// Multiples of the distance have about the same share: the shortest is the distance.
+const SHORTEST: f64 = 0.9;
+/// The mean share at shorter distances, over that at the distance: at random all shares are alike.
+const OTHERS: f64 = 0.4;
+/// Slow operations in each n, with those that are slow for another reason.
+const ONE_EACH: std::ops::RangeInclusive<f64> = 0.7..=1.6;
 /// The slow ones are longer by at least this many spreads of the others.
 const APART: f64 = 2.0;
 
@@ -49,14 +55,19 @@ pub(super) fn find(series: &Series) -> Option<EveryNth> {
     if slow.len() < 20 || slow.len() * 3 > is_slow.len() * 2 {
         return None;
     }
-    let mut distances = [0_usize; DISTANCE_MAX + 1];
-    for pair in slow.windows(2) {
-        if let Some(count) = distances.get_mut(pair[1] - pair[0]) {
-            *count += 1;
-        }
-    }
-    let (n, &count) = distances.iter().enumerate().skip(2).max_by_key(|(_, count)| **count)?;
-    if (count as f64) < EVEN * (slow.len() - 1) as f64 {
+    // Of the slow ones, those that are followed by another at each distance, whatever is between them.
+    let followed = |distance: usize| {
+        let all = slow.iter().filter(|&&i| i + distance < is_slow.len());
+        let (both, count) = all.fold((0, 0), |(b, n), &i| (b + u32::from(is_slow[i + distance]), n + 1));
+        f64::from(both) / f64::from(count.max(1))
+    };
+    let shares: Vec<f64> = (1..=DISTANCE_MAX).map(followed).collect();
+    let most = shares[1..].iter().copied().fold(0.0, f64::max);
+    let n = 2 + shares[1..].iter().position(|share| *share >= SHORTEST * most)?;
+    let others = &shares[..n - 1];
+    let other = others.iter().sum::<f64>() / others.len() as f64;
+    let of_each = slow.len() as f64 / is_slow.len() as f64 * n as f64;
+    if most < EVEN || other > OTHERS * most || !ONE_EACH.contains(&of_each) {
         return None;
     }
     let group = |slow: bool| -> Vec<f64> {

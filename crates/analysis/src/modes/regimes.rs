@@ -39,18 +39,17 @@ pub struct Regime {
 }
 
 /// Differences of a smaller share of the round trip are not mentioned.
-const MENTIONED: f64 = 0.04;
+const MENTIONED: f64 = 0.12;
 /// Operations at each end of a distribution that count like the one before them.
 const RARE: f64 = 0.015;
 
-/// A jump between two regimes of less than this share of the level is not reported as one.
+/// Neighbours without patterns whose levels differ by less than this share are one regime.
 const JUMP: f64 = 0.12;
 
 /// Describes the regimes between borders, and the jumps of the level at them.
 pub(super) fn describe(points: &[Point], borders: &[usize], number: impl Fn(usize) -> u64) -> Vec<Finding> {
-    let edges: Vec<usize> = std::iter::once(0).chain(borders.iter().copied()).chain([points.len()]).collect();
-    let ranges: Vec<Range<usize>> = edges.windows(2).map(|edge| edge[0]..edge[1]).collect();
-    let levels: Vec<Levels> = ranges.iter().map(|range| Levels::of(&points[range.clone()])).collect();
+    let Some(stretches) = material(points, borders) else { return patterns::find(points) };
+    let (ranges, levels): (Vec<_>, Vec<_>) = stretches.iter().map(|s| (&s.range, &s.levels)).unzip();
     let fastest = levels.iter().min_by(|a, b| a.cycle_us().total_cmp(&b.cycle_us()));
     let first_ns = points.first().map_or(0, |point| point.time_ns);
     let ms = |place: usize| {
@@ -61,13 +60,12 @@ pub(super) fn describe(points: &[Point], borders: &[usize], number: impl Fn(usiz
     let regimes: Vec<Regime> = ranges
         .iter()
         .zip(&levels)
-        .map(|(range, level)| {
+        .zip(&stretches)
+        .map(|((range, level), stretch)| {
             let (from_operation, to_operation) = (number(range.start), number(range.end));
             let (from_ms, to_ms) = (ms(range.start), ms(range.end));
             let (longer_us, segment) =
                 fastest.map_or((0.0, Part::RoundTrip), |fastest| level.beyond(fastest));
-            let mut patterns = patterns::find(&points[range.clone()]);
-            patterns.retain(|finding| !matches!(finding.kind, FindingKind::ChangePoint { .. }));
             Regime {
                 from_operation,
                 to_operation,
@@ -79,7 +77,7 @@ pub(super) fn describe(points: &[Point], borders: &[usize], number: impl Fn(usiz
                 mean_us: level.us(Part::RoundTrip).unwrap_or(0.0),
                 longer_us,
                 segment,
-                patterns,
+                patterns: stretch.patterns.clone(),
             }
         })
         .collect();
@@ -90,7 +88,7 @@ pub(super) fn describe(points: &[Point], borders: &[usize], number: impl Fn(usiz
         .filter_map(|(regimes, levels)| {
             let levels_us = (levels[0].median_us, levels[1].median_us);
             let (at_operation, after_ms) = (regimes[1].from_operation, regimes[1].from_ms);
-            let (_, segment) = levels[1].beyond(&levels[0]);
+            let (_, segment) = levels[1].beyond(levels[0]);
             let is_one = (levels_us.1 - levels_us.0).abs() > JUMP * levels_us.0.min(levels_us.1).abs();
             let text = jump_text(after_ms, levels_us, segment);
             let kind = FindingKind::ChangePoint { at_operation, after_ms, levels_us };
@@ -103,6 +101,48 @@ pub(super) fn describe(points: &[Point], borders: &[usize], number: impl Fn(usiz
     let text = format!("{} regimes: {}", regimes.len(), lines.join("; "));
     let whole = Finding { kind: FindingKind::Regimes { regimes }, segment, operations, text };
     std::iter::once(whole).chain(jumps).collect()
+}
+
+/// The operations between two borders.
+struct Stretch {
+    range: Range<usize>,
+    levels: Levels,
+    patterns: Vec<Finding>,
+}
+
+impl Stretch {
+    fn of(points: &[Point], range: Range<usize>) -> Self {
+        let mut patterns = patterns::find(&points[range.clone()]);
+        patterns.retain(|finding| !matches!(finding.kind, FindingKind::ChangePoint { .. }));
+        Self { levels: Levels::of(&points[range.clone()]), patterns, range }
+    }
+
+    /// By how much two stretches differ, as a share of the shorter cycle; more than anything if one has a pattern.
+    fn differs(&self, other: &Self) -> f64 {
+        if !self.patterns.is_empty() || !other.patterns.is_empty() {
+            return f64::INFINITY;
+        }
+        let (own, of) = (self.levels.cycle_us(), other.levels.cycle_us());
+        let middle = self.levels.median_us - other.levels.median_us;
+        (own - of).abs().max(middle.abs()) / own.min(of).max(1e-9)
+    }
+}
+
+/// The stretches between borders that matter: where neither side has a pattern, the means or the medians differ. `None` if no
+/// border does.
+fn material(points: &[Point], borders: &[usize]) -> Option<Vec<Stretch>> {
+    let edges: Vec<usize> = std::iter::once(0).chain(borders.iter().copied()).chain([points.len()]).collect();
+    let mut all: Vec<Stretch> = edges.windows(2).map(|edge| Stretch::of(points, edge[0]..edge[1])).collect();
+    loop {
+        let differences = all.windows(2).map(|pair| pair[0].differs(&pair[1]));
+        let (place, least) = differences.enumerate().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        if least >= JUMP {
+            return Some(all);
+        }
+        let behind = all.remove(place + 1);
+        let range = all[place].range.start..behind.range.end;
+        all[place] = Stretch::of(points, range);
+    }
 }
 
 impl Regime {

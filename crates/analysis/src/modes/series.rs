@@ -32,7 +32,11 @@ fn ranked(values: &[f64]) -> Vec<f64> {
 impl Series {
     /// The values of a part; `None` unless it was observed in nearly all operations and varies.
     pub(super) fn of(points: &[Point], part: Part) -> Option<Self> {
-        let mut values: Vec<f64> = points.iter().map(|p| p.part(part)).collect();
+        Self::new(points, points.iter().map(|p| p.part(part)).collect())
+    }
+
+    /// Values of these operations, with the conditions of [`Series::of`].
+    pub(super) fn new(points: &[Point], mut values: Vec<f64>) -> Option<Self> {
         let good = values.iter().filter(|v| v.is_finite()).count();
         if good * 20 < values.len() * 19 || good == 0 {
             return None;
