@@ -40,7 +40,8 @@ const ONE_EACH: std::ops::RangeInclusive<f64> = 0.7..=1.6;
 /// The slow ones are longer by at least this many spreads of the others.
 const APART: f64 = 2.0;
 
-/// Searches for slow operations at even distances.
+/// Searches for slow operations at even distances: those above the border of two groups, and, where a few are slower by far
+/// than these, of two groups of logarithms.
 pub(super) fn find(series: &Series) -> Option<EveryNth> {
     // A few outliers must not determine the split: the fence has clipped them.
     let ceiling = {
@@ -49,7 +50,15 @@ pub(super) fn find(series: &Series) -> Option<EveryNth> {
         sorted[(sorted.len() - 1) * 985 / 1000]
     };
     let cut: Vec<f64> = series.values.iter().map(|v| v.min(ceiling)).collect();
-    let border = split(&cut);
+    let least = cut.iter().copied().fold(f64::INFINITY, f64::min);
+    let unit = (median(cut.clone()) - least).max(1e-3);
+    let logarithms: Vec<f64> = cut.iter().map(|v| (v - least + unit).ln()).collect();
+    let borders = [split(&cut), split(&logarithms).exp() + least - unit];
+    borders.into_iter().find_map(|border| above(series, border))
+}
+
+/// Searches for operations above a border at even distances.
+fn above(series: &Series, border: f64) -> Option<EveryNth> {
     let is_slow: Vec<bool> = series.values.iter().map(|&v| v > border).collect();
     let slow: Vec<usize> = (0..is_slow.len()).filter(|&i| is_slow[i]).collect();
     if slow.len() < 20 || slow.len() * 3 > is_slow.len() * 2 {
