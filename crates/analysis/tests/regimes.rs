@@ -321,6 +321,25 @@ fn a_repeating_pattern_is_not_a_sequence_of_regimes() {
     }
 }
 
+/// Every fifth operation is found although one in ten is slow for another reason, some of them by far: a busy machine.
+#[test]
+fn an_order_is_found_among_other_slow_operations() {
+    for seed in 0..20 {
+        let points = ring(seed, 4000, |_, index, random| {
+            let own = if index % 5 == 0 { USUAL.longer(Part::Server, 119.0) } else { USUAL };
+            if random.f64() < 0.1 { own.longer(Part::Server, 100.0 + 4000.0 * random.f64()) } else { own }
+        });
+        let findings = find(&points);
+        let found = findings.iter().find_map(|finding| match finding.kind {
+            FindingKind::EveryNth { n, longer_us } => Some((n, longer_us, finding.segment)),
+            _ => None,
+        });
+        let Some((5, us, Part::Server)) = found else { panic!("seed {seed}: {}", texts(&findings)) };
+        assert!((115.0..150.0).contains(&us), "seed {seed}: {}", texts(&findings));
+        assert!(regimes(&findings).is_empty(), "seed {seed}: {}", texts(&findings));
+    }
+}
+
 /// A ramp throughout with every fifth operation longer in a part: the ramp is of every regime, and of none alone.
 #[test]
 fn regimes_are_found_beneath_a_repeating_pattern() {
