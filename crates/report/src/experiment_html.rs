@@ -124,15 +124,8 @@ fn structure(result: &ExperimentResult, page: &mut String) {
     table_head(&["case", "planted", "published", "found"].map(Title::text), page);
     for case in found(result) {
         page.push_str("<tr class=\"said\">");
-        let lines = |lines: &[String]| {
-            lines.iter().map(|text| escape(text).to_string()).collect::<Vec<_>>().join("<br>")
-        };
-        for text in [
-            escape(case.label).to_string(),
-            lines(&case.planted),
-            escape(case.published).to_string(),
-            lines(&case.found),
-        ] {
+        let lines = |lines: &[String]| lines.iter().map(escape).collect::<Vec<_>>().join("<br>");
+        for text in [escape(case.label), lines(&case.planted), escape(case.published), lines(&case.found)] {
             let _ = write!(page, "<td class=\"t\">{text}</td>");
         }
         page.push_str("</tr>");

@@ -20,6 +20,8 @@ const OPERATIONS_MIN: usize = 64;
 const REGIMES_MAX: usize = 48;
 /// A change must be this likely, nats: the pairs of borders (2^15), parts and levels (2^5) and another 30 dB.
 const CRITICAL: f64 = 30.0;
+/// Shortest period of a pattern that is taken out, in operations.
+const PERIOD_MIN: f64 = 64.0;
 /// Bursts and other short stretches that are set aside in one search.
 const SET_ASIDE_MAX: usize = 16;
 /// Each quarter of a regime differs from the rest by this share of what the whole regime does.
@@ -101,7 +103,11 @@ impl Search<'_> {
             // What is left of the values: a longer stretch may have lost a pattern before.
             let left = values.iter().copied().map(f64::from).collect();
             let Some(series) = series::Series::new(points, left) else { continue };
-            let Some(found) = period::find(&series).filter(|found| found.covers(&series)) else { continue };
+            let each_ms = series.times_ms.last().map_or(0.0, |ms| ms / range.len() as f64);
+            // Every n-th operation repeats in time, too, and is the same in all blocks.
+            let is_long = |found: &period::Period| found.period_ms >= PERIOD_MIN * each_ms;
+            let found = period::find(&series).filter(|found| is_long(found) && found.covers(&series));
+            let Some(found) = found else { continue };
             for (value, time) in values.iter_mut().zip(&series.times_ms) {
                 *value -= found.at(*time) as f32;
             }

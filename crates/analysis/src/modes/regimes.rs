@@ -117,9 +117,12 @@ impl Stretch {
         Self { levels: Levels::of(&points[range.clone()]), patterns, range }
     }
 
-    /// By how much two stretches differ, as a share of the shorter cycle; more than anything if one has a pattern.
+    /// By how much two stretches differ, as a share of the shorter cycle; more than anything if their patterns differ.
     fn differs(&self, other: &Self) -> f64 {
-        if !self.patterns.is_empty() || !other.patterns.is_empty() {
+        let pairs = || self.patterns.iter().zip(&other.patterns);
+        let is_alike = self.patterns.len() == other.patterns.len()
+            && pairs().all(|(a, b)| a.segment == b.segment && a.kind.is_alike(&b.kind));
+        if !is_alike {
             return f64::INFINITY;
         }
         let (own, of) = (self.levels.cycle_us(), other.levels.cycle_us());
@@ -128,8 +131,8 @@ impl Stretch {
     }
 }
 
-/// The stretches between borders that matter: where neither side has a pattern, the means or the medians differ. `None` if no
-/// border does.
+/// The stretches between borders that matter: the patterns of both sides differ, or the means or medians. `None` if no border
+/// does.
 fn material(points: &[Point], borders: &[usize]) -> Option<Vec<Stretch>> {
     let edges: Vec<usize> = std::iter::once(0).chain(borders.iter().copied()).chain([points.len()]).collect();
     let mut all: Vec<Stretch> = edges.windows(2).map(|edge| Stretch::of(points, edge[0]..edge[1])).collect();
@@ -183,7 +186,34 @@ impl Regime {
     }
 }
 
+/// Two patterns are alike if their figures differ by less than this share.
+const ALIKE: f64 = 0.15;
+
 impl FindingKind {
+    /// Whether two patterns of neighbouring stretches are one.
+    fn is_alike(&self, other: &Self) -> bool {
+        let near = |a: f64, b: f64| (a - b).abs() <= ALIKE * a.abs().max(b.abs());
+        match (self, other) {
+            (Self::EveryNth { n, longer_us }, Self::EveryNth { n: m, longer_us: us }) => {
+                n == m && near(*longer_us, *us)
+            }
+            (Self::Modes { modes }, Self::Modes { modes: others }) => {
+                modes.len() == others.len()
+                    && modes.iter().zip(others).all(|(a, b)| {
+                        near(a.centre_us, b.centre_us) && (a.share - b.share).abs() <= ALIKE / 2.0
+                    })
+            }
+            (
+                Self::PeriodInTime { period_ms, height_us, .. },
+                Self::PeriodInTime { period_ms: ms, height_us: us, .. },
+            ) => near(*period_ms, *ms) && near(*height_us, *us),
+            (Self::ClockSkew { us_per_second, .. }, Self::ClockSkew { us_per_second: us, .. }) => {
+                near(*us_per_second, *us)
+            }
+            _ => false,
+        }
+    }
+
     /// What the pattern adds to the mean, microseconds, where that is known.
     fn mean_us(&self) -> f64 {
         match self {
