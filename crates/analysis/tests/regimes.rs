@@ -394,7 +394,6 @@ fn nothing_but_regimes_is_called_regimes() {
             walk += normal(random) / (count as f64).sqrt();
             let at = share(index);
             match kind {
-                0 => USUAL,
                 1 if (burst.0..burst.0 + burst.1).contains(&at) => USUAL.longer(Part::Server, 1500.0),
                 2 if at * 7.0 % 1.0 < 0.02 => USUAL.longer(Part::ResponsePath, 400.0),
                 3 => USUAL.longer(Part::RequestPath, 80.0 * at),
@@ -448,7 +447,8 @@ fn long_records_are_searched() {
         let is_slow = index % 5 == 0 && (400_000..450_000).contains(&index);
         if is_slow { USUAL.longer(Part::RequestPath, 119.0) } else { USUAL }
     });
-    assert_every_nth(&points, &[400_000..450_000], 5, 119.0, Part::RequestPath);
+    let planted = 400_000..450_000;
+    assert_every_nth(&points, std::slice::from_ref(&planted), 5, 119.0, Part::RequestPath);
 }
 
 /// Parts in which a pattern can be planted.
@@ -471,7 +471,8 @@ proptest! {
             let is_slow = (start..end).contains(&index) && (index - start) % n as usize == 0;
             if is_slow { USUAL.longer(part, us) } else { USUAL }
         });
-        assert_every_nth(&points, &[start..end], n, us, part);
+        let planted = start..end;
+        assert_every_nth(&points, std::slice::from_ref(&planted), n, us, part);
     }
 
     /// Any shuffled values with slow operations among them.
