@@ -7,6 +7,7 @@ use analysis::Part;
 use analysis::modes::{Finding, FindingKind, Parts, Point, Regime, Shape, find};
 use fastrand::Rng;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 /// A normal deviate (Box, Muller).
 fn normal(random: &mut Rng) -> f64 {
@@ -457,7 +458,7 @@ fn a_part() -> impl Strategy<Value = Part> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: RngSeed::Fixed(5), ..ProptestConfig::with_cases(64) })]
     /// Any period, size, place and position.
     #[test]
     fn any_planted_pattern_is_found(seed: u64, n in 2_u32..20, us in 25.0_f64..400.0, part in a_part(), from in 0.0_f64..0.85, share in 0.08_f64..0.6) {
