@@ -1,21 +1,123 @@
-//! Samples of operations for the search for structure: the first ones of each stanza in a row.
+//! Samples of operations for the search for structure: whole runs, of which long ones are thinned.
+//!
+//! Operations are kept in groups of consecutive ones, so that their order shows. When all stanzas together hold too many, the
+//! longest gives up one of every two neighbouring groups, chosen by chance: an even choice would have gaps at the same
+//! distance, and a pattern with that period would not show.
 
 use record::Observed;
 
-use crate::modes::{Finding, Parts, Point, find};
+use crate::modes::{Finding, Parts, Point, find_numbered};
 
-/// Operations of a stanza that are kept.
-const KEPT_MAX: usize = 8192;
+/// Operations that are kept of all stanzas together, 16 MiB.
+const KEPT_MAX: usize = 1 << 19;
+/// Consecutive operations of a group.
+const GROUP: usize = 1024;
 /// Stanzas of which operations are kept.
 const STANZAS_MAX: usize = 32;
 /// The first operations of a connection are left out: TCP acknowledges at once there.
-const SKIPPED: u32 = 32;
+const SKIPPED: u64 = 32;
 
 /// Samples of all stanzas.
 #[derive(Debug, Default)]
 pub struct Samples {
     wanted: bool,
-    stanzas: Vec<(u32, Vec<Point>)>,
+    stanzas: Vec<Sample>,
+    /// Operations that are kept.
+    kept: usize,
+}
+
+/// The operations of a stanza.
+#[derive(Debug)]
+struct Sample {
+    /// All operations so far, kept or not.
+    operations: u64,
+    /// The operations of a group, of which one group is kept.
+    spacing: u64,
+    /// Where the group that is kept begins, of those of the current spacing.
+    chosen: u64,
+    groups: Vec<Group>,
+    random: fastrand::Rng,
+}
+
+/// Consecutive operations.
+#[derive(Debug)]
+struct Group {
+    /// The number of the first one.
+    from: u64,
+    points: Vec<Point>,
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        Self {
+            operations: 0,
+            spacing: GROUP as u64,
+            chosen: 0,
+            groups: Vec::new(),
+            random: fastrand::Rng::with_seed(3),
+        }
+    }
+}
+
+impl Sample {
+    /// Adds an operation. Returns the number of operations that this keeps.
+    fn add(&mut self, observed: &Observed) -> usize {
+        let number = self.operations;
+        self.operations += 1;
+        let group = GROUP as u64;
+        if number.is_multiple_of(self.spacing) {
+            self.chosen = number + group * self.random.u64(..self.spacing / group);
+        }
+        if number < SKIPPED || !(self.chosen..self.chosen + group).contains(&number) {
+            return 0;
+        }
+        let Some(point) = point(observed) else { return 0 };
+        match self.groups.last_mut() {
+            Some(last) if number < last.from + group && last.from >= self.chosen => last.points.push(point),
+            _ => self.groups.push(Group { from: number, points: vec![point] }),
+        }
+        1
+    }
+
+    /// Gives up one of every two neighbouring groups. Returns the number of operations left.
+    fn thin(&mut self) -> usize {
+        let random = &mut self.random;
+        let mut place = 0;
+        let mut keep = 0;
+        self.groups.retain(|_| {
+            if place % 2 == 0 {
+                keep = place + random.usize(..2);
+            }
+            place += 1;
+            place - 1 == keep
+        });
+        self.spacing *= 2;
+        // Until the next spacing begins, nothing is kept.
+        self.chosen = self.operations.next_multiple_of(self.spacing);
+        self.points()
+    }
+
+    fn points(&self) -> usize {
+        self.groups.iter().map(|group| group.points.len()).sum()
+    }
+
+    fn findings(self) -> Vec<Finding> {
+        let mut places: Vec<(usize, u64)> = Vec::new();
+        let mut points: Vec<Point> = Vec::with_capacity(self.points());
+        for group in self.groups {
+            places.push((points.len(), group.from));
+            points.extend(group.points);
+        }
+        let count = points.len();
+        find_numbered(&points, |place| {
+            let group = places.partition_point(|(first, _)| *first <= place).saturating_sub(1);
+            match places.get(group) {
+                _ if place == 0 => 0,
+                Some((first, from)) if place < count => from + (place - first) as u64,
+                _ => self.operations,
+            }
+        })
+    }
 }
 
 impl Samples {
@@ -34,21 +136,26 @@ impl Samples {
         if self.stanzas.len() <= stanza {
             self.stanzas.resize_with(stanza + 1, Default::default);
         }
-        let (skipped, points) = &mut self.stanzas[stanza];
-        if *skipped < SKIPPED {
-            *skipped += 1;
-        } else if points.len() < KEPT_MAX
-            && let Some(point) = point(observed)
-        {
-            points.push(point);
+        self.kept += self.stanzas[stanza].add(observed);
+        if self.kept > KEPT_MAX {
+            self.thin();
         }
+    }
+
+    /// Thins the longest sample.
+    #[cold]
+    fn thin(&mut self) {
+        if let Some(longest) = self.stanzas.iter_mut().max_by_key(|sample| sample.points()) {
+            longest.thin();
+        }
+        self.kept = self.stanzas.iter().map(Sample::points).sum();
     }
 
     /// The findings, by the number of the stanza.
     #[must_use]
     pub fn findings(self) -> Vec<(usize, Finding)> {
         let all = self.stanzas.into_iter().enumerate();
-        all.flat_map(|(place, (_, points))| find(&points).into_iter().map(move |f| (place, f))).collect()
+        all.flat_map(|(place, sample)| sample.findings().into_iter().map(move |f| (place, f))).collect()
     }
 }
 

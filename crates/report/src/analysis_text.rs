@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use analysis::Part;
+use analysis::modes::{Finding, FindingKind, Regime};
 use analysis::verdict::{Verdict, name};
 use analyzer::{AnalysisResult, InputRow, ModeRow};
 use output::text::line;
@@ -132,8 +133,9 @@ fn structure(result: &AnalysisResult, out: &mut String) {
     }
     for (service, rows) in services.iter().take(SERVICES_SHOWN) {
         let Some(first) = rows.iter().max_by_key(|row| row.stanza_operations) else { continue };
-        let texts =
-            rows.iter().filter(|row| is_of_one_stanza(row, first)).map(|row| row.finding.text.as_str());
+        let own: Vec<Finding> =
+            rows.iter().filter(|row| is_of_one_stanza(row, first)).map(|row| row.finding.clone()).collect();
+        let texts = structure_lines(&own);
         let others = rows.iter().filter(|row| !is_of_one_stanza(row, first)).count();
         let more = if others > 0 {
             format!(" ({others} more in other stanzas; --json has them)")
@@ -146,13 +148,31 @@ fn structure(result: &AnalysisResult, out: &mut String) {
             line(service.unwrap_or("several services")),
             line(&first.operation),
             first.block_size_bytes,
-            line(texts.collect::<Vec<_>>().join("; "))
+            line(texts.first().map_or("", String::as_str))
         );
+        for text in &texts[texts.len().min(1)..] {
+            let _ = writeln!(out, "  {}", line(text));
+        }
     }
     let more = services.len().saturating_sub(SERVICES_SHOWN);
     if more > 0 {
         let _ = writeln!(out, "  and {more} more services with structure (--json has them)");
     }
+}
+
+/// The findings of a stanza: a line for each regime, or one for all patterns where there is one regime.
+pub(crate) fn structure_lines(findings: &[Finding]) -> Vec<String> {
+    let regimes = findings.iter().find_map(|finding| match &finding.kind {
+        FindingKind::Regimes { regimes } => Some(regimes),
+        _ => None,
+    });
+    let Some(regimes) = regimes else {
+        let texts: Vec<&str> = findings.iter().map(|finding| finding.text.as_str()).collect();
+        return if texts.is_empty() { Vec::new() } else { vec![texts.join("; ")] };
+    };
+    // The regimes say where the level changes, too.
+    let head = format!("{} regimes", regimes.len());
+    std::iter::once(head).chain(regimes.iter().map(Regime::text)).collect()
 }
 
 fn is_of_one_stanza(a: &ModeRow, b: &ModeRow) -> bool {

@@ -8,7 +8,7 @@ use study::experiment::{CaseResult, Unit};
 use study::trace::TraceFrame;
 
 use crate::chart::{Dots, dots};
-use crate::experiment_text::{Column, columns, figure, place, verdicts};
+use crate::experiment_text::{Column, PLANTED_PLACE, columns, figure, found, place, verdicts};
 use crate::page::{Title, begin, end, escape, machines, notes, table_head};
 use crate::terminal::us;
 
@@ -33,6 +33,7 @@ pub fn experiment(result: &ExperimentResult) -> String {
     table(result, &mut page);
     bars(result, &mut page);
     series(result, &mut page);
+    structure(result, &mut page);
     judged(result, &mut page);
     traces(result, &mut page);
     notes(&result.warnings, &mut page);
@@ -112,6 +113,24 @@ fn series(result: &ExperimentResult, page: &mut String) {
         }
     }
     page.push_str("</div>");
+}
+
+/// What was planted, published and found.
+fn structure(result: &ExperimentResult, page: &mut String) {
+    if found(result).next().is_none() {
+        return;
+    }
+    page.push_str("<h2>What was planted, what was published, what was found</h2>");
+    table_head(&["case", "planted", "published", "found"].map(Title::text), page);
+    for case in found(result) {
+        page.push_str("<tr class=\"said\">");
+        let lines = |lines: &[String]| lines.iter().map(escape).collect::<Vec<_>>().join("<br>");
+        for text in [escape(case.label), lines(&case.planted), escape(case.published), lines(&case.found)] {
+            let _ = write!(page, "<td class=\"t\">{text}</td>");
+        }
+        page.push_str("</tr>");
+    }
+    let _ = write!(page, "</tbody></table></div><p class=\"where\">{}</p>", escape(PLANTED_PLACE));
 }
 
 /// The verdicts of the analysis of each case's packets.

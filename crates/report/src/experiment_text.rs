@@ -6,6 +6,7 @@ use study::ExperimentResult;
 use study::experiment::CaseResult;
 use study::sides::Sides;
 
+use crate::analysis_text::structure_lines;
 use crate::page::Title;
 use crate::terminal::{cell, number, table, us};
 
@@ -78,6 +79,58 @@ pub(crate) fn verdicts(result: &ExperimentResult) -> impl Iterator<Item = (&str,
     result.cases.iter().flat_map(|case| case.verdicts.iter().map(|verdict| (&*case.case.label, verdict)))
 }
 
+/// A case whose operations were followed.
+pub(crate) struct Found<'a> {
+    pub(crate) label: &'a str,
+    /// A sentence for each.
+    pub(crate) planted: Vec<String>,
+    pub(crate) published: &'a str,
+    /// A sentence for each regime, or for each pattern of the whole run.
+    pub(crate) found: Vec<String>,
+    pub(crate) operations: u64,
+}
+
+/// What was planted, published and found, of the cases whose operations were followed.
+pub(crate) fn found(result: &ExperimentResult) -> impl Iterator<Item = Found<'_>> {
+    result.cases.iter().filter_map(|case| {
+        let structure = case.structure.as_ref()?;
+        let or_nothing = |mut texts: Vec<String>| {
+            if texts.is_empty() {
+                texts.push("nothing".to_owned());
+            }
+            texts
+        };
+        Some(Found {
+            label: &case.case.label,
+            planted: or_nothing(case.case.planted()),
+            published: case.case.published.as_deref().unwrap_or("-"),
+            found: or_nothing(structure_lines(&structure.findings)),
+            operations: structure.operations,
+        })
+    })
+}
+
+/// Why a planted pattern is found elsewhere than the published one.
+pub(crate) const PLANTED_PLACE: &str = "A disk is on the server: what is planted there is found in the server's time, wherever the published \
+                                        one was (the network's two ways have no layers).";
+
+fn structure(result: &ExperimentResult, text: &mut String) {
+    for case in found(result) {
+        text.push_str(&format!("\n{} ({} operations followed)\n", line(case.label), case.operations));
+        let published = [case.published.to_owned()];
+        for (title, lines) in
+            [("planted", &case.planted[..]), ("published", &published), ("found", &case.found)]
+        {
+            for (index, own) in lines.iter().enumerate() {
+                text.push_str(&format!("  {:10} {}\n", if index == 0 { title } else { "" }, line(own)));
+            }
+        }
+    }
+    if found(result).next().is_some() && result.cases.iter().any(|case| !case.case.layers.is_empty()) {
+        text.push_str(&format!("\n{PLANTED_PLACE}\n"));
+    }
+}
+
 /// Everything for a terminal.
 #[must_use]
 pub fn experiment(result: &ExperimentResult) -> String {
@@ -109,6 +162,7 @@ pub fn experiment(result: &ExperimentResult) -> String {
             line(format_args!("{}{gain}", verdict.text))
         ));
     }
+    structure(result, &mut text);
     for warning in &result.warnings {
         text.push_str(&format!("\n- {}", line(warning)));
     }

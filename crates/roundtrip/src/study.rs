@@ -11,6 +11,7 @@ use anyhow::{Context as _, anyhow};
 use load::initiator::IscsiUrl;
 use output::file;
 use policy::Sending;
+use record::Op;
 use report::ops::OpsWriter;
 use report::progress::Progress;
 use serde::Serialize;
@@ -75,7 +76,7 @@ pub(crate) struct StudyArgs {
     /// Do not run each case a second time to keep its packets
     #[arg(long)]
     no_traces: bool,
-    /// For rings: write every operation of the observed runs to DIR/ops, as Parquet or CSV
+    /// For rings, and for cases with structure = true: write every operation of the observed runs to DIR/ops, as Parquet or CSV
     #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv"])]
     ops: Option<String>,
     /// For rings: directory of the pictures of single operations over time, as SVG and PNG; by default DIR/figures in the output
@@ -111,7 +112,7 @@ struct What {
     /// The paper's figures for this machine (--plan paper)
     #[arg(long)]
     paper: bool,
-    /// quick, paper, post, pathology, nagle-write, copy, or a plan as TOML (docs/experiments.md)
+    /// quick, paper, figures, post, pathology, nagle-write, copy, or a plan as TOML (docs/experiments.md)
     #[arg(long, value_name = "NAME|FILE.toml")]
     plan: Option<String>,
     /// URLs of other targets to compare with Roundtrip: random reads of every --bs and --iodepth, no writes
@@ -276,10 +277,7 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
             point_name(point.block_bytes, &point.policy.to_string(), point.queue_depth),
             round + 1
         );
-        file::folder(&folder)?;
-        let mut writer = OpsWriter::create_anew(&folder.join(name))?;
-        operations.iter().try_for_each(|op| writer.write(op))?;
-        writer.finish()
+        write_ops(&folder, &name, operations)
     };
     let outcome = study.run(
         &watcher,
@@ -309,6 +307,14 @@ fn ring(args: &StudyArgs, plan: Plan) -> Result<ExitCode, Failure> {
     })
 }
 
+/// Writes operations to a file of a folder, which is made if it is missing.
+fn write_ops(folder: &Path, name: &str, ops: &[Op]) -> std::io::Result<()> {
+    file::folder(folder)?;
+    let mut writer = OpsWriter::create_anew(&folder.join(name))?;
+    ops.iter().try_for_each(|op| writer.write(op))?;
+    writer.finish()
+}
+
 /// Why the figures of a ring are not to be used, if they are not. Without evidence they are only said to be not verified.
 fn refused(outcomes: &[ClosureOutcome]) -> Option<&'static str> {
     if outcomes.contains(&ClosureOutcome::Fails) {
@@ -324,10 +330,13 @@ fn refused(outcomes: &[ClosureOutcome]) -> Option<&'static str> {
 fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> {
     let is_compare = !args.what.compare.is_empty();
     let is_plain = args.bs.is_empty() && args.iodepth.is_empty() && args.send.is_empty();
-    for (option, is_given) in [("--ops", args.ops.is_some()), ("--figures", args.figures.is_some())] {
-        if is_given {
-            return Err(Failure::Usage(anyhow!("{option} is for rings (quick, paper)")));
-        }
+    if args.figures.is_some() {
+        return Err(Failure::Usage(anyhow!("--figures is for rings (quick, paper)")));
+    }
+    if args.ops.is_some() && !experiment.cases.iter().any(|case| case.structure) {
+        return Err(Failure::Usage(anyhow!(
+            "--ops is for rings (quick, paper) and for cases with structure = true (figures)"
+        )));
     }
     if !is_compare && !is_plain {
         return Err(Failure::Usage(anyhow!(
@@ -348,8 +357,17 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     let mut parts = journal.writer().context("opening the journal").map_err(Failure::Work)?;
     let watcher =
         OnTerminal::new(u64::from(experiment.repeats) * experiment.cases.len() as u64, experiment.runtime)?;
-    let mut keep =
-        Keep { earlier: &journal.earlier, keep: &mut |run| parts.append(run), directory: journal.folder() };
+    let folder = journal.folder().join("ops");
+    let mut take = |name: &str, ops: &[Op]| {
+        let format = args.ops.as_deref().unwrap_or_default();
+        write_ops(&folder, &format!("{name}.{format}"), ops)
+    };
+    let mut keep = Keep {
+        earlier: &journal.earlier,
+        keep: &mut |run| parts.append(run),
+        directory: journal.folder(),
+        ops: if args.ops.is_some() { Some(&mut take) } else { None },
+    };
     let outcome = experiment.run(&at, &watcher, &mut keep);
     watcher.progress.finish();
     let result = outcome.map_err(|error| failure(error, journal.folder()))?;
@@ -394,6 +412,9 @@ fn compared(args: &StudyArgs) -> Result<Experiment, Failure> {
                     login: url.map_or_else(|| args.login.digests(), |url| args.login.spec(url)),
                     client: load::EndpointOptions::default(),
                     server: load::EndpointOptions::default(),
+                    layers: Vec::new(),
+                    second: None,
+                    structure: false,
                     against: url.map(|_| ours.clone()),
                     published: None,
                 });

@@ -97,7 +97,10 @@ fn rejects_invalid_plans_before_anything_starts() {
         assert!(code == Some(2) && error.contains(expected), "{plan}: {error}");
     }
     let (code, _, error) = study(&["--plan", "nothing", "-o", &path("out")]);
-    assert!(code == Some(2) && error.contains("quick, paper, post, pathology, nagle-write, copy"), "{error}");
+    assert!(
+        code == Some(2) && error.contains("quick, paper, figures, post, pathology, nagle-write, copy"),
+        "{error}"
+    );
     let (code, out, _) = study(&["--plan", "post", "--print"]);
     assert!(code == Some(0) && out.contains("[[case]]"), "{out}");
 }
@@ -257,6 +260,103 @@ fn exchanges_are_kept_frame_by_frame() {
     let page = std::fs::read_to_string(path("out/report.html")).unwrap();
     assert!(page.contains("apart, &lt;Nagle&gt;") && page.contains("acknowledgement was delayed"));
     assert!(page.contains("What the packets say") && page.contains("header and body sent apart"));
+}
+
+/// What is planted in a live ring is found: every n-th operation in a part of the run, with its size, its place and its borders;
+/// and a run in which nothing is planted has no such pattern.
+#[test]
+fn planted_regimes_are_found_in_a_live_ring() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    // From an operation on, which a busy machine does not move; it can make delays longer, and other operations slow.
+    let plan = r#"
+name = "planted"
+about = "two regimes"
+rate = "1gbit"
+runtime = "1s"
+repeats = 1
+traces = false
+[[case]]
+label = "nothing"
+work = { iscsi = { rw = "randread", block = "4k", depth = 1 } }
+structure = true
+[[case]]
+label = "every fifth from 1000 on"
+work = { iscsi = { rw = "randread", block = "4k", depth = 1 } }
+layers = ["extra=1ms:every=5:ops=1000-1000000"]
+structure = true
+published = "119 us, in the request path"
+"#;
+    std::fs::write(path("plan.toml"), plan).unwrap();
+    let (plan, out) = (path("plan.toml"), path("out"));
+    let arguments = ["--plan", &plan, "-o", &out, "--ops", "csv", "--json"];
+    let (code, text, error) = study(&arguments);
+    assert_eq!(code, Some(0), "{error}");
+    let result: Value = serde_json::from_str(&text).unwrap();
+    let [calm, planted] = [0, 1].map(|case| &result["cases"][case]["structure"]);
+    let kind = |findings: &Value, kind: &str| {
+        findings.as_array().unwrap().iter().find(|finding| finding["kind"] == kind).cloned()
+    };
+    assert!(kind(&calm["findings"], "every_nth").is_none(), "{calm:#}");
+    let regimes = kind(&planted["findings"], "regimes").unwrap_or_else(|| panic!("{planted:#}"));
+    let regimes = regimes["regimes"].as_array().unwrap();
+    let fifth: Vec<&Value> =
+        regimes.iter().filter(|regime| kind(&regime["patterns"], "every_nth").is_some()).collect();
+    assert!(!fifth.is_empty(), "{regimes:#?}");
+    let number = |regime: &Value, key: &str| regime[key].as_f64().unwrap();
+    // A busy machine has regimes of its own.
+    assert!((number(fifth[0], "from_operation") - 1000.0).abs() < 40.0, "{regimes:#?}");
+    for regime in fifth {
+        let pattern = kind(&regime["patterns"], "every_nth").unwrap();
+        assert_eq!((&pattern["n"], &pattern["segment"]), (&5.into(), &"server".into()), "{pattern:#}");
+        assert!((number(&pattern, "longer_us") - 1400.0).abs() < 450.0, "{pattern:#}");
+    }
+    // Every operation that was followed is in the file, and the text has what was planted beside what was found.
+    let file = std::fs::read_to_string(path("out/ops/02-every-fifth-from-1000-on-1.csv")).unwrap();
+    assert_eq!(file.lines().count() as u64 - 1, planted["operations"].as_u64().unwrap());
+    let (code, text, error) = study(&["--plan", &plan, "-o", &out, "--resume"]);
+    assert_eq!(code, Some(0), "{error}");
+    for part in [
+        "planted    in the disk, so in the server's time: one operation in 5 1ms longer, evenly spaced, operations 1000 to 999999",
+        "published  119 us, in the request path",
+        "every fifth operation takes",
+        "in the server",
+        "A disk is on the server",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let page = std::fs::read_to_string(path("out/report.html")).unwrap();
+    assert!(page.contains("What was planted") && page.contains("every fifth operation takes"));
+}
+
+/// The plan of the paper's figures plants what its cases say, beside what was published.
+#[test]
+fn plan_of_figures_has_what_it_plants_beside_what_was_published() {
+    let (code, text, error) = study(&["--plan", "figures", "--print"]);
+    assert_eq!(code, Some(0), "{error}");
+    for part in
+        ["extra=203us:every=3", "extra=164us:fall=105ms", "extra=119us:every=5:time=1s-2s", "second = {"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(text.matches("published = ").count(), text.matches("[[case]]").count(), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let head =
+        "name = 'x'\nabout = 'y'\nrate = '1gbit'\nruntime = '1s'\nrepeats = 1\n[[case]]\nlabel = 'a'\n";
+    let iscsi = "work = { iscsi = { rw = 'read', block = '4k', depth = 1 } }\n";
+    for (case, expected) in [
+        (format!("{iscsi}layers = ['extra=5us:every=0']\n"), "layer 'extra=5us:every=0'"),
+        ("work = { post = 1 }\nstructure = true\n".to_owned(), "they are for iscsi"),
+        (
+            format!("{iscsi}second = {{ rw = 'read', block = '4k', depth = 1, from = '1s', to = '2s' }}\n"),
+            "not within a run",
+        ),
+    ] {
+        std::fs::write(path("plan.toml"), format!("{head}{case}")).unwrap();
+        let (code, _, error) = study(&["--plan", &path("plan.toml"), "-o", &path("out")]);
+        assert!(code == Some(2) && error.contains(expected), "{case}: {error}");
+    }
 }
 
 /// CPUs can be chosen, and a nonexistent one is reported.

@@ -234,13 +234,33 @@ fn a_key_that_is_there_twice_is_detected() {
 /// The keys of a pattern and of its row share one object: every pattern, also those that no simulation has.
 #[test]
 fn every_pattern_is_written_without_a_key_twice() {
-    use analysis::modes::{Finding, FindingKind, Mode, Shape};
+    use analysis::modes::{Finding, FindingKind, Mode, Regime, Shape};
     let schema = schema_for!(analyzer::AnalysisResult);
     let row = &schema.as_value()["$defs"]["ModeRow"];
     assert!(row.is_object());
     let mode = Mode { centre_us: 1.0, mean_us: 2.0, share: 0.5, spread: 0.1 };
     let period = |shape| FindingKind::PeriodInTime { period_ms: 1.0, shape, height_us: 2.0 };
+    let nth = FindingKind::EveryNth { n: 5, longer_us: 119.0 };
+    let regime = Regime {
+        from_operation: 1,
+        to_operation: 2,
+        from_ms: 0.5,
+        to_ms: 1.5,
+        share: 0.5,
+        time_share: 0.5,
+        median_us: 100.0,
+        mean_us: 120.0,
+        longer_us: 24.0,
+        segment: analysis::Part::RequestPath,
+        patterns: vec![Finding {
+            kind: nth,
+            segment: analysis::Part::RequestPath,
+            operations: 1,
+            text: String::new(),
+        }],
+    };
     for kind in [
+        FindingKind::Regimes { regimes: vec![regime] },
         FindingKind::Modes { modes: vec![mode] },
         FindingKind::EveryNth { n: 3, longer_us: 5.0 },
         period(Shape::Square { high_ms: 1.0 }),

@@ -4,6 +4,7 @@
 pub mod crash;
 pub mod delay;
 pub mod error;
+pub mod extra;
 pub mod log;
 pub mod spec;
 pub mod stats;
@@ -20,6 +21,7 @@ use crate::{Buffer, Done, Ended, Operation, Request, Store, StoreError, Ticket};
 pub use crash::Crash;
 pub use delay::Delay;
 pub use error::ErrorAt;
+pub use extra::{Extra, ExtraSpec};
 pub use log::Log;
 pub use spec::LayerSpec;
 pub use stats::{Passed, Stats};

@@ -90,7 +90,8 @@ pub enum SpecError {
     /// An option that does not exist, or a value that it cannot have.
     #[error(
         "option '{0}' is not known; use readonly, removable, bs=512, bs=4k, pbs=4k, for a file size=10G, for a file or device direct, engine=ring, engine=threads or shared=yes, \
-         or a layer: delay=1ms, work=10us, iops=500, bandwidth=100M, error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], stats, log"
+         or a layer: delay=1ms, work=10us, extra=119us[:every=5|share=0.3|rise=105ms|fall=105ms][:time=1s-2s|ops=1000-2000], iops=500, bandwidth=100M, \
+         error=read|write|unmap|flush[:RATE[:FROM-TO[:FAULT]]], stats, log"
     )]
     Option(String),
     /// An option that was given before.

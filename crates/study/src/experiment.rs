@@ -1,6 +1,8 @@
 //! Experiments: cases that differ in one property, run interleaved, with medians and spread beside published figures.
 
 mod cases;
+mod followed;
+mod planted;
 mod result;
 mod run;
 
@@ -13,8 +15,9 @@ use load::{EndpointOptions, Load, http};
 use record::Writes;
 use serde::{Deserialize, Serialize};
 
-pub use self::result::{CaseResult, ExperimentResult, Found, KeptRun};
-pub use self::run::Keep;
+pub use self::planted::SecondLoad;
+pub use self::result::{CaseResult, ExperimentResult, Found, KeptRun, Structure};
+pub use self::run::{Keep, TakeOps};
 use crate::placement::Placement;
 use crate::values::{check_common, rate, size, time, toml_error};
 
@@ -65,6 +68,16 @@ pub struct Case {
     /// The server's.
     #[serde(default)]
     pub server: EndpointOptions,
+    /// Layers over the disk of `iscsi`, the first one nearest to it ([`store::layer::LayerSpec`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
+    /// Another load meanwhile, for `iscsi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<SecondLoad>,
+    /// Each run is made once more while every operation is followed through all capture points, and their structure is
+    /// searched; for `iscsi`.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub structure: bool,
     /// The case that this one is compared with, by its label.
     pub against: Option<String>,
     /// Published figures, in words.
@@ -73,6 +86,11 @@ pub struct Case {
 
 fn is_plain(login: &LoginSpec) -> bool {
     *login == LoginSpec::default()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_not(is: &bool) -> bool {
+    !is
 }
 
 fn usual_mtu() -> u32 {
@@ -191,6 +209,9 @@ impl Experiment {
             if let Some(why) = case.idle_setting() {
                 return of(why.into());
             }
+            if let Err(why) = case.check_planted(plan.runtime) {
+                return of(why);
+            }
             let is_right = match &case.work {
                 Work::Post(bytes) | Work::Get(bytes) => *bytes <= http::BODY_MAX,
                 Work::Messages(load) => {
@@ -261,6 +282,11 @@ impl Case {
             }
             Work::Post(_) | Work::Get(_) | Work::Messages(_) | Work::Copy { .. } if server.unflushed => {
                 Some("unflushed of the server: it is for iscsi")
+            }
+            Work::Post(_) | Work::Get(_) | Work::Messages(_) | Work::Copy { .. } | Work::Url { .. }
+                if self.structure || self.second.is_some() || !self.layers.is_empty() =>
+            {
+                Some("layers, second and structure: they are for iscsi")
             }
             Work::Iscsi { .. } if server.writes != one => {
                 Some("writes of the server: iSCSI's responses leave by a send policy (nagle, or not)")

@@ -20,9 +20,10 @@ pub struct BuiltIn {
 }
 
 /// The built-in plans.
-pub const PLANS: [BuiltIn; 6] = [
+pub const PLANS: [BuiltIn; 7] = [
     BuiltIn { name: "quick", text: include_str!("plans/quick.toml") },
     BuiltIn { name: "paper", text: include_str!("plans/paper.toml") },
+    BuiltIn { name: "figures", text: include_str!("plans/figures.toml") },
     BuiltIn { name: "post", text: include_str!("plans/post.toml") },
     BuiltIn { name: "pathology", text: include_str!("plans/pathology.toml") },
     BuiltIn { name: "nagle-write", text: include_str!("plans/nagle-write.toml") },

@@ -44,16 +44,52 @@ pub(super) struct Period {
     pub(super) period_ms: f64,
     pub(super) shape: Shape,
     pub(super) height_us: f64,
+    /// The median of each phase, less that of all phases.
+    profile: Vec<f64>,
+}
+
+/// A pattern covers a record if each section has at least this share of its height.
+const COVERS: f64 = 0.5;
+/// Sections that are compared, at most.
+const SECTIONS_MAX: usize = 8;
+
+impl Period {
+    /// What the pattern adds at a time, microseconds.
+    pub(super) fn at(&self, time_ms: f64) -> f64 {
+        self.profile[phase(time_ms, self.period_ms)]
+    }
+
+    /// Whether all sections of the record have the pattern, not only some of them.
+    pub(super) fn covers(&self, series: &Series) -> bool {
+        let cycles = series.times_ms.last().map_or(0.0, |lasted| lasted / self.period_ms);
+        let sections = ((cycles / 2.0) as usize).clamp(1, SECTIONS_MAX);
+        let edge = |i: usize| i * series.values.len() / sections;
+        (0..sections).all(|i| {
+            let range = edge(i)..edge(i + 1);
+            let values = &series.values[range.clone()];
+            let expected: Vec<f64> = series.times_ms[range].iter().map(|time| self.at(*time)).collect();
+            let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len().max(1) as f64;
+            let (mean_value, mean_expected) = (mean(values), mean(&expected));
+            let (mut both, mut own) = (0.0, 0.0);
+            for (value, expected) in values.iter().zip(&expected) {
+                both += (value - mean_value) * (expected - mean_expected);
+                own += (expected - mean_expected).powi(2);
+            }
+            own > 0.0 && both / own >= COVERS
+        })
+    }
 }
 
 /// Bins of time.
-const BINS_MAX: usize = 2048;
+const BINS_MAX: usize = 8192;
 /// Smallest autocorrelation at one period.
 const CORRELATION: f64 = 0.4;
 /// Fewest periods in the record.
 const CYCLES_MIN: usize = 5;
 /// Smallest correlation of the profiles of even and odd periods.
 const ALIKE: f64 = 0.85;
+/// Operations on which a period is refined.
+const REFINED_MAX: usize = 16_384;
 /// Bins of one period's profile.
 const PHASES: usize = 24;
 
@@ -79,47 +115,72 @@ pub(super) fn find(series: &Series) -> Option<Period> {
     // The profile must exceed the noise of single operations' means.
     let noise =
         spread(&residuals(series, period_ms, &profile)) / (series.values.len() as f64 / PHASES as f64).sqrt();
-    (height_us > 8.0 * noise).then_some(Period { period_ms, shape, height_us })
+    let middle = median(profile.clone());
+    let profile = profile.into_iter().map(|v| v - middle).collect();
+    (height_us > 8.0 * noise).then_some(Period { period_ms, shape, height_us, profile })
+}
+
+/// Values in bins of time.
+struct Binned {
+    /// The median of each bin, less the mean of all; 0 where it is missing.
+    values: Vec<f64>,
+    /// Whether each bin has one, if not all do.
+    is_there: Option<Vec<bool>>,
 }
 
 /// The median of each bin of time, less the mean of all. A bin without operations has the median of all, because
-/// the operation that blocked others says nothing about neighbouring bins.
-fn bin(series: &Series, bins: usize, lasted: f64) -> Option<Vec<f64>> {
+/// the operation that blocked others says nothing about neighbouring bins. Where most bins have none (operations were left
+/// out), they are missing.
+fn bin(series: &Series, bins: usize, lasted: f64) -> Option<Binned> {
     let mut binned = vec![Vec::new(); bins];
     for (time, value) in series.times_ms.iter().zip(&series.values) {
         binned[((time / lasted * bins as f64) as usize).min(bins - 1)].push(*value);
     }
-    let empty = binned.iter().filter(|values| values.is_empty()).count();
-    if empty * 2 > bins {
+    let is_there: Vec<bool> = binned.iter().map(|values| !values.is_empty()).collect();
+    let present = is_there.iter().filter(|is| **is).count();
+    if present < 48 {
         return None;
     }
+    let is_thinned = present * 2 < bins;
     let usual = median(series.values.clone());
     let mut medians: Vec<f64> =
         binned.into_iter().map(|values| if values.is_empty() { usual } else { median(values) }).collect();
     // A few bins dominated by an outlier must not mask the others.
-    let mut sorted = medians.clone();
+    let counts = |place: usize| !is_thinned || is_there[place];
+    let mut sorted: Vec<f64> = (0..bins).filter(|&i| counts(i)).map(|i| medians[i]).collect();
     sorted.sort_by(f64::total_cmp);
-    let (low, high) = (sorted[bins / 20], sorted[bins - 1 - bins / 20]);
+    let (low, high) = (sorted[sorted.len() / 20], sorted[sorted.len() - 1 - sorted.len() / 20]);
     let margin = (high - low) / 2.0;
     for value in &mut medians {
         *value = value.clamp(low - margin, high + margin);
     }
-    let mean = medians.iter().sum::<f64>() / bins as f64;
-    Some(medians.into_iter().map(|m| m - mean).collect())
+    let of = |i: usize| if counts(i) { medians[i] } else { 0.0 };
+    let mean = (0..bins).map(of).sum::<f64>() / sorted.len() as f64;
+    let values = (0..bins).map(|i| if counts(i) { medians[i] - mean } else { 0.0 }).collect();
+    Some(Binned { values, is_there: is_thinned.then_some(is_there) })
 }
 
 /// After how many bins the values repeat themselves.
-fn repeats_after(values: &[f64]) -> Option<usize> {
+fn repeats_after(binned: &Binned) -> Option<usize> {
+    let values = &binned.values;
+    let present = binned.is_there.as_ref().map_or(values.len(), |is| is.iter().filter(|is| **is).count());
     let n = values.len();
-    let power: f64 = values.iter().map(|v| v * v).sum::<f64>() / n as f64;
+    let power: f64 = values.iter().map(|v| v * v).sum::<f64>() / present as f64;
     if power <= 0.0 {
         return None;
     }
+    let pairs = |lag: usize| match &binned.is_there {
+        None => n - lag,
+        Some(is) => is[lag..].iter().zip(is).filter(|(a, b)| **a && **b).count(),
+    };
     let correlation = |lag: usize| {
         let sum: f64 = values[lag..].iter().zip(values).map(|(a, b)| a * b).sum();
-        sum / (n - lag) as f64 / power
+        let pairs = pairs(lag);
+        // Too few pairs say nothing.
+        if pairs * 20 < present { 0.0 } else { sum / pairs as f64 / power }
     };
-    let all: Vec<f64> = (0..n / CYCLES_MIN).map(correlation).collect();
+    let n = present.min(n);
+    let all: Vec<f64> = (0..values.len() / CYCLES_MIN).map(correlation).collect();
     // Correlation between neighbours is not a period: the autocorrelation must first fall.
     let unlike = all.iter().position(|&c| c < 0.1)?;
     let highest = all[unlike..].iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -140,28 +201,53 @@ fn repeats_after(values: &[f64]) -> Option<usize> {
 
 /// The period near `about` for which the operations' phases explain most of the variance.
 fn refine(series: &Series, about: f64, width: f64) -> f64 {
+    let lasted = series.times_ms.last().copied().unwrap_or_default();
+    // The steps of one search must not add up to more than a phase: else over few periods first, then over more.
+    let is_fine = |width: f64, span: f64| 1.5 * width / STEPS * span / about < about / PHASES as f64;
+    let mut span = if is_fine(width, lasted) { lasted } else { FIRST_PERIODS * about };
+    let sample = sampled(series, span);
+    let (most, period) = best_near(&sample, about, 1.5 * width);
+    // Multiples of the period explain as much: choose the shortest.
+    let shorter = [3.0, 2.0].map(|part| best_near(&sample, period / part, 1.5 * width));
+    let mut period = shorter.into_iter().find(|(s, _)| *s > 0.8 * most).map_or(period, |(_, period)| period);
+    while span < lasted {
+        let width = 2.0 * period / PHASES as f64 * period / span;
+        span *= 2.0;
+        period = best_near(&sampled(series, span), period, width).1;
+    }
+    period
+}
+
+/// Periods over which a long record is searched first.
+const FIRST_PERIODS: f64 = 16.0;
+/// Steps of a search on each side.
+const STEPS: f64 = 60.0;
+
+/// Times and values of operations of the first `span_ms`, and no more than a search has time for.
+fn sampled(series: &Series, span_ms: f64) -> Vec<(f64, f64)> {
+    let count = series.times_ms.partition_point(|time| *time <= span_ms);
+    let stride = count.div_ceil(REFINED_MAX).max(1);
+    let all = series.times_ms[..count].iter().copied().zip(series.values.iter().copied());
+    all.step_by(stride).collect()
+}
+
+/// The period within `width` of `about` that explains most of the variance, and how much.
+fn best_near(sample: &[(f64, f64)], about: f64, width: f64) -> (f64, f64) {
+    let mean = sample.iter().map(|(_, value)| value).sum::<f64>() / sample.len().max(1) as f64;
     let strength = |period: f64| {
         let mut sums = [(0.0, 0.0); PHASES];
-        for (time, value) in series.times_ms.iter().zip(&series.values) {
+        for (time, value) in sample {
             let sum = &mut sums[phase(*time, period)];
             *sum = (sum.0 + value, sum.1 + 1.0);
         }
-        let mean = series.values.iter().sum::<f64>() / series.values.len() as f64;
         sums.iter().filter(|s| s.1 > 0.0).map(|s| (s.0 / s.1 - mean).powi(2) * s.1).sum::<f64>()
     };
-    const STEPS: i32 = 60;
-    let best_near = |about: f64| {
-        (-STEPS..=STEPS)
-            .map(|step| about + f64::from(step) / f64::from(STEPS) * 1.5 * width)
-            .filter(|&period| period > 0.0)
-            .map(|period| (strength(period), period))
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .unwrap_or((0.0, about))
-    };
-    let (most, period) = best_near(about);
-    // Multiples of the period explain as much: choose the shortest.
-    let shorter = [3.0, 2.0].map(|part| best_near(period / part));
-    shorter.into_iter().find(|(s, _)| *s > 0.8 * most).map_or(period, |(_, period)| period)
+    (-(STEPS as i32)..=STEPS as i32)
+        .map(|step| about + f64::from(step) / STEPS * width)
+        .filter(|&period| period > 0.0)
+        .map(|period| (strength(period), period))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .unwrap_or((0.0, about))
 }
 
 /// The phase of a time within its period.

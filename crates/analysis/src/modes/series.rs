@@ -12,22 +12,40 @@ pub(super) struct Series {
     pub(super) values: Vec<f64>,
 }
 
-/// The fence, in quartile distances from the median.
+/// The distance of the fence from the values that are not rare, in widths of the middle 80 % of them.
 const FENCE: f64 = 6.0;
+/// Values that occur less often are outliers if they are beyond the fence: a mode of 2 % of the operations is none.
+const RARE: f64 = 0.015;
+/// Values from which the fence is taken; more add nothing to it.
+const RANKED_MAX: usize = 1 << 15;
+
+/// Finite values in ascending order: all, or a sample of them whose distances follow no pattern.
+fn ranked(values: &[f64]) -> Vec<f64> {
+    let mut random = fastrand::Rng::with_seed(1);
+    let stride = values.len().div_ceil(RANKED_MAX).max(1);
+    let mut sorted: Vec<f64> =
+        values.chunks(stride).map(|c| c[random.usize(..c.len())]).filter(|v| v.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
 
 impl Series {
     /// The values of a part; `None` unless it was observed in nearly all operations and varies.
     pub(super) fn of(points: &[Point], part: Part) -> Option<Self> {
-        let mut values: Vec<f64> = points.iter().map(|p| p.part(part)).collect();
+        Self::new(points, points.iter().map(|p| p.part(part)).collect())
+    }
+
+    /// Values of these operations, with the conditions of [`Series::of`].
+    pub(super) fn new(points: &[Point], mut values: Vec<f64>) -> Option<Self> {
         let good = values.iter().filter(|v| v.is_finite()).count();
         if good * 20 < values.len() * 19 || good == 0 {
             return None;
         }
-        let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
+        let sorted = ranked(&values);
         let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize];
-        let (low, median, high) = (at(0.1), at(0.5), at(0.9));
-        let spread = high - low;
+        let (low, median, high) = (at(RARE), at(0.5), at(1.0 - RARE));
+        // Of values that are mostly alike, the others are the spread.
+        let spread = if at(0.9) > at(0.1) { at(0.9) - at(0.1) } else { high - low };
         if spread <= 0.0 || !spread.is_finite() {
             return None;
         }

@@ -19,8 +19,12 @@ const AGREE: f64 = 0.8;
 /// Fewest operations of a stretch.
 const OPERATIONS_MIN: usize = 12;
 
+/// Slope of the request path where the response path has the opposite one, microseconds per millisecond.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slope(f64);
+
 /// Searches for opposite slopes.
-pub(super) fn find(request: &Series, response: &Series) -> Option<Skew> {
+pub(super) fn slope(request: &Series, response: &Series) -> Option<Slope> {
     let n = request.values.len();
     let mut slopes =
         STRETCHES.into_iter().rev().filter(|&count| n / count >= OPERATIONS_MIN).filter_map(|count| {
@@ -29,15 +33,22 @@ pub(super) fn find(request: &Series, response: &Series) -> Option<Skew> {
             let same = |all: &[f64], sign: f64| all.iter().filter(|v| **v * sign > 0.0).count() as f64;
             let is_opposite = s * r < 0.0 && (s + r).abs() <= 0.3 * s.abs().max(r.abs());
             let agrees = same(&ask, s) >= AGREE * count as f64 && same(&answer, r) >= AGREE * count as f64;
-            (is_opposite && agrees).then_some((s - r) / 2.0)
+            (is_opposite && agrees).then_some(Slope((s - r) / 2.0))
         });
-    let per_ms = slopes.next()?;
-    let again = period::find(request).or_else(|| period::find(response));
-    let height_us = match &again {
-        Some(found) => found.height_us,
-        None => per_ms.abs() * request.times_ms.last()?,
-    };
-    Some(Skew { us_per_second: per_ms * 1000.0, height_us, period_ms: again.map(|p| p.period_ms) })
+    slopes.next()
+}
+
+impl Slope {
+    /// The skew of paths with this slope.
+    pub(super) fn skew(self, request: &Series, response: &Series) -> Skew {
+        let Self(per_ms) = self;
+        let again = period::find(request).or_else(|| period::find(response));
+        let height_us = match &again {
+            Some(found) => found.height_us,
+            None => per_ms.abs() * request.times_ms.last().copied().unwrap_or_default(),
+        };
+        Skew { us_per_second: per_ms * 1000.0, height_us, period_ms: again.map(|p| p.period_ms) }
+    }
 }
 
 /// The slopes of stretches, microseconds per millisecond: the median of the second half less that of the

@@ -1,4 +1,4 @@
-//! Layers as people write them: `delay=1ms`, `work=10us`, `iops=500`, `bandwidth=100M`, `error=read:0.01:0-4095`, `stats`,
+//! Layers as people write them: `delay=1ms`, `work=10us`, `extra=119us:every=5`, `iops=500`, `bandwidth=100M`, `error=read:0.01:0-4095`, `stats`,
 //! `log`.
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use record::units::{parse_size, parse_time_ns};
 
-use super::{Delay, ErrorAt, Layered, Log, Stats, Throttle, Work};
+use super::{Delay, ErrorAt, Extra, ExtraSpec, Layered, Log, Stats, Throttle, Work};
 use crate::operation::Operation;
 use crate::{Fault, Store};
 
@@ -19,6 +19,8 @@ pub enum LayerSpec {
     Delay(Duration),
     /// `work=TIME`.
     Work(Duration),
+    /// `extra=TIME[:SHAPE[:WINDOW]]`.
+    Extra(ExtraSpec),
     /// `iops=N`.
     Iops(u64),
     /// `bandwidth=SIZE`, bytes a second.
@@ -53,6 +55,7 @@ impl FromStr for LayerSpec {
         match name {
             "delay" => time(value).map(Self::Delay),
             "work" => time(value).map(Self::Work),
+            "extra" => ExtraSpec::read(value).map(Self::Extra),
             "iops" => count(value).map(Self::Iops),
             "bandwidth" => parse_size(value).ok().filter(|&n| n > 0).map(Self::Bandwidth).ok_or(()),
             "error" => error(value),
@@ -99,6 +102,7 @@ impl LayerSpec {
         match self {
             Self::Delay(time) => Arc::new(Layered::new(Delay(*time), inner)),
             Self::Work(time) => Arc::new(Layered::new(Work(*time), inner)),
+            Self::Extra(spec) => Arc::new(Layered::new(Extra::new(spec.clone()), inner)),
             Self::Iops(count) => Arc::new(Layered::new(Throttle::new(Some(*count), None), inner)),
             Self::Bandwidth(bytes) => Arc::new(Layered::new(Throttle::new(None, Some(*bytes)), inner)),
             Self::Error { operation, rate, bytes, fault } => {
@@ -135,6 +139,8 @@ mod tests {
             "error=read:2",
             "error=read:1:9-3",
             "logs",
+            "extra",
+            "extra=5us:every=0",
             "stats=1",
         ] {
             assert_eq!(wrong.parse::<LayerSpec>(), Err(()), "{wrong}");

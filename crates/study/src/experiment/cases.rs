@@ -3,7 +3,8 @@
 use std::io;
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 use load::Pattern;
@@ -21,6 +22,9 @@ const IQN: &str = "iqn.2026-11.example.roundtrip:experiment";
 
 /// The disk that is read and written.
 const DISK_BYTES: u64 = 256 << 20;
+
+/// How often a load that waits for its time looks whether the run has ended.
+const STEP: Duration = Duration::from_millis(20);
 
 /// The place and duration of a run.
 pub(super) struct Run<'a> {
@@ -94,12 +98,10 @@ impl Run<'_> {
                     Found { figure: received.megabytes_per_second, p50_us: None, samples: Vec::new() };
                 Ok(Made { found, client: account(&performed) })
             }
-            Work::Iscsi { rw, block, depth } => {
-                self.iscsi(case, IscsiLoad { pattern: *rw, block_bytes: *block, queue_depth: *depth })
-            }
+            Work::Iscsi { .. } => self.iscsi(case),
             Work::Url { url, rw, block, depth } => {
                 let load = IscsiLoad { pattern: *rw, block_bytes: *block, queue_depth: *depth };
-                let job = self.job(url.clone(), case.log_in()?, &client, load);
+                let job = Job::Iscsi(Box::new(self.job(url.clone(), case.log_in()?, &client, load)));
                 bench(place.perform_from_here(&job, self.stop)?)
             }
         }
@@ -138,22 +140,80 @@ impl Run<'_> {
         })
     }
 
-    fn iscsi(&self, case: &Case, load: IscsiLoad) -> Outcome {
-        let place = self.place;
-        let disk = std::sync::Arc::new(store::Ram::new(DISK_BYTES));
+    fn iscsi(&self, case: &Case) -> Outcome {
+        let target = self.target(case, None)?;
+        let job = Job::Iscsi(Box::new(self.iscsi_job(case, &target)?));
+        bench(self.beside(case, || self.perform(&job, target.address().port()))?)
+    }
+
+    /// The target of an iSCSI case; it keeps the kernel's stamps of this many operations.
+    pub(super) fn target(&self, case: &Case, stamped: Option<usize>) -> Result<RunningTarget, StudyError> {
+        let invalid = |why| StudyError::machine("the disk of a case", io::Error::other(why));
+        let mut disk: std::sync::Arc<dyn store::Store> = std::sync::Arc::new(store::Ram::new(DISK_BYTES));
+        for layer in case.parsed_layers().map_err(invalid)? {
+            disk = layer.over(disk, &case.label);
+        }
         let config = TargetConfig {
             send: send_policy(&case.server),
-            tcp: side(&case.server, place).tcp(),
-            ..TargetConfig::new((place.server_address(), 0).into(), IQN, vec![LunConfig::new(0, disk)])
+            tcp: side(&case.server, self.place).tcp(),
+            stamp_operations: stamped,
+            ..TargetConfig::new((self.place.server_address(), 0).into(), IQN, vec![LunConfig::new(0, disk)])
         };
-        let target = place.on_server(|| RunningTarget::start(config))??;
+        Ok(self.place.on_server(|| RunningTarget::start(config))??)
+    }
+
+    /// The client's job of an iSCSI case. What a layer plants counts from the first operation, so nothing comes before it.
+    pub(super) fn iscsi_job(&self, case: &Case, target: &RunningTarget) -> Result<IscsiJob, StudyError> {
+        let Work::Iscsi { rw, block, depth } = case.work else {
+            return Err(StudyError::machine("an iSCSI case", io::Error::other("it has another work")));
+        };
+        let load = IscsiLoad { pattern: rw, block_bytes: block, queue_depth: depth };
         let url = format!("iscsi://{}/{IQN}/0", target.address());
-        let job = self.job(url, case.log_in()?, &side(&case.client, place), load);
-        bench(self.perform(&job, target.address().port())?)
+        let mut job = self.job(url, case.log_in()?, &side(&case.client, self.place), load);
+        if case.structure {
+            job.spec.ramp = Duration::ZERO;
+        }
+        Ok(job)
+    }
+
+    /// Calls `work` while the case's second load runs, if it has one.
+    pub(super) fn beside<T>(
+        &self,
+        case: &Case,
+        work: impl FnOnce() -> Result<T, StudyError>,
+    ) -> Result<T, StudyError> {
+        let Some(second) = &case.second else { return work() };
+        if self.place.is_remote() {
+            let why = "it needs the client on this host: choose cases without `second`";
+            return Err(StudyError::machine("a second load", io::Error::other(why)));
+        }
+        let plain = Case { layers: Vec::new(), ..case.clone() };
+        let target = self.target(&plain, None)?;
+        let load = IscsiLoad { pattern: second.rw, block_bytes: second.block, queue_depth: second.depth };
+        let url = format!("iscsi://{}/{IQN}/0", target.address());
+        let mut job = self.job(url, case.log_in()?, &side(&case.client, self.place), load);
+        (job.spec.ramp, job.spec.runtime) = (Duration::ZERO, second.to - second.from);
+        let job = Job::Iscsi(Box::new(job));
+        let (begun, is_over) = (Instant::now(), AtomicBool::new(false));
+        let stop = || is_over.load(Ordering::Relaxed) || (self.stop)();
+        std::thread::scope(|scope| {
+            let loading = scope.spawn(|| {
+                while begun.elapsed() < second.from && !stop() {
+                    std::thread::sleep(second.from.saturating_sub(begun.elapsed()).min(STEP));
+                }
+                if stop() { Ok(()) } else { self.place.perform(&job, &|_| (), &stop).map(drop) }
+            });
+            let outcome = work();
+            is_over.store(true, Ordering::Relaxed);
+            let lost = |_| StudyError::machine("a second load", io::Error::other("the thread panicked"));
+            let loaded = loading.join().map_err(lost)?;
+            let outcome = outcome?;
+            loaded.map(|()| outcome)
+        })
     }
 
     /// The client's job of an iSCSI load.
-    fn job(&self, url: String, login: Login, side: &EndpointOptions, load: IscsiLoad) -> Job {
+    fn job(&self, url: String, login: Login, side: &EndpointOptions, load: IscsiLoad) -> IscsiJob {
         let IscsiLoad { pattern, block_bytes, queue_depth } = load;
         let spec = BenchSpec {
             pattern,
@@ -163,7 +223,7 @@ impl Run<'_> {
             ramp: Duration::from_millis(200),
             ..BenchSpec::default()
         };
-        Job::Iscsi(Box::new(IscsiJob {
+        IscsiJob {
             url,
             tcp: side.tcp(),
             writes: side.writes,
@@ -171,7 +231,7 @@ impl Run<'_> {
             spec,
             stamp_operations: None,
             watch: false,
-        }))
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The result of an experiment.
 
+use analysis::modes::Finding;
 use analysis::verdict::Verdict;
+use record::Op;
 use serde::{Deserialize, Serialize};
 
 use super::{Case, Experiment, Unit};
@@ -21,6 +23,15 @@ pub struct Found {
     pub samples: Vec<(f64, f64)>,
 }
 
+/// The structure of the operations of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Structure {
+    /// Operations that were followed through all capture points.
+    pub operations: u64,
+    /// Regimes and patterns in them.
+    pub findings: Vec<Finding>,
+}
+
 /// A completed run, as the journal keeps it for an interrupted experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptRun {
@@ -32,6 +43,9 @@ pub struct KeptRun {
     pub found: Found,
     /// The figure of the same run made once more while its packets were kept.
     pub traced: Option<f64>,
+    /// The structure of its operations, of the same run made once more while they were followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structure: Option<Structure>,
     /// Use of the CPUs by others meanwhile.
     pub disturbance: Disturbance,
 }
@@ -61,6 +75,12 @@ pub struct CaseResult {
     pub limit: Option<f64>,
     /// The observer's cost: the median over the runs of the share that is lost while packets are kept.
     pub observer_cost: Option<f64>,
+    /// The structure of the operations of its last run that was followed.
+    pub structure: Option<Structure>,
+    /// The operations of that run, in the order of their requests, for the report only; empty if an interrupted experiment made
+    /// it.
+    #[serde(skip)]
+    pub ops: Vec<Op>,
     /// What made it slow, by the analysis of its packets.
     pub verdicts: Vec<Verdict>,
     /// Two exchanges frame by frame, as the client's end of the wire saw them.
@@ -111,6 +131,8 @@ impl CaseResult {
             ratio: None,
             limit,
             observer_cost: median(costs),
+            structure: runs.iter().rev().find_map(|run| run.structure.clone()),
+            ops: Vec::new(),
             verdicts: Vec::new(),
             frames: Vec::new(),
             trace: None,

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use record::Op;
+
 use super::cases::Run;
 use super::result::{CaseResult, ExperimentResult, KeptRun};
 use super::{Case, Experiment, Unit};
@@ -16,6 +18,9 @@ use crate::trace;
 /// Share of the CPUs above which their use by others is a warning.
 const DISTURBED_FROM: f64 = 0.05;
 
+/// Takes the operations of a run, and a name for a file of them.
+pub type TakeOps<'a> = dyn FnMut(&str, &[Op]) -> std::io::Result<()> + 'a;
+
 /// The runs of an interrupted experiment, and the journal of this one.
 pub struct Keep<'a> {
     /// Completed runs of an interrupted experiment: they are not made again.
@@ -24,6 +29,8 @@ pub struct Keep<'a> {
     pub keep: &'a mut dyn FnMut(&KeptRun) -> std::io::Result<()>,
     /// The directory that keeps the packets.
     pub directory: &'a Path,
+    /// Called with the operations of each run that was followed.
+    pub ops: Option<&'a mut TakeOps<'a>>,
 }
 
 impl Experiment {
@@ -48,6 +55,7 @@ impl Experiment {
                 .map_err(|source| StudyError::machine("making a directory", source))?;
         }
         let mut runs: Vec<Vec<KeptRun>> = vec![Vec::new(); self.cases.len()];
+        let mut ops: Vec<Vec<Op>> = vec![Vec::new(); self.cases.len()];
         for round in 0..self.repeats {
             for (number, case) in self.cases.iter().enumerate() {
                 if watcher.stop() {
@@ -59,7 +67,14 @@ impl Experiment {
                     Some(run) => run.clone(),
                     None => {
                         let file = traces.join(trace_name(number, case));
-                        let run = self.once(case, place_of(&places, case), round, &file, watcher)?;
+                        let (run, followed) =
+                            self.once(case, place_of(&places, case), round, &file, watcher)?;
+                        if let Some(take) = keep.ops.as_mut().filter(|_| !followed.is_empty()) {
+                            let name = format!("{}-{}", file_name(number, case), round + 1);
+                            take(&name, &followed)
+                                .map_err(|source| StudyError::machine("keeping operations", source))?;
+                        }
+                        ops[number] = followed;
                         (keep.keep)(&run).map_err(|source| StudyError::machine("keeping a run", source))?;
                         run
                     }
@@ -72,12 +87,13 @@ impl Experiment {
         warnings.extend(disturbed(all));
         let Some(MtuPlace { place: first, .. }) = places.first() else { return Err(StudyError::Interrupted) };
         let mut cases: Vec<CaseResult> = Vec::new();
-        for (number, (case, runs)) in self.cases.iter().zip(runs).enumerate() {
+        for (number, ((case, runs), ops)) in self.cases.iter().zip(runs).zip(ops).enumerate() {
             let place = place_of(&places, case);
             let wire = record::Wire::ethernet(place.bits_per_second.max(1), place.mtu_bytes);
             let limit = (place.has_wire() && case.work.unit() == Unit::MegabytesPerSecond)
                 .then(|| place.bits_per_second as f64 / 8e6 * wire.efficiency());
             let mut result = CaseResult::of(case, place.mtu_bytes, runs, limit);
+            result.ops = ops;
             let name = trace_name(number, case);
             if self.traces && traces.join(&name).exists() {
                 result.frames = trace::exchanges(&traces.join(&name));
@@ -141,7 +157,7 @@ impl Experiment {
         Ok(places)
     }
 
-    /// One run, and the same once more with its packets kept.
+    /// One run, the same once more with its packets kept, and once more with its operations followed, which are returned.
     fn once(
         &self,
         case: &Case,
@@ -149,7 +165,7 @@ impl Experiment {
         round: u32,
         file: &Path,
         watcher: &dyn Watcher,
-    ) -> Result<KeptRun, StudyError> {
+    ) -> Result<(KeptRun, Vec<Op>), StudyError> {
         let stop = || watcher.stop();
         let mut run = Run { place, runtime: self.runtime, trace: None, stop: &stop };
         let (found, mut disturbance) =
@@ -164,10 +180,19 @@ impl Experiment {
             run.trace = Some(file);
             traced = Some(run.make(case)?.found.figure);
         }
+        run.trace = None;
+        let mut followed = None;
+        if case.structure && !watcher.stop() {
+            let (own, others) = place.watched(|| run.followed(case).map(|followed| (followed, None)))?;
+            disturbance = disturbance.max(others);
+            followed = Some(own);
+        }
         if watcher.stop() {
             return Err(StudyError::Interrupted);
         }
-        Ok(KeptRun { case: case.label.clone(), round, found, traced, disturbance })
+        let (structure, ops) = followed.map(|own| (own.structure, own.ops)).unzip();
+        let run = KeptRun { case: case.label.clone(), round, found, traced, structure, disturbance };
+        Ok((run, ops.unwrap_or_default()))
     }
 }
 
@@ -188,6 +213,11 @@ const TRACES: &str = "traces";
 
 /// The file of a case's packets.
 fn trace_name(number: usize, case: &Case) -> String {
+    format!("{}.pcapng", file_name(number, case))
+}
+
+/// The name of a case's files.
+fn file_name(number: usize, case: &Case) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let words: Vec<String> = case
         .label
@@ -199,7 +229,7 @@ fn trace_name(number: usize, case: &Case) -> String {
         .map(str::to_owned)
         .collect();
     let label: String = words.join("-").chars().take(60).collect();
-    format!("{:02}-{label}.pcapng", number + 1)
+    format!("{:02}-{label}", number + 1)
 }
 
 /// Warnings about the use of the machine by others.
