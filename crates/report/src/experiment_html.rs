@@ -9,6 +9,7 @@ use study::trace::TraceFrame;
 
 use crate::chart::{Dots, dots};
 use crate::experiment_text::{Column, PLANTED_PLACE, columns, figure, found, place, verdicts};
+use crate::html::{Figure, figures};
 use crate::page::{Title, begin, end, escape, machines, notes, table_head};
 use crate::terminal::us;
 
@@ -20,7 +21,7 @@ const WAIT_US: f64 = 10_000.0;
 
 /// The whole page.
 #[must_use]
-pub fn experiment(result: &ExperimentResult) -> String {
+pub fn experiment(result: &ExperimentResult, pictures: &[Figure]) -> String {
     let plan = &result.plan;
     let mut page = begin(&format!("Roundtrip: {}", plan.name), &plan.about);
     let _ = write!(
@@ -34,6 +35,7 @@ pub fn experiment(result: &ExperimentResult) -> String {
     bars(result, &mut page);
     series(result, &mut page);
     structure(result, &mut page);
+    figures(pictures, &mut page);
     judged(result, &mut page);
     traces(result, &mut page);
     notes(&result.warnings, &mut page);

@@ -306,7 +306,7 @@ pub struct Figure {
 }
 
 /// The six quantities of single operations over time.
-fn figures(figures: &[Figure], page: &mut String) {
+pub(crate) fn figures(figures: &[Figure], page: &mut String) {
     if figures.is_empty() {
         return;
     }

@@ -79,7 +79,7 @@ pub(crate) struct StudyArgs {
     /// For rings, and for cases with structure = true: write every operation of the observed runs to DIR/ops, as Parquet or CSV
     #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv"])]
     ops: Option<String>,
-    /// For rings: directory of the pictures of single operations over time, as SVG and PNG; by default DIR/figures in the output
+    /// For rings, and for cases with structure = true: directory of the pictures of single operations over time, as SVG and PNG; by default DIR/figures in the output
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
     /// Use loopback even if namespaces are available
@@ -330,13 +330,12 @@ fn refused(outcomes: &[ClosureOutcome]) -> Option<&'static str> {
 fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> {
     let is_compare = !args.what.compare.is_empty();
     let is_plain = args.bs.is_empty() && args.iodepth.is_empty() && args.send.is_empty();
-    if args.figures.is_some() {
-        return Err(Failure::Usage(anyhow!("--figures is for rings (quick, paper)")));
-    }
-    if args.ops.is_some() && !experiment.cases.iter().any(|case| case.structure) {
-        return Err(Failure::Usage(anyhow!(
-            "--ops is for rings (quick, paper) and for cases with structure = true (figures)"
-        )));
+    for (option, is_given) in [("--ops", args.ops.is_some()), ("--figures", args.figures.is_some())] {
+        if is_given && !experiment.cases.iter().any(|case| case.structure) {
+            return Err(Failure::Usage(anyhow!(
+                "{option} is for rings (quick, paper) and for cases with structure = true (figures)"
+            )));
+        }
     }
     if !is_compare && !is_plain {
         return Err(Failure::Usage(anyhow!(
@@ -358,21 +357,26 @@ fn cases(args: &StudyArgs, experiment: Experiment) -> Result<ExitCode, Failure> 
     let watcher =
         OnTerminal::new(u64::from(experiment.repeats) * experiment.cases.len() as u64, experiment.runtime)?;
     let folder = journal.folder().join("ops");
+    let pictures = Pictures::of(args.figures.as_ref(), journal.folder());
+    // Two hosts have a clock each.
+    let has_one_clock = args.remote.client.is_none();
     let mut take = |name: &str, ops: &[Op]| {
-        let format = args.ops.as_deref().unwrap_or_default();
+        pictures.draw_run(name, format!("{}: {name}", experiment.name), ops, has_one_clock)?;
+        let Some(format) = args.ops.as_deref() else { return Ok(()) };
         write_ops(&folder, &format!("{name}.{format}"), ops)
     };
     let mut keep = Keep {
         earlier: &journal.earlier,
         keep: &mut |run| parts.append(run),
         directory: journal.folder(),
-        ops: if args.ops.is_some() { Some(&mut take) } else { None },
+        ops: Some(&mut take),
     };
     let outcome = experiment.run(&at, &watcher, &mut keep);
     watcher.progress.finish();
     let result = outcome.map_err(|error| failure(error, journal.folder()))?;
     write(&journal, "experiment.json", &as_json(&result)?)?;
-    write(&journal, REPORT, &report::experiment_html::experiment(&result))?;
+    let shown = pictures.of_last_run(experiment.repeats);
+    write(&journal, REPORT, &report::experiment_html::experiment(&result, &shown))?;
     if args.json {
         print_line(as_json(&result)?);
     } else {

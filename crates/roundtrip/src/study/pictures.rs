@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use record::Op;
 use report::html::Figure;
 use report::quantities::{Clocks, Origin, Run, Subject, Timed};
 use study::StudyResult;
@@ -44,19 +45,25 @@ impl Pictures {
         if round > 0 {
             return Ok(());
         }
-        let (clocks, mut run) =
-            (if has_one_clock { Clocks::Shared } else { Clocks::Apart }, Run::new(figures::KEPT_OF_A_RUN));
-        operations.iter().filter_map(|op| Timed::of(op, clocks)).for_each(|timed| run.add(&timed));
         let policy = point.policy.to_string();
-        let subject = Subject {
-            title: format!("{} B reads, {policy}, queue depth {}", point.block_bytes, point.queue_depth),
-            notes: Vec::new(),
-            origin: Origin::Ring,
-            clocks,
-        };
+        let title = format!("{} B reads, {policy}, queue depth {}", point.block_bytes, point.queue_depth);
         let name = point_name(point.block_bytes, &policy, point.queue_depth);
-        let written =
-            self.place().create().and_then(|()| figures::write(self.place(), &name, &subject, &run));
+        self.draw_run(&name, title, operations, has_one_clock)
+    }
+
+    /// Draws the operations of a run.
+    pub(super) fn draw_run(
+        &self,
+        name: &str,
+        title: String,
+        operations: &[Op],
+        has_one_clock: bool,
+    ) -> std::io::Result<()> {
+        let clocks = if has_one_clock { Clocks::Shared } else { Clocks::Apart };
+        let mut run = Run::new(figures::KEPT_OF_A_RUN);
+        operations.iter().filter_map(|op| Timed::of(op, clocks)).for_each(|timed| run.add(&timed));
+        let subject = Subject { title, notes: Vec::new(), origin: Origin::Ring, clocks };
+        let written = self.place().create().and_then(|()| figures::write(self.place(), name, &subject, &run));
         written.map_err(|error| std::io::Error::other(format!("{error:#}")))
     }
 
@@ -64,14 +71,28 @@ impl Pictures {
     pub(super) fn shown(&self, result: &StudyResult) -> Vec<Figure> {
         let is_shown = |depth: u32| result.is_end(depth) && (result.stanzas.len() <= SHOWN_MAX || depth == 1);
         let stanzas = result.stanzas.iter().filter(|stanza| is_shown(stanza.queue_depth));
-        let figure = |stanza: &analysis::Stanza| {
-            let name = point_name(stanza.block_size_bytes, &stanza.policy, stanza.queue_depth);
-            let path = self.folder.join(format!("{name}.svg"));
-            let size = std::fs::symlink_metadata(&path).ok().filter(std::fs::Metadata::is_file)?.len();
-            let svg = std::fs::read_to_string(&path).ok().filter(|_| size <= PICTURE_MAX)?;
-            let shown = if self.is_own { format!("figures/{name}.svg") } else { path.display().to_string() };
-            Some(Figure { file: shown, svg })
-        };
-        stanzas.filter_map(figure).collect()
+        stanzas
+            .filter_map(|stanza| {
+                self.read(&point_name(stanza.block_size_bytes, &stanza.policy, stanza.queue_depth))
+            })
+            .collect()
+    }
+
+    /// The pictures of the last run of an experiment's cases.
+    pub(super) fn of_last_run(&self, repeats: u32) -> Vec<Figure> {
+        let ending = format!("-{repeats}.svg");
+        let files = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut names: Vec<String> = files.filter_map(|file| file.file_name().into_string().ok()).collect();
+        names.retain(|name| name.ends_with(&ending));
+        names.sort();
+        names.iter().filter_map(|name| self.read(name.trim_end_matches(".svg"))).collect()
+    }
+
+    fn read(&self, name: &str) -> Option<Figure> {
+        let path = self.folder.join(format!("{name}.svg"));
+        let size = std::fs::symlink_metadata(&path).ok().filter(std::fs::Metadata::is_file)?.len();
+        let svg = std::fs::read_to_string(&path).ok().filter(|_| size <= PICTURE_MAX)?;
+        let shown = if self.is_own { format!("figures/{name}.svg") } else { path.display().to_string() };
+        Some(Figure { file: shown, svg })
     }
 }

@@ -2,7 +2,6 @@
 
 use analysis::modes::Finding;
 use analysis::verdict::Verdict;
-use record::Op;
 use serde::{Deserialize, Serialize};
 
 use super::{Case, Experiment, Unit};
@@ -77,10 +76,6 @@ pub struct CaseResult {
     pub observer_cost: Option<f64>,
     /// The structure of the operations of its last run that was followed.
     pub structure: Option<Structure>,
-    /// The operations of that run, in the order of their requests, for the report only; empty if an interrupted experiment made
-    /// it.
-    #[serde(skip)]
-    pub ops: Vec<Op>,
     /// What made it slow, by the analysis of its packets.
     pub verdicts: Vec<Verdict>,
     /// Two exchanges frame by frame, as the client's end of the wire saw them.
@@ -132,7 +127,6 @@ impl CaseResult {
             limit,
             observer_cost: median(costs),
             structure: runs.iter().rev().find_map(|run| run.structure.clone()),
-            ops: Vec::new(),
             verdicts: Vec::new(),
             frames: Vec::new(),
             trace: None,

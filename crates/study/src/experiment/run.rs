@@ -55,7 +55,6 @@ impl Experiment {
                 .map_err(|source| StudyError::machine("making a directory", source))?;
         }
         let mut runs: Vec<Vec<KeptRun>> = vec![Vec::new(); self.cases.len()];
-        let mut ops: Vec<Vec<Op>> = vec![Vec::new(); self.cases.len()];
         for round in 0..self.repeats {
             for (number, case) in self.cases.iter().enumerate() {
                 if watcher.stop() {
@@ -74,7 +73,6 @@ impl Experiment {
                             take(&name, &followed)
                                 .map_err(|source| StudyError::machine("keeping operations", source))?;
                         }
-                        ops[number] = followed;
                         (keep.keep)(&run).map_err(|source| StudyError::machine("keeping a run", source))?;
                         run
                     }
@@ -87,13 +85,12 @@ impl Experiment {
         warnings.extend(disturbed(all));
         let Some(MtuPlace { place: first, .. }) = places.first() else { return Err(StudyError::Interrupted) };
         let mut cases: Vec<CaseResult> = Vec::new();
-        for (number, ((case, runs), ops)) in self.cases.iter().zip(runs).zip(ops).enumerate() {
+        for (number, (case, runs)) in self.cases.iter().zip(runs).enumerate() {
             let place = place_of(&places, case);
             let wire = record::Wire::ethernet(place.bits_per_second.max(1), place.mtu_bytes);
             let limit = (place.has_wire() && case.work.unit() == Unit::MegabytesPerSecond)
                 .then(|| place.bits_per_second as f64 / 8e6 * wire.efficiency());
             let mut result = CaseResult::of(case, place.mtu_bytes, runs, limit);
-            result.ops = ops;
             let name = trace_name(number, case);
             if self.traces && traces.join(&name).exists() {
                 result.frames = trace::exchanges(&traces.join(&name));
