@@ -68,10 +68,11 @@ impl Shares {
             let thread = work.thread_us + work.transmit_softirq_us;
             let waits = others.iter().map(|stage| traced.mean_us(*stage)).sum::<f64>() - thread;
             let (queue, waits) = (queue.max(0.0), waits.max(0.0));
-            queue / (queue + waits).max(f64::MIN_POSITIVE)
+            share(queue, queue + waits)
         };
-        let interrupt =
-            |path| traced.time_us(path, Cause::Interrupt) / traced.mean_us(path).max(f64::MIN_POSITIVE);
+        // The time by cause is of all operations that were in the stage, the mean that of the received ones: with few
+        // events the part may be more than the whole.
+        let interrupt = |path| share(traced.time_us(path, Cause::Interrupt), traced.mean_us(path));
         Self {
             client_queue: queue_share(
                 Stage::ClientReceive,
@@ -87,6 +88,11 @@ impl Shares {
             response_interrupt: interrupt(Stage::ResponsePath),
         }
     }
+}
+
+/// A part's share of a whole, 0 to 1; 0 of nothing.
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 }
 }
 
 /// One term, or a sum of terms that cannot be separated.
@@ -414,6 +420,16 @@ mod tests {
             depth_one: segments,
             shares: None,
             softirqs: Softirqs::Apart,
+        }
+    }
+
+    #[test]
+    fn nothing_has_a_share_of_zero() {
+        // A run with almost no events printed an interrupt of 1e308 us.
+        for (part, whole, expected) in
+            [(3.0, 0.0, 0.0), (3.0, -1.0, 0.0), (3.0, 2.0, 1.0), (-1.0, 2.0, 0.0), (1.0, 4.0, 0.25)]
+        {
+            assert_eq!(share(part, whole), expected, "{part} of {whole}");
         }
     }
 
