@@ -95,12 +95,15 @@ struct StageNames {
     softirq: &'static str,
     thread: &'static str,
     transmit: &'static str,
+    thread_and_transmit: &'static str,
     all: &'static str,
 }
 
-const SERVER_STAGES: StageNames = StageNames { softirq: "SI", thread: "SP", transmit: "SK", all: "SI+SP+SK" };
+const SERVER_STAGES: StageNames =
+    StageNames { softirq: "SI", thread: "SP", transmit: "SK", thread_and_transmit: "SP+SK", all: "SI+SP+SK" };
 
-const CLIENT_STAGES: StageNames = StageNames { softirq: "CI", thread: "CP", transmit: "CK", all: "CI+CP+CK" };
+const CLIENT_STAGES: StageNames =
+    StageNames { softirq: "CI", thread: "CP", transmit: "CK", thread_and_transmit: "CP+CK", all: "CI+CP+CK" };
 
 /// The ring that two runs are of.
 ///
@@ -145,7 +148,9 @@ pub fn calibrate(
         }
         Placement::Interrupts | Placement::TransmitApart => {
             let softirq = Stage { interrupt: true, ..stage(names.softirq, work.softirq, path).on(cpu) };
-            let mut stages = vec![softirq, stage(names.thread, work.thread, wake).on(cpu)];
+            // Without a figure of its own the transmit work is part of the thread's, as on Linux.
+            let thread = if work.transmit.is_some() { names.thread } else { names.thread_and_transmit };
+            let mut stages = vec![softirq, stage(thread, work.thread, wake).on(cpu)];
             // On the thread's CPU the call that sends preempts it, as an interrupt does.
             let is_shared = placement == Placement::Interrupts;
             stages.extend(work.transmit.map(|us| {
