@@ -297,18 +297,23 @@ published = "119 us, in the request path"
     let kind = |findings: &Value, kind: &str| {
         findings.as_array().unwrap().iter().find(|finding| finding["kind"] == kind).cloned()
     };
-    assert!(kind(&calm["findings"], "every_nth").is_none(), "{calm:#}");
+    // A machine may have patterns of its own, such as one slower operation of two, but not the planted one.
+    let fifth_of = |findings: &Value| {
+        let all = findings.as_array().unwrap().iter();
+        all.clone().find(|finding| finding["kind"] == "every_nth" && finding["n"] == 5).cloned()
+    };
+    assert!(fifth_of(&calm["findings"]).is_none(), "{calm:#}");
     let regimes = kind(&planted["findings"], "regimes").unwrap_or_else(|| panic!("{planted:#}"));
     let regimes = regimes["regimes"].as_array().unwrap();
     let fifth: Vec<&Value> =
-        regimes.iter().filter(|regime| kind(&regime["patterns"], "every_nth").is_some()).collect();
+        regimes.iter().filter(|regime| fifth_of(&regime["patterns"]).is_some()).collect();
     assert!(!fifth.is_empty(), "{regimes:#?}");
     let number = |regime: &Value, key: &str| regime[key].as_f64().unwrap();
     // A busy machine has regimes of its own.
     assert!((number(fifth[0], "from_operation") - 1000.0).abs() < 40.0, "{regimes:#?}");
     for regime in fifth {
-        let pattern = kind(&regime["patterns"], "every_nth").unwrap();
-        assert_eq!((&pattern["n"], &pattern["segment"]), (&5.into(), &"server".into()), "{pattern:#}");
+        let pattern = fifth_of(&regime["patterns"]).unwrap();
+        assert_eq!(pattern["segment"], "server", "{pattern:#}");
         assert!((number(&pattern, "longer_us") - 1400.0).abs() < 450.0, "{pattern:#}");
     }
     // Every operation that was followed is in the file, and the text has what was planted beside what was found.

@@ -119,7 +119,7 @@ fn the_whole_of_held_requests_is_what_their_user_waits() {
         // A client that works for 2 ms before each request: the hold is at most too long by that.
         (&["queue-depth=8", "client.service=2ms"], 16.0 / 44.0),
     ] {
-        let run = Run::of("post", &[settings, &["operations=1000"]].concat());
+        let run = Run::of("post-linux", &[settings, &["operations=1000"]].concat());
         for seen in [Seen::Both, Seen::From(Side::Client)] {
             let result = run.analysed(seen);
             let ratio = result.excess.operations_us / run.seen_us();
