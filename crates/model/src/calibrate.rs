@@ -120,7 +120,8 @@ pub fn calibrate(
     let on_path_us = |us: f64| Known::exactly(if wire.paced { 0.0 } else { us });
     let (w1, w2) = (on_path_us(wire.w1_us), on_path_us(wire.w2_us));
     let both_ways = depth_one.outside_client - depth_one.server;
-    let request = depth_one.request_path.unwrap_or(both_ways * 0.5);
+    // Without a common clock each direction gets half of the latency.
+    let request = depth_one.request_path.unwrap_or((both_ways - w1 - w2) * 0.5 + w1);
     let response = Known::within(both_ways.value - request.value, request.plus_minus);
     let client_segment = depth_one.rtt - depth_one.outside_client;
     // Work before a side's first capture point (raising and entering the interrupt) is part of the path: a segment

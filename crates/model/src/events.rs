@@ -278,9 +278,17 @@ impl<'a> Events<'a> {
     }
 
     fn enter(&mut self, stage: usize, operation: usize) {
-        for gate in 0..self.gates.len() {
-            if self.gates[gate].acknowledged_at == stage {
-                self.at_gate(gate, |gate, leaving| gate.acknowledged(operation, leaving));
+        for index in 0..self.gates.len() {
+            let placed = &mut self.gates[index];
+            if placed.received_at == stage {
+                placed.received = placed.received.max(placed.gate.packet_end(operation));
+            }
+            if placed.peer_wire == stage {
+                placed.carried[operation] = placed.received;
+            }
+            if placed.acknowledged_at == stage {
+                let end = placed.carried[operation];
+                self.at_gate(index, |gate, leaving| gate.acknowledged(end, leaving));
             }
         }
         let spec = &self.stages[stage];

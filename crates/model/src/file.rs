@@ -521,8 +521,11 @@ mod tests {
         let (typed, preset) =
             (ring(typed).unwrap(), crate::preset::Preset::named("seed-512").unwrap().setup().unwrap());
         let close = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-3, "{a} {b}");
-        close(typed.knee().unwrap(), preset.knee().unwrap());
+        close(typed.knee().unwrap().unwrap(), preset.knee().unwrap().unwrap());
         close(typed.nagle_needs().unwrap().backlog, preset.nagle_needs().unwrap().backlog);
+        for (typed, preset) in typed.ring.stages().iter().zip(preset.ring.stages()) {
+            assert!((typed.start_latency_us - preset.start_latency_us).abs() < 0.05, "{typed:?}");
+        }
         for depth in [1, 4, 16, 17, 64] {
             close(typed.outcome(depth).unwrap().iops.value, preset.outcome(depth).unwrap().iops.value);
         }

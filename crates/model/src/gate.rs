@@ -1,8 +1,8 @@
 //! Nagle's algorithm at its place in a ring, message by message: which messages leave in which packet.
 //!
 //! The rule is Minshall's (Linux): a packet that is not full waits while an earlier packet that was not full is
-//! unacknowledged; full packets leave at once. The acknowledgement is carried by the successor of any operation whose
-//! message left in that packet, because the peer answers complete messages at once.
+//! unacknowledged; full packets leave at once. Every message of the peer carries the acknowledgement of all that the peer
+//! had received when it left.
 
 use std::collections::VecDeque;
 
@@ -67,10 +67,14 @@ impl Gate {
         self.rest(leaving);
     }
 
-    /// The successor of an operation arrives at the sender: the packet of its message is acknowledged.
-    pub(super) fn acknowledged(&mut self, operation: usize, leaving: &mut Vec<Departure>) {
-        let acknowledged = self.packet_end.get(operation).copied().unwrap_or(0);
-        if self.small.is_some_and(|end| end <= acknowledged) {
+    /// End of the packet in which the operation's last message left.
+    pub(super) fn packet_end(&self, operation: usize) -> u64 {
+        self.packet_end.get(operation).copied().unwrap_or(0)
+    }
+
+    /// Everything up to this end is acknowledged.
+    pub(super) fn acknowledged(&mut self, end_acknowledged: u64, leaving: &mut Vec<Departure>) {
+        if self.small.is_some_and(|end| end <= end_acknowledged) {
             self.small = None;
             self.rest(leaving);
         }
@@ -123,8 +127,16 @@ pub(super) struct PlacedGate {
     pub(super) gate: Gate,
     /// The stage before which messages wait.
     pub(super) before: usize,
+    /// The peer's first stage: what arrives there is received.
+    pub(super) received_at: usize,
+    /// The wire on which the peer's messages leave, with the acknowledgement of what was received.
+    pub(super) peer_wire: usize,
     /// The stage whose arrivals acknowledge.
     pub(super) acknowledged_at: usize,
+    /// End of what the peer has received.
+    pub(super) received: u64,
+    /// For each operation, the acknowledgement that the peer's message carries.
+    pub(super) carried: Vec<u64>,
     /// The thread that writes, where its going idle flushes.
     pub(super) flushed_by: Option<usize>,
     /// The peer's delayed ACK, microseconds after the packet left.
@@ -166,7 +178,11 @@ pub(super) fn place(
         gates.push(PlacedGate {
             gate: Gate::new(collecting.message_bytes, collecting.payload_bytes, operations),
             before,
+            received_at: (own + 1) % count,
+            peer_wire: peer,
             acknowledged_at: (peer + 1) % count,
+            received: 0,
+            carried: vec![0; operations],
             flushed_by: (collecting.flushes_when_idle && is_thread).then_some(thread),
             ack_delay_us: collecting.ack_delay_us,
         });
@@ -196,10 +212,14 @@ mod tests {
         assert_eq!(left(&mut gate, |g, l| g.write(1, l)), []);
         assert_eq!(left(&mut gate, |g, l| g.write(2, l)), []);
         // The successor of an operation that is still held acknowledges nothing new.
-        assert_eq!(left(&mut gate, |g, l| g.acknowledged(2, l)), []);
-        assert_eq!(left(&mut gate, |g, l| g.acknowledged(0, l)), [(1, true), (2, false)]);
+        assert_eq!(left(&mut gate, |g, l| g.acknowledged(g.packet_end(2), l)), []);
+        assert_eq!(left(&mut gate, |g, l| g.acknowledged(g.packet_end(0), l)), [(1, true), (2, false)]);
         assert_eq!(left(&mut gate, |g, l| g.write(3, l)), [], "the new packet is unacknowledged too");
-        assert_eq!(left(&mut gate, |g, l| g.acknowledged(1, l)), [(3, true)], "by its first operation");
+        assert_eq!(
+            left(&mut gate, |g, l| g.acknowledged(g.packet_end(1), l)),
+            [(3, true)],
+            "by its first operation"
+        );
     }
 
     #[test]
@@ -210,7 +230,7 @@ mod tests {
         left(&mut gate, |g, l| g.write(2, l));
         // 120 bytes wait: 100 leave, and with them two whole messages.
         assert_eq!(left(&mut gate, |g, l| g.write(3, l)), [(1, true), (2, false)]);
-        assert_eq!(left(&mut gate, |g, l| g.acknowledged(1, l)), [(3, true)]);
+        assert_eq!(left(&mut gate, |g, l| g.acknowledged(g.packet_end(1), l)), [(3, true)]);
     }
 
     #[test]
@@ -220,7 +240,11 @@ mod tests {
         left(&mut gate, |g, l| g.write(1, l));
         assert_eq!(left(&mut gate, Gate::flush), [(1, true)]);
         assert_eq!(left(&mut gate, Gate::flush), []);
-        assert_eq!(left(&mut gate, |g, l| g.acknowledged(0, l)), [], "the flushed packet is unacknowledged");
+        assert_eq!(
+            left(&mut gate, |g, l| g.acknowledged(g.packet_end(0), l)),
+            [],
+            "the flushed packet is unacknowledged"
+        );
     }
 
     #[test]

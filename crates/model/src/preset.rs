@@ -68,7 +68,7 @@ pub const PRESETS: [Preset; 7] = [
     REMOTE,
     Preset {
         name: "seed-512-nagle",
-        about: "the same with Nagle's algorithm",
+        about: "the same with Nagle's algorithm; what a packet costs is not published and chosen as in the simulator",
         nagle_sends: Some(1),
         ..REMOTE
     },

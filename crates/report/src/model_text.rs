@@ -26,8 +26,8 @@ pub struct Point {
 pub struct Limits {
     /// Greatest throughput, operations per second.
     pub iops_max: f64,
-    /// The queue depth from which a deeper queue gains nothing.
-    pub knee: f64,
+    /// The queue depth from which a deeper queue gains nothing; `None` where all that was tried gains.
+    pub knee: Option<f64>,
     /// How busy each resource then is.
     pub busy: Vec<Utilisation>,
     /// The stages of the busiest one.
@@ -70,7 +70,10 @@ pub fn text(setup: &Setup, limits: &Limits, curve: &[Point], predictions: &[Pred
         line(&limits.bottleneck),
         if Role::of(&limits.bottleneck) == Role::Wire { "network bound" } else { "CPU bound" },
         thousands(limits.iops_max),
-        format_args!("from queue depth {:.1} on", limits.knee)
+        match limits.knee {
+            Some(knee) => format!("from queue depth {knee:.1} on"),
+            None => format!("which it approaches beyond queue depth {}", model::setup::KNEE_MAX),
+        }
     ));
     out.push_str(&wire(setup));
     out.push_str(&utilisation(limits));
@@ -158,7 +161,11 @@ fn curve_table(setup: &Setup, curve: &[Point]) -> String {
         t.add_row(vec![
             number(p.queue_depth.to_string()),
             number(known(o.iops, thousands)),
-            number(range(o.iops_low, o.iops_high)),
+            number(if o.iops_high - o.iops_low < 0.005 * o.iops_high {
+                thousands(o.iops.value)
+            } else {
+                range(o.iops_low, o.iops_high)
+            }),
             number(range(p.band.low, p.band.high)),
             number(known(o.rtt_us, us)),
             percentile(o.exact.as_ref().map(|e| e.rtt_p50_us)),
@@ -197,11 +204,42 @@ fn nagle_needs(setup: &Setup) -> String {
     };
     format!(
         "\n\nWith Nagle's algorithm{}: SN up to {} us ({why}); CPU bound from a backlog of {:.1} on [3], \
-         {:.1} operations more than with NODELAY.",
+         {:.1} operations more than with NODELAY.{}",
         if setup.nagle.is_some() { " (on here)" } else { "" },
         us(needs.delay.sn_max_us()),
         needs.backlog,
-        needs.more_operations
+        needs.more_operations,
+        packet_costs(setup)
+    )
+}
+
+/// What a packet costs, which messages that share one pay once: the gain of Nagle's algorithm at depth.
+fn packet_costs(setup: &Setup) -> String {
+    if setup.nagle.is_none() && setup.client_nagle.is_none() {
+        return String::new();
+    }
+    let costs: Vec<String> = setup
+        .ring
+        .stages()
+        .iter()
+        .filter(|stage| stage.per_received_us + stage.per_sent_us > 0.0)
+        .map(|stage| {
+            format!(
+                "{} {} us received, {} us sent",
+                line(&stage.name),
+                us(stage.per_received_us),
+                us(stage.per_sent_us)
+            )
+        })
+        .collect();
+    if costs.is_empty() {
+        return "\nWhat a packet costs the CPUs is not given (per-packet-received, per-packet-sent), so messages that share one save only \
+                headers on the wire."
+            .to_owned();
+    }
+    format!(
+        "\nOf these times a packet costs, once for all its messages: {}. Not published: chosen in presets.",
+        costs.join("; ")
     )
 }
 
