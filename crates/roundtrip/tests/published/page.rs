@@ -51,7 +51,7 @@ impl Agreement {
 const INTRODUCTION: &str = "# Published and ours
 
 What the paper (Butterfield, 2017) and four notes say, statement by statement, and what Roundtrip says of it: the published figure, ours, a command that shows it, and the test that fails if our side is wrong (`crate path::name`).
-Figures of `model`, `simulate`, `analyze` and `wire plan` are computed when this page is written; the commands run in the top folder of the sources, and always give the same. *Measured* figures depend on the machine and are quoted from the document that records them.
+Figures of `model`, `simulate`, `analyze` and `wire plan` are computed when this page is written; the commands run in the top folder of the sources, and always give the same; `slow.pcapng`, `a.pcapng` and `b.pcapng` stand for captures of your own. *Measured* figures depend on the machine and are quoted from the document that records them.
 *To the digit*: ours, rounded, is the published figure. *As rounded*: the source has a rounded figure (\"about 63 000\"). Where ours differs, or where the source is wrong, the last column says why.
 
 `crates/roundtrip/tests/published.rs`, a part of `make test`, runs the commands and compares the figures. `ROUNDTRIP_WRITE_PUBLISHED=1 cargo test -p roundtrip --test published` writes this page from `crates/roundtrip/tests/published/rows`.
