@@ -309,9 +309,13 @@ published = "119 us, in the request path"
         regimes.iter().filter(|regime| fifth_of(&regime["patterns"]).is_some()).collect();
     assert!(!fifth.is_empty(), "{regimes:#?}");
     let number = |regime: &Value, key: &str| regime[key].as_f64().unwrap();
-    // A live ring has regimes of its own, and one that ends beside the planted one moves its border (1094 was seen). Without them
-    // borders are exact: crates/analysis/tests/regimes.rs.
-    assert!((number(fifth[0], "from_operation") - 1000.0).abs() < 300.0, "{regimes:#?}");
+    // A live ring has regimes of its own, which move the borders and divide the planted part (without them borders are exact:
+    // crates/analysis/tests/regimes.rs). So the pattern is not before its place, and in most of its place.
+    assert!(fifth.iter().all(|regime| number(regime, "from_operation") > 700.0), "{regimes:#?}");
+    let found: f64 =
+        fifth.iter().map(|regime| number(regime, "to_operation") - number(regime, "from_operation")).sum();
+    let planted_operations = planted["operations"].as_f64().unwrap() - 1000.0;
+    assert!(found > planted_operations / 2.0, "{found} of {planted_operations}: {regimes:#?}");
     for regime in fifth {
         let pattern = fifth_of(&regime["patterns"]).unwrap();
         assert_eq!(pattern["segment"], "server", "{pattern:#}");
