@@ -29,7 +29,8 @@ const LAPS_MIN: usize = 24;
 
 /// Runs operations that enter the first stage at `starts` until they have settled, and measures.
 pub(super) fn run(stages: &[Stage], extras: &Extras, starts: &[f64]) -> Run {
-    let operations = OPERATIONS.max(LAPS_MIN * starts.len());
+    // Whole laps, so that the first and the last operation have the same place in the ring's cycle.
+    let operations = OPERATIONS.max(LAPS_MIN * starts.len()).next_multiple_of(starts.len().max(1));
     Events::new(stages, extras, starts, operations).run()
 }
 
@@ -173,7 +174,7 @@ impl<'a> Events<'a> {
             entered: starts.to_vec(),
             finished: 0,
             operations,
-            settle: operations / 4,
+            settle: (operations / 4).next_multiple_of(starts.len().max(1)),
             begin: 0.0,
             run: Run::of(stages.len(), operations),
         };
@@ -233,12 +234,11 @@ impl<'a> Events<'a> {
     fn at_gate(&mut self, index: usize, does: impl FnOnce(&mut Gate, &mut Vec<Departure>)) {
         let placed = &mut self.gates[index];
         let mut leaving = Vec::new();
-        let unacknowledged = placed.gate.unacknowledged();
+        let earlier = placed.gate.unacknowledged();
         does(&mut placed.gate, &mut leaving);
-        let (before, ack_delay_us) = (placed.before, placed.ack_delay_us);
-        if let Some(end) =
-            placed.gate.unacknowledged().filter(|_| placed.gate.unacknowledged() != unacknowledged)
-        {
+        let (before, ack_delay_us, unacknowledged) =
+            (placed.before, placed.ack_delay_us, placed.gate.unacknowledged());
+        if let Some(end) = unacknowledged.filter(|_| unacknowledged != earlier) {
             self.push(self.now + ack_delay_us, Event::DelayedAck { gate: index, end });
         }
         for departure in leaving {

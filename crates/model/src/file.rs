@@ -239,16 +239,17 @@ pub fn read(text: &str) -> Result<Model, ModelError> {
             "1 (a response in one send) or 2 (header and data apart) is possible",
         ));
     }
-    let nagle = |ack_delay: (&str, &str)| {
-        let ack_delay_us = time_us(ack_delay.0, ack_delay.1)?;
-        Ok::<_, ModelError>(Nagle { sends: r.sends, ack_delay_us, flushes_when_idle: false })
+    let nagle = Nagle {
+        sends: r.sends,
+        ack_delay_us: time_us("ring.ack-delay", &r.ack_delay)?,
+        flushes_when_idle: r.flush,
     };
-    let server = nagle(("ring.ack-delay", &r.ack_delay))?;
-    let client = nagle(("ring.server-ack-delay", &r.server_ack_delay))?;
+    let server_ack_delay_us = time_us("ring.server-ack-delay", &r.server_ack_delay)?;
+    let client_nagle = Nagle { ack_delay_us: server_ack_delay_us, ..Nagle::default() };
     Ok(Model::Ring(Box::new(Setup {
         terms,
-        nagle: r.nagle.then_some(Nagle { flushes_when_idle: r.flush, ..server }),
-        client_nagle: r.client_nagle.then_some(Nagle { sends: 1, ..client }),
+        nagle: r.nagle.then_some(nagle),
+        client_nagle: r.client_nagle.then_some(client_nagle),
         queue_depth: r.queue_depth,
         sessions: r.sessions,
         extras: Extras {

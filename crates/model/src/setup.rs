@@ -69,6 +69,8 @@ pub struct Outcome {
 
 /// Deepest queue at which a knee is looked for.
 pub const KNEE_MAX: u32 = 1024;
+/// Rounds of the search for a knee.
+pub const KNEE_ROUNDS: usize = 8;
 /// Share of the greatest throughput that counts as the limit.
 pub const AT_LIMIT: f64 = 0.99;
 
@@ -309,10 +311,11 @@ impl Setup {
         Ok(Band { low: low.min(high), high })
     }
 
-    /// The queue depth from which a deeper queue gains nothing; `None` where the throughput still grows at [`KNEE_MAX`].
+    /// The queue depth from which a deeper queue gains nothing; `None` where no depth below [`KNEE_MAX`] is one.
     ///
     /// That of the formula ([`Ring::knee`]) where the ring is all there is. Otherwise the least depth from which on every start
-    /// phase has [`AT_LIMIT`] of the throughput at [`KNEE_MAX`], by bisection and a look at depths behind it.
+    /// phase has [`AT_LIMIT`] of the throughput at [`KNEE_MAX`], by bisection and a look at depths behind it. The search has
+    /// [`KNEE_ROUNDS`] rounds, each of which at most needs the throughput of some thirty depths.
     ///
     /// # Errors
     /// None for a valid setup.
@@ -330,11 +333,12 @@ impl Setup {
         let at_limit = |depth: u32| -> Result<bool, ModelError> {
             Ok(depth >= KNEE_MAX || self.throughput(&self.ring, depth)?.low >= AT_LIMIT * limit)
         };
+        // No knee is there or below.
         let mut below = 0_u32;
-        loop {
-            let mut above = (below + 1).next_power_of_two().max(below + 1);
+        for _ in 0..KNEE_ROUNDS {
+            let mut above = (below + 1).next_power_of_two();
             while !at_limit(above)? {
-                (below, above) = (above, (above * 2).min(KNEE_MAX));
+                (below, above) = (above, above * 2);
             }
             while above - below > 1 {
                 let middle = u32::midpoint(below, above);
@@ -344,17 +348,19 @@ impl Setup {
                 return Ok(None);
             }
             // Below some depth the cycles of a ring take turns: one depth reaches the limit and the next does not.
-            let behind =
-                [above + 1, above + 2, above + 3, above * 5 / 4, above * 3 / 2, above * 2, above * 3];
-            match behind.into_iter().find_map(|depth| match at_limit(depth) {
-                Ok(true) => None,
-                Ok(false) => Some(Ok(depth)),
-                Err(error) => Some(Err(error)),
-            }) {
+            let mut short = None;
+            for depth in [above + 1, above + 2, above + 3, above * 5 / 4, above * 3 / 2, above * 2, above * 3]
+            {
+                if !at_limit(depth)? {
+                    short = Some(depth);
+                }
+            }
+            match short {
                 None => return Ok(Some(above.into())),
-                Some(short) => below = short?,
+                Some(depth) => below = depth,
             }
         }
+        Ok(None)
     }
 
     /// How busy each resource is at the greatest throughput, 0 to 1.
@@ -385,7 +391,7 @@ impl Setup {
             rtt_within = (slow.rtt_us - fast.rtt_us) / 2.0;
         }
         let (ring, _) = self.packets(&self.ring, queue_depth)?;
-        // The first and last operations of a finite run count for a little more than their share.
+        // What is left of the ends of a finite run: less than half a per cent (a test compares the run itself).
         let band = self.band(queue_depth)?;
         let possible = |iops: f64| iops.clamp(band.low, band.high);
         Ok(Outcome {

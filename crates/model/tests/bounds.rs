@@ -179,7 +179,7 @@ mod every_option {
     use record::wire::{Link, Messages};
 
     /// The finite run of a computation: its end effects.
-    const MEASURED: f64 = 0.02;
+    const MEASURED: f64 = 0.005;
 
     fn lies_in_its_band(setup: &Setup, depth: u32) -> Result<(), TestCaseError> {
         let (band, outcome) = (setup.band(depth).unwrap(), setup.outcome(depth).unwrap());

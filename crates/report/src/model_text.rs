@@ -72,7 +72,7 @@ pub fn text(setup: &Setup, limits: &Limits, curve: &[Point], predictions: &[Pred
         thousands(limits.iops_max),
         match limits.knee {
             Some(knee) => format!("from queue depth {knee:.1} on"),
-            None => format!("which it approaches beyond queue depth {}", model::setup::KNEE_MAX),
+            None => format!("which it keeps from no queue depth below {} on", model::setup::KNEE_MAX),
         }
     ));
     out.push_str(&wire(setup));
