@@ -1,9 +1,10 @@
 //! What a point should be, from points that do not include it: the model with the figures of two other block sizes.
 
+use model::extras::Extras;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{CpuCost, PathCost};
-use crate::predict::{Prediction, calibrate};
+use crate::predict::calibrate;
 use crate::segments::{SegmentFigures, Segments};
 
 /// Figures of one block size that a ring is made of.
@@ -70,7 +71,7 @@ pub fn predicted_iops(
     let [a, b, ..] = others.as_slice() else { return None };
     let own = SizeFigures::between(a, b, block_bytes);
     let ring = calibrate(&own.depth_one, &own.service, path, 0.0).ok()?.ring;
-    Prediction::of(&ring, queue_depth, 1.0).ok().map(|prediction| prediction.iops)
+    ring.exact(queue_depth, &Extras::default()).ok().map(|exact| exact.iops)
 }
 
 #[cfg(test)]

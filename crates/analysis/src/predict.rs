@@ -4,8 +4,8 @@ use model::Known;
 use model::calibrate::{
     Calibrated, DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate as calibrate_ring,
 };
-use model::extras::Extras;
-use model::{ModelError, Ring};
+use model::setup::Setup;
+use model::{Band, ModelError};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{CpuCost, PathCost};
@@ -49,42 +49,71 @@ pub struct Limit {
     pub iops: f64,
 }
 
-/// How far a ring made from CPU accounts may be below the saturated run.
-const SHORT_OF_SATURATION: f64 = 0.03;
+/// A measured ring as two runs tell it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted {
+    /// The ring that has the throughput of both runs.
+    pub setup: Setup,
+    /// The same with no more work than the CPU accounts show, where the fitted one has more: the limit of what is possible.
+    pub fastest: Setup,
+}
 
-/// [`calibrate`], with the service times fitted to the saturated run's own throughput: the accounts of a saturated
-/// CPU include the switches between interrupts and thread, which the ring adds again.
+/// The runs at queue depth 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AtDepthOne<'a> {
+    /// The parts of the round trip, of an observed run.
+    pub segments: &'a Segments,
+    /// Operations per second without an observer: the median over the runs.
+    pub iops: f64,
+    /// How well its round trip is known, as a share.
+    pub repeat: f64,
+}
+
+/// [`calibrate`] for the ring without an observer, in its surroundings (`setup_of`): the round trip at queue depth 1 is that of the bare runs, which the observed
+/// run divides into its parts; the service times are fitted to the throughput of the saturated run.
+///
+/// The accounts of a saturated CPU include the switches between interrupts and thread, which the ring adds again. And
+/// two sides that work in bursts wait for each other in a way that the accounts call idle, so that no side is busy all the time.
 ///
 /// # Errors
 /// When the measurements make no ring.
 pub fn calibrate_to(
-    depth_one: &Segments,
+    depth_one: &AtDepthOne<'_>,
     service: &CpuCost,
     path: Option<&PathCost>,
-    repeat: f64,
     saturated: Limit,
-) -> Result<Calibrated, ModelError> {
-    let with = |factor: f64| calibrate(depth_one, &service.scaled(factor), path, repeat);
-    let short = |c: &Calibrated| -> Result<bool, ModelError> {
-        let iops = c.ring.exact(saturated.queue_depth, &Extras::default())?.iops;
-        Ok(iops < saturated.iops * (1.0 - SHORT_OF_SATURATION))
+    setup_of: &dyn Fn(Calibrated) -> Result<Setup, ModelError>,
+) -> Result<Fitted, ModelError> {
+    let segments = depth_one.segments.with_rtt(1e6 / depth_one.iops);
+    let with = |factor: f64| setup_of(calibrate(&segments, &service.scaled(factor), path, depth_one.repeat)?);
+    let reaches = |setup: &Setup| {
+        Ok::<_, ModelError>(setup.outcome(saturated.queue_depth)?.iops.value >= saturated.iops)
     };
     let whole = with(1.0)?;
-    if !short(&whole)? {
-        return Ok(whole);
+    let is_fast = reaches(&whole)?;
+    if is_fast {
+        let is_wire = ["W1", "W2"].contains(&whole.ring.bottleneck().stages.as_str());
+        let something_else = is_wire || with(FACTOR_MAX).is_ok_and(|setup| reaches(&setup).unwrap_or(true));
+        if something_else {
+            return Ok(Fitted { fastest: whole.clone(), setup: whole });
+        }
     }
-    let (mut low, mut high) = (FACTOR_MIN, 1.0);
+    let (mut low, mut high) = if is_fast { (1.0, FACTOR_MAX) } else { (FACTOR_MIN, 1.0) };
     for _ in 0..BISECTIONS {
         let middle = f64::midpoint(low, high);
-        if short(&with(middle)?)? { high = middle } else { low = middle }
+        let is_less = with(middle).is_ok_and(|setup| reaches(&setup).unwrap_or(false));
+        if is_less { low = middle } else { high = middle }
     }
-    with(low)
+    let setup = with(low)?;
+    Ok(Fitted { fastest: if is_fast { whole } else { setup.clone() }, setup })
 }
 
-/// Least share of the accounted CPU work that counts, and the resolution of the fit.
+/// Least share of the accounted CPU work that counts.
 const FACTOR_MIN: f64 = 0.4;
-/// See [`FACTOR_MIN`].
-const BISECTIONS: u32 = 6;
+/// The most work in proportion to the accounted one.
+const FACTOR_MAX: f64 = 1.5;
+/// Steps of the fit.
+const BISECTIONS: u32 = 8;
 
 /// The ring of a measured pair of runs. `repeat` is the relative difference of two runs at queue depth 1, which
 /// bounds the accuracy of all results.
@@ -128,17 +157,18 @@ impl Prediction {
     ///
     /// # Errors
     /// When the queue depth is not possible.
-    pub fn of(ring: &Ring, queue_depth: u32, measured_iops: f64) -> Result<Self, ModelError> {
-        let exact = ring.exact(queue_depth, &Extras::default())?;
-        let band = ring.band(queue_depth)?;
+    pub fn of(fitted: &Fitted, queue_depth: u32, measured_iops: f64) -> Result<Self, ModelError> {
+        let Fitted { setup, fastest } = fitted;
+        let outcome = setup.outcome(queue_depth)?;
+        let band = Band { high: fastest.band(queue_depth)?.high, ..setup.band(queue_depth)? };
         let inside = band.low * (1.0 - BAND_TOLERANCE)..=band.high * (1.0 + BAND_TOLERANCE);
         Ok(Self {
-            iops: exact.iops,
-            iops_low: exact.iops_low,
-            iops_high: exact.iops_high,
+            iops: outcome.iops.value,
+            iops_low: outcome.iops_low,
+            iops_high: outcome.iops_high,
             band_low: band.low,
             band_high: band.high,
-            error: exact.iops / measured_iops - 1.0,
+            error: outcome.iops.value / measured_iops - 1.0,
             in_band: inside.contains(&measured_iops),
         })
     }
@@ -146,12 +176,30 @@ impl Prediction {
 
 #[cfg(test)]
 mod tests {
+    use model::Ring;
+    use model::extras::Extras;
+    use record::wire::{Link, Messages};
+
     use super::*;
     use crate::segments::SegmentFigures;
 
     #[test]
     fn a_saturated_run_is_reached_by_the_ring_made_from_it() {
         // Both sides equally busy: the cost of interrupts would be counted twice.
+        let (segments, service) = sixty_us();
+        let path = PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: true };
+        let limit = Limit { queue_depth: 128, iops: 1e6 / 11.0 };
+        let at_depth = |ring: &Ring| ring.exact(128, &Extras::default()).unwrap().iops;
+        let depth_one = AtDepthOne { segments: &segments, iops: 1e6 / 60.0, repeat: 0.0 };
+        let plain = at_depth(&calibrate(&segments, &service, Some(&path), 0.0).unwrap().ring);
+        let fitted =
+            at_depth(&calibrate_to(&depth_one, &service, Some(&path), limit, &setup).unwrap().setup.ring);
+        assert!(plain < 0.95 * limit.iops, "{plain}");
+        assert!((fitted / limit.iops - 1.0).abs() < 0.05, "{fitted} of {}", limit.iops);
+    }
+
+    /// Segments of a round trip of 60 us, and 11 us of work on each side.
+    fn sixty_us() -> (Segments, CpuCost) {
         let mean = |mean_us| SegmentFigures { mean_us, ..SegmentFigures::default() };
         let segments = Segments {
             rtt: mean(60.0),
@@ -166,13 +214,57 @@ mod tests {
             server_thread_us: 4.0,
             server_softirq_us: 7.0,
         };
-        let path = PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: true };
-        let limit = Limit { queue_depth: 128, iops: 1e6 / 11.0 };
-        let at_depth = |c: Calibrated| c.ring.exact(128, &Extras::default()).unwrap().iops;
-        let plain = at_depth(calibrate(&segments, &service, Some(&path), 0.0).unwrap());
-        let fitted = at_depth(calibrate_to(&segments, &service, Some(&path), 0.0, limit).unwrap());
-        assert!(plain < 0.95 * limit.iops, "{plain}");
-        assert!((fitted / limit.iops - 1.0).abs() < 0.05, "{fitted} of {}", limit.iops);
+        (segments, service)
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "as the fit wants it")]
+    fn setup(calibrated: Calibrated) -> Result<Setup, ModelError> {
+        Ok(Setup::new(calibrated.ring, Link::ethernet(1_000_000_000, 9000), Messages::read(512)))
+    }
+
+    fn predicted(fitted: &Fitted, queue_depth: u32, measured_iops: f64) -> Prediction {
+        Prediction::of(fitted, queue_depth, measured_iops).unwrap()
+    }
+
+    fn fitted(iops_at_one: f64, saturated_iops: f64, w2_us: f64) -> Fitted {
+        let (segments, service) = sixty_us();
+        let path = PathCost { w1_us: 1.1, w2_us, token_bucket: true };
+        let depth_one = AtDepthOne { segments: &segments, iops: iops_at_one, repeat: 0.1 };
+        let limit = Limit { queue_depth: 128, iops: saturated_iops };
+        calibrate_to(&depth_one, &service, Some(&path), limit, &setup).unwrap()
+    }
+
+    #[test]
+    fn the_ring_is_that_without_an_observer() {
+        // The observed round trip is 60 us, the bare one 66 us or 54 us.
+        for bare in [1e6 / 66.0, 1e6 / 54.0] {
+            let at_one = predicted(&fitted(bare, 1e6 / 11.0, 5.2), 1, bare);
+            assert!(at_one.error.abs() < 1e-6, "{at_one:?}");
+        }
+    }
+
+    #[test]
+    fn sides_that_are_not_busy_all_the_time_reach_the_measured_rate_and_keep_their_limit() {
+        let measured = 1e6 / 16.0;
+        let fitted = fitted(1e6 / 60.0, measured, 5.2);
+        let saturated = predicted(&fitted, 128, measured);
+        assert!(saturated.error.abs() < 0.01, "{saturated:?}");
+        // What the accounts leave free is possible.
+        assert!(saturated.band_high > 1.4 * measured, "{saturated:?}");
+        assert!(predicted(&fitted, 64, 1.4 * measured).in_band);
+    }
+
+    #[test]
+    fn work_is_not_invented_where_something_else_limits_the_saturated_run() {
+        // A third of what the CPUs can do is no saturated CPU; a wire that is full explains its rate itself.
+        for (saturated, w2_us) in [(1e6 / 33.0, 5.2), (1e6 / 15.0, 14.0)] {
+            let fitted = fitted(1e6 / 60.0, saturated, w2_us);
+            let work = |name: &str| {
+                let stages = fitted.setup.ring.stages();
+                stages.iter().find(|s| s.name == name).unwrap().service_us
+            };
+            assert!((work("SI") - 7.0).abs() < 1e-9 && (work("SP+SK") - 4.0).abs() < 1e-9, "{fitted:?}");
+        }
     }
 
     #[test]
@@ -192,8 +284,11 @@ mod tests {
             server_softirq_us: 0.0,
         };
         let path = PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: false };
-        let ring = calibrate(&segments, &service, Some(&path), 0.01).unwrap().ring;
-        let at = |depth| Prediction::of(&ring, depth, 1e6 / 275.7).unwrap();
+        let depth_one = AtDepthOne { segments: &segments, iops: 1e6 / 275.7, repeat: 0.01 };
+        let limit = Limit { queue_depth: 128, iops: 63_000.0 };
+        let fitted = calibrate_to(&depth_one, &service, Some(&path), limit, &setup).unwrap();
+        let ring = &fitted.setup.ring;
+        let at = |depth| predicted(&fitted, depth, 1e6 / 275.7);
         assert!(at(1).error.abs() < 1e-6 && at(1).in_band, "{:?}", at(1));
         assert!((at(128).iops / 63_000.0 - 1.0).abs() < 0.01);
         assert!(ring.is_uncertain());

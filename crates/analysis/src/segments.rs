@@ -63,6 +63,31 @@ impl Segments {
             response_path: optional(|s| s.response_path_ns),
         }
     }
+
+    /// The same division of a round trip with another mean, microseconds. Unchanged where nothing was measured.
+    #[must_use]
+    pub fn with_rtt(&self, rtt_us: f64) -> Self {
+        let factor = rtt_us / self.rtt.mean_us;
+        if !factor.is_finite() {
+            return *self;
+        }
+        let scaled = |f: SegmentFigures| SegmentFigures {
+            mean_us: f.mean_us * factor,
+            p50_us: f.p50_us * factor,
+            p99_us: f.p99_us * factor,
+        };
+        Self {
+            operations: self.operations,
+            rtt: scaled(self.rtt),
+            client: scaled(self.client),
+            client_out: scaled(self.client_out),
+            client_in: scaled(self.client_in),
+            server: scaled(self.server),
+            network: scaled(self.network),
+            request_path: self.request_path.map(scaled),
+            response_path: self.response_path.map(scaled),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -70,6 +95,31 @@ mod tests {
     use record::Stamp;
 
     use super::*;
+
+    #[test]
+    fn a_round_trip_of_another_length_is_divided_alike() {
+        let figures = |mean_us| SegmentFigures { mean_us, p50_us: mean_us, p99_us: 2.0 * mean_us };
+        let segments = Segments {
+            operations: 5,
+            rtt: figures(100.0),
+            client: figures(20.0),
+            server: figures(30.0),
+            network: figures(50.0),
+            request_path: Some(figures(24.0)),
+            ..Segments::default()
+        };
+        let longer = segments.with_rtt(150.0);
+        assert_eq!(longer.operations, 5);
+        assert!((longer.rtt.mean_us - 150.0).abs() < 1e-9 && (longer.server.p99_us - 90.0).abs() < 1e-9);
+        let parts = longer.client.mean_us + longer.server.mean_us + longer.network.mean_us;
+        assert!((parts - 150.0).abs() < 1e-9);
+        assert!((longer.request_path.unwrap().mean_us - 36.0).abs() < 1e-9);
+        assert_eq!(
+            Segments::default().with_rtt(150.0),
+            Segments::default(),
+            "nothing measured, nothing divided"
+        );
+    }
 
     #[test]
     fn segments_add_up_and_directions_need_a_shared_clock() {

@@ -2,13 +2,14 @@
 
 use model::ModelError;
 use model::calibrate::Calibrated;
+use model::setup::Setup;
 use record::split::tpt_us;
 use serde::{Deserialize, Serialize};
 
 use crate::breakdown::Breakdown;
 use crate::closure::{Closure, Evidence};
 use crate::cost::{CpuCost, PathCost};
-use crate::predict::{self, Prediction};
+use crate::predict::{self, Fitted, Prediction};
 use crate::segments::Segments;
 
 /// A run with its breakdown, as reports show it.
@@ -103,7 +104,10 @@ impl Stanza {
 ///
 /// # Errors
 /// When the queue depth 1 stanza is missing, or the measurements make no ring.
-pub fn from_stanzas<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> Result<Calibrated, ModelError> {
+pub fn from_stanzas<'a>(
+    stanzas: impl Iterator<Item = &'a Stanza>,
+    setup_of: &dyn Fn(Calibrated) -> Result<Setup, ModelError>,
+) -> Result<Fitted, ModelError> {
     let mut group: Vec<&Stanza> = stanzas.collect();
     group.sort_by_key(|s| s.queue_depth);
     let (Some(one), Some(deepest)) = (group.first().filter(|s| s.queue_depth == 1), group.last()) else {
@@ -115,7 +119,8 @@ pub fn from_stanzas<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> Result<Cal
     };
     let repeat = (one.iops_observed / one.iops - 1.0).abs();
     let saturated = predict::Limit { queue_depth: deepest.queue_depth, iops: deepest.iops };
-    predict::calibrate_to(&one.segments, &one.service, deepest.path.as_ref(), repeat, saturated)
+    let depth_one = predict::AtDepthOne { segments: &one.segments, iops: one.iops, repeat };
+    predict::calibrate_to(&depth_one, &one.service, deepest.path.as_ref(), saturated, setup_of)
 }
 
 /// The median share of throughput that is lost with an observer, over runs without and with it.

@@ -3,6 +3,7 @@
 use analysis::stanza::from_stanzas;
 use analysis::{ClosureOutcome, Stanza};
 use model::ModelError;
+use model::calibrate::Calibrated;
 use model::setup::{Nagle, Setup};
 use policy::{SendPolicy, Sending};
 use record::wire::{Link, Messages};
@@ -72,19 +73,9 @@ impl StudyResult {
             .iter()
             .filter(|s| s.block_size_bytes == first.block_size_bytes && s.policy == first.policy);
         let link = Link::ethernet(self.plan.bits_per_second, self.plan.mtu_bytes);
-        let model::calibrate::Calibrated { ring, terms } = from_stanzas(group)?;
-        let mut setup = Setup::new(ring, link, Messages::read(first.block_size_bytes));
-        setup.terms = Some(terms);
-        if let Ok(Sending { policy, client_nagle }) = first.policy.parse() {
-            let nagle = |flushes_when_idle| Some(Nagle { flushes_when_idle, ..Nagle::default() });
-            setup.nagle = match policy {
-                SendPolicy::Nagle => nagle(true),
-                policy if policy == SendPolicy::NAGLE_UNFLUSHED => nagle(false),
-                _ => None,
-            };
-            setup.client_nagle = nagle(false).filter(|_| client_nagle);
-        }
-        Ok(setup)
+        let sending = first.policy.parse().unwrap_or_else(|_| SendPolicy::default().into());
+        let in_place = |calibrated| setup_of(calibrated, link, first.block_size_bytes, sending);
+        Ok(from_stanzas(group, &in_place)?.setup)
     }
 
     /// Whether the breakdown of a depth is shown: the first and the last depth of a study with many.
@@ -98,4 +89,33 @@ impl StudyResult {
     pub fn with(&self, outcome: ClosureOutcome) -> impl Iterator<Item = &Stanza> {
         self.stanzas.iter().filter(move |stanza| stanza.closure.outcome == outcome)
     }
+}
+
+/// The setup of a measured ring: its wire, its messages and its send policies.
+///
+/// # Errors
+/// When the wire is impossible.
+pub(crate) fn setup_of(
+    calibrated: Calibrated,
+    link: Link,
+    block_bytes: u64,
+    Sending { policy, client_nagle }: Sending,
+) -> Result<Setup, ModelError> {
+    let messages = Messages::read(block_bytes);
+    let nagle = |flushes_when_idle| Some(Nagle { flushes_when_idle, ..Nagle::default() });
+    let mut setup = Setup {
+        terms: Some(calibrated.terms),
+        nagle: match policy {
+            SendPolicy::Nagle => nagle(true),
+            policy if policy == SendPolicy::NAGLE_UNFLUSHED => nagle(false),
+            _ => None,
+        },
+        client_nagle: nagle(false).filter(|_| client_nagle),
+        ..Setup::new(calibrated.ring, link, messages)
+    };
+    if setup.nagle.is_some() || setup.client_nagle.is_some() {
+        // The measured ring has the packets as they were seen; with Nagle's algorithm the setup decides who shares one.
+        setup.rewire(link, messages)?;
+    }
+    Ok(setup)
 }

@@ -2,13 +2,13 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use analysis::predict::{Limit, calibrate_to};
+use analysis::predict::{AtDepthOne, Limit, calibrate_to};
 use analysis::{
     Breakdown, Closure, CpuCost, Disturbances, PathCost, Prediction, Printed, Stanza, StanzaInput,
 };
 use policy::Sending;
 use record::Op;
-use record::wire::{ISCSI_HEADER_BYTES, Wire};
+use record::wire::{ISCSI_HEADER_BYTES, Link, Wire};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{AtDepth, Compared, contradiction, repeatability};
@@ -18,7 +18,7 @@ use crate::place::{Place, Wanted, Where};
 use crate::plan::Plan;
 pub use crate::point::Point;
 use crate::point::{PointKey, disturbances};
-use crate::result::StudyResult;
+use crate::result::{StudyResult, setup_of};
 use crate::sides::Sides;
 use crate::unlimited::Unlimited;
 
@@ -375,8 +375,11 @@ impl Study {
         let repeat = depth_one_repeats.max((depth_one.iops / depth_one.iops_bare - 1.0).abs());
         let last = group.last().copied().unwrap_or(point);
         let limit = Limit { queue_depth: last.queue_depth, iops: last.iops_bare };
-        let predicted = calibrate_to(&depth_one.segments, service, at_depth.as_ref(), repeat, limit)
-            .and_then(|c| Prediction::of(&c.ring, point.queue_depth, point.iops_bare))
+        let one = AtDepthOne { segments: &depth_one.segments, iops: depth_one.iops_bare, repeat };
+        let link = Link::ethernet(place.bits_per_second, place.mtu_bytes);
+        let setup = |calibrated| setup_of(calibrated, link, point.block_bytes, point.policy);
+        let predicted = calibrate_to(&one, service, at_depth.as_ref(), limit, &setup)
+            .and_then(|fitted| Prediction::of(&fitted, point.queue_depth, point.iops_bare))
             .inspect_err(|error| tracing::warn!(%error, "no prediction"))
             .ok();
         Stanza {
