@@ -221,16 +221,9 @@ fn summary(stanzas: &[Stanza]) -> String {
 
 /// How the threads' time is divided between user mode and system calls, at the deepest point of each size and policy.
 fn user_mode(stanzas: &[Stanza]) -> String {
-    let mut deepest: Vec<&Stanza> = Vec::new();
-    for s in stanzas {
-        match deepest.iter_mut().find(|d| d.block_size_bytes == s.block_size_bytes && d.policy == s.policy) {
-            Some(found) if found.queue_depth < s.queue_depth => *found = s,
-            Some(_) => {}
-            None => deepest.push(s),
-        }
-    }
-    let shares: Vec<String> = deepest
+    let shares: Vec<String> = stanzas
         .iter()
+        .filter(|s| is_deepest(s, stanzas))
         .filter_map(|s| {
             let (client, server) = (s.user_share.0?, s.user_share.1?);
             let size = record::units::format_size(s.block_size_bytes);
@@ -242,6 +235,12 @@ fn user_mode(stanzas: &[Stanza]) -> String {
         return String::new();
     }
     format!("\nThreads in user mode, c/s, the rest in system calls (sampled): {}", shares.join("; "))
+}
+
+/// Whether no point of the same size and policy is deeper.
+fn is_deepest(stanza: &Stanza, stanzas: &[Stanza]) -> bool {
+    let of_group = |s: &&Stanza| s.block_size_bytes == stanza.block_size_bytes && s.policy == stanza.policy;
+    stanzas.iter().filter(of_group).all(|s| s.queue_depth <= stanza.queue_depth)
 }
 
 fn breakdown<'a>(stanzas: impl Iterator<Item = &'a Stanza>) -> String {
@@ -312,15 +311,16 @@ fn predictions(stanzas: &[Stanza]) -> String {
 /// The errors of the predictions, in one sentence.
 #[must_use]
 pub fn prediction_errors(stanzas: &[Stanza]) -> String {
-    // The model is calibrated from queue depth 1.
+    // The model is calibrated from queue depth 1 and the deepest point.
     let mut errors: Vec<(f64, &Stanza)> = stanzas
         .iter()
-        .filter(|s| s.queue_depth > 1)
+        .filter(|s| s.queue_depth > 1 && !is_deepest(s, stanzas))
         .filter_map(|s| s.predicted.map(|p| (p.error.abs(), s)))
         .collect();
     errors.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (Some(middle), Some(worst)) = (errors.get(errors.len() / 2), errors.last()) else {
-        return String::new();
+        return "Every point here calibrates the model: more than two depths (--iodepth 1,2,4,8,16,32,128) show its error."
+            .to_owned();
     };
     let repeated: Vec<(f64, f64)> =
         errors.iter().filter_map(|(error, s)| Some((*error, s.repeatability?))).collect();
@@ -332,7 +332,7 @@ pub fn prediction_errors(stanzas: &[Stanza]) -> String {
     };
     let outside = errors.iter().filter(|(_, s)| s.predicted.is_some_and(|p| !p.in_band)).count();
     format!(
-        "Predicted against measured above queue depth 1: median error {:.1} %, worst {:.1} % ({} B, {}, queue depth {}); {} of {} outside the band.{repeats}",
+        "Predicted against measured between the two points that calibrate: median error {:.1} %, worst {:.1} % ({} B, {}, queue depth {}); {} of {} outside the band.{repeats}",
         middle.0 * 100.0,
         worst.0 * 100.0,
         worst.1.block_size_bytes,

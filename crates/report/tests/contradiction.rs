@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use analysis::segments::SegmentFigures;
-use analysis::{Breakdown, Closure, CpuCost, Disturbances, PathCost, Printed, Segments, Stanza, StanzaInput};
+use analysis::{
+    Breakdown, Closure, CpuCost, Disturbances, PathCost, Prediction, Printed, Segments, Stanza, StanzaInput,
+};
 use record::stage::CpuSharing;
 use study::machine::Machine;
 use study::sides::Sides;
@@ -127,6 +129,44 @@ fn a_latency_of_zero_within_its_uncertainty_is_said_to_be_that() {
     assert!(page.contains("not drawn: CQ is -1.0 us, zero within its uncertainty of 4.6 us"), "{page}");
     let text = report::study_text::study(&result);
     assert!(!page.contains("contradiction") && !text.contains("CONTRADICTION"), "{text}");
+}
+
+/// The points between the two that calibrate count, and each against its own repeatability.
+#[test]
+fn errors_of_predictions_are_those_of_points_that_do_not_calibrate() {
+    let predicted = |error: f64| Prediction {
+        iops: 1000.0,
+        iops_low: 1000.0,
+        iops_high: 1000.0,
+        band_low: 1.0,
+        band_high: 1e6,
+        error,
+        in_band: true,
+    };
+    let mut result = study(6.0, 12.0, &[]);
+    let one = result.stanzas[0].clone();
+    result.stanzas = [(1, 0.9, 0.01), (2, -0.10, 0.06), (16, 0.30, 0.10), (32, 0.02, 0.01), (128, 0.8, 0.01)]
+        .map(|(queue_depth, error, repeats)| Stanza {
+            queue_depth,
+            predicted: Some(predicted(error)),
+            repeatability: Some(repeats),
+            user_share: (Some(0.25), (queue_depth != 32).then_some(f64::from(queue_depth) / 256.0)),
+            ..one.clone()
+        })
+        .to_vec();
+    let text = report::study_text::study(&result);
+    let said = "median error 10.0 %, worst 30.0 % (512 B, nodelay, queue depth 16); 0 of 3 outside the band. \
+                2 of 3 within twice the point's own repeatability.";
+    assert!(text.contains(said), "{text}");
+    assert!(text.contains("±6.0%") && text.contains("±10.0%"), "{text}");
+    // The deepest point's threads: a quarter of the client's time and a half of the server's.
+    let threads =
+        "Threads in user mode, c/s, the rest in system calls (sampled): 512 nodelay QD 128: 25/50 %\n";
+    assert!(text.contains(threads), "{text}");
+    result.stanzas.iter_mut().for_each(|s| s.repeatability = None);
+    assert!(report::study_text::study(&result).contains("repeat is not known: --repeats 3 measures it"));
+    result.stanzas.retain(|s| [1, 128].contains(&s.queue_depth));
+    assert!(report::study_text::study(&result).contains("Every point here calibrates the model"));
 }
 
 /// The pictures of a study are images in the page: what is in them cannot act on it.

@@ -20,29 +20,29 @@ const DEEPEST_SHARE: f64 = 0.7;
 
 /// Throughput of a queue depth, operations per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct AtDepth {
+struct AtDepth {
     /// Queue depth.
-    pub(crate) queue_depth: u32,
+    queue_depth: u32,
     /// Median of its runs.
-    pub(crate) iops: f64,
+    iops: f64,
 }
 
 /// A calibrating point and what it is compared with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Compared<'a> {
+struct Compared<'a> {
     /// The throughput of each of its runs.
-    pub(crate) runs: &'a [f64],
+    runs: &'a [f64],
     /// All depths of its size and policy, the first and the last included, ascending.
-    pub(crate) depths: &'a [AtDepth],
+    depths: &'a [AtDepth],
     /// The depth of the point.
-    pub(crate) queue_depth: u32,
+    queue_depth: u32,
     /// Queue depth 1 of the same size with the other policies.
-    pub(crate) other_policies: &'a [f64],
+    other_policies: &'a [f64],
 }
 
 /// The value in the middle; the greater of two.
 #[must_use]
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied()
@@ -58,9 +58,43 @@ pub(crate) fn repeatability(runs: &[f64]) -> Option<f64> {
     Some((greatest - least) / 2.0 / middle)
 }
 
+/// The points of a size and policy: the runs of each depth, ascending.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Group {
+    /// Bytes of an operation.
+    pub(crate) block_bytes: u64,
+    /// Each depth with the throughput of its runs.
+    pub(crate) depths: Vec<(u32, Vec<f64>)>,
+}
+
+/// Why a point of a group needs another run; `None` where it agrees with all that it can be compared with. Other policies are
+/// compared at their queue depth 1, and only those of the same size.
+#[must_use]
+pub(crate) fn contradiction_in(groups: &[Group], index: usize, depth_index: usize) -> Option<String> {
+    let group = groups.get(index)?;
+    let (queue_depth, runs) = group.depths.get(depth_index)?;
+    let depths: Vec<AtDepth> = group
+        .depths
+        .iter()
+        .filter_map(|(queue_depth, runs)| Some(AtDepth { queue_depth: *queue_depth, iops: median(runs)? }))
+        .collect();
+    let other_policies: Vec<f64> = groups
+        .iter()
+        .enumerate()
+        .filter(|(other, g)| *other != index && g.block_bytes == group.block_bytes)
+        .filter_map(|(_, g)| median(&g.depths.first().filter(|(depth, _)| *depth == 1)?.1))
+        .collect();
+    contradiction(&Compared {
+        runs,
+        depths: &depths,
+        queue_depth: *queue_depth,
+        other_policies: &other_policies,
+    })
+}
+
 /// Why the point needs another run; `None` where all agree.
 #[must_use]
-pub(crate) fn contradiction(point: &Compared<'_>) -> Option<String> {
+fn contradiction(point: &Compared<'_>) -> Option<String> {
     let own = median(point.runs)?;
     let thousands = |iops: f64| grouped(iops.round() as u64);
     // Two runs that disagree do not tell which is right, and with three the median is.
@@ -124,6 +158,23 @@ mod tests {
         let again = Compared { runs: &[2883.0, 11_100.0, 11_300.0], ..point };
         let calm = depths(&[(1, 11_100.0), (2, 14_500.0), (128, 190_000.0)]);
         assert_eq!(contradiction(&Compared { depths: &calm, ..again }), None);
+    }
+
+    #[test]
+    fn policies_are_compared_with_those_of_their_own_size() {
+        let group = |block_bytes, depths: &[(u32, f64)]| Group {
+            block_bytes,
+            depths: depths.iter().map(|&(depth, iops)| (depth, vec![iops])).collect(),
+        };
+        let disturbed = group(512, &[(1, 2883.0), (128, 190_000.0)]);
+        let other = |bytes, depth| [disturbed.clone(), group(bytes, &[(depth, 11_200.0), (128, 29_000.0)])];
+        assert!(contradiction_in(&other(512, 1), 0, 0).is_some_and(|why| why.contains("11 200")));
+        assert_eq!(contradiction_in(&other(4096, 1), 0, 0), None, "another size has another rate");
+        assert_eq!(contradiction_in(&other(512, 2), 0, 0), None, "queue depth 2 is no queue depth 1");
+        let fast =
+            [group(512, &[(1, 20_000.0), (128, 190_000.0)]), group(512, &[(1, 11_200.0), (128, 29_000.0)])];
+        assert!(contradiction_in(&fast, 0, 0).is_some(), "not with itself");
+        assert_eq!(contradiction_in(&other(512, 1), 2, 0), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use record::Op;
 use record::wire::{ISCSI_HEADER_BYTES, Link, Wire};
 use serde::{Deserialize, Serialize};
 
-use crate::agreement::{AtDepth, Compared, contradiction, repeatability};
+use crate::agreement::{Group, contradiction_in, repeatability};
 use crate::error::StudyError;
 use crate::machine::Machine;
 use crate::place::{Place, Wanted, Where};
@@ -182,9 +182,7 @@ impl Study {
                 }
             }
         }
-        for index in 0..groups.len() {
-            self.agree(&place, &groups, index, &mut rounds, &mut warnings, watcher, keep)?;
-        }
+        self.agree(&place, &mut rounds, &mut warnings, watcher, keep)?;
         let mut stanzas = Vec::new();
         for depths in &rounds {
             let points: Vec<&Point> = depths.iter().filter_map(Rounds::median).collect();
@@ -237,27 +235,24 @@ impl Study {
         Ok(result)
     }
 
-    /// Measures the points that calibrate a group again where they contradict their runs or their neighbours.
-    #[allow(clippy::too_many_arguments, reason = "the state of one study")]
+    /// Measures the points that calibrate again where they contradict their runs or their neighbours.
     fn agree(
         &self,
         place: &Place,
-        groups: &[(Sending, u64)],
-        index: usize,
         rounds: &mut [Vec<Rounds>],
         warnings: &mut Vec<String>,
         watcher: &dyn Watcher,
         keep: &mut KeepParts<'_>,
     ) -> Result<(), StudyError> {
-        let (policy, block_bytes) = groups[index];
-        let depths = &self.plan.queue_depths;
-        let mut ends = vec![0, depths.len().saturating_sub(1)];
+        let mut ends = vec![0, self.plan.queue_depths.len().saturating_sub(1)];
         ends.dedup();
-        for end in ends {
-            let Some(&queue_depth) = depths.get(end) else { continue };
-            let key = PointKey { block_bytes, policy, queue_depth };
+        for (index, end) in (0..rounds.len()).flat_map(|index| ends.iter().map(move |end| (index, *end))) {
             for more in 0..=REPEATS_OF_CONTRADICTED {
-                let Some(why) = contradiction_of(groups, index, end, depths, rounds) else { break };
+                let groups: Vec<Group> = rounds.iter().filter_map(|depths| group(depths)).collect();
+                let Some(key) = rounds[index].get(end).and_then(|r| r.points.first()).map(Point::key) else {
+                    break;
+                };
+                let Some(why) = contradiction_in(&groups, index, end) else { break };
                 if more == REPEATS_OF_CONTRADICTED {
                     warnings.push(format!("{key}: {why}: predictions from it may be wrong"));
                     break;
@@ -433,34 +428,14 @@ impl Study {
     }
 }
 
-/// Why a calibrating point needs another run.
-fn contradiction_of(
-    groups: &[(Sending, u64)],
-    index: usize,
-    end: usize,
-    depths: &[u32],
-    rounds: &[Vec<Rounds>],
-) -> Option<String> {
-    let at_depths: Vec<AtDepth> = depths
-        .iter()
-        .zip(&rounds[index])
-        .filter_map(|(&queue_depth, rounds)| Some(AtDepth { queue_depth, iops: rounds.median()?.iops_bare }))
-        .collect();
-    let block_bytes = groups[index].1;
-    let other_policies: Vec<f64> = groups
-        .iter()
-        .zip(rounds)
-        .enumerate()
-        .filter(|(other, ((_, bytes), _))| *other != index && *bytes == block_bytes)
-        .filter_map(|(_, (_, depths))| Some(depths.first()?.median()?.iops_bare))
-        .collect();
-    let runs: Vec<f64> = rounds[index].get(end)?.points.iter().map(|point| point.iops_bare).collect();
-    contradiction(&Compared {
-        runs: &runs,
-        depths: &at_depths,
-        queue_depth: depths[end],
-        other_policies: &other_policies,
-    })
+/// The runs of a size and policy; `None` if it has no depth.
+fn group(depths: &[Rounds]) -> Option<Group> {
+    let block_bytes = depths.first()?.points.first()?.block_bytes;
+    let runs = |rounds: &Rounds| {
+        let iops = rounds.points.iter().map(|point| point.iops_bare).collect();
+        Some((rounds.points.first()?.queue_depth, iops))
+    };
+    Some(Group { block_bytes, depths: depths.iter().filter_map(runs).collect() })
 }
 
 /// The reliable measurement of a point that an earlier study has kept; a disturbed one is measured again.
