@@ -12,6 +12,7 @@ mod args;
 mod bench;
 mod capture;
 mod figures;
+mod host;
 mod log;
 mod model;
 mod outputs;
@@ -55,6 +56,7 @@ enum Verb {
     Capture(capture::CaptureArgs),
     Analyze(analyze::AnalyzeArgs),
     Wire(wire::WireArgs),
+    Host(host::HostArgs),
 }
 
 /// Why a verb did not do what was asked, by whose fault.
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Verb::Capture(args) => capture::run(&args),
         Verb::Analyze(args) => analyze::run(&args),
         Verb::Wire(args) => wire::run(&args),
+        Verb::Host(args) => host::run(&args),
     };
     match outcome {
         Ok(code) => code,

@@ -1,0 +1,29 @@
+//! The rules: from facts to findings, without I/O. One area per file.
+
+use crate::facts::Facts;
+use crate::finding::Finding;
+
+mod cpu;
+mod initiator;
+mod link;
+mod path;
+mod peer;
+mod socket;
+mod tcp;
+
+/// The findings of a host, the worst first.
+#[must_use]
+pub fn findings(facts: &Facts) -> Vec<Finding> {
+    let areas = [
+        link::findings,
+        peer::findings,
+        path::findings,
+        tcp::findings,
+        cpu::findings,
+        initiator::findings,
+        socket::findings,
+    ];
+    let mut all: Vec<Finding> = areas.iter().flat_map(|area| area(facts)).collect();
+    all.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    all
+}

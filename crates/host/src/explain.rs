@@ -1,0 +1,1 @@
+//! What a finding means on other systems and in programs.

@@ -1,0 +1,18 @@
+//! What a host does to a round trip: found, explained, changed and undone.
+//!
+//! ```text
+//! read/     the kernel, /proc and /sys            ─► facts/     what was read, as data
+//! facts/    ─► check/   rules without I/O          ─► finding    what is wrong, what it costs, what mends it
+//! finding   ─► change   settings and their values  ─► apply      journal first, then the kernel; undo; persist/
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod change;
+pub mod check;
+pub mod explain;
+pub mod facts;
+pub mod finding;
+pub mod persist;
+pub mod profile;
+pub mod read;

@@ -1,0 +1,1 @@
+//! Settings that hold after a reboot, in the files of whichever program owns an interface.

@@ -1,0 +1,1 @@
+//! Reads facts about path.
