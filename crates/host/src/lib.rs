@@ -13,6 +13,8 @@ pub mod check;
 pub mod explain;
 pub mod facts;
 pub mod finding;
+pub mod lldp;
 pub mod persist;
 pub mod profile;
 pub mod read;
+pub mod report;
