@@ -17,15 +17,13 @@ pub fn read(_roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Unseen>) -> Vec<Pe
         (heard, asked.map(std::thread::ScopedJoinHandle::join))
     });
     unseen.append(&mut unheard);
+    let asked = asked.map(|asked| asked.unwrap_or_else(|_| Err("it panicked".to_owned())));
     match asked {
         None => {}
-        Some(Ok(Ok(host))) => peers.push(host),
-        Some(Ok(Err(why))) => {
+        Some(Ok(host)) => peers.push(host),
+        Some(Err(why)) => {
             let what = format!("the check on {}", wanted.peer.as_deref().unwrap_or_default());
             unseen.push(Unseen { what, why });
-        }
-        Some(Err(_)) => {
-            unseen.push(Unseen { what: "the check on the peer".to_owned(), why: "it panicked".to_owned() })
         }
     }
     peers

@@ -88,7 +88,8 @@ fn hear(socket: &OwnedFd, expected: &[&Link], watch: Duration) -> BTreeMap<u32, 
         let Ok((length, Some(sender))) = received else { continue };
         let Ok(index) = u32::try_from(sender.ifindex()) else { continue };
         // A lifetime of 0 is a neighbour's goodbye.
-        let neighbour = frame.get(..length).and_then(parse_frame).filter(|neighbour| neighbour.ttl_seconds > 0);
+        let neighbour =
+            frame.get(..length).and_then(parse_frame).filter(|neighbour| neighbour.ttl_seconds > 0);
         if let Some(neighbour) = neighbour.filter(|_| expected.iter().any(|link| link.index == index)) {
             heard.insert(index, neighbour);
         }
