@@ -13,7 +13,7 @@ pub struct TcpFacts {
     pub sysctls: BTreeMap<String, String>,
     /// Memory of the machine, bytes, from which the kernel derives its default buffer sizes.
     pub memory_bytes: Option<u64>,
-    /// Routes with options that change TCP.
+    /// Routes with options that change TCP; none where a tree of files is read instead of this kernel.
     pub routes: Vec<RouteOptions>,
     /// For how long counters were watched, milliseconds; 0: they were not.
     pub watched_ms: u64,
@@ -29,8 +29,6 @@ pub struct RouteOptions {
     pub route: String,
     /// `mtu`, bytes.
     pub mtu_bytes: Option<u32>,
-    /// Whether the MTU is locked: path MTU discovery cannot lower it.
-    pub is_mtu_locked: bool,
     /// `window`, bytes: the largest receive window that is announced.
     pub window_bytes: Option<u32>,
     /// `rto_min`, milliseconds.

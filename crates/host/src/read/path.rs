@@ -1,7 +1,6 @@
 //! Reads the path to a peer: packets of chosen sizes to the peer, and to no other host. Their number and the time are bounded.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
-use std::path::Path;
 use std::time::Duration;
 
 use super::text::{number, text};
@@ -46,7 +45,12 @@ pub fn read(roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Unseen>) -> Option<
         ..PathFacts::default()
     };
     match outgoing(address) {
-        Ok(outgoing) => describe(&mut facts, &roots.sys, outgoing),
+        Ok(route_mtu_bytes) => {
+            facts.route_mtu_bytes = route_mtu_bytes;
+            if let Err(error) = describe(&mut facts, roots, address.ip()) {
+                miss("the interface towards the peer", error.to_string());
+            }
+        }
         Err(error) => {
             miss("the path to the peer", format!("no route to {}: {error}", address.ip()));
             return Some(facts);
@@ -61,7 +65,7 @@ fn probe(roots: &Roots, address: SocketAddr, facts: &mut PathFacts, miss: &mut i
         match rtt::handshakes(address) {
             Ok(rtt) => facts.rtt = Some(rtt),
             Err(error) => {
-                miss("round trip time to the peer", format!("no TCP connection to {address}: {error}"))
+                miss("round trip time to the peer", format!("no TCP connection to {address}: {error}"));
             }
         }
         if facts.rtt.is_some_and(|rtt| rtt.by == RttSource::Handshake) {
@@ -87,8 +91,6 @@ fn probe_datagrams(
     facts: &mut PathFacts,
     miss: &mut impl FnMut(&str, String),
 ) {
-    // A packet that is too long for the interface does not leave; the refusal names its MTU, in the thread's namespace.
-    facts.interface_mtu_bytes = prober.interface_mtu().or(facts.interface_mtu_bytes);
     let start = facts.interface_mtu_bytes.unwrap_or(1500).min(65_535);
     let walk = walk::walk(prober, start);
     facts.probes += prober.sent();
@@ -105,13 +107,8 @@ fn probe_datagrams(
     facts.datagrams = Some(walk.datagrams);
 }
 
-/// What the kernel says about the way to an address, without sending anything.
-struct Outgoing {
-    source: IpAddr,
-    route_mtu_bytes: Option<u32>,
-}
-
-fn outgoing(address: SocketAddr) -> std::io::Result<Outgoing> {
+/// The MTU that the kernel assumes for the way to an address, without sending anything.
+fn outgoing(address: SocketAddr) -> std::io::Result<Option<u32>> {
     let any: IpAddr = if address.is_ipv4() {
         std::net::Ipv4Addr::UNSPECIFIED.into()
     } else {
@@ -120,8 +117,7 @@ fn outgoing(address: SocketAddr) -> std::io::Result<Outgoing> {
     let socket = UdpSocket::bind((any, 0))?;
     // Connecting a datagram socket chooses the route; nothing is sent. Port 9 is discard.
     socket.connect((address.ip(), 9))?;
-    let route_mtu_bytes = mtu_of(&socket, address);
-    Ok(Outgoing { source: socket.local_addr()?.ip(), route_mtu_bytes })
+    Ok(mtu_of(&socket, address))
 }
 
 /// The MTU that the kernel assumes for a connected socket's route.
@@ -134,26 +130,21 @@ fn mtu_of(socket: &impl std::os::fd::AsFd, address: SocketAddr) -> Option<u32> {
     mtu.ok().filter(|mtu| *mtu > 0)
 }
 
-fn describe(facts: &mut PathFacts, sys: &Path, outgoing: Outgoing) {
-    facts.route_mtu_bytes = outgoing.route_mtu_bytes;
-    facts.interface = interface_of(outgoing.source);
-    if let Some(name) = &facts.interface {
-        let folder = sys.join("class/net").join(name);
-        facts.interface_mtu_bytes = number(&folder.join("mtu"));
-        // Interfaces without a device state a rate that nothing keeps: 10 Mb/s for TAP, 10 Gb/s for veth.
-        let rate = number::<i64>(&folder.join("speed")).and_then(|megabits| u64::try_from(megabits).ok());
-        facts.bits_per_second =
-            rate.filter(|_| folder.join("device").exists()).map(|megabits| megabits * 1_000_000);
-    }
-}
-
-/// The interface that has an address of this host.
-fn interface_of(address: IpAddr) -> Option<String> {
-    let interfaces = nix::ifaddrs::getifaddrs().ok()?;
-    interfaces
-        .filter(|i| i.address.as_ref().and_then(peer::ip_of) == Some(address))
-        .map(|i| i.interface_name)
-        .next()
+/// The interface that the route leads to: from the kernel, in the thread's namespace, because /sys may show another one.
+fn describe(facts: &mut PathFacts, roots: &Roots, address: IpAddr) -> Result<(), netlink::Error> {
+    let mut kernel = netlink::route::Connection::open()?;
+    let index = kernel.route_to(address)?.interface;
+    let Some(link) = kernel.links()?.into_iter().find(|link| Some(link.index) == index) else {
+        return Ok(());
+    };
+    let folder = roots.sys.join("class/net").join(&link.name);
+    // Interfaces without a device state a rate that nothing keeps: 10 Mb/s for TAP, 10 Gb/s for veth.
+    let rate = number::<i64>(&folder.join("speed")).and_then(|megabits| u64::try_from(megabits).ok());
+    facts.bits_per_second =
+        rate.filter(|_| folder.join("device").exists()).and_then(|megabits| megabits.checked_mul(1_000_000));
+    facts.interface_mtu_bytes = Some(link.mtu);
+    facts.interface = Some(link.name);
+    Ok(())
 }
 
 fn resolve(peer: &Peer) -> Result<SocketAddr, String> {

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use netlink::route::{Link, Route};
+
 use super::text::text;
 use super::{Roots, Wanted};
 use crate::facts::Unseen;
-use crate::facts::tcp::TcpFacts;
+use crate::facts::tcp::{RouteOptions, TcpFacts};
 
 /// Kernel parameters that a rule judges or that `check --json` shows. Those of one namespace are read in the calling thread's.
 const PARAMETERS: [&str; 31] = [
@@ -52,12 +54,16 @@ const EXPECTED: [&str; 4] = [
     "net.ipv4.tcp_congestion_control",
 ];
 
+/// The table that `ip route` shows.
+const MAIN: u32 = 254;
+
 /// Reads the settings, and the counters twice where `wanted` names a time to watch.
 pub fn read(roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Unseen>) -> TcpFacts {
     let before = counters(roots);
     let mut facts = TcpFacts {
         sysctls: sysctls(&roots.proc),
         memory_bytes: memory_bytes(&roots.proc),
+        routes: routes(roots, unseen),
         ..TcpFacts::default()
     };
     for name in EXPECTED {
@@ -91,6 +97,42 @@ fn sysctls(proc: &Path) -> BTreeMap<String, String> {
         Some(((*name).to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
     };
     PARAMETERS.iter().filter_map(value).collect()
+}
+
+/// Routes with options, from the kernel; a tree of files has none.
+fn routes(roots: &Roots, unseen: &mut Vec<Unseen>) -> Vec<RouteOptions> {
+    if roots.proc != Path::new("/proc") {
+        return Vec::new();
+    }
+    let read = || {
+        let mut kernel = netlink::route::Connection::open()?;
+        Ok::<_, netlink::Error>((kernel.links()?, kernel.routes()?))
+    };
+    match read() {
+        Ok((links, routes)) => routes.into_iter().filter_map(|route| options(route, &links)).collect(),
+        Err(error) => {
+            unseen.push(Unseen { what: "options of routes".to_owned(), why: error.to_string() });
+            Vec::new()
+        }
+    }
+}
+
+/// The options of a route of the main table that has any.
+fn options(route: Route, links: &[Link]) -> Option<RouteOptions> {
+    let name = links.iter().find(|link| Some(link.index) == route.interface).map(|link| &link.name)?;
+    let metric = if route.priority > 0 { format!(" metric {}", route.priority) } else { String::new() };
+    let options = RouteOptions {
+        route: format!("{route} dev {name}{metric}"),
+        mtu_bytes: route.metrics.mtu,
+        window_bytes: route.metrics.window,
+        rto_min_ms: route.metrics.rto_min_ms,
+        initial_window_segments: route.metrics.initcwnd,
+        is_quick_ack: route.metrics.quickack == Some(true),
+        congestion_control: route.metrics.congestion_control,
+    };
+    (route.table == MAIN
+        && options != RouteOptions { route: options.route.clone(), ..RouteOptions::default() })
+    .then_some(options)
 }
 
 fn memory_bytes(proc: &Path) -> Option<u64> {

@@ -84,23 +84,6 @@ impl Prober {
         self.sent
     }
 
-    /// The MTU of the interface towards the peer, from the kernel's refusal of the largest datagram, which does not leave;
-    /// `None` where it fits, as on the loopback interface.
-    pub(super) fn interface_mtu(&mut self) -> Option<u32> {
-        let largest = 65_535;
-        if self.peer.is_loopback() {
-            return None;
-        }
-        match self.send(0, 64, largest) {
-            Err(error) if error.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {}
-            _ => return None,
-        }
-        self.reports().into_iter().find_map(|report| match report.kind {
-            ReportKind::Local { mtu_bytes } if mtu_bytes > 0 => Some(mtu_bytes),
-            _ => None,
-        })
-    }
-
     /// IP's and UDP's headers, bytes.
     fn headers(&self) -> u32 {
         if self.peer.is_ipv4() { 28 } else { 48 }

@@ -1,6 +1,6 @@
 //! The peer as a user names it.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use nix::sys::socket::SockaddrStorage;
@@ -52,12 +52,6 @@ impl FromStr for Peer {
         }
         Ok(Self { host: host.to_owned(), port })
     }
-}
-
-/// The IP address in a socket address.
-pub(super) fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
-    let four = address.as_sockaddr_in().map(|four| IpAddr::from(four.ip()));
-    four.or_else(|| address.as_sockaddr_in6().map(|six| six.ip().into()))
 }
 
 /// The port in a socket address.
