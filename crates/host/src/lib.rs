@@ -13,6 +13,7 @@ pub mod check;
 pub mod explain;
 pub mod facts;
 pub mod finding;
+pub mod live;
 pub mod persist;
 pub mod profile;
 pub mod read;

@@ -3,3 +3,5 @@
 //! A thin edge: blocking requests, and pure parsing of their answers into plain values.
 
 #![forbid(unsafe_code)]
+
+pub mod sock_diag;
