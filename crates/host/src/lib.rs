@@ -14,6 +14,7 @@ pub mod explain;
 pub mod facts;
 pub mod finding;
 pub mod lldp;
+pub mod live;
 pub mod persist;
 pub mod profile;
 pub mod read;

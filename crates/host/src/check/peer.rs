@@ -74,7 +74,7 @@ fn negotiation_mismatch(
     };
     let why = "The side that negotiates gets no answer and must assume half duplex, while the forced side is usually set to full: \
                frames collide late and are lost. 1000BASE-T and faster need negotiation on both sides.";
-    let mut found = finding("negotiation-mismatch", Severity::Broken, link, measured, why);
+    let mut found = finding("forced-against-negotiating", Severity::Broken, link, measured, why);
     if ours {
         found.other_end = Some(format!("let {port} negotiate (Cisco: `speed auto`, `duplex auto`)"));
     } else {
@@ -128,7 +128,7 @@ fn slow_link(link: &LinkFacts, modes: &LinkModes, mac_phy: &MacPhy, port: &str) 
     let measured = format!("{speed} Mb/s; this side supports and {port} advertises {best}");
     let why = "Both sides can do more: this side does not offer it, or the cable has a broken pair, as gigabit and faster links need \
                all four pairs.";
-    let mut found = finding("slow-link", Severity::Slow, link, measured, why);
+    let mut found = finding("speed-below-possible", Severity::Slow, link, measured, why);
     found.commands = vec![
         format!("ethtool -s {} autoneg on", link.name()),
         format!("ethtool --cable-test {}", link.name()),
@@ -146,7 +146,7 @@ fn mtu_exceeds(link: &LinkFacts, neighbour: &Neighbour, port: &str) -> Option<Fi
     let measured = format!("MTU {} bytes here, {theirs} at {port}", link.link.mtu);
     let why = "The port drops frames longer than it takes without a message to the sender. Small packets pass and large ones do not: \
                connections open and then hang.";
-    let mut found = finding("mtu-exceeds-neighbour", Severity::Broken, link, measured, why);
+    let mut found = finding("mtu-mismatch", Severity::Broken, link, measured, why);
     found.commands = vec![format!("ip link set dev {} mtu {theirs}", link.name())];
     let setting = Setting::Mtu { interface: link.name().to_owned() };
     found.changes = vec![Change { setting, value: theirs.to_string() }];
@@ -171,7 +171,7 @@ fn mtu_differs(facts: &Facts, destination: &str, host: &CheckedHost) -> Vec<Find
         );
         let why = "Hosts of one network must have one MTU: TCP takes the smaller one, but UDP and the larger side's other packets are \
                    dropped by the smaller side's card without a message.";
-        let mut found = finding("mtu-differs", Severity::Slow, ours, measured, why);
+        let mut found = finding("mtu-mismatch", Severity::Slow, ours, measured, why);
         if ours.link.mtu > smaller {
             found.commands = vec![format!("ip link set dev {} mtu {smaller}", ours.name())];
             let setting = Setting::Mtu { interface: ours.name().to_owned() };

@@ -25,6 +25,9 @@ const DROPPED_SHARE: f64 = 0.01;
 /// Dropped packets below which their share means nothing.
 const FEW_DROPS: u64 = 10;
 
+/// The name of all findings about damaged frames: one bad cable moves several of the counters.
+const LINK_ERRORS: &str = "link-errors";
+
 /// Collisions after the time in which the whole medium has heard the frame.
 pub(super) fn late_collisions(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let moving = link.grew("tx_window_errors").max(link.grew("standard_late_collisions"));
@@ -41,7 +44,7 @@ pub(super) fn late_collisions(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     };
     let why = "A collision after the first 64 bytes means that the other side does not listen before it sends: it uses full duplex and \
                this side half. Each one loses a frame that TCP repeats after 200 ms or more.";
-    let mut found = finding("late-collisions", Severity::Broken, link, measured, why);
+    let mut found = finding("duplex-mismatch", Severity::Broken, link, measured, why);
     found.commands = vec![format!("ethtool {}", link.name()), format!("ethtool -S {}", link.name())];
     found.other_end = Some("let both sides negotiate, or force both to full duplex".to_owned());
     Some(found)
@@ -55,7 +58,7 @@ pub(super) fn crc_errors(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let total = total(link, |counters| counters.rx_crc_errors).max(standard);
     let why = "Frames arrive with a wrong CRC and are dropped: a bad cable, plug or module, dirt on a fibre, or a duplex mismatch, \
                whose full-duplex side sees the other's broken-off frames so. TCP repeats what was lost and halves its rate.";
-    damaged(link, &Damage { id: "crc-errors", name: "CRC errors", moving, total, why })
+    damaged(link, &Damage { name: "CRC errors", moving, total, why })
 }
 
 /// Frames of no whole number of bytes.
@@ -65,7 +68,7 @@ pub(super) fn alignment_errors(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let total = total(link, |counters| counters.rx_frame_errors).max(standard);
     let why = "Frames end within a byte and are dropped: on a link of 10 or 100 Mb/s the usual cause is a duplex mismatch, otherwise a \
                bad cable.";
-    damaged(link, &Damage { id: "alignment-errors", name: "alignment errors", moving, total, why })
+    damaged(link, &Damage { name: "alignment errors", moving, total, why })
 }
 
 /// Symbols that no sender sends.
@@ -74,7 +77,7 @@ pub(super) fn symbol_errors(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let total = link.statistics.and_then(|standard| standard.symbol_errors).unwrap_or_default();
     let why = "The transceiver receives symbols that are not part of its code: a bad cable, plug or module. Frames that contain them \
                are lost.";
-    damaged(link, &Damage { id: "symbol-errors", name: "symbol errors", moving, total, why })
+    damaged(link, &Damage { name: "symbol errors", moving, total, why })
 }
 
 /// Blocks that forward error correction could not mend.
@@ -83,11 +86,10 @@ pub(super) fn fec_uncorrectable(link: &LinkFacts, _: &Facts) -> Option<Finding> 
     let total = link.fec.as_ref().and_then(|fec| fec.uncorrectable_blocks).unwrap_or_default();
     let why = "Blocks have more errors than forward error correction mends, and each loses several frames: a bad cable or module, or \
                one that is too long for the FEC in use.";
-    damaged(link, &Damage { id: "fec-uncorrectable", name: "uncorrectable FEC blocks", moving, total, why })
+    damaged(link, &Damage { name: "uncorrectable FEC blocks", moving, total, why })
 }
 
 struct Damage {
-    id: &'static str,
     name: &'static str,
     moving: u64,
     total: u64,
@@ -95,7 +97,7 @@ struct Damage {
 }
 
 fn damaged(link: &LinkFacts, damage: &Damage) -> Option<Finding> {
-    let Damage { id, name, moving, total, why } = *damage;
+    let Damage { name, moving, total, why } = *damage;
     let received = received(link);
     let is_large = total >= FEW && total as f64 > received as f64 * DAMAGED_SHARE;
     let (severity, measured) = match moving {
@@ -103,7 +105,7 @@ fn damaged(link: &LinkFacts, damage: &Damage) -> Option<Finding> {
         0 => (Severity::Slow, format!("{total} {name} so far, {received} packets received")),
         _ => (Severity::Broken, format!("{moving} {name}{}", within(link))),
     };
-    let mut found = finding(id, severity, link, measured, why);
+    let mut found = finding(LINK_ERRORS, severity, link, measured, why);
     found.commands =
         vec![format!("ethtool -S {}", link.name()), format!("ethtool --cable-test {}", link.name())];
     found.other_end = Some("compare the port's counters; replace the cable, then the modules".to_owned());
@@ -118,7 +120,7 @@ pub(super) fn carrier_errors(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     }
     let why = "The card lost the carrier while it sent: a bad cable or transceiver, or a duplex mismatch.";
     let mut found = finding(
-        "carrier-errors",
+        LINK_ERRORS,
         Severity::Broken,
         link,
         format!("{moving} carrier errors{}", within(link)),

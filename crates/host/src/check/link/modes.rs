@@ -108,7 +108,7 @@ pub(super) fn partner_not_negotiating(link: &LinkFacts, _: &Facts) -> Option<Fin
     );
     let why = "The speed of a partner that does not negotiate can be detected, its duplex cannot: the standard prescribes half duplex \
                here. The partner is most likely forced to full duplex, so that frames collide late and are lost.";
-    let mut found = finding("partner-not-negotiating", Severity::Broken, link, measured, why);
+    let mut found = finding("forced-against-negotiating", Severity::Broken, link, measured, why);
     found.commands = vec![format!("ethtool {}", link.name())];
     found.other_end = Some(
         "let the port negotiate (Cisco: `speed auto`, `duplex auto`); only where it cannot, force the same speed and full duplex here"
@@ -174,7 +174,7 @@ pub(super) fn slow_link(link: &LinkFacts, _: &Facts) -> Option<Finding> {
         "Both sides can do more, but this side does not offer it, so the link is slower."
     };
     let measured = format!("{}; both sides can do {best}", speed(modes));
-    let mut found = finding("slow-link", Severity::Slow, link, measured, why);
+    let mut found = finding("speed-below-possible", Severity::Slow, link, measured, why);
     found.cost = Some(Cost {
         us_per_round_trip: None,
         bits_per_second_at_most: modes.speed_mbps.map(|speed| f64::from(speed) * BITS_PER_MEGABIT),
@@ -207,7 +207,7 @@ pub(super) fn flapping(link: &LinkFacts, facts: &Facts) -> Option<Finding> {
     let why = "Each loss of the carrier stops traffic for seconds: negotiation takes 1 to 4 s, and a switch port without edge \
                configuration then waits for its spanning tree up to 30 s. TCP doubles its time-out meanwhile.";
     let severity = if watched > 0 { Severity::Broken } else { Severity::Slow };
-    let mut found = finding("flapping", severity, link, measured, why);
+    let mut found = finding("link-flaps", severity, link, measured, why);
     found.commands = vec![
         format!("journalctl -k --grep {}", link.name()),
         format!("ethtool --cable-test {}", link.name()),
