@@ -82,7 +82,10 @@ fn show_prints_speed_duplex_negotiation_and_modes_in_words() {
         assert!(text.contains("\ncarrier      changed "), "{text}");
         let facts = json(&host(&["show", "tap0", "--json"]));
         assert_eq!(facts["name"], "tap0");
-        assert_eq!((&facts["modes"]["speed_mbps"], &facts["modes"]["duplex"]), (&1000.into(), &"half".into()));
+        assert_eq!(
+            (&facts["modes"]["speed_mbps"], &facts["modes"]["duplex"]),
+            (&1000.into(), &"half".into())
+        );
         assert_eq!((&facts["mtu"], &facts["max_mtu"]), (&9000.into(), &65_521.into()));
     });
 }
@@ -126,6 +129,20 @@ fn a_healthy_tap_has_no_finding_and_half_duplex_is_found_on_it() {
 }
 
 #[test]
+fn an_explanation_is_printed_without_a_check_and_an_unknown_name_is_a_usage_error() {
+    let output = host(&["check", "--explain", "half-duplex"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output).starts_with("half-duplex: the link is half duplex\n"), "{}", text(&output));
+    let output = host(&["check", "--explain", "quarter-duplex"]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        error.contains("there is no finding quarter-duplex; there are ") && error.contains("half-duplex"),
+        "{error}"
+    );
+}
+
+#[test]
 fn prometheus_gets_findings_and_counters() {
     in_namespace(|| {
         run("ethtool -s tap0 speed 100 duplex half");
@@ -165,15 +182,19 @@ fn fake_ssh(script: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("ssh");
     let arguments = folder.path().join("arguments");
-    std::fs::write(&program, format!("#!/bin/sh\nprintf '%s\\n' \"$@\" > {}\n{script}\n", arguments.display()))
-        .unwrap();
+    std::fs::write(
+        &program,
+        format!("#!/bin/sh\nprintf '%s\\n' \"$@\" > {}\n{script}\n", arguments.display()),
+    )
+    .unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     folder
 }
 
 fn check_with_peer(folder: &tempfile::TempDir) -> Output {
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let arguments = ["host", "check", "--interface", "tap0", "--watch", "0s", "--json", "--peer", "127.0.0.1"];
+    let arguments =
+        ["host", "check", "--interface", "tap0", "--watch", "0s", "--json", "--peer", "127.0.0.1"];
     roundtrip().args(arguments).env("PATH", path).output().unwrap()
 }
 
@@ -190,8 +211,7 @@ fn the_check_of_another_host_comes_over_ssh_with_its_findings() {
         assert_eq!(about(&result, "tap0"), Vec::<String>::new());
         assert_eq!(about(&result, "127.0.0.1: tap0"), ["half-duplex"]);
         let arguments = std::fs::read_to_string(folder.path().join("arguments")).unwrap();
-        let expected =
-            "-o\nBatchMode=yes\n-o\nConnectTimeout=5\n--\n127.0.0.1\nroundtrip host check --json --watch 0ms\n";
+        let expected = "-o\nBatchMode=yes\n-o\nConnectTimeout=5\n--\n127.0.0.1\nroundtrip host check --json --watch 0ms\n";
         assert_eq!(arguments, expected);
     });
 }
