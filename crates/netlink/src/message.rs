@@ -135,7 +135,7 @@ mod tests {
         let mut text = said.as_bytes().to_vec();
         text.push(0);
         payload.extend(u16::try_from(4 + text.len()).unwrap().to_ne_bytes());
-        payload.extend(EXTENDED_TEXT.to_ne_bytes());
+        payload.extend(1u16.to_ne_bytes());
         payload.extend(text);
         request(ERROR, NLM_F_CAPPED | NLM_F_ACK_TLVS, 7, &payload)
     }

@@ -99,6 +99,7 @@ mod tests {
         let counter = |number: u16, value: u64| Builder::new().bytes(number, &value.to_ne_bytes());
         let mac = Builder::new()
             .u32(GROUP_ID, MAC)
+            .nested(COUNTER, &counter(0, 900))
             .nested(COUNTER, &counter(4, 17))
             .nested(COUNTER, &counter(8, 3))
             .nested(COUNTER, &counter(99, 5));
@@ -106,6 +107,7 @@ mod tests {
         let bytes = Builder::new().nested(GROUP, &mac).nested(GROUP, &phy).finish();
         let expected = Statistics {
             symbol_errors: Some(2),
+            sent_frames: Some(900),
             frame_check_sequence_errors: Some(17),
             late_collisions: Some(3),
             ..Statistics::default()
@@ -113,7 +115,12 @@ mod tests {
         assert_eq!(parse(Attributes::new(&bytes)), expected);
         assert_eq!(
             expected.counters(),
-            [("symbol_errors", 2), ("frame_check_sequence_errors", 17), ("late_collisions", 3)]
+            [
+                ("symbol_errors", 2),
+                ("sent_frames", 900),
+                ("frame_check_sequence_errors", 17),
+                ("late_collisions", 3)
+            ]
         );
     }
 }
