@@ -182,14 +182,14 @@ impl Card {
             ..LinkFacts::default()
         };
         match &self.moved {
-            Some(moved) => watched(before, moved),
+            Some(moved) => watched(&before, moved),
             None => before,
         }
     }
 }
 
 /// The facts after counters have grown.
-fn watched(before: LinkFacts, moved: &BTreeMap<String, u64>) -> LinkFacts {
+fn watched(before: &LinkFacts, moved: &BTreeMap<String, u64>) -> LinkFacts {
     let mut after = before.clone();
     let counters = after.link.counters.as_mut().unwrap();
     let mut table: BTreeMap<String, u64> =
@@ -206,7 +206,7 @@ fn watched(before: LinkFacts, moved: &BTreeMap<String, u64>) -> LinkFacts {
         }
     }
     *counters = serde_json::from_value(serde_json::to_value(table).unwrap()).unwrap();
-    after.watched = Some(host::read::link::changes(&before, &after, 2.0));
+    after.watched = Some(host::read::link::changes(before, &after, 2.0));
     after
 }
 

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use host::facts::link::LinkFacts;
 use host::read::{Roots, Wanted, link};
 use netlink::ethtool::{Connection, Duplex, LinkModesChange, Switch};
 
@@ -30,14 +31,14 @@ pub(crate) fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-fn read(wanted: &Wanted) -> Vec<host::facts::link::LinkFacts> {
+fn read(wanted: &Wanted) -> Vec<LinkFacts> {
     let mut unseen = Vec::new();
     let links = link::read(&Roots::default(), wanted, &mut unseen);
     assert_eq!(unseen, []);
     links
 }
 
-fn one(interface: &str) -> host::facts::link::LinkFacts {
+fn one(interface: &str) -> LinkFacts {
     let mut unseen = Vec::new();
     let facts = link::read_one(&Roots::default(), interface, &mut unseen).unwrap();
     assert_eq!(unseen, []);
@@ -51,7 +52,7 @@ fn a_healthy_tap_and_veth_have_no_finding() {
         ip("address add 10.1.3.3/24 dev tap0");
         ip("route add default via 10.1.2.1");
         let links = read(&Wanted::default());
-        let mut found: Vec<&str> = links.iter().map(|link| link.name()).collect();
+        let mut found: Vec<&str> = links.iter().map(LinkFacts::name).collect();
         found.sort_unstable();
         // Modules of the kernel may add devices of their own to each namespace.
         for name in ["a0", "b0", "tap0"] {
@@ -126,7 +127,7 @@ fn carrier_changes_between_two_readings_are_counted() {
         let after = one("a0");
         let changes = link::changes(&before, &after, 1.0);
         assert_eq!(changes.carrier_changes, 2);
-        let flapped = host::facts::link::LinkFacts { watched: Some(changes), ..after };
+        let flapped = LinkFacts { watched: Some(changes), ..after };
         assert_eq!(names(flapped), ["link-flaps"]);
     });
 }
