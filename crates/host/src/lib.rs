@@ -8,11 +8,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod apply;
 pub mod change;
 pub mod check;
+pub mod error;
 pub mod explain;
 pub mod facts;
 pub mod finding;
+pub mod journal;
 pub mod persist;
 pub mod profile;
 pub mod read;
+pub mod undo;
