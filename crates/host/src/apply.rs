@@ -9,6 +9,7 @@ use crate::undo::{self, Overwrite};
 
 pub mod files;
 mod link;
+pub(crate) mod link_value;
 mod network_manager;
 mod route;
 mod tool;

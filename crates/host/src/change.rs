@@ -79,7 +79,7 @@ pub enum Setting {
     Connection {
         /// The connection's UUID.
         uuid: String,
-        /// Its name as in nm-settings-nmcli(5).
+        /// Its name as in nm-settings-nmcli(5), or several that are valid only together, with commas as in the value.
         property: String,
     },
 }

@@ -14,6 +14,7 @@ use crate::change::{Change, Setting};
 mod store;
 
 pub use store::{Journal, Lock, SET_LIMIT, SIZE_LIMIT};
+pub(crate) use store::{durable_write, sync_folder};
 
 /// The folder of the journal.
 pub const STATE_FOLDER: &str = "/var/lib/roundtrip/host";

@@ -112,8 +112,9 @@ fn restore(
         return Outcome::Untouched;
     }
     let is_of_this_boot = set.boot_id == now.boot_id || step.setting.survives_reboot();
-    // What was written for the next boot is in force after it, and is ours.
-    if !is_of_this_boot && !set.persist {
+    // What was written for the next boot is in force after it, and is ours. An unconfirmed set has written nothing.
+    let is_kept_in_files = set.persist && set.deadline.is_none();
+    if !is_of_this_boot && !is_kept_in_files {
         return Outcome::EndedWithBoot;
     }
     let kept = |in_force: Option<String>, why: String| {

@@ -1,4 +1,5 @@
-//! Properties of NetworkManager's connections, by nmcli: the files of the connections are its own.
+//! Properties of NetworkManager's connections, by nmcli: the files of the connections are its own. Properties that are valid only
+//! together are one setting, with commas between their names and between their values.
 
 use crate::apply::tool::run;
 use crate::change::Setting;
@@ -20,7 +21,7 @@ fn is_property(text: &str) -> bool {
 }
 
 fn check(uuid: &str, property: &str) -> Result<(), String> {
-    if is_uuid(uuid) && is_property(property) {
+    if is_uuid(uuid) && property.split(',').all(is_property) {
         Ok(())
     } else {
         Err("a connection has a UUID, and a property a name such as 802-3-ethernet.mtu".to_owned())
@@ -30,13 +31,22 @@ fn check(uuid: &str, property: &str) -> Result<(), String> {
 pub(super) fn read(setting: &Setting, uuid: &str, property: &str) -> Result<String, ChangeError> {
     check(uuid, property)
         .and_then(|()| run("nmcli", PACKAGE, &["--get-values", property, "connection", "show", "uuid", uuid]))
-        .map(|text| text.trim_end_matches('\n').to_owned())
+        .map(|text| text.strip_suffix('\n').unwrap_or(&text).replace('\n', ","))
         .map_err(|why| ChangeError::Read { setting: setting.to_string(), why })
 }
 
 pub(super) fn write(setting: &Setting, uuid: &str, property: &str, value: &str) -> Result<(), ChangeError> {
     check(uuid, property)
-        .and_then(|()| run("nmcli", PACKAGE, &["connection", "modify", "uuid", uuid, property, value]))
+        .and_then(|()| {
+            let (properties, values): (Vec<&str>, Vec<&str>) =
+                if property.contains(',') { (property.split(',').collect(), value.split(',').collect()) } else { (vec![property], vec![value]) };
+            if properties.len() != values.len() {
+                return Err(format!("{} properties need as many values", properties.len()));
+            }
+            let mut arguments = vec!["connection", "modify", "uuid", uuid];
+            arguments.extend(properties.iter().zip(&values).flat_map(|(property, value)| [*property, *value]));
+            run("nmcli", PACKAGE, &arguments)
+        })
         .map(|_| ())
         .map_err(|why| ChangeError::Write { setting: setting.to_string(), value: value.to_owned(), why })
 }
