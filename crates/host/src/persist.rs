@@ -63,6 +63,8 @@ pub struct Desired {
     pub lost: Vec<Lost>,
     /// What else to do.
     pub notes: Vec<String>,
+    /// Files of interfaces that are not there now: they stay as they are.
+    pub untouched: Vec<PathBuf>,
 }
 
 /// The changes of connections of NetworkManager that keep changes of interfaces which it owns.
@@ -113,6 +115,7 @@ pub fn desired(settings: &BTreeMap<Setting, String>, owners: &BTreeMap<String, O
             Some(facts) => of_interface(facts, changes, &mut desired),
             None => {
                 let why = "the interface is not there, or its name has characters that files cannot hold";
+                desired.untouched.extend([link_file::path(interface), ifupdown::path(interface)]);
                 desired.lost.extend(changes.iter().map(|change| lost(&change.setting, why)));
             }
         }

@@ -77,6 +77,16 @@ pub fn keep_deadline(kernel: &impl Kernel, journal: &Journal, id: u64) -> Result
     }
 }
 
+/// Leaves the caller's session and folder, so that the end of its terminal or of ssh does not end this process. For a process that
+/// was started for this, before it changes anything.
+///
+/// # Errors
+/// When it leads a group of processes, as one that a shell has started does.
+pub fn detach() -> Result<(), ChangeError> {
+    nix::unistd::setsid().map_err(|errno| ChangeError::Refused(format!("cannot leave the session: {errno}")))?;
+    std::env::set_current_dir("/").map_err(ChangeError::io("entering", "/"))
+}
+
 /// Waits until a time since boot. The clock also counts while the machine is suspended.
 fn wait_until(boottime_ms: u64) -> nix::Result<()> {
     let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;

@@ -10,6 +10,9 @@ use crate::error::ChangeError;
 /// 28D.5 and 40.5.1).
 const NEGOTIATED_FROM_MBPS: u32 = 1000;
 
+/// The smallest MTU of IPv6 (RFC 8200, 5).
+const SMALLEST_MTU_BYTES: u32 = 1280;
+
 /// What a user asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -56,8 +59,13 @@ impl Wanted {
         for word in words {
             match word.split_once('=') {
                 Some(("mtu", value)) => {
-                    let mtu = value.parse().ok().filter(|mtu| (68..=65_536).contains(mtu));
-                    let mtu: u32 = mtu.ok_or_else(|| wrong(format!("mtu={value}: bytes, from 68 to 65536")))?;
+                    let mtu = value.parse().ok().filter(|mtu| (SMALLEST_MTU_BYTES..=65_536).contains(mtu));
+                    let mtu: u32 = mtu.ok_or_else(|| {
+                        wrong(format!(
+                            "mtu={value}: bytes, from {SMALLEST_MTU_BYTES} to 65536; below, the kernel removes all IPv6 addresses, and \
+                             undo could not restore them"
+                        ))
+                    })?;
                     if wanted.mtu_bytes.replace(mtu).is_some() {
                         return Err(wrong("'mtu' is given twice".to_owned()));
                     }
@@ -310,8 +318,8 @@ mod tests {
             ("", Forcing::NotAllowed, "nothing to set"),
             ("speed", Forcing::NotAllowed, "unknown"),
             ("mdix=on", Forcing::NotAllowed, "unknown"),
-            ("mtu=9", Forcing::NotAllowed, "68 to"),
-            ("mtu=x", Forcing::NotAllowed, "68 to"),
+            ("mtu=1279", Forcing::NotAllowed, "IPv6"),
+            ("mtu=x", Forcing::NotAllowed, "1280 to"),
             ("mtu=1500 mtu=1500", Forcing::NotAllowed, "twice"),
             ("speed=1 speed=1", Forcing::NotAllowed, "twice"),
         ] {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, OwnFile};
+use super::{Desired, Kind, OwnFile};
 use crate::error::ChangeError;
 use crate::journal::{Journal, Lock, SIZE_LIMIT};
 use crate::undo::Overwrite;
@@ -58,12 +58,13 @@ pub fn sync(
     journal: &Journal,
     _lock: &Lock,
     root: &Path,
-    wanted: &[OwnFile],
+    desired: &Desired,
     overwrite: Overwrite,
 ) -> Result<Synced, ChangeError> {
     let list = journal.folder().join(LIST);
     let mut own = load(&list)?;
     let mut synced = Synced::default();
+    let wanted = &desired.files;
     for file in wanted {
         let path = root.join(&file.path);
         let known = own.files.get(&file.path).map_or(&[][..], Vec::as_slice);
@@ -90,8 +91,9 @@ pub fn sync(
         own.files.insert(file.path.clone(), vec![file.content.clone()]);
         synced.written.push(path);
     }
-    let unwanted: Vec<PathBuf> =
-        own.files.keys().filter(|path| !wanted.iter().any(|file| file.path == **path)).cloned().collect();
+    let is_unwanted =
+        |path: &&PathBuf| !wanted.iter().any(|file| file.path == **path) && !desired.untouched.contains(path);
+    let unwanted: Vec<PathBuf> = own.files.keys().filter(is_unwanted).cloned().collect();
     for name in unwanted {
         let path = root.join(&name);
         match look(&path)? {

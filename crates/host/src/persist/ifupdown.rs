@@ -33,6 +33,12 @@ const MODES: [&str; 22] = [
     "100000baseCR4/Full",
 ];
 
+/// The path of the hook of an interface.
+pub(super) fn path(interface: &str) -> PathBuf {
+    // run-parts(8) skips names with a dot.
+    PathBuf::from("etc/network/if-up.d").join(format!("roundtrip-{}", interface.replace(['.', '@'], "_")))
+}
+
 /// The hook of an interface, whose name is plain.
 pub(super) fn hook(interface: &str, changes: &[Change], desired: &mut Desired) {
     let mut content =
@@ -49,9 +55,7 @@ pub(super) fn hook(interface: &str, changes: &[Change], desired: &mut Desired) {
     if content.len() == before {
         return;
     }
-    // run-parts(8) skips names with a dot.
-    let name = format!("roundtrip-{}", interface.replace(['.', '@'], "_"));
-    let path = PathBuf::from("etc/network/if-up.d").join(name);
+    let path = path(interface);
     if desired.files.iter().any(|file| file.path == path) {
         // eth0.1 and eth0_1.
         desired.lost.extend(changes.iter().map(|change| lost(&change.setting, "another interface has a hook of this name")));

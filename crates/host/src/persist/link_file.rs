@@ -1,7 +1,7 @@
 //! systemd's `.link` files, which udev applies to every interface when it appears (systemd.link(5) of version 252).
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use netlink::ethtool::{Duplex, LinkModesChange};
 
@@ -77,10 +77,15 @@ const COALESCING_US: [(&str, &str); 9] = [
     ("stats-block-usecs", "StatisticsBlockCoalesceSec"),
 ];
 
+/// The path of the file of an interface.
+pub(super) fn path(interface: &str) -> PathBuf {
+    PathBuf::from("etc/systemd/network").join(format!("00-roundtrip-{interface}.link"))
+}
+
 /// The file of an interface. Udev applies only the first that matches, so it repeats what the one in force says.
 pub(super) fn link_file(facts: &OwnerFacts, changes: &[Change], desired: &mut Desired) {
-    let name = format!("00-roundtrip-{}.link", facts.interface);
-    if let Some(first) = other_that_sorts_before(facts, &name) {
+    let path = path(&facts.interface);
+    if let Some(first) = other_that_sorts_before(facts, &path) {
         let why = format!("{first} applies to the interface first; write the settings there");
         desired.lost.extend(changes.iter().map(|change| lost(&change.setting, &why)));
         return;
@@ -109,17 +114,16 @@ pub(super) fn link_file(facts: &OwnerFacts, changes: &[Change], desired: &mut De
         }
     }
     let _ = writeln!(content, "{MARK}\n{}", lines.join("\n"));
-    desired.files.push(OwnFile { path: PathBuf::from("etc/systemd/network").join(name), kind: Kind::Text, content });
+    desired.files.push(OwnFile { path, kind: Kind::Text, content });
     desired.notes.push(
         "udev applies .link files when an interface appears; where the initramfs has a copy of them, `update-initramfs -u` renews it"
             .to_owned(),
     );
 }
 
-fn other_that_sorts_before(facts: &OwnerFacts, name: &str) -> Option<String> {
-    let path = &facts.link_file.as_ref()?.path;
-    let other = path.file_name()?.to_str()?;
-    (other < name).then(|| path.display().to_string())
+fn other_that_sorts_before(facts: &OwnerFacts, own: &Path) -> Option<String> {
+    let other = &facts.link_file.as_ref()?.path;
+    (other.file_name()? < own.file_name()?).then(|| other.display().to_string())
 }
 
 /// The lines of a file's [Link] section; of one of ours, those that it has copied.
