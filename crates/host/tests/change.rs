@@ -395,7 +395,7 @@ fn one_process_at_a_time_changes_the_host() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn any_sequence_of_changes_is_undone(
