@@ -33,6 +33,11 @@ pub trait Kernel {
     /// # Errors
     /// When the value is rejected.
     fn write(&self, setting: &Setting, value: &str) -> Result<(), ChangeError>;
+
+    /// Why a value would be rejected, where that is known before it is written.
+    fn obstacle(&self, _setting: &Setting, _value: &str) -> Option<String> {
+        None
+    }
 }
 
 /// Changes that are asked for.

@@ -150,7 +150,10 @@ impl Profile {
                 match kernel.read(&setting) {
                     Ok(in_force) => {
                         let value = entry.rule.value(&entry.value, &in_force);
-                        expanded.changes.push(Change { setting, value });
+                        match kernel.obstacle(&setting, &value) {
+                            Some(why) => expanded.leave_out(&setting, &why),
+                            None => expanded.changes.push(Change { setting, value }),
+                        }
                     }
                     Err(error) => expanded.leave_out(&setting, &error.to_string()),
                 }

@@ -86,6 +86,22 @@ fn set(setting: &Setting, value: &str) -> Result<(), String> {
     }
 }
 
+/// Why the kernel would leave a feature as it is.
+pub(super) fn obstacle(setting: &Setting, value: &str) -> Option<String> {
+    let Setting::Feature { interface, feature } = setting else { return None };
+    let features = ethtool().ok()?.features(interface).ok()?;
+    let (state, wanted) = (features.features.get(feature)?, switch(value).ok()?);
+    if state.is_on == wanted {
+        None
+    } else if !state.is_changeable {
+        Some("the driver does not let it be changed".to_owned())
+    } else if state.is_wanted == wanted {
+        Some("it was asked for already, and another setting of the interface forbids it".to_owned())
+    } else {
+        None
+    }
+}
+
 fn ethtool() -> Result<Connection, String> {
     Connection::open().map_err(|error| error.to_string())
 }

@@ -57,4 +57,8 @@ impl Kernel for System {
             | Setting::Pause { .. } => link::write(setting, value),
         }
     }
+
+    fn obstacle(&self, setting: &Setting, value: &str) -> Option<String> {
+        link::obstacle(setting, value)
+    }
 }
