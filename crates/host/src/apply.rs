@@ -12,8 +12,8 @@ mod link;
 pub(crate) mod link_value;
 mod network_manager;
 mod route;
-mod tool;
 mod system;
+mod tool;
 
 pub use system::System;
 

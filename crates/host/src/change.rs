@@ -124,7 +124,9 @@ impl Setting {
             Self::Sysctl { name } => {
                 let parts: Vec<&str> = name.split('.').collect();
                 match parts[..] {
-                    ["net", _, "conf" | "neigh", interface, ..] if !matches!(interface, "all" | "default") => {
+                    ["net", _, "conf" | "neigh", interface, ..]
+                        if !matches!(interface, "all" | "default") =>
+                    {
                         vec![interface]
                     }
                     _ => Vec::new(),
@@ -197,7 +199,10 @@ mod tests {
             (sysctl("net.ipv4.conf.all.rp_filter"), vec![]),
             (sysctl("net.ipv4.tcp_rmem"), vec![]),
             (
-                Setting::Route { route: "10.0.0.0/24 via 10.1.0.1 dev eth1".into(), option: "quickack".into() },
+                Setting::Route {
+                    route: "10.0.0.0/24 via 10.1.0.1 dev eth1".into(),
+                    option: "quickack".into(),
+                },
                 vec!["eth1"],
             ),
             (Setting::Mtu { interface: "eth0".into() }, vec!["eth0"]),

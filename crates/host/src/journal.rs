@@ -115,7 +115,8 @@ impl ChangeSet {
     #[must_use]
     pub fn is_overdue(&self, now: &Now) -> bool {
         let is_open = matches!(self.state, SetState::Applying | SetState::AwaitingConfirmation);
-        let is_past = |deadline: Deadline| self.boot_id != now.boot_id || deadline.boottime_ms <= now.boottime_ms;
+        let is_past =
+            |deadline: Deadline| self.boot_id != now.boot_id || deadline.boottime_ms <= now.boottime_ms;
         is_open && self.deadline.is_some_and(is_past)
     }
 

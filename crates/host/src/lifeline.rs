@@ -57,7 +57,8 @@ impl Topology {
     pub fn lifelines(&self, logins: &[Login]) -> BTreeMap<String, String> {
         let mut reasons = BTreeMap::new();
         for login in logins {
-            let owner = self.addresses.iter().find(|own| login.local.is_some_and(|local| same(own.address, local)));
+            let owner =
+                self.addresses.iter().find(|own| login.local.is_some_and(|local| same(own.address, local)));
             for index in owner.map(|own| own.interface).into_iter().chain(login.interface_to_remote) {
                 reasons.entry(index).or_insert_with(|| "your connection goes over it".to_owned());
             }
@@ -74,7 +75,11 @@ impl Topology {
             let Some(carrier) = self.link(index).filter(|link| !link.is_loopback) else { continue };
             all.insert(carrier.name.clone(), reason.clone());
             for (related, place) in self.related(index) {
-                let text = format!("it is {place} {}: {}", carrier.name, reason.replace("goes over it", "goes over that"));
+                let text = format!(
+                    "it is {place} {}: {}",
+                    carrier.name,
+                    reason.replace("goes over it", "goes over that")
+                );
                 all.entry(related.name.clone()).or_insert(text);
             }
         }
@@ -89,7 +94,8 @@ impl Topology {
     fn related(&self, index: u32) -> Vec<(&Link, &'static str)> {
         let lower = |link: &Link| link.lower.filter(|_| !link.is_lower_elsewhere);
         let is_on = |upper: u32, below: &Link| {
-            below.master == Some(upper) || self.link(upper).is_some_and(|upper| lower(upper) == Some(below.index))
+            below.master == Some(upper)
+                || self.link(upper).is_some_and(|upper| lower(upper) == Some(below.index))
         };
         let mut related = Vec::new();
         for (place, is_next) in [
@@ -156,7 +162,8 @@ pub fn logins(proc: &Path) -> Vec<Login> {
 /// `client port server port` of SSH_CONNECTION; SSH_CLIENT has no server.
 fn login(environment: &[(String, String)]) -> Option<Login> {
     let value = |key: &str| environment.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
-    let words: Vec<&str> = value("SSH_CONNECTION").or_else(|| value("SSH_CLIENT"))?.split_whitespace().collect();
+    let words: Vec<&str> =
+        value("SSH_CONNECTION").or_else(|| value("SSH_CLIENT"))?.split_whitespace().collect();
     let address = |at: usize| words.get(at).and_then(|word| without_zone(word).parse().ok());
     let local = if value("SSH_CONNECTION").is_some() { address(2) } else { None };
     let login = Login { remote: address(0), local, interface_to_remote: None };
@@ -180,13 +187,18 @@ fn parent(proc: &Path, process: u32) -> Option<u32> {
 
 fn environment(proc: &Path, process: u32) -> Vec<(String, String)> {
     use std::io::Read as _;
-    let Ok(file) = std::fs::File::open(proc.join(process.to_string()).join("environ")) else { return Vec::new() };
+    let Ok(file) = std::fs::File::open(proc.join(process.to_string()).join("environ")) else {
+        return Vec::new();
+    };
     let mut bytes = Vec::new();
     if file.take(ENVIRONMENT_LIMIT).read_to_end(&mut bytes).is_err() {
         return Vec::new();
     }
     let text = String::from_utf8_lossy(&bytes);
-    text.split('\0').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+    text.split('\0')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .collect()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -309,7 +321,10 @@ mod tests {
         let change = |setting| [Change { setting, value: "1".to_owned() }];
         let mtu = change(Setting::Sysfs { path: "class/net/eth0/mtu".into() });
         let error = refusal(&risks(&lifelines, &mtu)).unwrap().to_string();
-        assert!(error.contains("eth0 is not changed: a default route goes over it") && error.contains("--confirm-within"));
+        assert!(
+            error.contains("eth0 is not changed: a default route goes over it")
+                && error.contains("--confirm-within")
+        );
         let other = change(Setting::Sysfs { path: "class/net/eth1/mtu".into() });
         assert!(refusal(&risks(&lifelines, &other)).is_none());
     }
@@ -321,7 +336,11 @@ mod tests {
             let folder = proc.path().join(id.to_string());
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("status"), format!("Name:\tx\nPPid:\t{parent}\n")).unwrap();
-            std::fs::write(folder.join("environ"), environ.replace(' ', "\0").replace('_', " ").replace('+', "_")).unwrap();
+            std::fs::write(
+                folder.join("environ"),
+                environ.replace(' ', "\0").replace('_', " ").replace('+', "_"),
+            )
+            .unwrap();
         };
         // `_` stands for a space and `+` for `_`.
         process(std::process::id(), 50, "PATH=/bin");

@@ -132,7 +132,10 @@ fn of_interface(facts: &OwnerFacts, changes: Vec<Change>, desired: &mut Desired)
             let (own, rest): (Vec<Change>, Vec<Change>) =
                 changes.into_iter().partition(|change| network_manager::properties(&uuid, change).is_some());
             if !own.is_empty() {
-                desired.notes.push(format!("NetworkManager sets {} when it next activates the connection {uuid}", facts.interface));
+                desired.notes.push(format!(
+                    "NetworkManager sets {} when it next activates the connection {uuid}",
+                    facts.interface
+                ));
             }
             if !rest.is_empty() {
                 link_file::link_file(facts, &rest, desired);

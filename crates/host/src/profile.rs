@@ -93,7 +93,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// When there is none.
 pub fn profile(name: &str) -> Result<Profile, ChangeError> {
     let wrong = |why: String| ChangeError::Profile { name: name.to_owned(), why };
-    let text = text(name).ok_or_else(|| wrong(format!("there are {}", names().collect::<Vec<_>>().join(", "))))?;
+    let text =
+        text(name).ok_or_else(|| wrong(format!("there are {}", names().collect::<Vec<_>>().join(", "))))?;
     Profile::parse(name, text)
 }
 
@@ -114,7 +115,9 @@ impl Profile {
         if profile.name != name {
             return Err(wrong(format!("it calls itself {}", profile.name)));
         }
-        if let Some(entry) = profile.settings.iter().find(|entry| entry.why.trim().is_empty() || entry.value.is_empty()) {
+        if let Some(entry) =
+            profile.settings.iter().find(|entry| entry.why.trim().is_empty() || entry.value.is_empty())
+        {
             return Err(wrong(format!("{} has no value or no why", entry.set)));
         }
         Ok(profile)
@@ -172,7 +175,9 @@ impl Expanded {
 impl Rule {
     /// The value to set where another is in force.
     fn value(self, wanted: &str, in_force: &str) -> String {
-        let numbers = |text: &str| text.split_whitespace().map(|word| word.parse::<u64>().ok()).collect::<Option<Vec<_>>>();
+        let numbers = |text: &str| {
+            text.split_whitespace().map(|word| word.parse::<u64>().ok()).collect::<Option<Vec<_>>>()
+        };
         match (self, numbers(wanted), numbers(in_force)) {
             (Self::AtLeast, Some(wanted), Some(in_force)) if wanted.len() == in_force.len() => {
                 let larger = wanted.iter().zip(&in_force).map(|(a, b)| a.max(b).to_string());
@@ -207,7 +212,6 @@ fn with_interface(setting: &Setting, interface: Option<&str>) -> Option<Setting>
     Some(setting)
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,7 +230,13 @@ mod tests {
         for profile in all() {
             assert!(profile.settings.len() >= 5 && profile.summary.len() > 20, "{}", profile.name);
             for entry in &profile.settings {
-                assert!(entry.why.split_whitespace().count() >= 4, "{}: {}: '{}'", profile.name, entry.set, entry.why);
+                assert!(
+                    entry.why.split_whitespace().count() >= 4,
+                    "{}: {}: '{}'",
+                    profile.name,
+                    entry.set,
+                    entry.why
+                );
             }
         }
     }
@@ -242,7 +252,8 @@ mod tests {
 
     #[test]
     fn buffers_hold_bandwidth_times_delay() {
-        for (name, bytes) in [("storage-1g", 125_000), ("storage-10g", 1_250_000), ("storage-25g", 3_125_000)] {
+        for (name, bytes) in [("storage-1g", 125_000), ("storage-10g", 1_250_000), ("storage-25g", 3_125_000)]
+        {
             let profile = profile(name).unwrap();
             let in_flight = profile.bandwidth_delay_bytes();
             assert_eq!(in_flight, bytes, "{name}");

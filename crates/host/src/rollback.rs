@@ -37,10 +37,20 @@ pub fn confirm(journal: &Journal, lock: &Lock, now: &Now, id: u64) -> Result<Cha
 ///
 /// # Errors
 /// When the journal cannot be written. Files that cannot be read are skipped: they are reported where they are needed.
-pub fn finish_overdue(kernel: &impl Kernel, journal: &Journal, now: &Now) -> Result<Vec<Report>, ChangeError> {
-    let is_due = |set: &ChangeSet| set.is_overdue(now) && (set.boot_id != now.boot_id || set.namespace == now.namespace);
-    let due: Vec<u64> =
-        journal.ids()?.into_iter().rev().filter(|id| journal.load(*id).is_ok_and(|set| is_due(&set))).collect();
+pub fn finish_overdue(
+    kernel: &impl Kernel,
+    journal: &Journal,
+    now: &Now,
+) -> Result<Vec<Report>, ChangeError> {
+    let is_due = |set: &ChangeSet| {
+        set.is_overdue(now) && (set.boot_id != now.boot_id || set.namespace == now.namespace)
+    };
+    let due: Vec<u64> = journal
+        .ids()?
+        .into_iter()
+        .rev()
+        .filter(|id| journal.load(*id).is_ok_and(|set| is_due(&set)))
+        .collect();
     if due.is_empty() {
         return Ok(Vec::new());
     }
@@ -60,7 +70,11 @@ pub fn finish_overdue(kernel: &impl Kernel, journal: &Journal, now: &Now) -> Res
 ///
 /// # Errors
 /// When the journal cannot be read or written, or the kernel has no timers.
-pub fn keep_deadline(kernel: &impl Kernel, journal: &Journal, id: u64) -> Result<Option<Report>, ChangeError> {
+pub fn keep_deadline(
+    kernel: &impl Kernel,
+    journal: &Journal,
+    id: u64,
+) -> Result<Option<Report>, ChangeError> {
     loop {
         let set = journal.load(id)?;
         let Some(deadline) = set.deadline.filter(|_| set.state == SetState::AwaitingConfirmation) else {
@@ -83,7 +97,8 @@ pub fn keep_deadline(kernel: &impl Kernel, journal: &Journal, id: u64) -> Result
 /// # Errors
 /// When it leads a group of processes, as one that a shell has started does.
 pub fn detach() -> Result<(), ChangeError> {
-    nix::unistd::setsid().map_err(|errno| ChangeError::Refused(format!("cannot leave the session: {errno}")))?;
+    nix::unistd::setsid()
+        .map_err(|errno| ChangeError::Refused(format!("cannot leave the session: {errno}")))?;
     std::env::set_current_dir("/").map_err(ChangeError::io("entering", "/"))
 }
 

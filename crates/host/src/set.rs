@@ -88,7 +88,10 @@ impl Wanted {
     }
 
     fn has_modes(&self) -> bool {
-        self.speed_mbps.is_some() || self.duplex.is_some() || self.autoneg.is_some() || self.advertise.is_some()
+        self.speed_mbps.is_some()
+            || self.duplex.is_some()
+            || self.autoneg.is_some()
+            || self.advertise.is_some()
     }
 
     fn fits(&self, name: &str) -> bool {
@@ -103,10 +106,16 @@ impl Wanted {
 ///
 /// # Errors
 /// When the card cannot do what is asked for, or it would break the link.
-pub fn plan(interface: &str, now: &LinkModes, wanted: &Wanted, forcing: Forcing) -> Result<Plan, ChangeError> {
+pub fn plan(
+    interface: &str,
+    now: &LinkModes,
+    wanted: &Wanted,
+    forcing: Forcing,
+) -> Result<Plan, ChangeError> {
     let mut plan = Plan::default();
     if forcing == Forcing::Allowed && wanted.autoneg != Some(false) {
-        let why = "--force-speed goes with autoneg=off; without it, speed and duplex restrict what is advertised";
+        let why =
+            "--force-speed goes with autoneg=off; without it, speed and duplex restrict what is advertised";
         return Err(ChangeError::Refused(why.to_owned()));
     }
     if wanted.has_modes() {
@@ -133,7 +142,8 @@ fn negotiated(now: &LinkModes, wanted: &Wanted, plan: &mut Plan) -> Result<Strin
         let why = "advertise= names speed and duplex already; leave speed= and duplex= out";
         return Err(ChangeError::Refused(why.to_owned()));
     }
-    let supported: Vec<String> = now.supported.iter().filter(|mode| Mode::parse(mode).is_some()).cloned().collect();
+    let supported: Vec<String> =
+        now.supported.iter().filter(|mode| Mode::parse(mode).is_some()).cloned().collect();
     if supported.is_empty() && wanted.advertise.is_none() {
         if wanted.speed_mbps.is_some() || wanted.duplex.is_some() {
             let why = "the driver reports no modes that could be advertised; name them with advertise=, or force the speed with \
@@ -147,7 +157,10 @@ fn negotiated(now: &LinkModes, wanted: &Wanted, plan: &mut Plan) -> Result<Strin
         None => supported.iter().filter(|mode| wanted.fits(mode)).cloned().collect(),
     };
     if let Some(mode) = modes.iter().find(|mode| !supported.is_empty() && !supported.contains(mode)) {
-        return Err(ChangeError::Refused(format!("the card does not support {mode}; it supports {}", supported.join(", "))));
+        return Err(ChangeError::Refused(format!(
+            "the card does not support {mode}; it supports {}",
+            supported.join(", ")
+        )));
     }
     if modes.is_empty() {
         let why = format!("the card supports no such mode; it supports {}", supported.join(", "));
@@ -155,7 +168,8 @@ fn negotiated(now: &LinkModes, wanted: &Wanted, plan: &mut Plan) -> Result<Strin
     }
     let list = modes.join(",");
     if modes.iter().all(|mode| Mode::parse(mode).is_some_and(|mode| !mode.is_full)) {
-        plan.pitfalls.push("half duplex: each side waits while the other sends, and collisions cost time".to_owned());
+        plan.pitfalls
+            .push("half duplex: each side waits while the other sends, and collisions cost time".to_owned());
     }
     plan.other_end.push(format!(
         "the other end must negotiate (autonegotiation on) and offer at least one of {}; if it offers none of them, there is no link",
@@ -187,7 +201,10 @@ fn forced(
     let with_speed: Vec<&String> = now.supported.iter().filter(|mode| Mode::parse(mode).is_some()).collect();
     if !with_speed.is_empty() && !with_speed.iter().any(|mode| wanted.fits(mode)) {
         let list: Vec<&str> = with_speed.iter().map(|mode| mode.as_str()).collect();
-        return refuse(format!("the card supports no {speed} Mb/s {duplex} duplex; it supports {}", list.join(", ")));
+        return refuse(format!(
+            "the card supports no {speed} Mb/s {duplex} duplex; it supports {}",
+            list.join(", ")
+        ));
     }
     if forcing == Forcing::NotAllowed {
         return refuse(format!(
@@ -202,7 +219,8 @@ fn forced(
                 .to_owned(),
         );
     } else {
-        plan.pitfalls.push("half duplex: each side waits while the other sends, and collisions cost time".to_owned());
+        plan.pitfalls
+            .push("half duplex: each side waits while the other sends, and collisions cost time".to_owned());
     }
     plan.other_end.push(format!(
         "the other end must be forced to the same, in the same minute: {speed} Mb/s, {duplex} duplex, autonegotiation off; on Linux \
@@ -213,10 +231,16 @@ fn forced(
 
 /// Whether a speed would go over twisted pair. Unknown counts as such: forcing it breaks the link, negotiating does not.
 fn is_twisted_pair(now: &LinkModes, speed_mbps: u32) -> bool {
-    let mut media = now.supported.iter().filter_map(|name| {
-        let is_this = Mode::parse(name).is_some_and(|mode| mode.speed_mbps == speed_mbps);
-        is_this.then(|| name.split("base").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default())
-    }).peekable();
+    let mut media = now
+        .supported
+        .iter()
+        .filter_map(|name| {
+            let is_this = Mode::parse(name).is_some_and(|mode| mode.speed_mbps == speed_mbps);
+            is_this.then(|| {
+                name.split("base").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default()
+            })
+        })
+        .peekable();
     if media.peek().is_some() {
         return media.any(|medium| medium == "T");
     }
@@ -242,7 +266,8 @@ mod tests {
     }
 
     fn copper() -> LinkModes {
-        let modes = "10baseT/Half 10baseT/Full 100baseT/Half 100baseT/Full 1000baseT/Full Autoneg TP MII Pause";
+        let modes =
+            "10baseT/Half 10baseT/Full 100baseT/Half 100baseT/Full 1000baseT/Full Autoneg TP MII Pause";
         card(modes, Port::TwistedPair)
     }
 
@@ -292,9 +317,13 @@ mod tests {
             assert!(error.contains("needs autonegotiation"), "{error}");
         }
         // A TAP device and others that report no modes.
-        let error = asked(&card("", Port::TwistedPair), "speed=1000 duplex=full autoneg=off", Forcing::Allowed).unwrap_err();
+        let error =
+            asked(&card("", Port::TwistedPair), "speed=1000 duplex=full autoneg=off", Forcing::Allowed)
+                .unwrap_err();
         assert!(error.contains("needs autonegotiation"), "{error}");
-        assert!(asked(&LinkModes::default(), "speed=1000 duplex=full autoneg=off", Forcing::Allowed).is_err());
+        assert!(
+            asked(&LinkModes::default(), "speed=1000 duplex=full autoneg=off", Forcing::Allowed).is_err()
+        );
     }
 
     #[test]
@@ -302,7 +331,11 @@ mod tests {
         let fibre = card("1000baseX/Full 10000baseSR/Full FIBRE", Port::Fibre);
         let plan = asked(&fibre, "speed=10000 duplex=full autoneg=off", Forcing::Allowed).unwrap();
         assert_eq!(plan.changes[0].value, "autoneg=off speed=10000 duplex=full");
-        assert!(asked(&fibre, "speed=25000 duplex=full autoneg=off", Forcing::Allowed).unwrap_err().contains("supports no"));
+        assert!(
+            asked(&fibre, "speed=25000 duplex=full autoneg=off", Forcing::Allowed)
+                .unwrap_err()
+                .contains("supports no")
+        );
     }
 
     #[test]
@@ -328,7 +361,10 @@ mod tests {
         }
         let error = asked(&card("", Port::Other), "speed=100", Forcing::NotAllowed).unwrap_err();
         assert!(error.contains("no modes"), "{error}");
-        assert_eq!(asked(&card("", Port::Other), "autoneg=on", Forcing::NotAllowed).unwrap().changes[0].value, "autoneg=on");
+        assert_eq!(
+            asked(&card("", Port::Other), "autoneg=on", Forcing::NotAllowed).unwrap().changes[0].value,
+            "autoneg=on"
+        );
     }
 
     #[test]

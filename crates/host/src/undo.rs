@@ -101,13 +101,7 @@ pub fn undo(
     Ok(report)
 }
 
-fn restore(
-    kernel: &impl Kernel,
-    now: &Now,
-    set: &ChangeSet,
-    step: &Step,
-    overwrite: Overwrite,
-) -> Outcome {
+fn restore(kernel: &impl Kernel, now: &Now, set: &ChangeSet, step: &Step, overwrite: Overwrite) -> Outcome {
     if matches!(step.state, StepState::Planned | StepState::InForce | StepState::Undone) {
         return Outcome::Untouched;
     }
@@ -141,7 +135,9 @@ fn restore(
     }
     match kernel.read(&step.setting) {
         Ok(value) if step.setting.means_the_same(&value, &step.before) => restored(step, value, true),
-        Ok(value) => kept(Some(value), "the kernel took another value than the one that was written".to_owned()),
+        Ok(value) => {
+            kept(Some(value), "the kernel took another value than the one that was written".to_owned())
+        }
         Err(error) => kept(None, error.to_string()),
     }
 }

@@ -30,12 +30,14 @@ pub struct Verified {
 /// Compares every setting of the change sets that are in force. The last set that names a setting decides.
 pub fn verify(kernel: &impl Kernel, sets: &[ChangeSet], boot_id: &str) -> Vec<Verified> {
     let mut last: BTreeMap<&Setting, Verified> = BTreeMap::new();
-    let in_force = sets.iter().filter(|set| matches!(set.state, SetState::Applied | SetState::AwaitingConfirmation));
+    let in_force =
+        sets.iter().filter(|set| matches!(set.state, SetState::Applied | SetState::AwaitingConfirmation));
     for set in in_force {
         let done = set.steps.iter().filter(|step| matches!(step.state, StepState::Done | StepState::InForce));
         for step in done {
             let in_force = kernel.read(&step.setting).ok();
-            let is = |value: &str| in_force.as_deref().is_some_and(|now| step.setting.means_the_same(now, value));
+            let is =
+                |value: &str| in_force.as_deref().is_some_and(|now| step.setting.means_the_same(now, value));
             let holds = is(&step.asked) || step.after.as_deref().is_some_and(is);
             let verified = Verified {
                 setting: step.setting.clone(),

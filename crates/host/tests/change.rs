@@ -61,7 +61,8 @@ impl Kernel for Memory {
             let (setting, value) = (setting.to_string(), value.to_owned());
             return Err(ChangeError::Write { setting, value, why: "invalid argument".to_owned() });
         }
-        let number = value.parse::<u64>().ok().zip(self.limit).map(|(number, limit)| number.min(limit).to_string());
+        let number =
+            value.parse::<u64>().ok().zip(self.limit).map(|(number, limit)| number.min(limit).to_string());
         self.values.borrow_mut().insert(setting.clone(), number.unwrap_or_else(|| value.to_owned()));
         self.crash_point();
         Ok(())
@@ -117,7 +118,8 @@ const FIRST: [(&str, &str); 3] = [("a", "1\t2 3"), ("b", "5"), ("c", "")];
 fn undo_restores_byte_for_byte_and_again_changes_nothing() {
     let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
     let before = kernel.values.borrow().clone();
-    let set = apply(&kernel, &journal, &request(&[("a", "4 5 6"), ("b", "5"), ("c", "x"), ("a", "7")])).unwrap();
+    let set =
+        apply(&kernel, &journal, &request(&[("a", "4 5 6"), ("b", "5"), ("c", "x"), ("a", "7")])).unwrap();
     assert_eq!((set.id, set.state), (1, SetState::Applied));
     assert_eq!(kernel.get("a"), "7");
     assert_eq!(set.steps[1].state, StepState::InForce, "what is in force is not written");
@@ -201,7 +203,8 @@ fn a_change_that_fails_takes_back_those_before_it() {
     let ((_folder, journal), mut kernel) = (journal(), Memory::new(&FIRST));
     let before = kernel.values.borrow().clone();
     kernel.rejects = Some("bad".to_owned());
-    let error = apply(&kernel, &journal, &request(&[("a", "9"), ("b", "bad"), ("c", "1")])).unwrap_err().to_string();
+    let error =
+        apply(&kernel, &journal, &request(&[("a", "9"), ("b", "bad"), ("c", "1")])).unwrap_err().to_string();
     assert!(error.contains("cannot set the b to 'bad': invalid argument"), "{error}");
     assert!(error.contains("all values are as they were before"), "{error}");
     assert_eq!(*kernel.values.borrow(), before);
@@ -235,7 +238,9 @@ fn a_value_that_the_kernel_has_changed_is_still_ours() {
     let set = apply(&kernel, &journal, &request(&[("b", "4096")])).unwrap();
     assert_eq!(set.steps[0].after.as_deref(), Some("100"));
     let verified = verify(&kernel, &[set], "boot-1");
-    assert!(verified[0].holds && verified[0].in_force.as_deref() == Some("100") && verified[0].asked == "4096");
+    assert!(
+        verified[0].holds && verified[0].in_force.as_deref() == Some("100") && verified[0].asked == "4096"
+    );
     undo(&kernel, &journal, &now(), 1, Overwrite::Own);
     assert_eq!(kernel.get("b"), "5");
 }
@@ -302,7 +307,10 @@ fn another_namespace_is_not_touched() {
 #[test]
 fn what_is_not_confirmed_in_time_is_rolled_back_by_the_next_command() {
     let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
-    let within = |changes: &[(&str, &str)]| Request { confirm_within: Some(Duration::from_secs(60)), ..request(changes) };
+    let within = |changes: &[(&str, &str)]| Request {
+        confirm_within: Some(Duration::from_secs(60)),
+        ..request(changes)
+    };
     let set = apply(&kernel, &journal, &within(&[("a", "9")])).unwrap();
     assert_eq!(set.state, SetState::AwaitingConfirmation);
     let at = |boottime_ms| Now { boottime_ms, ..now() };
@@ -333,7 +341,8 @@ fn what_is_not_confirmed_in_time_is_rolled_back_by_the_next_command() {
 fn an_interrupted_change_with_a_deadline_is_rolled_back() {
     let ((_folder, journal), mut kernel) = (journal(), Memory::new(&FIRST));
     kernel.crash_at = Some(7);
-    let changes = Request { confirm_within: Some(Duration::from_secs(60)), ..request(&[("a", "9"), ("b", "8")]) };
+    let changes =
+        Request { confirm_within: Some(Duration::from_secs(60)), ..request(&[("a", "9"), ("b", "8")]) };
     catch_unwind(AssertUnwindSafe(|| apply(&kernel, &journal, &changes))).unwrap_err();
     kernel.crash_at = None;
     assert_eq!(journal.load(1).unwrap().state, SetState::Applying);
@@ -354,7 +363,9 @@ fn a_damaged_journal_is_an_error_that_names_the_file() {
         assert!(error.contains("1.json") && error.contains("damaged"), "{length}: {error}");
     }
     let text = String::from_utf8(whole).unwrap();
-    for (from, to) in [("\"version\": 1", "\"version\": 2"), ("\"id\": 1", "\"id\": 2"), ("\"origin\"", "\"orijin\"")] {
+    for (from, to) in
+        [("\"version\": 1", "\"version\": 2"), ("\"id\": 1", "\"id\": 2"), ("\"origin\"", "\"orijin\"")]
+    {
         std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
         assert!(journal.load(1).is_err(), "{from}");
     }

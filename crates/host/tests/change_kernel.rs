@@ -117,10 +117,15 @@ fn settings_of_a_tap_are_set_and_restored() {
         assert!(during.contains(text), "{text}: {during}");
     }
     assert!(during.lines().any(|line| line.starts_with("rx-frames:") && line.ends_with("16")), "{during}");
-    assert!(verify(&System::default(), &journal.all().unwrap(), &Now::read().unwrap().boot_id).iter().all(|one| one.holds));
+    assert!(
+        verify(&System::default(), &journal.all().unwrap(), &Now::read().unwrap().boot_id)
+            .iter()
+            .all(|one| one.holds)
+    );
     sh("ethtool -s tap0 speed 10 duplex half autoneg off");
     let verified = verify(&System::default(), &journal.all().unwrap(), &Now::read().unwrap().boot_id);
-    let wrong: Vec<String> = verified.iter().filter(|one| !one.holds).map(|one| one.setting.to_string()).collect();
+    let wrong: Vec<String> =
+        verified.iter().filter(|one| !one.holds).map(|one| one.setting.to_string()).collect();
     assert_eq!(wrong, ["link modes of tap0"]);
     // Somebody else's speed stays, everything else is restored.
     let report = undo(&journal, id);
@@ -141,7 +146,13 @@ fn what_a_driver_rejects_changes_nothing() {
     let (_folder, journal) = journal();
     let ring = Setting::Ring { interface: "tap0".to_owned(), parameter: "rx".to_owned() };
     let speed = || modes("tap0", "autoneg=off speed=100 duplex=full");
-    for bad in [change(ring, "64"), mtu("tap0", "5"), mtu("tap0", "many"), mtu("none0", "1400"), modes("tap0", "speed=x")] {
+    for bad in [
+        change(ring, "64"),
+        mtu("tap0", "5"),
+        mtu("tap0", "many"),
+        mtu("none0", "1400"),
+        modes("tap0", "speed=x"),
+    ] {
         let error = apply(&journal, &System::default(), &request(vec![speed(), bad])).unwrap_err();
         assert_eq!(sh("ethtool tap0; ip -o link show tap0"), before, "{error}");
     }
@@ -244,11 +255,14 @@ fn options_of_routes_are_restored() {
         return;
     }
     tap("tap0");
-    sh("ip address add 10.7.0.1/24 dev tap0; ip route add 10.8.0.0/16 via 10.7.0.2 dev tap0 metric 7 initcwnd 20; \
-        ip route add 10.8.0.0/16 via 10.7.0.3 dev tap0 metric 8");
+    sh(
+        "ip address add 10.7.0.1/24 dev tap0; ip route add 10.8.0.0/16 via 10.7.0.2 dev tap0 metric 7 initcwnd 20; \
+        ip route add 10.8.0.0/16 via 10.7.0.3 dev tap0 metric 8",
+    );
     let before = sh("ip route show");
     let (_folder, journal) = journal();
-    let option = |route: &str, option: &str| Setting::Route { route: route.to_owned(), option: option.to_owned() };
+    let option =
+        |route: &str, option: &str| Setting::Route { route: route.to_owned(), option: option.to_owned() };
     let route = "10.8.0.0/16 via 10.7.0.2";
     let changes = vec![
         change(option(route, "quickack"), "1"),
@@ -263,7 +277,9 @@ fn options_of_routes_are_restored() {
     assert_eq!(during.lines().count(), before.lines().count(), "no route is added: {during}");
     assert!(undo(&journal, id).kept.is_empty());
     assert_eq!(sh("ip route show"), before);
-    let error = apply(&journal, &System::default(), &request(vec![change(option("10.8.0.0/16", "mtu"), "1400")])).unwrap_err();
+    let error =
+        apply(&journal, &System::default(), &request(vec![change(option("10.8.0.0/16", "mtu"), "1400")]))
+            .unwrap_err();
     assert!(error.to_string().contains("means 2 routes"), "{error}");
 }
 
@@ -274,7 +290,9 @@ fn desired(changes: &[Change], facts: &OwnerFacts) -> Desired {
 
 /// Private folders where the tests may write what the system's programs read.
 fn private_etc() {
-    sh("for d in /etc/systemd/network /etc/network /etc/sysctl.d /etc/tmpfiles.d /run; do mkdir -p $d; mount -t tmpfs tmpfs $d; done; mkdir /run/udev");
+    sh(
+        "for d in /etc/systemd/network /etc/network /etc/sysctl.d /etc/tmpfiles.d /run; do mkdir -p $d; mount -t tmpfs tmpfs $d; done; mkdir /run/udev",
+    );
 }
 
 fn sync(journal: &Journal, desired: &Desired) -> files::Synced {
@@ -292,7 +310,12 @@ fn udev_applies_the_link_file() {
     let (_folder, journal) = journal();
     let feature = Setting::Feature { interface: "tap0".to_owned(), feature: "rx-gro".to_owned() };
     let frames = Setting::Coalescing { interface: "tap0".to_owned(), parameter: "rx-frames".to_owned() };
-    let changes = [modes("tap0", "autoneg=off speed=100 duplex=half"), mtu("tap0", "1400"), change(feature, "off"), change(frames, "16")];
+    let changes = [
+        modes("tap0", "autoneg=off speed=100 duplex=half"),
+        mtu("tap0", "1400"),
+        change(feature, "off"),
+        change(frames, "16"),
+    ];
     let desired = desired(&changes, &facts);
     assert!(desired.lost.is_empty(), "{:?}", desired.lost);
     let synced = sync(&journal, &desired);
@@ -324,24 +347,36 @@ fn udev_knows_every_key() {
     let facts = OwnerFacts { interface: "tap0".to_owned(), ..OwnerFacts::default() };
     let name = "tap0".to_owned();
     let mut changes = vec![
-        modes("tap0", "autoneg=on advertise=10baseT/Half,100baseT/Full,1000baseT/Full,10000baseT/Full,10000baseKR/Full"),
+        modes(
+            "tap0",
+            "autoneg=on advertise=10baseT/Half,100baseT/Full,1000baseT/Full,10000baseT/Full,10000baseKR/Full",
+        ),
         change(Setting::Pause { interface: name.clone() }, "autoneg=off rx=on tx=off"),
         change(Setting::Ring { interface: name.clone(), parameter: "rx".to_owned() }, "64"),
         change(Setting::Ring { interface: name.clone(), parameter: "tx".to_owned() }, "64"),
     ];
     for parameter in netlink::ethtool::CoalescingParameter::ALL {
         let value = if parameter.is_switch() { "on" } else { "8" };
-        changes.push(change(Setting::Coalescing { interface: name.clone(), parameter: parameter.name().to_owned() }, value));
+        changes.push(change(
+            Setting::Coalescing { interface: name.clone(), parameter: parameter.name().to_owned() },
+            value,
+        ));
     }
-    for feature in sh("ethtool -k tap0 | tail -n +2 | sed 's/^[ \\t]*//; s/:.*//'").lines().chain(["rx-gro", "rx-lro", "rx-checksum"]) {
-        changes.push(change(Setting::Feature { interface: name.clone(), feature: feature.to_owned() }, "off"));
+    for feature in sh("ethtool -k tap0 | tail -n +2 | sed 's/^[ \\t]*//; s/:.*//'").lines().chain([
+        "rx-gro",
+        "rx-lro",
+        "rx-checksum",
+    ]) {
+        changes
+            .push(change(Setting::Feature { interface: name.clone(), feature: feature.to_owned() }, "off"));
     }
     let (_folder, journal) = journal();
     let desired = desired(&changes, &facts);
     let content = &desired.files[0].content;
     assert!(content.lines().filter(|line| line.contains('=')).count() >= 40, "{content}");
     sync(&journal, &desired);
-    let out = sh("SYSTEMD_LOG_LEVEL=debug udevadm test-builtin net_setup_link /sys/class/net/tap0 2>&1 || true");
+    let out =
+        sh("SYSTEMD_LOG_LEVEL=debug udevadm test-builtin net_setup_link /sys/class/net/tap0 2>&1 || true");
     let complaint = out.lines().find(|line| line.contains("00-roundtrip-tap0.link:"));
     assert_eq!(complaint, None, "{out}\n{content}");
     assert!(out.contains("00-roundtrip-tap0.link"), "{out}");
@@ -361,10 +396,13 @@ fn ifupdown_runs_the_hook() {
             ..OwnerFacts::default()
         };
         let (_folder, journal) = journal();
-        let changes = [modes(interface, &format!("autoneg=off speed={speed} duplex=half")), mtu(interface, "1400")];
+        let changes =
+            [modes(interface, &format!("autoneg=off speed={speed} duplex=half")), mtu(interface, "1400")];
         let synced = sync(&journal, &desired(&changes, &facts));
         assert_eq!(synced.written.len(), 1);
-        sh(&format!("IFACE=other0 run-parts --exit-on-error /etc/network/if-up.d; ! ip -o link show {interface} | grep -q 'mtu 1400'"));
+        sh(&format!(
+            "IFACE=other0 run-parts --exit-on-error /etc/network/if-up.d; ! ip -o link show {interface} | grep -q 'mtu 1400'"
+        ));
         sh(&format!("IFACE={interface} run-parts --exit-on-error /etc/network/if-up.d"));
         let shown = sh(&format!("ethtool {interface}; ip -o link show {interface}"));
         assert!(shown.contains(&format!("Speed: {speed}Mb/s")) && shown.contains("mtu 1400"), "{shown}");
@@ -390,7 +428,10 @@ fn ethtool_parses_the_modes_of_the_hook() {
     assert!(script.contains("1000baseT/Full on") && script.contains("100baseT/Full off"), "{script}");
     let output = Command::new("sh").args(["-c", script]).env("IFACE", "tap0").output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(!error.contains("bad command line") && !error.contains("invalid") && !error.contains("unknown"), "{error}");
+    assert!(
+        !error.contains("bad command line") && !error.contains("invalid") && !error.contains("unknown"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -409,7 +450,9 @@ fn sysctl_and_tmpfiles_apply_their_files() {
     let desired = desired(&changes, &facts);
     assert!(desired.lost.is_empty(), "{:?}", desired.lost);
     sync(&journal, &desired);
-    sh("/usr/lib/systemd/systemd-sysctl /etc/sysctl.d/99-zz-roundtrip.conf && systemd-tmpfiles --create /etc/tmpfiles.d/roundtrip.conf");
+    sh(
+        "/usr/lib/systemd/systemd-sysctl /etc/sysctl.d/99-zz-roundtrip.conf && systemd-tmpfiles --create /etc/tmpfiles.d/roundtrip.conf",
+    );
     let kernel = System::default();
     for change in &changes {
         let in_force = kernel.read(&change.setting).unwrap();

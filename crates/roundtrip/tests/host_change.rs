@@ -22,8 +22,10 @@ const LOGIN: &str = "10.7.0.2 50000 10.7.0.1 22";
 #[track_caller]
 fn inside() -> bool {
     if std::env::var_os(INSIDE).is_some() {
-        sh("mount -t sysfs sysfs /sys; for d in /etc/systemd/network /etc/network /etc/sysctl.d /etc/tmpfiles.d /run; do \
-            mkdir -p $d; mount -t tmpfs tmpfs $d; done; ip tuntap add tap0 mode tap; ip link set tap0 up");
+        sh(
+            "mount -t sysfs sysfs /sys; for d in /etc/systemd/network /etc/network /etc/sysctl.d /etc/tmpfiles.d /run; do \
+            mkdir -p $d; mount -t tmpfs tmpfs $d; done; ip tuntap add tap0 mode tap; ip link set tap0 up",
+        );
         return true;
     }
     if !testing::require_root("namespaces") {
@@ -89,16 +91,27 @@ fn a_dry_run_changes_nothing_and_undo_restores_what_apply_changed() {
     let (code, text) = host(FORCED);
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("MTU of tap0: 1500 -> 1400") && text.contains("nothing was changed"), "{text}");
-    assert!(text.contains("this end: half duplex") && text.contains("other end: the other end must be forced"), "{text}");
+    assert!(
+        text.contains("this end: half duplex") && text.contains("other end: the other end must be forced"),
+        "{text}"
+    );
     assert!(shown() == before && !Path::new(STATE).exists());
     let (code, text) = host(&format!("{FORCED} --apply"));
     assert!(code == 0 && text.contains("applied as change set 1"), "{text}");
     let during = shown();
-    assert!(during.contains("Speed: 100Mb/s") && during.contains("Duplex: Half") && during.contains("mtu 1400"), "{during}");
+    assert!(
+        during.contains("Speed: 100Mb/s") && during.contains("Duplex: Half") && during.contains("mtu 1400"),
+        "{during}"
+    );
     assert!(!Path::new(LINK_FILE).exists());
     assert_eq!(host("verify").0, 0);
     let (_, list) = host("undo --list");
-    assert!(list.contains("1: set tap0") && list.contains("(in force)") && list.contains("MTU of tap0: 1500 -> 1400"), "{list}");
+    assert!(
+        list.contains("1: set tap0")
+            && list.contains("(in force)")
+            && list.contains("MTU of tap0: 1500 -> 1400"),
+        "{list}"
+    );
     sh("ip link set tap0 mtu 1450");
     let (code, text) = host("verify");
     assert!(code == 1 && text.contains("MTU of tap0: 1450, but change set 1 asked for 1400"), "{text}");
@@ -123,7 +136,7 @@ fn wrong_requests_change_nothing() {
         ("set tap0 speed=100 --apply", 2, "no modes"),
         ("set tap0 color=red --apply", 2, "unknown"),
         ("set none0 mtu=1400 --apply", 1, "none0"),
-        ("set tap0 mtu=1400 --apply --confirm-within 2h", 2, "1s to 1h"),
+        ("set tap0 mtu=1400 --apply --confirm-within 61m", 2, "1s to 60m"),
         ("tune --profile storage-100g --apply", 2, "storage-25g"),
         ("tune --facts /none --apply", 2, "/none"),
         ("confirm 1", 2, "no change set 1"),
@@ -140,12 +153,17 @@ fn the_callers_interface_and_the_default_route_are_refused() {
     if !inside() {
         return;
     }
-    sh("ip address add 10.7.0.1/24 dev tap0; ip link add link tap0 name tap0.5 type vlan id 5; ip link add br0 type bridge; \
-        ip link set tap0.5 master br0; ip tuntap add tap1 mode tap");
+    sh(
+        "ip link add br0 type bridge; ip link set br0 up; ip link set tap0 master br0; ip address add 10.7.0.1/24 dev br0; \
+        ip link add link br0 name mac0 type macvlan; ip tuntap add tap1 mode tap",
+    );
     let before = sh("ip -o link");
-    for interface in ["tap0", "tap0.5", "br0"] {
+    for interface in ["tap0", "br0", "mac0"] {
         let (code, text) = logged_in(LOGIN, &format!("set {interface} mtu=1400 --apply"));
-        assert!(code == 2 && text.contains("your connection goes over") && text.contains("--confirm-within"), "{text}");
+        assert!(
+            code == 2 && text.contains("your connection goes over") && text.contains("--confirm-within"),
+            "{text}"
+        );
         let (code, text) = logged_in(LOGIN, &format!("set {interface} mtu=1400"));
         assert!(code == 0 && text.contains("note:"), "a dry run says so, too: {text}");
     }
@@ -171,9 +189,17 @@ fn two_persisted_sets_share_a_file_and_each_undo_takes_its_part() {
     }
     let read = || std::fs::read_to_string(LINK_FILE).unwrap();
     assert_eq!(host(&format!("{FORCED} --apply --persist")).0, 0);
-    assert!(read().contains("OriginalName=tap0") && read().contains("BitsPerSecond=100M") && read().contains("MTUBytes=1400"));
+    assert!(
+        read().contains("OriginalName=tap0")
+            && read().contains("BitsPerSecond=100M")
+            && read().contains("MTUBytes=1400")
+    );
     assert_eq!(host("set tap0 mtu=1450 --apply --persist").0, 0);
-    assert!(read().contains("MTUBytes=1450") && !read().contains("1400") && read().contains("Duplex=half"), "{}", read());
+    assert!(
+        read().contains("MTUBytes=1450") && !read().contains("1400") && read().contains("Duplex=half"),
+        "{}",
+        read()
+    );
     let (_, json) = host("verify --json");
     let verified: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&verified["holds"], &verified["files"]), (&json!(true), &json!([])));
@@ -234,7 +260,11 @@ impl Peer {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(process.stdout.as_mut().unwrap()), &mut line).unwrap();
+        std::io::BufRead::read_line(
+            &mut std::io::BufReader::new(process.stdout.as_mut().unwrap()),
+            &mut line,
+        )
+        .unwrap();
         let id = process.id();
         sh(&format!(
             "ip link add near type veth peer name far netns {id}; ip address add 10.7.0.1/24 dev near; ip link set near up; \
@@ -294,9 +324,16 @@ fn a_change_that_cuts_the_path_rolls_back_within_its_time() {
     let peer = Peer::new();
     assert_eq!(peer.arrives(), [1400, 10]);
     let (code, text) = logged_in(LOGIN, "set near mtu=1280 --apply --confirm-within 1s");
-    assert!(code == 0 && text.contains("rolls back in 1 s; keep it with: roundtrip host confirm 1"), "{text}");
+    assert!(
+        code == 0 && text.contains("rolls back in 1 s; keep it with: roundtrip host confirm 1"),
+        "{text}"
+    );
     let guard = guard();
-    assert_eq!((peer.arrives(), mtu("near")), (vec![10], "1280".to_owned()), "the path is cut for full packets");
+    assert_eq!(
+        (peer.arrives(), mtu("near")),
+        (vec![10], "1280".to_owned()),
+        "the path is cut for full packets"
+    );
     wait_for(guard);
     assert_eq!((peer.arrives(), mtu("near")), (vec![1400, 10], "1500".to_owned()));
     let (code, text) = host("confirm 1");
@@ -327,14 +364,21 @@ fn the_rollback_survives_the_callers_shell() {
         return;
     }
     let program = env!("CARGO_BIN_EXE_roundtrip");
-    let script = format!("{program} host set tap0 mtu=1400 --apply --confirm-within 1s --state {STATE}; kill -HUP 0; kill -KILL 0");
+    let script = format!(
+        "{program} host set tap0 mtu=1400 --apply --confirm-within 1s --state {STATE}; kill -HUP 0; kill -KILL 0"
+    );
     // A session of its own, whose every process is killed, as at the end of a login.
-    let status = Command::new("setsid").args(["--wait", "sh", "-c", &script]).stdout(Stdio::null()).status().unwrap();
+    let status =
+        Command::new("setsid").args(["--wait", "sh", "-c", &script]).stdout(Stdio::null()).status().unwrap();
     assert!(!status.success());
     let guard = guard();
     let stat = std::fs::read_to_string(format!("/proc/{guard}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-    assert_eq!((fields[3], fields[4]), (guard.to_string().as_str(), "0"), "its own session, without a terminal");
+    assert_eq!(
+        (fields[3], fields[4]),
+        (guard.to_string().as_str(), "0"),
+        "its own session, without a terminal"
+    );
     assert_eq!(mtu("tap0"), "1400");
     wait_for(guard);
     assert_eq!(mtu("tap0"), "1500");
@@ -375,9 +419,15 @@ fn findings_of_a_saved_check_are_mended_and_restored() {
         return;
     }
     let before = shown();
-    let save = |findings: &[Value]| std::fs::write("/run/facts", json!({ "findings": findings }).to_string()).unwrap();
+    let save = |findings: &[Value]| {
+        std::fs::write("/run/facts", json!({ "findings": findings }).to_string()).unwrap()
+    };
     let rmem = finding("small-buffer", &[("net.ipv4.tcp_rmem", "4096 65536 1048576")]);
-    save(&[rmem.clone(), finding("idle-restart", &[("net.ipv4.tcp_slow_start_after_idle", "0")]), finding("by-hand", &[])]);
+    save(&[
+        rmem.clone(),
+        finding("idle-restart", &[("net.ipv4.tcp_slow_start_after_idle", "0")]),
+        finding("by-hand", &[]),
+    ]);
     let (code, text) = host("tune --facts /run/facts small-buffer --apply --persist");
     assert!(code == 0 && text.contains("other end: set the same there"), "{text}");
     let sysctl = "/etc/sysctl.d/99-zz-roundtrip.conf";
@@ -406,17 +456,27 @@ fn a_profile_is_applied_and_restored() {
     if !inside() {
         return;
     }
-    let before = sh("ip -o link show tap0; sysctl -a 2>/dev/null | grep -E '^net.(ipv4.tcp_|core)' | grep -v fastopen_key");
+    let before = sh(
+        "ip -o link show tap0; sysctl -a 2>/dev/null | grep -E '^net.(ipv4.tcp_|core)' | grep -v fastopen_key",
+    );
     let (code, text) = host("tune --profile storage-25g --apply");
-    assert!(code == 0 && text.contains("left out: MTU of INTERFACE: name the storage interface with --interface"), "{text}");
+    assert!(
+        code == 0 && text.contains("left out: MTU of INTERFACE: name the storage interface with --interface"),
+        "{text}"
+    );
     assert_eq!(host("undo").0, 0);
     let (code, text) = host("tune --profile storage-25g --interface tap0 --apply");
-    assert!(code == 0 && text.contains("left out: tx-tcp-segmentation of tap0"), "a feature that the device cannot have: {text}");
+    assert!(
+        code == 0 && text.contains("left out: tx-tcp-segmentation of tap0"),
+        "a feature that the device cannot have: {text}"
+    );
     assert_eq!(mtu("tap0"), "9000");
     assert_eq!(sh("sysctl -n net.ipv4.tcp_wmem"), "4096\t16384\t16777216\n");
     assert_eq!(host("verify").0, 0);
     assert_eq!(host("undo").0, 0);
-    let after = sh("ip -o link show tap0; sysctl -a 2>/dev/null | grep -E '^net.(ipv4.tcp_|core)' | grep -v fastopen_key");
+    let after = sh(
+        "ip -o link show tap0; sysctl -a 2>/dev/null | grep -E '^net.(ipv4.tcp_|core)' | grep -v fastopen_key",
+    );
     assert_eq!(after, before);
     let (code, text) = host("profile low-latency");
     assert!(code == 0 && text.contains("why = ") && text.contains("busy_poll"), "{text}");

@@ -53,6 +53,16 @@ impl Tree {
             .map_err(ChangeError::io("writing", self.root.join(path)))
     }
 
+    /// Whether a file is there and has no permission to write.
+    #[must_use]
+    pub fn is_read_only(&self, path: &str) -> bool {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = self.open(path, OFlags::RDONLY, "opening");
+        let mode =
+            file.ok().and_then(|file| file.metadata().ok()).map(|metadata| metadata.permissions().mode());
+        mode.is_some_and(|mode| mode & 0o222 == 0)
+    }
+
     fn open(&self, path: &str, flags: OFlags, doing: &'static str) -> Result<File, ChangeError> {
         self.check(path)?;
         let root = File::open(&self.root).map_err(ChangeError::io("opening", &self.root))?;
@@ -106,7 +116,8 @@ impl Tree {
             name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
         };
         let entries = std::fs::read_dir(self.root.join(path)).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
         names.iter().filter(|name| fits(name)).map(|name| join(name)).collect()
     }
@@ -191,7 +202,10 @@ mod tests {
     #[test]
     fn names_of_kernel_parameters_are_paths() {
         assert_eq!(sysctl_path("net.ipv4.tcp_rmem").unwrap(), "net/ipv4/tcp_rmem");
-        assert_eq!(sysctl_path("net.ipv4.conf.eth0/100.rp_filter").unwrap(), "net/ipv4/conf/eth0.100/rp_filter");
+        assert_eq!(
+            sysctl_path("net.ipv4.conf.eth0/100.rp_filter").unwrap(),
+            "net/ipv4/conf/eth0.100/rp_filter"
+        );
         for name in ["", "net..x", ".net", "net.", "net.//.x", "net./.x", "../../etc/passwd"] {
             assert!(sysctl_path(name).is_err(), "{name}");
         }

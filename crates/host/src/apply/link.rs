@@ -20,7 +20,8 @@ fn value(setting: &Setting) -> Result<String, String> {
     let text = |error: netlink::Error| error.to_string();
     match setting {
         Setting::Mtu { interface } => {
-            let link = route::Connection::open().and_then(|mut kernel| kernel.link(interface)).map_err(text)?;
+            let link =
+                route::Connection::open().and_then(|mut kernel| kernel.link(interface)).map_err(text)?;
             Ok(link.mtu.to_string())
         }
         Setting::LinkModes { interface } => {
@@ -35,19 +36,20 @@ fn value(setting: &Setting) -> Result<String, String> {
         Setting::Ring { interface, parameter } => {
             let rings = ethtool()?.rings(interface).map_err(text)?;
             let ring = if is_rx(parameter)? { rings.rx } else { rings.tx };
-            ring.map(|ring| ring.current.to_string()).ok_or_else(|| "the driver does not report it".to_owned())
+            ring.map(|ring| ring.current.to_string())
+                .ok_or_else(|| "the driver does not report it".to_owned())
         }
         Setting::Feature { interface, feature } => {
             let is_on = ethtool()?.features(interface).map_err(text)?.is_on(feature);
-            let is_on = is_on.ok_or_else(|| "the kernel has no feature of this name; ethtool -k lists them".to_owned())?;
+            let is_on = is_on
+                .ok_or_else(|| "the kernel has no feature of this name; ethtool -k lists them".to_owned())?;
             Ok(Switch::from(is_on).to_string())
         }
-        Setting::Pause { interface } => {
-            Ok(link_value::pause(ethtool()?.pause(interface).map_err(text)?))
-        }
-        Setting::Sysctl { .. } | Setting::Sysfs { .. } | Setting::Route { .. } | Setting::Connection { .. } => {
-            Err("it is not a setting of an interface".to_owned())
-        }
+        Setting::Pause { interface } => Ok(link_value::pause(ethtool()?.pause(interface).map_err(text)?)),
+        Setting::Sysctl { .. }
+        | Setting::Sysfs { .. }
+        | Setting::Route { .. }
+        | Setting::Connection { .. } => Err("it is not a setting of an interface".to_owned()),
     }
 }
 
@@ -71,7 +73,8 @@ fn set(setting: &Setting, value: &str) -> Result<(), String> {
         Setting::Ring { interface, parameter } => {
             let size = Some(number()?);
             let rx = is_rx(parameter)?;
-            let change = if rx { RingChange { rx: size, tx: None } } else { RingChange { rx: None, tx: size } };
+            let change =
+                if rx { RingChange { rx: size, tx: None } } else { RingChange { rx: None, tx: size } };
             ethtool()?.set_rings(interface, &change).map_err(text)
         }
         Setting::Feature { interface, feature } => {
@@ -80,9 +83,10 @@ fn set(setting: &Setting, value: &str) -> Result<(), String> {
         Setting::Pause { interface } => {
             ethtool()?.set_pause(interface, &link_value::parse_pause(value)?).map_err(text)
         }
-        Setting::Sysctl { .. } | Setting::Sysfs { .. } | Setting::Route { .. } | Setting::Connection { .. } => {
-            Err("it is not a setting of an interface".to_owned())
-        }
+        Setting::Sysctl { .. }
+        | Setting::Sysfs { .. }
+        | Setting::Route { .. }
+        | Setting::Connection { .. } => Err("it is not a setting of an interface".to_owned()),
     }
 }
 

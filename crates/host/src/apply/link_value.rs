@@ -39,7 +39,9 @@ pub(crate) fn parse_modes(text: &str) -> Result<LinkModesChange, String> {
                 }
                 change.advertise.replace(modes).is_none()
             }
-            _ => return Err(format!("'{key}' is unknown; the keys are autoneg, advertise, speed and duplex")),
+            _ => {
+                return Err(format!("'{key}' is unknown; the keys are autoneg, advertise, speed and duplex"));
+            }
         };
         if !is_new {
             return Err(format!("'{key}' is given twice"));
@@ -93,7 +95,8 @@ pub(crate) fn duplex(text: &str) -> Result<Duplex, String> {
 }
 
 fn pairs(text: &str) -> Result<Vec<(&str, &str)>, String> {
-    let pair = |word| str::split_once(word, '=').ok_or_else(|| format!("'{word}' is not of the form key=value"));
+    let pair =
+        |word| str::split_once(word, '=').ok_or_else(|| format!("'{word}' is not of the form key=value"));
     text.split_whitespace().map(pair).collect()
 }
 
@@ -125,7 +128,10 @@ mod tests {
             assert_eq!(change.advertise.is_some(), has_advertised);
             assert_eq!(change.speed_mbps, if has_advertised { None } else { read.speed_mbps });
         }
-        assert_eq!(parse_modes("autoneg=on advertise=a").unwrap_err(), "'a' is not a mode such as 1000baseT/Full");
+        assert_eq!(
+            parse_modes("autoneg=on advertise=a").unwrap_err(),
+            "'a' is not a mode such as 1000baseT/Full"
+        );
     }
 
     #[test]
@@ -146,6 +152,9 @@ mod tests {
         }
         let change = parse_pause("autoneg=off rx=on tx=off").unwrap();
         assert_eq!((change.autoneg, change.rx, change.tx), (Some(false), Some(true), Some(false)));
-        assert_eq!(pause(Pause { autoneg: None, rx: Some(true), tx: Some(false), ..Pause::default() }), "rx=on tx=off");
+        assert_eq!(
+            pause(Pause { autoneg: None, rx: Some(true), tx: Some(false), ..Pause::default() }),
+            "rx=on tx=off"
+        );
     }
 }

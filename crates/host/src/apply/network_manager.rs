@@ -15,7 +15,9 @@ fn is_uuid(text: &str) -> bool {
 /// Whether a text is the name of a property: `802-3-ethernet.auto-negotiate`.
 fn is_property(text: &str) -> bool {
     let is_part = |part: &str| {
-        !part.is_empty() && !part.starts_with('-') && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        !part.is_empty()
+            && !part.starts_with('-')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
     };
     text.split_once('.').is_some_and(|(setting, name)| is_part(setting) && is_part(name))
 }
@@ -38,13 +40,17 @@ pub(super) fn read(setting: &Setting, uuid: &str, property: &str) -> Result<Stri
 pub(super) fn write(setting: &Setting, uuid: &str, property: &str, value: &str) -> Result<(), ChangeError> {
     check(uuid, property)
         .and_then(|()| {
-            let (properties, values): (Vec<&str>, Vec<&str>) =
-                if property.contains(',') { (property.split(',').collect(), value.split(',').collect()) } else { (vec![property], vec![value]) };
+            let (properties, values): (Vec<&str>, Vec<&str>) = if property.contains(',') {
+                (property.split(',').collect(), value.split(',').collect())
+            } else {
+                (vec![property], vec![value])
+            };
             if properties.len() != values.len() {
                 return Err(format!("{} properties need as many values", properties.len()));
             }
             let mut arguments = vec!["connection", "modify", "uuid", uuid];
-            arguments.extend(properties.iter().zip(&values).flat_map(|(property, value)| [*property, *value]));
+            arguments
+                .extend(properties.iter().zip(&values).flat_map(|(property, value)| [*property, *value]));
             run("nmcli", PACKAGE, &arguments)
         })
         .map(|_| ())

@@ -8,8 +8,22 @@ const PACKAGE: &str = "iproute2";
 
 /// Options with a value that a change may set (ip-route(8)).
 const OPTIONS: [&str; 16] = [
-    "advmss", "congctl", "cwnd", "features", "hoplimit", "initcwnd", "initrwnd", "metric", "mtu", "quickack", "reordering",
-    "rto_min", "rtt", "rttvar", "ssthresh", "window",
+    "advmss",
+    "congctl",
+    "cwnd",
+    "features",
+    "hoplimit",
+    "initcwnd",
+    "initrwnd",
+    "metric",
+    "mtu",
+    "quickack",
+    "reordering",
+    "rto_min",
+    "rtt",
+    "rttvar",
+    "ssthresh",
+    "window",
 ];
 
 /// Words that `ip route` prints about the state of a route and does not take.
@@ -17,14 +31,14 @@ const STATES: [&str; 6] = ["dead", "linkdown", "offload", "trap", "offload_faile
 
 /// The value of an option; empty where it is not set.
 pub(super) fn read(setting: &Setting, route: &str, option: &str) -> Result<String, ChangeError> {
-    let words = find(route, option)
-        .map_err(|why| ChangeError::Read { setting: setting.to_string(), why })?;
+    let words = find(route, option).map_err(|why| ChangeError::Read { setting: setting.to_string(), why })?;
     Ok(value_of(&words, option).unwrap_or_default())
 }
 
 /// Sets an option, or removes it where the value is empty.
 pub(super) fn write(setting: &Setting, route: &str, option: &str, value: &str) -> Result<(), ChangeError> {
-    let wrong = |why: String| ChangeError::Write { setting: setting.to_string(), value: value.to_owned(), why };
+    let wrong =
+        |why: String| ChangeError::Write { setting: setting.to_string(), value: value.to_owned(), why };
     if value.split_whitespace().count() > 2 || value.starts_with('-') {
         return Err(wrong("it is not a value of an option".to_owned()));
     }
@@ -41,7 +55,10 @@ fn family(words: &[String]) -> &'static str {
 /// The one route that begins with the words of `route`, with all its options.
 fn find(route: &str, option: &str) -> Result<Vec<String>, String> {
     if !OPTIONS.contains(&option) {
-        return Err(format!("'{option}' is not an option that can be restored; these are: {}", OPTIONS.join(", ")));
+        return Err(format!(
+            "'{option}' is not an option that can be restored; these are: {}",
+            OPTIONS.join(", ")
+        ));
     }
     let wanted: Vec<String> = route.split_whitespace().map(str::to_owned).collect();
     let Some(destination) = wanted.first().filter(|word| !word.starts_with('-')) else {
@@ -110,7 +127,9 @@ mod tests {
         assert_eq!(value_of(&plain, "mtu").as_deref(), Some("lock 1400"));
         assert_eq!(value_of(&plain, "rto_min"), None);
         assert!(!plain.contains(&"linkdown".to_owned()), "a state is not an option");
-        for (option, value) in [("quickack", "0"), ("mtu", "9000"), ("rto_min", "5ms"), ("mtu", ""), ("rto_min", "")] {
+        for (option, value) in
+            [("quickack", "0"), ("mtu", "9000"), ("rto_min", "5ms"), ("mtu", ""), ("rto_min", "")]
+        {
             let changed = with_option(&plain, option, value);
             assert_eq!(value_of(&changed, option).unwrap_or_default(), value, "{changed:?}");
             let back = value_of(&plain, option).unwrap_or_default();

@@ -59,6 +59,13 @@ impl Kernel for System {
     }
 
     fn obstacle(&self, setting: &Setting, value: &str) -> Option<String> {
-        link::obstacle(setting, value)
+        match setting {
+            Setting::Sysctl { name }
+                if sysctl_path(name).is_ok_and(|path| self.parameters.is_read_only(&path)) =>
+            {
+                Some("it cannot be written here; some can only be in the first network namespace".to_owned())
+            }
+            _ => link::obstacle(setting, value),
+        }
     }
 }

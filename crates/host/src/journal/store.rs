@@ -59,8 +59,11 @@ impl Journal {
             .custom_flags(OFlag::O_NOFOLLOW.bits())
             .open(&path)
             .map_err(ChangeError::io("opening", &path))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusive)
-            .map_err(|(_, errno)| ChangeError::Io { doing: "locking", path, source: errno.into() })?;
+        let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| ChangeError::Io {
+            doing: "locking",
+            path,
+            source: errno.into(),
+        })?;
         Ok(Lock(lock))
     }
 
@@ -78,7 +81,9 @@ impl Journal {
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut ids: Vec<u64> = names.filter_map(|name| number(&name)).take(SET_LIMIT + 1).collect();
         if ids.len() > SET_LIMIT {
-            let why = format!("it has more than {SET_LIMIT} change sets; move old ones, which are undone, elsewhere");
+            let why = format!(
+                "it has more than {SET_LIMIT} change sets; move old ones, which are undone, elsewhere"
+            );
             return Err(ChangeError::Journal { path: self.folder.clone(), why });
         }
         ids.sort_unstable();
@@ -142,12 +147,11 @@ impl Journal {
 
     fn write(&self, set: &ChangeSet) -> Result<(), ChangeError> {
         let path = self.path(set.id);
-        let text = serde_json::to_vec_pretty(set).map_err(|error| ChangeError::Journal {
-            path: path.clone(),
-            why: error.to_string(),
-        })?;
+        let text = serde_json::to_vec_pretty(set)
+            .map_err(|error| ChangeError::Journal { path: path.clone(), why: error.to_string() })?;
         if text.len() as u64 > SIZE_LIMIT {
-            let why = format!("the change set needs more than {SIZE_LIMIT} bytes; change fewer settings at once");
+            let why =
+                format!("the change set needs more than {SIZE_LIMIT} bytes; change fewer settings at once");
             return Err(ChangeError::Journal { path, why });
         }
         durable_write(&path, &text)
@@ -160,7 +164,11 @@ impl Journal {
     fn missing(&self, id: u64) -> ChangeError {
         let ids = self.ids().unwrap_or_default();
         let list: Vec<String> = ids.iter().rev().take(10).map(u64::to_string).collect();
-        let known = if list.is_empty() { ", which has none".to_owned() } else { format!("; the last are {}", list.join(", ")) };
+        let known = if list.is_empty() {
+            ", which has none".to_owned()
+        } else {
+            format!("; the last are {}", list.join(", "))
+        };
         ChangeError::NoSet { id, folder: self.folder.clone(), known }
     }
 }

@@ -130,7 +130,9 @@ pub fn differences(root: &Path, wanted: &[OwnFile]) -> Result<Vec<KeptFile>, Cha
         match look(&path)? {
             Found::Text(text) if text == file.content => {}
             Found::Nothing => all.push(KeptFile { path, why: "it is missing".to_owned() }),
-            Found::Text(_) | Found::Other => all.push(KeptFile { path, why: "it has another content".to_owned() }),
+            Found::Text(_) | Found::Other => {
+                all.push(KeptFile { path, why: "it has another content".to_owned() })
+            }
         }
     }
     Ok(all)

@@ -41,8 +41,9 @@ pub(super) fn path(interface: &str) -> PathBuf {
 
 /// The hook of an interface, whose name is plain.
 pub(super) fn hook(interface: &str, changes: &[Change], desired: &mut Desired) {
-    let mut content =
-        format!("#!/bin/sh\n{HEADER}# interfaces(5): runs when ifupdown has brought an interface up\n[ \"$IFACE\" = '{interface}' ] || exit 0\n");
+    let mut content = format!(
+        "#!/bin/sh\n{HEADER}# interfaces(5): runs when ifupdown has brought an interface up\n[ \"$IFACE\" = '{interface}' ] || exit 0\n"
+    );
     let before = content.len();
     for change in changes {
         match command(change) {
@@ -58,27 +59,44 @@ pub(super) fn hook(interface: &str, changes: &[Change], desired: &mut Desired) {
     let path = path(interface);
     if desired.files.iter().any(|file| file.path == path) {
         // eth0.1 and eth0_1.
-        desired.lost.extend(changes.iter().map(|change| lost(&change.setting, "another interface has a hook of this name")));
+        desired.lost.extend(
+            changes.iter().map(|change| lost(&change.setting, "another interface has a hook of this name")),
+        );
         return;
     }
     desired.files.push(OwnFile { path, kind: Kind::Script, content });
-    desired.notes.push(format!("the hook needs the package ethtool, and holds when ifupdown next brings {interface} up"));
+    desired.notes.push(format!(
+        "the hook needs the package ethtool, and holds when ifupdown next brings {interface} up"
+    ));
 }
 
 /// The command that makes a change.
 fn command(change: &Change) -> Result<String, String> {
     let value = &change.value;
     let is_plain = |text: &str| {
-        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | ' '))
+        !text.is_empty()
+            && text
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | ' '))
     };
-    let plain = |text: &str| if is_plain(text) { Ok(text.to_owned()) } else { Err(format!("'{text}' has characters that a hook cannot hold")) };
+    let plain = |text: &str| {
+        if is_plain(text) {
+            Ok(text.to_owned())
+        } else {
+            Err(format!("'{text}' has characters that a hook cannot hold"))
+        }
+    };
     match &change.setting {
         Setting::Mtu { interface } => Ok(format!("ip link set dev {interface} mtu {}", plain(value)?)),
-        Setting::Ring { interface, parameter } => Ok(format!("ethtool -G {interface} {} {}", plain(parameter)?, plain(value)?)),
+        Setting::Ring { interface, parameter } => {
+            Ok(format!("ethtool -G {interface} {} {}", plain(parameter)?, plain(value)?))
+        }
         Setting::Coalescing { interface, parameter } => {
             Ok(format!("ethtool -C {interface} {} {}", plain(parameter)?, plain(value)?))
         }
-        Setting::Feature { interface, feature } => Ok(format!("ethtool -K {interface} {} {}", plain(feature)?, plain(value)?)),
+        Setting::Feature { interface, feature } => {
+            Ok(format!("ethtool -K {interface} {} {}", plain(feature)?, plain(value)?))
+        }
         Setting::Pause { interface } => {
             let pause = parse_pause(value)?;
             let words = [("autoneg", pause.autoneg), ("rx", pause.rx), ("tx", pause.tx)];

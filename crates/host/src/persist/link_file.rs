@@ -110,7 +110,11 @@ pub(super) fn link_file(facts: &OwnerFacts, changes: &[Change], desired: &mut De
     if let Some(file) = &facts.link_file {
         let copied = link_section(&file.content);
         if !copied.is_empty() {
-            let _ = writeln!(content, "# As in the file that applied before, such as the policy of names:\n{}", copied.join("\n"));
+            let _ = writeln!(
+                content,
+                "# As in the file that applied before, such as the policy of names:\n{}",
+                copied.join("\n")
+            );
         }
     }
     let _ = writeln!(content, "{MARK}\n{}", lines.join("\n"));
@@ -139,17 +143,31 @@ fn link_section(text: &str) -> Vec<&str> {
 fn keys(change: &Change) -> Result<Vec<String>, String> {
     let value = &change.value;
     let number = || value.parse::<u32>().map_err(|_| "its value is not a whole number".to_owned());
-    let switch = |value: &str| if value == "on" { "yes".to_owned() } else if value == "off" { "no".to_owned() } else { value.to_owned() };
+    let switch = |value: &str| {
+        if value == "on" {
+            "yes".to_owned()
+        } else if value == "off" {
+            "no".to_owned()
+        } else {
+            value.to_owned()
+        }
+    };
     match &change.setting {
         Setting::Mtu { .. } => Ok(vec![format!("MTUBytes={}", number()?)]),
-        Setting::Ring { parameter, .. } if parameter == "rx" => Ok(vec![format!("RxBufferSize={}", number()?)]),
-        Setting::Ring { parameter, .. } if parameter == "tx" => Ok(vec![format!("TxBufferSize={}", number()?)]),
+        Setting::Ring { parameter, .. } if parameter == "rx" => {
+            Ok(vec![format!("RxBufferSize={}", number()?)])
+        }
+        Setting::Ring { parameter, .. } if parameter == "tx" => {
+            Ok(vec![format!("TxBufferSize={}", number()?)])
+        }
         Setting::Feature { feature, .. } => match FEATURES.iter().find(|(name, _)| name == feature) {
             Some((_, key)) => Ok(vec![format!("{key}={}", switch(value))]),
             None => Err("systemd 252 has no key for this feature".to_owned()),
         },
         Setting::Coalescing { parameter, .. } => {
-            let find = |list: &[(&str, &'static str)]| list.iter().find(|(name, _)| name == parameter).map(|(_, key)| *key);
+            let find = |list: &[(&str, &'static str)]| {
+                list.iter().find(|(name, _)| name == parameter).map(|(_, key)| *key)
+            };
             match (find(&COALESCING), find(&COALESCING_US)) {
                 (Some(key), _) => Ok(vec![format!("{key}={}", switch(value))]),
                 (_, Some(key)) => Ok(vec![format!("{key}={}us", number()?)]),
@@ -158,7 +176,11 @@ fn keys(change: &Change) -> Result<Vec<String>, String> {
         }
         Setting::Pause { .. } => {
             let pause = parse_pause(value)?;
-            let keys = [("AutoNegotiationFlowControl", pause.autoneg), ("RxFlowControl", pause.rx), ("TxFlowControl", pause.tx)];
+            let keys = [
+                ("AutoNegotiationFlowControl", pause.autoneg),
+                ("RxFlowControl", pause.rx),
+                ("TxFlowControl", pause.tx),
+            ];
             let yes = |value| if value { "yes" } else { "no" };
             Ok(keys.iter().filter_map(|(key, value)| Some(format!("{key}={}", yes((*value)?)))).collect())
         }
@@ -173,7 +195,11 @@ fn modes(change: &LinkModesChange) -> Result<Vec<String>, String> {
         lines.push(format!("AutoNegotiation={}", if autoneg { "yes" } else { "no" }));
     }
     lines.extend(change.speed_mbps.map(|speed| format!("BitsPerSecond={speed}M")));
-    lines.extend(change.duplex.map(|duplex| format!("Duplex={}", if duplex == Duplex::Full { "full" } else { "half" })));
+    lines.extend(
+        change
+            .duplex
+            .map(|duplex| format!("Duplex={}", if duplex == Duplex::Full { "full" } else { "half" })),
+    );
     for mode in change.advertise.iter().flatten() {
         let name = mode.to_ascii_lowercase().replace('/', "-");
         if !MODES.contains(&&*name) {

@@ -57,7 +57,8 @@ impl OwnerFacts {
         if let Some(uuid) = self.network_manager.as_deref().and_then(connection) {
             return Owner::NetworkManager { uuid };
         }
-        let state = |text: &str| text.lines().find_map(|line| line.strip_prefix("ADMIN_STATE=").map(str::to_owned));
+        let state =
+            |text: &str| text.lines().find_map(|line| line.strip_prefix("ADMIN_STATE=").map(str::to_owned));
         let is_networkds = self.networkd.as_deref().and_then(state).is_some_and(|state| state != "unmanaged");
         if is_networkds {
             return Owner::Networkd;
@@ -66,7 +67,11 @@ impl OwnerFacts {
             let mut words = line.split_whitespace();
             words.next() == Some("iface") && words.next() == Some(&self.interface)
         };
-        if self.interfaces.iter().flat_map(|text| text.lines()).any(is_named) { Owner::Ifupdown } else { Owner::Udev }
+        if self.interfaces.iter().flat_map(|text| text.lines()).any(is_named) {
+            Owner::Ifupdown
+        } else {
+            Owner::Udev
+        }
     }
 
     /// Reads them. `root` is `/` but in tests.
@@ -150,7 +155,8 @@ mod tests {
     fn the_owner_is_who_manages_the_interface() {
         let networkd = |state: &str| Some(format!("# private\nADMIN_STATE={state}\nOPER_STATE=routable\n"));
         let manager = |managed: &str| Some(format!("[device]\nmanaged={managed}\nconnection-uuid=3f0c\n"));
-        let ifupdown = vec!["auto lo\niface lo inet loopback\n".to_owned(), "  iface eth0 inet dhcp\n".to_owned()];
+        let ifupdown =
+            vec!["auto lo\niface lo inet loopback\n".to_owned(), "  iface eth0 inet dhcp\n".to_owned()];
         assert_eq!(facts().owner(), Owner::Udev);
         assert_eq!(OwnerFacts { networkd: networkd("configured"), ..facts() }.owner(), Owner::Networkd);
         assert_eq!(OwnerFacts { networkd: networkd("unmanaged"), ..facts() }.owner(), Owner::Udev);
@@ -186,7 +192,10 @@ mod tests {
         write("run/systemd/netif/links/7", "ADMIN_STATE=configured\n");
         write("run/udev/data/n7", "I:1\nE:ID_NET_LINK_FILE=/etc/systemd/network/50-a.link\n");
         write("etc/systemd/network/50-a.link", "[Link]\nMTUBytes=1400\n");
-        write("etc/network/interfaces", "source /etc/network/interfaces.d/*\nsource-directory more\nauto lo\n");
+        write(
+            "etc/network/interfaces",
+            "source /etc/network/interfaces.d/*\nsource-directory more\nauto lo\n",
+        );
         write("etc/network/interfaces.d/a", "iface a\n");
         write("etc/network/more/b", "iface b\n");
         let facts = OwnerFacts::read(root.path(), "eth0").unwrap();

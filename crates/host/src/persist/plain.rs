@@ -24,12 +24,15 @@ pub(super) fn sysctl(changes: &[Change], desired: &mut Desired) {
     }
     if content.len() > before {
         desired.files.push(OwnFile { path: PathBuf::from(SYSCTL), kind: Kind::Text, content });
-        desired.notes.push("/etc/sysctl.conf and later files of sysctl.d win where they name the same parameters".to_owned());
+        desired.notes.push(
+            "/etc/sysctl.conf and later files of sysctl.d win where they name the same parameters".to_owned(),
+        );
     }
 }
 
 pub(super) fn tmpfiles(changes: &[Change], desired: &mut Desired) {
-    let mut content = format!("{HEADER}# tmpfiles.d(5): each line writes one value at boot, where the file exists\n");
+    let mut content =
+        format!("{HEADER}# tmpfiles.d(5): each line writes one value at boot, where the file exists\n");
     let before = content.len();
     for change in changes {
         let Setting::Sysfs { path } = &change.setting else { continue };
@@ -39,7 +42,9 @@ pub(super) fn tmpfiles(changes: &[Change], desired: &mut Desired) {
             let value = change.value.replace('\\', "\\\\").replace('%', "%%");
             let _ = writeln!(content, "w /sys/{} - - - - {value}", path.replace('%', "%%"));
         } else {
-            desired.lost.push(lost(&change.setting, "its path or value has characters that tmpfiles.d cannot hold"));
+            desired
+                .lost
+                .push(lost(&change.setting, "its path or value has characters that tmpfiles.d cannot hold"));
         }
     }
     if content.len() > before {

@@ -42,7 +42,7 @@ pub(super) struct ApplyArgs {
     /// Keep the settings after a reboot: udev, NetworkManager, ifupdown, sysctl.d or tmpfiles.d, whichever owns them
     #[arg(long)]
     persist: bool,
-    /// Roll back unless `roundtrip host confirm` follows within this time, 1s to 1h: for interfaces that carry your connection
+    /// Roll back unless `roundtrip host confirm` follows within this time, 1s to 60m: for interfaces that carry your connection
     #[arg(long, value_name = "TIME", value_parser = confirm_time)]
     confirm_within: Option<Duration>,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(super) struct ApplyArgs {
 fn confirm_time(text: &str) -> Result<Duration, String> {
     let time = args::time(text)?;
     let is_allowed = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&time);
-    if is_allowed { Ok(time) } else { Err("it is from 1s to 1h".to_owned()) }
+    if is_allowed { Ok(time) } else { Err("it is from 1s to 60m".to_owned()) }
 }
 
 /// Classifies an error as one of usage or of the work.
@@ -80,7 +80,8 @@ pub(super) fn offer(args: &ApplyArgs, origin: String, mut changes: Vec<Change>) 
     let lifelines = topology.lifelines(&lifeline::logins(Path::new("/proc")));
     let needed: Vec<Change> =
         planned.iter().filter(|planned| planned.is_needed).map(|planned| planned.change.clone()).collect();
-    let refusal = lifeline::refusal(&lifeline::risks(&lifelines, &needed)).filter(|_| args.confirm_within.is_none());
+    let refusal =
+        lifeline::refusal(&lifeline::risks(&lifelines, &needed)).filter(|_| args.confirm_within.is_none());
     if !args.apply {
         if let Some(refusal) = refusal {
             print_line(format_args!("note: {refusal}"));
@@ -107,11 +108,19 @@ pub(super) fn offer(args: &ApplyArgs, origin: String, mut changes: Vec<Change>) 
             let lock = journal.lock().map_err(classify)?;
             let now = Now::read().map_err(classify)?;
             let set = apply::apply(&kernel, &journal, &lock, &now, &request).map_err(classify)?;
-            let kept = if request.persist { Some(keep(&journal, &lock, Overwrite::Own).map_err(classify)?) } else { None };
+            let kept = if request.persist {
+                Some(keep(&journal, &lock, Overwrite::Own).map_err(classify)?)
+            } else {
+                None
+            };
             drop(lock);
             print_applied(&set);
             let lost = kept.as_ref().is_some_and(print_kept);
-            print_line(format_args!("undo: roundtrip host undo {}{}", set.id, state_option(&args.state.state)));
+            print_line(format_args!(
+                "undo: roundtrip host undo {}{}",
+                set.id,
+                state_option(&args.state.state)
+            ));
             if lost {
                 return Err(Failure::Work(anyhow!("not everything will hold after a reboot")));
             }
@@ -126,7 +135,8 @@ pub(super) fn state_option(state: &Path) -> String {
 
 fn print_planned(planned: &Planned) {
     let Planned { change, in_force, is_needed } = planned;
-    let (setting, in_force, value) = (line(&change.setting), line(shown(in_force)), line(shown(&change.value)));
+    let (setting, in_force, value) =
+        (line(&change.setting), line(shown(in_force)), line(shown(&change.value)));
     if *is_needed {
         print_line(format_args!("{setting}: {in_force} -> {value}"));
     } else {
@@ -168,7 +178,11 @@ pub(super) fn desired(journal: &Journal) -> Result<Desired, ChangeError> {
 }
 
 /// Writes and removes the files that keep settings after a reboot.
-pub(super) fn keep(journal: &Journal, lock: &Lock, overwrite: Overwrite) -> Result<(Desired, Synced), ChangeError> {
+pub(super) fn keep(
+    journal: &Journal,
+    lock: &Lock,
+    overwrite: Overwrite,
+) -> Result<(Desired, Synced), ChangeError> {
     let desired = desired(journal)?;
     let synced = files::sync(journal, lock, Path::new("/"), &desired, overwrite)?;
     Ok((desired, synced))
@@ -189,7 +203,11 @@ pub(super) fn print_kept((desired, synced): &(Desired, Synced)) -> bool {
         eprint_line(format_args!("roundtrip: {} was left alone: {}", line(kept.path.display()), kept.why));
     }
     for lost in &desired.lost {
-        eprint_line(format_args!("roundtrip: {} will not hold after a reboot: {}", line(&lost.setting), line(&lost.why)));
+        eprint_line(format_args!(
+            "roundtrip: {} will not hold after a reboot: {}",
+            line(&lost.setting),
+            line(&lost.why)
+        ));
     }
     !synced.kept.is_empty() || !desired.lost.is_empty()
 }
@@ -219,21 +237,29 @@ pub(super) fn print_report(report: &Report) -> bool {
 /// Rolls back what is overdue because its own process was killed. Runs before every verb; a user who may not do it is told.
 pub(super) fn finish_overdue(state: &Path) {
     let journal = Journal::new(state);
-    let outcome = Now::read()
-        .and_then(|now| host::rollback::finish_overdue(&System::default(), &journal, &now));
+    let outcome =
+        Now::read().and_then(|now| host::rollback::finish_overdue(&System::default(), &journal, &now));
     match outcome {
         Ok(reports) => {
             for report in reports {
-                eprint_line(format_args!("roundtrip: change set {} was not confirmed in time and is rolled back", report.id));
+                eprint_line(format_args!(
+                    "roundtrip: change set {} was not confirmed in time and is rolled back",
+                    report.id
+                ));
                 print_report(&report);
             }
         }
-        Err(error) => eprint_line(format_args!("roundtrip: cannot roll back what is overdue: {}", line(error))),
+        Err(error) => {
+            eprint_line(format_args!("roundtrip: cannot roll back what is overdue: {}", line(error)))
+        }
     }
     let ids = journal.ids().unwrap_or_default();
     for set in ids.into_iter().rev().take(10).filter_map(|id| journal.load(id).ok()) {
         if set.state == SetState::AwaitingConfirmation {
-            eprint_line(format_args!("roundtrip: change set {} waits for roundtrip host confirm {}", set.id, set.id));
+            eprint_line(format_args!(
+                "roundtrip: change set {} waits for roundtrip host confirm {}",
+                set.id, set.id
+            ));
         }
     }
 }

@@ -39,7 +39,8 @@ pub(super) fn run(args: &ConfirmArgs) -> Result<ExitCode, Failure> {
     };
     let set = rollback::confirm(&journal, &lock, &Now::read().map_err(classify)?, id).map_err(classify)?;
     // An unconfirmed change writes no file, so that a reboot ends it.
-    let kept = if set.persist { Some(keep(&journal, &lock, Overwrite::Own).map_err(classify)?) } else { None };
+    let kept =
+        if set.persist { Some(keep(&journal, &lock, Overwrite::Own).map_err(classify)?) } else { None };
     drop(lock);
     print_line(format_args!("change set {id} stays"));
     if kept.as_ref().is_some_and(print_kept) {

@@ -36,7 +36,11 @@ enum Answer {
 
 /// Starts a guard that applies changes, and returns the number of their set.
 pub(super) fn start(state: &Path, request: &Request) -> Result<u64, Failure> {
-    let ended = || anyhow!("the process that was to apply the change has ended; `roundtrip host undo --list` shows what it did");
+    let ended = || {
+        anyhow!(
+            "the process that was to apply the change has ended; `roundtrip host undo --list` shows what it did"
+        )
+    };
     let text = serde_json::to_vec(request).context("writing the request").map_err(Failure::Work)?;
     let state = std::path::absolute(state).context("finding the journal").map_err(Failure::Work)?;
     let mut child = Command::new(SELF)
@@ -50,7 +54,10 @@ pub(super) fn start(state: &Path, request: &Request) -> Result<u64, Failure> {
         .map_err(Failure::Work)?;
     // Closed when it is written: the request has no other end.
     let written = child.stdin.take().map(|mut stdin| stdin.write_all(&text));
-    written.ok_or_else(ended).and_then(|written| written.context("handing the request over")).map_err(Failure::Work)?;
+    written
+        .ok_or_else(ended)
+        .and_then(|written| written.context("handing the request over"))
+        .map_err(Failure::Work)?;
     let mut answer = String::new();
     let stdout = child.stdout.take().ok_or_else(ended).map_err(Failure::Work)?;
     BufReader::new(stdout.take(REQUEST_LIMIT))

@@ -24,9 +24,11 @@ const FACTS_LIMIT: u64 = 64 << 20;
 ///
 /// Takes the changes of the findings of a new check, or of a saved one, or of a profile. Prints what would change; --apply changes it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  roundtrip host tune\n  roundtrip host tune small-receive-buffer --apply --persist\n  \
+#[command(
+    after_help = "Examples:\n  roundtrip host tune\n  roundtrip host tune small-receive-buffer --apply --persist\n  \
                         roundtrip host check --json > check.json; roundtrip host tune --facts check.json\n  \
-                        roundtrip host tune --profile storage-10g --interface eth4 --apply")]
+                        roundtrip host tune --profile storage-10g --interface eth4 --apply"
+)]
 pub(super) struct TuneArgs {
     /// Names of findings, as `roundtrip host check` prints them; by default all that can be mended
     #[arg(value_name = "FINDING", conflicts_with = "profile")]
@@ -74,16 +76,26 @@ fn of_findings(args: &TuneArgs) -> Result<Vec<Change>, Failure> {
         None => fresh(args.interface.as_deref())?,
     };
     let is_wanted = |finding: &&Finding| args.findings.is_empty() || args.findings.contains(&finding.id);
-    if let Some(missing) = args.findings.iter().find(|id| !findings.iter().any(|finding| finding.id == **id)) {
+    if let Some(missing) = args.findings.iter().find(|id| !findings.iter().any(|finding| finding.id == **id))
+    {
         let mut known: Vec<&str> = findings.iter().map(|finding| finding.id.as_str()).collect();
         known.dedup();
-        let known = if known.is_empty() { "it found nothing".to_owned() } else { format!("it found {}", known.join(", ")) };
+        let known = if known.is_empty() {
+            "it found nothing".to_owned()
+        } else {
+            format!("it found {}", known.join(", "))
+        };
         return Err(Failure::Usage(anyhow!("the check did not find {missing}; {known}")));
     }
     let mut changes: Vec<Change> = Vec::new();
     for finding in findings.iter().filter(is_wanted) {
         if finding.changes.is_empty() {
-            print_line(format_args!("{} ({}) cannot be mended here: {}", line(&finding.id), line(&finding.subject), line(&finding.why)));
+            print_line(format_args!(
+                "{} ({}) cannot be mended here: {}",
+                line(&finding.id),
+                line(&finding.subject),
+                line(&finding.why)
+            ));
         }
         if let Some(other_end) = &finding.other_end {
             print_line(format_args!("other end: {}", line(other_end)));

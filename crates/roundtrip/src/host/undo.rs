@@ -45,7 +45,8 @@ pub(super) fn run(args: &UndoArgs) -> Result<ExitCode, Failure> {
         Some(id) => vec![id],
         None => {
             let sets = journal.all().map_err(classify)?;
-            let mut open: Vec<u64> = sets.iter().filter(|set| is_open(set, overwrite)).map(|set| set.id).collect();
+            let mut open: Vec<u64> =
+                sets.iter().filter(|set| is_open(set, overwrite)).map(|set| set.id).collect();
             open.reverse();
             open.truncate(if args.all { usize::MAX } else { 1 });
             open
@@ -63,7 +64,11 @@ pub(super) fn run(args: &UndoArgs) -> Result<ExitCode, Failure> {
     let kept = keep(&journal, &lock, overwrite).map_err(classify)?;
     drop(lock);
     is_complete &= !print_kept(&kept);
-    if is_complete { Ok(ExitCode::SUCCESS) } else { Err(Failure::Work(anyhow!("not everything was restored"))) }
+    if is_complete {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(Failure::Work(anyhow!("not everything was restored")))
+    }
 }
 
 /// Whether an undo has something to do.
@@ -79,12 +84,16 @@ fn one(journal: &Journal, lock: &Lock, id: u64, overwrite: Overwrite) -> Result<
         return Ok(true);
     }
     let now = Now::read().map_err(classify)?;
-    let report = undo::undo(&System::default(), journal, lock, &now, &mut set, overwrite).map_err(classify)?;
+    let report =
+        undo::undo(&System::default(), journal, lock, &now, &mut set, overwrite).map_err(classify)?;
     print_line(format_args!("change set {id} ({}):", line(&set.origin)));
     let is_complete = print_report(&report);
     for kept in &report.kept {
         for other in later_sets(journal, &set, &kept.setting) {
-            eprint_line(format_args!("roundtrip: change set {other} has changed the {} too; undo it first", line(&kept.setting)));
+            eprint_line(format_args!(
+                "roundtrip: change set {other} has changed the {} too; undo it first",
+                line(&kept.setting)
+            ));
         }
     }
     Ok(is_complete)
@@ -93,7 +102,8 @@ fn one(journal: &Journal, lock: &Lock, id: u64, overwrite: Overwrite) -> Result<
 fn later_sets(journal: &Journal, set: &ChangeSet, setting: &host::change::Setting) -> Vec<u64> {
     let ids = journal.ids().unwrap_or_default().into_iter().filter(|id| *id > set.id);
     let sets = ids.filter_map(|id| journal.load(id).ok());
-    let changes_it = |other: &ChangeSet| other.is_active() && other.steps.iter().any(|step| step.setting == *setting);
+    let changes_it =
+        |other: &ChangeSet| other.is_active() && other.steps.iter().any(|step| step.setting == *setting);
     sets.filter(changes_it).map(|other| other.id).collect()
 }
 

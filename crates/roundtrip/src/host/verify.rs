@@ -31,7 +31,8 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
     let is_here = |set: &ChangeSet| set.boot_id != now.boot_id || set.namespace == now.namespace;
     let sets: Vec<ChangeSet> = journal.all().map_err(classify)?.into_iter().filter(is_here).collect();
     let settings = verify(&System::default(), &sets, &now.boot_id);
-    let files = files::differences(Path::new("/"), &desired(&journal).map_err(classify)?.files).map_err(classify)?;
+    let files =
+        files::differences(Path::new("/"), &desired(&journal).map_err(classify)?.files).map_err(classify)?;
     let holds = settings.iter().all(|setting| setting.holds) && files.is_empty();
     let code = if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if args.json {
@@ -42,12 +43,22 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
         let in_force = verified.in_force.as_deref().map_or("unreadable".to_owned(), shown);
         let (setting, in_force) = (line(&verified.setting), line(in_force));
         if verified.holds {
-            print_line(format_args!("{setting}: {in_force}, as asked for by change set {}", verified.change_set));
+            print_line(format_args!(
+                "{setting}: {in_force}, as asked for by change set {}",
+                verified.change_set
+            ));
             continue;
         }
-        let why = if verified.was_rebooted && !verified.persist { "; it was not to hold after a reboot (--persist)" } else { "" };
+        let why = if verified.was_rebooted && !verified.persist {
+            "; it was not to hold after a reboot (--persist)"
+        } else {
+            ""
+        };
         let asked = line(shown(&verified.asked));
-        print_line(format_args!("{setting}: {in_force}, but change set {} asked for {asked}{why}", verified.change_set));
+        print_line(format_args!(
+            "{setting}: {in_force}, but change set {} asked for {asked}{why}",
+            verified.change_set
+        ));
     }
     for file in &files {
         print_line(format_args!("{}: {}", line(file.path.display()), file.why));
