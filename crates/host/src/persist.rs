@@ -153,3 +153,54 @@ fn is_plain(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@');
     !name.is_empty() && !name.starts_with(['-', '.']) && name.chars().all(is_plain)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn desired_for(interface: &str, owners: &[&str]) -> Desired {
+        let setting = Setting::Mtu { interface: interface.to_owned() };
+        let facts = |name: &&str| {
+            ((*name).to_owned(), OwnerFacts { interface: (*name).to_owned(), ..OwnerFacts::default() })
+        };
+        desired(&BTreeMap::from([(setting, "1400".to_owned())]), &owners.iter().map(facts).collect())
+    }
+
+    /// The files of an interface that is unplugged stay until it is back.
+    #[test]
+    fn files_of_a_missing_interface_stay() {
+        let missing = desired_for("eth4", &[]);
+        assert!(missing.files.is_empty() && missing.lost.len() == 1);
+        assert!(missing.untouched.contains(&PathBuf::from("etc/systemd/network/00-roundtrip-eth4.link")));
+        let there = desired_for("eth4", &["eth4"]);
+        assert_eq!((there.files.len(), there.untouched.len()), (1, 0));
+    }
+
+    #[test]
+    fn names_that_mean_more_than_themselves_are_not_written() {
+        for name in ["eth*", "a;reboot", "$(x)", "'", "..", "-a", "a b"] {
+            let desired = desired_for(name, &[name]);
+            assert!(desired.files.is_empty() && desired.lost.len() == 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn values_that_would_break_a_file_are_not_written() {
+        let sysctl = |name: &str| Setting::Sysctl { name: name.to_owned() };
+        let sysfs = |path: &str| Setting::Sysfs { path: path.to_owned() };
+        let settings = BTreeMap::from([
+            (sysctl("net.a"), "1\nkernel.b = 2".to_owned()),
+            (sysctl("net.c\nkernel.d"), "1".to_owned()),
+            (sysctl("net.e"), String::new()),
+            (sysfs("class/x y"), "1".to_owned()),
+            (sysfs("class/z"), "100% \\n".to_owned()),
+        ]);
+        let desired = desired(&settings, &BTreeMap::new());
+        assert_eq!(desired.lost.len(), 4, "{:?}", desired.lost);
+        assert!(
+            desired.files[0].content.ends_with("\nw /sys/class/z - - - - 100%% \\\\n\n"),
+            "{}",
+            desired.files[0].content
+        );
+    }
+}

@@ -209,3 +209,77 @@ fn modes(change: &LinkModesChange) -> Result<Vec<String>, String> {
     }
     Ok(lines)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::persist::owner::LinkFile;
+
+    fn written(facts: &OwnerFacts, value: &str) -> Desired {
+        let setting = Setting::LinkModes { interface: facts.interface.clone() };
+        let mut desired = Desired::default();
+        link_file(facts, &[Change { setting, value: value.to_owned() }], &mut desired);
+        desired
+    }
+
+    fn with_file(path: &str, content: &str) -> OwnerFacts {
+        let link_file = Some(LinkFile { path: PathBuf::from(path), content: content.to_owned() });
+        OwnerFacts { interface: "eth4".to_owned(), link_file, ..OwnerFacts::default() }
+    }
+
+    /// Udev applies one file only: without the policy of names, the interface would have another name after the next boot.
+    #[test]
+    fn the_file_that_applied_before_is_repeated() {
+        let default = "# systemd\n[Match]\nOriginalName=*\n\n[Link]\nNamePolicy=keep kernel\n# x\nMACAddressPolicy=persistent\n[SR-IOV]\nA=1\n";
+        let facts = with_file("/usr/lib/systemd/network/99-default.link", default);
+        let first = written(&facts, "autoneg=off speed=100 duplex=full").files.remove(0);
+        assert!(
+            first.content.contains("\nNamePolicy=keep kernel\nMACAddressPolicy=persistent\n"),
+            "{}",
+            first.content
+        );
+        assert!(
+            !first.content.contains("OriginalName=*") && !first.content.contains("A=1"),
+            "{}",
+            first.content
+        );
+        // The next time, the file in force is ours: what it set is replaced, what it copied stays.
+        let facts = with_file("/etc/systemd/network/00-roundtrip-eth4.link", &first.content);
+        let second = written(&facts, "autoneg=off speed=10 duplex=half").files.remove(0);
+        let expected = first.content.replace("=100M", "=10M").replace("Duplex=full", "Duplex=half");
+        assert_eq!(second.content, expected);
+    }
+
+    #[test]
+    fn a_file_that_udev_would_prefer_is_named() {
+        let desired = written(&with_file("/etc/systemd/network/00-aaa.link", "[Link]\n"), "autoneg=on");
+        assert!(
+            desired.files.is_empty()
+                && desired.lost[0].why.contains("00-aaa.link applies to the interface first")
+        );
+    }
+
+    #[test]
+    fn a_card_is_matched_by_its_permanent_address() {
+        let mut facts = with_file("/usr/lib/systemd/network/99-default.link", "");
+        assert!(written(&facts, "autoneg=on").files[0].content.contains("[Match]\nOriginalName=eth4\n"));
+        facts.permanent_address = Some("02:00:00:00:00:01".to_owned());
+        let content = &written(&facts, "autoneg=on").files[0].content;
+        assert!(
+            content.contains("[Match]\nPermanentMACAddress=02:00:00:00:00:01\n")
+                && !content.contains("OriginalName")
+        );
+    }
+
+    #[test]
+    fn modes_that_systemd_does_not_know_are_named() {
+        let facts = with_file("/usr/lib/systemd/network/99-default.link", "");
+        let desired = written(&facts, "autoneg=on advertise=1000baseT/Full,2500baseT/Full");
+        assert!(desired.files.is_empty() && desired.lost[0].why.contains("cannot advertise 2500baseT/Full"));
+        let content = &written(&facts, "autoneg=on advertise=1000baseT/Full,100baseT/Full").files[0].content;
+        assert!(
+            content.ends_with("AutoNegotiation=yes\nAdvertise=1000baset-full\nAdvertise=100baset-full\n"),
+            "{content}"
+        );
+    }
+}
