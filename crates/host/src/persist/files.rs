@@ -131,7 +131,7 @@ pub fn differences(root: &Path, wanted: &[OwnFile]) -> Result<Vec<KeptFile>, Cha
             Found::Text(text) if text == file.content => {}
             Found::Nothing => all.push(KeptFile { path, why: "it is missing".to_owned() }),
             Found::Text(_) | Found::Other => {
-                all.push(KeptFile { path, why: "it has another content".to_owned() })
+                all.push(KeptFile { path, why: "it has another content".to_owned() });
             }
         }
     }
