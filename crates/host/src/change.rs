@@ -118,16 +118,14 @@ impl Setting {
 
     /// Every interface whose traffic the change can interrupt, those that files and routes name included.
     #[must_use]
-    pub fn interfaces(&self) -> Vec<&str> {
+    pub fn interfaces(&self) -> Vec<String> {
         match self {
-            // net.ipv4.conf.eth0.rp_filter; `all` and `default` are of none.
+            // net.ipv4.conf.eth0.rp_filter; `all` and `default` are of none. A slash stands for a dot within a name.
             Self::Sysctl { name } => {
                 let parts: Vec<&str> = name.split('.').collect();
                 match parts[..] {
-                    ["net", _, "conf" | "neigh", interface, ..]
-                        if !matches!(interface, "all" | "default") =>
-                    {
-                        vec![interface]
+                    ["net", _, "conf" | "neigh", interface, ..] if !matches!(interface, "all" | "default") => {
+                        vec![interface.replace('/', ".")]
                     }
                     _ => Vec::new(),
                 }
@@ -135,13 +133,13 @@ impl Setting {
             // class/net/eth0/mtu and devices/.../net/eth0/mtu.
             Self::Sysfs { path } => {
                 let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
-                parts.windows(2).filter(|pair| pair[0] == "net").map(|pair| pair[1]).collect()
+                parts.windows(2).filter(|pair| pair[0] == "net").map(|pair| pair[1].to_owned()).collect()
             }
             Self::Route { route, .. } => {
                 let words: Vec<&str> = route.split_whitespace().collect();
-                words.windows(2).filter(|pair| pair[0] == "dev").map(|pair| pair[1]).collect()
+                words.windows(2).filter(|pair| pair[0] == "dev").map(|pair| pair[1].to_owned()).collect()
             }
-            _ => self.interface().into_iter().collect(),
+            _ => self.interface().map(str::to_owned).into_iter().collect(),
         }
     }
 
@@ -196,6 +194,7 @@ mod tests {
             (sysfs("devices/pci0000:00/0000:00:03.0/net/eth0/queues/rx-0/rps_cpus"), vec!["eth0"]),
             (sysfs("devices/system/cpu/cpu0/cpufreq/scaling_governor"), vec![]),
             (sysctl("net.ipv4.conf.eth0.rp_filter"), vec!["eth0"]),
+            (sysctl("net.ipv4.conf.eth0/100.rp_filter"), vec!["eth0.100"]),
             (sysctl("net.ipv4.conf.all.rp_filter"), vec![]),
             (sysctl("net.ipv4.tcp_rmem"), vec![]),
             (

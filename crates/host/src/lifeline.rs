@@ -7,7 +7,7 @@ use std::path::Path;
 
 use netlink::route::{Address, Connection, Link, Route};
 
-use crate::change::Change;
+use crate::change::{Change, Setting};
 use crate::error::ChangeError;
 
 /// The most processes between this one and the login.
@@ -86,6 +86,17 @@ impl Topology {
         all
     }
 
+    /// The error of changes of an interface that has no such name. The kernel also takes alternative names, under which an interface
+    /// that carries the caller would not be recognised.
+    #[must_use]
+    pub fn missing(&self, changes: &[Change]) -> Option<ChangeError> {
+        let mut names = changes.iter().flat_map(|change| change.setting.interfaces());
+        let missing = names.find(|name| !self.links.iter().any(|link| link.name == *name))?;
+        Some(ChangeError::Refused(format!(
+            "there is no interface {missing}; `ip link` lists them, and alternative names are not taken"
+        )))
+    }
+
     fn link(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.index == index)
     }
@@ -118,12 +129,34 @@ impl Topology {
     }
 }
 
-/// Why changes must not be made without a way back: for each interface at risk, the reason.
+/// Why changes must not be made without a way back: for each interface at risk, the reason. `sysfs` is `/sys` but in tests.
 #[must_use]
-pub fn risks(lifelines: &BTreeMap<String, String>, changes: &[Change]) -> BTreeMap<String, String> {
-    let names = changes.iter().flat_map(|change| change.setting.interfaces());
-    let risk = |name: &str| Some((name.to_owned(), lifelines.get(name)?.clone()));
-    names.filter_map(risk).collect()
+pub fn risks(sysfs: &Path, lifelines: &BTreeMap<String, String>, changes: &[Change]) -> BTreeMap<String, String> {
+    let settings = changes.iter().flat_map(|change| [Some(change.setting.clone()), reached(sysfs, &change.setting)]);
+    let mut risks = BTreeMap::new();
+    for setting in settings.flatten() {
+        for name in setting.interfaces() {
+            risks.extend(lifelines.get(&name).map(|reason| (name, reason.clone())));
+        }
+        if is_of_all_interfaces(&setting) {
+            risks.extend(lifelines.iter().next().map(|(name, reason)| (name.clone(), reason.clone())));
+        }
+    }
+    risks
+}
+
+/// The file below /sys that a path leads to: a link such as `subsystem` may lead from one interface to another.
+fn reached(sysfs: &Path, setting: &Setting) -> Option<Setting> {
+    let Setting::Sysfs { path } = setting else { return None };
+    let (root, file) = (sysfs.canonicalize().ok()?, sysfs.join(path).canonicalize().ok()?);
+    let path = file.strip_prefix(root).ok()?.to_str()?.to_owned();
+    Some(Setting::Sysfs { path })
+}
+
+/// Whether a parameter is one of all interfaces at once: net.ipv6.conf.all.disable_ipv6.
+fn is_of_all_interfaces(setting: &Setting) -> bool {
+    let Setting::Sysctl { name } = setting else { return false };
+    matches!(name.split('.').collect::<Vec<_>>()[..], ["net", _, "conf", "all", ..])
 }
 
 /// The error of changes that need a way back.
@@ -209,7 +242,6 @@ fn refused(error: netlink::Error) -> ChangeError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::Setting;
 
     fn link(index: u32, name: &str) -> Link {
         Link { index, name: name.to_owned(), is_loopback: name == "lo", ..Link::default() }
@@ -316,17 +348,37 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_protected_interface_are_protected() {
+    fn no_other_way_leads_to_a_protected_interface() {
+        let sysfs = tempfile::tempdir().unwrap();
+        for name in ["eth0", "eth1"] {
+            let device = sysfs.path().join("devices/net").join(name);
+            std::fs::create_dir_all(&device).unwrap();
+            std::fs::write(device.join("mtu"), "1500").unwrap();
+            std::fs::create_dir_all(sysfs.path().join("class/net")).unwrap();
+            std::os::unix::fs::symlink(&device, sysfs.path().join("class/net").join(name)).unwrap();
+            std::os::unix::fs::symlink(sysfs.path().join("class/net"), device.join("subsystem")).unwrap();
+        }
         let lifelines = BTreeMap::from([("eth0".to_owned(), "a default route goes over it".to_owned())]);
-        let change = |setting| [Change { setting, value: "1".to_owned() }];
-        let mtu = change(Setting::Sysfs { path: "class/net/eth0/mtu".into() });
-        let error = refusal(&risks(&lifelines, &mtu)).unwrap().to_string();
-        assert!(
-            error.contains("eth0 is not changed: a default route goes over it")
-                && error.contains("--confirm-within")
-        );
-        let other = change(Setting::Sysfs { path: "class/net/eth1/mtu".into() });
-        assert!(refusal(&risks(&lifelines, &other)).is_none());
+        let file = |path: &str| Setting::Sysfs { path: path.to_owned() };
+        let parameter = |name: &str| Setting::Sysctl { name: name.to_owned() };
+        for (setting, is_refused) in [
+            (file("class/net/eth0/mtu"), true),
+            (file("devices/net/eth0/mtu"), true),
+            (file("class/net/eth1/subsystem/eth0/mtu"), true),
+            (file("class/net/eth1/mtu"), false),
+            (parameter("net.ipv6.conf.all.disable_ipv6"), true),
+            (parameter("net.ipv6.conf.eth0.disable_ipv6"), true),
+            (parameter("net.ipv6.conf.eth1.disable_ipv6"), false),
+            (parameter("net.ipv4.tcp_rmem"), false),
+        ] {
+            let change = Change { setting, value: "1".to_owned() };
+            let refusal = refusal(&risks(sysfs.path(), &lifelines, std::slice::from_ref(&change)));
+            assert_eq!(refusal.is_some(), is_refused, "{}", change.setting);
+            if let Some(error) = refusal {
+                let error = error.to_string();
+                assert!(error.contains("eth0 is not changed: a default route") && error.contains("--confirm-within"));
+            }
+        }
     }
 
     #[test]

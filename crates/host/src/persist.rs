@@ -96,13 +96,13 @@ pub fn settings(sets: &[ChangeSet]) -> BTreeMap<Setting, String> {
 pub fn desired(settings: &BTreeMap<Setting, String>, owners: &BTreeMap<String, OwnerFacts>) -> Desired {
     let mut desired = Desired::default();
     let (mut sysctls, mut sysfs) = (Vec::new(), Vec::new());
-    let mut interfaces: BTreeMap<&str, Vec<Change>> = BTreeMap::new();
+    let mut interfaces: BTreeMap<String, Vec<Change>> = BTreeMap::new();
     for (setting, value) in settings {
         let change = Change { setting: setting.clone(), value: value.clone() };
         match setting {
             Setting::Sysctl { .. } => sysctls.push(change),
             Setting::Sysfs { .. } => sysfs.push(change),
-            _ => match setting.interfaces().first() {
+            _ => match setting.interfaces().pop() {
                 Some(interface) => interfaces.entry(interface).or_default().push(change),
                 None => desired.lost.push(lost(setting, "it names no interface")),
             },
@@ -111,11 +111,11 @@ pub fn desired(settings: &BTreeMap<Setting, String>, owners: &BTreeMap<String, O
     plain::sysctl(&sysctls, &mut desired);
     plain::tmpfiles(&sysfs, &mut desired);
     for (interface, changes) in interfaces {
-        match owners.get(interface).filter(|_| is_plain(interface)) {
+        match owners.get(&interface).filter(|_| is_plain(&interface)) {
             Some(facts) => of_interface(facts, changes, &mut desired),
             None => {
                 let why = "the interface is not there, or its name has characters that files cannot hold";
-                desired.untouched.extend([link_file::path(interface), ifupdown::path(interface)]);
+                desired.untouched.extend([link_file::path(&interface), ifupdown::path(&interface)]);
                 desired.lost.extend(changes.iter().map(|change| lost(&change.setting, why)));
             }
         }

@@ -170,12 +170,17 @@ fn the_callers_interface_and_the_default_route_are_refused() {
     assert_eq!(sh("ip -o link"), before);
     assert_eq!(host("set tap0 mtu=1450 --apply").0, 0, "without a login");
     assert_eq!(host("undo").0, 0);
+    sh("ip link property add dev tap0 altname other0");
+    let (code, text) = logged_in(LOGIN, "set other0 mtu=1400 --apply");
+    assert!(code == 2 && text.contains("alternative names are not taken"), "{text}");
+    assert_eq!(mtu("tap0"), "1500");
     sh("ip link set tap1 up; ip route add default dev tap1");
     let (code, text) = host("set tap1 mtu=1400 --apply");
     assert!(code == 2 && text.contains("a default route goes over it"), "{text}");
     let facts = json!({ "findings": [{
         "id": "x", "severity": "slow", "subject": "tap1", "measured": "1", "why": "y", "cost": null, "commands": [],
-        "changes": [{ "setting": { "kind": "sysfs", "path": "class/net/tap1/mtu" }, "value": "1400" }], "other_end": null,
+        "changes": [{ "setting": { "kind": "sysfs", "path": "class/net/lo/subsystem/tap1/mtu" }, "value": "1400" }],
+        "other_end": null,
     }] });
     std::fs::write("/run/facts", facts.to_string()).unwrap();
     let (code, text) = host("tune --facts /run/facts --apply");
@@ -440,6 +445,14 @@ fn findings_of_a_saved_check_are_mended_and_restored() {
     assert!(shown() == before && !Path::new(sysctl).exists());
     let (code, text) = host("tune --facts /run/facts no-such-thing");
     assert!(code == 2 && text.contains("did not find no-such-thing; it found small-buffer"), "{text}");
+    // The driver of TAP devices takes at most 64 frames.
+    let mut frames = finding("frames", &[]);
+    let setting = json!({ "kind": "coalescing", "interface": "tap0", "parameter": "rx-frames" });
+    frames["changes"] = json!([{ "setting": setting, "value": "100" }]);
+    save(&[frames]);
+    let (code, text) = host("tune --facts /run/facts --apply");
+    assert!(code == 0 && text.contains("coalescing rx-frames of tap0: the kernel took 64 instead of 100"), "{text}");
+    assert_eq!((host("verify").0, host("undo").0), (0, 0));
     save(&[rmem, finding("smaller", &[("net.ipv4.tcp_rmem", "1 2 3")])]);
     let (code, text) = host("tune --facts /run/facts --apply");
     assert!(code == 2 && text.contains("different values of the net.ipv4.tcp_rmem"), "{text}");

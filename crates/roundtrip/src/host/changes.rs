@@ -77,11 +77,14 @@ pub(super) fn offer(args: &ApplyArgs, origin: String, mut changes: Vec<Change>) 
     let planned = apply::plan(&kernel, &changes).map_err(classify)?;
     planned.iter().for_each(print_planned);
     let topology = Topology::read().map_err(classify)?;
+    if let Some(missing) = topology.missing(&changes) {
+        return Err(classify(missing));
+    }
     let lifelines = topology.lifelines(&lifeline::logins(Path::new("/proc")));
     let needed: Vec<Change> =
         planned.iter().filter(|planned| planned.is_needed).map(|planned| planned.change.clone()).collect();
     let refusal =
-        lifeline::refusal(&lifeline::risks(&lifelines, &needed)).filter(|_| args.confirm_within.is_none());
+        lifeline::refusal(&lifeline::risks(Path::new("/sys"), &lifelines, &needed)).filter(|_| args.confirm_within.is_none());
     if !args.apply {
         if let Some(refusal) = refusal {
             print_line(format_args!("note: {refusal}"));
@@ -165,8 +168,8 @@ fn print_applied(set: &ChangeSet) {
 }
 
 /// What programs have written down about interfaces.
-fn owners<'a>(interfaces: impl Iterator<Item = &'a str>) -> BTreeMap<String, OwnerFacts> {
-    let facts = |name: &str| Some((name.to_owned(), OwnerFacts::read(Path::new("/"), name)?));
+fn owners(interfaces: impl Iterator<Item = String>) -> BTreeMap<String, OwnerFacts> {
+    let facts = |name: String| OwnerFacts::read(Path::new("/"), &name).map(|facts| (name, facts));
     interfaces.filter(|name| !name.contains('/')).filter_map(facts).collect()
 }
 

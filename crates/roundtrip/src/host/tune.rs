@@ -1,7 +1,7 @@
 //! `roundtrip host tune`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use host::apply::System;
@@ -10,6 +10,7 @@ use host::change::Change;
 use host::facts::Facts;
 use host::finding::Finding;
 use host::profile;
+use host::read::{Roots, Wanted};
 use output::text::line;
 use serde_json::Value;
 
@@ -73,7 +74,7 @@ fn of_profile(name: &str, interface: Option<&str>) -> Result<Vec<Change>, Failur
 fn of_findings(args: &TuneArgs) -> Result<Vec<Change>, Failure> {
     let findings = match &args.facts {
         Some(path) => saved(path)?,
-        None => fresh(args.interface.as_deref())?,
+        None => fresh(args.interface.as_deref()),
     };
     let is_wanted = |finding: &&Finding| args.findings.is_empty() || args.findings.contains(&finding.id);
     if let Some(missing) = args.findings.iter().find(|id| !findings.iter().any(|finding| finding.id == **id))
@@ -140,12 +141,7 @@ fn parse(text: &[u8]) -> anyhow::Result<Vec<Finding>> {
 }
 
 /// The findings of a check of this host now.
-fn fresh(interface: Option<&str>) -> Result<Vec<Finding>, Failure> {
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["host", "check", "--json"]).stdin(Stdio::null()).stderr(Stdio::inherit());
-    if let Some(interface) = interface {
-        command.args(["--interface", interface]);
-    }
-    let output = command.output().context("checking this host").map_err(Failure::Work)?;
-    parse(&output.stdout).context("checking this host").map_err(Failure::Work)
+fn fresh(interface: Option<&str>) -> Vec<Finding> {
+    let wanted = Wanted { interface: interface.map(str::to_owned), ..Wanted::default() };
+    host::check::findings(&host::read::all(&Roots::default(), &wanted))
 }
