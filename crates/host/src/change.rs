@@ -124,7 +124,9 @@ impl Setting {
             Self::Sysctl { name } => {
                 let parts: Vec<&str> = name.split('.').collect();
                 match parts[..] {
-                    ["net", _, "conf" | "neigh", interface, ..] if !matches!(interface, "all" | "default") => {
+                    ["net", _, "conf" | "neigh", interface, ..]
+                        if !matches!(interface, "all" | "default") =>
+                    {
                         vec![interface.replace('/', ".")]
                     }
                     _ => Vec::new(),

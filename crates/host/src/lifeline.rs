@@ -131,8 +131,13 @@ impl Topology {
 
 /// Why changes must not be made without a way back: for each interface at risk, the reason. `sysfs` is `/sys` but in tests.
 #[must_use]
-pub fn risks(sysfs: &Path, lifelines: &BTreeMap<String, String>, changes: &[Change]) -> BTreeMap<String, String> {
-    let settings = changes.iter().flat_map(|change| [Some(change.setting.clone()), reached(sysfs, &change.setting)]);
+pub fn risks(
+    sysfs: &Path,
+    lifelines: &BTreeMap<String, String>,
+    changes: &[Change],
+) -> BTreeMap<String, String> {
+    let settings =
+        changes.iter().flat_map(|change| [Some(change.setting.clone()), reached(sysfs, &change.setting)]);
     let mut risks = BTreeMap::new();
     for setting in settings.flatten() {
         for name in setting.interfaces() {
@@ -376,7 +381,10 @@ mod tests {
             assert_eq!(refusal.is_some(), is_refused, "{}", change.setting);
             if let Some(error) = refusal {
                 let error = error.to_string();
-                assert!(error.contains("eth0 is not changed: a default route") && error.contains("--confirm-within"));
+                assert!(
+                    error.contains("eth0 is not changed: a default route")
+                        && error.contains("--confirm-within")
+                );
             }
         }
     }

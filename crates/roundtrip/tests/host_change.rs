@@ -451,7 +451,10 @@ fn findings_of_a_saved_check_are_mended_and_restored() {
     frames["changes"] = json!([{ "setting": setting, "value": "100" }]);
     save(&[frames]);
     let (code, text) = host("tune --facts /run/facts --apply");
-    assert!(code == 0 && text.contains("coalescing rx-frames of tap0: the kernel took 64 instead of 100"), "{text}");
+    assert!(
+        code == 0 && text.contains("coalescing rx-frames of tap0: the kernel took 64 instead of 100"),
+        "{text}"
+    );
     assert_eq!((host("verify").0, host("undo").0), (0, 0));
     save(&[rmem, finding("smaller", &[("net.ipv4.tcp_rmem", "1 2 3")])]);
     let (code, text) = host("tune --facts /run/facts --apply");

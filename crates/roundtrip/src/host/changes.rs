@@ -83,8 +83,8 @@ pub(super) fn offer(args: &ApplyArgs, origin: String, mut changes: Vec<Change>) 
     let lifelines = topology.lifelines(&lifeline::logins(Path::new("/proc")));
     let needed: Vec<Change> =
         planned.iter().filter(|planned| planned.is_needed).map(|planned| planned.change.clone()).collect();
-    let refusal =
-        lifeline::refusal(&lifeline::risks(Path::new("/sys"), &lifelines, &needed)).filter(|_| args.confirm_within.is_none());
+    let refusal = lifeline::refusal(&lifeline::risks(Path::new("/sys"), &lifelines, &needed))
+        .filter(|_| args.confirm_within.is_none());
     if !args.apply {
         if let Some(refusal) = refusal {
             print_line(format_args!("note: {refusal}"));
