@@ -23,7 +23,8 @@ test)
         iscsi-ls:libiscsi-bin iscsi-perf:libiscsi-bin qemu-img:qemu-utils qemu-io:qemu-utils
         tshark:tshark dumpcap:wireshark-common tgtd:tgt tgtadm:tgt nft:nftables gzip:gzip losetup:mount
         fio:fio ssh:openssh-client dropbear:dropbear-bin unshare:util-linux prlimit:util-linux chattr:e2fsprogs
-        nginx:nginx haproxy:haproxy openssl:openssl)
+        nginx:nginx haproxy:haproxy openssl:openssl udevadm:udev systemd-tmpfiles:systemd run-parts:debianutils
+        sysctl:procps setsid:util-linux nsenter:util-linux)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 fuzz) pairs+=(c++:g++) ;;

@@ -8,14 +8,22 @@
 
 #![forbid(unsafe_code)]
 
+pub mod apply;
 pub mod change;
 pub mod check;
+pub mod error;
 pub mod explain;
 pub mod facts;
 pub mod finding;
+pub mod journal;
+pub mod lifeline;
 pub mod live;
 pub mod lldp;
 pub mod persist;
 pub mod profile;
 pub mod read;
 pub mod report;
+pub mod rollback;
+pub mod set;
+pub mod undo;
+pub mod verify;

@@ -1,7 +1,9 @@
 //! `roundtrip host`: what a host does to a round trip, found, explained, changed and undone.
 
+mod changes;
 mod check;
 mod confirm;
+mod guard;
 mod profile;
 mod set;
 mod show;
@@ -34,9 +36,15 @@ enum HostVerb {
     Verify(verify::VerifyArgs),
     Socket(socket::SocketArgs),
     Profile(profile::ProfileArgs),
+    #[command(hide = true)]
+    Guard(guard::GuardArgs),
 }
 
 pub(crate) fn run(args: &HostArgs) -> Result<ExitCode, Failure> {
+    // The verbs that change a host take the folder of the journal themselves.
+    if matches!(args.verb, HostVerb::Check(_) | HostVerb::Show(_) | HostVerb::Socket(_)) {
+        changes::finish_overdue(std::path::Path::new(::host::journal::STATE_FOLDER));
+    }
     match &args.verb {
         HostVerb::Check(args) => check::run(args),
         HostVerb::Show(args) => show::run(args),
@@ -47,5 +55,6 @@ pub(crate) fn run(args: &HostArgs) -> Result<ExitCode, Failure> {
         HostVerb::Verify(args) => verify::run(args),
         HostVerb::Socket(args) => socket::run(args),
         HostVerb::Profile(args) => profile::run(args),
+        HostVerb::Guard(args) => guard::run(args),
     }
 }

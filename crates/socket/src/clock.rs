@@ -19,6 +19,12 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
+/// Nanoseconds on CLOCK_BOOTTIME, which also counts while the machine is suspended, for deadlines that another process keeps.
+#[must_use]
+pub fn boottime_ns() -> u64 {
+    read(ClockId::CLOCK_BOOTTIME)
+}
+
 /// CPU time of the calling thread, nanoseconds.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {

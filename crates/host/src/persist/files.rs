@@ -1,0 +1,194 @@
+//! Brings the files that keep settings to what is wanted. A file of another program, or one that was edited, is left alone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Desired, Kind, OwnFile};
+use crate::error::ChangeError;
+use crate::journal::{Journal, Lock, SIZE_LIMIT};
+use crate::undo::Overwrite;
+
+/// The list of the files that are ours, in the folder of the journal.
+const LIST: &str = "files.list";
+
+/// The files that are ours: each content that we have written and may be there, the last one at the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Own {
+    version: u32,
+    files: BTreeMap<PathBuf, Vec<String>>,
+}
+
+/// What was done to files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Synced {
+    /// Written.
+    pub written: Vec<PathBuf>,
+    /// Removed.
+    pub removed: Vec<PathBuf>,
+    /// Left as they are, with the reason.
+    pub kept: Vec<KeptFile>,
+}
+
+/// A file that was left as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeptFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+enum Found {
+    Nothing,
+    Text(String),
+    /// A link, a folder, or not text.
+    Other,
+}
+
+/// Writes the wanted files, and removes those of ours that are no longer wanted. `root` is `/` but in tests.
+///
+/// # Errors
+/// When the list of our files cannot be read or written, or the disk fails.
+pub fn sync(
+    journal: &Journal,
+    _lock: &Lock,
+    root: &Path,
+    desired: &Desired,
+    overwrite: Overwrite,
+) -> Result<Synced, ChangeError> {
+    let list = journal.folder().join(LIST);
+    let mut own = load(&list)?;
+    let mut synced = Synced::default();
+    let wanted = &desired.files;
+    for file in wanted {
+        let path = root.join(&file.path);
+        let known = own.files.get(&file.path).map_or(&[][..], Vec::as_slice);
+        match look(&path)? {
+            Found::Text(text) if text == file.content => {
+                own.files.insert(file.path.clone(), vec![text]);
+                continue;
+            }
+            Found::Text(text) if !known.contains(&text) && overwrite != Overwrite::All => {
+                let why = "another program has written it, or it was edited";
+                synced.kept.push(KeptFile { path, why: why.to_owned() });
+                continue;
+            }
+            Found::Other => {
+                synced.kept.push(KeptFile { path, why: "it is not a text file".to_owned() });
+                continue;
+            }
+            Found::Text(_) | Found::Nothing => {}
+        }
+        // Before the file, so that a crash between them leaves no file that nobody knows.
+        own.files.entry(file.path.clone()).or_default().push(file.content.clone());
+        save(&list, &own)?;
+        write(&path, file).map_err(ChangeError::io("writing", &path))?;
+        own.files.insert(file.path.clone(), vec![file.content.clone()]);
+        synced.written.push(path);
+    }
+    let is_unwanted =
+        |path: &&PathBuf| !wanted.iter().any(|file| file.path == **path) && !desired.untouched.contains(path);
+    let unwanted: Vec<PathBuf> = own.files.keys().filter(is_unwanted).cloned().collect();
+    for name in unwanted {
+        let path = root.join(&name);
+        match look(&path)? {
+            Found::Nothing => {}
+            Found::Text(text) if own.files[&name].contains(&text) || overwrite == Overwrite::All => {
+                std::fs::remove_file(&path)
+                    .and_then(|()| crate::journal::sync_folder(&path))
+                    .map_err(ChangeError::io("removing", &path))?;
+                synced.removed.push(path);
+            }
+            Found::Text(_) | Found::Other => {
+                let why = "it was edited since; remove it by hand, or with --force";
+                synced.kept.push(KeptFile { path, why: why.to_owned() });
+                continue;
+            }
+        }
+        own.files.remove(&name);
+    }
+    if own.files.is_empty() && !list.exists() {
+        return Ok(synced);
+    }
+    save(&list, &own)?;
+    Ok(synced)
+}
+
+/// Files that are wanted and are not there with that content.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn differences(root: &Path, wanted: &[OwnFile]) -> Result<Vec<KeptFile>, ChangeError> {
+    let mut all = Vec::new();
+    for file in wanted {
+        let path = root.join(&file.path);
+        match look(&path)? {
+            Found::Text(text) if text == file.content => {}
+            Found::Nothing => all.push(KeptFile { path, why: "it is missing".to_owned() }),
+            Found::Text(_) | Found::Other => {
+                all.push(KeptFile { path, why: "it has another content".to_owned() });
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn look(path: &Path) -> Result<Found, ChangeError> {
+    let metadata = match std::fs::symlink_metadata(path) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Found::Nothing);
+        }
+        metadata => metadata.map_err(ChangeError::io("reading", path))?,
+    };
+    if !metadata.is_file() || metadata.len() > SIZE_LIMIT {
+        return Ok(Found::Other);
+    }
+    let bytes = std::fs::read(path).map_err(ChangeError::io("reading", path))?;
+    Ok(String::from_utf8(bytes).map_or(Found::Other, Found::Text))
+}
+
+fn write(path: &Path, file: &OwnFile) -> io::Result<()> {
+    use std::io::Write as _;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut draft = output::Draft::in_own_folder(path)?;
+    draft.write_all(file.content.as_bytes())?;
+    let handle = draft.handle()?;
+    let mode = if file.kind == Kind::Script { 0o755 } else { 0o644 };
+    handle.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    handle.sync_all()?;
+    draft.commit()?;
+    crate::journal::sync_folder(path)
+}
+
+fn load(path: &Path) -> Result<Own, ChangeError> {
+    let unusable = |why: String| ChangeError::Journal { path: path.to_owned(), why };
+    match look(path)? {
+        Found::Nothing => Ok(Own { version: 1, files: BTreeMap::new() }),
+        Found::Other => Err(unusable("it is not a text file of less than 1 MiB".to_owned())),
+        Found::Text(text) => {
+            let own: Own = serde_json::from_str(&text).map_err(|error| {
+                unusable(format!("it is damaged: {error}; remove the files that begin with `# Written by` by hand, then this one"))
+            })?;
+            let is_below = |path: &PathBuf| {
+                path.components().all(|part| matches!(part, std::path::Component::Normal(_)))
+            };
+            if own.version != 1 || !own.files.keys().all(is_below) {
+                return Err(unusable("it was not written by this program".to_owned()));
+            }
+            Ok(own)
+        }
+    }
+}
+
+fn save(path: &Path, own: &Own) -> Result<(), ChangeError> {
+    let text = serde_json::to_vec_pretty(own)
+        .map_err(|error| ChangeError::Journal { path: path.to_owned(), why: error.to_string() })?;
+    crate::journal::durable_write(path, &text)
+}
