@@ -349,11 +349,17 @@ fn packets_that_processors_drop_or_leave_are_named() {
     );
     assert_eq!(changes(&found), ["net.core.netdev_max_backlog = 4000"]);
     let mut facts = debian_server();
-    facts.cpu.watched[3].squeezed = 13;
+    facts.cpu.watched[3].squeezed = 20;
+    assert_eq!(ids(&facts), [""; 0]);
+    facts.cpu.watched[3].softirq_share = 0.6;
     let found = only(&facts, "softirq-squeezed");
-    assert_eq!(found.measured, "softirqs that stopped with packets left: 20 in 2.0 s");
+    assert_eq!(found.subject, "CPU 3");
+    assert_eq!(
+        found.measured,
+        "softirqs that stopped with packets left: 20 in 2.0 s; 60 % of the time in softirqs"
+    );
     assert_eq!(changes(&found), ["net.core.netdev_budget = 600"]);
-    facts.cpu.watched[3].squeezed = 12;
+    facts.cpu.watched[3].squeezed = 19;
     assert_eq!(ids(&facts), [""; 0]);
 }
 
