@@ -138,6 +138,10 @@ impl Connection {
         let failed = |doing, source| Error::Socket { what: what.to_owned(), doing, source };
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
+            // Messages of other senders that keep arriving must not keep the request.
+            if left.is_zero() {
+                return Err(Error::TimedOut { what: what.to_owned(), seconds: self.timeout.as_secs() });
+            }
             let wait = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
             let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             match nix::poll::poll(&mut polled, wait) {

@@ -13,6 +13,7 @@ mod generic;
 pub mod message;
 mod name;
 pub mod route;
+pub mod sock_diag;
 
 pub use connection::{Connection, LIMIT, Part, Protocol, TIMEOUT};
 pub use error::Error;

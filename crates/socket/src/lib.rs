@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod cpu;
+pub mod foreign;
 pub mod options;
 pub mod stamps;
 pub mod tape;
