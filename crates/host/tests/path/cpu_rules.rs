@@ -109,7 +109,7 @@ fn a_governor_that_holds_the_lowest_clock_is_named() {
     for policy in 0..2 {
         tree.file(&format!("sys/devices/system/cpu/cpufreq/policy{policy}/scaling_governor"), "powersave\n");
     }
-    let found = only(&read(&tree), "cpu-governor-powersave");
+    let found = only(&read(&tree), "governor");
     assert_eq!((found.severity, found.subject.as_str()), (Severity::Slow, "CPU 0-1"));
     assert_eq!(found.measured, "governor powersave of acpi-cpufreq: 1200 of 3000 MHz");
     let path = |policy| format!("devices/system/cpu/cpufreq/policy{policy}/scaling_governor");
@@ -228,7 +228,7 @@ fn deep_idle_states_cost_their_wake_up() {
     };
     // C1E wakes up in 10 us, C6 needs a sleep of 600.
     rtt(&mut facts, 80.0);
-    let found = only(&facts, "deep-idle-state");
+    let found = only(&facts, "deep-c-states");
     assert_eq!(found.severity, Severity::Note);
     assert_eq!(
         found.measured,
@@ -239,10 +239,10 @@ fn deep_idle_states_cost_their_wake_up() {
     assert_eq!(changes(&found).len(), 16);
     assert_eq!(changes(&found)[0], "/sys/devices/system/cpu/cpu0/cpuidle/state2/disable = 1");
     rtt(&mut facts, 700.0);
-    let found = only(&facts, "deep-idle-state");
+    let found = only(&facts, "deep-c-states");
     assert_eq!(found.cost.and_then(|cost| cost.us_per_round_trip), Some(133.0));
     facts.cpu.idle_states[3].latency_us = 400;
-    assert_eq!(only(&facts, "deep-idle-state").severity, Severity::Slow);
+    assert_eq!(only(&facts, "deep-c-states").severity, Severity::Slow);
     facts.cpu.resume_latency_limit_us = Some(20);
     assert_eq!(ids(&facts), [""; 0]);
     facts.cpu.resume_latency_limit_us = None;

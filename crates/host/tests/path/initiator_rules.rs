@@ -291,10 +291,13 @@ fn fixed_windows_below_bandwidth_times_delay_are_named() {
     assert_eq!(ids(&debian_server()), [""; 0]);
 }
 
+/// Plants a fault in a disk's queue.
+type Plant = fn(&mut host::facts::initiator::DiskFacts);
+
 #[test]
 fn block_queues_that_slow_are_named_with_their_file() {
     let with_disk = |change: fn(&mut host::facts::initiator::DiskFacts)| session(|s| change(&mut s.disks[0]));
-    let cases: [(fn(&mut host::facts::initiator::DiskFacts), &str, &str, &str); 7] = [
+    let cases: [(Plant, &str, &str, &str); 7] = [
         (|d| d.queue_depth = Some(1), "iscsi-queue-depth-low", "queue depth 1", "device/queue_depth = 32"),
         (
             |d| d.scheduler = Some("bfq".to_owned()),

@@ -82,7 +82,7 @@ fn segments_decide_about_a_black_hole_before_datagrams() {
     // TCP's full segments arrive: a lowered MSS.
     assert_eq!(ids(&facts), [""; 0]);
     facts.path.as_mut().expect("a path").segments = None;
-    let found = only(&facts, "path-mtu-black-hole");
+    let found = only(&facts, "mtu-black-hole");
     assert!(
         found.measured.starts_with("datagrams of up to 1280 bytes arrive, larger ones"),
         "{}",
@@ -94,7 +94,7 @@ fn segments_decide_about_a_black_hole_before_datagrams() {
         largest_delivered_bytes: Some(1000),
         smallest_lost_bytes: Some(1500),
     });
-    let found = only(&facts, "path-mtu-black-hole");
+    let found = only(&facts, "mtu-black-hole");
     assert!(
         found.measured.starts_with("TCP segments of up to 1000 bytes arrive, those of 1500 vanish"),
         "{}",
@@ -121,9 +121,9 @@ fn a_kernel_that_searches_itself_is_not_told_to() {
         largest_delivered_bytes: Some(1280),
         smallest_lost_bytes: Some(1281),
     });
-    assert_eq!(changes(&only(&facts, "path-mtu-black-hole")), ["net.ipv4.tcp_mtu_probing = 1"]);
+    assert_eq!(changes(&only(&facts, "mtu-black-hole")), ["net.ipv4.tcp_mtu_probing = 1"]);
     facts.tcp.sysctls.insert("net.ipv4.tcp_mtu_probing".to_owned(), "1".to_owned());
-    assert_eq!(changes(&only(&facts, "path-mtu-black-hole")), [""; 0]);
+    assert_eq!(changes(&only(&facts, "mtu-black-hole")), [""; 0]);
 }
 
 #[test]

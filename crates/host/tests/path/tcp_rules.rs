@@ -64,7 +64,11 @@ fn buffers_below_the_kernels_choice_for_this_memory_are_noted_without_a_path() {
     let mut facts =
         with(&[("net.ipv4.tcp_rmem", "4096 8192 262144"), ("net.ipv4.tcp_wmem", "4096 8192 262144")]);
     facts.path = None;
-    let found = only(&facts, "receive-buffer-lowered");
+    let small = |facts: &Facts, name: &str| {
+        let all = host::check::findings(facts);
+        all.into_iter().find(|f| f.id == "small-buffers" && f.subject == name).expect("a finding")
+    };
+    let found = small(&facts, "net.ipv4.tcp_rmem");
     assert_eq!(found.severity, Severity::Note);
     assert_eq!(found.measured, "net.ipv4.tcp_rmem allows 262144 bytes; this kernel's default is 6291456");
     assert!(
@@ -73,7 +77,7 @@ fn buffers_below_the_kernels_choice_for_this_memory_are_noted_without_a_path() {
         found.why
     );
     assert_eq!(changes(&found), ["net.ipv4.tcp_rmem = 4096 8192 6291456"]);
-    assert_eq!(changes(&only(&facts, "send-buffer-lowered")), ["net.ipv4.tcp_wmem = 4096 8192 4194304"]);
+    assert_eq!(changes(&small(&facts, "net.ipv4.tcp_wmem")), ["net.ipv4.tcp_wmem = 4096 8192 4194304"]);
     // A machine with 32 MiB has such buffers by default.
     facts.tcp.memory_bytes = Some(32 << 20);
     assert_eq!(ids(&facts), [""; 0]);
@@ -123,26 +127,26 @@ fn a_hasty_rto_is_named_where_it_sends_twice() {
 
 #[test]
 fn queues_that_overflow_are_named() {
-    let found = only(&moving(&[("ListenOverflows", 7), ("ListenDrops", 9)]), "listen-overflow");
+    let found = only(&moving(&[("ListenOverflows", 7), ("ListenDrops", 9)]), "accept-queue-full");
     assert_eq!(found.measured, "connections refused for a full queue: 9 in 2.0 s");
     assert_eq!(found.cost.and_then(|cost| cost.us_per_round_trip), Some(1e6));
     // The limit is the program's own, not the kernel's.
     assert_eq!(changes(&found), [""; 0]);
     let mut facts = moving(&[("ListenOverflows", 7)]);
     facts.tcp.sysctls.insert("net.core.somaxconn".to_owned(), "128".to_owned());
-    assert_eq!(changes(&only(&facts, "listen-overflow")), ["net.core.somaxconn = 4096"]);
+    assert_eq!(changes(&only(&facts, "accept-queue-full")), ["net.core.somaxconn = 4096"]);
 }
 
 #[test]
 fn retransmissions_are_named_from_one_in_a_thousand() {
     let found =
-        only(&moving(&[("OutSegs", 10_000), ("RetransSegs", 12), ("TCPTimeouts", 2)]), "tcp-retransmissions");
+        only(&moving(&[("OutSegs", 10_000), ("RetransSegs", 12), ("TCPTimeouts", 2)]), "retransmissions");
     assert_eq!(
         found.measured,
         "12 in 2.0 s of 10000 segments (0.12 %) retransmitted, 2 timeouts, 0 needless (D-SACK)"
     );
     assert_eq!(found.cost.and_then(|cost| cost.us_per_round_trip), Some(200_000.0));
-    let quick = only(&moving(&[("OutSegs", 10_000), ("RetransSegs", 12)]), "tcp-retransmissions");
+    let quick = only(&moving(&[("OutSegs", 10_000), ("RetransSegs", 12)]), "retransmissions");
     assert_eq!(quick.cost, None);
     assert_eq!(ids(&moving(&[("OutSegs", 10_000), ("RetransSegs", 9)])), [""; 0]);
     assert_eq!(ids(&moving(&[("OutSegs", 100_000), ("RetransSegs", 99)])), [""; 0]);
@@ -155,7 +159,7 @@ fn needless_retransmissions_are_told_from_losses() {
     let counters = [("OutSegs", 1000), ("RetransSegs", 40), ("TCPDSACKRecv", 30)];
     assert_eq!(ids(&moving(&counters)), ["tcp-spurious-retransmissions"]);
     let counters = [("OutSegs", 1000), ("RetransSegs", 40), ("TCPDSACKRecv", 20)];
-    assert_eq!(ids(&moving(&counters)), ["tcp-retransmissions"]);
+    assert_eq!(ids(&moving(&counters)), ["retransmissions"]);
 }
 
 #[test]

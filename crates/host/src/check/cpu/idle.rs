@@ -46,7 +46,7 @@ fn wake_up(cpu: &CpuFacts, rtt_us: f64) -> Option<Finding> {
     let why = "A processor that waits for an answer sleeps, and wakes up when the interrupt comes: at queue depth 1 that is part \
                of each round trip, at both ends. Shallow states cost power.";
     let mut draft =
-        finding("deep-idle-state", severity, &format!("CPU {}", list(&deepest.enabled_cpus)), measured, why)
+        finding("deep-c-states", severity, &format!("CPU {}", list(&deepest.enabled_cpus)), measured, why)
             .adds_us(cost);
     let deep = cpu.idle_states.iter().filter(|state| state.latency_us >= deepest.latency_us);
     for state in deep {
