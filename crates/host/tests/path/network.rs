@@ -272,3 +272,50 @@ fn counters_that_move_are_those_of_the_namespace() {
     assert_eq!((facts.tcp.watched_ms, facts.tcp.moved.len()), (1, 0), "{:?}", facts.tcp.moved);
     assert_eq!(ids(&facts), [""; 0]);
 }
+
+#[test]
+fn probes_that_a_black_hole_swallows_are_no_retransmissions_of_the_host() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::new(1500, 1399);
+    lab.drop("meta l4proto icmp");
+    let facts = lab.client.run(|| {
+        let watch = Duration::from_millis(1500);
+        let wanted = Wanted { peer: Some(SERVER_PORT.to_owned()), watch, ..Wanted::default() };
+        host::read::all(&Roots::default(), &wanted)
+    });
+    let found = ids(&facts);
+    assert!(found.contains(&"mtu-black-hole".to_owned()), "{found:?}");
+    assert!(!found.contains(&"retransmissions".to_owned()), "{:?}", facts.tcp.moved);
+    assert_eq!(facts.tcp.increment("RetransSegs"), 0);
+}
+
+#[test]
+fn segments_that_the_namespace_sends_are_counted() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::new(1500, 1500);
+    let client = lab.client.clone();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let sender = std::thread::spawn(move || {
+        client.run(move || {
+            let mut connections = 0_u64;
+            while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                connections += u64::from(std::net::TcpStream::connect(SERVER_PORT).is_ok());
+            }
+            connections
+        })
+    });
+    let tcp = lab.client.run(|| {
+        let wanted = Wanted { watch: Duration::from_millis(300), ..Wanted::default() };
+        host::read::tcp::read(&Roots::default(), &wanted, &mut Vec::new())
+    });
+    drop(stop);
+    let connections = sender.join().expect("the sender");
+    let active = tcp.increment("ActiveOpens");
+    assert!(active > 0 && active <= connections + 1, "{active} of {connections}");
+    // A handshake is two segments of the client, and its end another.
+    assert!(tcp.increment("OutSegs") >= 2 * active - 2, "{:?}", tcp.moved);
+}
