@@ -130,6 +130,24 @@ fn a_governor_that_holds_the_lowest_clock_is_named() {
 }
 
 #[test]
+fn many_processors_are_one_command() {
+    let mut facts = debian_server();
+    let clock = facts.cpu.clocks[0].clone();
+    facts.cpu.clocks = (0..64)
+        .map(|policy| host::facts::cpu::ClockFacts {
+            path: format!("devices/system/cpu/cpufreq/policy{policy}"),
+            cpus: vec![policy],
+            driver: Some("acpi-cpufreq".to_owned()),
+            ..clock.clone()
+        })
+        .collect();
+    let found = only(&facts, "governor");
+    assert_eq!((found.subject.as_str(), found.changes.len(), found.commands.len()), ("CPU 0-63", 64, 1));
+    let begin = "echo schedutil | tee /sys/devices/system/cpu/cpufreq/policy0/scaling_governor /sys/devices";
+    assert!(found.commands[0].starts_with(begin), "{}", found.commands[0]);
+}
+
+#[test]
 fn clocks_below_the_hardwares_are_named() {
     let tree = machine();
     tree.write(
@@ -238,6 +256,12 @@ fn deep_idle_states_cost_their_wake_up() {
     // That state and the deeper one, of eight processors.
     assert_eq!(changes(&found).len(), 16);
     assert_eq!(changes(&found)[0], "/sys/devices/system/cpu/cpu0/cpuidle/state2/disable = 1");
+    assert_eq!(
+        found.commands,
+        [2, 3].map(|state| format!(
+            "for c in 0 1 2 3 4 5 6 7; do echo 1 > /sys/devices/system/cpu/cpu$c/cpuidle/state{state}/disable; done"
+        ))
+    );
     rtt(&mut facts, 700.0);
     let found = only(&facts, "deep-c-states");
     assert_eq!(found.cost.and_then(|cost| cost.us_per_round_trip), Some(133.0));

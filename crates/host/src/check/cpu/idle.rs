@@ -48,12 +48,14 @@ fn wake_up(cpu: &CpuFacts, rtt_us: f64) -> Option<Finding> {
     let mut draft =
         finding("deep-c-states", severity, &format!("CPU {}", list(&deepest.enabled_cpus)), measured, why)
             .adds_us(cost);
-    let deep = cpu.idle_states.iter().filter(|state| state.latency_us >= deepest.latency_us);
-    for state in deep {
-        for number in &state.enabled_cpus {
-            draft = draft
-                .sysfs(&format!("devices/system/cpu/cpu{number}/cpuidle/state{}/disable", state.index), "1");
-        }
+    for state in cpu.idle_states.iter().filter(|state| state.latency_us >= deepest.latency_us) {
+        let path = |cpu: &u32| format!("devices/system/cpu/cpu{cpu}/cpuidle/state{}/disable", state.index);
+        let paths: Vec<String> = state.enabled_cpus.iter().map(path).collect();
+        // A server has hundreds of these files.
+        let cpus: Vec<String> = state.enabled_cpus.iter().map(u32::to_string).collect();
+        let file = format!("/sys/devices/system/cpu/cpu$c/cpuidle/state{}/disable", state.index);
+        draft =
+            draft.sysfs_all(format!("for c in {}; do echo 1 > {file}; done", cpus.join(" ")), &paths, "1");
     }
     Some(draft.other_end("its processors sleep, too: check there"))
 }
