@@ -30,6 +30,8 @@ pub(super) trait Draft: Sized {
     fn sysctl(self, name: &str, value: &str) -> Self;
     /// A file below /sys that mends it.
     fn sysfs(self, path: &str, value: &str) -> Self;
+    /// Files below /sys that mend it together: one command for a person, a change of each for `tune`.
+    fn sysfs_all(self, command: String, paths: &[String], value: &str) -> Self;
     /// What the other end must do.
     fn other_end(self, what: &str) -> Self;
 }
@@ -62,6 +64,16 @@ impl Draft for Finding {
         self.commands.push(format!("echo {value} > '/sys/{path}'"));
         self.changes
             .push(Change { setting: Setting::Sysfs { path: path.to_owned() }, value: value.to_owned() });
+        self
+    }
+
+    fn sysfs_all(mut self, command: String, paths: &[String], value: &str) -> Self {
+        self.commands.push(command);
+        let change = |path: &String| Change {
+            setting: Setting::Sysfs { path: path.clone() },
+            value: value.to_owned(),
+        };
+        self.changes.extend(paths.iter().map(change));
         self
     }
 

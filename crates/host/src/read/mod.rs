@@ -55,7 +55,7 @@ pub struct Wanted {
     pub watch: Duration,
 }
 
-/// Reads everything that is wanted. Areas that watch counters do so at the same time.
+/// Reads everything that is wanted. Areas that watch counters do so at the same time; the path is probed after that.
 #[must_use]
 pub fn all(roots: &Roots, wanted: &Wanted) -> Facts {
     let mut facts = Facts::default();
@@ -63,18 +63,21 @@ pub fn all(roots: &Roots, wanted: &Wanted) -> Facts {
     std::thread::scope(|scope| {
         let links = Area::start(scope, roots, wanted, link::read);
         let peers = Area::start(scope, roots, wanted, peer::read);
-        let path = Area::start(scope, roots, wanted, path::read);
         let tcp = Area::start(scope, roots, wanted, tcp::read);
         let cpu = Area::start(scope, roots, wanted, cpu::read);
         let initiators = Area::start(scope, roots, wanted, initiator::read);
         let sockets = Area::start(scope, roots, wanted, socket::read);
         facts.links = links.finish("network interfaces", &mut facts.unseen);
         facts.peers = peers.finish("the other ends", &mut facts.unseen);
-        facts.path = path.finish("the path", &mut facts.unseen);
         facts.tcp = tcp.finish("TCP settings", &mut facts.unseen);
         facts.cpu = cpu.finish("processors", &mut facts.unseen);
         facts.initiators = initiators.finish("iSCSI initiators", &mut facts.unseen);
         facts.sockets = sockets.finish("sockets", &mut facts.unseen);
+    });
+    // After the counters were watched: probes that a black hole swallows are retransmitted, which is no fault of the host's traffic.
+    std::thread::scope(|scope| {
+        let path = Area::start(scope, roots, wanted, path::read);
+        facts.path = path.finish("the path", &mut facts.unseen);
     });
     facts
 }

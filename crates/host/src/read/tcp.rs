@@ -136,7 +136,10 @@ fn options(route: Route, links: &[Link]) -> Option<RouteOptions> {
 }
 
 fn memory_bytes(proc: &Path) -> Option<u64> {
-    let meminfo = text(&proc.join("meminfo"))?;
+    parse_memory(&text(&proc.join("meminfo"))?)
+}
+
+fn parse_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
@@ -192,6 +195,13 @@ mod tests {
         let expected = [("ListenOverflows", 3), ("RetransSegs", 7), ("TCPTimeouts", 9)];
         assert_eq!(read.iter().map(|(n, v)| (n.as_str(), *v)).collect::<Vec<_>>(), expected);
         assert!(parse_counters("TcpExt: OnlyNames\n").is_empty());
+    }
+
+    #[test]
+    fn memory_is_in_bytes() {
+        assert_eq!(parse_memory("MemTotal:        2048 kB\nMemFree: 1 kB\n"), Some(2 << 20));
+        assert_eq!(parse_memory("MemFree: 1 kB\n"), None);
+        assert_eq!(parse_memory(&format!("MemTotal: {} kB", u64::MAX)), None);
     }
 
     #[test]

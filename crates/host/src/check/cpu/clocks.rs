@@ -9,6 +9,9 @@ use crate::finding::{Finding, Severity};
 /// Drivers whose governor `powersave` follows the load (intel_pstate, amd-pstate in active mode).
 const FOLLOWS: [&str; 2] = ["intel_pstate", "amd-pstate-epp"];
 
+/// Up to this many files are written one by one.
+const FEW: usize = 4;
+
 pub(super) fn findings(cpu: &CpuFacts) -> Vec<Finding> {
     // Policies of equal settings are one finding; machines have one policy for each processor.
     let rules: [fn(&ClockFacts) -> Option<Mend>; 3] = [slowest, capped, saving];
@@ -37,9 +40,16 @@ fn gather(cpu: &CpuFacts, rule: &fn(&ClockFacts) -> Option<Mend>) -> Option<Find
     cpus.sort_unstable();
     let subject = format!("CPU {}", list(&cpus));
     let draft = finding(first.id, first.severity, &subject, first.measured.clone(), first.why);
-    Some(faults.iter().fold(draft, |draft, (clock, mend)| {
-        draft.sysfs(&format!("{}/{}", clock.path, mend.file), &mend.value)
-    }))
+    let path = |clock: &ClockFacts| format!("{}/{}", clock.path, first.file);
+    if faults.len() <= FEW || faults.iter().any(|(_, mend)| mend.value != first.value) {
+        return Some(
+            faults.iter().fold(draft, |draft, (clock, mend)| draft.sysfs(&path(clock), &mend.value)),
+        );
+    }
+    let paths: Vec<String> = faults.iter().map(|(clock, _)| path(clock)).collect();
+    let files: Vec<String> = paths.iter().map(|path| format!("/sys/{path}")).collect();
+    let command = format!("echo {} | tee {} > /dev/null", first.value, files.join(" "));
+    Some(draft.sysfs_all(command, &paths, &first.value))
 }
 
 /// The governor that stays at the lowest clock.
@@ -56,7 +66,7 @@ fn slowest(clock: &ClockFacts) -> Option<Mend> {
     let better = ["schedutil", "ondemand", "performance"];
     let value = better.iter().find(|name| clock.available_governors.iter().any(|known| known == *name))?;
     Some(Mend {
-        id: "cpu-governor-powersave",
+        id: "governor",
         severity: Severity::Slow,
         measured: format!("governor powersave of {driver}: {} of {} MHz", min / 1000, max / 1000),
         why: "With this driver the governor keeps the lowest clock, whatever the load: all work of a round trip takes longer by the \

@@ -93,3 +93,25 @@ fn counts(proc: &Path) -> BTreeMap<u32, (u64, String)> {
     };
     lines.filter_map(line).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_are_counted_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        std::fs::write(roots.proc.join("interrupts"), " CPU0 CPU1\n 30: 500 7 PCI-MSIX 1-edge eth0-rx\n")
+            .unwrap();
+        let interrupt = |number, total| InterruptFacts { number, total, ..InterruptFacts::default() };
+        let interrupts = vec![interrupt(30, 400), interrupt(31, 5)];
+        let mut places = [PlacementFacts { interrupts, ..PlacementFacts::default() }];
+        count_again(&roots, &mut places);
+        assert_eq!(
+            places[0].interrupts.iter().map(|interrupt| interrupt.moved).collect::<Vec<_>>(),
+            [107, 0]
+        );
+    }
+}
