@@ -1,7 +1,8 @@
 """A server and its client in one process: requests of 64 bytes, and responses as the first argument says.
 
-Arguments: MODE [nodelay]. Prints the port and the descriptor of the server's connection, exchanges until its input ends.
-MODE: parts (header and body written apart), whole (one write), bulk (the server sends without end), idle (nothing).
+Arguments: MODE [nodelay]. Prints the port and the descriptor of the server's connection, then obeys lines of its input, each
+answered by "done": "run N" exchanges N times, "start" exchanges until "stop".
+MODE: parts (header and body written apart), whole (one write), bulk (a response of 64 KiB blocks without end, one request).
 """
 
 import os
@@ -17,31 +18,28 @@ def exactly(sock, count):
     while len(data) < count:
         part = sock.recv(count - len(data))
         if not part:
-            return None
+            sys.exit("the connection ended")
         data += part
     return data
 
 
 def serve(sock, mode):
-    if mode == "bulk":
-        while True:
-            sock.sendall(bytes(65536))
-    while exactly(sock, len(REQUEST)) is not None:
+    while True:
+        exactly(sock, len(REQUEST))
         if mode == "parts":
             sock.sendall(HEADER)
             sock.sendall(BODY)
-        else:
+        elif mode == "whole":
             sock.sendall(HEADER + BODY)
+        while mode == "bulk":
+            sock.sendall(bytes(65536))
 
 
-def ask(sock, mode):
-    if mode == "bulk":
-        while sock.recv(1 << 20):
-            pass
-    while mode != "idle":
-        sock.sendall(REQUEST)
-        if exactly(sock, len(HEADER) + len(BODY)) is None:
-            return
+def exchange(sock, mode):
+    sock.sendall(REQUEST)
+    while mode == "bulk":
+        sock.recv(1 << 20)
+    exactly(sock, len(HEADER) + len(BODY))
 
 
 def main():
@@ -53,17 +51,32 @@ def main():
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client = socket.create_connection(listener.getsockname())
     server, _ = listener.accept()
-    if mode == "idle":
-        # One exchange long ago.
-        client.sendall(REQUEST)
-        exactly(server, len(REQUEST))
-        server.sendall(HEADER)
-        server.sendall(BODY)
-        exactly(client, len(HEADER) + len(BODY))
-    for role, sock in ((serve, server), (ask, client)):
-        threading.Thread(target=role, args=(sock, mode), daemon=True).start()
+    threading.Thread(target=serve, args=(server, mode), daemon=True).start()
+    wanted, at_rest = threading.Event(), threading.Event()
+    at_rest.set()
+
+    def keep_on():
+        while True:
+            wanted.wait()
+            at_rest.clear()
+            while wanted.is_set():
+                exchange(client, mode)
+            at_rest.set()
+
+    threading.Thread(target=keep_on, daemon=True).start()
     print(listener.getsockname()[1], server.fileno(), flush=True)
-    sys.stdin.read()
+    for line in sys.stdin:
+        words = line.split()
+        if words[0] == "run":
+            for _ in range(int(words[1])):
+                exchange(client, mode)
+        elif words[0] == "start":
+            at_rest.clear()
+            wanted.set()
+        else:
+            wanted.clear()
+            at_rest.wait()
+        print("done", flush=True)
     os._exit(0)
 
 
