@@ -86,7 +86,8 @@ impl Coalescing {
     }
 
     /// The longest hold of an operation on its round, microseconds.
-    fn delay_us(&self) -> f64 {
+    #[must_use]
+    pub fn delay_us(&self) -> f64 {
         let sides = if self.side == Side::Both { 2.0 } else { 1.0 };
         if self.is_on() { sides * self.hold_us } else { 0.0 }
     }

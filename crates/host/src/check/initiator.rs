@@ -1,8 +1,16 @@
-//! Rules about initiator.
+//! Rules about iSCSI initiators and their disks.
 
 use crate::facts::Facts;
 use crate::finding::Finding;
 
-pub(super) fn findings(_facts: &Facts) -> Vec<Finding> {
-    Vec::new()
+mod disks;
+mod session;
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for initiator in &facts.initiators {
+        all.extend(session::findings(facts, initiator));
+        all.extend(disks::findings(facts, initiator));
+    }
+    all
 }

@@ -4,6 +4,7 @@ use crate::facts::Facts;
 use crate::finding::Finding;
 
 mod cpu;
+mod draft;
 mod initiator;
 mod link;
 mod path;

@@ -1,8 +1,15 @@
-//! Rules about path.
+//! Rules about the path to the peer.
 
 use crate::facts::Facts;
 use crate::finding::Finding;
 
-pub(super) fn findings(_facts: &Facts) -> Vec<Finding> {
-    Vec::new()
+mod buffers;
+mod mtu;
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    facts
+        .path
+        .iter()
+        .flat_map(|path| mtu::findings(facts, path).into_iter().chain(buffers::findings(facts, path)))
+        .collect()
 }

@@ -1,8 +1,15 @@
-//! Rules about tcp.
+//! Rules about the system's settings of TCP.
 
 use crate::facts::Facts;
 use crate::finding::Finding;
 
-pub(super) fn findings(_facts: &Facts) -> Vec<Finding> {
-    Vec::new()
+mod counters;
+mod routes;
+mod settings;
+
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut all = settings::findings(facts);
+    all.extend(routes::findings(facts));
+    all.extend(counters::findings(&facts.tcp));
+    all
 }

@@ -14,4 +14,10 @@ pub struct SystemFacts {
     pub distribution: Option<String>,
     /// Whether the check ran as root.
     pub is_root: bool,
+    /// Time since the start of the system, seconds.
+    #[serde(default)]
+    pub uptime_seconds: Option<u64>,
+    /// The address that the caller's SSH session comes from.
+    #[serde(default)]
+    pub caller: Option<std::net::IpAddr>,
 }

@@ -11,6 +11,7 @@ pub mod peer;
 pub mod socket;
 pub mod system;
 pub mod tcp;
+mod text;
 
 /// Where the trees are that readers read, so that a test can give them a tree of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]

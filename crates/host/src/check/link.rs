@@ -1,8 +1,0 @@
-//! Rules about link.
-
-use crate::facts::Facts;
-use crate::finding::Finding;
-
-pub(super) fn findings(_facts: &Facts) -> Vec<Finding> {
-    Vec::new()
-}

@@ -1,0 +1,33 @@
+//! Energy-efficient Ethernet: the transmitter sleeps while nothing is to be sent, and wakes with a delay.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::attributes::Attributes;
+
+const ACTIVE: u16 = 4;
+const ENABLED: u16 = 5;
+const SLEEPS: u16 = 6;
+const TIMER: u16 = 7;
+
+/// Energy-efficient Ethernet (IEEE 802.3 clause 78).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Eee {
+    /// Whether both sides agreed on it.
+    pub is_active: Option<bool>,
+    /// Whether this side offers it.
+    pub is_enabled: Option<bool>,
+    /// Whether this side's transmitter sleeps.
+    pub sends_idle: Option<bool>,
+    /// How long the transmitter waits before it sleeps, microseconds.
+    pub idle_timer_us: Option<u32>,
+}
+
+pub(super) fn parse(answer: Attributes<'_>) -> Eee {
+    Eee {
+        is_active: super::flag(answer, ACTIVE),
+        is_enabled: super::flag(answer, ENABLED),
+        sends_idle: super::flag(answer, SLEEPS),
+        idle_timer_us: answer.u32(TIMER),
+    }
+}
