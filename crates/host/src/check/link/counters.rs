@@ -119,13 +119,8 @@ pub(super) fn carrier_errors(link: &LinkFacts, _: &Facts) -> Option<Finding> {
         return None;
     }
     let why = "The card lost the carrier while it sent: a bad cable or transceiver, or a duplex mismatch.";
-    let mut found = finding(
-        LINK_ERRORS,
-        Severity::Broken,
-        link,
-        format!("{moving} carrier errors{}", within(link)),
-        why,
-    );
+    let mut found =
+        finding(LINK_ERRORS, Severity::Broken, link, format!("{moving} carrier errors{}", within(link)), why);
     found.commands = vec![format!("ethtool --cable-test {}", link.name())];
     Some(found)
 }
