@@ -182,6 +182,18 @@ fn a_rejected_value_changes_nothing_and_leaves_no_record() {
 }
 
 #[test]
+fn a_change_whose_record_cannot_be_written_is_not_made() {
+    let state = tempfile::tempdir().unwrap();
+    let (client, _server) = connection();
+    let planned = plan(&name_of(&client), &["nodelay=on".parse().unwrap()]).unwrap();
+    let mut record = SocketRecord::open(&state.path().join("gone")).unwrap();
+    std::fs::remove_dir_all(state.path().join("gone")).unwrap();
+    let error = record.apply(&planned[0]).unwrap_err().to_string();
+    assert!(error.contains("sockets.json") && error.contains("--state"), "{error}");
+    assert!(!client.nodelay().unwrap());
+}
+
+#[test]
 fn a_descriptor_that_means_another_socket_is_refused() {
     let state = tempfile::tempdir().unwrap();
     let (client, _server) = connection();
