@@ -108,6 +108,12 @@ impl Error {
         [nix::errno::Errno::EPERM, nix::errno::Errno::EACCES].iter().any(|e| self.errno() == Some(*e as i32))
     }
 
+    /// Whether the request names what cannot exist, so that it was not sent.
+    #[must_use]
+    pub fn is_unusable(&self) -> bool {
+        matches!(self, Self::Unusable { .. })
+    }
+
     /// Whether there is no such interface, route or socket.
     #[must_use]
     pub fn is_missing(&self) -> bool {

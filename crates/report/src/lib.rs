@@ -8,6 +8,7 @@ mod closure_text;
 pub mod experiment_html;
 pub mod experiment_text;
 pub mod fio;
+pub mod host_text;
 pub mod html;
 pub mod ladder;
 pub mod model_text;

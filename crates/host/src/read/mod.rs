@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::facts::{Facts, Unseen};
+
 pub mod cpu;
 pub mod initiator;
 pub mod link;
@@ -51,4 +53,59 @@ pub struct Wanted {
     pub port: Option<u16>,
     /// For how long to watch counters; zero takes one reading, so that nothing is known to move.
     pub watch: Duration,
+}
+
+/// Reads everything that is wanted. Areas that watch counters do so at the same time.
+#[must_use]
+pub fn all(roots: &Roots, wanted: &Wanted) -> Facts {
+    let mut facts = Facts::default();
+    facts.system = system::read(roots, wanted, &mut facts.unseen);
+    std::thread::scope(|scope| {
+        let links = Area::start(scope, roots, wanted, link::read);
+        let peers = Area::start(scope, roots, wanted, peer::read);
+        let path = Area::start(scope, roots, wanted, path::read);
+        let tcp = Area::start(scope, roots, wanted, tcp::read);
+        let cpu = Area::start(scope, roots, wanted, cpu::read);
+        let initiators = Area::start(scope, roots, wanted, initiator::read);
+        let sockets = Area::start(scope, roots, wanted, socket::read);
+        facts.links = links.finish("network interfaces", &mut facts.unseen);
+        facts.peers = peers.finish("the other ends", &mut facts.unseen);
+        facts.path = path.finish("the path", &mut facts.unseen);
+        facts.tcp = tcp.finish("TCP settings", &mut facts.unseen);
+        facts.cpu = cpu.finish("processors", &mut facts.unseen);
+        facts.initiators = initiators.finish("iSCSI initiators", &mut facts.unseen);
+        facts.sockets = sockets.finish("sockets", &mut facts.unseen);
+    });
+    facts
+}
+
+/// An area that a thread reads. Threads inherit the network namespace of the one that starts them.
+struct Area<'scope, T> {
+    thread: std::thread::ScopedJoinHandle<'scope, (T, Vec<Unseen>)>,
+}
+
+impl<'scope, T: Default + Send + 'scope> Area<'scope, T> {
+    fn start<'env>(
+        scope: &'scope std::thread::Scope<'scope, 'env>,
+        roots: &'env Roots,
+        wanted: &'env Wanted,
+        read: impl FnOnce(&Roots, &Wanted, &mut Vec<Unseen>) -> T + Send + 'scope,
+    ) -> Self {
+        let thread = scope.spawn(move || {
+            let mut unseen = Vec::new();
+            let facts = read(roots, wanted, &mut unseen);
+            (facts, unseen)
+        });
+        Self { thread }
+    }
+
+    /// What was read. A reader that panicked must not take the others' facts with it.
+    fn finish(self, what: &str, all: &mut Vec<Unseen>) -> T {
+        let (facts, mut unseen) = self.thread.join().unwrap_or_else(|_| {
+            let why = "reading it panicked, which is a defect of the program".to_owned();
+            (T::default(), vec![Unseen { what: what.to_owned(), why }])
+        });
+        all.append(&mut unseen);
+        facts
+    }
 }

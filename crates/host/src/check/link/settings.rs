@@ -22,9 +22,11 @@ const SHORT_HOLD_US: u32 = 8;
 /// Offloads that somebody switched off.
 pub(super) fn offloads(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let offloads = &link.offloads.as_ref()?.features;
-    // One that is wanted and not in force waits for another setting or for the user of a TAP device.
+    // One that is wanted and not in force waits for another setting or for the user of a TAP device. A veth merges nothing unless
+    // asked to, as what it receives was merged before.
     let is_off = |name: &&&str| {
         offloads.get(**name).is_some_and(|state| state.is_changeable && !state.is_on && !state.is_wanted)
+            && (**name != "rx-gro" || link.is_physical())
     };
     let off: Vec<&str> = USUAL.iter().filter(is_off).copied().collect();
     if off.is_empty() {

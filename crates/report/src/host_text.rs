@@ -1,0 +1,145 @@
+//! What a host does to a round trip, as text: the result of `roundtrip host check`, one interface, and the format of Prometheus.
+
+use host::facts::peer::PeerFacts;
+use host::finding::{Cost, Finding, Severity};
+use host::report::Checked;
+use output::text::line;
+use record::units::{counted, format_bit_rate, grouped};
+
+use crate::terminal::{cell, number, table};
+
+mod interface;
+mod prometheus;
+
+pub use interface::link;
+pub use prometheus::prometheus;
+
+/// Width of the names before the lines of a finding.
+const NAME: usize = 9;
+
+/// The result of a check.
+#[must_use]
+pub fn check(checked: &Checked) -> String {
+    let mut text = String::new();
+    if !checked.facts.links.is_empty() {
+        text += &format!("{}\n\n", links(checked));
+    }
+    for peer in &checked.facts.peers {
+        text += &format!("{}\n", other_end(peer));
+    }
+    if !checked.facts.peers.is_empty() {
+        text.push('\n');
+    }
+    for (index, found) in checked.findings.iter().enumerate() {
+        text += &format!("{}\n", finding(index + 1, found));
+    }
+    for unseen in &checked.facts.unseen {
+        text += &format!("not seen: {}: {}\n", line(&unseen.what), line(&unseen.why));
+    }
+    text + &summary(&checked.findings)
+}
+
+/// A row for each interface.
+fn links(checked: &Checked) -> String {
+    let heading =
+        ["interface", "driver", "link", "Mb/s", "duplex", "negotiates", "MTU", "carrier changes", "errors"];
+    let mut table = table(&heading);
+    for facts in &checked.facts.links {
+        let modes = facts.modes.as_ref();
+        let speed = modes.and_then(|modes| modes.speed_mbps).filter(|_| facts.has_link());
+        let duplex = modes.and_then(|modes| modes.duplex).filter(|_| facts.has_link());
+        let counters = facts.link.counters.unwrap_or_default();
+        table.add_row(vec![
+            cell(facts.name()),
+            cell(facts.driver.as_deref().unwrap_or("-")),
+            cell(interface::state(facts)),
+            number(speed.map_or("-".to_owned(), |speed| grouped(u64::from(speed)))),
+            cell(duplex.map_or("-".to_owned(), |duplex| duplex.to_string())),
+            cell(interface::switch(modes.and_then(|modes| modes.autoneg))),
+            number(facts.link.mtu.to_string()),
+            number(facts.link.carrier_changes.map_or("-".to_owned(), |changes| grouped(u64::from(changes)))),
+            number(grouped(counters.rx_errors + counters.tx_errors)),
+        ]);
+    }
+    table.to_string()
+}
+
+/// A line about the other end.
+fn other_end(peer: &PeerFacts) -> String {
+    match peer {
+        PeerFacts::Lldp { interface, neighbour } => {
+            let system = neighbour.system_name.as_deref().unwrap_or(&neighbour.chassis);
+            let mut text =
+                format!("{} leads to port {} of {}", line(interface), line(&neighbour.port), line(system));
+            if let Some(mac_phy) = &neighbour.mac_phy {
+                let operating = match &mac_phy.operating {
+                    Some(operating) => line(&operating.name).to_string(),
+                    None => format!("operating type {}", mac_phy.mau_type),
+                };
+                let negotiates = if mac_phy.negotiates { "negotiates" } else { "does not negotiate" };
+                text += &format!(", which {negotiates}: {operating}");
+            }
+            if let Some(bytes) = neighbour.max_frame_bytes {
+                text += &format!(", frames up to {bytes} bytes");
+            }
+            text
+        }
+        PeerFacts::Ssh { destination, host } => {
+            let findings = counted(host.findings.len() as u64, "finding");
+            format!("{} ({}) was checked over ssh: {findings}", line(destination), line(&host.hostname))
+        }
+    }
+}
+
+/// A finding with its number, which `roundtrip host tune` does not need: it takes the name.
+fn finding(number: usize, found: &Finding) -> String {
+    let severity = severity(found.severity);
+    let mut text = format!("{number}. {severity}: {} ({})\n", line(&found.id), line(&found.subject));
+    let mut row = |name: &str, value: &str| text += &format!("   {name:NAME$}  {}\n", line(value));
+    row("measured", &found.measured);
+    row("why", &found.why);
+    if let Some(cost) = found.cost.as_ref().and_then(cost) {
+        row("costs", &cost);
+    }
+    for (index, command) in found.commands.iter().enumerate() {
+        row(if index == 0 { "remedy" } else { "" }, command);
+    }
+    if !found.changes.is_empty() {
+        row("or", &format!("roundtrip host tune {}", found.id));
+    }
+    if let Some(other_end) = &found.other_end {
+        row("other end", other_end);
+    }
+    text
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Note => "note",
+        Severity::Slow => "slow",
+        Severity::Broken => "broken",
+    }
+}
+
+fn cost(cost: &Cost) -> Option<String> {
+    let time = cost.us_per_round_trip.map(|us| format!("up to {us:.1} us for each round trip"));
+    let rate = cost
+        .bits_per_second_at_most
+        .map(|bits| format!("at most {}/s", format_bit_rate(bits.round() as u64)));
+    let parts: Vec<String> = time.into_iter().chain(rate).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn summary(findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return "nothing found".to_owned();
+    }
+    let of = |severity: Severity| findings.iter().filter(|found| found.severity == severity).count();
+    format!(
+        "{}: {} broken, {} slow, {} to note",
+        counted(findings.len() as u64, "finding"),
+        of(Severity::Broken),
+        of(Severity::Slow),
+        of(Severity::Note)
+    )
+}
