@@ -20,7 +20,13 @@ impl Namespace {
             File::open("/proc/thread-self/ns/net").expect("its file")
         });
         let namespace = Self(Arc::new(made.join().expect("the thread")));
-        namespace.sh("ip link set lo up");
+        // An address is usable at once: no duplicate is looked for.
+        namespace.sh(
+            "for which in all default; do
+               echo 0 > /proc/sys/net/ipv6/conf/$which/accept_dad; echo 0 > /proc/sys/net/ipv6/conf/$which/dad_transmits
+             done
+             ip link set lo up",
+        );
         namespace
     }
 

@@ -18,6 +18,7 @@ fn only(facts: &Facts, id: &str) -> Finding {
     let all = host::check::findings(facts);
     let mut own: Vec<Finding> = all.iter().filter(|finding| finding.id == id).cloned().collect();
     assert_eq!(own.len(), 1, "{id}: {all:#?}");
+    assert!(host::explain::of(id).is_some(), "{id} has no explanation");
     own.remove(0)
 }
 

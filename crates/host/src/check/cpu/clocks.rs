@@ -56,7 +56,7 @@ fn slowest(clock: &ClockFacts) -> Option<Mend> {
     let better = ["schedutil", "ondemand", "performance"];
     let value = better.iter().find(|name| clock.available_governors.iter().any(|known| known == *name))?;
     Some(Mend {
-        id: "cpu-governor-powersave",
+        id: "governor",
         severity: Severity::Slow,
         measured: format!("governor powersave of {driver}: {} of {} MHz", min / 1000, max / 1000),
         why: "With this driver the governor keeps the lowest clock, whatever the load: all work of a round trip takes longer by the \

@@ -10,6 +10,9 @@ use crate::finding::{Finding, Severity};
 const SHARE_NOTE: f64 = 0.1;
 const SHARE_SLOW: f64 = 0.5;
 
+/// Longer round trips are those of distant peers, where saving power is worth more, microseconds.
+const LONG_US: f64 = 2000.0;
+
 /// Shorter wake-ups are those of every processor, microseconds.
 const LEAST_US: u32 = 5;
 
@@ -18,7 +21,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let Some(rtt_us) = facts.path.as_ref().and_then(|path| path.rtt).map(|rtt| rtt.min_us) else {
         return Vec::new();
     };
-    wake_up(&facts.cpu, rtt_us).into_iter().collect()
+    if rtt_us > LONG_US { Vec::new() } else { wake_up(&facts.cpu, rtt_us).into_iter().collect() }
 }
 
 fn wake_up(cpu: &CpuFacts, rtt_us: f64) -> Option<Finding> {
@@ -43,7 +46,7 @@ fn wake_up(cpu: &CpuFacts, rtt_us: f64) -> Option<Finding> {
     let why = "A processor that waits for an answer sleeps, and wakes up when the interrupt comes: at queue depth 1 that is part \
                of each round trip, at both ends. Shallow states cost power.";
     let mut draft =
-        finding("deep-idle-state", severity, &format!("CPU {}", list(&deepest.enabled_cpus)), measured, why)
+        finding("deep-c-states", severity, &format!("CPU {}", list(&deepest.enabled_cpus)), measured, why)
             .adds_us(cost);
     let deep = cpu.idle_states.iter().filter(|state| state.latency_us >= deepest.latency_us);
     for state in deep {

@@ -15,7 +15,7 @@ const ROOM: f64 = 0.5;
 /// The hypervisor takes this share.
 const STOLEN: f64 = 0.1;
 
-/// Softirqs that stop early, in a second: fewer are bursts.
+/// Softirqs of a processor that stop early, in a second: fewer are bursts.
 const SQUEEZED_PER_SECOND: f64 = 10.0;
 
 /// A card with fewer interrupts in a second is not what keeps a processor busy.
@@ -55,14 +55,20 @@ fn drops(facts: &Facts) -> Option<Finding> {
 
 fn squeezes(facts: &Facts) -> Option<Finding> {
     let cpu = &facts.cpu;
-    let squeezed = sum(cpu, |watched| watched.squeezed);
-    if (squeezed as f64) * 1e3 < SQUEEZED_PER_SECOND * cpu.watched_ms as f64 {
+    let worst = cpu.watched.iter().max_by_key(|watched| watched.squeezed)?;
+    // On a processor with time left the rest is taken at once.
+    let is_rare = (worst.squeezed as f64) * 1e3 < SQUEEZED_PER_SECOND * cpu.watched_ms as f64;
+    if is_rare || worst.softirq_share < BUSY {
         return None;
     }
-    let measured = format!("softirqs that stopped with packets left: {}", in_time(cpu, squeezed));
+    let measured = format!(
+        "softirqs that stopped with packets left: {}; {:.0} % of the time in softirqs",
+        in_time(cpu, worst.squeezed),
+        worst.softirq_share * 100.0
+    );
     let why = "A softirq may take only so many packets at a time; the rest waits for its next turn, or for ksoftirqd, which \
                competes with programs.";
-    let draft = finding("softirq-squeezed", Severity::Slow, "softirq", measured, why);
+    let draft = finding("softirq-squeezed", Severity::Slow, &format!("CPU {}", worst.cpu), measured, why);
     let budget = facts.tcp.number("net.core.netdev_budget").unwrap_or(300).saturating_mul(2).clamp(600, 9600);
     Some(draft.sysctl("net.core.netdev_budget", &budget.to_string()))
 }

@@ -49,7 +49,7 @@ fn black_hole(facts: &Facts, path: &PathFacts) -> Option<Finding> {
     );
     let why = "A link on the path is smaller than the packets, and the ICMP messages that say so do not arrive. Connections open, \
                and stop at the first full segment: small requests work, transfers hang until they time out.";
-    let mut draft = finding("path-mtu-black-hole", Severity::Broken, &subject(path), measured, why);
+    let mut draft = finding("mtu-black-hole", Severity::Broken, &subject(path), measured, why);
     let interface = path.interface.as_deref().unwrap_or("IF");
     let mask = if path.address.contains(':') { 128 } else { 32 };
     if facts.tcp.number("net.ipv4.tcp_mtu_probing") == Some(0) {

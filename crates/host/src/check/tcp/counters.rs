@@ -40,7 +40,7 @@ fn overflow(tcp: &TcpFacts) -> Option<Finding> {
     let measured = format!("connections refused for a full queue: {}", in_time(tcp, drops + refused));
     let why = "A program accepts connections more slowly than they come: a handshake is dropped, and the client tries again after \
                1, 3 and 7 s.";
-    let mut draft = finding("listen-overflow", Severity::Slow, "tcp", measured, why).adds_us(SYN_RETRY_US);
+    let mut draft = finding("accept-queue-full", Severity::Slow, "tcp", measured, why).adds_us(SYN_RETRY_US);
     if tcp.number("net.core.somaxconn").is_some_and(|limit| limit < SOMAXCONN) {
         draft = draft.sysctl("net.core.somaxconn", &SOMAXCONN.to_string());
     }
@@ -69,7 +69,7 @@ fn retransmissions(tcp: &TcpFacts) -> Option<Finding> {
         return Some(draft.command("ss -tino  # connections with 'reord_seen' and 'dsack_dups'".to_owned()));
     }
     let why = "Segments are lost. Each costs a round trip, one at the end of a message 200 ms and more, and the window shrinks.";
-    let draft = finding("tcp-retransmissions", Severity::Slow, "tcp", measured, why);
+    let draft = finding("retransmissions", Severity::Slow, "tcp", measured, why);
     let draft = if timeouts > 0 { draft.adds_us(200_000.0) } else { draft };
     Some(
         draft

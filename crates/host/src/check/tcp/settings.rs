@@ -115,6 +115,6 @@ fn lowered(facts: &Facts, name: &str, direction: &str, default_bytes: u64) -> Op
         full_us(1e9),
         full_us(1e10)
     );
-    let draft = finding(&format!("{direction}-buffer-lowered"), Severity::Note, "tcp", measured, &why);
+    let draft = finding("small-buffers", Severity::Note, name, measured, &why);
     Some(draft.sysctl(name, &format!("{} {} {default}", sizes.min_bytes, sizes.default_bytes.min(default))))
 }

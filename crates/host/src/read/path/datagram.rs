@@ -20,8 +20,12 @@ use super::walk::{Answer, Network};
 const FIRST_PORT: u16 = 33_434;
 const PORTS: u16 = 100;
 
-/// How long an answer may take, until one has shown how far the peer is.
-const WAIT: Duration = Duration::from_millis(400);
+/// How long an answer may take, until others have shown how far the hosts are.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// The least and the multiple of the slowest answer to wait for then.
+const LEAST_WAIT: Duration = Duration::from_millis(150);
+const SLOWER: f64 = 8.0;
 
 /// At most this many datagrams are sent.
 const LIMIT: u32 = 400;
@@ -32,6 +36,8 @@ pub(super) struct Prober {
     peer: IpAddr,
     sent: u32,
     deadline_ns: u64,
+    /// The slowest answer, microseconds; 0 before the first.
+    slowest_us: f64,
 }
 
 /// An entry of the socket's error queue.
@@ -76,7 +82,13 @@ impl Prober {
         }
         // A datagram of 64 KiB must fit.
         setsockopt(&socket, sockopt::SndBuf, &200_000)?;
-        Ok(Self { socket, peer, sent: 0, deadline_ns: monotonic_ns() + patience.as_nanos() as u64 })
+        Ok(Self {
+            socket,
+            peer,
+            sent: 0,
+            deadline_ns: monotonic_ns() + patience.as_nanos() as u64,
+            slowest_us: 0.0,
+        })
     }
 
     /// How many datagrams left.
@@ -138,11 +150,17 @@ impl Prober {
     /// Waits for the answer to the datagram `number`.
     fn answer(&mut self, number: u32) -> Answer {
         let begin = monotonic_ns();
-        let deadline = begin + WAIT.as_nanos() as u64;
+        let wait = if self.slowest_us > 0.0 {
+            Duration::from_micros((self.slowest_us * SLOWER) as u64).clamp(LEAST_WAIT, WAIT)
+        } else {
+            WAIT
+        };
+        let deadline = begin + wait.as_nanos() as u64;
         loop {
             let rtt_us = monotonic_ns().saturating_sub(begin) as f64 / 1e3;
             let mut own = self.reports().into_iter().filter(|report| report.port == Some(port(number)));
             if let Some(report) = own.next() {
+                self.slowest_us = self.slowest_us.max(rtt_us);
                 return self.judge(&report, rtt_us);
             }
             let mut buffer = [0; 16];
@@ -202,7 +220,7 @@ impl Network for Prober {
 
     fn pause(&mut self) {
         // Linux answers six datagrams at once and then one in a second (icmp_ratelimit).
-        std::thread::sleep(Duration::from_millis(1000));
+        std::thread::sleep(Duration::from_millis(1050));
     }
 }
 

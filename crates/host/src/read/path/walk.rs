@@ -94,7 +94,7 @@ impl<N: Network> Walker<'_, N> {
         let mut lost = None;
         if answer == Answer::Silence {
             let large = self.size;
-            match self.compare(ttl, large, 2) {
+            match compare(self.network, ttl, large, 2) {
                 Fate::Lost => {
                     let (passes, vanishes) = {
                         let network = &mut *self.network;
@@ -149,10 +149,6 @@ impl<N: Network> Walker<'_, N> {
         }
     }
 
-    fn compare(&mut self, ttl: u8, large: u32, rounds: u32) -> Fate {
-        compare(self.network, ttl, large, rounds)
-    }
-
     fn note(&mut self, ttl: u8, answer: Answer, lost: Option<u32>) -> Step {
         let (from, rtt_us, is_peer) = match answer {
             Answer::Arrived { from, rtt_us } => (from, Some(rtt_us), true),
@@ -188,26 +184,23 @@ impl<N: Network> Walker<'_, N> {
     }
 }
 
-/// Whether large packets vanish where small ones are answered: `rounds` of both, so that neither chance nor a host that limits
-/// its answers looks like a link that is too small.
+/// Whether large packets vanish where small ones are answered, in as many `rounds`. A host that limits its answers may be silent
+/// to one and answer the next: a large packet counts as lost only if it was sent after a pause, and a small one after it was
+/// answered.
 fn compare(network: &mut impl Network, ttl: u8, large: u32, rounds: u32) -> Fate {
+    match network.probe(ttl, large) {
+        Answer::Silence => {}
+        Answer::Arrived { .. } | Answer::TimeExceeded { .. } => return Fate::Passed,
+        _ => return Fate::Unknown,
+    }
     for _ in 0..rounds {
+        network.pause();
         match network.probe(ttl, large) {
             Answer::Silence => {}
             Answer::Arrived { .. } | Answer::TimeExceeded { .. } => return Fate::Passed,
             _ => return Fate::Unknown,
         }
-        let mut small = network.probe(ttl, SMALL_BYTES);
-        if small == Answer::Silence {
-            // Did the limit swallow the answer to the large one, too? Ask both once more.
-            network.pause();
-            match network.probe(ttl, large) {
-                Answer::Silence => small = network.probe(ttl, SMALL_BYTES),
-                Answer::Arrived { .. } | Answer::TimeExceeded { .. } => return Fate::Passed,
-                _ => return Fate::Unknown,
-            }
-        }
-        if !matches!(small, Answer::Arrived { .. } | Answer::TimeExceeded { .. }) {
+        if !matches!(network.probe(ttl, SMALL_BYTES), Answer::Arrived { .. } | Answer::TimeExceeded { .. }) {
             return Fate::Unknown;
         }
     }

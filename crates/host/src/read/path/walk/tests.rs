@@ -11,8 +11,8 @@ struct Path {
     answers: Vec<bool>,
     /// Whether routers state the MTU that a packet exceeds, or nothing, or 0.
     announce: Announce,
-    /// Answers left before the peer is silent until a pause; `None`: it does not limit them.
-    tokens: Option<u32>,
+    /// Answers that the peer may send at once; they grow with time, one in a second. `None`: it does not limit them.
+    tokens: Option<f64>,
     probes: u32,
 }
 
@@ -52,10 +52,12 @@ impl Network for Path {
                     return Answer::Silence;
                 }
                 if let Some(tokens) = self.tokens.as_mut().filter(|_| is_peer) {
-                    if *tokens == 0 {
+                    if *tokens < 1.0 {
+                        // Meanwhile the prober waits.
+                        *tokens += 0.4;
                         return Answer::Silence;
                     }
-                    *tokens -= 1;
+                    *tokens -= 1.0;
                 }
                 let from = node(index + 1);
                 return if is_peer {
@@ -69,8 +71,7 @@ impl Network for Path {
     }
 
     fn pause(&mut self) {
-        // As Linux: one more answer a second.
-        self.tokens = self.tokens.map(|_| 2);
+        self.tokens = self.tokens.map(|tokens| (tokens + 1.0).min(6.0));
     }
 }
 
@@ -99,7 +100,8 @@ fn packets_that_vanish_without_a_word_are_located() {
 
 #[test]
 fn a_peer_that_limits_its_answers_has_no_black_hole() {
-    for tokens in 0..8 {
+    for tenths in 0..60 {
+        let tokens = f64::from(tenths) / 10.0;
         let mut path = Path { tokens: Some(tokens), ..Path::new(&[1500, 1500], Announce::Mtu) };
         let found = walk(&mut path, 1500);
         assert_eq!(found.datagrams.smallest_lost_bytes, None, "{tokens}: {found:?}");
@@ -108,10 +110,18 @@ fn a_peer_that_limits_its_answers_has_no_black_hole() {
 
 #[test]
 fn a_peer_that_limits_its_answers_still_shows_its_black_hole() {
-    let mut path = Path { tokens: Some(3), ..Path::new(&[1500, 1280], Announce::Nothing) };
-    let found = walk(&mut path, 1500);
-    assert_eq!(found.datagrams.smallest_lost_bytes, Some(1281));
-    assert_eq!(found.datagrams.largest_answered_bytes, Some(1280));
+    for tenths in 0..60 {
+        for mtu in [1280, 1281, 1399, 1411, 1499] {
+            let mut path =
+                Path { tokens: Some(f64::from(tenths) / 10.0), ..Path::new(&[1500, mtu], Announce::Nothing) };
+            let found = walk(&mut path, 1500).datagrams;
+            assert_eq!(
+                (found.largest_answered_bytes, found.smallest_lost_bytes),
+                (Some(mtu), Some(mtu + 1)),
+                "{tenths}"
+            );
+        }
+    }
 }
 
 #[test]
