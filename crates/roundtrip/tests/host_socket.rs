@@ -10,10 +10,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use common::live::{analyze, captured, kinds, may_capture};
 use common::roundtrip;
-use host::check::findings;
-use host::facts::Facts;
 use host::finding::Finding;
-use host::read::{Roots, Wanted};
+use host::report::Checked;
 use serde_json::Value;
 
 /// chatty.py: a server and its client.
@@ -80,14 +78,24 @@ fn has_python() -> bool {
     testing::require("python3", found)
 }
 
-/// What a check finds at the connections of a port while they are in use.
-fn check(chatty: &mut Chatty) -> Vec<Finding> {
+/// `roundtrip host check` of the program's port: its result, and what it finds at the program's sockets.
+fn check(chatty: &Chatty) -> (Checked, Vec<Finding>) {
+    let mut command = roundtrip();
+    command.args(["host", "check", "--json", "--watch", "0s", "--port", &chatty.port.to_string()]);
+    let output = command.output().unwrap();
+    let checked: Checked =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+    // The machine may have faults of its own.
+    assert_eq!(output.status.code(), Some(i32::from(!checked.findings.is_empty())));
+    let end = format!("127.0.0.1:{}", chatty.port);
+    let found = checked.findings.iter().filter(|finding| finding.subject.contains(&end)).cloned().collect();
+    (checked, found)
+}
+
+/// What a check finds while the program's connection is in use.
+fn check_busy(chatty: &mut Chatty) -> Vec<Finding> {
     chatty.tell("start");
-    let wanted = Wanted { port: Some(chatty.port), ..Wanted::default() };
-    let mut facts = Facts::default();
-    facts.sockets = host::read::socket::read(&Roots::default(), &wanted, &mut facts.unseen);
-    assert!(facts.unseen.is_empty(), "{:?}", facts.unseen);
-    findings(&facts)
+    check(chatty).1
 }
 
 fn text(output: &Output) -> String {
@@ -120,7 +128,7 @@ fn a_chatty_server_is_found_mended_and_restored() {
     let (verdicts, before_us) = measured(&mut chatty, &folder.path().join("before.pcapng"));
     assert_eq!(verdicts, ["nagle_delayed_ack"]);
 
-    let found = check(&mut chatty);
+    let found = check_busy(&mut chatty);
     assert_eq!(found.iter().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["nagle-on-small-messages"]);
     let command =
         format!("roundtrip host socket --pid {} --fd {} nodelay=on --apply", chatty.pid(), chatty.fd);
@@ -139,7 +147,7 @@ fn a_chatty_server_is_found_mended_and_restored() {
     assert!(applied.status.success(), "{}", text(&applied));
     assert!(text(&applied).starts_with("changed nodelay: on, was off: 127.0.0.1:"), "{}", text(&applied));
     assert!(!chatty.nagle());
-    let found = check(&mut chatty);
+    let found = check_busy(&mut chatty);
     assert!(found.is_empty(), "{found:?}");
     chatty.tell("stop");
 
@@ -160,7 +168,7 @@ fn servers_that_nagle_does_not_delay_are_no_finding() {
         return;
     }
     for arguments in [&["parts", "nodelay"][..], &["whole"], &["bulk"]] {
-        let found = check(&mut Chatty::start(arguments));
+        let found = check_busy(&mut Chatty::start(arguments));
         assert!(found.is_empty(), "{arguments:?}: {found:?}");
     }
 }
@@ -172,11 +180,10 @@ fn an_idle_connection_is_no_finding() {
     }
     let mut chatty = Chatty::start(&["parts"]);
     chatty.tell("run 30");
-    let wanted = Wanted { port: Some(chatty.port), ..Wanted::default() };
-    let mut facts = Facts::default();
-    facts.sockets = host::read::socket::read(&Roots::default(), &wanted, &mut facts.unseen);
-    assert!(facts.sockets.iter().any(|s| s.watched.is_some_and(|w| w.readings > 5)), "{facts:?}");
-    assert!(findings(&facts).is_empty());
+    let (checked, found) = check(&chatty);
+    let sockets = &checked.facts.sockets;
+    assert!(sockets.iter().any(|s| s.watched.is_some_and(|w| w.readings > 5)), "{sockets:?}");
+    assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]
