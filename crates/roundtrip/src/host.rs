@@ -2,6 +2,7 @@
 
 mod check;
 mod confirm;
+mod explain;
 mod profile;
 mod set;
 mod show;
@@ -26,6 +27,7 @@ pub(crate) struct HostArgs {
 #[derive(Debug, Subcommand)]
 enum HostVerb {
     Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
     Show(show::ShowArgs),
     Set(set::SetArgs),
     Tune(tune::TuneArgs),
@@ -39,6 +41,7 @@ enum HostVerb {
 pub(crate) fn run(args: &HostArgs) -> Result<ExitCode, Failure> {
     match &args.verb {
         HostVerb::Check(args) => check::run(args),
+        HostVerb::Explain(args) => explain::run(args),
         HostVerb::Show(args) => show::run(args),
         HostVerb::Set(args) => set::run(args),
         HostVerb::Tune(args) => tune::run(args),

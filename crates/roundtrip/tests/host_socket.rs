@@ -220,3 +220,27 @@ fn arguments_that_name_no_socket_are_refused() {
         assert_eq!(code(arguments).0, Some(2), "{arguments:?}");
     }
 }
+
+#[test]
+fn explanations_are_listed_and_printed() {
+    let run =
+        |arguments: &[&str]| roundtrip().args(["host", "explain"]).args(arguments).output().expect("it runs");
+    let list = run(&[]);
+    assert!(list.status.success());
+    let names: Vec<String> =
+        text(&list).lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(names, host::explain::all().keys().cloned().collect::<Vec<_>>());
+    let page = run(&["nagle-on-small-messages"]);
+    assert!(
+        page.status.success() && text(&page).contains("ndd -set /dev/tcp tcp_naglim_def 1"),
+        "{}",
+        text(&page)
+    );
+    let json: Value = serde_json::from_slice(&run(&["half-duplex", "--json"]).stdout).unwrap();
+    assert_eq!(json["id"], "half-duplex");
+    assert!(json["steps"]["illumos"].as_array().unwrap().len() > 2, "{json}");
+    let unknown = run(&["no-such\u{1b}[2Jfinding"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown).contains("roundtrip host explain lists the names"));
+    assert!(!text(&unknown).contains('\u{1b}'));
+}

@@ -193,8 +193,7 @@ impl fmt::Display for OptionValue {
             Self::Switch(true) => f.write_str("on"),
             Self::Switch(false) => f.write_str("off"),
             Self::Buffer { bytes, is_locked: Some(false) } => write!(f, "{bytes} bytes, autotuned"),
-            Self::Buffer { bytes, .. } => write!(f, "{bytes} bytes"),
-            Self::Bytes(bytes) => write!(f, "{bytes} bytes"),
+            Self::Buffer { bytes, .. } | Self::Bytes(bytes) => write!(f, "{bytes} bytes"),
             Self::Name(name) => f.write_str(name),
         }
     }
