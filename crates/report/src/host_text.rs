@@ -143,3 +143,84 @@ fn summary(findings: &[Finding]) -> String {
         of(Severity::Note)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use host::facts::Facts;
+    use host::facts::link::LinkFacts;
+    use host::facts::peer::{MacPhy, Neighbour, Operating};
+    use netlink::route::{Counters, Link};
+
+    use super::*;
+
+    fn found(severity: Severity) -> Finding {
+        Finding {
+            id: "half-duplex".to_owned(),
+            severity,
+            subject: "eth0".to_owned(),
+            measured: "100 Mb/s, half duplex".to_owned(),
+            why: "because".to_owned(),
+            cost: Some(Cost { us_per_round_trip: Some(33.0), bits_per_second_at_most: Some(100e6) }),
+            commands: vec!["first".to_owned(), "second".to_owned()],
+            changes: Vec::new(),
+            other_end: Some("likewise".to_owned()),
+        }
+    }
+
+    #[test]
+    fn findings_are_counted_by_severity() {
+        let findings = [Severity::Broken, Severity::Slow, Severity::Slow, Severity::Note].map(found).to_vec();
+        let text = check(&Checked { facts: Facts::default(), findings });
+        assert_eq!(text.lines().last(), Some("4 findings: 1 broken, 2 slow, 1 to note"));
+        let first = "1. broken: half-duplex (eth0)\n   \
+                     measured   100 Mb/s, half duplex\n   \
+                     why        because\n   \
+                     costs      up to 33.0 us for each round trip; at most 100mbit/s\n   \
+                     remedy     first\n   \
+                     \x20          second\n   \
+                     other end  likewise\n";
+        assert!(text.starts_with(first), "{text}");
+        assert_eq!(check(&Checked::default()), "nothing found");
+    }
+
+    #[test]
+    fn errors_of_both_directions_are_summed() {
+        let counters = Counters { rx_errors: 1200, tx_errors: 34, ..Counters::default() };
+        let link = Link { name: "eth0".to_owned(), mtu: 9000, counters: Some(counters), ..Link::default() };
+        let facts = Facts { links: vec![LinkFacts { link, ..LinkFacts::default() }], ..Facts::default() };
+        let text = check(&Checked { facts, findings: Vec::new() });
+        let row = text.lines().find(|line| line.contains("eth0")).expect("a row");
+        assert!(row.trim_end().ends_with("1 234") && row.contains("9000"), "{text}");
+    }
+
+    #[test]
+    fn a_neighbour_is_told_in_one_line() {
+        let operating = Operating {
+            name: "1000BASE-T".to_owned(),
+            speed_mbps: 1000,
+            duplex: None,
+            is_twisted_pair: true,
+        };
+        let mut neighbour = Neighbour {
+            port: "Gi1/0/7".to_owned(),
+            system_name: Some("switch1\u{1b}[31m".to_owned()),
+            mac_phy: Some(MacPhy { negotiates: true, operating: Some(operating), ..MacPhy::default() }),
+            max_frame_bytes: Some(1522),
+            ..Neighbour::default()
+        };
+        let told = |neighbour: &Neighbour| {
+            other_end(&PeerFacts::Lldp {
+                interface: "eth0".to_owned(),
+                neighbour: Box::new(neighbour.clone()),
+            })
+        };
+        let text = told(&neighbour);
+        assert!(
+            text.starts_with("eth0 leads to port Gi1/0/7 of switch1") && !text.contains('\u{1b}'),
+            "{text}"
+        );
+        assert!(text.ends_with(", which negotiates: 1000BASE-T, frames up to 1522 bytes"), "{text}");
+        neighbour.mac_phy = Some(MacPhy { mau_type: 99, ..MacPhy::default() });
+        assert!(told(&neighbour).contains(", which does not negotiate: operating type 99"));
+    }
+}

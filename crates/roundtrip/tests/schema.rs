@@ -34,6 +34,8 @@ fn schemas() -> Vec<(&'static str, Schema)> {
     vec![
         ("analyze.json", schema_for!(analyzer::AnalysisResult)),
         ("capture.json", schema_for!(capture::record_to_file::Recorded)),
+        ("host-check.json", schema_for!(host::report::Checked)),
+        ("host-show.json", schema_for!(host::facts::link::LinkFacts)),
         ("simulate.json", schema_for!(Simulation)),
         ("simulate-paper.json", schema_for!(Paper)),
     ]
@@ -343,6 +345,8 @@ fn output_conforms_to_its_schema_and_has_no_key_twice() {
         conforms("analyze.json", &run(&["analyze", &cut]));
         conforms("analyze.json", &run(&["analyze", &packets, "--port", "9"]));
     }
+    conforms("host-check.json", &run(&["host", "check", "--watch", "10ms"]));
+    conforms("host-show.json", &run(&["host", "show", "lo"]));
     conforms("simulate-paper.json", &run(&["simulate", "--paper", "--operations", "200"]));
     for arguments in [
         &["simulate", "--list"][..],

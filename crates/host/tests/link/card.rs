@@ -239,7 +239,8 @@ impl Modes {
 
 impl Fec {
     fn answer(&self, names: &[String]) -> Vec<u8> {
-        let active = self.active.as_ref().map(|mode| names.iter().position(|name| name == mode).unwrap() as u32);
+        let active =
+            self.active.as_ref().map(|mode| names.iter().position(|name| name == mode).unwrap() as u32);
         let counters = Builder::new()
             .bytes(2, &self.corrected.to_ne_bytes())
             .bytes(3, &self.uncorrectable.to_ne_bytes());
@@ -261,7 +262,8 @@ impl Pause {
             counters = counters.bytes(3, &frames.to_ne_bytes());
         }
         let switches = [(2, self.autoneg), (3, self.rx), (4, self.tx)];
-        let answer = switches.iter().fold(Builder::new(), |answer, (kind, on)| answer.u8(*kind, u8::from(*on)));
+        let answer =
+            switches.iter().fold(Builder::new(), |answer, (kind, on)| answer.u8(*kind, u8::from(*on)));
         answer.nested(5, &counters).finish()
     }
 }

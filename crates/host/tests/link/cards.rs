@@ -54,7 +54,10 @@ fn every_finding_has_an_explanation() {
 fn answers_of_a_25g_card_are_parsed_in_full() {
     let facts = card("25g-dac");
     let modes = facts.modes.unwrap();
-    assert_eq!((modes.speed_mbps, modes.duplex, modes.autoneg), (Some(25_000), Some(Duplex::Full), Some(true)));
+    assert_eq!(
+        (modes.speed_mbps, modes.duplex, modes.autoneg),
+        (Some(25_000), Some(Duplex::Full), Some(true))
+    );
     assert_eq!((modes.port, modes.lanes), (Some(Port::DirectAttach), Some(1)));
     assert_eq!(modes.supported.len(), 11);
     assert_eq!(modes.partner.as_ref().unwrap().len(), 4);
@@ -64,10 +67,10 @@ fn answers_of_a_25g_card_are_parsed_in_full() {
     assert_eq!((fec.corrected_blocks, fec.uncorrectable_blocks), (Some(1183), Some(0)));
     assert_eq!(facts.rings.unwrap().rx.unwrap().max, Some(8192));
     let watched = facts.watched.unwrap();
-    assert_eq!(watched.counters.into_iter().collect::<Vec<_>>(), [
-        ("fec_corrected_blocks".to_owned(), 3),
-        ("rx_packets".to_owned(), 4_203_340),
-    ]);
+    assert_eq!(
+        watched.counters.into_iter().collect::<Vec<_>>(),
+        [("fec_corrected_blocks".to_owned(), 3), ("rx_packets".to_owned(), 4_203_340),]
+    );
     let copper = card("10gbase-t");
     assert_eq!(copper.modes.unwrap().master_slave, Some(MasterSlave::Slave));
     assert_eq!(copper.state.unwrap().signal_quality, Some(7));
@@ -104,7 +107,10 @@ fn late_collisions_are_a_duplex_mismatch_with_their_number() {
 fn a_slow_link_names_the_faster_mode_and_what_to_do() {
     let cable = found("downshift", "speed-below-possible");
     assert_eq!(cable.measured, "100 Mb/s; both sides can do 1000baseT/Full");
-    assert_eq!((cable.commands.as_slice(), cable.changes.len()), (&["ethtool --cable-test eth0".to_owned()][..], 0));
+    assert_eq!(
+        (cable.commands.as_slice(), cable.changes.len()),
+        (&["ethtool --cable-test eth0".to_owned()][..], 0)
+    );
     assert_eq!(cable.cost.unwrap().bits_per_second_at_most, Some(100e6));
     let configured = found("restricted", "speed-below-possible");
     assert_eq!(
@@ -158,6 +164,19 @@ fn totals_count_when_they_are_many_beside_the_packets() {
     assert_eq!(with(100, 10_000_000), Vec::<String>::new(), "a small share");
     assert_eq!(with(101, 10_000_000), ["link-errors"]);
     assert_eq!(with(100, 1_000_000), ["link-errors"]);
+}
+
+#[test]
+fn errors_that_move_are_told_with_their_number() {
+    let facts = Facts { links: vec![card("forced-mismatched")], ..Facts::default() };
+    let measured: Vec<String> = host::check::findings(&facts)
+        .into_iter()
+        .filter(|f| f.id == "link-errors")
+        .map(|f| f.measured)
+        .collect();
+    assert_eq!(measured, ["388 CRC errors within 2.0 s", "17 alignment errors within 2.0 s"]);
+    assert_eq!(found("fec-uncorrectable", "link-errors").measured, "9 uncorrectable FEC blocks within 2.0 s");
+    assert_eq!(found("paused", "pause-frames").measured, "4403 PAUSE frames received within 2.0 s");
 }
 
 #[test]

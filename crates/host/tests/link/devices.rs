@@ -105,7 +105,10 @@ fn offloads_that_were_switched_off_are_found_and_their_commands_mend_them() {
         }
         let facts = host::facts::Facts { links: vec![one("a0")], ..host::facts::Facts::default() };
         let findings = host::check::findings(&facts);
-        assert_eq!((findings.len(), findings[0].measured.as_str()), (1, "off: tx-tcp-segmentation, tx-tcp6-segmentation"));
+        assert_eq!(
+            (findings.len(), findings[0].measured.as_str()),
+            (1, "off: tx-tcp-segmentation, tx-tcp6-segmentation")
+        );
         for command in &findings[0].commands {
             let words: Vec<&str> = command.split(' ').collect();
             assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success(), "{command}");

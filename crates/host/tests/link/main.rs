@@ -5,6 +5,7 @@
 mod card;
 mod cards;
 mod devices;
+mod hostile;
 mod neighbours;
 mod two_hosts;
 

@@ -77,7 +77,10 @@ fn a_switch_port_is_read_from_its_frame() {
 #[test]
 fn an_aggregated_port_and_a_plain_host_are_read_too() {
     let port = neighbour(AGGREGATED);
-    assert_eq!((port.port.as_str(), port.is_aggregated, port.max_frame_bytes), ("516", Some(true), Some(9216)));
+    assert_eq!(
+        (port.port.as_str(), port.is_aggregated, port.max_frame_bytes),
+        ("516", Some(true), Some(9216))
+    );
     assert!(!port.mac_phy.as_ref().unwrap().negotiates);
     assert_eq!(port.mac_phy.unwrap().operating.unwrap().name, "10GBASE-SR");
     let host = neighbour(PLAIN);
@@ -180,15 +183,11 @@ fn frames_that_arrive_are_heard_on_their_interface() {
         );
         let sender = Command::new("python3").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap();
         let mut sender = Ended(sender);
-        let wanted = Wanted {
-            interface: Some("a0".to_owned()),
-            watch: Duration::from_secs(60),
-            ..Wanted::default()
-        };
+        let wanted =
+            Wanted { interface: Some("a0".to_owned()), watch: Duration::from_secs(60), ..Wanted::default() };
         let mut unseen = Vec::new();
         let peers = peer::read(&Roots::default(), &wanted, &mut unseen);
-        let expected =
-            PeerFacts::Lldp { interface: "a0".to_owned(), neighbour: Box::new(neighbour(FORCED)) };
+        let expected = PeerFacts::Lldp { interface: "a0".to_owned(), neighbour: Box::new(neighbour(FORCED)) };
         assert_eq!((peers, unseen), (vec![expected], Vec::new()));
         assert!(sender.0.try_wait().unwrap().is_none(), "the sender failed");
     });

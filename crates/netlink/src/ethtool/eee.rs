@@ -31,3 +31,21 @@ pub(super) fn parse(answer: Attributes<'_>) -> Eee {
         idle_timer_us: answer.u32(TIMER),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributes::Builder;
+
+    #[test]
+    fn the_timer_is_read_in_microseconds() {
+        let bytes = Builder::new().u8(ACTIVE, 1).u8(ENABLED, 1).u8(SLEEPS, 0).u32(TIMER, 17).finish();
+        let expected = Eee {
+            is_active: Some(true),
+            is_enabled: Some(true),
+            sends_idle: Some(false),
+            idle_timer_us: Some(17),
+        };
+        assert_eq!(parse(Attributes::new(&bytes)), expected);
+    }
+}

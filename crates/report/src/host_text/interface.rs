@@ -242,3 +242,111 @@ fn errors(facts: &LinkFacts) -> String {
     let parts: Vec<String> = counted.map(|(name, value)| format!("{name} {}", grouped(value))).collect();
     or_none(&parts.join(", ")).to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use netlink::ethtool::{Channels, CoalescingParameter, Duplex, FeatureState, LinkState, Rings};
+    use netlink::route::{Counters, Link};
+
+    use super::*;
+
+    fn card() -> LinkFacts {
+        let mode = |name: &str| vec![name.to_owned()];
+        let feature = |is_on, is_changeable| FeatureState { is_on, is_wanted: is_on, is_changeable };
+        let features = [
+            ("rx-gro", feature(true, true)),
+            ("rx-lro", feature(false, true)),
+            ("rx-gro-hw", feature(false, false)),
+        ];
+        LinkFacts {
+            link: Link {
+                name: "eth0".to_owned(),
+                is_up: true,
+                mtu: 9000,
+                min_mtu: Some(68),
+                max_mtu: Some(9710),
+                carrier_changes: Some(1),
+                counters: Some(Counters { rx_crc_errors: 1234, rx_packets: 7, ..Counters::default() }),
+                ..Link::default()
+            },
+            driver: Some("ixgbe".to_owned()),
+            carries_default_route: true,
+            state: Some(LinkState { has_link: Some(true), ..LinkState::default() }),
+            modes: Some(LinkModes {
+                speed_mbps: Some(10_000),
+                duplex: Some(Duplex::Full),
+                autoneg: Some(true),
+                supported: mode("10000baseT/Full"),
+                advertised: mode("10000baseT/Full"),
+                partner: Some(mode("10000baseT/Full")),
+                lanes: Some(4),
+                master_slave: Some(MasterSlave::Slave),
+                port: Some(Port::TwistedPair),
+                ..LinkModes::default()
+            }),
+            fec: Some(Fec { active: Some("RS".to_owned()), configured: mode("RS"), ..Fec::default() }),
+            pause: Some(Pause { rx: Some(true), tx: Some(false), autoneg: None, ..Pause::default() }),
+            eee: Some(Eee { is_active: Some(false), is_enabled: Some(true), ..Eee::default() }),
+            rings: Some(Rings {
+                rx: Some(Ring { current: 512, max: Some(8192) }),
+                tx: Some(Ring { current: 64, max: None }),
+            }),
+            coalescing: Some(
+                Coalescing::default()
+                    .with(CoalescingParameter::RxUsecs, 3)
+                    .with(CoalescingParameter::AdaptiveRx, 1),
+            ),
+            channels: Some(Channels {
+                current: ChannelCounts { combined: Some(8), ..ChannelCounts::default() },
+                max: ChannelCounts { combined: Some(63), ..ChannelCounts::default() },
+            }),
+            offloads: Some(Features {
+                features: features.map(|(name, state)| (name.to_owned(), state)).into(),
+            }),
+            ..LinkFacts::default()
+        }
+    }
+
+    #[test]
+    fn settings_of_a_card_are_told_in_words() {
+        let expected = "\
+interface    eth0: up, driver ixgbe, carries the default route
+speed        10 000 Mb/s
+duplex       full
+negotiation  on: the best mode that both sides offer is 10000baseT/Full
+supported    10000baseT/Full
+advertised   10000baseT/Full
+partner      10000baseT/Full
+port         twisted pair
+lanes        4
+clock        the partner gives it (slave)
+MTU          9000 bytes, of 68 to 9710
+FEC          active RS, configured RS
+pause        receive on, send off, negotiated -
+EEE          active off, offered on
+rings        rx 512 of 8192, tx 64
+coalescing   rx-usecs 3, adaptive-rx on
+channels     combined 8 of 63
+offloads     on rx-gro; off rx-gro-hw (fixed), rx-lro
+carrier      changed 1 time
+errors       rx_crc_errors 1 234";
+        assert_eq!(link(&card()), expected);
+    }
+
+    #[test]
+    fn a_partner_that_offers_nothing_differs_from_one_that_is_not_reported() {
+        let mut facts = card();
+        facts.modes.as_mut().expect("modes").partner = Some(Vec::new());
+        assert!(link(&facts).contains("partner      advertises nothing: it does not negotiate\n"));
+        facts.modes.as_mut().expect("modes").partner = None;
+        assert!(link(&facts).contains("partner      not reported\n"));
+        facts.modes = None;
+        assert!(link(&facts).contains("speed        the driver reports no speed, duplex and modes\n"));
+        facts.state = Some(LinkState {
+            has_link: Some(false),
+            reason: Some("no cable".to_owned()),
+            ..LinkState::default()
+        });
+        assert!(link(&facts).starts_with("interface    eth0: no link (no cable), driver ixgbe"));
+    }
+}

@@ -20,6 +20,7 @@ use crate::{Failure, args};
 #[command(after_help = "Examples:\n  roundtrip host check\n  \
                         roundtrip host check --interface eth0 --watch 31s    # long enough to hear the switch by LLDP\n  \
                         roundtrip host check --peer store2 --port 3260 --explain\n  \
+                        roundtrip host check --explain half-duplex\n  \
                         roundtrip host check --prometheus > /var/lib/node_exporter/roundtrip.prom")]
 pub(super) struct CheckArgs {
     /// Host at the other end of the path: a name or an address
@@ -37,9 +38,10 @@ pub(super) struct CheckArgs {
     /// How long to watch counters and to listen for LLDP; 0s for one reading
     #[arg(long, value_name = "TIME", value_parser = args::time, default_value = "2s")]
     watch: Duration,
-    /// Explain each finding, with what to type on other systems, on switches and in programs
-    #[arg(long, conflicts_with_all = ["json", "prometheus"])]
-    explain: bool,
+    /// Explain each finding, with what to type on other systems, on switches and in programs; with a finding's name, print that
+    /// explanation and check nothing
+    #[arg(long, value_name = "FINDING", num_args = 0..=1, conflicts_with_all = ["json", "prometheus"])]
+    explain: Option<Option<String>>,
     /// Print what was read and found as JSON
     #[arg(long)]
     json: bool,
@@ -54,6 +56,9 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     if args.watch > LONGEST {
         return Err(Failure::Usage(anyhow::anyhow!("--watch takes at most one day")));
+    }
+    if let Some(Some(name)) = &args.explain {
+        return print_explanation(name);
     }
     let checked = check(args);
     if let Some(interface) = args.interface.as_ref().filter(|_| checked.facts.links.is_empty()) {
@@ -89,7 +94,7 @@ fn check(args: &CheckArgs) -> Checked {
 
 fn print_text(args: &CheckArgs, checked: &Checked) {
     print_line(host_text::check(checked));
-    if args.explain {
+    if args.explain.is_some() {
         let names: Vec<&str> = checked.findings.iter().map(|finding| finding.id.as_str()).collect();
         let mut seen = Vec::new();
         for name in names {
@@ -103,4 +108,16 @@ fn print_text(args: &CheckArgs, checked: &Checked) {
             }
         }
     }
+}
+
+fn print_explanation(name: &str) -> Result<ExitCode, Failure> {
+    let Some(page) = explain::of(name) else {
+        let known: Vec<&str> = explain::all().keys().map(String::as_str).collect();
+        return Err(Failure::Usage(anyhow::anyhow!(
+            "there is no finding {name}; there are {}",
+            known.join(", ")
+        )));
+    };
+    page.lines().into_iter().for_each(print_line);
+    Ok(ExitCode::SUCCESS)
 }

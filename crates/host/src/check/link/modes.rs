@@ -96,9 +96,7 @@ pub(super) fn partner_not_negotiating(link: &LinkFacts, _: &Facts) -> Option<Fin
     if modes.autoneg != Some(true) || !link.has_link() || !modes.can_negotiate() {
         return None;
     }
-    let offers_nothing =
-        modes.partner.as_ref().is_some_and(|partner| !partner.iter().any(|mode| Mode::parse(mode).is_some()));
-    if !offers_nothing && !is_parallel_detection(modes) {
+    if !is_silent(modes) && !is_parallel_detection(modes) {
         return None;
     }
     let measured = format!(
@@ -115,6 +113,15 @@ pub(super) fn partner_not_negotiating(link: &LinkFacts, _: &Facts) -> Option<Fin
             .to_owned(),
     );
     Some(found)
+}
+
+/// Whether the driver reports the partner and found it silent. Some drivers report no more of a partner than that it negotiates or
+/// its flow control; and only at 10 and 100 Mb/s over twisted pair can a link come up beside a silent partner.
+fn is_silent(modes: &LinkModes) -> bool {
+    let says = |mode: &String| mode == "Autoneg" || Mode::parse(mode).is_some();
+    is_twisted_pair(modes)
+        && modes.speed_mbps.is_some_and(|speed| speed <= 100)
+        && modes.partner.as_ref().is_some_and(|partner| !partner.iter().any(says))
 }
 
 /// Whether speed and duplex are those of IEEE 802.3 28.2.3.1, parallel detection: half duplex although this side offers full, with

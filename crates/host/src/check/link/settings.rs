@@ -13,6 +13,9 @@ use crate::finding::{Cost, Finding, Severity};
 const USUAL: [&str; 5] =
     ["rx-gro", "tx-generic-segmentation", "tx-scatter-gather", "tx-tcp-segmentation", "tx-tcp6-segmentation"];
 
+/// Kinds of virtual interfaces that hand segments on whole unless somebody switched that off.
+const PASSING_ON: [&str; 7] = ["bond", "bridge", "macvlan", "macvtap", "team", "veth", "vlan"];
+
 /// Microseconds of coalescing that matter beside a round trip within a storage network.
 const LONG_HOLD_US: u32 = 20;
 
@@ -21,7 +24,8 @@ const SHORT_HOLD_US: u32 = 8;
 
 /// Offloads that somebody switched off.
 pub(super) fn offloads(link: &LinkFacts, _: &Facts) -> Option<Finding> {
-    let offloads = &link.offloads.as_ref()?.features;
+    let is_passing_on = link.link.kind.as_deref().is_some_and(|kind| PASSING_ON.contains(&kind));
+    let offloads = &link.offloads.as_ref().filter(|_| link.is_physical() || is_passing_on)?.features;
     // One that is wanted and not in force waits for another setting or for the user of a TAP device. A veth merges nothing unless
     // asked to, as what it receives was merged before.
     let is_off = |name: &&&str| {
