@@ -19,7 +19,7 @@ const OTHER_NAMES: [&str; 7] = [
 ];
 
 /// Names of one word, which the form of a text does not reveal.
-const OF_ONE_WORD: [&str; 3] = ["coalescing", "corked", "retransmissions"];
+const OF_ONE_WORD: [&str; 4] = ["coalescing", "corked", "governor", "retransmissions"];
 
 /// Explained for people who ask for it; no rule calls it a fault.
 const WITHOUT_RULE: [&str; 1] = ["slow-start-after-idle"];
