@@ -88,10 +88,11 @@ impl std::fmt::Display for SocketName {
 }
 
 impl SocketName {
-    /// The first holder of each socket that has one: its options are those of the socket, whoever holds it.
+    /// A socket by one of its holders: by the descriptor `fd`, or by the first. Its options are the same for all. `None` where none
+    /// was seen.
     #[must_use]
-    pub fn of(facts: &SocketFacts) -> Option<Self> {
-        let owner = facts.owners.first()?;
+    pub fn of(facts: &SocketFacts, fd: Option<i32>) -> Option<Self> {
+        let owner = facts.owners.iter().find(|owner| fd.is_none_or(|fd| owner.fd == fd))?;
         Some(Self {
             pid: owner.pid,
             program: owner.program.clone(),

@@ -261,3 +261,135 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
+        let length = HEADER_BYTES + payload.len();
+        let mut bytes = u32::try_from(length).expect("short").to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(flags.to_ne_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(payload);
+        bytes.resize(length.next_multiple_of(4), 0);
+        bytes
+    }
+
+    /// `struct inet_diag_msg` of a connection of IPv4, with attributes.
+    fn socket_message(timer: u8) -> Vec<u8> {
+        let mut diag = vec![AF_INET, 1, timer, 0, 0x0c, 0xbc, 0x1f, 0x40];
+        diag.extend([10, 0, 0, 1].into_iter().chain([0; 12]));
+        diag.extend([10, 0, 0, 2].into_iter().chain([0; 12]));
+        diag.extend([0; 4]);
+        diag.extend([7, 0, 0, 0, 9, 0, 0, 0]);
+        for word in [0_u32, 11, 22, 1000, 4711] {
+            diag.extend(word.to_ne_bytes());
+        }
+        assert_eq!(diag.len(), DIAG_BYTES);
+        let mut attribute = |kind: u16, value: &[u8]| {
+            diag.extend(u16::try_from(value.len() + 4).expect("short").to_ne_bytes());
+            diag.extend(kind.to_ne_bytes());
+            diag.extend(value);
+            diag.resize(diag.len().next_multiple_of(4), 0);
+        };
+        attribute(INET_DIAG_CONG, b"cubic\0");
+        let memory: Vec<u8> = (1..=9_u32).flat_map(u32::to_ne_bytes).collect();
+        attribute(INET_DIAG_SKMEMINFO, &memory);
+        // One of a kernel that is older than the library's structure.
+        attribute(INET_DIAG_INFO, &[3; 192]);
+        // One that this program does not know.
+        attribute(99, &[1]);
+        diag
+    }
+
+    fn parsed(bytes: &[u8]) -> (io::Result<Answer>, Vec<TcpSocket>) {
+        let mut sockets = Vec::new();
+        let answer = parse(bytes, &mut |socket| sockets.push(socket));
+        (answer, sockets)
+    }
+
+    #[test]
+    fn a_socket_is_read_with_its_attributes_whatever_the_kernel_s_age() {
+        let mut bytes = message(SOCK_DIAG_BY_FAMILY, 2, &socket_message(4));
+        bytes.extend(message(SOCK_DIAG_BY_FAMILY, 2, &socket_message(0)));
+        let (answer, sockets) = parsed(&bytes);
+        assert_eq!((answer.expect("well-formed"), sockets.len()), (Answer::More, 2));
+        let socket = &sockets[0];
+        assert_eq!(socket.local(), "10.0.0.1:3260".parse().expect("an address"));
+        assert_eq!(socket.peer(), "10.0.0.2:8000".parse().expect("an address"));
+        assert_eq!((socket.state, socket.receive_queue, socket.send_queue), (1, 11, 22));
+        assert_eq!((socket.uid, socket.inode), (1000, 4711));
+        assert_eq!(socket.congestion.as_deref(), Some("cubic"));
+        let memory = Memory {
+            receive_allocated: 1,
+            receive_limit: 2,
+            send_allocated: 3,
+            send_limit: 4,
+            drops: Some(9),
+        };
+        assert_eq!(socket.memory, Some(memory));
+        let info = socket.info.expect("TCP_INFO");
+        assert_eq!((info.rtt_us, info.bytes_sent), (0x0303_0303, None));
+        assert!(socket.is_probing && !sockets[1].is_probing);
+    }
+
+    #[test]
+    fn errors_and_ends_of_a_dump_are_told_apart() {
+        let (answer, _) = parsed(&message(NLMSG_ERROR, 0, &(-ENOENT).to_ne_bytes()));
+        assert_eq!(answer.expect_err("an error").raw_os_error(), Some(ENOENT));
+        let (answer, _) = parsed(&message(NLMSG_DONE, 0, &[0; 4]));
+        assert_eq!(answer.expect("well-formed"), Answer::Last);
+        let (answer, _) = parsed(&message(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP_INTR, &socket_message(0)));
+        assert_eq!(answer.expect_err("an error").kind(), io::ErrorKind::Interrupted);
+        let whole = message(SOCK_DIAG_BY_FAMILY, 0, &socket_message(0));
+        for length in [1, 15, 16, 40, whole.len() - 4] {
+            assert!(parsed(&whole[..length]).0.is_err(), "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic_or_hang(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..400),
+            length in 0_u32..400,
+            kind in prop_oneof![Just(SOCK_DIAG_BY_FAMILY), Just(NLMSG_ERROR), any::<u16>()],
+        ) {
+            if bytes.len() >= HEADER_BYTES {
+                bytes[..4].copy_from_slice(&length.to_ne_bytes());
+                bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+                bytes[6..8].fill(0);
+            }
+            let _ = parsed(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_kernel_lists_a_connection_and_finds_it_again_by_its_cookie() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let (server, _) = listener.accept().expect("accepted");
+        let local = client.local_addr().expect("an address");
+        let mut diag = Diag::open().expect("sock_diag");
+        let mut found = None;
+        diag.each_tcp(&mut |socket| {
+            if socket.local() == local {
+                found = Some(socket);
+            }
+        })
+        .expect("a list");
+        let found = found.expect("the connection");
+        assert_eq!(found.peer(), client.peer_addr().expect("an address"));
+        let again = diag.socket(&found).expect("an answer").expect("the connection");
+        assert_eq!(again.id.cookie, found.id.cookie);
+        drop((client, server));
+        // Its addresses with the cookie of another: the kernel compares both.
+        let other = TcpSocket { id: SocketId { cookie: [1; 8], ..found.id.clone() }, ..found };
+        assert_eq!(diag.socket(&other).expect("an answer"), None);
+    }
+}

@@ -129,3 +129,101 @@ impl TcpInfo {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A structure whose words hold their own offsets.
+    fn counted(length: usize) -> Vec<u8> {
+        (0..length).step_by(4).flat_map(|at| (at as u32).to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn each_field_is_read_from_its_place() {
+        let info = TcpInfo::parse(&counted(248)).expect("long enough");
+        let long =
+            |at: u64| if cfg!(target_endian = "little") { at | (at + 4) << 32 } else { at << 32 | (at + 4) };
+        let words = [
+            (info.rto_us, 8),
+            (info.ack_timeout_us, 12),
+            (info.send_mss, 16),
+            (info.receive_mss, 20),
+            (info.unacknowledged_segments, 24),
+            (info.since_data_sent_ms, 44),
+            (info.since_data_received_ms, 52),
+            (info.path_mtu, 60),
+            (info.rtt_us, 68),
+            (info.rtt_deviation_us, 72),
+            (info.congestion_window, 80),
+            (info.receive_rtt_us, 92),
+            (info.receive_space, 96),
+            (info.retransmitted_segments, 100),
+        ];
+        for (value, at) in words {
+            assert_eq!(value, at);
+        }
+        let later_words = [
+            (info.unsent_bytes, 144),
+            (info.rtt_min_us, 148),
+            (info.data_segments_in, 152),
+            (info.data_segments_out, 156),
+            (info.duplicates_reported, 216),
+            (info.out_of_order_in, 224),
+            (info.send_window, 228),
+        ];
+        for (value, at) in later_words {
+            assert_eq!(value, Some(at));
+        }
+        let longs = [
+            (info.pacing_rate, 104),
+            (info.bytes_received, 128),
+            (info.delivery_rate, 160),
+            (info.busy_us, 168),
+            (info.window_limited_us, 176),
+            (info.send_buffer_limited_us, 184),
+            (info.bytes_sent, 200),
+            (info.bytes_retransmitted, 208),
+        ];
+        for (value, at) in longs {
+            assert_eq!(value, Some(long(at)));
+        }
+    }
+
+    #[test]
+    fn flags_are_read_from_their_bits() {
+        let mut bytes = counted(104);
+        bytes[..8].copy_from_slice(&[1, 3, 2, 5, 0, 4, 0x97, 1]);
+        let info = TcpInfo::parse(&bytes).expect("long enough");
+        assert_eq!((info.congestion_state, info.timeouts, info.probes), (3, 2, 5));
+        if cfg!(target_endian = "little") {
+            assert_eq!(info.send_window_shift, Some(7));
+            assert!(info.is_delivery_limited_by_program);
+        }
+        bytes[5] = 3;
+        assert_eq!(TcpInfo::parse(&bytes).expect("long enough").send_window_shift, None);
+    }
+
+    #[test]
+    fn a_field_that_the_kernel_lacks_is_none() {
+        // Linux 4.18: until bytes_retrans and beyond; Linux 3.2: the oldest part alone.
+        let info = TcpInfo::parse(&counted(192)).expect("long enough");
+        assert!(
+            info.send_buffer_limited_us.is_some() && info.bytes_sent.is_none() && info.send_window.is_none()
+        );
+        let info = TcpInfo::parse(&counted(104)).expect("long enough");
+        assert!(
+            info.retransmitted_segments == 100 && info.pacing_rate.is_none() && info.unsent_bytes.is_none()
+        );
+        assert_eq!(TcpInfo::parse(&counted(100)), None);
+    }
+
+    #[test]
+    fn a_rate_without_limit_and_a_time_without_measurement_are_none() {
+        let mut bytes = counted(248);
+        bytes[104..112].fill(0xff);
+        bytes[148..152].fill(0xff);
+        let info = TcpInfo::parse(&bytes).expect("long enough");
+        assert_eq!((info.pacing_rate, info.rtt_min_us), (None, None));
+    }
+}

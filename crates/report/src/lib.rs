@@ -19,5 +19,6 @@ pub mod quantities;
 pub mod scene;
 pub mod simulated;
 pub mod simulation_text;
+pub mod socket_text;
 pub mod study_text;
 pub mod terminal;

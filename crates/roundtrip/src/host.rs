@@ -4,6 +4,7 @@ mod changes;
 mod check;
 mod confirm;
 mod guard;
+mod explain;
 mod profile;
 mod set;
 mod show;
@@ -28,6 +29,7 @@ pub(crate) struct HostArgs {
 #[derive(Debug, Subcommand)]
 enum HostVerb {
     Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
     Show(show::ShowArgs),
     Set(set::SetArgs),
     Tune(tune::TuneArgs),
@@ -47,6 +49,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<ExitCode, Failure> {
     }
     match &args.verb {
         HostVerb::Check(args) => check::run(args),
+        HostVerb::Explain(args) => explain::run(args),
         HostVerb::Show(args) => show::run(args),
         HostVerb::Set(args) => set::run(args),
         HostVerb::Tune(args) => tune::run(args),

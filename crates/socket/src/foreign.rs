@@ -193,8 +193,7 @@ impl fmt::Display for OptionValue {
             Self::Switch(true) => f.write_str("on"),
             Self::Switch(false) => f.write_str("off"),
             Self::Buffer { bytes, is_locked: Some(false) } => write!(f, "{bytes} bytes, autotuned"),
-            Self::Buffer { bytes, .. } => write!(f, "{bytes} bytes"),
-            Self::Bytes(bytes) => write!(f, "{bytes} bytes"),
+            Self::Buffer { bytes, .. } | Self::Bytes(bytes) => write!(f, "{bytes} bytes"),
             Self::Name(name) => f.write_str(name),
         }
     }
@@ -350,5 +349,33 @@ impl ForeignSocket {
             Err(rustix::io::Errno::PERM) => Ok(options::set_socket_recv_buffer_size(self, bytes)?),
             outcome => Ok(outcome?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_time_is_read_behind_any_program_name() {
+        let stat = |name: &str| {
+            format!("4711 ({name}) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 987654 20 21\n")
+        };
+        for name in ["python3", "a b", "x) S 1 1 1 (", "))"] {
+            assert_eq!(start_ticks(&stat(name)), Some(987_654), "{name}");
+        }
+        assert_eq!(start_ticks("4711 (python3) S 1"), None);
+        assert_eq!(start_ticks(""), None);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_socket_is_refused() {
+        let file = std::fs::File::open("/proc/self/stat").expect("procfs");
+        let process = Process::open(std::process::id()).expect("this process");
+        let error =
+            process.socket(std::os::fd::AsRawFd::as_raw_fd(&file)).err().expect("refused").to_string();
+        assert!(error.contains("is not a socket"), "{error}");
+        assert!(process.socket(1_000_000).is_err());
+        assert!(Process::open(0).is_err() && Process::open(u32::MAX).is_err());
     }
 }

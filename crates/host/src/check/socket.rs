@@ -67,8 +67,8 @@ fn merged<'a>(all: impl Iterator<Item = Judged<'a>>) -> Vec<Finding> {
         .map(|((_, port), (judged, others))| {
             let mut finding = judged.finding;
             if others > 0 {
-                finding.measured +=
-                    &format!("; {} more of port {port}", record::units::counted(others as u64, "connection"));
+                let noun = if others == 1 { "connection" } else { "connections" };
+                finding.measured += &format!("; {others} more {noun} of port {port}");
             }
             finding
         })

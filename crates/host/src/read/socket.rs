@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use netlink::sock_diag::{Diag, TcpSocket};
 use nix::sched::{CloneFlags, setns};
@@ -20,12 +21,27 @@ mod watch;
 /// The most sockets that a check looks at.
 pub const SOCKETS_MAX: usize = 100_000;
 
-/// Reads the TCP sockets of the process's network namespace, or of the namespace of the process that is wanted. Never fails: what
-/// could not be read is added to `unseen`.
+/// Reads the TCP sockets of the process's network namespace, or of the namespace of the process that is wanted, and watches those
+/// that are active for [`Wanted::watch`], at least for 0.3 s. Never fails: what could not be read is added to `unseen`.
 pub fn read(roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Unseen>) -> Vec<SocketFacts> {
+    read_anywhere(roots, wanted, Some(wanted.watch), unseen)
+}
+
+/// As [`read`], as the sockets are now: watches none.
+pub fn list(roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Unseen>) -> Vec<SocketFacts> {
+    read_anywhere(roots, wanted, None, unseen)
+}
+
+fn read_anywhere(
+    roots: &Roots,
+    wanted: &Wanted,
+    watch: Option<Duration>,
+    unseen: &mut Vec<Unseen>,
+) -> Vec<SocketFacts> {
+    let read = |unseen: &mut Vec<Unseen>| read_here(roots, wanted, watch, unseen);
     match namespace_of(&roots.proc, wanted.pid) {
-        None => read_here(roots, wanted, unseen),
-        Some(path) => read_in(&path, roots, wanted, unseen),
+        None => read(unseen),
+        Some(path) => read_in(&path, &read, unseen),
     }
 }
 
@@ -37,13 +53,17 @@ fn namespace_of(proc: &Path, pid: Option<u32>) -> Option<std::path::PathBuf> {
 }
 
 /// Reads in another network namespace, on a thread of its own, so that this one stays in its own.
-fn read_in(namespace: &Path, roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Unseen>) -> Vec<SocketFacts> {
+fn read_in(
+    namespace: &Path,
+    read: &(dyn Fn(&mut Vec<Unseen>) -> Vec<SocketFacts> + Sync),
+    unseen: &mut Vec<Unseen>,
+) -> Vec<SocketFacts> {
     let enter = || setns(std::fs::File::open(namespace)?, CloneFlags::CLONE_NEWNET).map_err(io::Error::from);
     let read = std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
             enter()?;
             let mut unseen = Vec::new();
-            let sockets = read_here(roots, wanted, &mut unseen);
+            let sockets = read(&mut unseen);
             Ok::<_, io::Error>((sockets, unseen))
         });
         reading.join().unwrap_or_else(|_| Err(io::Error::other("the reading thread panicked")))
@@ -63,7 +83,12 @@ fn read_in(namespace: &Path, roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Un
     }
 }
 
-fn read_here(roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Unseen>) -> Vec<SocketFacts> {
+fn read_here(
+    roots: &Roots,
+    wanted: &Wanted,
+    watch: Option<Duration>,
+    unseen: &mut Vec<Unseen>,
+) -> Vec<SocketFacts> {
     let failed = |error: io::Error| Unseen {
         what: "TCP sockets".to_owned(),
         why: format!("the kernel does not list them (sock_diag): {error}"),
@@ -101,7 +126,9 @@ fn read_here(roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Unseen>) -> Vec<So
     let owners = of_process.unwrap_or_else(|| owners::of_all(&roots.proc, &kept, unseen));
     let mut facts: Vec<SocketFacts> = kept.iter().map(|socket| convert::facts(socket, &owners)).collect();
     options::read(&mut facts, &kept, unseen);
-    watch::watch(&mut diag, &kept, &mut facts, wanted.watch, unseen);
+    if let Some(duration) = watch {
+        watch::watch(&mut diag, &kept, &mut facts, duration, unseen);
+    }
     facts
 }
 

@@ -66,7 +66,10 @@ pub(super) fn of_all(proc: &Path, sockets: &[TcpSocket], unseen: &mut Vec<Unseen
         } else {
             "no process that /proc shows holds them: another PID namespace, or io_uring"
         };
-        unseen.push(Unseen { what: format!("processes of {without} TCP sockets"), why: why.to_owned() });
+        unseen.push(Unseen {
+            what: format!("processes of {}", record::units::counted(without as u64, "TCP socket")),
+            why: why.to_owned(),
+        });
     }
     owners
 }
