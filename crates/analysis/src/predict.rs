@@ -1,11 +1,11 @@
 //! The model's prediction for a measured ring, calibrated from two runs only: queue depth 1 and CPU bound.
 
 use model::Known;
+use model::ModelError;
 use model::calibrate::{
     Calibrated, DepthOne, Placement, Saturated, SideWork, WireTimes, calibrate as calibrate_ring,
 };
 use model::setup::Setup;
-use model::{Band, ModelError};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{CpuCost, PathCost};
@@ -34,7 +34,7 @@ pub struct Prediction {
 }
 
 /// How far a measured throughput may be outside the band and still count as inside: a service time from CPU
-/// accounts is known no better.
+/// accounts is known no better. It is known less where the saturated run, which gives the band its upper end, repeats less well.
 pub const BAND_TOLERANCE: f64 = 0.05;
 
 /// How well CPU work per operation is known: its division into thread and softirq is sampled by the timer.
@@ -45,17 +45,10 @@ const CPU_WITHIN: f64 = 0.03;
 pub struct Limit {
     /// Its queue depth.
     pub queue_depth: u32,
-    /// Operations per second.
+    /// Operations per second: the median over the runs.
     pub iops: f64,
-}
-
-/// A measured ring as two runs tell it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fitted {
-    /// The ring that has the throughput of both runs.
-    pub setup: Setup,
-    /// The same with no more work than the CPU accounts show, where the fitted one has more: the limit of what is possible.
-    pub fastest: Setup,
+    /// Half of the range of the runs, as a share; 0 for a single one.
+    pub repeat: f64,
 }
 
 /// The runs at queue depth 1.
@@ -83,7 +76,7 @@ pub fn calibrate_to(
     path: Option<&PathCost>,
     saturated: Limit,
     setup_of: &dyn Fn(Calibrated) -> Result<Setup, ModelError>,
-) -> Result<Fitted, ModelError> {
+) -> Result<Setup, ModelError> {
     let segments = depth_one.segments.with_rtt(1e6 / depth_one.iops);
     let with = |factor: f64| setup_of(calibrate(&segments, &service.scaled(factor), path, depth_one.repeat)?);
     let reaches = |setup: &Setup| {
@@ -95,7 +88,7 @@ pub fn calibrate_to(
         let is_wire = ["W1", "W2"].contains(&whole.ring.bottleneck().stages.as_str());
         let something_else = is_wire || with(FACTOR_MAX).is_ok_and(|setup| reaches(&setup).unwrap_or(true));
         if something_else {
-            return Ok(Fitted { fastest: whole.clone(), setup: whole });
+            return Ok(whole);
         }
     }
     let (mut low, mut high) = if is_fast { (1.0, FACTOR_MAX) } else { (FACTOR_MIN, 1.0) };
@@ -104,8 +97,7 @@ pub fn calibrate_to(
         let is_less = with(middle).is_ok_and(|setup| reaches(&setup).unwrap_or(false));
         if is_less { low = middle } else { high = middle }
     }
-    let setup = with(low)?;
-    Ok(Fitted { fastest: if is_fast { whole } else { setup.clone() }, setup })
+    with(low)
 }
 
 /// Least share of the accounted CPU work that counts.
@@ -157,11 +149,16 @@ impl Prediction {
     ///
     /// # Errors
     /// When the queue depth is not possible.
-    pub fn of(fitted: &Fitted, queue_depth: u32, measured_iops: f64) -> Result<Self, ModelError> {
-        let Fitted { setup, fastest } = fitted;
+    pub fn of(
+        setup: &Setup,
+        queue_depth: u32,
+        measured_iops: f64,
+        saturated: Limit,
+    ) -> Result<Self, ModelError> {
         let outcome = setup.outcome(queue_depth)?;
-        let band = Band { high: fastest.band(queue_depth)?.high, ..setup.band(queue_depth)? };
-        let inside = band.low * (1.0 - BAND_TOLERANCE)..=band.high * (1.0 + BAND_TOLERANCE);
+        let band = setup.band(queue_depth)?;
+        let within = BAND_TOLERANCE.max(saturated.repeat);
+        let inside = band.low * (1.0 - within)..=band.high * (1.0 + within);
         Ok(Self {
             iops: outcome.iops.value,
             iops_low: outcome.iops_low,
@@ -188,12 +185,11 @@ mod tests {
         // Both sides equally busy: the cost of interrupts would be counted twice.
         let (segments, service) = sixty_us();
         let path = PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: true };
-        let limit = Limit { queue_depth: 128, iops: 1e6 / 11.0 };
+        let limit = Limit { queue_depth: 128, iops: 1e6 / 11.0, repeat: 0.0 };
         let at_depth = |ring: &Ring| ring.exact(128, &Extras::default()).unwrap().iops;
         let depth_one = AtDepthOne { segments: &segments, iops: 1e6 / 60.0, repeat: 0.0 };
         let plain = at_depth(&calibrate(&segments, &service, Some(&path), 0.0).unwrap().ring);
-        let fitted =
-            at_depth(&calibrate_to(&depth_one, &service, Some(&path), limit, &setup).unwrap().setup.ring);
+        let fitted = at_depth(&calibrate_to(&depth_one, &service, Some(&path), limit, &setup).unwrap().ring);
         assert!(plain < 0.95 * limit.iops, "{plain}");
         assert!((fitted / limit.iops - 1.0).abs() < 0.05, "{fitted} of {}", limit.iops);
     }
@@ -222,15 +218,16 @@ mod tests {
         Ok(Setup::new(calibrated.ring, Link::ethernet(1_000_000_000, 9000), Messages::read(512)))
     }
 
-    fn predicted(fitted: &Fitted, queue_depth: u32, measured_iops: f64) -> Prediction {
-        Prediction::of(fitted, queue_depth, measured_iops).unwrap()
+    fn predicted(setup: &Setup, queue_depth: u32, measured_iops: f64, repeat: f64) -> Prediction {
+        let limit = Limit { queue_depth: 128, iops: 0.0, repeat };
+        Prediction::of(setup, queue_depth, measured_iops, limit).unwrap()
     }
 
-    fn fitted(iops_at_one: f64, saturated_iops: f64, w2_us: f64) -> Fitted {
+    fn fitted(iops_at_one: f64, saturated_iops: f64, w2_us: f64) -> Setup {
         let (segments, service) = sixty_us();
         let path = PathCost { w1_us: 1.1, w2_us, token_bucket: true };
         let depth_one = AtDepthOne { segments: &segments, iops: iops_at_one, repeat: 0.1 };
-        let limit = Limit { queue_depth: 128, iops: saturated_iops };
+        let limit = Limit { queue_depth: 128, iops: saturated_iops, repeat: 0.0 };
         calibrate_to(&depth_one, &service, Some(&path), limit, &setup).unwrap()
     }
 
@@ -238,20 +235,21 @@ mod tests {
     fn the_ring_is_that_without_an_observer() {
         // The observed round trip is 60 us, the bare one 66 us or 54 us.
         for bare in [1e6 / 66.0, 1e6 / 54.0] {
-            let at_one = predicted(&fitted(bare, 1e6 / 11.0, 5.2), 1, bare);
+            let at_one = predicted(&fitted(bare, 1e6 / 11.0, 5.2), 1, bare, 0.0);
             assert!(at_one.error.abs() < 1e-6, "{at_one:?}");
         }
     }
 
     #[test]
-    fn sides_that_are_not_busy_all_the_time_reach_the_measured_rate_and_keep_their_limit() {
+    fn sides_that_are_not_busy_all_the_time_reach_the_measured_rate() {
         let measured = 1e6 / 16.0;
         let fitted = fitted(1e6 / 60.0, measured, 5.2);
-        let saturated = predicted(&fitted, 128, measured);
+        let saturated = predicted(&fitted, 128, measured, 0.0);
         assert!(saturated.error.abs() < 0.01, "{saturated:?}");
-        // What the accounts leave free is possible.
-        assert!(saturated.band_high > 1.4 * measured, "{saturated:?}");
-        assert!(predicted(&fitted, 64, 1.4 * measured).in_band);
+        // The band is known as well as the run that it comes from.
+        let faster = 1.2 * saturated.band_high;
+        assert!(!predicted(&fitted, 64, faster, 0.1).in_band);
+        assert!(predicted(&fitted, 64, faster, 0.25).in_band);
     }
 
     #[test]
@@ -260,7 +258,7 @@ mod tests {
         for (saturated, w2_us) in [(1e6 / 33.0, 5.2), (1e6 / 15.0, 14.0)] {
             let fitted = fitted(1e6 / 60.0, saturated, w2_us);
             let work = |name: &str| {
-                let stages = fitted.setup.ring.stages();
+                let stages = fitted.ring.stages();
                 stages.iter().find(|s| s.name == name).unwrap().service_us
             };
             assert!((work("SI") - 7.0).abs() < 1e-9 && (work("SP+SK") - 4.0).abs() < 1e-9, "{fitted:?}");
@@ -285,10 +283,10 @@ mod tests {
         };
         let path = PathCost { w1_us: 1.1, w2_us: 5.2, token_bucket: false };
         let depth_one = AtDepthOne { segments: &segments, iops: 1e6 / 275.7, repeat: 0.01 };
-        let limit = Limit { queue_depth: 128, iops: 63_000.0 };
+        let limit = Limit { queue_depth: 128, iops: 63_000.0, repeat: 0.0 };
         let fitted = calibrate_to(&depth_one, &service, Some(&path), limit, &setup).unwrap();
-        let ring = &fitted.setup.ring;
-        let at = |depth| predicted(&fitted, depth, 1e6 / 275.7);
+        let ring = &fitted.ring;
+        let at = |depth| predicted(&fitted, depth, 1e6 / 275.7, 0.0);
         assert!(at(1).error.abs() < 1e-6 && at(1).in_band, "{:?}", at(1));
         assert!((at(128).iops / 63_000.0 - 1.0).abs() < 0.01);
         assert!(ring.is_uncertain());

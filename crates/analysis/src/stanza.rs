@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::breakdown::Breakdown;
 use crate::closure::{Closure, Evidence};
 use crate::cost::{CpuCost, PathCost};
-use crate::predict::{self, Fitted, Prediction};
+use crate::predict::{self, Prediction};
 use crate::segments::Segments;
 
 /// A run with its breakdown, as reports show it.
@@ -107,7 +107,7 @@ impl Stanza {
 pub fn from_stanzas<'a>(
     stanzas: impl Iterator<Item = &'a Stanza>,
     setup_of: &dyn Fn(Calibrated) -> Result<Setup, ModelError>,
-) -> Result<Fitted, ModelError> {
+) -> Result<Setup, ModelError> {
     let mut group: Vec<&Stanza> = stanzas.collect();
     group.sort_by_key(|s| s.queue_depth);
     let (Some(one), Some(deepest)) = (group.first().filter(|s| s.queue_depth == 1), group.last()) else {
@@ -118,7 +118,11 @@ pub fn from_stanzas<'a>(
         });
     };
     let repeat = (one.iops_observed / one.iops - 1.0).abs();
-    let saturated = predict::Limit { queue_depth: deepest.queue_depth, iops: deepest.iops };
+    let saturated = predict::Limit {
+        queue_depth: deepest.queue_depth,
+        iops: deepest.iops,
+        repeat: deepest.repeatability.unwrap_or(0.0),
+    };
     let depth_one = predict::AtDepthOne { segments: &one.segments, iops: one.iops, repeat };
     predict::calibrate_to(&depth_one, &one.service, deepest.path.as_ref(), saturated, setup_of)
 }

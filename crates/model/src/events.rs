@@ -29,9 +29,21 @@ const LAPS_MIN: usize = 24;
 
 /// Runs operations that enter the first stage at `starts` until they have settled, and measures.
 pub(super) fn run(stages: &[Stage], extras: &Extras, starts: &[f64]) -> Run {
-    // Whole laps, so that the first and the last operation have the same place in the ring's cycle.
-    let operations = OPERATIONS.max(LAPS_MIN * starts.len()).next_multiple_of(starts.len().max(1));
-    Events::new(stages, extras, starts, operations).run()
+    let depth = starts.len().max(1);
+    // Whole laps, so that the first and the last operation have the same place in the ring's cycle; with slow operations
+    // their whole number, so that the mean has its share of them.
+    let settle = (OPERATIONS.max(LAPS_MIN * depth) / 4).next_multiple_of(depth);
+    let every = if extras.slow.is_on() { extras.slow.every as usize } else { depth };
+    let measured = (3 * settle).max(every).next_multiple_of(every);
+    Events::new(stages, extras, starts, Laps { settle, measured }).run()
+}
+
+/// Operations of a run.
+struct Laps {
+    /// Until the ring has settled.
+    settle: usize,
+    /// Behind them.
+    measured: usize,
 }
 
 /// A time, microseconds. Times are finite, so they have an order.
@@ -128,7 +140,8 @@ struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    fn new(stages: &'a [Stage], extras: &'a Extras, starts: &[f64], operations: usize) -> Self {
+    fn new(stages: &'a [Stage], extras: &'a Extras, starts: &[f64], laps: Laps) -> Self {
+        let operations = laps.settle + laps.measured;
         let mut cpus: Vec<&str> = Vec::new();
         let mut cpu_of = |resource: &'a str| {
             cpus.iter().position(|&c| c == resource).unwrap_or_else(|| {
@@ -174,7 +187,7 @@ impl<'a> Events<'a> {
             entered: starts.to_vec(),
             finished: 0,
             operations,
-            settle: (operations / 4).next_multiple_of(starts.len().max(1)),
+            settle: laps.settle,
             begin: 0.0,
             run: Run::of(stages.len(), operations),
         };
@@ -212,7 +225,8 @@ impl<'a> Events<'a> {
                 }
             }
         }
-        self.run.iops = (self.operations - self.settle) as f64 * 1e6 / (self.now - self.begin);
+        self.run.lasted_us = self.now - self.begin;
+        self.run.iops = (self.operations - self.settle) as f64 * 1e6 / self.run.lasted_us;
         self.run
     }
 
@@ -300,6 +314,7 @@ impl<'a> Events<'a> {
             if measuring {
                 self.run.stages[stage].served += 1;
                 self.run.stages[stage].waited_us += passed - self.now;
+                self.run.stages[stage].busy_us += service_us;
             }
             return self.leave(stage, operation, passed);
         }
@@ -383,6 +398,7 @@ impl<'a> Events<'a> {
         if measuring {
             self.run.stages[stage].served += 1;
             self.run.stages[stage].waited_us += self.now - service_us - arrived.unwrap_or(self.now);
+            self.run.stages[stage].busy_us += service_us;
         }
         self.running[cpu] = None;
         if queue.waiting.is_empty() {

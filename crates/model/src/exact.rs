@@ -29,6 +29,8 @@ pub struct Exact {
     pub rtt_p99_us: f64,
     /// Longest, microseconds.
     pub rtt_max_us: f64,
+    /// Share of the time for which the busiest resource works, 0 to 1, without start latencies.
+    pub busiest: f64,
     /// The busy and idle times of each stage.
     pub cycles: Vec<Cycle>,
 }
@@ -102,6 +104,15 @@ fn summary(queue_depth: u32, extras: &Extras, stages: &[Stage], runs: Vec<Run>) 
             }
         })
         .collect();
+    let lasted_us: f64 = runs.iter().map(|run| run.lasted_us).sum();
+    let busy_us = |resource: &str| -> f64 {
+        let own = |run: &Run| -> f64 {
+            let of_resource = stages.iter().zip(&run.stages).filter(|(stage, _)| stage.resource == resource);
+            of_resource.map(|(_, seen)| seen.busy_us).sum()
+        };
+        runs.iter().map(own).sum()
+    };
+    let busiest = stages.iter().map(|stage| busy_us(&stage.resource)).fold(0.0, f64::max) / lasted_us;
     let (iops_low, iops_high) =
         runs.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), r| (l.min(r.iops), h.max(r.iops)));
     let rtt_max_us = runs.iter().map(|r| r.longest).fold(0.0, f64::max);
@@ -117,6 +128,8 @@ fn summary(queue_depth: u32, extras: &Extras, stages: &[Stage], runs: Vec<Run>) 
         rtt_p50_us: at(0.5).unwrap_or(0.0),
         rtt_p99_us: at(0.99).unwrap_or(0.0),
         rtt_max_us,
+        // The ends of a finite run.
+        busiest: busiest.min(1.0),
         cycles,
     }
 }

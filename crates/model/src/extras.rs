@@ -102,6 +102,9 @@ pub struct Slow {
     pub extra_us: f64,
 }
 
+/// Operations of which at least one is slow: a rarer one is no property of a ring that a run of seconds shows.
+pub const SLOW_EVERY_MAX: u32 = 100_000;
+
 impl Slow {
     /// Whether any operation is slow.
     #[must_use]

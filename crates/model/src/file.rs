@@ -9,7 +9,9 @@ use super::calibrate::{Calibrated, DepthOne, Placement, Saturated, SideWork, Wir
 use super::extras::Extras;
 use super::setup::{Nagle, Setup};
 use super::transfer::{CopyModel, Measured, Post};
-use super::what_if::{parse_coalescing, parse_digests, parse_is_ipv6, parse_mtu, parse_slow, time_us};
+use super::what_if::{
+    ack_delay_us, parse_coalescing, parse_digests, parse_is_ipv6, parse_mtu, parse_slow, time_us,
+};
 use super::{Model, ModelError, Ring, Role, Stage, check_queue_depth};
 use crate::known::Known;
 use record::units::{UnitError, parse_bit_rate, parse_size};
@@ -202,17 +204,29 @@ pub fn read(text: &str) -> Result<Model, ModelError> {
         return read_copy(copy).map(Model::Copy);
     }
     if let Some(p) = &file.post {
-        return Ok(Model::Post(Post {
+        let post = Post {
             rest_us: time_us("post.rest", &p.rest)?,
             gap_us: time_us("post.gap", &p.gap)?,
-            ack_delay_us: time_us("post.ack-delay", &p.ack_delay)?,
-        }));
+            ack_delay_us: ack_delay_us("post.ack-delay", &p.ack_delay)?,
+        };
+        if post.nodelay_request_us() <= 0.0 {
+            return Err(ModelError::new(
+                "post.rest",
+                &p.rest,
+                "a request takes some time besides the delayed ACK",
+            ));
+        }
+        return Ok(Model::Post(post));
     }
     let (link, messages) = read_wire(&file)?;
     let (ring, terms) = match (&file.saturated, &file.depth_one) {
         (Some(saturated), Some(depth_one)) => {
             let Calibrated { ring, terms } =
                 calibrated(saturated, depth_one, link, messages, file.wire.paced)?;
+            // Nagle's algorithm shares the costs of packets, which are in the times.
+            if !file.ring.nagle && !file.ring.client_nagle {
+                check_rate(saturated, &ring)?;
+            }
             (ring, Some(terms))
         }
         (None, None) => (Ring::new(read_stages(&file.stage, link, messages)?)?, None),
@@ -241,10 +255,10 @@ pub fn read(text: &str) -> Result<Model, ModelError> {
     }
     let nagle = Nagle {
         sends: r.sends,
-        ack_delay_us: time_us("ring.ack-delay", &r.ack_delay)?,
+        ack_delay_us: ack_delay_us("ring.ack-delay", &r.ack_delay)?,
         flushes_when_idle: r.flush,
     };
-    let server_ack_delay_us = time_us("ring.server-ack-delay", &r.server_ack_delay)?;
+    let server_ack_delay_us = ack_delay_us("ring.server-ack-delay", &r.server_ack_delay)?;
     let client_nagle = Nagle { ack_delay_us: server_ack_delay_us, ..Nagle::default() };
     Ok(Model::Ring(Box::new(Setup {
         terms,
@@ -323,6 +337,33 @@ fn read_stages(tables: &[StageTable], link: Link, messages: Messages) -> Result<
     tables.iter().map(read).collect()
 }
 
+/// The rate of the saturated run, where it is given.
+fn rate(saturated: &SaturatedTable) -> Result<Option<Known>, ModelError> {
+    let Some(text) = &saturated.iops else { return Ok(None) };
+    let iops = Known::parse_number(text).map_err(|e| wrong("saturated.iops", &e))?;
+    if iops.value <= 0.0 {
+        return Err(ModelError::new("saturated.iops", text, "a rate above 0 is possible, such as 63000"));
+    }
+    Ok(Some(iops))
+}
+
+/// How much faster than its times allow a saturated run may be: times are rounded, and CPU shares are sampled.
+const FASTER_MAX: f64 = 1.1;
+
+/// The paper's own check: TPTmin is 1 / IOPS. A slower run was not saturated, a faster one is of another system.
+fn check_rate(saturated: &SaturatedTable, ring: &Ring) -> Result<(), ModelError> {
+    let Some(iops) = rate(saturated)? else { return Ok(()) };
+    let limit = ring.iops_max();
+    if iops.value <= limit * FASTER_MAX {
+        return Ok(());
+    }
+    Err(ModelError::new(
+        "saturated.iops",
+        format!("{iops}, where the times allow {limit:.0}"),
+        "the times and the rate are not of one run: more operations than the busiest stage can serve",
+    ))
+}
+
 fn calibrated(
     saturated: &SaturatedTable,
     depth_one: &DepthOneTable,
@@ -330,10 +371,7 @@ fn calibrated(
     messages: Messages,
     paced: bool,
 ) -> Result<Calibrated, ModelError> {
-    let iops = match &saturated.iops {
-        Some(text) => Some(Known::parse_number(text).map_err(|e| wrong("saturated.iops", &e))?),
-        None => None,
-    };
+    let iops = rate(saturated)?;
     let work = |name: &str, text: Option<&str>| -> Result<Option<Known>, ModelError> {
         let Some(text) = text else { return Ok(None) };
         let key = format!("saturated.{name}");
@@ -549,6 +587,8 @@ mod tests {
         let post = "[post]\nrest = '46.8ms'\ngap = '2.2ms'\nack-delay = '163ms'";
         let Ok(Model::Post(post)) = read(post) else { panic!() };
         assert!((post.nodelay_request_us() - 49_000.0).abs() < 1e-6);
+        let nothing = "[post]\nrest = '0us'\ngap = '0us'\nack-delay = '40ms'";
+        assert!(read(nothing).is_err_and(|e| e.to_string().contains("post.rest")), "no infinite rate");
     }
 
     #[test]
@@ -565,6 +605,7 @@ mod tests {
             ("queue-depth = 4", "sends = 7", "ring.sends = 7"),
             ("queue-depth = 4", "operation = 'erase'", "ring.operation"),
             ("queue-depth = 4", "slow = '3'", "ring.slow"),
+            ("queue-depth = 4", "ack-delay = '501ms'", "ring.ack-delay = 501ms"),
             ("15.9us", "-1us", "SP.service"),
             ("service = \"8.6us\"", "colour = \"red\"", "colour"),
             ("service = \"8.6us\"", "", "CP.service = nothing"),
@@ -575,6 +616,8 @@ mod tests {
         for (from, to, named) in [
             ("iops = \"63000+-500\"", "", "saturated.iops"),
             ("100%", "lots", "saturated.server-thread"),
+            ("iops = \"63000+-500\"", "iops = \"0\"", "saturated.iops = 0"),
+            ("server-thread = \"100%\"", "server-thread = \"18us\"", "saturated.iops"),
             ("100%", "900%", "not of one system"),
             ("275.7us", "275.7", "depth-one.rtt"),
             ("[depth-one]", "[depth-two]", "depth-two"),

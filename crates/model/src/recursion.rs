@@ -43,6 +43,7 @@ pub(super) fn run(stages: &[Stage], extras: &Extras, starts: &[f64]) -> Run {
                     if measured {
                         seen.served += 1;
                         seen.waited_us += left - at;
+                        seen.busy_us += stage.service_us;
                     }
                     *done = left;
                     at = left;
@@ -53,6 +54,7 @@ pub(super) fn run(stages: &[Stage], extras: &Extras, starts: &[f64]) -> Run {
                 if measured {
                     seen.served += 1;
                     seen.waited_us += start - at;
+                    seen.busy_us += stage.service_us;
                     if idle {
                         seen.wakes += 1;
                         seen.idle_us += at - *done;
@@ -72,6 +74,7 @@ pub(super) fn run(stages: &[Stage], extras: &Extras, starts: &[f64]) -> Run {
         }
     }
     let end = ready.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    run.iops = (measure * depth) as f64 * 1e6 / (end - begin);
+    run.lasted_us = end - begin;
+    run.iops = (measure * depth) as f64 * 1e6 / run.lasted_us;
     run
 }

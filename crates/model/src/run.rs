@@ -13,6 +13,8 @@ const ROUND_TRIPS: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     pub(super) iops: f64,
+    /// Time over which it was measured, microseconds.
+    pub(super) lasted_us: f64,
     /// A sample of round trips, and the longest.
     pub(super) round_trips: Vec<f64>,
     pub(super) longest: f64,
@@ -28,6 +30,8 @@ pub(super) struct StageRun {
     pub(super) wakes: u64,
     pub(super) idle_us: f64,
     pub(super) waited_us: f64,
+    /// Time in service, microseconds.
+    pub(super) busy_us: f64,
 }
 
 impl Run {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::extras::{Coalescing, Side, Slow};
+use super::extras::{Coalescing, SLOW_EVERY_MAX, Side, Slow};
 use super::setup::{Nagle, Setup};
 use super::{ModelError, Ring, Role, Stage, check_queue_depth};
 use crate::known::Known;
@@ -212,7 +212,7 @@ impl Setup {
             }
             // The client's delayed ACK holds the server's data back, and the other way round.
             Setting::AckDelay(host) => {
-                let ack_delay_us = time_us(key, value)?;
+                let ack_delay_us = ack_delay_us(key, value)?;
                 match host {
                     Host::Client => {
                         let held = needs_nagle(self.nagle, key, value)?;
@@ -348,6 +348,17 @@ pub(super) fn time_us(key: &str, text: &str) -> Result<f64, ModelError> {
     Ok(parse_time_ns(text).map_err(|e| ModelError::new(key, e, "see its units"))? as f64 / 1000.0)
 }
 
+/// Longest delay of an acknowledgement, microseconds (RFC 1122 4.2.3.2: less than 0.5 s).
+const ACK_DELAY_MAX_US: f64 = 500_000.0;
+
+pub(super) fn ack_delay_us(key: &str, text: &str) -> Result<f64, ModelError> {
+    let us = time_us(key, text)?;
+    if us > ACK_DELAY_MAX_US {
+        return Err(ModelError::new(key, text, "at most 500ms is possible: RFC 1122, 4.2.3.2"));
+    }
+    Ok(us)
+}
+
 pub(super) fn parse_mtu(key: &str, text: &str) -> Result<u32, ModelError> {
     text.parse()
         .ok()
@@ -412,6 +423,9 @@ pub(super) fn parse_slow(key: &str, text: &str) -> Result<Slow, ModelError> {
     let wrong = || ModelError::new(key, text, "write N/TIME, such as 3/203us for one in three");
     let (every, extra) = text.split_once('/').ok_or_else(wrong)?;
     let every = every.parse().ok().filter(|&n| n > 0).ok_or_else(wrong)?;
+    if every > SLOW_EVERY_MAX {
+        return Err(ModelError::new(key, text, "one in at most 100000 operations can be slow"));
+    }
     Ok(Slow { every, extra_us: time_us(key, extra)? })
 }
 
@@ -479,6 +493,7 @@ mod tests {
             ("coalescing=50us/0", "TIME/PACKETS"),
             ("coalescing=50us/8@nowhere", "@server"),
             ("slow=3", "N/TIME"),
+            ("slow=100001/1s", "one in at most 100000"),
             ("nodelay=maybe", "on or off"),
             ("ip=5", "4 or 6"),
             ("digests=all", "none, header"),

@@ -84,7 +84,7 @@ pub fn text(setup: &Setup, limits: &Limits, curve: &[Point], predictions: &[Pred
         out.push('\n');
     }
     out.push('\n');
-    out.push_str(&curve_table(setup, curve));
+    out.push_str(&curve_table(curve));
     if setup.sessions > 1 {
         out.push_str(
             "\nSeveral sessions by mean value analysis: exact for exponential service times, so below saturation it is a \
@@ -145,7 +145,7 @@ fn terms(setup: &Setup) -> String {
     t.to_string()
 }
 
-fn curve_table(setup: &Setup, curve: &[Point]) -> String {
+fn curve_table(curve: &[Point]) -> String {
     let mut t = table(&["QD", "IOPS", "may settle at", "guaranteed band", "RTT us", "p50", "p99", "busiest"]);
     let range = |low: f64, high: f64| {
         if high - low < 0.005 * high {
@@ -156,7 +156,6 @@ fn curve_table(setup: &Setup, curve: &[Point]) -> String {
     };
     for p in curve {
         let o = &p.outcome;
-        let busiest = setup.ring.utilisation(o.iops.value).into_iter().map(|u| u.share).fold(0.0, f64::max);
         let percentile = |of: Option<f64>| number(of.map(us).unwrap_or_default());
         t.add_row(vec![
             number(p.queue_depth.to_string()),
@@ -170,7 +169,7 @@ fn curve_table(setup: &Setup, curve: &[Point]) -> String {
             number(known(o.rtt_us, us)),
             percentile(o.exact.as_ref().map(|e| e.rtt_p50_us)),
             percentile(o.exact.as_ref().map(|e| e.rtt_p99_us)),
-            number(format!("{:.0}%", busiest.min(1.0) * 100.0)),
+            number(format!("{:.0}%", o.busiest * 100.0)),
         ]);
     }
     t.to_string()

@@ -49,8 +49,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     preset: Option<String>,
     /// The paper's table of busy cycles, published beside simulated: NODELAY, and each explanation of the Nagle half, with the spread
-    /// of several seeds
-    #[arg(long, conflicts_with_all = ["file", "preset", "print", "set", "sweep", "policy", "iodepth", "bs", "mtu", "seed", "pcapng", "ops", "ladder", "chart"])]
+    /// of several seeds; --set changes the ring, to see what the table depends on
+    #[arg(long, conflicts_with_all = ["file", "preset", "print", "sweep", "policy", "iodepth", "bs", "mtu", "seed", "pcapng", "ops", "ladder", "chart"])]
     paper: bool,
     /// Show the presets
     #[arg(long)]
@@ -247,8 +247,9 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
 fn paper(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     let plan = Plan::paper();
     let operations = args.operations.unwrap_or(busy_cycles::OPERATIONS);
-    let setups =
-        busy_cycles::setups(&plan, operations).context("the paper's setup").map_err(Failure::Usage)?;
+    let setups = busy_cycles::setups(&plan, operations, &args.set)
+        .context("the paper's setup")
+        .map_err(Failure::Usage)?;
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let labels: Vec<String> = setups.iter().map(|setup| format!("seed {}", setup.seed)).collect();
     let runs = swept(args, &setups, &labels, &stop);

@@ -337,6 +337,11 @@ fn the_paper_s_table_is_printed() {
     }
     let output = roundtrip().args(["simulate", "--paper", "--preset", "seed-512"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "the table has a setup of its own");
+    // What a table depends on: other costs give other cycles, and a key that is none is refused.
+    let faster = simulate(&[&arguments[..], &["--set", "server.service=2us"]].concat());
+    assert_ne!(faster["paper"]["rows"][3]["mean_percent"], json["paper"]["rows"][3]["mean_percent"]);
+    let output = roundtrip().args(["simulate", "--paper", "--set", "server.servce=2us"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
 }
 
 /// `+client-nagle` is `load.nagle=true`, and nothing else.

@@ -94,12 +94,12 @@ fn ways(plan: &Plan) -> Vec<(Sending, Vec<&Published>)> {
     nodelay.chain(NAGLE_HALF.into_iter().map(of(NAGLE_HALF[0]))).collect()
 }
 
-/// The setups of all runs, in the order in which [`BusyCycles::of`] takes their results.
+/// The setups of all runs, in the order in which [`BusyCycles::of`] takes their results. `set` changes the ring: `KEY=VALUE`.
 ///
 /// # Errors
-/// When the preset is not a setup.
-pub fn setups(plan: &Plan, operations: u64) -> Result<Vec<Setup>, SetupError> {
-    let base = Setup::read(Preset::named(PRESET).map_or("", |preset| preset.text))?;
+/// When the preset with these values is not a setup.
+pub fn setups(plan: &Plan, operations: u64, set: &[String]) -> Result<Vec<Setup>, SetupError> {
+    let base = Setup::read_with(Preset::named(PRESET).map_or("", |preset| preset.text), set)?;
     let point = |sending: Sending, queue_depth| {
         let setup = Setup { queue_depth, operations, ..base.with_sending(sending) };
         (1..=SEEDS).map(move |seed| Setup { seed, ..setup.clone() })

@@ -75,7 +75,7 @@ impl StudyResult {
         let link = Link::ethernet(self.plan.bits_per_second, self.plan.mtu_bytes);
         let sending = first.policy.parse().unwrap_or_else(|_| SendPolicy::default().into());
         let in_place = |calibrated| setup_of(calibrated, link, first.block_size_bytes, sending);
-        Ok(from_stanzas(group, &in_place)?.setup)
+        from_stanzas(group, &in_place)
     }
 
     /// Whether the breakdown of a depth is shown: the first and the last depth of a study with many.

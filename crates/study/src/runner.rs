@@ -94,6 +94,13 @@ const REPEATS_OF_DISTURBED: u32 = 2;
 /// How often a point that calibrates predictions is measured again while it contradicts its neighbours.
 const REPEATS_OF_CONTRADICTED: u32 = 2;
 
+/// How well the points repeat that calibrate a size and policy, as shares.
+#[derive(Clone, Copy, Debug)]
+struct Repeats {
+    depth_one: f64,
+    deepest: f64,
+}
+
 /// The service times of a size and policy.
 #[derive(Default)]
 struct Service {
@@ -188,10 +195,11 @@ impl Study {
             let points: Vec<&Point> = depths.iter().filter_map(Rounds::median).collect();
             let service = self.service(&place, &points, watcher, keep)?;
             let first = stanzas.len();
-            let depth_one_repeats = depths.first().and_then(Rounds::repeatability).unwrap_or(0.0);
+            let repeats = |rounds: Option<&Rounds>| rounds.and_then(Rounds::repeatability).unwrap_or(0.0);
+            let repeats = Repeats { depth_one: repeats(depths.first()), deepest: repeats(depths.last()) };
             for (point, rounds) in points.iter().zip(depths) {
                 warn(point, &mut warnings);
-                let mut stanza = self.stanza(&place, point, &points, depth_one_repeats, &service);
+                let mut stanza = self.stanza(&place, point, &points, repeats, &service);
                 stanza.runs = rounds.points.iter().map(|p| (p.iops_bare, p.iops)).collect();
                 stanza.repeatability = rounds.repeatability();
                 stanzas.push(stanza);
@@ -333,7 +341,7 @@ impl Study {
         place: &Place,
         point: &Point,
         group: &[&Point],
-        depth_one_repeats: f64,
+        repeats: Repeats,
         service: &Service,
     ) -> Stanza {
         let Service { cost: service, unlimited } = service;
@@ -367,14 +375,14 @@ impl Study {
         // Calibrated once for the size and policy, at the wire's cost with a full queue.
         let at_depth =
             place.has_wire().then(|| self.path_cost(place, group.last().copied().unwrap_or(point), nodelay));
-        let repeat = depth_one_repeats.max((depth_one.iops / depth_one.iops_bare - 1.0).abs());
+        let repeat = repeats.depth_one.max((depth_one.iops / depth_one.iops_bare - 1.0).abs());
         let last = group.last().copied().unwrap_or(point);
-        let limit = Limit { queue_depth: last.queue_depth, iops: last.iops_bare };
+        let limit = Limit { queue_depth: last.queue_depth, iops: last.iops_bare, repeat: repeats.deepest };
         let one = AtDepthOne { segments: &depth_one.segments, iops: depth_one.iops_bare, repeat };
         let link = Link::ethernet(place.bits_per_second, place.mtu_bytes);
         let setup = |calibrated| setup_of(calibrated, link, point.block_bytes, point.policy);
         let predicted = calibrate_to(&one, service, at_depth.as_ref(), limit, &setup)
-            .and_then(|fitted| Prediction::of(&fitted, point.queue_depth, point.iops_bare))
+            .and_then(|fitted| Prediction::of(&fitted, point.queue_depth, point.iops_bare, limit))
             .inspect_err(|error| tracing::warn!(%error, "no prediction"))
             .ok();
         Stanza {

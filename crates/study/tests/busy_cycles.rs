@@ -17,7 +17,7 @@ const FLUSHED: Sending = Sending { policy: SendPolicy::Nagle, client_nagle: fals
 
 static TABLE: LazyLock<BusyCycles> = LazyLock::new(|| {
     let plan = Plan::paper();
-    let setups = busy_cycles::setups(&plan, OPERATIONS).unwrap();
+    let setups = busy_cycles::setups(&plan, OPERATIONS, &[]).unwrap();
     let runs: Vec<_> = tcpsim::sweep::sweep(&setups, &|_| (), &|| false).into_iter().flatten().collect();
     BusyCycles::of(&plan, OPERATIONS, &runs)
 });

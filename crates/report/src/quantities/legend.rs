@@ -26,10 +26,12 @@ pub(super) fn draw(
     let mut y = area.y + 20.0;
     head.text(Place { x: area.x, y }, Size::Title, Anchor::Start, INK, subject.title.clone());
     let (first, last) = run.span();
+    // One operation begins at one time: there is nothing that it is spread over.
+    let spread = (last > first).then(|| format!(" over {}", time((last - first) as f64 / 1e3)));
     let summary = format!(
-        "{} over {} from {}.{:09} s since 1970; X: time at which an operation began, Y: its intervals",
+        "{}{} from {}.{:09} s since 1970; X: time at which an operation began, Y: its intervals",
         counted(run.operations(), "operation"),
-        time((last - first) as f64 / 1e3),
+        spread.unwrap_or_default(),
         first / 1_000_000_000,
         first % 1_000_000_000
     );

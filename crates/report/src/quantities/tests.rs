@@ -174,7 +174,7 @@ fn a_single_operation_is_drawn_with_all_its_quantities() {
         assert!((medians(&text)[quantity.key()] - us).abs() < 0.01);
         assert!(text.contains(&format!("{} {}, median", quantity.name(), quantity.formula())), "{text}");
     }
-    assert!(text.contains("1 operation over 0.0 us from 1483228800.000000000 s since 1970"), "{text}");
+    assert!(text.contains("1 operation from 1483228800.000000000 s since 1970"), "{text}");
 }
 
 #[test]
