@@ -39,6 +39,7 @@ pub(super) fn run(stages: &[Stage], extras: &Extras, starts: &[f64]) -> Run {
 }
 
 /// Operations of a run.
+#[derive(Clone, Copy, Debug)]
 struct Laps {
     /// Until the ring has settled.
     settle: usize,

@@ -3,8 +3,8 @@
 mod changes;
 mod check;
 mod confirm;
-mod guard;
 mod explain;
+mod guard;
 mod profile;
 mod set;
 mod show;
