@@ -425,7 +425,7 @@ fn findings_of_a_saved_check_are_mended_and_restored() {
     }
     let before = shown();
     let save = |findings: &[Value]| {
-        std::fs::write("/run/facts", json!({ "findings": findings }).to_string()).unwrap()
+        std::fs::write("/run/facts", json!({ "findings": findings }).to_string()).unwrap();
     };
     let rmem = finding("small-buffer", &[("net.ipv4.tcp_rmem", "4096 65536 1048576")]);
     save(&[
