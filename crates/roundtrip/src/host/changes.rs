@@ -176,7 +176,7 @@ fn owners(interfaces: impl Iterator<Item = String>) -> BTreeMap<String, OwnerFac
 /// What is to hold after a reboot.
 pub(super) fn desired(journal: &Journal) -> Result<Desired, ChangeError> {
     let settings = persist::settings(&journal.all()?);
-    let owners = owners(settings.keys().flat_map(|setting| setting.interfaces()));
+    let owners = owners(settings.keys().flat_map(::host::change::Setting::interfaces));
     Ok(persist::desired(&settings, &owners))
 }
 
@@ -253,7 +253,7 @@ pub(super) fn finish_overdue(state: &Path) {
             }
         }
         Err(error) => {
-            eprint_line(format_args!("roundtrip: cannot roll back what is overdue: {}", line(error)))
+            eprint_line(format_args!("roundtrip: cannot roll back what is overdue: {}", line(error)));
         }
     }
     let ids = journal.ids().unwrap_or_default();
