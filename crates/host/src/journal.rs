@@ -105,10 +105,16 @@ pub enum StepState {
 }
 
 impl ChangeSet {
-    /// Whether it has an effect that `undo` would take back.
+    /// Whether it has an effect that `undo` would take back: also one of which an earlier undo left a part.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.state != SetState::Undone
+        self.state != SetState::Undone || self.is_partly_undone()
+    }
+
+    /// Whether an undo restored it but for some steps.
+    #[must_use]
+    pub fn is_partly_undone(&self) -> bool {
+        self.state == SetState::Undone && self.steps.iter().any(|step| step.state == StepState::Kept)
     }
 
     /// Whether it must be rolled back: not confirmed, and its deadline has passed or belongs to an earlier boot.

@@ -115,6 +115,23 @@ fn undo_all(kernel: &Memory, journal: &Journal) {
 const FIRST: [(&str, &str); 3] = [("a", "1\t2 3"), ("b", "5"), ("c", "")];
 
 #[test]
+fn what_an_undo_has_left_is_restored_by_the_next() {
+    let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
+    apply(&kernel, &journal, &request(&[("b", "6")])).unwrap();
+    apply(&kernel, &journal, &request(&[("b", "7")])).unwrap();
+    // In the wrong order: the older set finds the newer one's value, and leaves it.
+    assert_eq!(undo(&kernel, &journal, &now(), 1, Overwrite::Own).kept.len(), 1);
+    let active = |id| journal.load(id).unwrap().is_active();
+    assert!(active(1) && journal.load(1).unwrap().is_partly_undone(), "a part of it is still in force");
+    undo(&kernel, &journal, &now(), 2, Overwrite::Own);
+    assert_eq!(kernel.get("b"), "6");
+    assert!(active(1) && !active(2));
+    undo(&kernel, &journal, &now(), 1, Overwrite::Own);
+    assert_eq!(kernel.get("b"), "5");
+    assert!(!active(1));
+}
+
+#[test]
 fn undo_restores_byte_for_byte_and_again_changes_nothing() {
     let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
     let before = kernel.values.borrow().clone();

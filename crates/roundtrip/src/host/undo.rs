@@ -112,6 +112,7 @@ fn print_set(set: &ChangeSet) {
         SetState::Applying => "interrupted",
         SetState::AwaitingConfirmation => "waits for confirmation",
         SetState::Applied => "in force",
+        SetState::Undone if set.is_partly_undone() => "partly undone",
         SetState::Undone => "undone",
     };
     print_line(format_args!("{}: {} ({state})", set.id, line(&set.origin)));
