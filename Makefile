@@ -6,7 +6,7 @@ SECONDS_EACH ?= 60
 CRATES ?= record policy model scsi
 SHARD ?= 0/1
 
-.PHONY: help run build static test test-linux lint fmt bench fuzz miri mutants docs setup clean
+.PHONY: help run build static test test-linux lint fmt bench corpus fuzz miri mutants docs setup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -32,10 +32,10 @@ test: ## install the tests' requirements and run all tests
 	@status=0; cargo test --workspace --locked || status=$$?; \
 	if [ -s target/not-run.txt ]; then echo "NOT run on this machine:" >&2; sort -u target/not-run.txt >&2; fi; exit $$status
 
-test-linux: ## Linux's own initiator in a guest against the target: ext4, multipath, sg3-utils; as root
+test-linux: ## Linux's own initiator in a guest against the target (ext4, multipath, sg3-utils), and its NVMe/TCP; as root
 	@scripts/setup.sh test-linux
 	scripts/linux-guest.sh target/guest
-	ROUNDTRIP_GUEST=$(CURDIR)/target/guest cargo test -p roundtrip --locked --test linux_guest -- --ignored --nocapture
+	ROUNDTRIP_GUEST=$(CURDIR)/target/guest cargo test -p roundtrip --locked --test linux_guest --test linux_nvme -- --ignored --nocapture
 
 lint: ## check formatting, clippy (warnings as errors), and dependencies: licences, sources, advisories
 	@scripts/setup.sh lint
@@ -59,6 +59,11 @@ bench: ## measure the target beside the TCP floor and tgt, its instructions, the
 	scripts/bench-analyze.sh
 	scripts/bench-http.sh
 	cargo run --release --locked -p tcpsim --example speed
+
+corpus: ## make the captures of corpus/ that are missing, from real services (CASES="NAME..." makes these anew); as root
+	@scripts/setup.sh corpus
+	cargo build --release --locked -p roundtrip --bin roundtrip
+	ROUNDTRIP=$(CURDIR)/target/release/roundtrip corpus/make.py $(CASES)
 
 fuzz: ## fuzz all parsers, SECONDS_EACH=60 for each target
 	@scripts/setup.sh fuzz

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the Linux guest of `make test-linux`: Debian's cloud kernel and an initial file system with open-iscsi,
-# multipath-tools, sg3-utils and e2fsprogs, all from this machine's own apt sources. None of it is installed.
+# multipath-tools, sg3-utils, e2fsprogs, nvme-cli and tcpdump, all from this machine's own apt sources. None of it is installed.
 # Usage: linux-guest.sh FOLDER     makes FOLDER/vmlinuz and FOLDER/initrd, unless they exist.
 set -euo pipefail
 
@@ -9,12 +9,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 log() { printf 'linux-guest: %s\n' "$*" >&2; }
 
 # The content of the guest; a change of this file or of the guest's script rebuilds it.
-packages=(linux-image-cloud-amd64 open-iscsi multipath-tools sg3-utils e2fsprogs busybox kmod udev util-linux)
+packages=(linux-image-cloud-amd64 open-iscsi multipath-tools sg3-utils e2fsprogs busybox kmod udev util-linux
+    nvme-cli tcpdump)
 programs=(iscsid iscsiadm multipath multipathd dmsetup udevadm mke2fs e2fsck fstrim blkdiscard kmod busybox
     sg_inq sg_vpd sg_persist sg_unmap sg_write_same sg_compare_and_write sg_opcodes sg_xcopy sg_get_lba_status
-    sg_rtpg sg_readcap sg_luns sg_requests)
+    sg_rtpg sg_readcap sg_luns sg_requests nvme tcpdump taskset)
 modules=(virtio_pci virtio_net iscsi_tcp sd_mod sg ext4 dm_multipath dm_service_time dm_round_robin scsi_dh_alua
-    crc32c_generic crc32c_intel)
+    crc32c_generic crc32c_intel nvmet_tcp nvme_tcp null_blk af_packet)
 
 stamp=$(cat "$0" "$here/linux-guest-init.sh" | sha256sum | cut -c1-16)
 [ -e "$folder/vmlinuz" ] && [ "$(cat "$folder/stamp" 2>/dev/null)" = "$stamp" ] && exit 0

@@ -2,7 +2,7 @@
 # Installs missing packages and tools for one purpose: build, lint, run or test. Does nothing if all are installed.
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|lint|run|test|test-linux|fuzz|miri|mutants|bench}
+purpose=${1:?usage: setup.sh build|lint|run|test|test-linux|corpus|fuzz|miri|mutants|bench}
 rust_needed=1.88
 # The newest version that builds with that Rust.
 deny_version=0.20.2
@@ -24,16 +24,24 @@ test)
         tshark:tshark dumpcap:wireshark-common tgtd:tgt tgtadm:tgt nft:nftables gzip:gzip losetup:mount
         fio:fio ssh:openssh-client dropbear:dropbear-bin unshare:util-linux prlimit:util-linux chattr:e2fsprogs
         nginx:nginx haproxy:haproxy openssl:openssl udevadm:udev systemd-tmpfiles:systemd run-parts:debianutils
-        sysctl:procps setsid:util-linux nsenter:util-linux)
+        sysctl:procps setsid:util-linux nsenter:util-linux redis-server:redis-server redis-benchmark:redis-tools
+        memcached:memcached nghttpd:nghttp2-server h2load:nghttp2-client
+        mariadbd:mariadb-server mariadb-slap:mariadb-client python3:python3 editcap:wireshark-common)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
+# What the captures of corpus/ are made with; tests need only the captures.
+corpus)
+    pairs+=(python3:python3 ip:iproute2 tc:iproute2 ss:iproute2 nstat:iproute2 ethtool:ethtool nft:nftables ping:iputils-ping
+        runuser:util-linux sysctl:procps zstd:zstd nginx:nginx haproxy:haproxy redis-server:redis-server redis-cli:redis-tools
+        memcached:memcached mariadbd:mariadb-server psql:postgresql-client go:golang-go node:nodejs javac:default-jdk-headless)
+    ;;
 fuzz) pairs+=(c++:g++) ;;
 miri | mutants) ;;
 bench)
     pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3 tgtd:tgt tgtadm:tgt iscsi-perf:libiscsi-bin
         valgrind:valgrind taskset:util-linux nginx:nginx wrk:wrk ip:iproute2 tc:iproute2 ethtool:ethtool)
     ;;
-*) log "unknown purpose '$purpose'; use build, lint, run, test, test-linux, fuzz, miri, mutants or bench" && exit 2 ;;
+*) log "unknown purpose '$purpose'; use build, lint, run, test, test-linux, corpus, fuzz, miri, mutants or bench" && exit 2 ;;
 esac
 
 packages=()
@@ -45,6 +53,17 @@ done
 # QEMU's iscsi driver is a module in a package of its own.
 if [ "$purpose" = test ] && ! ls /usr/lib/*/qemu/block-iscsi.so >/dev/null 2>&1; then
     packages+=(qemu-block-extra)
+fi
+# Its programs are not on the path.
+if [ "$purpose" = corpus ] || [ "$purpose" = test ]; then
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || packages+=(postgresql)
+fi
+if [ "$purpose" = test ]; then
+    /usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
+fi
+if [ "$purpose" = corpus ]; then
+    /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || packages+=(python3-psycopg2)
+    /usr/bin/python3 -c 'import pymysql' 2>/dev/null || packages+=(python3-pymysql)
 fi
 has cargo || [ -x "$HOME/.cargo/bin/cargo" ] || has curl || packages+=(curl ca-certificates)
 

@@ -12,9 +12,9 @@ use record::wire::Wire;
 fuzz_target!(|data: &[u8]| {
     let Ok(file) = CaptureFile::read("fuzz", Box::new(Cursor::new(data.to_vec()))) else { return };
     let wire = Some(Wire::ethernet(1_000_000_000, 1500));
-    let options = Options { selection: Selection::default(), wire, modes: true };
+    let options = Options { selection: Selection::default(), wire, modes: true, slowest: None };
     let mut exchanges = 0;
-    let mut count = |_: &record::Observed| exchanges += 1;
+    let mut count = |_: &record::Observed, _: &analyzer::Named<'_>| exchanges += 1;
     let inputs = vec![Input { file, place: None }];
     let Ok(result) = Analysis::run(inputs, options, Some(&mut count), &mut |_| (), &|| false) else { return };
     assert_eq!(result.operations, exchanges);

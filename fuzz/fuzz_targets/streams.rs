@@ -1,8 +1,9 @@
-//! Well-formed TCP segments with any sequence numbers, flags and payloads, as iSCSI, HTTP or anything.
+//! Well-formed TCP segments with any sequence numbers, flags and payloads, as iSCSI, HTTP, a decoded protocol, TLS or anything.
 #![no_main]
 
+use capture::decode::PROTOCOLS;
 use capture::packet::{Endpoint, Segment};
-use capture::{At, Counted, Digests, Observer, Protocol, Selection, StreamHole, Vantage};
+use capture::{At, Counted, Digests, Keys, Observer, Protocol, Selection, StreamHole, Vantage};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default)]
@@ -25,6 +26,30 @@ impl Observer for Sums {
     fn counted(&mut self, _: &Counted) {}
 }
 
+/// The hellos of TLS 1.3 and 1.2, whose random numbers are zero.
+const HELLOS: [[&[u8]; 2]; 2] = {
+    const CLIENT: &[u8] = &[22, 3, 1, 0, 45, 1, 0, 0, 41, 3, 3];
+    const SERVER_13: &[u8] = &[22, 3, 3, 0, 50, 2, 0, 0, 46, 3, 3];
+    const SERVER_12: &[u8] = &[22, 3, 3, 0, 42, 2, 0, 0, 38, 3, 3];
+    [[CLIENT, SERVER_13], [CLIENT, SERVER_12]]
+};
+/// What follows the random numbers.
+const BEHIND: [[&[u8]; 2]; 2] = {
+    const CLIENT: &[u8] = &[0, 0, 2, 0x13, 1, 1, 0];
+    [[CLIENT, &[0, 0x13, 1, 0, 0, 6, 0, 43, 0, 2, 3, 4]], [CLIENT, &[0, 0xc0, 0x2f, 0]]]
+};
+
+/// Their secrets.
+fn keys() -> Keys {
+    let keys = Keys::default();
+    let (random, secret) = ("00".repeat(32), "2a".repeat(32));
+    let traffic = ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET", "CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"];
+    let mut log: String = traffic.iter().map(|label| format!("{label} {random} {secret}\n")).collect();
+    log += &format!("CLIENT_RANDOM {random} {}\n", "2a".repeat(48));
+    assert_eq!(keys.read(log.as_bytes()).map_or(0, |log| log.secrets), 5);
+    keys
+}
+
 fuzz_target!(|data: &[u8]| {
     let Some((&first, mut rest)) = data.split_first() else { return };
     let digests = Digests { header: first & 4 != 0, data: first & 8 != 0 };
@@ -32,12 +57,37 @@ fuzz_target!(|data: &[u8]| {
         0 => Protocol::Iscsi(digests),
         1 => Protocol::Http,
         2 => Protocol::Turns,
-        _ => Protocol::Auto,
+        // The higher bits choose a decoder; what none has is detected.
+        _ => PROTOCOLS.get(usize::from(first >> 4)).map_or(Protocol::Auto, Protocol::Decoded),
     };
-    let mut vantage = Vantage::new(Selection { port: Some(3260), protocol, ..Selection::default() });
+    let has_hellos = protocol == Protocol::Auto && first & 4 != 0;
+    let keys = if first & 8 != 0 { keys() } else { Keys::default() };
+    let mut vantage = Vantage::new(Selection { port: Some(3260), protocol, keys, ..Selection::default() });
     let mut sums = Sums::default();
     let ends = [Endpoint { address: 1, port: 5000 }, Endpoint { address: 2, port: 3260 }];
     let (mut next, mut at) = ([100_u32, 900], At::default());
+    if has_hellos {
+        let version = usize::from(rest.first().is_some_and(|b| b & 1 != 0));
+        for who in [0, 1] {
+            let payload = [HELLOS[version][who], &[0; 32], BEHIND[version][who]].concat();
+            let segment = Segment {
+                tag: capture::Tag::NONE,
+                source: ends[who],
+                destination: ends[1 - who],
+                seq: next[who],
+                ack: next[1 - who],
+                flags: 0x18,
+                window: 1000,
+                options: &[],
+                ip_id: 0,
+                ttl: 64,
+                payload: &payload,
+                payload_bytes: payload.len(),
+            };
+            vantage.segment(&segment, at, payload.len() as u32 + 54, &mut sums);
+            next[who] += payload.len() as u32;
+        }
+    }
     // Each segment: who and how, flags, shift of the sequence number, time, length, payload.
     while let [how, flags, shift, later, length, behind @ ..] = rest {
         let who = usize::from(how & 1);
@@ -47,6 +97,7 @@ fuzz_target!(|data: &[u8]| {
         let uncaptured = if how & 8 != 0 { 40 } else { 0 };
         at = At { ns: at.ns + (u64::from(*later) << 20), frame: at.frame + 1 };
         let segment = Segment {
+            tag: capture::Tag::NONE,
             source: ends[who],
             destination: ends[1 - who],
             seq,

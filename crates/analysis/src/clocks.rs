@@ -34,6 +34,10 @@ pub struct ClockSums {
     length_ns: u64,
 }
 
+/// Clocks do not drift faster, parts per million: quartzes differ by less than 200, and NTP slews by 500 at most. A slope beyond it is
+/// that of queues on the path.
+const DRIFT_MAX_PPM: f64 = 500.0;
+
 /// Most stretches of time.
 const WINDOWS_MAX: usize = 256;
 
@@ -87,7 +91,8 @@ impl ClockSums {
         let variance: f64 = points.iter().map(|p| (p.0 - mean_t).powi(2)).sum();
         let covariance: f64 = points.iter().map(|p| (p.0 - mean_t) * (p.1 - mean_o)).sum();
         // Microseconds per second are parts per million.
-        let drift_ppm = (points.len() >= 3).then(|| covariance / variance);
+        let drift_ppm =
+            (points.len() >= 3).then(|| covariance / variance).filter(|ppm| ppm.abs() <= DRIFT_MAX_PPM);
         let offset_us = drift_ppm.map_or(offset(first), |drift| mean_o - drift * mean_t);
         let uncertainty_us = self.windows.iter().map(uncertain).fold(f64::INFINITY, f64::min);
         Some(Clocks { offset_us, uncertainty_us, drift_ppm })

@@ -177,6 +177,12 @@ impl Evidence {
         checks
     }
 
+    /// The comparisons that do not hold, in a sentence each.
+    #[must_use]
+    pub fn contradictions(&self) -> Vec<String> {
+        self.checks().iter().filter_map(failure).collect()
+    }
+
     /// The CPU accounts of both sides with the events, where both are known.
     fn work(&self, comparison: fn(Side) -> Comparison) -> Vec<Check> {
         // Without interrupts and idle states the events lack a part of the work.

@@ -2,28 +2,36 @@
 //!
 //! The *time* of an operation is what its user sees: from the first byte of its request, or from when TCP began to hold it,
 //! to the last byte of its response. Operations of one service, kind, size and queue depth form a *class*. Their
-//! *reference* is the median of their times without the waits that packets prove ([`record::StallSet`]), less what a typical
-//! server time exceeds the allowance ([`SERVER_ALLOWANCE_NS`] for each operation in flight). The *excess* of an operation
-//! is its waits, and the rest of its time as far as it exceeds the reference. Requests that never get a response are
-//! excess as a whole.
+//! *reference* is the median of their times without the waits that packets prove ([`record::StallSet`]). Where a verdict says
+//! that the typical time itself is too long, the reference is shorter: the time of a request that meets no other, at a
+//! server whose requests wait for each other; and the time less what the server's typical time exceeds the allowance
+//! ([`SERVER_ALLOWANCE_NS`] for each operation in flight), where a client that always has the next request ready waits for
+//! the server. The *excess* of an operation is its waits, and the rest of its time as far as it exceeds the reference.
+//! Requests that never get a response are excess as a whole.
+//!
+//! The server's time ends with the first byte of the response. How long the others take is its *transfer*.
 //!
 //! Each nanosecond of the excess is counted once: a wait belongs to its cause, the rest to the server or to nobody. So the
 //! sum over verdicts and the unexplained rest is the excess.
 //!
+//! What a request waits for an event by its protocol (a blocking pop) is neither time nor excess: it would make the time that others
+//! lost look small. Only the waits that packets prove count.
+//!
 //! Memory does not grow with the number of operations: sums by bucket of time, 32 to an octave.
+
+mod class;
+mod doubt;
 
 use std::collections::HashMap;
 
-use record::{Observed, StallKind, Verb};
+pub(crate) use class::Class;
+use doubt::Doubtful;
+use record::{Observed, StallKind, StallSet, Verb};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Most classes; operations of further ones share one, which has no reference.
 const CLASSES_MAX: usize = 256;
-/// Most connections whose service is known.
-const CONNECTIONS_MAX: usize = 65_536;
-/// The service of further ones.
-const OTHERS: u32 = u32::MAX;
 /// Waits for lost data that was sent again, or behind it.
 pub(crate) const LOSSES: [StallKind; 3] =
     [StallKind::Timeout, StallKind::FastRetransmit, StallKind::BehindLoss];
@@ -39,154 +47,85 @@ struct Key {
     bytes: u32,
     /// Rounded up to a power of two.
     depth: u32,
-}
-
-/// The operations whose time without waits lies between two edges.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
-    count: u64,
-    /// Their times without waits, ns.
-    sum_ns: u128,
-    /// The server's part of it, ns.
-    server_ns: u128,
-}
-
-/// The waits of one kind.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waits {
-    operations: u64,
-    sum_ns: u128,
-}
-
-/// The sums of a class.
-#[derive(Debug, Default)]
-pub(crate) struct Class {
-    service: u32,
-    verb: Verb,
-    data_bytes: u128,
-    depth: u128,
-    pub(crate) operations: u64,
-    time_ns: u128,
-    fastest_ns: u64,
-    times: Vec<Bucket>,
-    servers: Vec<u32>,
-    /// Whether the server's own time was seen. Otherwise it is that outside of the client, and includes the network.
-    has_server: bool,
-    network_ns: u64,
-    is_mixed: bool,
-}
-
-/// The excess of a class beyond waits.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Rest {
-    /// Operations that have one.
-    pub(crate) operations: u64,
-    /// Its sum, ns.
-    pub(crate) ns: u128,
-    /// The part of it that passed in the server, ns.
-    pub(crate) server_ns: u128,
+    awaits_event: bool,
 }
 
 /// All operations.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    places: HashMap<Key, usize>,
+    places: HashMap<Key, usize, foldhash::fast::RandomState>,
     classes: Vec<Class>,
     recent: Option<(Key, usize)>,
-    /// The service of each connection.
-    services: HashMap<u32, u32>,
-    names: Vec<std::net::SocketAddr>,
-    waits: [Waits; StallKind::ALL.len()],
+    /// The classes of each service.
+    by_service: HashMap<u32, Vec<usize>, foldhash::fast::RandomState>,
     /// Operations with a wait for lost data.
     retransmitted: u64,
-}
-
-/// Buckets of an octave.
-const STEPS: u32 = 32;
-
-/// The bucket of a time.
-fn bucket_of(ns: u64) -> usize {
-    let log = ns.max(STEPS.into()).ilog2();
-    let step = (ns >> (log - STEPS.ilog2())) as u32;
-    (((log - STEPS.ilog2()) * STEPS) + step) as usize
-}
-
-/// The lower edge of a bucket, ns.
-fn edge(bucket: usize) -> u64 {
-    let (octave, step) = ((bucket as u32) / STEPS, (bucket as u32) % STEPS);
-    match octave {
-        0 => step.into(),
-        octave => u64::try_from(u128::from(STEPS + step) << (octave - 1).min(64)).unwrap_or(u64::MAX),
-    }
+    /// Operations with a wait that may turn out to be none.
+    doubtful: Vec<Doubtful>,
 }
 
 impl Ledger {
-    /// A connection's service, known before its first operation.
-    pub fn opened(&mut self, connection: u32, server: std::net::SocketAddr) {
-        let known = self.names.iter().position(|name| *name == server);
-        let service = match known {
-            Some(place) => place,
-            None if self.names.len() < CLASSES_MAX => {
-                self.names.push(server);
-                self.names.len() - 1
-            }
-            None => return,
-        };
-        if self.services.len() < CONNECTIONS_MAX {
-            self.services.insert(connection, service as u32);
-        }
-    }
-
-    /// The service of a connection, for findings that belong to a service.
-    #[must_use]
-    pub fn service(&self, connection: u32) -> Option<std::net::SocketAddr> {
-        self.services.get(&connection).and_then(|&place| self.names.get(place as usize)).copied()
-    }
-
-    /// The shortest network round trip of a connection, nanoseconds, for classes whose server was not seen.
-    pub fn far(&mut self, connection: u32, network_ns: u64) {
-        let service = self.services.get(&connection).copied().unwrap_or(OTHERS);
-        for class in self.classes.iter_mut().filter(|class| class.service == service) {
+    /// The shortest network round trips of a connection of a service, nanoseconds: from the capture point to the server, for
+    /// classes whose server was not seen, and to the client.
+    pub fn far(&mut self, service: u32, network_ns: u64, away_ns: u64) {
+        for &place in self.by_service.get(&service).into_iter().flatten() {
+            let class = &mut self.classes[place];
             class.network_ns = class.network_ns.max(network_ns);
+            let shortest = |known, ns| [known, ns].into_iter().filter(|&ns| ns > 0).min().unwrap_or(0);
+            class.near_ns = shortest(class.near_ns, network_ns);
+            class.away_ns = shortest(class.away_ns, away_ns);
         }
     }
 
-    /// Adds an operation.
+    /// Adds an operation of a service.
     #[inline]
-    pub fn add(&mut self, observed: &Observed) {
+    pub fn add(&mut self, observed: &Observed, service: u32) {
         // Its time at one of two points is not what its user saw.
         if observed.is_partial {
             return;
         }
-        let time_ns = observed.whole_ns();
+        let whole_ns = observed.whole_ns();
         let op = &observed.op;
-        let mut waits_ns = 0;
-        if !observed.detail.stalls.is_empty() {
-            let waits = observed.detail.stalls.within(time_ns);
-            waits_ns = waits.sum_ns();
-            self.retransmitted += u64::from(LOSSES.into_iter().any(|kind| waits.contains(kind)));
-            for kind in StallKind::ALL.into_iter().filter(|&kind| waits.contains(kind)) {
-                let all = &mut self.waits[kind as usize];
-                all.operations += 1;
-                all.sum_ns += u128::from(waits.wait_ns(kind));
-            }
-        }
         let key = Key {
-            service: self.services.get(&op.connection).copied().unwrap_or(OTHERS),
+            service,
             verb: op.verb,
             bytes: op.data_bytes.checked_ilog2().map_or(0, |log| 1 << log),
             depth: observed.detail.ring_depth.max(1).checked_next_power_of_two().unwrap_or(u32::MAX),
+            awaits_event: observed.detail.awaits_event,
         };
         let place = match self.recent {
             Some((recent, place)) if recent == key => place,
             _ => self.place(key),
         };
         self.recent = Some((key, place));
-        let split = observed.split();
+        let mut stalls = observed.detail.stalls;
+        if observed.detail.awaits_event {
+            // It ends when its event comes, at a tick or not.
+            stalls = stalls.without(StallKind::CorkedAnswer);
+        }
+        let waits = (!stalls.is_empty()).then(|| stalls.within(whole_ns));
+        let waits_ns = waits.as_ref().map_or(0, StallSet::sum_ns);
+        let time_ns = if observed.detail.awaits_event { waits_ns } else { whole_ns };
+        if let Some(waits) = waits {
+            if LOSSES.into_iter().any(|kind| waits.contains(kind)) {
+                self.retransmitted += 1;
+                let lossy = &mut self.classes[place].lossy;
+                (lossy.operations, lossy.sum_ns) = (lossy.operations + 1, lossy.sum_ns + u128::from(time_ns));
+            }
+            for kind in StallKind::ALL.into_iter().filter(|&kind| waits.contains(kind)) {
+                let all = &mut self.classes[place].waits[kind as usize];
+                all.operations += 1;
+                all.sum_ns += u128::from(waits.wait_ns(kind));
+            }
+        }
         let rest_ns = time_ns - waits_ns;
-        let server = split.server_ns.or(split.outside_ns).unwrap_or(0);
-        let server_ns = u64::try_from(server).unwrap_or(0).min(rest_ns);
-        self.classes[place].has_server |= split.server_ns.is_some();
+        let server = observed.server_first_ns.or_else(|| observed.detail.first_byte_ns()).unwrap_or(0);
+        let server = u64::try_from(server).unwrap_or(0);
+        let server_ns = server.min(rest_ns);
+        if let Some(waits) = waits {
+            self.doubt(place, time_ns, server, &waits);
+        }
+        self.classes[place].has_server |= observed.server_first_ns.is_some();
         self.classes[place].add(time_ns, rest_ns, server_ns, observed);
     }
 
@@ -198,9 +137,10 @@ impl Ledger {
         if is_mixed && self.classes.len() > CLASSES_MAX {
             return CLASSES_MAX;
         }
-        let Key { service, verb, .. } = key;
-        self.classes.push(Class { service, verb, is_mixed, fastest_ns: u64::MAX, ..Class::default() });
+        let Key { service, verb, awaits_event, .. } = key;
+        self.classes.push(Class::new(service, verb, is_mixed).awaiting(awaits_event));
         let place = self.classes.len() - 1;
+        self.by_service.entry(service).or_default().push(place);
         if !is_mixed {
             self.places.insert(key, place);
         }
@@ -215,8 +155,13 @@ impl Ledger {
     /// Operations that waited for a cause, and their waits, nanoseconds.
     #[must_use]
     pub fn waits(&self, kind: StallKind) -> (u64, u128) {
-        let Waits { operations, sum_ns } = self.waits[kind as usize];
-        (operations, sum_ns)
+        let all = self.classes.iter().map(|class| class.waits[kind as usize]);
+        all.fold((0, 0), |sum, waits| (sum.0 + waits.operations, sum.1 + waits.sum_ns))
+    }
+
+    /// All waits that packets prove, nanoseconds.
+    pub(crate) fn waits_ns(&self) -> u128 {
+        StallKind::ALL.into_iter().map(|kind| self.waits(kind).1).sum()
     }
 
     /// Operations that waited for a retransmission, and their waits, nanoseconds.
@@ -228,120 +173,18 @@ impl Ledger {
     /// The time of all operations, nanoseconds.
     #[must_use]
     pub fn time_ns(&self) -> u128 {
-        self.classes.iter().map(|class| class.time_ns).sum()
+        self.classes.iter().map(Class::time_ns).sum()
     }
 
-    /// The excess of all operations, nanoseconds.
-    #[must_use]
-    pub fn excess_ns(&self) -> u128 {
-        let waits: u128 = self.waits.iter().map(|waits| waits.sum_ns).sum();
-        waits + self.classes.iter().map(|class| class.rest(class.reference_ns()).ns).sum::<u128>()
-    }
-}
-
-impl Class {
-    #[inline]
-    fn add(&mut self, time_ns: u64, rest_ns: u64, server_ns: u64, observed: &Observed) {
-        self.operations += 1;
-        self.time_ns += u128::from(time_ns);
-        self.data_bytes += u128::from(observed.op.data_bytes);
-        self.depth += u128::from(observed.detail.ring_depth.max(1));
-        self.fastest_ns = self.fastest_ns.min(rest_ns);
-        let place = bucket_of(rest_ns);
-        if self.times.len() <= place {
-            self.times.resize(place + 1, Bucket::default());
-        }
-        let bucket = &mut self.times[place];
-        bucket.count += 1;
-        bucket.sum_ns += u128::from(rest_ns);
-        bucket.server_ns += u128::from(server_ns);
-        let place = bucket_of(server_ns);
-        if self.servers.len() <= place {
-            self.servers.resize(place + 1, 0);
-        }
-        self.servers[place] = self.servers[place].saturating_add(1);
+    /// The excess of all operations, nanoseconds, beyond these references of the classes.
+    pub(crate) fn excess_ns(&self, references_ns: &[u64]) -> u128 {
+        self.waits_ns() + self.rest_ns(references_ns)
     }
 
-    /// The operation's name.
-    pub(crate) fn operation(&self) -> String {
-        self.verb.name()
+    /// The excess without the waits.
+    pub(crate) fn rest_ns(&self, references_ns: &[u64]) -> u128 {
+        self.classes.iter().zip(references_ns).map(|(class, &reference_ns)| class.rest(reference_ns).ns).sum()
     }
-
-    /// Mean data of an operation, bytes.
-    pub(crate) fn block_size_bytes(&self) -> f64 {
-        self.data_bytes as f64 / self.operations.max(1) as f64
-    }
-
-    /// Mean queue depth.
-    pub(crate) fn queue_depth(&self) -> f64 {
-        self.depth as f64 / self.operations.max(1) as f64
-    }
-
-    /// The fastest operation without its waits, nanoseconds.
-    pub(crate) fn fastest_ns(&self) -> u64 {
-        self.fastest_ns
-    }
-
-    /// The edge above the median of times without waits, ns.
-    fn typical_ns(&self) -> u64 {
-        above_median(self.times.iter().map(|bucket| bucket.count), self.operations)
-    }
-
-    /// The edge above the median of the server's times, ns.
-    pub(crate) fn typical_server_ns(&self) -> u64 {
-        above_median(self.servers.iter().map(|&count| count.into()), self.operations)
-    }
-
-    /// The time of the server that is no excess, and the network's where the server was not seen, ns.
-    pub(crate) fn allowance_ns(&self) -> u64 {
-        let server = (SERVER_ALLOWANCE_NS as f64 * self.queue_depth()) as u64;
-        if self.has_server { server } else { server.saturating_add(self.network_ns) }
-    }
-
-    /// The network's part of [`Class::typical_server_ns`], ns.
-    pub(crate) fn network_ns(&self) -> u64 {
-        if self.has_server { 0 } else { self.network_ns }
-    }
-
-    /// The time of an operation without excess, ns: an edge of a bucket.
-    pub(crate) fn reference_ns(&self) -> u64 {
-        if self.is_mixed {
-            return u64::MAX;
-        }
-        let typical = self.typical_ns();
-        let beyond = self.typical_server_ns().saturating_sub(self.allowance_ns());
-        if beyond == 0 { typical } else { edge(bucket_of(typical.saturating_sub(beyond)) + 1) }
-    }
-
-    /// The excess beyond a limit, which is an edge of a bucket.
-    pub(crate) fn rest(&self, limit_ns: u64) -> Rest {
-        let mut rest = Rest::default();
-        let server_each = u128::from(self.typical_server_ns().min(self.allowance_ns()));
-        let slow = self.times.iter().enumerate().filter(|(place, b)| b.count > 0 && edge(*place) >= limit_ns);
-        let reference = u128::from(self.reference_ns());
-        for (_, bucket) in slow {
-            let count = u128::from(bucket.count);
-            let ns = bucket.sum_ns.saturating_sub(count * reference);
-            rest.operations += bucket.count;
-            rest.ns += ns;
-            rest.server_ns += bucket.server_ns.saturating_sub(count * server_each).min(ns);
-        }
-        rest
-    }
-}
-
-/// The edge above the bucket with the median.
-fn above_median(counts: impl Iterator<Item = u64>, operations: u64) -> u64 {
-    let (mut below, half) = (0, operations.div_ceil(2));
-    let mut last = 0;
-    for (place, count) in counts.enumerate() {
-        below += count;
-        last = place;
-        if below >= half {
-            break;
-        }
-    }
-    edge(last + 1)
 }
 
 /// The account of all operations' time, microseconds.
@@ -357,22 +200,4 @@ pub struct Excess {
     pub minor_us: f64,
     /// The rest of the excess.
     pub unexplained_us: f64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_meet_at_their_edges() {
-        for bucket in 0..1000 {
-            assert_eq!(bucket_of(edge(bucket)), bucket);
-            assert!(edge(bucket) == 0 || bucket_of(edge(bucket) - 1) == bucket - 1, "{bucket}");
-        }
-        assert!(edge(bucket_of(u64::MAX)) > u64::MAX / 2 && edge(bucket_of(u64::MAX) + 1) == u64::MAX);
-        for ns in [0, 1, 31, 32, 33, 1000, 123_456_789] {
-            let low = edge(bucket_of(ns));
-            assert!(low <= ns && (ns - low) as f64 <= ns as f64 / 32.0, "{ns}: {low}");
-        }
-    }
 }

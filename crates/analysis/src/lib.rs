@@ -3,17 +3,20 @@
 #![forbid(unsafe_code)]
 
 pub mod breakdown;
+mod chance;
 pub mod clocks;
 pub mod closure;
 pub mod cost;
 pub mod elsewhere;
 pub mod ledger;
+pub mod legs;
 pub mod modes;
 pub mod pairing;
 pub mod parts;
 pub mod predict;
 pub mod samples;
 pub mod segments;
+pub mod service;
 pub mod stages;
 pub mod stanza;
 pub mod traffic;

@@ -85,7 +85,14 @@ impl Point {
             Part::Network => self.parts.network_us,
             Part::RequestPath => self.parts.request_path_us,
             Part::ResponsePath => self.parts.response_path_us,
-            Part::Sending | Part::FirstByte | Part::DataPhase | Part::Whole => f32::NAN,
+            Part::SetUp
+            | Part::Sending
+            | Part::FirstByte
+            | Part::Transfer
+            | Part::Gap
+            | Part::LongestGap
+            | Part::DataPhase
+            | Part::Whole => f32::NAN,
         })
     }
 }

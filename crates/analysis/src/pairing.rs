@@ -16,6 +16,8 @@ pub struct Point {
     pub input: u32,
     /// Its side, if the user stated it.
     pub place: Option<Side>,
+    /// The stretch of time of its input in which it saw packets: points of different ones saw different packets.
+    pub stretch: u32,
 }
 
 /// One point's view of a connection.
@@ -116,10 +118,14 @@ impl Pairing {
     /// Adds a connection when a point sees its first data.
     pub fn opened(&mut self, vantage: u32, opened: &Opened) {
         let known = self.by_ends.entry((opened.client, opened.server)).or_default();
-        // The same connection: same ends, same SYN if both saw it, and not yet seen from this point.
+        let point = |vantage: u32| self.points.get(vantage as usize).copied().unwrap_or_default();
+        let own = point(vantage);
+        // The same connection: same ends, same SYN if both saw it, and not yet seen from this point, nor before it did.
         let fits = |pair: &Pair| {
             pair.halves.iter().flatten().all(|half| {
+                let other = point(half.vantage);
                 half.vantage != vantage
+                    && (other.input != own.input || other.stretch == own.stretch)
                     && half.opened.client_syn.zip(opened.client_syn).is_none_or(|(a, b)| a == b)
             })
         };
@@ -303,10 +309,10 @@ impl Pairing {
         if let Some((there, here)) = half.opened.handshake_ns
             && there.max(here) > 50_000
         {
-            if here > 3 * there {
+            if here > there.saturating_mul(3) {
                 return Side::Server;
             }
-            if there > 3 * here {
+            if there > here.saturating_mul(3) {
                 return Side::Client;
             }
         }
@@ -388,7 +394,7 @@ mod tests {
         fn every_view_is_handed_on_once(seen in prop::collection::vec((any::<bool>(), any::<bool>()), 1..200), first: u32, server_first: bool, bursts in prop::collection::vec((any::<bool>(), 1_usize..20), 0..60)) {
             let mut pairing = Pairing::new(true);
             // Input 0 is the server's side, as its handshake shows.
-            let points = [pairing.add_point(Point { input: 0, place: None }), pairing.add_point(Point { input: 1, place: None })];
+            let points = [pairing.add_point(Point::default()), pairing.add_point(Point { input: 1, ..Point::default() })];
             let order = if server_first { [0, 1] } else { [1, 0] };
             for point in order {
                 pairing.opened(points[point], &opened(7, if point == 0 { 10 } else { 500 }));

@@ -22,11 +22,19 @@ pub enum Part {
     ResponsePath,
     /// From the request's last byte to the response's first, where only one side was seen.
     FirstByte,
+    /// From the response's first byte to its last, where it takes several packets: how fast it is sent and carried.
+    Transfer,
     /// From the server's request for data (R2T, 100 Continue) to the last of the data.
     DataPhase,
     /// From a response to the request that replaces it: the client, and everything between it and the capture
     /// point.
     Client,
+    /// From the first SYN of a connection until it could carry its first request.
+    SetUp,
+    /// The mean time between the pieces of a response that comes in three or more.
+    Gap,
+    /// The longest time between the pieces of such a response.
+    LongestGap,
     /// The operation as its user sees it: from the request's first byte, or from when TCP began to hold it, to the
     /// response's last byte.
     Whole,
@@ -34,17 +42,22 @@ pub enum Part {
 
 impl Part {
     /// All of them, in the order of a table.
-    pub const ALL: [Part; 10] = [
+    pub const ALL: [Part; 14] = [
         Part::Client,
         Part::Sending,
         Part::RoundTrip,
         Part::FirstByte,
+        Part::Transfer,
+        Part::Gap,
+        Part::LongestGap,
         Part::DataPhase,
         Part::RequestPath,
         Part::Server,
         Part::ResponsePath,
         Part::Network,
         Part::Whole,
+        // Of a connection, and no part of the others.
+        Part::SetUp,
     ];
 
     /// Its name in reports.
@@ -58,8 +71,12 @@ impl Part {
             Part::RequestPath => "request path",
             Part::ResponsePath => "response path",
             Part::FirstByte => "first byte",
+            Part::Transfer => "transfer",
             Part::DataPhase => "data phase",
             Part::Client => "client",
+            Part::SetUp => "set-up",
+            Part::Gap => "gap",
+            Part::LongestGap => "longest gap",
             Part::Whole => "whole",
         }
     }

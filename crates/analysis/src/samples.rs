@@ -1,6 +1,7 @@
 //! Samples of operations for the search for structure: whole runs, of which long ones are thinned.
 //!
-//! Operations are kept in groups of consecutive ones, so that their order shows. When all stanzas together hold too many, the
+//! Operations of a service and size are kept over all connections, in groups of consecutive ones, so that their order shows.
+//! When all kinds together hold too many, the
 //! longest gives up one of every two neighbouring groups, chosen by chance: an even choice would have gaps at the same
 //! distance, and a pattern with that period would not show.
 
@@ -8,16 +9,16 @@ use record::Observed;
 
 use crate::modes::{Finding, Parts, Point, find_numbered};
 
-/// Operations that are kept of all stanzas together, 16 MiB.
+/// Operations that are kept of all kinds together, 16 MiB.
 const KEPT_MAX: usize = 1 << 19;
 /// Consecutive operations of a group.
 const GROUP: usize = 1024;
-/// Stanzas of which operations are kept.
+/// Kinds of which operations are kept.
 const STANZAS_MAX: usize = 32;
 /// The first operations of a connection are left out: TCP acknowledges at once there.
 const SKIPPED: u64 = 32;
 
-/// Samples of all stanzas.
+/// Samples of all kinds.
 #[derive(Debug, Default)]
 pub struct Samples {
     wanted: bool,
@@ -26,7 +27,7 @@ pub struct Samples {
     kept: usize,
 }
 
-/// The operations of a stanza.
+/// The operations of a kind: of one service and size.
 #[derive(Debug)]
 struct Sample {
     /// All operations so far, kept or not.
@@ -104,7 +105,9 @@ impl Sample {
     fn findings(self) -> Vec<Finding> {
         let mut places: Vec<(usize, u64)> = Vec::new();
         let mut points: Vec<Point> = Vec::with_capacity(self.points());
-        for group in self.groups {
+        for mut group in self.groups {
+            // They are delivered when they are over, on several connections.
+            group.points.sort_by_key(|point| point.time_ns);
             places.push((points.len(), group.from));
             points.extend(group.points);
         }
@@ -127,7 +130,7 @@ impl Samples {
         Self { wanted, ..Self::default() }
     }
 
-    /// Adds an operation of a stanza.
+    /// Adds an operation of a kind.
     #[inline]
     pub fn add(&mut self, stanza: usize, observed: &Observed) {
         if !self.wanted || stanza >= STANZAS_MAX {
@@ -151,7 +154,7 @@ impl Samples {
         self.kept = self.stanzas.iter().map(Sample::points).sum();
     }
 
-    /// The findings, by the number of the stanza.
+    /// The findings, by the number of the kind.
     #[must_use]
     pub fn findings(self) -> Vec<(usize, Finding)> {
         let all = self.stanzas.into_iter().enumerate();

@@ -66,6 +66,8 @@ pub struct TrafficStanza {
     pub iops: f64,
     /// Data per second.
     pub bytes_per_second: f64,
+    /// Mean number of pieces of the responses that come in three or more; absent if none does.
+    pub chunks: Option<f64>,
     /// Figures of the parts.
     pub parts: Vec<PartFigures>,
     /// Calculated time on the wire, both directions, microseconds; absent if the link's rate is unknown.
@@ -75,7 +77,7 @@ pub struct TrafficStanza {
     /// IOPS x (round trip + client) against the mean queue depth, where each request took the place of a
     /// response.
     pub queue_depth_error: Option<f64>,
-    /// Whether both are within the limits of [`crate::Joined`].
+    /// Whether both are within the limits of [`crate::Joined`]; absent for turns that may hold several requests.
     pub closes: Option<bool>,
 }
 
@@ -103,6 +105,8 @@ struct Sums {
     data_bytes: u64,
     request_bytes: u64,
     response_bytes: u64,
+    overlapping: u64,
+    chunks: u64,
     depth: (u32, u64, u32),
     first_ns: u64,
     last_ns: u64,
@@ -119,6 +123,8 @@ impl Sums {
             data_bytes: 0,
             request_bytes: 0,
             response_bytes: 0,
+            overlapping: 0,
+            chunks: 0,
             depth: (u32::MAX, 0, 0),
             first_ns: u64::MAX,
             last_ns: 0,
@@ -141,6 +147,7 @@ impl Sums {
         self.data_bytes += u64::from(op.data_bytes);
         self.request_bytes += u64::from(op.request_bytes);
         self.response_bytes += u64::from(op.response_bytes);
+        self.overlapping += u64::from(seen.overlaps);
         let (least, sum, most) = self.depth;
         self.depth =
             (least.min(seen.ring_depth), sum + u64::from(seen.ring_depth), most.max(seen.ring_depth));
@@ -157,9 +164,17 @@ impl Sums {
         }
         if seen.response.last_frame != seen.response.first_frame {
             self.part(Part::FirstByte, seen.response.began.since(seen.request.ended));
+            self.part(Part::Transfer, seen.transfer_ns());
         }
         if seen.asked_for_data.is_known() {
             self.part(Part::DataPhase, seen.data_ended.since(seen.asked_for_data));
+        }
+        let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        self.part(Part::SetUp, seen.setup_ns.map(signed));
+        if let Some(gap_ns) = seen.chunks.gap_mean_ns() {
+            self.chunks += u64::from(seen.chunks.count);
+            self.part(Part::Gap, Some(signed(gap_ns)));
+            self.part(Part::LongestGap, Some(signed(seen.chunks.gap_max_ns)));
         }
         self.part(Part::Server, split.server_ns);
         self.part(Part::Network, split.network_ns);
@@ -231,6 +246,8 @@ impl Traffic {
     }
 }
 
+/// Share of turns that may hold several requests from which on a stanza is none of requests.
+const OVERLAPPING_FROM: f64 = 0.01;
 /// Other operations of a connection up to this share are those of a load's begin and end.
 const MIXED_FROM: f64 = 0.01;
 
@@ -274,10 +291,19 @@ fn stanza(key: &Key, sums: &Sums, wire_us: Option<WireTime<'_>>, is_mixed: bool)
         seconds,
         iops,
         bytes_per_second: if seconds > 0.0 { sums.data_bytes as f64 / seconds } else { 0.0 },
+        chunks: match sums.parts[Part::Gap as usize].count() {
+            0 => None,
+            streams => Some(sums.chunks as f64 / streams as f64),
+        },
         parts,
         wire_us: wire_us.map(|of| of(sums.request_bytes as f64 / count, sums.response_bytes as f64 / count)),
         stages_error,
         queue_depth_error,
-        closes: closes.into_iter().flatten().reduce(|a, b| a && b),
+        // What is several requests at times is no operation whose times could be summed.
+        closes: if sums.overlapping as f64 > OVERLAPPING_FROM * count {
+            None
+        } else {
+            closes.into_iter().flatten().reduce(|a, b| a && b)
+        },
     }
 }

@@ -1,19 +1,37 @@
 //! Causes of slow operations: verdicts with their evidence, cost, remedy and expected gain.
 
 mod case;
+mod chain;
+mod coming;
+mod cork;
+mod duplex;
+mod errors;
 mod evidence;
+mod flow_control;
 mod found;
 mod gain;
 mod judge;
+mod link;
+mod network;
 mod no_response;
+mod notes;
+mod rare;
 mod rate;
 mod remedy;
+mod server;
+mod setup;
+mod setups;
+mod stream;
+mod streams;
 mod tcp;
+mod trains;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use case::{CaptureLoss, Case, Link};
+pub use coming::Coming;
+pub(crate) use cork::KINDS as DOUBTFUL;
 pub use evidence::Evidence;
 pub use judge::{Judgement, WEIGHT_MIN, judge};
 pub use remedy::Remedy;
@@ -34,6 +52,8 @@ pub enum VerdictKind {
     SmallSegments,
     /// The receiver's window was full.
     WindowLimited,
+    /// A window of the application protocol's flow control (HTTP/2) is smaller than a round trip's data.
+    FlowControlWindow,
     /// The sender's buffer or congestion window is smaller than the path's capacity.
     BufferLimited,
     /// The path drops large segments without an ICMP message.
@@ -52,8 +72,38 @@ pub enum VerdictKind {
     LinkFull,
     /// A CPU is saturated.
     CpuBound,
+    /// The service works all the time: requests wait for each other at the server.
+    Saturated,
+    /// A few operations take many times longer than the others, at intervals or in a share of the requests.
+    RareStalls,
+    /// Connections are refused, or their handshake is reset or never answered.
+    FailedConnects,
+    /// SYN segments were dropped by a server whose accept queue is full: they were sent again after 1 s, 3 s, 7 s.
+    AcceptBacklog,
+    /// Each request has a connection of its own and pays for its handshake and its small congestion window.
+    ConnectionPerRequest,
+    /// Connections are reset while requests are in flight.
+    Resets,
+    /// The service answers with errors (HTTP 5xx, SCSI CHECK CONDITION).
+    ErrorAnswers,
+    /// Nagle's algorithm sends one small segment for each round trip, although acknowledgements are prompt.
+    AckClocked,
+    /// The congestion window, not the application and not the receiver, limits what is in flight.
+    CongestionWindow,
+    /// The congestion window is small again after each idle time.
+    SlowStartAfterIdle,
+    /// Operations follow one another, each at the cost of a round trip of the network.
+    RoundTripBound,
+    /// The server answers at the ticks of a timer.
+    ServerTimer,
+    /// A queue on the path grows under load: the round trip of the network is many times that of the idle path.
+    Bufferbloat,
+    /// The capturing clock was set while it captured: times across the step are wrong.
+    ClockStep,
     /// Requests never got a response.
     NoResponse,
+    /// The client waits for 100 Continue, which the server never sends, before it sends a body.
+    ContinueUnanswered,
     /// The capture lost packets: other verdicts may be incomplete.
     CaptureLoss,
 }
@@ -65,10 +115,16 @@ impl VerdictKind {
     pub fn is_of_lost_time(self) -> bool {
         match self {
             VerdictKind::QueueDepthLow
+            | VerdictKind::DuplexMismatch
             | VerdictKind::LinkFull
             | VerdictKind::CpuBound
             | VerdictKind::SlowInitiator
             | VerdictKind::NoResponse
+            | VerdictKind::FailedConnects
+            | VerdictKind::Resets
+            | VerdictKind::ErrorAnswers
+            | VerdictKind::ClockStep
+            | VerdictKind::RoundTripBound
             | VerdictKind::CaptureLoss => false,
             VerdictKind::HeaderBodyApart
             | VerdictKind::NagleDelayedAck
@@ -76,12 +132,30 @@ impl VerdictKind {
             | VerdictKind::DelayedAck
             | VerdictKind::SmallSegments
             | VerdictKind::WindowLimited
+            | VerdictKind::FlowControlWindow
             | VerdictKind::BufferLimited
             | VerdictKind::PathMtuBlackHole
             | VerdictKind::Retransmission
-            | VerdictKind::DuplexMismatch
+            | VerdictKind::Saturated
+            | VerdictKind::RareStalls
+            | VerdictKind::AcceptBacklog
+            | VerdictKind::ConnectionPerRequest
+            | VerdictKind::AckClocked
+            | VerdictKind::CongestionWindow
+            | VerdictKind::SlowStartAfterIdle
+            | VerdictKind::ServerTimer
+            | VerdictKind::Bufferbloat
+            | VerdictKind::ContinueUnanswered
             | VerdictKind::SlowTarget => true,
         }
+    }
+}
+
+impl VerdictKind {
+    /// Whether the verdict is on the server's own time, rather than on what delayed its data.
+    fn is_of_the_server(self) -> bool {
+        use VerdictKind::{RareStalls, Saturated, ServerTimer, SlowTarget};
+        matches!(self, SlowTarget | Saturated | RareStalls | ServerTimer)
     }
 }
 
@@ -94,14 +168,20 @@ pub struct Frames {
     pub numbers: Vec<u64>,
 }
 
-/// The expected gain, at most what is possible: no operation becomes faster than the fastest one seen, and no link carries
-/// more than its rate.
+/// The expected gain: what the operations concerned would take without the time that they lost.
+///
+/// A capture does not always show what comes next. Then the gain is an interval: the factor is the best estimate, or the most that
+/// is possible, and `throughput_least` is what is certain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gain {
-    /// Factor on the operations per second of the affected connections.
+    /// Factor on the operations per second of the affected services, if each request follows a response.
     pub throughput_factor: f64,
+    /// The least factor that is to be expected; `throughput_factor` where the capture shows all that remains.
+    pub throughput_least: f64,
     /// Mean time of an operation now and after the remedy, microseconds.
     pub operation_us: Option<(f64, f64)>,
+    /// The longest mean time of an operation after the remedy that is to be expected, microseconds.
+    pub operation_most_us: Option<f64>,
     /// A sentence for reports.
     pub text: String,
 }
@@ -141,6 +221,7 @@ pub fn name(kind: VerdictKind) -> &'static str {
         VerdictKind::DelayedAck => "delayed ACK",
         VerdictKind::SmallSegments => "trains of small segments",
         VerdictKind::WindowLimited => "receive window full",
+        VerdictKind::FlowControlWindow => "flow-control window full",
         VerdictKind::BufferLimited => "send buffer too small",
         VerdictKind::PathMtuBlackHole => "path-MTU black hole",
         VerdictKind::Retransmission => "packet loss",
@@ -151,6 +232,21 @@ pub fn name(kind: VerdictKind) -> &'static str {
         VerdictKind::LinkFull => "link full",
         VerdictKind::CpuBound => "CPU bound",
         VerdictKind::NoResponse => "no response",
+        VerdictKind::Saturated => "server saturated",
+        VerdictKind::RareStalls => "rare stalls",
+        VerdictKind::FailedConnects => "failed connects",
+        VerdictKind::AcceptBacklog => "accept backlog full",
+        VerdictKind::ConnectionPerRequest => "connection per request",
+        VerdictKind::Resets => "connections reset",
+        VerdictKind::ErrorAnswers => "error answers",
+        VerdictKind::AckClocked => "Nagle, one segment a round trip",
+        VerdictKind::CongestionWindow => "congestion window",
+        VerdictKind::SlowStartAfterIdle => "slow start after idle",
+        VerdictKind::RoundTripBound => "round trips one after another",
+        VerdictKind::ServerTimer => "server timer",
+        VerdictKind::Bufferbloat => "queue on the path",
+        VerdictKind::ClockStep => "capture clock stepped",
+        VerdictKind::ContinueUnanswered => "100 Continue not sent",
         VerdictKind::CaptureLoss => "capture incomplete",
     }
 }

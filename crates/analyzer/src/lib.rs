@@ -6,9 +6,15 @@
 #![forbid(unsafe_code)]
 
 mod annotate;
+mod holes;
+mod link;
+mod notes;
+mod protocols;
 mod result;
+mod rows;
 mod run;
+mod tls;
 
 pub use annotate::annotate;
 pub use result::{AnalysisResult, ConnectionRow, HoleRow, InputRow, ModeRow};
-pub use run::{Analysis, AnalysisError, Input, Options};
+pub use run::{Analysis, AnalysisError, Input, Named, Options, TakeOps};

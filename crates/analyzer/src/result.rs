@@ -1,6 +1,8 @@
 //! The result of an analysis, as shown in JSON and reports.
 
 use analysis::Excess;
+use analysis::legs::Leg;
+use analysis::service::{ServiceRow, SlowRow};
 use analysis::traffic::TrafficStanza;
 use analysis::verdict::Verdict;
 use record::OpKind;
@@ -67,8 +69,9 @@ pub struct HoleRow {
     /// Its position, length, time and cause.
     #[serde(flatten)]
     pub missing: capture::Missing,
-    /// Operations that it may have cost: its bytes over those of an operation.
-    pub operations: f64,
+    /// Operations that it may have cost: its bytes over those of an operation of its connection. `None`: unknown, because the
+    /// connection has no operations, or too few could have passed in the time of the hole.
+    pub operations: Option<f64>,
 }
 
 /// The result of an analysis.
@@ -87,6 +90,16 @@ pub struct AnalysisResult {
     pub operations_both_sides: u64,
     /// See `operations_both_sides`.
     pub operations_one_side: u64,
+    /// Requests whose responses were still coming when the capture ended.
+    #[serde(default)]
+    pub responses_coming: u64,
+    /// Operations that are not counted and shown, because a part of them ends before it begins: the clock was set back.
+    #[serde(default)]
+    pub operations_backwards: u64,
+    /// Operations without the times between capture points, because a request or a response arrives before it leaves: the
+    /// clocks of two interfaces of one file differ.
+    #[serde(default)]
+    pub paths_backwards: u64,
     /// Frame counters, summed over all capture points: a packet that passed two of them counts twice.
     pub frames: capture::FrameCounters,
     /// The frames that belong to no selected connection, over all capture points.
@@ -99,9 +112,16 @@ pub struct AnalysisResult {
     pub connections_not_listed: u64,
     /// The first holes.
     pub holes: Vec<HoleRow>,
-    /// The breakdown by stanza.
+    /// The services: the operations of one kind at one server, over all connections; the one with the most time first.
+    pub services: Vec<ServiceRow>,
+    /// The slowest operations, the slowest first.
+    #[serde(default)]
+    pub slowest: Vec<SlowRow>,
+    /// The breakdown by stanza, which is of one connection.
     pub stanzas: Vec<TrafficStanza>,
-    /// Structure in the operations of a stanza.
+    /// Proxies of which both legs are in the capture, and the share of their upstreams.
+    pub proxies: Vec<Leg>,
+    /// Structure in the operations of a service.
     pub modes: Vec<ModeRow>,
     /// The causes of slowness.
     pub verdicts: Vec<Verdict>,
@@ -115,10 +135,10 @@ pub struct AnalysisResult {
     pub notes: Vec<String>,
 }
 
-/// A pattern in the operations of a stanza.
+/// A pattern in the operations of a service that have about the same size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModeRow {
-    /// Which connection.
+    /// Their connection; absent if they are of several.
     pub connection: Option<u32>,
     /// The server's address and port.
     pub service: Option<String>,
@@ -128,7 +148,7 @@ pub struct ModeRow {
     pub direction: OpKind,
     /// Mean data of an exchange, bytes.
     pub block_size_bytes: f64,
-    /// Operations of the stanza.
+    /// Operations of the service with about the same size.
     pub stanza_operations: u64,
     /// The pattern; `operations` are those of the sample that was examined.
     #[serde(flatten)]

@@ -1,5 +1,8 @@
 //! A run: passes the frames of every input to their capture points, and the points' observations to `analysis`.
 
+use std::net::SocketAddr;
+
+use analysis::service::{SLOWEST, Services};
 use analysis::traffic::Traffic;
 use analysis::verdict::{CaptureLoss, Case, Evidence, judge};
 use capture::file::{CaptureFile, FileError};
@@ -7,10 +10,13 @@ use capture::{
     At, Contents, Counted, Counters, FrameCounters, Link, Observer, Selection, StreamHole, Vantage,
 };
 use record::wire::Wire;
-use record::{ConnectionFacts, Exchange, Observed, Opened, Side, Stall};
+use record::{ClockStep, ConnectionFacts, Exchange, Key, Observed, Opened, Side, Spacing, Stall, TimeOrder};
 use thiserror::Error;
 
-use crate::result::{AnalysisResult, ConnectionRow, HoleRow, InputRow, ModeRow};
+use crate::holes::{Holes, Missed};
+use crate::notes::notes;
+use crate::result::{AnalysisResult, ModeRow};
+use crate::rows::{connections, drops, input};
 use analysis::clocks::ClockSums;
 use analysis::pairing::{Pairing, Point};
 use analysis::samples::Samples;
@@ -25,7 +31,7 @@ pub struct Input {
 }
 
 /// The options of an analysis.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// The connections to analyse.
     pub selection: Selection,
@@ -33,7 +39,21 @@ pub struct Options {
     pub wire: Option<Wire>,
     /// Search the operations for modes and patterns.
     pub modes: bool,
+    /// How many of the slowest operations to keep; `None`: [`analysis::service::SLOWEST`].
+    pub slowest: Option<usize>,
 }
+
+/// The names that belong to an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// Its server.
+    pub service: Option<SocketAddr>,
+    /// Its key; empty: it has none.
+    pub key: &'a str,
+}
+
+/// Takes every operation.
+pub type TakeOps<'a> = dyn FnMut(&Observed, &Named<'_>) + 'a;
 
 /// An analysis failed.
 #[derive(Debug, Error)]
@@ -46,16 +66,16 @@ pub enum AnalysisError {
     Write(#[from] std::io::Error),
 }
 
-/// Most holes that are listed.
-const HOLES_MAX: usize = 1000;
-/// Most connections that are listed.
-const CONNECTIONS_LISTED: usize = 100;
+/// The senders of a capture point's spacings.
+const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
 /// A running analysis.
 #[derive(Debug)]
 pub struct Analysis<'a> {
     options: Options,
     points: Vec<Vantage>,
+    /// Captures so far: sections of inputs.
+    captures: u32,
     state: State<'a>,
 }
 
@@ -74,8 +94,10 @@ struct Sums<'a> {
     evidence: Evidence,
     clocks: ClockSums,
     counters: Counters,
-    holes: Vec<(u32, StreamHole, Option<u32>)>,
-    ops: Option<&'a mut dyn FnMut(&Observed)>,
+    holes: Holes,
+    /// Operations with a part that ends before it begins, and those with such a path between points.
+    backwards: (u64, u64),
+    ops: Option<&'a mut TakeOps<'a>>,
 }
 
 impl std::fmt::Debug for State<'_> {
@@ -87,9 +109,24 @@ impl std::fmt::Debug for State<'_> {
 impl Sums<'_> {
     #[inline]
     fn observed(&mut self, observed: &Observed) {
-        let place = self.traffic.add(observed);
+        let own_sides_only;
+        let observed = match observed.order() {
+            TimeOrder::Forwards => observed,
+            TimeOrder::PathBackwards => {
+                self.backwards.1 += 1;
+                own_sides_only = Observed { shared_clock: false, ..*observed };
+                &own_sides_only
+            }
+            TimeOrder::Backwards => {
+                self.backwards.0 += 1;
+                return;
+            }
+        };
+        self.traffic.add(observed);
         self.evidence.observed(observed);
-        self.samples.add(place, observed);
+        if let Some(kind) = self.evidence.services.recent_kind() {
+            self.samples.add(kind, observed);
+        }
         let op = &observed.op;
         if !observed.shared_clock
             && let (Some(c1), Some(s1), Some(s2), Some(c2)) = (op.c1.ns(), op.s1.ns(), op.s2.ns(), op.c2.ns())
@@ -97,7 +134,9 @@ impl Sums<'_> {
             self.clocks.add(c1, s1, s2, c2);
         }
         if let Some(ops) = &mut self.ops {
-            ops(observed);
+            let services = &mut self.evidence.services;
+            let service = services.server(observed.op.connection);
+            ops(observed, &Named { service, key: services.name_of(observed.detail.key) });
         }
     }
 }
@@ -123,14 +162,16 @@ impl Observer for PointObserver<'_, '_> {
         self.pair(|pairing, sums| pairing.exchange(vantage, exchange, |o| sums.observed(o)));
     }
 
+    fn named(&mut self, key: Key, name: &str) {
+        self.state.sums.evidence.services.named(key, name);
+    }
+
     fn hole(&mut self, hole: StreamHole) {
         let State { pairing, sums, inputs } = &mut self.state;
         sums.counters.holes += 1;
         sums.counters.hole_bytes += hole.missing.bytes;
-        if sums.holes.len() < HOLES_MAX {
-            let connection = pairing.connection(self.vantage, hole.connection);
-            sums.holes.push((inputs[self.vantage as usize], hole, connection));
-        }
+        let connection = pairing.connection(self.vantage, hole.connection);
+        sums.holes.add(inputs[self.vantage as usize], hole, connection);
     }
 
     fn unanswered(&mut self, exchange: &Exchange) {
@@ -143,6 +184,10 @@ impl Observer for PointObserver<'_, '_> {
         let connection = self.state.pairing.connection(self.vantage, stall.connection);
         let connection = connection.unwrap_or(u32::MAX);
         self.state.sums.evidence.stall(self.vantage, &Stall { connection, ..*stall });
+    }
+
+    fn clock_step(&mut self, step: &ClockStep) {
+        self.state.sums.evidence.clock_step(self.vantage, step);
     }
 
     fn opened(&mut self, opened: &Opened) {
@@ -168,15 +213,19 @@ impl Observer for PointObserver<'_, '_> {
 }
 
 /// An input and its capture points.
-struct Reading {
-    file: CaptureFile,
+pub(crate) struct Reading {
+    pub(crate) file: CaptureFile,
     place: Option<Side>,
     /// Capture points by interface, and by the interface's number in cooked captures.
     points: Vec<((u32, Option<u32>), usize, Link)>,
     recent: usize,
+    /// Its current section, the number of that among all captures, and the stretch of time that it is in.
+    section: Option<u32>,
+    capture: u32,
+    stretch: u32,
     /// Frames of unsupported link layers.
-    unsupported: u64,
-    unsupported_link: u32,
+    pub(crate) unsupported: u64,
+    pub(crate) unsupported_link: u32,
     is_over: bool,
 }
 
@@ -189,33 +238,42 @@ impl<'a> Analysis<'a> {
     pub fn run(
         inputs: Vec<Input>,
         options: Options,
-        ops: Option<&'a mut dyn FnMut(&Observed)>,
+        ops: Option<&'a mut TakeOps<'a>>,
         progress: &mut dyn FnMut(u64),
         stop: &dyn Fn() -> bool,
     ) -> Result<AnalysisResult, AnalysisError> {
         let several = inputs.len() > 1;
+        let keys = options.selection.keys.clone();
+        let slowest = options.slowest.unwrap_or(SLOWEST);
+        // What a file has of secrets is for all of them.
         let reading = |Input { file, place }| Reading {
-            file,
+            file: file.with_keys(keys.clone()),
             place,
             points: Vec::new(),
             recent: 0,
+            section: None,
+            capture: 0,
+            stretch: 0,
             unsupported: 0,
             unsupported_link: 0,
             is_over: false,
         };
         let mut readings: Vec<Reading> = inputs.into_iter().map(reading).collect();
+        let modes = options.modes;
         let mut analysis = Self {
             options,
             points: Vec::new(),
+            captures: 0,
             state: State {
                 pairing: Pairing::new(several),
                 sums: Sums {
                     traffic: Traffic::default(),
-                    samples: Samples::new(options.modes),
-                    evidence: Evidence::default(),
+                    samples: Samples::new(modes),
+                    evidence: Evidence::of(Services::keeping(slowest)),
                     clocks: ClockSums::default(),
                     counters: Counters::default(),
-                    holes: Vec::new(),
+                    holes: Holes::default(),
+                    backwards: (0, 0),
                     ops,
                 },
                 inputs: Vec::new(),
@@ -265,7 +323,9 @@ impl<'a> Analysis<'a> {
                 let place = match known {
                     Some(place) => place,
                     None if reading.points.len() < POINTS_MAX => {
-                        let point = self.add_point(Point { input, place: reading.place });
+                        // The interface is known, so its section has begun.
+                        let of = (reading.capture, reading.stretch, reading.place);
+                        let point = self.add_point(input, of);
                         reading.points.push((key, point, Link::Cooked2));
                         reading.points.len() - 1
                     }
@@ -296,7 +356,8 @@ impl<'a> Analysis<'a> {
                     reading.unsupported_link = number;
                     return Ok(true);
                 };
-                let point = self.add_point(Point { input, place: reading.place });
+                self.begin_section(reading, interface, at.ns);
+                let point = self.add_point(input, (reading.capture, reading.stretch, reading.place));
                 let mut key = (interface, None);
                 if let (Link::Cooked2, Ok((_, seen))) = (link, link.decode(&held, wire_bytes)) {
                     key.1 = seen.interface;
@@ -310,27 +371,44 @@ impl<'a> Analysis<'a> {
         Ok(true)
     }
 
-    fn add_point(&mut self, point: Point) -> usize {
-        self.points.push(Vantage::new(self.options.selection));
-        self.state.inputs.push(point.input);
-        self.state.pairing.add_point(point);
+    /// Begins the section of an interface, unless it has begun: a capture with an end of its own. Packets after the last one of
+    /// the sections before are not those that these saw.
+    fn begin_section(&mut self, reading: &mut Reading, interface: u32, now_ns: u64) {
+        let section = reading.file.interfaces().get(interface as usize).map(|interface| interface.section);
+        if reading.section == section {
+            return;
+        }
+        let before_ns = reading.points.iter().map(|(_, point, _)| self.points[*point].newest_ns()).max();
+        reading.stretch += u32::from(before_ns.is_some_and(|before_ns| before_ns <= now_ns));
+        (reading.section, reading.capture) = (section, self.captures);
+        self.captures += 1;
+    }
+
+    fn add_point(&mut self, input: u32, (capture, stretch, place): (u32, u32, Option<Side>)) -> usize {
+        self.points.push(Vantage::new(self.options.selection.clone()));
+        self.state.inputs.push(input);
+        self.state.pairing.add_point(Point { input, place, stretch });
+        self.state.sums.evidence.add_point(capture);
         self.points.len() - 1
     }
 
     fn finish(mut self, readings: &[Reading]) -> AnalysisResult {
         let mut frames = FrameCounters::default();
         let mut contents = Contents::default();
+        let passed = self.options.wire.map(|wire| crate::link::efficiency(&wire, &self.points));
         let points_with_packets = self.points.iter().filter(|point| point.counters.packets > 0).count();
         for (vantage, point) in self.points.drain(..).enumerate() {
             contents.add(&point.contents);
+            self.state.sums.evidence.spacings.extend(point.spacings.iter().map(Spacing::regular).zip(SIDES));
             let mut observer = PointObserver { vantage: vantage as u32, state: &mut self.state };
             add(&mut frames, &point.finish(&mut observer));
         }
         let mut last = PointObserver { vantage: 0, state: &mut self.state };
         last.pair(|pairing, sums| pairing.finish(|o| sums.observed(o)));
         let State { pairing, sums, inputs } = self.state;
-        let Sums { traffic, samples, mut evidence, clocks, mut counters, holes, .. } = sums;
+        let Sums { traffic, samples, mut evidence, clocks, mut counters, holes, backwards, .. } = sums;
         evidence.set_places(pairing.sides());
+        evidence.settle();
         counters.count_frames(&frames);
         let wire_us = |request: f64, response: f64| {
             self.options.wire.map_or(0.0, |wire| {
@@ -339,12 +417,14 @@ impl<'a> Analysis<'a> {
         };
         let stanzas = traffic.stanzas(self.options.wire.is_some().then_some(&wire_us));
         let operations = evidence.operations;
-        let mean_bytes = (frames.bytes as f64 / operations.max(1) as f64).max(1.0);
-        let drops: u64 = readings.iter().filter_map(drops).sum();
+        let Missed { operations: missed, unknown_holes } = holes.missed(&evidence);
+        let drops: u64 = readings.iter().filter_map(|reading| drops(&reading.file)).sum();
+        let (lost_holes, lost_bytes) = holes.lost();
         let loss = CaptureLoss {
-            holes: counters.holes,
-            hole_bytes: counters.hole_bytes,
-            operations: ((counters.hole_bytes as f64 / mean_bytes).ceil() as u64).max(counters.unmatched),
+            holes: lost_holes,
+            hole_bytes: lost_bytes,
+            operations: (missed.ceil() as u64).max(counters.unmatched),
+            unknown_holes,
             drops,
         };
         let judged = judge(&Case {
@@ -353,6 +433,7 @@ impl<'a> Analysis<'a> {
             link: self.options.wire.map(|wire| analysis::verdict::Link {
                 bits_per_second: wire.bits_per_second as f64,
                 efficiency: wire.efficiency(),
+                passed: passed.unwrap_or([wire.efficiency(); 2]),
             }),
             cpu_busy: None,
             loss,
@@ -362,17 +443,14 @@ impl<'a> Analysis<'a> {
             .findings()
             .into_iter()
             .filter_map(|(place, finding)| {
-                let stanza = stanzas.get(place)?;
+                let kind = evidence.services.kind(place)?;
                 Some(ModeRow {
-                    connection: stanza.connection,
-                    service: stanza
-                        .connection
-                        .and_then(|c| evidence.ledger.service(c))
-                        .map(|s| s.to_string()),
-                    operation: stanza.operation.clone(),
-                    direction: stanza.kind,
-                    stanza_operations: stanza.operations,
-                    block_size_bytes: stanza.block_size_bytes,
+                    connection: kind.connection,
+                    service: kind.service,
+                    operation: kind.operation,
+                    direction: kind.direction,
+                    stanza_operations: kind.operations,
+                    block_size_bytes: kind.block_size_bytes,
                     finding,
                 })
             })
@@ -382,28 +460,26 @@ impl<'a> Analysis<'a> {
         let (packets, bytes) =
             if points_with_packets > 1 { evidence.passed() } else { (frames.packets, frames.bytes) };
         let mut result = AnalysisResult {
-            inputs: readings.iter().map(input_row).collect(),
+            inputs: readings.iter().map(|reading| input(&reading.file)).collect(),
             packets,
             bytes,
             operations,
             operations_both_sides: pairing.matched,
             operations_one_side: pairing.unmatched,
+            responses_coming: judged.coming.responses,
+            operations_backwards: backwards.0,
+            paths_backwards: backwards.1,
             frames,
             contents,
             streams: counters,
             connections,
             connections_not_listed: not_listed,
-            holes: holes
-                .into_iter()
-                .map(|(input, hole, connection)| HoleRow {
-                    input,
-                    connection,
-                    flow: hole.flow,
-                    missing: hole.missing,
-                    operations: hole.missing.bytes as f64 / mean_bytes,
-                })
-                .collect(),
+            holes: holes.rows(&evidence),
+            services: evidence.services.rows(),
+            slowest: evidence.services.slowest(),
             stanzas,
+            // Times of several inputs come from several clocks.
+            proxies: if readings.len() == 1 { evidence.legs.legs() } else { Vec::new() },
             modes,
             verdicts: judged.verdicts,
             minor: judged.minor,
@@ -413,6 +489,9 @@ impl<'a> Analysis<'a> {
         };
         result.stanzas.sort_by_key(|s| std::cmp::Reverse(s.operations));
         result.notes = notes(&result, readings, &evidence, pairing.crowded);
+        result.notes.extend(crate::tls::notes(&evidence));
+        result.notes.extend(crate::protocols::notes(&result.services));
+        result.notes.extend(judged.coming.text());
         result
     }
 }
@@ -434,125 +513,5 @@ fn add(sum: &mut FrameCounters, more: &FrameCounters) {
     sum.super_packets += more.super_packets;
     sum.evicted += more.evicted;
     sum.backwards += more.backwards;
-}
-
-fn drops(reading: &Reading) -> Option<u64> {
-    reading.file.interfaces().iter().filter_map(|i| i.drops).reduce(u64::saturating_add)
-}
-
-fn input_row(reading: &Reading) -> InputRow {
-    InputRow {
-        name: reading.file.name().to_owned(),
-        frames: reading.file.frames(),
-        interfaces: reading.file.interfaces().iter().filter_map(|i| i.name.clone()).collect(),
-        drops: drops(reading),
-        complaint: reading.file.complaint(),
-    }
-}
-
-/// The connections with the most exchanges, and how many are not listed.
-fn connections(evidence: &Evidence) -> (Vec<ConnectionRow>, u64) {
-    let us = |ns: u64| ns as f64 / 1000.0;
-    let mut rows: Vec<ConnectionRow> = evidence
-        .connections()
-        .map(|(_, facts)| {
-            let lasted_ns = facts.ended_ns.saturating_sub(facts.began_ns);
-            let (client, server) = (&facts.client_conduct, &facts.server_conduct);
-            ConnectionRow {
-                connection: facts.connection,
-                client: facts.client.to_string(),
-                server: facts.server.to_string(),
-                protocol: facts.protocol.to_owned(),
-                operations: facts.exchanges,
-                seconds: lasted_ns as f64 / 1e9,
-                packets: facts.packets,
-                bytes: facts.bytes,
-                in_flight: facts.in_flight_ns as f64 / lasted_ns.max(1) as f64,
-                handshake_us: facts.handshake_ns.map(|(there, here)| us(there + here)),
-                ack_min_us: (us(client.ack_min_ns), us(server.ack_min_ns)),
-                retransmitted: (client.retransmitted, server.retransmitted),
-                mss_bytes: (client.mss_bytes, server.mss_bytes),
-            }
-        })
-        .collect();
-    rows.sort_by_key(|row| (std::cmp::Reverse(row.operations), row.connection));
-    let not_listed = rows.len().saturating_sub(CONNECTIONS_LISTED) as u64 + evidence.connections_not_kept;
-    rows.truncate(CONNECTIONS_LISTED);
-    (rows, not_listed)
-}
-
-/// Limitations of the capture that affect the result.
-fn notes(result: &AnalysisResult, readings: &[Reading], evidence: &Evidence, crowded: u64) -> Vec<String> {
-    let mut notes = Vec::new();
-    let mut note_if = |condition: bool, text: String| {
-        if condition {
-            notes.push(text);
-        }
-    };
-    for reading in readings {
-        if let Some(complaint) = reading.file.complaint() {
-            note_if(true, complaint);
-        }
-        let (name, unsupported, link) = (reading.file.name(), reading.unsupported, reading.unsupported_link);
-        note_if(
-            unsupported > 0,
-            format!(
-                "{name}: {unsupported} frames of link type {link} were skipped; supported are {}",
-                Link::NAMES
-            ),
-        );
-    }
-    let f = &result.frames;
-    note_if(result.packets == 0, "the capture has no TCP packet of the selected connections".to_owned());
-    note_if(
-        f.super_packets > 0,
-        format!(
-            "{} packets are larger than any Ethernet frame: segmentation offload made them, and the wire carried \
-             others; switch it off while measuring (ethtool -K IF tso off gso off gro off)",
-            f.super_packets
-        ),
-    );
-    note_if(f.fragments > 0, format!("{} fragments of IP packets were skipped", f.fragments));
-    note_if(f.truncated > 0, format!("{} frames are shorter than their headers", f.truncated));
-    note_if(f.too_big > 0, format!("{} ICMP messages report a packet too big for the path", f.too_big));
-    note_if(
-        f.backwards > 0,
-        format!(
-            "{} frames are older than the ones before them: the clock was set, or the file was merged",
-            f.backwards
-        ),
-    );
-    note_if(
-        f.evicted > 0,
-        format!("{} connections were dropped: more than 4096 were open at once", f.evicted),
-    );
-    note_if(
-        crowded > 0,
-        format!("{crowded} connections were seen at more than two capture points; two were used"),
-    );
-    let s = &result.streams;
-    note_if(
-        s.boundaries_lost > 0,
-        format!(
-            "{} times a message boundary was lost (a hole, or a header that was not captured); {} bytes were \
-             skipped until the next",
-            s.boundaries_lost, s.skipped_bytes
-        ),
-    );
-    note_if(s.unmatched > 0, format!("{} responses have no request in the capture", s.unmatched));
-    let unanswered = evidence.requests_unanswered();
-    note_if(unanswered > 0, format!("{unanswered} requests have no response in the capture"));
-    let (mut duplicates, mut one_way) = (0, 0);
-    for (_, facts) in evidence.connections() {
-        duplicates += facts.duplicates;
-        one_way += u64::from(!facts.both_directions && facts.packets > 10);
-    }
-    note_if(
-        duplicates > 0,
-        format!(
-            "{duplicates} packets are in the capture twice (a capture on several interfaces at once); the copies were skipped"
-        ),
-    );
-    note_if(one_way > 0, format!("{one_way} connections have only one direction in the capture"));
-    notes
+    sum.strays += more.strays;
 }

@@ -1,14 +1,28 @@
 //! The application protocol of a connection, and its follower.
+//!
+//! The first data decides: HTTP by a complete first line, iSCSI by a login, anything else is followed as turns, so that no
+//! connection remains undecided. Only where iSCSI is possible without a login, a [`Trial`] holds the decision back. Turns
+//! become HTTP when a turn begins with an HTTP message, and HTTP becomes turns when its stream contradicts it, or when it
+//! ends by agreement (CONNECT, 101), unless that agreement is on WebSocket. What is in the records of TLS is an application of its own
+//! ([`secured`]).
+
+mod secured;
 
 use record::{Side, Stall};
 
+use crate::decode::{self, Agreed, Frames, ProtocolEntry, Shown, Start, Upgraded};
 use crate::follow::{Digests, Flow, MessageState};
-use crate::http::Http;
+use crate::http::{Http, Mark};
 use crate::in_flight::Pace;
 use crate::iscsi::Iscsi;
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 use crate::plausible;
+use crate::stream::Absent;
+use crate::tcp::Owes;
+use crate::tls::keys::Keys;
+use crate::tls::{self, Tls};
+use crate::trial::{Finding, Port, Trial};
 use crate::turns::Turns;
 
 /// The expected protocol of a connection.
@@ -21,6 +35,8 @@ pub enum Protocol {
     Iscsi(Digests),
     /// HTTP/1.1 (RFC 9112).
     Http,
+    /// One of [`decode::PROTOCOLS`].
+    Decoded(&'static ProtocolEntry),
     /// Requests and responses, by change of direction.
     Turns,
 }
@@ -31,8 +47,10 @@ macro_rules! each {
         match $self {
             ProtocolState::Iscsi($protocol) => $call,
             ProtocolState::Http($protocol) => $call,
+            ProtocolState::Decoded($protocol) => $call,
             ProtocolState::Turns($protocol) => $call,
-            ProtocolState::Undecided { .. } => $undecided,
+            ProtocolState::Tls($protocol) => $call,
+            ProtocolState::Trial(_) | ProtocolState::Undecided { .. } => $undecided,
         }
     };
 }
@@ -40,14 +58,26 @@ macro_rules! each {
 /// The application's side of a connection.
 #[derive(Debug)]
 enum ProtocolState {
-    /// Not yet detected; the number of segments so far.
+    /// No data so far.
     Undecided {
-        segments: u32,
         in_the_middle: bool,
+        pace: Box<Pace>,
     },
+    Trial(Box<Trial>),
     Iscsi(Box<Iscsi>),
     Http(Box<Http>),
+    Decoded(Box<Frames>),
     Turns(Box<Turns>),
+    Tls(Box<Tls>),
+}
+
+/// Whether the protocol may be corrected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// It was detected.
+    Detected,
+    /// The user chose it.
+    Given,
 }
 
 /// See [`Protocol`].
@@ -57,43 +87,114 @@ pub(crate) struct Application {
     /// The server's port: 3260 is iSCSI's.
     port: u16,
     responses_from: Option<u32>,
+    choice: Choice,
+    shown: Shown,
+    /// Whether another header at the front of a turn may begin a trial: it has not been refuted.
+    may_be_iscsi: bool,
+    /// The numbers of the packet at hand of each side.
+    packets: [Mark; 2],
     protocol: ProtocolState,
+    /// The protocol's name, if it is known and not decoded.
+    undecoded: Option<&'static str>,
+    /// Secrets for what is encrypted.
+    keys: Option<Keys>,
+    /// It is in the records of TLS, and the front of one is told.
+    is_inner: bool,
+    /// The protocol that has agreed on TLS, which goes on in it.
+    agreed: Option<Agreed>,
+    /// The connection is encrypted, and its handshake is not in the capture.
+    is_sealed: bool,
+    /// The request that HTTP left to the protocol behind it.
+    upgraded: Option<Upgraded>,
+    /// Counters of the protocols before the present one.
+    earlier: Counted,
+    has_data: bool,
 }
 
 /// iSCSI's port (RFC 7143 2.1).
 pub(crate) const ISCSI_PORT: u16 = 3260;
-/// Segments after which a connection of unknown protocol is followed as requests and responses.
-const UNDECIDED_MAX: u32 = 64;
+/// Turns whose first bytes are examined for another protocol. A connection in its middle shows a message's front in the first
+/// few; a tunnel begins after as many.
+const EXAMINED_TURNS: u32 = 64;
 
-static NOBODY: std::sync::LazyLock<Pace> = std::sync::LazyLock::new(Pace::default);
+fn flow(side: Side) -> Flow {
+    if side == Side::Client { Flow::Requests } else { Flow::Responses }
+}
 
 impl Application {
-    pub(crate) fn new(connection: u32, port: u16, protocol: Protocol, in_the_middle: bool) -> Self {
+    pub(crate) fn new(
+        connection: u32,
+        port: u16,
+        protocol: Protocol,
+        shown: Shown,
+        in_the_middle: bool,
+    ) -> Self {
+        let choice = if protocol == Protocol::Auto { Choice::Detected } else { Choice::Given };
         let protocol = match protocol {
-            Protocol::Auto => ProtocolState::Undecided { segments: 0, in_the_middle },
+            Protocol::Auto => ProtocolState::Undecided { in_the_middle, pace: Box::default() },
             Protocol::Iscsi(digests) => {
                 ProtocolState::Iscsi(Box::new(Iscsi::new(connection, in_the_middle, digests)))
             }
-            Protocol::Http => ProtocolState::Http(Box::new(Http::new(connection, in_the_middle))),
+            Protocol::Http => {
+                ProtocolState::Http(Box::new(Http::new(connection, in_the_middle).showing(shown)))
+            }
+            Protocol::Decoded(entry) => {
+                let pace = Pace::default();
+                ProtocolState::Decoded(Box::new(Frames::new(connection, entry, shown, pace, in_the_middle)))
+            }
             Protocol::Turns => ProtocolState::Turns(Box::new(Turns::new(connection))),
         };
-        Self { connection, port, responses_from: None, protocol }
+        Self {
+            connection,
+            port,
+            shown,
+            responses_from: None,
+            packets: [Mark::default(); 2],
+            choice,
+            may_be_iscsi: in_the_middle,
+            protocol,
+            undecoded: None,
+            keys: None,
+            is_inner: false,
+            agreed: None,
+            is_sealed: false,
+            upgraded: None,
+            earlier: Counted::default(),
+            has_data: false,
+        }
     }
 
     /// The protocol's name in reports.
     pub(crate) fn name(&self) -> &'static str {
-        match self.protocol {
-            ProtocolState::Undecided { .. } => "unknown",
+        match &self.protocol {
+            ProtocolState::Undecided { .. } | ProtocolState::Trial(_) => "unknown",
             ProtocolState::Iscsi(_) => "iscsi",
             ProtocolState::Http(_) => "http",
-            ProtocolState::Turns(_) => "turns",
+            ProtocolState::Decoded(frames) => frames.name(),
+            ProtocolState::Tls(tls) if tls.is_clear() && tls.has_data() => tls.inner().name(),
+            ProtocolState::Turns(_) | ProtocolState::Tls(_) => "turns",
+        }
+    }
+
+    /// The name of a protocol that is known and followed as turns.
+    pub(crate) fn undecoded(&self) -> Option<&'static str> {
+        match &self.protocol {
+            ProtocolState::Tls(tls) if tls.is_clear() && tls.has_data() => tls.inner().undecoded(),
+            ProtocolState::Tls(_) => Some("TLS"),
+            _ => self.undecoded,
         }
     }
 
     /// Sequence number of the first byte of the server's stream.
     pub(crate) fn responses_begin_at(&mut self, seq: u32) {
         self.responses_from = Some(seq);
-        each!(&mut self.protocol, s => s.responses_begin_at(seq), ());
+        match &mut self.protocol {
+            ProtocolState::Trial(trial) => {
+                trial.iscsi.responses_begin_at(seq);
+                trial.turns.responses_begin_at(seq);
+            }
+            protocol => each!(protocol, s => s.responses_begin_at(seq), ()),
+        }
     }
 
     #[inline]
@@ -103,35 +204,126 @@ impl Application {
             iscsi.bytes(side, bytes, at, observer);
             return;
         }
-        if let ProtocolState::Undecided { .. } = self.protocol {
-            self.decide(side, bytes);
+        self.detected(side, bytes, at, observer);
+    }
+
+    /// Follows a protocol that may have to be corrected.
+    fn detected(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
+        if self.may_be_tls(side) && tls::is_client_hello(bytes) {
+            self.become_tls(at, observer);
+        } else if self.choice == Choice::Detected && !self.is_inner {
+            self.decide(side, bytes, at);
         }
+        self.has_data = true;
         match &mut self.protocol {
             ProtocolState::Iscsi(iscsi) => iscsi.bytes(side, bytes, at, observer),
-            ProtocolState::Http(http) => http.bytes(side, bytes, at, observer),
-            ProtocolState::Turns(turns) => turns.pass(side, bytes.len() as u64, at, observer),
+            ProtocolState::Http(http) => {
+                http.packet(side, self.packets[side as usize]);
+                let taken = http.bytes(side, bytes, at, observer);
+                if http.has_ended_by_agreement() || self.choice == Choice::Detected && http.is_contradicted()
+                {
+                    self.leave_http(at, observer);
+                    if let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
+                        self.pass_rest(side, rest, at, observer);
+                    }
+                }
+            }
+            ProtocolState::Decoded(frames) => {
+                frames.packet(side, self.packets[side as usize]);
+                let rest = frames.bytes(side, bytes, at, observer);
+                if frames.has_ended() || self.choice == Choice::Detected && frames.is_contradicted() {
+                    self.leave_decoded(observer);
+                }
+                if let (false, ProtocolState::Turns(turns)) = (rest.is_empty(), &mut self.protocol) {
+                    turns.pass(side, rest.len() as u64, at, observer);
+                }
+            }
+            ProtocolState::Turns(turns) => {
+                turns.packet(side, self.packets[side as usize]);
+                turns.pass(side, bytes.len() as u64, at, observer);
+            }
+            ProtocolState::Tls(tls) => {
+                tls.packet(side, self.packets[side as usize]);
+                tls.bytes(side, bytes, at, observer);
+            }
+            ProtocolState::Trial(trial) => {
+                trial.turns.packet(side, self.packets[side as usize]);
+                trial.bytes(side, bytes, at);
+                let finding = trial.finding();
+                self.end_trial(finding, observer);
+            }
             ProtocolState::Undecided { .. } => {}
         }
     }
 
-    pub(crate) fn missing(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+    /// Processes what is behind the last message of HTTP in a segment.
+    fn pass_rest(&mut self, side: Side, rest: &[u8], at: At, observer: &mut impl Observer) {
+        let start = Start { side, bytes: rest, port: self.port, is_first: false };
+        if self.choice == Choice::Detected
+            && let Some(entry) = decode::detect(&start)
+        {
+            self.become_decoded(entry, at);
+        }
+        match &mut self.protocol {
+            ProtocolState::Decoded(frames) => {
+                frames.packet(side, self.packets[side as usize]);
+                frames.bytes(side, rest, at, observer);
+            }
+            ProtocolState::Turns(turns) => turns.pass(side, rest.len() as u64, at, observer),
+            _ => {}
+        }
+    }
+
+    /// Processes bytes that were on the wire and are not in the capture.
+    pub(crate) fn missing(
+        &mut self,
+        side: Side,
+        absent: Absent,
+        count: u64,
+        at: At,
+        observer: &mut impl Observer,
+    ) {
         match &mut self.protocol {
             ProtocolState::Iscsi(iscsi) => iscsi.missing(side, count, at, observer),
-            ProtocolState::Http(http) => http.missing(side, count, at, observer),
-            ProtocolState::Turns(turns) => turns.pass(side, count, at, observer),
-            ProtocolState::Undecided { in_the_middle, .. } => *in_the_middle = true,
+            ProtocolState::Http(http) => http.missing(side, absent, count, at, observer),
+            ProtocolState::Decoded(frames) => frames.missing(side, count, at, observer),
+            ProtocolState::Turns(turns) => turns.missing(side, count, at, observer),
+            ProtocolState::Tls(tls) => tls.missing(side, absent, count, at, observer),
+            ProtocolState::Trial(trial) => {
+                trial.missing(side, count, at);
+                let finding = trial.finding();
+                self.end_trial(finding, observer);
+            }
+            ProtocolState::Undecided { in_the_middle, .. } => {
+                *in_the_middle = true;
+                self.may_be_iscsi = true;
+            }
         }
     }
 
     /// A side has closed its stream.
     pub(crate) fn closed(&mut self, side: Side, at: At, observer: &mut impl Observer) {
-        if let ProtocolState::Http(http) = &mut self.protocol {
-            http.closed(side, at, observer);
+        match &mut self.protocol {
+            ProtocolState::Http(http) => http.closed(side, at, observer),
+            ProtocolState::Decoded(frames) => frames.closed(side, observer),
+            ProtocolState::Tls(tls) => tls.closed(side, at, observer),
+            _ => {}
         }
     }
 
     pub(crate) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
-        each!(&mut self.protocol, s => s.finish(observer), Counted::default())
+        if let ProtocolState::Trial(trial) = &self.protocol {
+            let finding = trial.last_finding();
+            self.end_trial(finding, observer);
+        }
+        let counted =
+            self.earlier.then(each!(&mut self.protocol, s => s.finish(observer), Counted::default()));
+        let has_data = match &self.protocol {
+            ProtocolState::Tls(tls) => tls.has_data(),
+            _ => self.has_data,
+        };
+        let is_empty = has_data && self.pace().ended == 0 && counted.unanswered == 0;
+        Counted { without_operations: u64::from(is_empty), ..counted }
     }
 
     /// The state of a side's current message.
@@ -140,38 +332,288 @@ impl Application {
         each!(&self.protocol, s => s.message_state(side), MessageState::Unknown)
     }
 
+    /// What a side has to send. How many requests a turn has is unknown, and so is the length of a message whose head was not
+    /// captured.
+    #[inline]
+    pub(crate) fn owes(&self, side: Side) -> Owes {
+        let is_long = match &self.protocol {
+            ProtocolState::Iscsi(_) => true,
+            ProtocolState::Http(http) => http.has_rest(side),
+            ProtocolState::Decoded(frames) => frames.has_rest(side),
+            ProtocolState::Tls(tls) => match tls.inner().owes(side) {
+                Owes::Nothing => tls.has_rest(side) && tls.is_clear(),
+                owes => return owes,
+            },
+            ProtocolState::Turns(_) | ProtocolState::Trial(_) | ProtocolState::Undecided { .. } => {
+                return Owes::Nothing;
+            }
+        };
+        match self.message_state(side) {
+            MessageState::Nothing if self.pace().owes(side) => Owes::Answers,
+            MessageState::Header | MessageState::Part if is_long => Owes::Rest,
+            _ => Owes::Nothing,
+        }
+    }
+
     #[inline]
     pub(crate) fn pace(&self) -> &Pace {
-        each!(&self.protocol, s => s.pace(), &NOBODY)
+        match &self.protocol {
+            ProtocolState::Trial(trial) => trial.turns.pace(),
+            ProtocolState::Undecided { pace, .. } => pace,
+            ProtocolState::Iscsi(protocol) => protocol.pace(),
+            ProtocolState::Http(protocol) => protocol.pace(),
+            ProtocolState::Decoded(protocol) => protocol.pace(),
+            ProtocolState::Turns(protocol) => protocol.pace(),
+            ProtocolState::Tls(protocol) => protocol.pace(),
+        }
+    }
+
+    pub(crate) fn pace_mut(&mut self) -> &mut Pace {
+        match &mut self.protocol {
+            ProtocolState::Trial(trial) => trial.turns.pace_mut(),
+            ProtocolState::Undecided { pace, .. } => pace,
+            ProtocolState::Iscsi(protocol) => protocol.pace_mut(),
+            ProtocolState::Http(protocol) => protocol.pace_mut(),
+            ProtocolState::Decoded(protocol) => protocol.pace_mut(),
+            ProtocolState::Turns(protocol) => protocol.pace_mut(),
+            ProtocolState::Tls(protocol) => protocol.pace_mut(),
+        }
+    }
+
+    /// A packet with data is about to be processed: which request a response answers can follow from both numbers.
+    #[inline]
+    pub(crate) fn packet(&mut self, side: Side, seq: u32, ack: u32) {
+        self.packets[side as usize] = Mark { seq, ack };
+    }
+
+    /// Requests without a response. Data behind which the server has closed the connection (`is_closed`) may be a farewell
+    /// where its meaning is unknown.
+    pub(crate) fn awaited(&self, is_closed: bool) -> u32 {
+        let pace = self.pace();
+        match &self.protocol {
+            ProtocolState::Tls(tls) => tls.awaited(is_closed),
+            // A turn is in flight until the next one begins.
+            ProtocolState::Turns(_) if is_closed => 0,
+            ProtocolState::Turns(_) => {
+                let begun = pace.ended + u64::from(pace.depth());
+                u32::from(begun > pace.messages[Side::Client as usize])
+            }
+            _ => pace.depth(),
+        }
     }
 
     /// Adds a stall to the exchanges that it delayed.
     pub(crate) fn stalled(&mut self, stall: &Stall) {
+        if let ProtocolState::Trial(trial) = &mut self.protocol {
+            trial.stalled(stall);
+            return;
+        }
+        if let ProtocolState::Tls(tls) = &mut self.protocol {
+            return tls.stalled(stall);
+        }
         each!(&mut self.protocol, s => {
             s.stalled(stall);
+            s.pace_mut().repaired(stall);
             s.pace_mut().released(stall);
         }, ());
     }
 
-    /// Detects the protocol from the first bytes of a segment.
-    fn decide(&mut self, side: Side, bytes: &[u8]) {
-        let ProtocolState::Undecided { segments, in_the_middle } = &mut self.protocol else { return };
-        *segments += 1;
-        let (in_the_middle, connection) = (*in_the_middle || *segments > 1, self.connection);
-        let flow = if side == Side::Client { Flow::Requests } else { Flow::Responses };
-        let protocol = if Http::is_spoken(side, bytes) {
-            Protocol::Http
-        } else if self.port == ISCSI_PORT || plausible::holds_a_header(flow, bytes) {
-            Protocol::Iscsi(Digests::default())
-        } else if !in_the_middle || *segments >= UNDECIDED_MAX {
-            Protocol::Turns
-        } else {
-            return;
-        };
-        let mut decided = Self::new(connection, self.port, protocol, in_the_middle);
-        if let Some(seq) = self.responses_from {
-            decided.responses_begin_at(seq);
+    /// Detects the protocol from the first bytes of a segment, or corrects it.
+    fn decide(&mut self, side: Side, bytes: &[u8], at: At) {
+        match &self.protocol {
+            ProtocolState::Undecided { in_the_middle, .. } => {
+                let in_the_middle = *in_the_middle;
+                self.begin(side, bytes, in_the_middle);
+            }
+            ProtocolState::Turns(turns) => {
+                let (speaker, number) = turns.speaker();
+                if speaker == Some(side) || number >= EXAMINED_TURNS {
+                    return;
+                }
+                let is_header = || plausible::begins_with_a_header(flow(side), bytes);
+                let start = Start { side, bytes, port: self.port, is_first: false };
+                if Http::is_spoken(side, bytes) {
+                    self.become_http(at);
+                } else if let Some(entry) = decode::detect(&start) {
+                    self.become_decoded(entry, at);
+                } else if !self.is_inner && self.undecoded.is_none() && tls::is_application_data(bytes) {
+                    (self.undecoded, self.is_sealed) = (Some("TLS"), true);
+                } else if self.may_be_iscsi && !self.is_inner && is_header() {
+                    self.may_be_iscsi = false;
+                    self.try_iscsi();
+                }
+            }
+            ProtocolState::Trial(trial) => {
+                let is_front = trial.turns.speaker().0 != Some(side);
+                if is_front && Http::is_spoken(side, bytes) {
+                    self.become_http(at);
+                }
+            }
+            ProtocolState::Http(_)
+            | ProtocolState::Decoded(_)
+            | ProtocolState::Iscsi(_)
+            | ProtocolState::Tls(_) => {}
         }
-        *self = decided;
+    }
+
+    /// Decides by the first data.
+    fn begin(&mut self, side: Side, bytes: &[u8], in_the_middle: bool) {
+        let pace = std::mem::take(self.pace_mut());
+        let (port, is_inner) = (self.port, self.is_inner);
+        let is_iscsi_possible =
+            || !is_inner && (port == ISCSI_PORT || plausible::holds_a_header(flow(side), bytes));
+        let start = Start { side, bytes, port: self.port, is_first: !in_the_middle };
+        self.protocol = if Http::is_spoken(side, bytes) {
+            ProtocolState::Http(Box::new(Http::new(self.connection, in_the_middle).showing(self.shown)))
+        } else if let Some(entry) = decode::detect(&start) {
+            let pace = Pace::default();
+            let frames = Frames::new(self.connection, entry, self.shown, pace, in_the_middle);
+            ProtocolState::Decoded(Box::new(frames))
+        } else if side == Side::Client && !is_inner && plausible::begins_a_login(bytes) {
+            ProtocolState::Iscsi(Box::new(Trial::iscsi(self.connection, in_the_middle)))
+        } else {
+            let mut turns = Box::new(Turns::new(self.connection));
+            self.undecoded = decode::known(&start);
+            if in_the_middle && !is_inner && tls::is_application_data(bytes) {
+                (self.undecoded, self.is_sealed) = (Some("TLS"), true);
+            }
+            if self.undecoded.is_some() {
+                turns.is_pipelined();
+            }
+            if is_iscsi_possible() {
+                self.may_be_iscsi = false;
+                let iscsi = Trial::iscsi(self.connection, in_the_middle);
+                ProtocolState::Trial(Box::new(Trial::new(self.port_kind(), iscsi, turns)))
+            } else {
+                ProtocolState::Turns(turns)
+            }
+        };
+        *self.pace_mut() = pace;
+        if let Some(seq) = self.responses_from {
+            self.responses_begin_at(seq);
+        }
+    }
+
+    fn port_kind(&self) -> Port {
+        if self.port == ISCSI_PORT { Port::Iscsi } else { Port::Other }
+    }
+
+    /// Replaces the protocol by another one.
+    fn change(&mut self, next: impl FnOnce(ProtocolState) -> ProtocolState) {
+        let none = ProtocolState::Undecided { in_the_middle: true, pace: Box::default() };
+        let now = std::mem::replace(&mut self.protocol, none);
+        self.protocol = next(now);
+    }
+
+    /// Ends a trial, if it has a finding.
+    fn end_trial(&mut self, finding: Finding, observer: &mut impl Observer) {
+        if finding == Finding::Open {
+            return;
+        }
+        // A header-like 48 bytes elsewhere were no guess worth a note; the port was.
+        let is_mistake = finding == Finding::Turns && self.port == ISCSI_PORT;
+        self.earlier.mistaken |= u64::from(is_mistake);
+        self.change(|now| match now {
+            ProtocolState::Trial(trial) if finding == Finding::Iscsi => {
+                ProtocolState::Iscsi(trial.into_iscsi(observer))
+            }
+            ProtocolState::Trial(trial) => ProtocolState::Turns(trial.into_turns(observer)),
+            other => other,
+        });
+    }
+
+    /// Follows the connection as turns and as iSCSI from here on.
+    fn try_iscsi(&mut self) {
+        let (connection, port) = (self.connection, self.port_kind());
+        self.change(|now| match now {
+            ProtocolState::Turns(turns) => {
+                let mut iscsi = Trial::iscsi(connection, true);
+                iscsi.responses_begin_at(turns.responses_end());
+                ProtocolState::Trial(Box::new(Trial::new(port, iscsi, turns)))
+            }
+            other => other,
+        });
+    }
+
+    /// Follows the connection as HTTP from here on: the turn at hand was a part of a message.
+    fn become_http(&mut self, at: At) {
+        let (connection, shown) = (self.connection, self.shown);
+        self.change(|now| {
+            let turns = match now {
+                ProtocolState::Turns(turns) => turns,
+                ProtocolState::Trial(trial) => trial.into_neither(),
+                other => return other,
+            };
+            let seq = turns.responses_end();
+            let mut http = Http::after(connection, turns.into_pace(at)).showing(shown);
+            http.responses_begin_at(seq);
+            ProtocolState::Http(Box::new(http))
+        });
+    }
+
+    /// Decodes the connection from here on: the turn at hand was a part of a message.
+    fn become_decoded(&mut self, entry: &'static ProtocolEntry, at: At) {
+        let (connection, shown, upgraded) = (self.connection, self.shown, self.upgraded.take());
+        self.change(|now| match now {
+            ProtocolState::Turns(turns) => {
+                let seq = turns.responses_end();
+                let mut frames = Frames::new(connection, entry, shown, turns.into_pace(at), true);
+                frames.responses_begin_at(seq);
+                if let Some(upgraded) = upgraded {
+                    frames.upgraded(upgraded, at);
+                }
+                ProtocolState::Decoded(Box::new(frames))
+            }
+            other => other,
+        });
+    }
+
+    /// Follows the connection as turns from here on: it is not of the protocol that it seemed to be of, or no longer.
+    fn leave_decoded(&mut self, observer: &mut impl Observer) {
+        let connection = self.connection;
+        let (mut earlier, mut agreed) = (self.earlier, None);
+        self.change(|now| match now {
+            ProtocolState::Decoded(mut frames) => {
+                earlier = earlier.then(frames.finish(observer));
+                earlier.mistaken = u64::from(earlier.mistaken > 0 || !frames.has_ended());
+                let (pace, seq);
+                (pace, seq, agreed) = frames.into_pace();
+                let mut turns = Turns::after(connection, pace);
+                turns.responses_begin_at(seq);
+                ProtocolState::Turns(Box::new(turns))
+            }
+            other => other,
+        });
+        (self.earlier, self.agreed) = (earlier, agreed);
+    }
+
+    /// Follows the connection as turns from here on.
+    fn leave_http(&mut self, at: At, observer: &mut impl Observer) {
+        let (connection, shown) = (self.connection, self.shown);
+        let (mut earlier, mut upgraded) = (self.earlier, None);
+        self.change(|now| match now {
+            ProtocolState::Http(mut http) => {
+                upgraded = http.upgraded();
+                earlier = earlier.then(http.finish(observer));
+                earlier.mistaken = u64::from(earlier.mistaken > 0 || !http.has_ended_by_agreement());
+                let is_websocket = http.becomes_websocket();
+                let (pace, seq) = http.into_pace(at);
+                if is_websocket {
+                    // Both sides begin a frame.
+                    let mut frames = Frames::new(connection, &decode::WEBSOCKET, shown, pace, false);
+                    frames.responses_begin_at(seq);
+                    frames.upgraded(upgraded.take().unwrap_or_default(), at);
+                    return ProtocolState::Decoded(Box::new(frames));
+                }
+                let mut turns = Turns::after(connection, pace);
+                turns.responses_begin_at(seq);
+                ProtocolState::Turns(Box::new(turns))
+            }
+            other => other,
+        });
+        (self.earlier, self.upgraded) = (earlier, upgraded);
     }
 }
+
+#[cfg(test)]
+mod tests;

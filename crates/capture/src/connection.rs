@@ -2,17 +2,27 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use record::{ConnectionFacts, Side, StallKind};
+use record::{Conduct, ConnectionFacts, Setup, Side, StallKind};
 
 use crate::application::{Application, Protocol};
+use crate::chunks::together_ns;
+use crate::decode::Shown;
 use crate::follow::Flow;
 use crate::observer::Observer;
 use crate::observer::StreamHole;
+use crate::opening::Packet;
 use crate::packet::{At, Endpoint, Segment};
 use crate::settling::Settling;
-use crate::stream::{Missing, MissingReason, Sink, Stream};
-use crate::tcp::{Before, LATE_NS, Tcp};
+use crate::stream::{Absent, Missing, MissingReason, Sink, Stream};
+use crate::tcp::{After, Before, LATE_NS, Tcp};
+use crate::tls::keys::Keys;
 use record::Opened;
+
+/// Largest receive buffer that systems grow to by themselves, bytes (Linux's tcp_rmem is 6 MiB, and 32 MiB on tuned hosts).
+/// A random sequence number is so close to the expected one in one case of 64.
+const WINDOW_MAX: u32 = 32 << 20;
+/// A burst in a hole is at most so much faster than the connection was on average.
+const RATE_FACTOR: u128 = 16;
 
 /// One direction.
 #[derive(Debug, Default)]
@@ -35,26 +45,40 @@ pub(crate) struct Connection {
     has_opened: bool,
     packets: u64,
     bytes: u64,
+    /// Packets that were skipped because another encapsulation had brought them.
+    copies: u64,
     began_ns: u64,
     /// When its last packet passed, nanoseconds since the epoch.
     last_ns: u64,
+    /// When the side that does not send the segment at hand last sent data on another connection, nanoseconds since the epoch.
+    pub(crate) others_ns: u64,
 }
 
 impl Connection {
     /// A connection with this number, at its beginning or somewhere `in_the_middle`.
-    pub(crate) fn new(number: u32, server_port: u16, in_the_middle: bool, protocol: Protocol) -> Self {
+    pub(crate) fn new(
+        number: u32,
+        server_port: u16,
+        in_the_middle: bool,
+        protocol: Protocol,
+        shown: Shown,
+        keys: Keys,
+    ) -> Self {
+        let application = Application::new(number, server_port, protocol, shown, in_the_middle);
         Self {
             number,
             requests: Direction::default(),
             responses: Direction::default(),
-            application: Application::new(number, server_port, protocol, in_the_middle),
+            application: application.with_keys(keys),
             tcp: None,
             settling: None,
             has_opened: false,
             packets: 0,
             bytes: 0,
+            copies: 0,
             began_ns: 0,
             last_ns: 0,
+            others_ns: 0,
         }
     }
 
@@ -63,6 +87,11 @@ impl Connection {
         self.tcp = Some(Box::default());
         self.settling = Some(Settling::default());
         self
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Whether a SYN with this sequence number belongs to this connection, rather than to a new one on the
@@ -76,6 +105,56 @@ impl Connection {
             Some(syn) => syn == seq,
             None => !own.has_begun() && (!other.has_begun() || other.syn().is_some()),
         }
+    }
+
+    /// The stream of one direction.
+    pub(crate) fn stream(&self, flow: Flow) -> &Stream {
+        match flow {
+            Flow::Requests => &self.requests.stream,
+            Flow::Responses => &self.responses.stream,
+        }
+    }
+
+    /// Counts a packet that is in the capture a second time, in another encapsulation.
+    pub(crate) fn skip_copy(&mut self) {
+        self.copies += 1;
+    }
+
+    /// Whether a segment continues this connection, rather than another one on the same ports whose SYN is not in the capture.
+    ///
+    /// Sequence numbers begin anywhere. A segment far outside of every window is of this connection only after a hole, and a
+    /// hole is believable if the acknowledgement number goes on, or if so much can have passed since the last packet.
+    #[inline]
+    pub(crate) fn is_continued_by(&self, segment: &Segment<'_>, flow: Flow, at: At) -> bool {
+        let own = if flow == Flow::Requests { &self.requests } else { &self.responses };
+        match own.stream.distance_to(segment.seq) {
+            Some(distance) if distance.unsigned_abs() > WINDOW_MAX => {
+                self.is_behind_a_hole(segment, flow, at, distance)
+            }
+            _ => true,
+        }
+    }
+
+    #[cold]
+    fn is_behind_a_hole(&self, segment: &Segment<'_>, flow: Flow, at: At, distance: i32) -> bool {
+        if self.has_ended() {
+            return false;
+        }
+        let other = if flow == Flow::Requests { &self.responses } else { &self.requests };
+        let acknowledges = segment.flags & Segment::ACK != 0;
+        if let Some(of_other) = other.stream.distance_to(segment.ack)
+            && acknowledges
+            && of_other.unsigned_abs() <= WINDOW_MAX
+        {
+            return true;
+        }
+        let lived_ns = self.last_ns.saturating_sub(self.began_ns).max(1);
+        let own = if flow == Flow::Requests { &self.requests } else { &self.responses };
+        let since_ns = at.ns.saturating_sub(own.stream.last_ns().max(self.began_ns));
+        let passed = u128::from(self.bytes) * u128::from(since_ns) / u128::from(lived_ns);
+        // More than 2 GiB ahead looks like behind.
+        let ahead = u128::from(distance.cast_unsigned());
+        ahead <= passed.saturating_mul(RATE_FACTOR) + u128::from(WINDOW_MAX)
     }
 
     /// Whether it has ended: reset, or both sides have sent a FIN.
@@ -105,9 +184,19 @@ impl Connection {
         self.bytes += u64::from(wire_bytes);
         self.last_ns = at.ns;
         let side = flow.sender();
+        let bare;
+        let segment = if segment.flags & Segment::RST == 0 {
+            segment
+        } else {
+            // What comes with a reset is no data of the stream (RFC 9293 3.5.3), and what it acknowledges may be anything.
+            let flags = segment.flags & !Segment::ACK;
+            bare = Segment { flags, payload: &[], payload_bytes: 0, ..*segment };
+            &bare
+        };
         if !self.watch(segment, side, at, observer) {
             return;
         }
+        self.follow_opening(segment, side, at);
         if segment.flags & Segment::ACK != 0 {
             if flow == Flow::Requests
                 && let Some(settling) = &mut self.settling
@@ -116,7 +205,7 @@ impl Connection {
             }
             let other = if flow == Flow::Requests { Flow::Responses } else { Flow::Requests };
             let (stream, mut feed, _) = self.feed(other, observer);
-            stream.acknowledged(segment.ack, &mut feed);
+            stream.acknowledged(segment.ack, at, &mut feed);
         }
         let syn = segment.flags & Segment::SYN != 0;
         if flow == Flow::Responses && (syn || !self.responses.stream.has_begun()) {
@@ -126,7 +215,10 @@ impl Connection {
             self.has_opened = true;
             self.open(segment, side, observer);
         }
-        let completed_before = self.application.pace().messages[side as usize];
+        if segment.payload_bytes > 0 {
+            self.application.packet(side, segment.seq, segment.ack);
+        }
+        let before = self.application.pace().messages;
         let (stream, mut feed, has_ended) = self.feed(flow, observer);
         stream.segment(segment.seq, syn, segment.payload, segment.payload_bytes, at, &mut feed);
         if segment.flags & Segment::FIN != 0 {
@@ -138,13 +230,67 @@ impl Connection {
         }
         if segment.flags & Segment::RST != 0 {
             (self.requests.has_ended, self.responses.has_ended) = (true, true);
+            if side == Side::Client
+                && let Some(settling) = &mut self.settling
+            {
+                settling.reset_by_client(observer);
+            }
         }
         if let Some(tcp) = &mut self.tcp
             && segment.payload_bytes > 0
         {
-            let completed = self.application.pace().messages[side as usize] - completed_before;
-            tcp.after(side, at, self.application.message_state(side), completed);
+            // A correction of the protocol may restart the count.
+            let messages = self.application.pace().messages;
+            let completed = |of: Side| messages[of as usize].saturating_sub(before[of as usize]);
+            if completed(side.peer()) > 0 {
+                tcp.turned(side.peer(), at);
+            }
+            let message = self.application.message_state(side);
+            let owes = self.application.owes(side);
+            tcp.after(side, at, After { message, completed: completed(side), owes });
         }
+    }
+
+    /// Follows the connection's beginning and its end by a reset, and the pieces of its responses.
+    #[inline]
+    fn follow_opening(&mut self, segment: &Segment<'_>, side: Side, at: At) {
+        const ENDS: u8 = Segment::SYN | Segment::FIN | Segment::RST;
+        let Some(settling) = &mut self.settling else { return };
+        if segment.flags & ENDS != 0 || settling.opening.is_under_way() {
+            let awaited = match segment.flags & Segment::RST {
+                0 => 0,
+                _ => self.application.awaited(self.responses.has_ended),
+            };
+            settling.opening.packet(Packet { segment, side, at, awaited });
+        }
+        if segment.payload_bytes == 0 {
+            return;
+        }
+        match (side, &self.tcp) {
+            (Side::Server, Some(tcp)) => {
+                let together_ns = together_ns(tcp.round_trip_ns());
+                settling.pieces.segment(segment, at, tcp.full_segment(side), together_ns);
+            }
+            // What the server sent before was no response.
+            (Side::Client, _) if self.application.pace().depth() == 0 => {
+                settling.pieces.take();
+            }
+            _ => {}
+        }
+    }
+
+    /// The set-up's facts, and the client's conduct without what it sent again because the server had dropped the end of the
+    /// handshake: nothing was lost on the path.
+    fn setup(&self, conduct: Conduct) -> (Setup, Conduct) {
+        let Some(settling) = &self.settling else { return (Setup::default(), conduct) };
+        let setup = *settling.opening.setup();
+        if !setup.was_dropped_after_handshake() {
+            return (setup, conduct);
+        }
+        let again = u64::from(setup.first_data_again);
+        let retransmitted = conduct.retransmitted.saturating_sub(again);
+        let timeouts = conduct.timeouts.saturating_sub(again);
+        (setup, Conduct { retransmitted, timeouts, ..conduct })
     }
 
     /// Reports the connection before its first data.
@@ -166,13 +312,15 @@ impl Connection {
     /// Passes a segment to the TCP tracker before the application sees it. False for a copy.
     #[inline]
     fn watch(&mut self, segment: &Segment<'_>, side: Side, at: At, observer: &mut impl Observer) -> bool {
-        let Self { tcp: Some(tcp), application, settling, number, .. } = self else { return true };
+        let Self { tcp: Some(tcp), application, settling, number, others_ns, .. } = self else { return true };
         let before = Before {
             connection: *number,
             message: application.message_state(side),
             in_flight: application.pace().depth(),
+            others_ns: *others_ns,
         };
-        tcp.segment(segment, side, at, before, |stall| {
+        let is_new = tcp.segment(segment, side, at, before, |stall| {
+            let stall = settling.as_ref().map_or(stall, |settling| settling.named(stall));
             application.stalled(&stall);
             if let Some(settling) = settling {
                 settling.stalled(&stall);
@@ -186,7 +334,17 @@ impl Connection {
             if !is_frequent {
                 observer.stall(&stall);
             }
-        })
+        });
+        if let Some(settling) = settling {
+            settling.queued_ns = [tcp.queued_ns(Side::Client), tcp.queued_ns(Side::Server)];
+        }
+        if let Some(step) = tcp.step.take() {
+            if let Some(settling) = settling {
+                settling.stepped(step);
+            }
+            observer.clock_step(&step);
+        }
+        is_new
     }
 
     /// Stops waiting for missing segments.
@@ -206,8 +364,10 @@ impl Connection {
                 connection: *number,
                 message: application.message_state(Side::Client),
                 in_flight: application.pace().depth(),
+                others_ns: 0,
             };
             tcp.finish(before, |stall| {
+                let stall = settling.as_ref().map_or(stall, |settling| settling.named(stall));
                 application.stalled(&stall);
                 if let Some(settling) = settling {
                     settling.stalled(&stall);
@@ -215,10 +375,14 @@ impl Connection {
                 observer.stall(&stall);
             });
         }
-        if let Some(settling) = settling {
-            settling.finish(observer);
-        }
-        let mut counted = self.application.finish(observer);
+        let mut counted = match settling {
+            Some(settling) => {
+                let counted = application.finish(&mut settling.observer(observer));
+                settling.finish(observer);
+                counted
+            }
+            None => application.finish(observer),
+        };
         for stream in [&self.requests.stream, &self.responses.stream] {
             counted.retransmitted += stream.counters.retransmitted;
             counted.out_of_order += stream.counters.out_of_order;
@@ -226,11 +390,14 @@ impl Connection {
         observer.counted(&counted);
         if let Some(tcp) = &self.tcp {
             let pace = self.application.pace();
+            let (setup, client_conduct) = self.setup(tcp.conduct(Side::Client));
             observer.connection(&ConnectionFacts {
                 connection: self.number,
                 client: address(client),
                 server: address(server),
                 protocol: self.application.name(),
+                undecoded: self.application.undecoded(),
+                tls: self.application.tls(),
                 packets: self.packets,
                 bytes: self.bytes,
                 began_ns: self.began_ns,
@@ -239,11 +406,12 @@ impl Connection {
                 ttl: (tcp.ttl[0], tcp.ttl[1]),
                 exchanges: pace.ended,
                 in_flight_ns: pace.in_flight_ns,
-                client_conduct: tcp.conduct(Side::Client),
+                client_conduct,
                 server_conduct: tcp.conduct(Side::Server),
-                duplicates: tcp.duplicates,
+                duplicates: tcp.duplicates + self.copies,
                 has_ended: self.has_ended(),
                 both_directions: self.requests.stream.has_begun() && self.responses.stream.has_begun(),
+                setup,
             });
         }
     }
@@ -276,13 +444,13 @@ struct Feed<'a, O> {
 }
 
 impl<O: Observer> Feed<'_, O> {
-    fn missing(&mut self, count: u64, at: At) {
+    fn missing(&mut self, absent: Absent, count: u64, at: At) {
         let side = self.flow.sender();
         match self.settling {
             Some(settling) => {
-                self.application.missing(side, count, at, &mut settling.observer(self.observer));
+                self.application.missing(side, absent, count, at, &mut settling.observer(self.observer));
             }
-            None => self.application.missing(side, count, at, self.observer),
+            None => self.application.missing(side, absent, count, at, self.observer),
         }
     }
 }
@@ -297,10 +465,10 @@ impl<O: Observer> Sink for Feed<'_, O> {
         }
     }
     fn uncaptured(&mut self, count: u64, at: At) {
-        self.missing(count, at);
+        self.missing(Absent::Uncaptured, count, at);
     }
     fn hole(&mut self, missing: Missing) {
         self.observer.hole(StreamHole { connection: self.connection, flow: self.flow, missing });
-        self.missing(missing.bytes, At { ns: missing.time_ns, frame: 0 });
+        self.missing(Absent::Lost, missing.bytes, At { ns: missing.time_ns, frame: 0 });
     }
 }

@@ -1,9 +1,12 @@
 //! What a capture holds besides the selected connections: for the message that nothing was selected.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::encapsulation::{Unread, may_hide_tcp};
 
 /// Most TCP ports that are counted one by one.
 const PORTS_MAX: usize = 1024;
@@ -40,6 +43,19 @@ impl Contents {
         }
     }
 
+    /// Counts a frame whose segment cannot be read.
+    pub(crate) fn unread(&mut self, unread: Unread) {
+        self.other(Name::of(unread).text());
+    }
+
+    /// The frames that may hold TCP segments that were not read, by what they are.
+    pub fn not_read(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.other_frames
+            .iter()
+            .filter(|(name, _)| may_hide_tcp(name))
+            .map(|(name, &count)| (name.as_str(), count))
+    }
+
     /// Adds those of another capture point.
     pub fn add(&mut self, more: &Self) {
         for (&port, count) in &more.tcp_packets {
@@ -52,37 +68,39 @@ impl Contents {
     }
 }
 
-/// The protocol of a network-layer packet that holds no TCP segment.
-pub(crate) fn protocol(ether_type: u16, packet: &[u8]) -> &'static str {
-    let transport = match ether_type {
-        0x0800 => packet.get(9),
-        0x86dd => packet.get(6),
-        0x0806 => return "ARP",
-        0x88cc => return "LLDP",
-        0x8847 | 0x8848 => return "MPLS",
-        0x8863 | 0x8864 => return "PPPoE",
-        0x88a2 => return "ATA over Ethernet",
-        0x8906 | 0x8914 => return "FCoE",
-        0..=1500 => return "802.3 LLC",
-        _ => return "other network protocols",
-    };
-    match transport {
-        Some(1) => "ICMP",
-        Some(2) => "IGMP",
-        Some(6) => "fragments of TCP",
-        Some(17) => "UDP",
-        Some(47) => "GRE",
-        Some(50 | 51) => "IPsec",
-        Some(58) => "ICMPv6",
-        Some(132) => "SCTP",
-        Some(_) => "other IP protocols",
-        None => "truncated IP packets",
+/// A name that is composed without memory of its own; longer ones are cut off.
+struct Name {
+    bytes: [u8; 96],
+    length: usize,
+}
+
+impl Name {
+    fn of(unread: Unread) -> Self {
+        let mut name = Self { bytes: [0; 96], length: 0 };
+        // A name that is too long is cut off.
+        let _ = write!(name, "{unread}");
+        name
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for Name {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encapsulation::UNKNOWN;
+    use crate::packet::NotTcp;
 
     #[test]
     fn ports_are_counted_up_to_a_limit() {
@@ -100,17 +118,19 @@ mod tests {
     }
 
     #[test]
-    fn protocols_have_names() {
-        let mut ip = [0x45_u8; 20];
-        ip[9] = 17;
-        assert_eq!(
-            [protocol(0x0800, &ip), protocol(0x0800, &ip[..9]), protocol(0x0806, &[])],
-            ["UDP", "truncated IP packets", "ARP"]
-        );
-        ip[6] = 58;
-        assert_eq!(
-            [protocol(0x86dd, &ip), protocol(0x9999, &ip), protocol(60, &ip)],
-            ["ICMPv6", "other network protocols", "802.3 LLC"]
-        );
+    fn frames_are_counted_by_what_they_hold_and_in_which_tunnel() {
+        let mut contents = Contents::default();
+        let unread = |what, tunnel| Unread { reason: NotTcp::Other, what, tunnel };
+        for _ in 0..2 {
+            contents.unread(unread("ARP", None));
+            contents.unread(unread("ESP (encrypted)", None));
+            contents.unread(unread("ARP", Some("VXLAN")));
+            contents.unread(unread(UNKNOWN, Some("VXLAN")));
+        }
+        let counted: Vec<(&str, u64)> = contents.other_frames.iter().map(|(n, &c)| (n.as_str(), c)).collect();
+        let unknown = "VXLAN with an unknown inner type";
+        assert_eq!(counted, [("ARP", 2), ("ARP in VXLAN", 2), ("ESP (encrypted)", 2), (unknown, 2)]);
+        let hidden: Vec<&str> = contents.not_read().map(|(name, _)| name).collect();
+        assert_eq!(hidden, ["ESP (encrypted)", unknown]);
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Source: the specifications of the pcap and pcapng formats (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng).
 
+mod ahead;
 mod buffer;
 mod kind;
 mod pcap;
@@ -20,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
+use crate::tls::keys::Keys;
+use ahead::Ahead;
 use buffer::Buffer;
 pub use writer::{InterfaceDescription, PcapngWriter};
 
@@ -56,6 +59,8 @@ pub struct Interface {
     pub bits_per_second: Option<u64>,
     /// Packets that the capturing system dropped, where it counted.
     pub drops: Option<u64>,
+    /// Its section, from 0: a file that is several files in a row has one for each, and each is a capture of its own.
+    pub section: u32,
 }
 
 /// The end of the reading of a file.
@@ -154,6 +159,7 @@ pub struct CaptureFile {
     frames: u64,
     ending: Option<Ending>,
     read: Arc<AtomicU64>,
+    keys: Keys,
 }
 
 /// A reader that counts its bytes.
@@ -198,11 +204,13 @@ impl CaptureFile {
             buffer = match first {
                 [0x1f, 0x8b, ..] => {
                     layers.push("gzip");
-                    Buffer::new(Box::new(flate2::read::MultiGzDecoder::new(buffer.into_reader())))
+                    let decoder = flate2::read::MultiGzDecoder::new(buffer.into_reader());
+                    Buffer::new(Box::new(Ahead::new(Box::new(decoder)).map_err(failed)?))
                 }
                 [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
                     layers.push("zstd");
-                    Buffer::new(Box::new(zstd(buffer.into_reader()).map_err(failed)?))
+                    let decoder = zstd(buffer.into_reader()).map_err(failed)?;
+                    Buffer::new(Box::new(Ahead::new(Box::new(decoder)).map_err(failed)?))
                 }
                 _ => break,
             };
@@ -231,7 +239,14 @@ impl CaptureFile {
         } else {
             return Err(no_capture(&mut buffer));
         };
-        Ok(Self { name: name.to_owned(), buffer, format, interfaces, frames: 0, ending: None, read })
+        let keys = Keys::default();
+        Ok(Self { name: name.to_owned(), buffer, format, interfaces, frames: 0, ending: None, read, keys })
+    }
+
+    /// The same file; the secrets that it holds are added to these.
+    #[must_use]
+    pub fn with_keys(self, keys: Keys) -> Self {
+        Self { keys, ..self }
     }
 
     /// The next frame; `None` at the end of the reading.
@@ -245,7 +260,7 @@ impl CaptureFile {
         }
         let found = match &mut self.format {
             Format::Pcap(pcap) => pcap.next(&mut self.buffer),
-            Format::Pcapng(pcapng) => pcapng.next(&mut self.buffer, &mut self.interfaces),
+            Format::Pcapng(pcapng) => pcapng.next(&mut self.buffer, &mut self.interfaces, &self.keys),
         };
         let found = match found {
             Ok(found) => found,

@@ -34,7 +34,12 @@ pub struct Pdu {
     pub began: At,
     /// The packet that carried its last byte.
     pub ended: At,
+    /// The sense key of a SCSI response, if it has one and it was captured.
+    pub sense_key: Option<u8>,
 }
+
+/// Bytes of a SCSI response's data segment up to the sense key.
+const SENSE_BYTES: usize = 5;
 
 /// All combinations of digests.
 const COMBINATIONS: [Digests; 4] = [
@@ -96,6 +101,8 @@ pub struct Follower {
     digests_are_guessed: bool,
     /// The digests in the target's login responses.
     login: LoginText,
+    /// The front of a SCSI response's data segment: behind a length, the sense data. And how many bytes of it have come.
+    sense: ([u8; SENSE_BYTES], usize),
     /// Distance of boundaries from multiples of four; unknown before the first boundary.
     phase: Option<u64>,
     skipped_bytes: u64,
@@ -120,6 +127,7 @@ impl Follower {
             lost_from: 0,
             digests_are_guessed: in_the_middle,
             login: LoginText::default(),
+            sense: ([0; SENSE_BYTES], 0),
             phase: (!in_the_middle).then_some(0),
             skipped_bytes: 0,
             lost: 0,
@@ -197,6 +205,8 @@ impl Follower {
                     let (body, behind) = rest.split_at(count as usize);
                     if bhs.opcode() == target::LOGIN {
                         self.login.bytes(body);
+                    } else if bhs.opcode() == target::SCSI_RESPONSE {
+                        self.gather_sense(&bhs, left, body);
                     }
                     rest = behind;
                     self.body(bhs, left, count, when, &mut take);
@@ -269,6 +279,32 @@ impl Follower {
         self.body(bhs, left, 0, when, take);
     }
 
+    /// Keeps the front of the data segment of a SCSI response: `body` begins where `left` bytes of the PDU are left.
+    fn gather_sense(&mut self, bhs: &Bhs, left: u64, body: &[u8]) {
+        let before = bhs.ahs_bytes() + self.digests.header_bytes();
+        let at = (self.rest_of(bhs) - left) as usize;
+        let (sense, have) = &mut self.sense;
+        for (place, &byte) in (at..).zip(body) {
+            if place == before + *have && *have < SENSE_BYTES {
+                sense[*have] = byte;
+                *have += 1;
+            }
+        }
+    }
+
+    /// The sense key in what was gathered (RFC 7143 11.4.7.2; SPC-4 4.5): fixed and descriptor format have it in other places.
+    fn take_sense_key(&mut self) -> Option<u8> {
+        if self.sense.1 == 0 {
+            return None;
+        }
+        let (sense, have) = std::mem::take(&mut self.sense);
+        match sense {
+            [_, _, 0x70 | 0x71, _, key] if have == SENSE_BYTES => Some(key & 0xf),
+            [_, _, 0x72 | 0x73, key, _] if have >= SENSE_BYTES - 1 => Some(key & 0xf),
+            _ => None,
+        }
+    }
+
     /// Processes `count` of the `left` bytes after the basic header.
     #[inline]
     fn body(&mut self, bhs: Bhs, left: u64, count: u64, when: At, take: &mut impl FnMut(&Pdu)) {
@@ -288,7 +324,8 @@ impl Follower {
         }
         let bytes = BHS_BYTES as u64 + self.rest_of(&bhs);
         let (offset, began) = self.begin;
-        let pdu = Pdu { bhs, bytes, offset, began, ended: when };
+        let sense_key = self.take_sense_key();
+        let pdu = Pdu { bhs, bytes, offset, began, ended: when, sense_key };
         match self.trust {
             Trust::Candidate { in_front } => self.trust = Trust::Held { pdu, in_front },
             Trust::Sure | Trust::Held { .. } => take(&pdu),

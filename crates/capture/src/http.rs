@@ -1,19 +1,30 @@
 //! One HTTP/1.1 connection (RFC 9112): requests and responses, with or without pipelining.
 
+mod first_line;
 mod message;
+pub(crate) mod path;
+pub(crate) mod resume;
 
 use std::collections::VecDeque;
 
-use record::{Exchange, Op, OpKind, Outcome, Passage, Side, Stall, Stamp, Verb};
+use record::{Exchange, Key, Op, OpKind, Outcome, Passage, Side, Stall, Stamp, Status, Verb, Word};
 
+use crate::decode::{Shown, Upgraded};
 use crate::follow::MessageState;
+use crate::http::first_line::Asked;
 use crate::http::message::{Event, Messages, Start};
-use crate::in_flight::{Pace, delay, is_of_all};
+use crate::http::path::Path;
+pub(crate) use crate::http::resume::Mark;
+use crate::http::resume::Match;
+use crate::in_flight::{Pace, continue_awaited, delay, is_of_all, slow_data};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
+use crate::stream::Absent;
 
-/// Most requests in flight on one connection.
-const IN_FLIGHT_MAX: usize = 4096;
+/// Most requests in flight on one connection; a client that pipelines more gets no answers at all.
+const IN_FLIGHT_MAX: usize = 65_536;
+/// The status with which a server asks for a request's body.
+const CONTINUE: u16 = 100;
 
 /// An HTTP connection as a capture point sees it.
 #[derive(Debug)]
@@ -21,7 +32,14 @@ pub(crate) struct Http {
     requests: Messages,
     responses: Messages,
     pairing: Pairing,
+    /// Changes of direction since a message began, and the side that sent last.
+    turns_without: u32,
+    speaker: Option<Side>,
 }
+
+/// Changes of direction without a message's beginning after which a stream is not HTTP: each request and each response begins
+/// with a line of its own, so that even a long hole hides few.
+const TURNS_WITHOUT_MAX: u32 = 16;
 
 /// Requests waiting for their responses.
 #[derive(Debug, Default)]
@@ -31,11 +49,42 @@ struct Pairing {
     /// The current request, whose head has passed.
     current: Option<Exchange>,
     waiting: VecDeque<Exchange>,
+    /// The marks of the waiting requests and of the current one.
+    marks: VecDeque<Mark>,
+    current_mark: Mark,
+    shown: Shown,
+    /// The key that was named last.
+    last_key: Key,
+    /// The packet at hand of each side.
+    packets: [Mark; 2],
+    /// The next response may be that of another request than the oldest: something is not in the capture.
+    is_resuming: bool,
+    /// The current response has no request.
+    is_orphan: bool,
+    /// Sequence number behind the last response that was paired.
+    known_end: Option<u32>,
     /// The current response: when it began, and its status.
     response: Option<(Passage, u16)>,
+    /// When the server's last bytes passed.
+    heard: Stamp,
+    /// Messages that began.
+    began: u64,
+    has_ended_by_agreement: bool,
+    /// What follows is WebSocket.
+    is_websocket: bool,
+    /// The request that 101 answered.
+    upgraded: Option<Upgraded>,
     responses_from: u32,
+    /// Sequence number of the next byte of the responses.
+    response_seq: u32,
     pace: Pace,
     counted: Counted,
+    /// The server has asked for the body (100 Continue), and none of it has come since.
+    is_asked: bool,
+    /// When the client's packet at hand passed.
+    packet_at: Option<At>,
+    /// The client waits for 100 Continue since its last bytes passed, and nothing has come since.
+    awaits_continue: Option<At>,
 }
 
 impl Http {
@@ -43,8 +92,51 @@ impl Http {
         Self {
             requests: Messages::new(Side::Client, in_the_middle),
             responses: Messages::new(Side::Server, in_the_middle),
-            pairing: Pairing { connection, ..Pairing::default() },
+            pairing: Pairing { connection, is_resuming: in_the_middle, ..Pairing::default() },
+            turns_without: 0,
+            speaker: None,
         }
+    }
+
+    /// The same, with paths shown so.
+    pub(crate) fn showing(mut self, shown: Shown) -> Self {
+        self.pairing.shown = shown;
+        self
+    }
+
+    /// HTTP after turns on the same connection, which had this pace.
+    pub(crate) fn after(connection: u32, pace: Pace) -> Self {
+        let http = Self::new(connection, true);
+        Self { pairing: Pairing { pace, ..http.pairing }, ..http }
+    }
+
+    /// Whether both sides have agreed to speak something else (RFC 9110 7.8, 9.3.6): a tunnel, or another protocol.
+    pub(crate) fn has_ended_by_agreement(&self) -> bool {
+        self.pairing.has_ended_by_agreement
+    }
+
+    /// Whether they have agreed on WebSocket.
+    pub(crate) fn becomes_websocket(&self) -> bool {
+        self.pairing.is_websocket
+    }
+
+    /// The request whose answer has the protocol that follows (RFC 9110 7.8).
+    pub(crate) fn upgraded(&self) -> Option<Upgraded> {
+        self.pairing.upgraded
+    }
+
+    /// Whether the stream shows that it is not HTTP.
+    pub(crate) fn is_contradicted(&self) -> bool {
+        // While a body is being sent, the server may answer in as many pieces as it likes.
+        self.turns_without > TURNS_WITHOUT_MAX && !self.requests.is_in_body()
+    }
+
+    /// The pace for the protocol that follows, and the sequence number behind the server's bytes.
+    pub(crate) fn into_pace(mut self, at: At) -> (Pace, u32) {
+        let open = self.pairing.waiting.len() + usize::from(self.pairing.current.is_some());
+        self.pairing.pace.forget(open, at);
+        self.pairing.pace.interrupted();
+        (self.pairing.pace, self.pairing.responses_from.wrapping_add(self.responses.offset() as u32))
     }
 
     /// Whether the bytes may begin a message of that side.
@@ -53,48 +145,134 @@ impl Http {
     }
 
     pub(crate) fn responses_begin_at(&mut self, seq: u32) {
-        self.pairing.responses_from = seq;
+        self.pairing.responses_from = seq.wrapping_sub(self.responses.offset() as u32);
     }
 
-    pub(crate) fn bytes(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
-        let Self { requests, responses, pairing } = self;
+    /// Bytes come whose front is that of a segment, even if they do not come at once.
+    pub(crate) fn front(&mut self, side: Side, bytes: &[u8]) {
         match side {
-            Side::Client => requests.bytes(bytes, at, None, |event| pairing.request(event)),
-            Side::Server => {
-                let mut rest = bytes;
-                while !rest.is_empty() {
-                    let without_body = pairing.next_has_no_body();
-                    let taken =
-                        responses.one(rest, at, without_body, |event| pairing.response(event, observer));
-                    rest = rest.get(taken..).unwrap_or_default();
-                }
-            }
+            Side::Client => self.requests.front(bytes),
+            Side::Server => self.responses.front(bytes),
         }
     }
 
-    pub(crate) fn missing(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
-        let Self { requests, responses, pairing } = self;
+    /// An unknown number of bytes of the side is missing.
+    pub(crate) fn lose(&mut self, side: Side, at: At, observer: &mut impl Observer) {
+        let Self { requests, responses, pairing, .. } = self;
         match side {
-            Side::Client => requests.missing(count, at, |event| pairing.request(event)),
-            Side::Server => responses.missing(count, at, |event| pairing.response(event, observer)),
+            Side::Client => requests.lose(at, &mut |event| pairing.request(event, observer)),
+            Side::Server => responses.lose(at, &mut |event| pairing.response(event, observer)),
+        }
+    }
+
+    /// Something of the server has passed that is of no response.
+    pub(crate) fn passed_behind(&mut self, from: u32, to: u32) {
+        if self.pairing.known_end == Some(from) {
+            self.pairing.known_end = Some(to);
+        }
+    }
+
+    /// A packet with data is about to be processed.
+    pub(crate) fn packet(&mut self, side: Side, mark: Mark) {
+        self.pairing.packets[side as usize] = mark;
+    }
+
+    /// Processes the next bytes of a side, the payload of one segment, and returns how many of them were HTTP: all, unless the
+    /// protocol ends.
+    pub(crate) fn bytes(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) -> usize {
+        self.turn(side);
+        let began = self.pairing.began;
+        let Self { requests, responses, pairing, .. } = self;
+        let mut taken = 0;
+        match side {
+            Side::Client => {
+                if message::may_begin(side, bytes) {
+                    responses.end_cut(|event| pairing.response(event, observer));
+                }
+                pairing.solicited(bytes.len(), at, observer);
+                requests.bytes(bytes, at, |event| pairing.request(event, observer));
+                if requests.message_state() != MessageState::Header {
+                    pairing.awaits_continue = None;
+                }
+                taken = bytes.len();
+            }
+            Side::Server => {
+                pairing.heard = Stamp::at(at.ns);
+                requests.end_cut(|event| pairing.request(event, observer));
+                while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
+                    let asked = pairing.next_asked();
+                    pairing.response_seq = pairing.responses_from.wrapping_add(responses.offset() as u32);
+                    taken += responses.one(rest, at, asked, |event| pairing.response(event, observer));
+                    if pairing.has_ended_by_agreement {
+                        break;
+                    }
+                }
+            }
+        }
+        if self.pairing.began != began {
+            self.turns_without = 0;
+        }
+        taken
+    }
+
+    /// Counts a change of direction.
+    fn turn(&mut self, side: Side) {
+        if self.speaker.replace(side) != Some(side) {
+            self.turns_without += 1;
+        }
+    }
+
+    pub(crate) fn missing(
+        &mut self,
+        side: Side,
+        absent: Absent,
+        count: u64,
+        at: At,
+        observer: &mut impl Observer,
+    ) {
+        self.turn(side);
+        let Self { requests, responses, pairing, .. } = self;
+        match side {
+            Side::Client => requests.missing(absent, count, at, |event| pairing.request(event, observer)),
+            Side::Server => {
+                responses.missing(absent, count, at, |event| pairing.response(event, observer));
+            }
         }
     }
 
     /// A side has closed its stream: a response without a length ends here (RFC 9112 6.3).
     pub(crate) fn closed(&mut self, side: Side, at: At, observer: &mut impl Observer) {
-        let Self { responses, pairing, .. } = self;
+        let Self { requests, responses, pairing, .. } = self;
         if side == Side::Server {
+            requests.end_cut(|event| pairing.request(event, observer));
             responses.closed(at, |event| pairing.response(event, observer));
         }
     }
 
     pub(crate) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
+        let Self { requests, responses, pairing, .. } = self;
+        requests.end_cut(|event| pairing.request(event, observer));
+        responses.end_cut(|event| pairing.response(event, observer));
+        pairing.begin_answer();
+        if self.pairing.is_resuming {
+            // Their responses may be what is missing.
+            self.pairing.counted.abandoned += self.pairing.waiting.len() as u64;
+            self.pairing.waiting.clear();
+        }
         self.pairing.waiting.iter().chain(&self.pairing.current).for_each(|e| observer.unanswered(e));
         Counted {
             boundaries_lost: self.requests.lost + self.responses.lost,
             skipped_bytes: self.requests.skipped_bytes + self.responses.skipped_bytes,
             unanswered: self.pairing.waiting.len() as u64 + u64::from(self.pairing.current.is_some()),
             ..self.pairing.counted
+        }
+    }
+
+    /// Whether a side is in a body whose length is known.
+    pub(crate) fn has_rest(&self, side: Side) -> bool {
+        match side {
+            Side::Client => self.requests.has_rest(),
+            Side::Server => self.responses.has_rest(),
         }
     }
 
@@ -133,19 +311,33 @@ impl Http {
 }
 
 impl Pairing {
-    fn request(&mut self, event: Event) {
+    fn request(&mut self, event: Event<'_>, observer: &mut impl Observer) {
         match event {
             Event::Began(at) => {
+                self.began += 1;
                 let passage = Passage::begin(at.ns, at.frame);
                 self.number = self.number.wrapping_add(1);
                 let op = Op { connection: self.connection, tag: self.number, ..Op::default() };
                 let mut exchange = Exchange { op, request: passage, ..Exchange::default() };
                 self.pace.begin(&mut exchange, at, at);
                 self.current = Some(exchange);
+                self.current_mark = self.packets[Side::Client as usize];
             }
-            Event::Head(Start::Request { method }) => {
+            Event::Head(Start::Request { method, awaits_continue }) => {
                 if let Some(exchange) = &mut self.current {
                     exchange.op.verb = Verb::Http(method);
+                }
+                // Behind earlier requests, their answers are what comes first.
+                let is_alone = awaits_continue && self.waiting.is_empty();
+                self.awaits_continue = self.packet_at.filter(|_| is_alone);
+            }
+            Event::Target(target) => {
+                let path = if self.shown.verbatim { Path::verbatim(target) } else { Path::of(target) };
+                if std::mem::replace(&mut self.last_key, path.key()) != path.key() {
+                    observer.named(path.key(), path.text());
+                }
+                if let Some(exchange) = &mut self.current {
+                    exchange.key = path.key();
                 }
             }
             Event::Head(Start::Response { .. }) => {}
@@ -163,10 +355,42 @@ impl Pairing {
                     self.counted.abandoned += self.waiting.len() as u64;
                     self.pace.forget(self.waiting.len(), at);
                     self.waiting.clear();
+                    self.marks.clear();
                 }
                 self.waiting.push_back(exchange);
+                self.marks.push_back(self.current_mark);
             }
-            Event::Lost(at) => self.forget_request(at),
+            Event::Lost(at) => {
+                self.is_resuming = true;
+                self.forget_request(at);
+            }
+        }
+    }
+
+    /// Notes in its request how far the current response has come, which does not end any more.
+    fn begin_answer(&mut self) {
+        let Some((passage, _)) = self.response.take().filter(|_| !self.is_orphan) else { return };
+        if let Some(exchange) = self.waiting.front_mut().or(self.current.as_mut()) {
+            exchange.response = Passage { ended: self.heard, ..passage };
+        }
+    }
+
+    /// Bytes of the client have come: the first ones that the server asked for may be late.
+    fn solicited(&mut self, bytes: usize, at: At, observer: &mut impl Observer) {
+        self.packet_at = Some(at);
+        if let (Some(since), Some(exchange)) = (self.awaits_continue.take(), &mut self.current)
+            && let Some(stall) = continue_awaited(exchange, since, at, bytes as u32)
+        {
+            delay(exchange, &stall);
+            observer.stall(&stall);
+        }
+        if !std::mem::take(&mut self.is_asked) {
+            return;
+        }
+        let Some(exchange) = &mut self.current else { return };
+        if let Some(stall) = slow_data(exchange, at.ns, at.frame, bytes as u32) {
+            delay(exchange, &stall);
+            observer.stall(&stall);
         }
     }
 
@@ -178,28 +402,44 @@ impl Pairing {
         }
     }
 
-    fn response(&mut self, event: Event, observer: &mut impl Observer) {
+    fn response(&mut self, event: Event<'_>, observer: &mut impl Observer) {
         match event {
             Event::Began(at) => {
+                self.began += 1;
+                self.awaits_continue = None;
                 let passage = Passage::begin(at.ns, at.frame);
                 self.response = Some((passage, 0));
+                self.is_orphan = self.is_resuming && !self.resume(at);
             }
-            Event::Head(Start::Response { status }) => {
+            Event::Head(Start::Response { status, is_websocket }) => {
+                self.is_websocket |= is_websocket;
                 if let Some((_, known)) = &mut self.response {
                     *known = status;
                 }
             }
-            Event::Head(Start::Request { .. }) => {}
-            Event::Ended { at, bytes, body_bytes, offset } => {
+            Event::Head(Start::Request { .. }) | Event::Target(_) => {}
+            Event::Ended { at, bytes, body_bytes, offset, chunks } => {
                 let Some((passage, status)) = self.response.take() else { return };
-                if (100..200).contains(&status) {
+                let next = self.waiting.front().or(self.current.as_ref());
+                let is_tunnel =
+                    (200..300).contains(&status) && next.is_some_and(|e| e.op.verb == Verb::Http(CONNECT));
+                // 101 is the answer of the new protocol's request.
+                self.has_ended_by_agreement |= status == 101 || is_tunnel;
+                if (100..200).contains(&status) && status != 101 {
                     // Not the final response: 100 Continue solicits the body.
+                    // A body that is on its way already was not waited for.
+                    self.is_asked = status == CONTINUE && self.waiting.is_empty();
                     if let Some(exchange) = self.waiting.front_mut().or(self.current.as_mut()) {
                         exchange.asked_for_data = Stamp::at(at.ns);
                     }
                     return;
                 }
                 self.pace.message(Side::Server);
+                if std::mem::take(&mut self.is_orphan) {
+                    self.counted.unmatched += 1;
+                    return;
+                }
+                self.marks.pop_front();
                 // A response (an error) may come before the end of the request.
                 let Some(mut exchange) = self.waiting.pop_front().or_else(|| self.current.take()) else {
                     self.counted.unmatched += 1;
@@ -211,27 +451,58 @@ impl Pairing {
                 exchange.op.data_bytes =
                     exchange.op.data_bytes.max(u32::try_from(body_bytes).unwrap_or(u32::MAX));
                 exchange.op.outcome = if status >= 400 { Outcome::Failed } else { Outcome::Good };
+                exchange.chunks.written = chunks;
+                exchange.status = Status::Http(status);
+                exchange.error = exchange.status.error();
                 exchange.response_end_seq = self.responses_from.wrapping_add(offset as u32);
+                self.known_end = Some(exchange.response_end_seq);
                 self.pace.end(at);
+                if status == 101 {
+                    let operation = Word::new(exchange.op.verb.name().as_bytes());
+                    self.upgraded = Some(Upgraded { operation, key: exchange.key });
+                }
                 observer.exchange(&exchange);
             }
-            Event::Lost(at) => {
-                // Responses can no longer be matched to requests.
+            Event::Lost(_) => {
+                // Which responses are missing shows the next one.
                 self.response = None;
-                self.counted.abandoned += self.waiting.len() as u64;
-                self.pace.forget(self.waiting.len(), at);
+                self.is_orphan = false;
+                self.is_resuming = true;
                 self.pace.interrupted();
-                self.waiting.clear();
             }
         }
     }
 
-    /// Whether the next response has no body regardless of its head (RFC 9110 9.3.2).
-    fn next_has_no_body(&self) -> Option<bool> {
-        let next = self.waiting.front().or(self.current.as_ref())?;
-        Some(next.op.verb == Verb::Http(*b"HEAD\0\0\0"))
+    /// The request that the next response answers.
+    fn next_asked(&self) -> Asked {
+        match self.waiting.front().or(self.current.as_ref()).map(|next| next.op.verb) {
+            Some(Verb::Http(HEAD)) => Asked::Head,
+            Some(Verb::Http(CONNECT)) => Asked::Connect,
+            _ => Asked::Other,
+        }
+    }
+
+    /// Drops the requests that were answered where nothing was captured, before a response that begins. False if it answers
+    /// none of those seen.
+    fn resume(&mut self, at: At) -> bool {
+        let response = Mark { seq: self.response_seq, ack: self.packets[Side::Server as usize].ack };
+        let is_current = self.waiting.is_empty() && self.current.is_some();
+        match resume::find(&self.marks, self.known_end, response) {
+            Match::Behind(answered) => {
+                self.counted.abandoned += answered as u64;
+                self.pace.forget(answered, at);
+                self.waiting.drain(..answered);
+                self.marks.drain(..answered);
+                self.is_resuming = false;
+                true
+            }
+            Match::Orphan => is_current,
+        }
     }
 }
+
+const HEAD: [u8; 7] = *b"HEAD\0\0\0";
+const CONNECT: [u8; 7] = *b"CONNECT";
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use record::{Exchange, Side, Stall, StallKind, StallSet};
+use record::{Exchange, Side, Stall, StallKind, StallSet, Stamp};
 
 use crate::packet::At;
 
@@ -17,12 +17,55 @@ pub(crate) fn delay(exchange: &mut Exchange, stall: &Stall) {
     }
 }
 
+/// Time to send solicited data above which a client's delay is a stall, nanoseconds. Whether the network took it is judged when
+/// its round trip is known.
+const SLOW_DATA_NS: i64 = 20_000_000;
+
+/// The stall of a client whose first solicited data passes at a time, if it is late.
+pub(crate) fn slow_data(exchange: &Exchange, at_ns: u64, frame: u64, segment_bytes: u32) -> Option<Stall> {
+    let wait = Stamp::at(at_ns).since(exchange.asked_for_data).filter(|&wait| wait >= SLOW_DATA_NS)?;
+    Some(Stall {
+        connection: exchange.op.connection,
+        kind: StallKind::SlowData,
+        sender: Side::Client,
+        wait_ns: wait.unsigned_abs(),
+        time_ns: at_ns,
+        frames: [exchange.request.last_frame.max(exchange.request.first_frame), 0, frame],
+        segment_bytes,
+        seq: 0,
+    })
+}
+
+/// Clients give up the wait for 100 Continue after times that their programs set (libcurl and Go: 1 s, .NET: 350 ms, Apache's client: 3 s);
+/// a body that comes sooner was not held, or not for long, nanoseconds.
+const CONTINUE_NS: u64 = 100_000_000;
+
+/// The stall of a client that waited in vain for 100 Continue since its head had passed, and whose body passes now.
+pub(crate) fn continue_awaited(exchange: &Exchange, since: At, now: At, segment_bytes: u32) -> Option<Stall> {
+    let wait_ns = now.ns.checked_sub(since.ns).filter(|&wait_ns| wait_ns >= CONTINUE_NS)?;
+    Some(Stall {
+        connection: exchange.op.connection,
+        kind: StallKind::ContinueAwaited,
+        sender: Side::Client,
+        wait_ns,
+        time_ns: now.ns,
+        frames: [since.frame, 0, now.frame],
+        segment_bytes,
+        seq: 0,
+    })
+}
+
 /// Whether a stall concerns all exchanges in flight, rather than the message that its sender is sending.
 pub(crate) fn is_of_all(stall: &Stall) -> bool {
     match stall.kind {
-        StallKind::Timeout | StallKind::FastRetransmit | StallKind::BlackHole => true,
+        StallKind::Timeout | StallKind::FastRetransmit | StallKind::BlackHole | StallKind::AcceptQueue => {
+            true
+        }
         // Short and frequent: only the message at hand, of which a part has left.
-        StallKind::AckWait | StallKind::WindowFull => false,
+        StallKind::AckWait
+        | StallKind::WindowFull
+        | StallKind::CongestionWindow
+        | StallKind::SlowStartAfterIdle => false,
         _ => stall.sender == Side::Server,
     }
 }
@@ -45,6 +88,8 @@ pub(crate) struct Pace {
     /// Stalls of the current request, and those before its first byte left.
     pending: StallSet,
     held: StallSet,
+    /// Those that began before the response that the request follows.
+    batched: StallSet,
     /// The client's data that was held and released last.
     released: Option<Stall>,
     /// Exchanges that ended.
@@ -74,12 +119,16 @@ impl Pace {
             self.free.pop_front();
         }
         exchange.op.queue_depth = self.depth;
-        exchange.thought_ns = self.free.pop_front().map(|response| began.ns.saturating_sub(response));
+        // A request that is complete before the response that it replaces shows a clock that was set back.
+        exchange.thought_ns = (self.free.pop_front().filter(|&response| response <= now.ns))
+            .map(|response| began.ns.saturating_sub(response));
         exchange.ring_depth = self.depth + self.free.len() as u32;
         if !self.pending.is_empty() {
             exchange.stalls = exchange.stalls.then(&std::mem::take(&mut self.pending));
         }
-        if !self.held.is_empty() {
+        if !self.batched.is_empty() {
+            hold(exchange, &std::mem::take(&mut self.batched));
+        } else if !self.held.is_empty() {
             // The client had nothing to send before the response that the request replaces.
             let most_ns = exchange.thought_ns.unwrap_or(u64::MAX);
             hold(exchange, &std::mem::take(&mut self.held).within(most_ns));
@@ -106,6 +155,20 @@ impl Pace {
         }
     }
 
+    /// Counts a request that passed unseen.
+    pub(crate) fn began_unseen(&mut self, now: At) {
+        self.account(now.ns, 1);
+        self.free.pop_front();
+    }
+
+    /// Counts a response that passed unseen, or that of a request that did. Its place in the ring is free.
+    pub(crate) fn ended_unseen(&mut self, now: At) {
+        self.account(now.ns, -1);
+        if self.free.len() < FREE_MAX {
+            self.free.push_back(now.ns);
+        }
+    }
+
     /// Removes abandoned requests.
     pub(crate) fn forget(&mut self, count: usize, now: At) {
         self.account(now.ns, -i64::try_from(count).unwrap_or(i64::MAX));
@@ -118,21 +181,41 @@ impl Pace {
 
     /// Adds a stall to the next request.
     pub(crate) fn stalled(&mut self, stall: &Stall) {
-        let is_before = stall.kind == StallKind::NagleBetweenMessages || stall.kind.is_loss();
+        let is_before = matches!(stall.kind, StallKind::NagleBetweenMessages | StallKind::AckClocked)
+            || stall.kind.is_loss();
         let stalls = if is_before { &mut self.held } else { &mut self.pending };
         stalls.insert(stall.kind, stall.sender, stall.wait_ns);
+    }
+
+    /// Adds a wait of requests that were there before the response came that their turn follows.
+    pub(crate) fn batched(&mut self, stall: &Stall) {
+        self.batched.insert(stall.kind, stall.sender, stall.wait_ns);
     }
 
     /// Notes that an acknowledgement released data of the client that Nagle's algorithm or a loss held: all requests that now
     /// leave were held.
     pub(crate) fn released(&mut self, stall: &Stall) {
-        use StallKind::{BehindLoss, NagleBetweenMessages, NagleHeaderThenBody, NagleWithinMessage};
+        use StallKind::{
+            AckClocked, BehindLoss, NagleBetweenMessages, NagleHeaderThenBody, NagleWithinMessage,
+        };
         let is_hold = matches!(
             stall.kind,
-            BehindLoss | NagleBetweenMessages | NagleHeaderThenBody | NagleWithinMessage
+            AckClocked | BehindLoss | NagleBetweenMessages | NagleHeaderThenBody | NagleWithinMessage
         );
         if is_hold && stall.sender == Side::Client {
             self.released = Some(*stall);
+        }
+    }
+
+    /// Moves the ends of responses that had to be sent again, or that were behind such data, to when they were complete: the
+    /// client could not read them before, and their repair is no time of the client.
+    pub(crate) fn repaired(&mut self, stall: &Stall) {
+        if stall.sender != Side::Server || !stall.kind.is_loss() {
+            return;
+        }
+        let since_ns = stall.time_ns.saturating_sub(stall.wait_ns);
+        for free_ns in self.free.iter_mut().rev().take_while(|free_ns| **free_ns >= since_ns) {
+            *free_ns = (*free_ns).max(stall.time_ns);
         }
     }
 
@@ -140,6 +223,15 @@ impl Pace {
     #[inline]
     pub(crate) fn message(&mut self, side: Side) {
         self.messages[side as usize] += 1;
+    }
+
+    /// Whether a side has more to do: the server has requests to answer, the client a place in its ring to fill.
+    #[inline]
+    pub(crate) fn owes(&self, side: Side) -> bool {
+        match side {
+            Side::Client => !self.free.is_empty(),
+            Side::Server => self.depth > 0,
+        }
     }
 
     /// Number in flight.

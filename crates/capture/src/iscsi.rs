@@ -1,15 +1,19 @@
 //! One iSCSI connection: its PDUs, and the exchanges that they form.
 
+mod unseen;
+
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use iscsi::bhs::NO_TAG;
 use iscsi::opcode::{initiator, target};
 use iscsi::pdu::{DataIn, DataOut, ScsiCommand, ScsiResponse, TaskManagementRequest, TaskManagementResponse};
-use record::{Exchange, Op, OpKind, Outcome, Passage, Side, Stall, StallKind, Stamp, Verb};
+use record::{AnswerError, Exchange, Op, OpKind, Outcome, Passage, Side, Stall, Stamp, Verb};
 
+use crate::chain::Chain;
 use crate::follow::{Digests, Flow, Follower, MessageState, Pdu};
-use crate::in_flight::{Pace, delay, is_of_all};
+use crate::in_flight::{Pace, delay, is_of_all, slow_data};
+use crate::iscsi::unseen::Unseen;
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 
@@ -28,6 +32,22 @@ impl Iscsi {
             responses: Follower::new(Flow::Responses, in_the_middle, digests),
             tasks: Tasks { connection, ..Tasks::default() },
         }
+    }
+
+    /// The same, collecting the proof that it is iSCSI.
+    pub(crate) fn proving(mut self) -> Self {
+        self.tasks.chain = Some(Box::default());
+        self
+    }
+
+    /// Ends the collection.
+    pub(crate) fn proved(&mut self) {
+        self.tasks.chain = None;
+    }
+
+    /// Relations found between PDUs, while they are collected.
+    pub(crate) fn links(&self) -> u32 {
+        self.tasks.chain.as_ref().map_or(0, |chain| chain.links())
     }
 
     /// Sequence number of the first byte of the target's stream.
@@ -61,6 +81,14 @@ impl Iscsi {
         let Self { requests, responses, tasks } = self;
         requests.finish(|pdu| tasks.request(pdu, observer));
         responses.finish(|pdu| tasks.response(pdu, observer));
+        // What was skipped may hold the responses of requests that passed before it ended.
+        let skipped_until_ns = match responses.message_state() {
+            MessageState::Unknown => u64::MAX,
+            _ => tasks.unseen.skipped_until_ns,
+        };
+        let before = tasks.in_flight.len();
+        tasks.in_flight.retain(|_, exchange| exchange.request.ended.ns() > Some(skipped_until_ns));
+        tasks.abandoned += (before - tasks.in_flight.len()) as u64;
         tasks.in_flight.values().for_each(|exchange| observer.unanswered(exchange));
         Counted {
             boundaries_lost: requests.lost() + responses.lost(),
@@ -119,21 +147,32 @@ struct Tasks {
     responses_from: u32,
     /// Responses whose request was not seen.
     unmatched: u64,
-    /// Abandoned requests: too many in flight, their tag reused, or aborted.
+    /// Abandoned requests: too many in flight, their tag reused, aborted, or answered by a response that was not seen.
     abandoned: u64,
+    unseen: Unseen,
+    /// The proof that it is iSCSI, while there is none.
+    chain: Option<Box<Chain>>,
 }
+
+/// Sense keys of a failure (SPC-4 4.5.6): not ready, medium and hardware error, data protect, aborted command, volume overflow.
+/// The others tell of an event (recovered error, unit attention) or of the request (illegal request, miscompare).
+const FAILURES: [u8; 6] = [0x2, 0x3, 0x4, 0x7, 0xb, 0xd];
 
 /// Most exchanges in flight on one connection.
 const IN_FLIGHT_MAX: usize = 65_536;
-
-/// Time to send solicited data above which a client's delay is a stall, nanoseconds.
-const SLOW_DATA_NS: i64 = 20_000_000;
 
 impl Tasks {
     /// Processes a PDU of the initiator.
     #[inline]
     fn request(&mut self, pdu: &Pdu, observer: &mut impl Observer) {
         self.pace.message(Side::Client);
+        if let Some(chain) = &mut self.chain {
+            chain.request(pdu);
+        }
+        let unseen = self.unseen.before_request(pdu);
+        if unseen > 0 {
+            self.requests_unseen(unseen, pdu);
+        }
         let tag = pdu.bhs.initiator_task_tag();
         match pdu.bhs.opcode() {
             initiator::SCSI_COMMAND => {
@@ -178,6 +217,7 @@ impl Tasks {
         };
         let mut exchange = Exchange { op, request: passage(pdu), ..Exchange::default() };
         self.pace.begin(&mut exchange, pdu.began, pdu.ended);
+        self.unseen.began(Some(exchange.op.tag), pdu.began.frame);
         if self.in_flight.insert(exchange.op.tag, exchange).is_some() {
             self.abandoned += 1;
             self.pace.forget(1, pdu.ended);
@@ -188,20 +228,9 @@ impl Tasks {
         let Some(exchange) = self.in_flight.get_mut(&tag) else { return };
         exchange.op.request_bytes = exchange.op.request_bytes.saturating_add(pdu.bytes as u32);
         let asked = exchange.asked_for_data;
-        if let Some(wait) = Stamp::at(pdu.began.ns).since(asked)
-            && !exchange.data_ended.is_known()
-            && wait >= SLOW_DATA_NS
+        if !exchange.data_ended.is_known()
+            && let Some(stall) = slow_data(exchange, pdu.began.ns, pdu.began.frame, pdu.bytes as u32)
         {
-            let stall = Stall {
-                connection: self.connection,
-                kind: StallKind::SlowData,
-                sender: Side::Client,
-                wait_ns: wait.unsigned_abs(),
-                time_ns: pdu.began.ns,
-                frames: [exchange.request.last_frame, 0, pdu.began.frame],
-                segment_bytes: pdu.bytes as u32,
-                seq: 0,
-            };
             delay(exchange, &stall);
             observer.stall(&stall);
         }
@@ -214,6 +243,51 @@ impl Tasks {
     #[inline]
     fn response(&mut self, pdu: &Pdu, observer: &mut impl Observer) {
         self.pace.message(Side::Server);
+        if let Some(chain) = &mut self.chain {
+            chain.response(pdu);
+        }
+        let unseen = self.unseen.before_response(pdu);
+        self.answered(pdu, observer);
+        if unseen > 0 {
+            self.responses_unseen(unseen, pdu);
+        }
+    }
+
+    /// Counts requests that passed unseen as in flight.
+    #[cold]
+    fn requests_unseen(&mut self, count: u32, pdu: &Pdu) {
+        self.order();
+        for _ in 0..count {
+            self.unseen.began(None, pdu.began.frame);
+            self.pace.began_unseen(pdu.began);
+        }
+    }
+
+    /// Ends requests whose responses passed unseen: the oldest, because targets answer about in order.
+    #[cold]
+    fn responses_unseen(&mut self, count: u32, pdu: &Pdu) {
+        self.order();
+        let Self { unseen, in_flight, .. } = self;
+        for _ in 0..count {
+            let is_in_flight = |tag, frame| {
+                in_flight.get(&tag).is_some_and(|exchange: &Exchange| exchange.request.first_frame == frame)
+            };
+            let Some(oldest) = unseen.oldest(is_in_flight) else { return };
+            if let Some(tag) = oldest {
+                in_flight.remove(&tag);
+                self.abandoned += 1;
+            }
+            self.pace.ended_unseen(pdu.began);
+        }
+    }
+
+    fn order(&mut self) {
+        let in_flight = self.in_flight.iter().map(|(&tag, e)| (tag, e.request.first_frame));
+        self.unseen.begin_order(in_flight);
+    }
+
+    #[inline]
+    fn answered(&mut self, pdu: &Pdu, observer: &mut impl Observer) {
         let tag = pdu.bhs.initiator_task_tag();
         let outcome = |good: bool| Some(if good { Outcome::Good } else { Outcome::Failed });
         let ended = match pdu.bhs.opcode() {
@@ -245,10 +319,14 @@ impl Tasks {
         };
         let Some(mut exchange) = self.in_flight.remove(&tag) else {
             self.unmatched += 1;
+            if self.unseen.answered() {
+                self.pace.ended_unseen(pdu.ended);
+            }
             return;
         };
         answer(&mut exchange, pdu);
         exchange.op.outcome = outcome;
+        exchange.error = pdu.sense_key.filter(|key| FAILURES.contains(key)).map(AnswerError::Sense);
         exchange.response_end_seq = self.responses_from.wrapping_add((pdu.offset + pdu.bytes) as u32);
         self.pace.end(pdu.ended);
         observer.exchange(&exchange);
@@ -278,11 +356,12 @@ fn passage(pdu: &Pdu) -> Passage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observer::seen::Seen;
     use crate::record::Record;
 
     fn pdu(bhs: iscsi::Bhs, bytes: u64, ns: u64) -> Pdu {
         let at = At { ns, frame: ns };
-        Pdu { bhs, bytes, offset: 0, began: at, ended: at }
+        Pdu { bhs, bytes, offset: 0, began: at, ended: at, sense_key: None }
     }
 
     #[test]
@@ -318,5 +397,32 @@ mod tests {
         tasks.request(&pdu(command, 48, 2), &mut record);
         tasks.request(&pdu(command, 48, 3), &mut record);
         assert_eq!((tasks.abandoned, tasks.pace.depth()), (1, 1));
+    }
+
+    #[test]
+    fn requests_whose_responses_may_be_in_what_was_skipped_are_not_unanswered() {
+        for (skipped, unanswered) in [(false, [3, 5].as_slice()), (true, &[5])] {
+            let mut iscsi = Iscsi::new(1, false, Digests::default());
+            let mut seen = Seen::default();
+            let mut say = |iscsi: &mut Iscsi, side, bhs: iscsi::Bhs, ns| {
+                iscsi.bytes(side, &bhs.0, At { ns, frame: ns }, &mut seen);
+            };
+            let command = |tag| ScsiCommand { tag, read: true, ..ScsiCommand::default() }.write();
+            let response = |tag| ScsiResponse { tag, ..ScsiResponse::default() }.write();
+            say(&mut iscsi, Side::Client, command(3), 10);
+            say(&mut iscsi, Side::Client, command(4), 20);
+            if skipped {
+                // The numbers of status do not tell how many PDUs these bytes were.
+                iscsi.missing(Side::Server, 480, At { ns: 25, frame: 25 }, &mut Seen::default());
+            }
+            say(&mut iscsi, Side::Server, response(4), 30);
+            say(&mut iscsi, Side::Server, response(40), 31);
+            say(&mut iscsi, Side::Client, command(5), 40);
+            let counted = iscsi.finish(&mut seen);
+            let mut left: Vec<u32> = seen.unanswered.iter().map(|exchange| exchange.op.tag).collect();
+            left.sort_unstable();
+            let counts = (counted.unanswered, counted.abandoned);
+            assert_eq!((left.as_slice(), counts), (unanswered, (unanswered.len() as u64, skipped.into())));
+        }
     }
 }

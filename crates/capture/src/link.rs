@@ -1,6 +1,7 @@
 //! Link layers of captures, by their LINKTYPE numbers.
 
-use crate::packet::{NotTcp, Segment, ethernet, network};
+use crate::encapsulation::{self, Header, Layer, Unread};
+use crate::packet::{NotTcp, Segment, ethernet, plain};
 
 /// A link layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,32 @@ pub enum Link {
     Cooked,
     /// LINKTYPE_LINUX_SLL2: the same, with the interface's number.
     Cooked2,
+    /// LINKTYPE_PPP.
+    Ppp,
+    /// LINKTYPE_PPP_HDLC: PPP or Cisco HDLC.
+    Serial,
+    /// LINKTYPE_PPP_ETHER: a session of PPP over Ethernet.
+    PppOverEthernet,
+    /// LINKTYPE_PPP_PPPD and _PPP_WITH_DIR: a byte that states the direction, then PPP.
+    PppWithDirection,
+    /// LINKTYPE_C_HDLC.
+    Hdlc,
+    /// LINKTYPE_FRELAY.
+    FrameRelay,
+    /// LINKTYPE_ATM_RFC1483: 802.2 without a header before it.
+    Llc,
+    /// LINKTYPE_IEEE802_11.
+    Wireless,
+    /// LINKTYPE_IEEE802_11_RADIOTAP.
+    Radiotap,
+    /// LINKTYPE_PPI.
+    PerPacket,
+    /// LINKTYPE_NFLOG.
+    Nflog,
+    /// LINKTYPE_PFLOG.
+    Pflog,
+    /// LINKTYPE_ENC: OpenBSD's decrypted packets, behind twelve bytes.
+    Decrypted,
 }
 
 /// The interface and direction of a cooked packet.
@@ -31,18 +58,32 @@ impl Link {
     /// By its LINKTYPE number.
     #[must_use]
     pub fn by_number(number: u32) -> Option<Self> {
-        match number {
-            0 | 108 => Some(Link::Loopback),
-            1 => Some(Link::Ethernet),
-            12 | 14 | 101 | 228 | 229 => Some(Link::Raw),
-            113 => Some(Link::Cooked),
-            276 => Some(Link::Cooked2),
-            _ => None,
-        }
+        Some(match number {
+            0 | 108 => Link::Loopback,
+            1 => Link::Ethernet,
+            9 => Link::Ppp,
+            12 | 14 | 101 | 228 | 229 => Link::Raw,
+            50 => Link::Serial,
+            51 => Link::PppOverEthernet,
+            100 => Link::Llc,
+            104 => Link::Hdlc,
+            105 => Link::Wireless,
+            107 => Link::FrameRelay,
+            109 => Link::Decrypted,
+            113 => Link::Cooked,
+            117 => Link::Pflog,
+            127 => Link::Radiotap,
+            166 | 204 => Link::PppWithDirection,
+            192 => Link::PerPacket,
+            239 => Link::Nflog,
+            276 => Link::Cooked2,
+            _ => return None,
+        })
     }
 
     /// The supported link layers, for messages.
-    pub const NAMES: &'static str = "Ethernet, Linux cooked v1 and v2, BSD loopback, raw IP";
+    pub const NAMES: &'static str = "Ethernet, Linux cooked v1 and v2, BSD loopback, raw IP, PPP, PPPoE, Cisco HDLC, \
+                                     frame relay, IEEE 802.11, radiotap, PPI, NFLOG, PFLOG, ENC, ATM";
 
     /// Finds the segment in a frame of `wire_bytes`, of which `frame` was captured.
     ///
@@ -51,76 +92,77 @@ impl Link {
     #[inline]
     pub fn decode(self, frame: &[u8], wire_bytes: u32) -> Result<(Segment<'_>, Seen), NotTcp> {
         let wire_bytes = wire_bytes as usize;
-        match self {
-            Link::Ethernet => Ok((ethernet(frame, wire_bytes)?, Seen::default())),
-            Link::Loopback => Ok((ip(frame.get(4..), wire_bytes.saturating_sub(4))?, Seen::default())),
-            Link::Raw => Ok((ip(Some(frame), wire_bytes)?, Seen::default())),
+        if self == Link::Ethernet {
+            return Ok((ethernet(frame, wire_bytes)?, Seen::default()));
+        }
+        let (layer, seen, header_bytes) = self.first(frame).ok_or(NotTcp::Truncated)?;
+        let rest = frame.get(header_bytes..).ok_or(NotTcp::Truncated)?;
+        let wire_bytes = wire_bytes.saturating_sub(header_bytes);
+        if let Some(segment) = layer.ether_type(rest).and_then(|kind| plain(kind, rest, wire_bytes)) {
+            return Ok((segment, seen));
+        }
+        let segment = encapsulation::segment(layer, rest, wire_bytes).map_err(|unread| unread.reason)?;
+        Ok((segment, seen))
+    }
+
+    /// What a frame holds that was not read for this reason.
+    pub(crate) fn unread(self, reason: NotTcp, frame: &[u8]) -> Unread {
+        let cut = Unread { reason: NotTcp::Truncated, what: "truncated frames", tunnel: None };
+        if reason == NotTcp::Truncated {
+            return cut;
+        }
+        let Some((layer, _, header_bytes)) = self.first(frame) else { return cut };
+        let rest = frame.get(header_bytes..).unwrap_or_default();
+        encapsulation::segment(layer, rest, rest.len()).err().unwrap_or(cut)
+    }
+
+    /// The first header, what the bytes before it state, and their number; `None` if they are cut off.
+    fn first(self, frame: &[u8]) -> Option<(Layer, Seen, usize)> {
+        let none = Seen::default();
+        Some(match self {
+            Link::Ethernet => (Layer::Ethernet, none, 0),
+            Link::Loopback => (Layer::Ip, none, 4),
+            Link::Raw => (Layer::Ip, none, 0),
             Link::Cooked => {
-                let header = frame.first_chunk::<16>().ok_or(NotTcp::Truncated)?;
+                let header = frame.first_chunk::<16>()?;
                 let seen = Seen { outgoing: Some(header[1] == OUTGOING), interface: None };
-                let ether_type = u16::from_be_bytes([header[14], header[15]]);
-                Ok((tagged(ether_type, &frame[16..], wire_bytes.saturating_sub(16))?, seen))
+                (Layer::EtherType(u16::from_be_bytes([header[14], header[15]])), seen, 16)
             }
             Link::Cooked2 => {
-                let header = frame.first_chunk::<20>().ok_or(NotTcp::Truncated)?;
+                let header = frame.first_chunk::<20>()?;
                 let interface = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
                 let seen = Seen { outgoing: Some(header[10] == OUTGOING), interface: Some(interface) };
-                let ether_type = u16::from_be_bytes([header[0], header[1]]);
-                Ok((tagged(ether_type, &frame[20..], wire_bytes.saturating_sub(20))?, seen))
+                (Layer::EtherType(u16::from_be_bytes([header[0], header[1]])), seen, 20)
             }
-        }
-    }
-}
-
-impl Link {
-    /// The protocol of a frame without a TCP segment, in words.
-    #[must_use]
-    pub fn protocol(self, frame: &[u8]) -> &'static str {
-        let word = |at: usize| frame.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
-        let (mut ether_type, mut at) = match self {
-            Link::Ethernet => (word(12), 14),
-            Link::Cooked => (word(14), 16),
-            Link::Cooked2 => (word(0), 20),
-            Link::Loopback | Link::Raw => {
-                let at = if self == Link::Raw { 0 } else { 4 };
-                let version = frame.get(at).map_or(0, |byte| byte >> 4);
-                (if version == 6 { 0x86dd } else { 0x0800 }, at)
+            Link::Ppp => (Layer::Ppp, none, 0),
+            Link::Serial => (Layer::Link(Header::Serial), none, 0),
+            Link::PppOverEthernet => (Layer::EtherType(PPP_OVER_ETHERNET), none, 0),
+            Link::PppWithDirection => {
+                let [direction, control, ..] = *frame else { return None };
+                let seen = Seen { outgoing: Some(direction != 0), interface: None };
+                // The direction may stand in the place of the address, with the control byte behind it.
+                (Layer::Ppp, seen, if control == PPP_CONTROL { 2 } else { 1 })
             }
-        };
-        for _ in 0..2 {
-            if matches!(ether_type, 0x8100 | 0x88a8) {
-                (ether_type, at) = (word(at + 2), at + 4);
-            }
-        }
-        crate::contents::protocol(ether_type, frame.get(at..).unwrap_or_default())
+            Link::Hdlc => (Layer::Link(Header::Hdlc), none, 0),
+            Link::FrameRelay => (Layer::Link(Header::FrameRelay), none, 0),
+            Link::Llc => (Layer::Llc(u16::MAX), none, 0),
+            Link::Wireless => (Layer::Link(Header::Wireless), none, 0),
+            Link::Radiotap => (Layer::Link(Header::Radiotap), none, 0),
+            Link::PerPacket => (Layer::Link(Header::PerPacket), none, 0),
+            Link::Nflog => (Layer::Link(Header::Nflog), none, 0),
+            Link::Pflog => (Layer::Link(Header::Pflog), none, 0),
+            Link::Decrypted => (Layer::Ip, none, 12),
+        })
     }
 }
 
 /// PACKET_OUTGOING (linux/if_packet.h), in the low byte of the packet type.
 const OUTGOING: u8 = 4;
 
-/// An IP packet of the version in its header.
-fn ip(bytes: Option<&[u8]>, wire_bytes: usize) -> Result<Segment<'_>, NotTcp> {
-    let bytes = bytes.ok_or(NotTcp::Truncated)?;
-    match bytes.first().map(|b| b >> 4) {
-        Some(4) => network(0x0800, bytes, wire_bytes),
-        Some(6) => network(0x86dd, bytes, wire_bytes),
-        Some(_) => Err(NotTcp::Other),
-        None => Err(NotTcp::Truncated),
-    }
-}
-
-/// The payload of a cooked header, after at most two VLAN tags.
-fn tagged(mut ether_type: u16, mut rest: &[u8], mut wire_bytes: usize) -> Result<Segment<'_>, NotTcp> {
-    for _ in 0..2 {
-        if matches!(ether_type, 0x8100 | 0x88a8) {
-            let tag = rest.first_chunk::<4>().ok_or(NotTcp::Truncated)?;
-            ether_type = u16::from_be_bytes([tag[2], tag[3]]);
-            (rest, wire_bytes) = (&rest[4..], wire_bytes.saturating_sub(4));
-        }
-    }
-    network(ether_type, rest, wire_bytes)
-}
+/// The EtherType of a session of PPP over Ethernet.
+const PPP_OVER_ETHERNET: u16 = 0x8864;
+/// The control byte of PPP.
+const PPP_CONTROL: u8 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,8 @@
 //! The TCP segment in an Ethernet frame.
 
+use crate::encapsulation::{self, Layer, Tag};
+use crate::ip::{self, Fragment, Ip};
+
 /// The reason why a frame has no usable TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTcp {
@@ -56,6 +59,8 @@ pub struct Segment<'a> {
     pub payload: &'a [u8],
     /// The payload's length on the wire, bytes.
     pub payload_bytes: usize,
+    /// The encapsulations around it.
+    pub tag: Tag,
 }
 
 impl Segment<'_> {
@@ -67,9 +72,27 @@ impl Segment<'_> {
     pub const RST: u8 = 0x04;
     /// ACK: the acknowledgement number is valid.
     pub const ACK: u8 = 0x10;
-}
 
-const TCP: u8 = 6;
+    /// The same without the bytes of options and payload, whose lengths on the wire remain.
+    #[must_use]
+    pub(crate) fn without_bytes(&self) -> Segment<'static> {
+        let Segment { source, destination, seq, ack, flags, window, ip_id, ttl, payload_bytes, .. } = *self;
+        Segment {
+            tag: self.tag,
+            source,
+            destination,
+            seq,
+            ack,
+            flags,
+            window,
+            options: &[],
+            ip_id,
+            ttl,
+            payload: &[],
+            payload_bytes,
+        }
+    }
+}
 
 /// Finds the segment in a frame of `wire_bytes`, of which `frame` was captured.
 ///
@@ -81,117 +104,60 @@ pub fn decode(frame: &[u8], wire_bytes: u32) -> Result<Segment<'_>, NotTcp> {
 }
 
 /// As [`decode`].
+#[inline]
 pub(crate) fn ethernet(frame: &[u8], wire_bytes: usize) -> Result<Segment<'_>, NotTcp> {
-    let mut at = 12;
-    let mut ether_type = u16_at(frame, at)?;
-    // 802.1Q and 802.1ad tags, stacked at most twice.
-    for _ in 0..2 {
-        if matches!(ether_type, 0x8100 | 0x88a8) {
-            at += 4;
-            ether_type = u16_at(frame, at)?;
-        }
+    // The common case first: TCP in IP, and nothing else.
+    if let Some(ip) = frame.get(14..)
+        && let Some(segment) =
+            plain(u16::from_be_bytes([frame[12], frame[13]]), ip, wire_bytes.saturating_sub(14))
+    {
+        return Ok(segment);
     }
-    network(ether_type, frame.get(at + 2..).ok_or(NotTcp::Truncated)?, wire_bytes.saturating_sub(at + 2))
+    encapsulation::segment(Layer::Ethernet, frame, wire_bytes).map_err(|unread| unread.reason)
 }
 
-/// Finds the segment in a packet of the network layer, of which `wire_bytes` were on the wire.
-pub(crate) fn network(ether_type: u16, ip: &[u8], wire_bytes: usize) -> Result<Segment<'_>, NotTcp> {
-    let ip_bytes = wire_bytes.max(ip.len());
-    match ether_type {
-        0x0800 => ipv4(ip, ip_bytes),
-        0x86dd => ipv6(ip, ip_bytes),
-        _ => Err(NotTcp::Other),
-    }
-}
-
-fn ipv4(ip: &[u8], ip_bytes: usize) -> Result<Segment<'_>, NotTcp> {
-    let header = ip.first_chunk::<20>().ok_or(NotTcp::Truncated)?;
-    let header_bytes = usize::from(header[0] & 0x0f) * 4;
-    if header[0] >> 4 != 4 || header_bytes < 20 {
-        return Err(NotTcp::Other);
-    }
-    if header[9] != TCP {
-        // Destination unreachable: fragmentation needed.
-        let is_too_big = header[9] == 1 && ip.get(header_bytes..header_bytes + 2) == Some(&[3, 4]);
-        return Err(if is_too_big { NotTcp::TooBig } else { NotTcp::Other });
-    }
-    if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
-        return Err(NotTcp::Fragment);
-    }
-    let address = |at: usize| {
-        0xffff_0000_0000
-            | u128::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]))
+/// The segment of a packet of the network layer that is TCP in IP and nothing else.
+#[inline]
+pub(crate) fn plain(ether_type: u16, packet: &[u8], wire_bytes: usize) -> Option<Segment<'_>> {
+    let ip = match ether_type {
+        0x0800 => ip::version_4(packet, wire_bytes),
+        0x86dd => ip::version_6(packet, wire_bytes),
+        _ => return None,
     };
-    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    // A super-packet of segmentation offload of 64 KiB or more has the length 0.
-    let total = if total == 0 { ip_bytes } else { total };
-    let length = total.checked_sub(header_bytes).ok_or(NotTcp::Truncated)?;
-    let ip_id = u16::from_be_bytes([header[4], header[5]]);
-    let rest = ip.get(header_bytes..).ok_or(NotTcp::Truncated)?;
-    let segment = tcp(rest, length, address(12), address(16))?;
-    Ok(Segment { ip_id, ttl: header[8], ..segment })
+    let ip = ip.ok().filter(|ip| ip.protocol == ip::TCP && ip.fragment == Fragment::Whole)?;
+    segment(&ip, Tag::NONE).ok()
 }
 
-fn ipv6(ip: &[u8], ip_bytes: usize) -> Result<Segment<'_>, NotTcp> {
-    let header = ip.first_chunk::<40>().ok_or(NotTcp::Truncated)?;
-    let address = |at: usize| header[at..at + 16].iter().fold(0_u128, |a, &b| (a << 8) | u128::from(b));
-    let mut length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    if length == 0 {
-        // As in IPv4.
-        length = ip_bytes.saturating_sub(40);
-    }
-    let (mut next, mut at) = (header[6], 40);
-    // Hop-by-hop, routing and destination options; a bounded chain.
-    for _ in 0..4 {
-        if !matches!(next, 0 | 43 | 60) {
-            break;
-        }
-        let extension = ip.get(at..at + 2).ok_or(NotTcp::Truncated)?;
-        let bytes = 8 + usize::from(extension[1]) * 8;
-        next = extension[0];
-        at += bytes;
-        length = length.checked_sub(bytes).ok_or(NotTcp::Truncated)?;
-    }
-    match next {
-        TCP => {
-            let segment = tcp(ip.get(at..).ok_or(NotTcp::Truncated)?, length, address(8), address(24))?;
-            Ok(Segment { ttl: header[7], ..segment })
-        }
-        // Packet too big.
-        58 if ip.get(at) == Some(&2) => Err(NotTcp::TooBig),
-        44 => Err(NotTcp::Fragment),
-        _ => Err(NotTcp::Other),
-    }
-}
-
-fn tcp(bytes: &[u8], length: usize, source: u128, destination: u128) -> Result<Segment<'_>, NotTcp> {
-    let header = bytes.first_chunk::<20>().ok_or(NotTcp::Truncated)?;
+/// The TCP segment of an IP packet inside these encapsulations.
+///
+/// # Errors
+/// When it is shorter than its headers, or not TCP.
+#[inline]
+pub(crate) fn segment<'a>(ip: &Ip<'a>, tag: Tag) -> Result<Segment<'a>, NotTcp> {
+    let header = ip.payload.first_chunk::<20>().ok_or(NotTcp::Truncated)?;
     let header_bytes = usize::from(header[12] >> 4) * 4;
     if header_bytes < 20 {
         return Err(NotTcp::Other);
     }
-    let payload_bytes = length.checked_sub(header_bytes).ok_or(NotTcp::Truncated)?;
+    let payload_bytes = ip.payload_bytes.checked_sub(header_bytes).ok_or(NotTcp::Truncated)?;
     // What was captured may be longer (Ethernet padding) or shorter (snap length) than the payload.
-    let captured = bytes.get(header_bytes..).unwrap_or_default();
+    let captured = ip.payload.get(header_bytes..).unwrap_or_default();
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let half = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     Ok(Segment {
-        source: Endpoint { address: source, port: half(0) },
-        destination: Endpoint { address: destination, port: half(2) },
+        source: Endpoint { address: ip.source, port: half(0) },
+        destination: Endpoint { address: ip.destination, port: half(2) },
         seq: word(4),
         ack: word(8),
         flags: header[13],
         window: half(14),
-        options: bytes.get(20..header_bytes.min(bytes.len())).unwrap_or_default(),
-        ip_id: 0,
-        ttl: 0,
+        options: ip.payload.get(20..header_bytes.min(ip.payload.len())).unwrap_or_default(),
+        ip_id: ip.id,
+        ttl: ip.ttl,
         payload: &captured[..captured.len().min(payload_bytes)],
         payload_bytes,
+        tag,
     })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Result<u16, NotTcp> {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map(|b| u16::from_be_bytes(*b)).ok_or(NotTcp::Truncated)
 }
 
 /// Builds frames for tests.

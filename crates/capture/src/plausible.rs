@@ -140,6 +140,22 @@ pub(crate) fn holds_a_header(flow: Flow, bytes: &[u8]) -> bool {
     })
 }
 
+/// Whether the first bytes of a connection are a login: a login request whose text begins with a key and "=", as RFC 7143
+/// 6.1 requires of the first one.
+pub(crate) fn begins_a_login(bytes: &[u8]) -> bool {
+    let Some((header, text)) = bytes.split_first_chunk::<BHS_BYTES>() else { return false };
+    let bhs = Bhs(*header);
+    let is_login = bhs.opcode() == initiator::LOGIN && must_be_header(Flow::Requests, &bhs);
+    let key = text.iter().take_while(|b| b.is_ascii_alphanumeric() || b".-_".contains(b)).count();
+    is_login && bhs.data_bytes() > 0 && key > 0 && text.get(key).is_none_or(|&b| b == b'=')
+}
+
+/// Whether a segment begins with a header.
+#[inline]
+pub(crate) fn begins_with_a_header(flow: Flow, bytes: &[u8]) -> bool {
+    bytes.first_chunk::<BHS_BYTES>().is_some_and(|header| must_be_header(flow, &Bhs(*header)))
+}
+
 #[cfg(test)]
 mod tests {
     use iscsi::pdu::{

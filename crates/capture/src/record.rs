@@ -38,6 +38,12 @@ pub struct Counters {
     pub abandoned: u64,
     /// Requests whose response had not been seen when the capture or the connection ended.
     pub unanswered: u64,
+    /// Connections that seemed to be of a protocol that they are not, and are followed as turns.
+    #[serde(default)]
+    pub mistaken: u64,
+    /// Connections with data in which neither an operation nor an unanswered request was seen.
+    #[serde(default)]
+    pub without_operations: u64,
     /// Operations beyond the limit, which were not kept.
     pub over_limit: u64,
     /// Open connections dropped because too many were followed at once.
@@ -116,6 +122,8 @@ impl Counters {
         self.unmatched += counted.unmatched;
         self.abandoned += counted.abandoned;
         self.unanswered += counted.unanswered;
+        self.mistaken += counted.mistaken;
+        self.without_operations += counted.without_operations;
     }
 }
 
@@ -143,6 +151,8 @@ mod tests {
             unmatched: 11,
             abandoned: 12,
             unanswered: 13,
+            mistaken: 14,
+            without_operations: 15,
         };
         counters.add(&counted);
         counters.add(&counted);
@@ -160,6 +170,8 @@ mod tests {
             unmatched: 22,
             abandoned: 24,
             unanswered: 26,
+            mistaken: 28,
+            without_operations: 30,
             ..Counters::default()
         };
         assert_eq!(counters, expected);

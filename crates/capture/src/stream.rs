@@ -28,8 +28,20 @@ pub struct Missing {
     pub bytes: u64,
     /// When the packet behind them passed, nanoseconds since the epoch.
     pub time_ns: u64,
+    /// From the last packet before them until then, nanoseconds: the time in which they passed.
+    #[serde(default)]
+    pub within_ns: u64,
     /// The reason.
     pub reason: MissingReason,
+}
+
+/// Why bytes of a stream do not reach its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// They are the rest of a segment that was captured in part.
+    Uncaptured,
+    /// They are in a hole.
+    Lost,
 }
 
 /// Receives a stream in order.
@@ -74,6 +86,10 @@ pub struct Stream {
     next: Option<(u32, u64)>,
     waiting: BTreeMap<u64, Waiting>,
     waiting_bytes: usize,
+    /// When the last packet passed whose bytes were delivered.
+    last_ns: u64,
+    /// The first acknowledgement of bytes that have not passed, and when it came.
+    proof: Option<(u32, At)>,
     /// Counters.
     pub counters: StreamCounters,
 }
@@ -81,6 +97,11 @@ pub struct Stream {
 /// How far before the next byte a segment may begin and still be a retransmission: no TCP window is larger
 /// (RFC 7323 2.3). A segment further back in sequence space is ahead, after a long hole.
 const BEHIND_MAX: u32 = 1 << 30;
+
+/// Most bytes that one acknowledgement is believed to prove: more than any window in use.
+const PROVED_MAX: u32 = 1 << 26;
+/// A capture has a packet at most so long behind one that the packet caused, nanoseconds.
+const OVERTAKEN_NS: u64 = 5_000_000;
 
 /// Bytes from the next byte due to sequence number `seq`, or `None` if `seq` is before it.
 fn ahead_of(due: u32, seq: u32) -> Option<u32> {
@@ -104,6 +125,24 @@ impl Stream {
     #[must_use]
     pub fn syn(&self) -> Option<u32> {
         self.syn
+    }
+
+    /// Sequence number of the next byte due, once anything was seen.
+    #[must_use]
+    pub fn due(&self) -> Option<u32> {
+        self.next.map(|(due, _)| due)
+    }
+
+    /// When the last packet passed whose bytes were delivered, nanoseconds since the epoch; 0: none.
+    pub(crate) fn last_ns(&self) -> u64 {
+        self.last_ns
+    }
+
+    /// Signed distance from the next byte due to a sequence number; `None` before the stream has begun.
+    #[inline]
+    #[must_use]
+    pub(crate) fn distance_to(&self, seq: u32) -> Option<i32> {
+        self.next.map(|(due, _)| seq.wrapping_sub(due).cast_signed())
     }
 
     /// Memory of out-of-order segments, bytes.
@@ -140,6 +179,8 @@ impl Stream {
         }
         let (due, offset) = *self.next.get_or_insert((seq, 0));
         if seq == due {
+            self.last_ns = at.ns;
+            self.proof = None;
             sink.bytes(payload, at);
             if payload.len() < total {
                 sink.uncaptured((total - payload.len()) as u64, at);
@@ -179,7 +220,8 @@ impl Stream {
     /// The other side has acknowledged everything before `ack`: bytes that are still missing will not be sent
     /// again, because they arrived and the capture lost them.
     #[inline]
-    pub fn acknowledged(&mut self, ack: u32, sink: &mut impl Sink) {
+    pub fn acknowledged(&mut self, ack: u32, at: At, sink: &mut impl Sink) {
+        self.prove(ack, at, sink);
         // There may be several holes before it.
         while let (Some((due, offset)), Some((&first, _))) = (self.next, self.waiting.first_key_value()) {
             match ahead_of(due, ack) {
@@ -191,14 +233,66 @@ impl Stream {
         }
     }
 
+    /// Notes an acknowledgement of bytes that have not passed. They are missing if they do not follow soon: a capture can have
+    /// an acknowledgement before what it acknowledges.
+    #[inline]
+    fn prove(&mut self, ack: u32, at: At, sink: &mut impl Sink) {
+        let Some((due, _)) = self.next else { return };
+        // A FIN takes one sequence number (RFC 9293 3.4).
+        match ahead_of(due, ack) {
+            Some(ahead) if ahead > 1 && ahead <= PROVED_MAX => {}
+            _ => return,
+        }
+        match self.proof {
+            None => self.proof = Some((ack, at)),
+            Some((proved, since)) if at.ns.saturating_sub(since.ns) > OVERTAKEN_NS => {
+                self.miss_proved(sink);
+                if proved != ack {
+                    self.proof = Some((ack, at));
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Declares the bytes that an acknowledgement proved to have arrived missing, as far as nothing waits behind them. They
+    /// had arrived when it came.
+    fn miss_proved(&mut self, sink: &mut impl Sink) {
+        let (Some((ack, at)), Some((seq, offset))) = (self.proof.take(), self.next) else { return };
+        let Some(ahead) = ahead_of(seq, ack) else { return };
+        let until = offset + u64::from(ahead);
+        let (mut until, mut time_ns) = (until, at.ns);
+        if let Some((&first, waiting)) = self.waiting.first_key_value() {
+            // What passed behind them tells no later than its acknowledgement.
+            (until, time_ns) = (until.min(first), time_ns.min(waiting.at.ns));
+        }
+        let bytes = until.saturating_sub(offset);
+        if bytes == 0 {
+            return;
+        }
+        let within_ns = time_ns.saturating_sub(self.last_ns);
+        sink.hole(Missing { offset, bytes, time_ns, within_ns, reason: MissingReason::Acknowledged });
+        self.next = Some((seq.wrapping_add(bytes as u32), until));
+        self.deliver_waiting(None, sink);
+    }
+
     /// Declares the bytes before the first waiting segment missing, and delivers that segment.
     fn give_up(&mut self, reason: MissingReason, sink: &mut impl Sink) {
+        if self.proof.is_some() {
+            self.miss_proved(sink);
+        }
         let (Some((seq, offset)), Some((&first, waiting))) = (self.next, self.waiting.first_key_value())
         else {
             return;
         };
         let bytes = first.saturating_sub(offset);
-        sink.hole(Missing { offset, bytes, time_ns: waiting.at.ns, reason });
+        if bytes == 0 {
+            self.deliver_waiting(None, sink);
+            return;
+        }
+        let time_ns = waiting.at.ns;
+        let within_ns = time_ns.saturating_sub(self.last_ns);
+        sink.hole(Missing { offset, bytes, time_ns, within_ns, reason });
         self.next = Some((seq.wrapping_add(bytes as u32), offset + bytes));
         self.deliver_waiting(None, sink);
     }
@@ -220,6 +314,7 @@ impl Stream {
             let captured = waiting.bytes.get(old as usize..).unwrap_or_default();
             let ns = filled.map_or(0, |at| at.ns).max(waiting.at.ns);
             let at = At { ns, ..waiting.at };
+            self.last_ns = ns;
             sink.bytes(captured, at);
             let uncaptured = total - old - captured.len() as u64;
             if uncaptured > 0 {
@@ -234,6 +329,7 @@ impl Stream {
         while !self.waiting.is_empty() {
             self.give_up(reason, sink);
         }
+        self.miss_proved(sink);
     }
 }
 
@@ -252,6 +348,7 @@ mod tests {
     struct Collect {
         bytes: Vec<u8>,
         holes: Vec<(usize, u64, MissingReason)>,
+        hole_times_ns: Vec<u64>,
         missing: u64,
     }
 
@@ -266,6 +363,7 @@ mod tests {
             assert_eq!(missing.offset, self.bytes.len() as u64 + self.missing);
             self.missing += missing.bytes;
             self.holes.push((self.bytes.len(), missing.bytes, missing.reason));
+            self.hole_times_ns.push(missing.time_ns);
         }
     }
 
@@ -275,13 +373,51 @@ mod tests {
         stream.segment(99, true, b"", 0, when(0), &mut sink);
         stream.segment(100, false, b"aaa", 3, when(1), &mut sink);
         stream.segment(106, false, b"ccc", 3, when(2), &mut sink);
-        stream.acknowledged(103, &mut sink);
+        stream.acknowledged(103, when(9), &mut sink);
         assert!(sink.holes.is_empty(), "still possibly on its way");
-        stream.acknowledged(109, &mut sink);
+        stream.acknowledged(109, when(9), &mut sink);
         assert_eq!(
             (sink.bytes.as_slice(), sink.holes.as_slice()),
             (&b"aaaccc"[..], &[(3, 3, Acknowledged)][..])
         );
+    }
+
+    #[test]
+    fn bytes_that_were_not_captured_end_with_the_first_acknowledgement_of_them() {
+        let (mut stream, mut sink) = (Stream::default(), Collect::default());
+        stream.segment(99, true, b"", 0, when(0), &mut sink);
+        stream.segment(100, false, b"abc", 3, when(1), &mut sink);
+        stream.acknowledged(110, when(20), &mut sink);
+        assert!(sink.holes.is_empty(), "the capture may have them behind it");
+        stream.acknowledged(110, when(20 + 2 * OVERTAKEN_NS), &mut sink);
+        assert_eq!(sink.holes, [(3, 7, Acknowledged)]);
+        // What was sent behind them later is a hole of its own.
+        stream.acknowledged(120, when(3 * OVERTAKEN_NS), &mut sink);
+        stream.segment(125, false, b"xyz", 3, when(4 * OVERTAKEN_NS), &mut sink);
+        stream.acknowledged(128, when(4 * OVERTAKEN_NS + 1), &mut sink);
+        assert_eq!(sink.holes[1..], [(3, 10, Acknowledged), (3, 5, Acknowledged)]);
+        assert_eq!(sink.hole_times_ns, [20, 3 * OVERTAKEN_NS, 4 * OVERTAKEN_NS]);
+        // The capture ends.
+        stream.acknowledged(150, when(9 * OVERTAKEN_NS), &mut sink);
+        stream.finish(EndOfCapture, &mut sink);
+        assert_eq!((sink.holes[3], sink.hole_times_ns[3]), ((6, 22, Acknowledged), 9 * OVERTAKEN_NS));
+        assert_eq!(sink.bytes, b"abcxyz");
+    }
+
+    #[test]
+    fn an_acknowledgement_that_the_capture_has_too_early_or_of_a_fin_proves_nothing() {
+        let (mut stream, mut sink) = (Stream::default(), Collect::default());
+        stream.segment(100, false, b"abc", 3, when(1), &mut sink);
+        stream.acknowledged(106, when(2), &mut sink);
+        stream.segment(103, false, b"def", 3, when(3), &mut sink);
+        // The FIN behind it.
+        stream.acknowledged(107, when(4), &mut sink);
+        stream.acknowledged(107, when(9 * OVERTAKEN_NS), &mut sink);
+        // Nonsense.
+        stream.acknowledged(0x7000_0000, when(10 * OVERTAKEN_NS), &mut sink);
+        stream.acknowledged(0x7000_0000, when(20 * OVERTAKEN_NS), &mut sink);
+        stream.finish(EndOfCapture, &mut sink);
+        assert_eq!((sink.bytes.as_slice(), sink.holes.len()), (&b"abcdef"[..], 0));
     }
 
     #[test]
@@ -298,7 +434,7 @@ mod tests {
         stream.segment(100, false, b"a", 1, when(1), &mut sink);
         stream.segment(102, false, b"b", 1, when(2), &mut sink);
         stream.segment(104, false, b"c", 1, when(3), &mut sink);
-        stream.acknowledged(105, &mut sink);
+        stream.acknowledged(105, when(9), &mut sink);
         assert_eq!(sink.bytes, b"abc");
         assert_eq!(sink.holes, [(1, 1, Acknowledged), (2, 1, Acknowledged)]);
     }
@@ -329,7 +465,7 @@ mod tests {
         stream.segment(10, false, b"abc", 3, when(0), &mut sink);
         let far = 13_u32.wrapping_add(2_500_000_000);
         stream.segment(far, false, b"def", 3, when(0), &mut sink);
-        stream.acknowledged(far.wrapping_add(3), &mut sink);
+        stream.acknowledged(far.wrapping_add(3), when(9), &mut sink);
         stream.segment(far.wrapping_add(3), false, b"ghi", 3, when(0), &mut sink);
         assert_eq!(sink.bytes, b"abcdefghi");
         assert_eq!(sink.holes, [(3, 2_500_000_000, Acknowledged)]);
@@ -397,7 +533,7 @@ mod tests {
                 let seq = if near { seq % 2000 } else { seq };
                 if syn { sink = Collect::default(); stream = Stream::default(); }
                 stream.segment(seq, syn, &data[..kept], total, when(1), &mut sink);
-                stream.acknowledged(seq ^ 0x55, &mut sink);
+                stream.acknowledged(seq ^ 0x55, when(9), &mut sink);
             }
             stream.finish(EndOfCapture, &mut sink);
             prop_assert_eq!(stream.waiting_bytes, 0);

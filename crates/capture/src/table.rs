@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
+use crate::encapsulation::Tag;
 use crate::packet::Endpoint;
 
-/// The two ends of a connection.
-pub(crate) type Ends = (Endpoint, Endpoint);
+/// The two ends of a connection, and the encapsulation that tells it from others between the same ends.
+pub(crate) type Ends = (Endpoint, Endpoint, Tag);
 
 /// Connections by their two ends, each at a place that is stable while it is in the table.
 ///
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     fn ends(number: u16) -> Ends {
-        (Endpoint { address: 1, port: number }, Endpoint { address: 2, port: 80 })
+        (Endpoint { address: 1, port: number }, Endpoint { address: 2, port: 80 }, Tag::NONE)
     }
 
     #[test]

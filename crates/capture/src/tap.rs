@@ -55,6 +55,7 @@ impl Tap {
             protocol: Protocol::Iscsi(digests),
             numbers: Numbers::ClientPort,
             ignores_tcp: true,
+            ..Selection::default()
         })
     }
 

@@ -1,10 +1,12 @@
 //! Any protocol of requests and responses: all data of one side until the other side sends is one message.
 //!
-//! Pipelined requests count as one. Data without a response is one long request.
+//! Pipelined requests count as one. Data without a response is one long request. Where the acknowledgement numbers show that a side
+//! did not wait for the other, a turn may hold several requests, and says so.
 
-use record::{Exchange, Op, OpKind, Passage, Side, Stall, Stamp, Verb};
+use record::{Exchange, Key, Op, OpKind, Passage, Side, Stall, StallKind, Stamp, Verb};
 
 use crate::follow::MessageState;
+use crate::http::Mark;
 use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
@@ -21,24 +23,117 @@ pub(crate) struct Turns {
     responses: (u64, u32),
     number: u32,
     pace: Pace,
+    /// Sequence number behind the client's data.
+    requests_end: Option<u32>,
+    /// The packet at hand of each side.
+    packets: [Option<Mark>; 2],
+    /// Its protocol has several requests in flight, or in one message, by its design.
+    is_pipelined: bool,
+    /// What all of them are for.
+    key: Key,
+}
+
+/// Whether a wait began before a response did.
+fn began_before(stall: &Stall, exchange: &Exchange) -> bool {
+    let since_ns = stall.time_ns.saturating_sub(stall.wait_ns);
+    exchange.response.began.ns().is_some_and(|ns| since_ns < ns)
 }
 
 impl Turns {
     pub(crate) fn new(connection: u32) -> Self {
-        Self { connection, speaker: None, current: None, responses: (0, 0), number: 0, pace: Pace::default() }
+        Self {
+            connection,
+            speaker: None,
+            current: None,
+            responses: (0, 0),
+            number: 0,
+            pace: Pace::default(),
+            requests_end: None,
+            packets: [None; 2],
+            is_pipelined: false,
+            key: Key::NONE,
+        }
+    }
+
+    /// Turns after messages of another protocol on the same connection, which had this pace.
+    pub(crate) fn after(connection: u32, pace: Pace) -> Self {
+        Self { pace, ..Self::new(connection) }
+    }
+
+    /// The protocol may have several requests in a turn: every turn says so.
+    pub(crate) fn is_pipelined(&mut self) {
+        self.is_pipelined = true;
+    }
+
+    /// All turns have this key.
+    pub(crate) fn of_key(&mut self, key: Key) {
+        self.key = key;
+    }
+
+    /// The client's next bytes have this sequence number.
+    pub(crate) fn requests_begin_at(&mut self, seq: u32) {
+        self.requests_end = Some(seq);
+    }
+
+    /// A packet with data is about to be processed.
+    #[inline]
+    pub(crate) fn packet(&mut self, side: Side, mark: Mark) {
+        self.packets[side as usize] = Some(mark);
+    }
+
+    /// Processes bytes that were on the wire and are not in the capture.
+    pub(crate) fn missing(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+        self.packets[side as usize] = None;
+        self.pass(side, count, at, observer);
+    }
+
+    /// Whether the packet at hand left before its sender had all that the other side has sent so far.
+    fn is_early(&self, side: Side) -> bool {
+        let others_end = match side {
+            Side::Client => Some(self.responses_end()),
+            Side::Server => self.requests_end,
+        };
+        let packet = self.packets[side as usize];
+        others_end.zip(packet).is_some_and(|(end, packet)| packet.ack.wrapping_sub(end).cast_signed() < 0)
+    }
+
+    /// Drops the turn at hand, which was a part of another protocol's message, and returns the pace.
+    pub(crate) fn into_pace(mut self, at: At) -> Pace {
+        if self.current.take().is_some() {
+            self.pace.forget(1, at);
+            self.pace.interrupted();
+        }
+        self.pace
+    }
+
+    /// Sequence number behind the server's bytes so far.
+    pub(crate) fn responses_end(&self) -> u32 {
+        let (bytes, from) = self.responses;
+        from.wrapping_add(bytes as u32)
+    }
+
+    /// The side that is sending, and the number of turns so far.
+    #[inline]
+    pub(crate) fn speaker(&self) -> (Option<Side>, u32) {
+        (self.speaker, self.number)
     }
 
     pub(crate) fn responses_begin_at(&mut self, seq: u32) {
         self.responses = (0, seq);
     }
 
-    /// Processes bytes, captured or not, regardless of their content.
+    /// Processes bytes regardless of their content.
     pub(crate) fn pass(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
         if side == Side::Server {
             self.responses.0 += count;
         }
         let bytes = u32::try_from(count).unwrap_or(u32::MAX);
         let stamp = Stamp::at(at.ns);
+        let is_early = self.is_early(side);
+        if side == Side::Client {
+            let began = self.requests_end.or(self.packets[Side::Client as usize].map(|packet| packet.seq));
+            self.requests_end = began.map(|began| began.wrapping_add(count as u32));
+        }
         match (side, self.speaker) {
             (Side::Client, Some(Side::Client)) => {
                 if let Some(e) = &mut self.current {
@@ -47,6 +142,11 @@ impl Turns {
                 }
             }
             (Side::Client, _) => {
+                // The client did not wait for all of the answer.
+                let overlaps = self.is_pipelined || is_early && self.current.is_some();
+                if let Some(e) = &mut self.current {
+                    e.overlaps |= overlaps;
+                }
                 self.end(observer);
                 self.number = self.number.wrapping_add(1);
                 let passage = Passage::begin(at.ns, at.frame);
@@ -57,13 +157,16 @@ impl Turns {
                     request_bytes: bytes,
                     ..Op::default()
                 };
-                let mut exchange = Exchange { op, request: passage, ..Exchange::default() };
+                let mut exchange =
+                    Exchange { op, request: passage, overlaps, key: self.key, ..Exchange::default() };
                 self.pace.begin(&mut exchange, at, at);
                 self.current = Some(exchange);
             }
             (Side::Server, _) => {
                 // A server's greeting, before any request, is not a response.
                 let Some(e) = &mut self.current else { return };
+                // The server did not wait for all of the request.
+                e.overlaps |= is_early;
                 if !e.response.began.is_known() {
                     (e.response.began, e.response.first_frame) = (stamp, at.frame);
                     self.pace.message(Side::Client);
@@ -79,7 +182,7 @@ impl Turns {
     }
 
     /// Ends a turn: the response, if any, is complete.
-    fn end(&mut self, observer: &mut impl Observer) {
+    pub(crate) fn end(&mut self, observer: &mut impl Observer) {
         let Some(mut exchange) = self.current.take() else { return };
         let Some(ended) = exchange.response.ended.ns() else { return };
         exchange.op.kind = match (exchange.op.request_bytes, exchange.op.response_bytes) {
@@ -125,6 +228,10 @@ impl Turns {
                 }
             }
             Some(exchange) if !is_held_request || is_of_all(stall) => delay(exchange, stall),
+            // Several requests may be one turn: the others were there before the first one's answer.
+            Some(exchange) if stall.kind == StallKind::AckClocked && began_before(stall, exchange) => {
+                self.pace.batched(stall);
+            }
             _ => self.pace.stalled(stall),
         }
     }

@@ -1,26 +1,37 @@
 //! One capture point: takes frames and reports events of its connections to an observer. It follows every selected TCP
 //! connection and determines which end is the client.
 
+use record::{Side, Spacing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::application::{ISCSI_PORT, Protocol};
 use crate::connection::Connection;
 use crate::contents::Contents;
+use crate::decode::Shown;
+use crate::encapsulation::Tag;
 use crate::follow::Flow;
+use crate::held::HeldSegment;
 use crate::link::Link;
 use crate::observer::Observer;
 use crate::packet::{At, Endpoint, NotTcp, Segment};
+use crate::roles::{Certainty, Roles};
 use crate::stream::MissingReason;
 use crate::table::{Ends, Table};
+use crate::tenants::{Carrier, Tenants, continues};
+use crate::tls::keys::Keys;
 
 /// The traffic to follow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Only connections with this port at one end; it is the server's.
     pub port: Option<u16>,
     /// Their protocol.
     pub protocol: Protocol,
+    /// How keys are shown.
+    pub shown: Shown,
+    /// Secrets of encrypted connections.
+    pub keys: Keys,
     /// How connections are numbered.
     pub numbers: Numbers,
     /// Do not analyse TCP: neither stalls nor facts about connections are reported.
@@ -62,6 +73,9 @@ pub struct FrameCounters {
     pub evicted: u64,
     /// Frames older than the one before by more than a millisecond.
     pub backwards: u64,
+    /// Segments far outside the windows of their connection that were followed by no others of their kind.
+    #[serde(default)]
+    pub strays: u64,
 }
 
 /// Most connections followed at once.
@@ -76,20 +90,54 @@ const FRAME_PAYLOAD_MAX: usize = 9216;
 struct Open {
     client: Endpoint,
     server: Endpoint,
+    /// By sender.
+    carriers: [Carrier; 2],
     connection: Connection,
+    /// A segment far outside its windows: of another connection, if others follow it.
+    stray: Option<Box<HeldSegment>>,
+    /// Its first segments, until it is clear which end is the server.
+    early: Vec<HeldSegment>,
+    is_undecided: bool,
+}
+
+/// Segments after which the server is decided by what there is.
+const EARLY_MAX: usize = 32;
+/// Bytes of them.
+const EARLY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of sequence numbers in which a segment follows a stray one.
+const STRAY_NEAR: u32 = 1 << 20;
+
+/// Whether a connection's beginning is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InTheMiddle {
+    Yes,
+    No,
+}
+
+/// A connection of a selection.
+fn connection(selection: &Selection, number: u32, server_port: u16, middle: InTheMiddle) -> Connection {
+    let Selection { protocol, shown, ref keys, .. } = *selection;
+    let in_the_middle = middle == InTheMiddle::Yes;
+    let connection = Connection::new(number, server_port, in_the_middle, protocol, shown, keys.clone());
+    if selection.ignores_tcp { connection } else { connection.watching_tcp() }
 }
 
 /// A capture point.
 #[derive(Debug)]
 pub struct Vantage {
     selection: Selection,
-    /// By the two ends, the lesser first.
+    /// By the two ends, the lesser first, and the tag of the first segment.
     connections: Table<Open>,
+    /// Those with tags.
+    tenants: Tenants,
     /// The connection of the last segment: most follow one of their own.
     recent: Option<(Ends, usize)>,
     numbered: u32,
+    roles: Roles,
     waiting_bytes: usize,
     newest_ns: u64,
+    /// Distances between the packets with data of clients and of servers.
+    pub spacings: [Spacing; 2],
     /// Counters.
     pub counters: FrameCounters,
     /// The frames that belong to no followed connection.
@@ -103,10 +151,13 @@ impl Vantage {
         Self {
             selection,
             connections: Table::default(),
+            tenants: Tenants::default(),
             recent: None,
             numbered: 0,
+            roles: Roles::default(),
             waiting_bytes: 0,
             newest_ns: 0,
+            spacings: Default::default(),
             counters: FrameCounters::default(),
             contents: Contents::default(),
         }
@@ -121,10 +172,15 @@ impl Vantage {
         }
     }
 
+    /// When the newest packet passed, nanoseconds since the epoch.
+    #[must_use]
+    pub fn newest_ns(&self) -> u64 {
+        self.newest_ns
+    }
+
     /// Counts a frame without a segment.
     pub fn not_tcp(&mut self, reason: NotTcp, link: Link, data: &[u8]) {
-        let is_cut = reason == NotTcp::Truncated;
-        self.contents.other(if is_cut { "truncated frames" } else { link.protocol(data) });
+        self.contents.unread(link.unread(reason, data));
         let counters = &mut self.counters;
         counters.frames += 1;
         counters.other += 1;
@@ -152,19 +208,29 @@ impl Vantage {
         counters.bytes += u64::from(wire_bytes);
         counters.cut += u64::from(segment.payload.len() < segment.payload_bytes);
         counters.super_packets += u64::from(segment.payload_bytes > FRAME_PAYLOAD_MAX);
-        let key = if source <= destination { (source, destination) } else { (destination, source) };
+        let (lesser, greater) =
+            if source <= destination { (source, destination) } else { (destination, source) };
+        let key = (lesser, greater, segment.tag);
         let mut place = match self.recent {
             Some((recent, place)) if recent == key => Some(place),
-            _ => self.connections.find(&key),
+            _ => self.find(&key, segment),
         };
-        if segment.flags & Segment::SYN != 0
-            && let Some(open) = place.and_then(|place| self.connections.get(place))
-        {
+        if let Some(open) = place.and_then(|place| self.connections.get(place)) {
             let flow = if source == open.client { Flow::Requests } else { Flow::Responses };
-            if !open.connection.began_with(flow, segment.seq) {
-                // A new connection on reused ports.
-                self.retire(key, observer);
-                place = None;
+            if segment.flags & Segment::SYN != 0 {
+                if open.is_undecided || !open.connection.began_with(flow, segment.seq) {
+                    // A new connection on reused ports.
+                    let own = self.tenants.known(&key).unwrap_or(key);
+                    self.retire(own, observer);
+                    place = None;
+                }
+            } else if segment.flags & Segment::RST == 0 && !open.connection.is_continued_by(segment, flow, at)
+            {
+                let own = self.tenants.known(&key).unwrap_or(key);
+                if !self.is_new_on_the_same_ports(own, segment, at, wire_bytes, observer) {
+                    return;
+                }
+                place = self.connections.find(&own);
             }
         }
         let place = match place {
@@ -179,16 +245,181 @@ impl Vantage {
         };
         self.recent = Some((key, place));
         let Some(open) = self.connections.get_mut(place) else { return };
-        let flow = if source == open.client { Flow::Requests } else { Flow::Responses };
+        if open.stray.take().is_some() {
+            // The connection goes on, so it was of no new one.
+            self.counters.strays += 1;
+        }
+        if open.is_undecided {
+            let own = self.tenants.known(&key).unwrap_or(key);
+            self.hold(own, HeldSegment::new(segment, at, wire_bytes), observer);
+            return;
+        }
+        Self::follow(open, (&mut self.waiting_bytes, &mut self.spacings), segment, at, wire_bytes, observer);
+        let has_ended = open.connection.has_ended();
+        self.connections.touch(place, has_ended);
+    }
+
+    /// Passes a segment to its connection.
+    #[inline]
+    fn follow(
+        open: &mut Open,
+        (waiting_bytes, spacings): (&mut usize, &mut [Spacing; 2]),
+        segment: &Segment<'_>,
+        at: At,
+        wire_bytes: u32,
+        observer: &mut impl Observer,
+    ) {
+        let flow = if segment.source == open.client { Flow::Requests } else { Flow::Responses };
         let connection = &mut open.connection;
-        let others = self.waiting_bytes.saturating_sub(connection.waiting_bytes());
+        if open.carriers[flow.sender() as usize].is_copy(connection, flow, segment) {
+            connection.skip_copy();
+            return;
+        }
+        if segment.payload_bytes > 0 {
+            let spacing = &mut spacings[flow.sender() as usize];
+            spacing.add(connection.number(), segment.payload_bytes as u32, wire_bytes, at.ns);
+        }
+        connection.others_ns = spacings[flow.sender().peer() as usize].last_beside_ns(connection.number());
+        let others = waiting_bytes.saturating_sub(connection.waiting_bytes());
         connection.segment(segment, flow, at, wire_bytes, observer);
         if others + connection.waiting_bytes() > WAITING_BYTES_MAX {
             connection.give_up(MissingReason::NoRoom, observer);
         }
-        self.waiting_bytes = others + connection.waiting_bytes();
-        let has_ended = connection.has_ended();
-        self.connections.touch(place, has_ended);
+        *waiting_bytes = others + connection.waiting_bytes();
+    }
+
+    /// Keeps an early segment of a connection whose server is not certain, and decides when there are enough.
+    #[cold]
+    fn hold(&mut self, key: Ends, held: HeldSegment, observer: &mut impl Observer) {
+        let Some(place) = self.connections.find(&key) else { return };
+        let Some(open) = self.connections.get_mut(place) else { return };
+        self.waiting_bytes += held.bytes();
+        let (_, certainty) = self.roles.source(&held.segment());
+        open.early.push(held);
+        let bytes: usize = open.early.iter().map(HeldSegment::bytes).sum();
+        let is_enough = certainty == Certainty::Certain
+            || open.early.len() >= EARLY_MAX
+            || bytes >= EARLY_BYTES_MAX
+            || self.waiting_bytes > WAITING_BYTES_MAX;
+        if is_enough && let Some(mut open) = self.connections.remove(&key) {
+            self.decide_roles(&mut open, observer);
+            self.connections.insert(key, open);
+            // Its place may be another one.
+            self.recent = None;
+        }
+    }
+
+    /// Decides which end is the server of a connection, and passes its early segments to it.
+    fn decide_roles(&mut self, open: &mut Open, observer: &mut impl Observer) {
+        open.is_undecided = false;
+        let early = std::mem::take(&mut open.early);
+        if let Some(server) = self.roles.server(&early)
+            && server != open.server
+        {
+            (open.client, open.server) = (open.server, open.client);
+            open.carriers = Default::default();
+            let number = open.connection.number();
+            open.connection = connection(&self.selection, number, server.port, InTheMiddle::Yes);
+        }
+        for held in early {
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(held.bytes());
+            Self::follow(
+                open,
+                (&mut self.waiting_bytes, &mut self.spacings),
+                &held.segment(),
+                held.at,
+                held.wire_bytes,
+                observer,
+            );
+        }
+    }
+
+    /// Whether a segment that does not continue its connection is of a new one on the same ports, which is followed then. One
+    /// such segment may be anything, so it is kept until another one follows it, unless the connection has ended.
+    #[cold]
+    fn is_new_on_the_same_ports(
+        &mut self,
+        key: Ends,
+        segment: &Segment<'_>,
+        at: At,
+        wire_bytes: u32,
+        observer: &mut impl Observer,
+    ) -> bool {
+        let place = self.connections.find(&key);
+        let Some(open) = place.and_then(|place| self.connections.get_mut(place)) else { return false };
+        let is_near = |a: u32, b: u32| a.wrapping_sub(b).cast_signed().unsigned_abs() <= STRAY_NEAR;
+        let follows = |stray: &HeldSegment| {
+            let stray = stray.segment();
+            let end = stray.seq.wrapping_add(stray.payload_bytes as u32);
+            if stray.source == segment.source {
+                is_near(segment.seq, end)
+            } else {
+                is_near(segment.ack, end) || is_near(segment.seq, stray.ack)
+            }
+        };
+        if open.connection.has_ended() {
+            self.retire(key, observer);
+            return true;
+        }
+        match open.stray.take() {
+            Some(stray) if follows(&stray) => {
+                self.retire(key, observer);
+                // Its first segment; the caller passes the second.
+                self.replay(key, &stray, observer);
+                true
+            }
+            before => {
+                self.counters.strays += u64::from(before.is_some() || segment.payload_bytes == 0);
+                if segment.payload_bytes > 0 {
+                    open.stray = Some(Box::new(HeldSegment::new(segment, at, wire_bytes)));
+                } else {
+                    open.stray = before;
+                }
+                false
+            }
+        }
+    }
+
+    /// Begins a connection with a segment that was kept.
+    fn replay(&mut self, key: Ends, held: &HeldSegment, observer: &mut impl Observer) {
+        let segment = held.segment();
+        let Some(place) = self.begin(key, &segment, observer) else { return };
+        let Some(open) = self.connections.get_mut(place) else { return };
+        if !open.is_undecided {
+            Self::follow(
+                open,
+                (&mut self.waiting_bytes, &mut self.spacings),
+                &segment,
+                held.at,
+                held.wire_bytes,
+                observer,
+            );
+        } else {
+            self.hold(key, HeldSegment::new(&segment, held.at, held.wire_bytes), observer);
+        }
+    }
+
+    /// The place of a segment's connection.
+    #[inline]
+    fn find(&mut self, key: &Ends, segment: &Segment<'_>) -> Option<usize> {
+        let place = self.connections.find(key);
+        let is_plain = segment.tag == Tag::NONE && self.tenants.is_empty();
+        if place.is_some() || is_plain { place } else { self.find_tenant(key, segment) }
+    }
+
+    /// The place of the connection that a segment continues, where its encapsulation is not that of the connection's first.
+    fn find_tenant(&mut self, key: &Ends, segment: &Segment<'_>) -> Option<usize> {
+        if let Some(own) = self.tenants.known(key) {
+            return self.connections.find(&own);
+        }
+        let (place, own) = self.tenants.others(key).find_map(|own| {
+            let place = self.connections.find(&own)?;
+            let open = self.connections.get(place)?;
+            let flow = if segment.source == open.client { Flow::Requests } else { Flow::Responses };
+            continues(&open.connection, flow, segment).then_some((place, own))
+        })?;
+        self.tenants.join(key, &own);
+        Some(place)
     }
 
     /// Begins to follow a connection; `None` if the segment begins none.
@@ -201,37 +432,53 @@ impl Vantage {
         if self.connections.len() >= CONNECTIONS_MAX {
             self.make_room(observer);
         }
-        let source_asks = self.source_asks(segment);
-        let (client, server) = if source_asks {
-            (segment.source, segment.destination)
-        } else {
-            (segment.destination, segment.source)
+        let (side, certainty) = self.source(segment);
+        let (client, server) = match side {
+            Side::Client => (segment.source, segment.destination),
+            Side::Server => (segment.destination, segment.source),
         };
         let number = match self.selection.numbers {
             Numbers::Running => self.numbered,
             Numbers::ClientPort => client.port.into(),
         };
         self.numbered = self.numbered.wrapping_add(1);
-        let mut connection = Connection::new(number, server.port, !syn, self.selection.protocol);
-        if !self.selection.ignores_tcp {
-            connection = connection.watching_tcp();
-        }
-        Some(self.connections.insert(key, Open { client, server, connection }))
+        let in_the_middle = if syn { InTheMiddle::No } else { InTheMiddle::Yes };
+        let connection = connection(&self.selection, number, server.port, in_the_middle);
+        let is_undecided = certainty == Certainty::Likely;
+        self.tenants.begin(&key);
+        let open = Open {
+            client,
+            server,
+            carriers: Default::default(),
+            connection,
+            stray: None,
+            early: Vec::new(),
+            is_undecided,
+        };
+        Some(self.connections.insert(key, open))
     }
 
-    /// Whether the sender of the first segment seen of a connection is its client.
-    fn source_asks(&self, segment: &Segment<'_>) -> bool {
+    /// The side of the sender of the first segment seen of a connection.
+    fn source(&mut self, segment: &Segment<'_>) -> (Side, Certainty) {
         let (source, destination) = (segment.source.port, segment.destination.port);
         if segment.flags & Segment::SYN != 0 {
-            return segment.flags & Segment::ACK == 0;
+            self.roles.syn(segment);
+            let side = if segment.flags & Segment::ACK == 0 { Side::Client } else { Side::Server };
+            return (side, Certainty::Certain);
         }
-        // In the middle: by the user's port, by iSCSI's port, else the lower port is the server's.
+        // In the middle: by the user's port, or by iSCSI's.
         for port in self.selection.port.into_iter().chain([ISCSI_PORT]) {
             if (source == port) != (destination == port) {
-                return destination == port;
+                let side = if destination == port { Side::Client } else { Side::Server };
+                return (side, Certainty::Certain);
             }
         }
-        destination <= source
+        if self.selection.port.is_some() {
+            // Both ports are the user's.
+            return (Side::Client, Certainty::Certain);
+        }
+        self.roles.seen(segment.source, segment.destination);
+        self.roles.source(segment)
     }
 
     /// Retires an ended connection, or the least recently used one if none has ended.
@@ -244,7 +491,12 @@ impl Vantage {
     /// Stops following a connection.
     fn retire(&mut self, key: Ends, observer: &mut impl Observer) {
         self.recent = None;
-        if let Some(open) = self.connections.remove(&key) {
+        self.tenants.forget(&key);
+        if let Some(mut open) = self.connections.remove(&key) {
+            if open.is_undecided {
+                self.decide_roles(&mut open, observer);
+            }
+            self.counters.strays += u64::from(open.stray.is_some());
             self.waiting_bytes = self.waiting_bytes.saturating_sub(open.connection.waiting_bytes());
             open.connection.finish(open.client, open.server, observer);
         }
@@ -269,3 +521,6 @@ impl Vantage {
         self.counters
     }
 }
+
+#[cfg(test)]
+mod tests;

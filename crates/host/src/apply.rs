@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use crate::change::{Change, Setting};
 use crate::error::ChangeError;
-use crate::journal::{ChangeSet, Deadline, Journal, Lock, Now, SetState, Step, StepState, VERSION};
+use crate::journal::{
+    ChangeSet, Deadline, Interface, Journal, Lock, Now, SetState, Step, StepState, VERSION,
+};
 use crate::undo::{self, Overwrite};
 
 pub mod files;
 mod link;
 pub(crate) mod link_value;
+pub(crate) mod mtu;
 mod network_manager;
 mod route;
 mod system;
@@ -33,6 +36,11 @@ pub trait Kernel {
     /// # Errors
     /// When the value is rejected.
     fn write(&self, setting: &Setting, value: &str) -> Result<(), ChangeError>;
+
+    /// Which interface has the name in a setting; none for other settings, and where none has it.
+    fn interface(&self, _setting: &Setting) -> Option<Interface> {
+        None
+    }
 
     /// Why a value would be rejected, where that is known before it is written.
     fn obstacle(&self, _setting: &Setting, _value: &str) -> Option<String> {
@@ -67,10 +75,11 @@ pub struct Planned {
 /// Reads the values in force that changes would replace. Changes nothing.
 ///
 /// # Errors
-/// When a setting cannot be read.
+/// When a setting cannot be read, or an MTU would end IPv6 on its interface.
 pub fn plan(kernel: &impl Kernel, changes: &[Change]) -> Result<Vec<Planned>, ChangeError> {
     let planned = |change: &Change| {
         let in_force = kernel.read(&change.setting)?;
+        mtu::check(kernel, change)?;
         let is_needed = !change.setting.means_the_same(&in_force, &change.value);
         Ok(Planned { change: change.clone(), in_force, is_needed })
     };
@@ -113,6 +122,8 @@ fn begin(kernel: &impl Kernel, now: &Now, request: &Request) -> Result<ChangeSet
         asked: planned.change.value,
         after: None,
         state: StepState::Planned,
+        interface: None,
+        left: None,
     };
     let deadline = request.confirm_within.map(|time| {
         let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -142,6 +153,7 @@ fn take(
 ) -> Result<(), ChangeError> {
     let step = &mut set.steps[index];
     step.before = kernel.read(&step.setting)?;
+    step.interface = kernel.interface(&step.setting);
     if step.setting.means_the_same(&step.before, &step.asked) {
         (step.after, step.state) = (Some(step.before.clone()), StepState::InForce);
         return journal.save(lock, set);

@@ -57,6 +57,16 @@ pub enum Setting {
         /// The interface.
         interface: String,
     },
+    /// Energy-efficient Ethernet of an interface: value `on` or `off`. The link goes down and negotiates again.
+    EnergyEfficientEthernet {
+        /// The interface.
+        interface: String,
+    },
+    /// The processors that an interrupt may go to, a list of `/proc/irq/N/smp_affinity_list`: `2`, `0-3,8`.
+    InterruptAffinity {
+        /// The interrupt's number, which may be another after a reboot.
+        interrupt: u32,
+    },
     /// A kernel parameter by its dotted name: `net.ipv4.tcp_rmem`, value `4096 131072 6291456`.
     Sysctl {
         /// Its name.
@@ -93,6 +103,10 @@ impl fmt::Display for Setting {
             Self::Ring { interface, parameter } => write!(f, "{parameter} ring of {interface}"),
             Self::Feature { interface, feature } => write!(f, "{feature} of {interface}"),
             Self::Pause { interface } => write!(f, "flow control of {interface}"),
+            Self::EnergyEfficientEthernet { interface } => {
+                write!(f, "energy-efficient Ethernet of {interface}")
+            }
+            Self::InterruptAffinity { interrupt } => write!(f, "processors of interrupt {interrupt}"),
             Self::Sysctl { name } => f.write_str(name),
             Self::Sysfs { path } => write!(f, "/sys/{path}"),
             Self::Route { route, option } => write!(f, "{option} of the route {route}"),
@@ -111,8 +125,13 @@ impl Setting {
             | Self::Coalescing { interface, .. }
             | Self::Ring { interface, .. }
             | Self::Feature { interface, .. }
-            | Self::Pause { interface } => Some(interface),
-            Self::Sysctl { .. } | Self::Sysfs { .. } | Self::Route { .. } | Self::Connection { .. } => None,
+            | Self::Pause { interface }
+            | Self::EnergyEfficientEthernet { interface } => Some(interface),
+            Self::InterruptAffinity { .. }
+            | Self::Sysctl { .. }
+            | Self::Sysfs { .. }
+            | Self::Route { .. }
+            | Self::Connection { .. } => None,
         }
     }
 

@@ -14,13 +14,31 @@ use crate::change::{Change, Setting};
 mod store;
 
 pub use store::{Journal, Lock, SET_LIMIT, SIZE_LIMIT};
-pub(crate) use store::{durable_write, sync_folder};
+pub(crate) use store::{durable_write, read_regular, sync_folder};
 
 /// The folder of the journal.
 pub const STATE_FOLDER: &str = "/var/lib/roundtrip/host";
 
 /// The format of the files.
 pub const VERSION: u32 = 1;
+
+/// What a journal holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The change sets that can be read, in the order of their numbers.
+    pub sets: Vec<ChangeSet>,
+    /// The files that cannot.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A file of a journal that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Unreadable {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong, and what to do.
+    pub why: String,
+}
 
 /// Changes that were made together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -84,6 +102,30 @@ pub struct Step {
     pub after: Option<String>,
     /// How far it is.
     pub state: StepState,
+    /// The interface that had the setting's name: what it holds ends with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<Interface>,
+    /// Why the last undo left it, for a step that is `kept`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<String>,
+}
+
+/// Which interface a name means. Another one may have the name later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// Its number in its network namespace.
+    pub index: u32,
+    /// The hardware address of a card, which keeps it when its driver is loaded again; none for a virtual interface.
+    pub address: Option<String>,
+}
+
+impl Interface {
+    /// Whether another interface has the name now.
+    #[must_use]
+    pub fn is_another(&self, now: &Self) -> bool {
+        self.index != now.index && (self.address.is_none() || self.address != now.address)
+    }
 }
 
 /// How far a change is.

@@ -3,6 +3,7 @@
 //! ```text
 //! read/     the kernel, /proc and /sys            ─► facts/     what was read, as data
 //! facts/    ─► check/   rules without I/O          ─► finding    what is wrong, what it costs, what mends it
+//! load/     two hosts fill the path between them ─► facts/load
 //! finding   ─► change   settings and their values  ─► apply      journal first, then the kernel; undo; persist/
 //! ```
 
@@ -19,6 +20,7 @@ pub mod journal;
 pub mod lifeline;
 pub mod live;
 pub mod lldp;
+pub mod load;
 pub mod persist;
 pub mod profile;
 pub mod read;

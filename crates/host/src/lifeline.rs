@@ -10,11 +10,12 @@ use netlink::route::{Address, Connection, Link, Route};
 use crate::change::{Change, Setting};
 use crate::error::ChangeError;
 
-/// The most processes between this one and the login.
-const DEPTH_LIMIT: usize = 64;
+mod login;
 
-/// The largest environment of a process that is searched, bytes.
-const ENVIRONMENT_LIMIT: u64 = 1 << 20;
+pub use login::{Login, Logins, logins};
+
+/// The longest name of an interface, bytes (IFNAMSIZ without its NUL).
+const LONGEST_NAME_BYTES: usize = 15;
 
 /// What the kernel knows about interfaces.
 #[derive(Clone, Debug, Default)]
@@ -25,17 +26,6 @@ pub struct Topology {
     pub addresses: Vec<Address>,
     /// The routes.
     pub routes: Vec<Route>,
-}
-
-/// The caller's own connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Login {
-    /// The address where the caller is.
-    pub remote: Option<IpAddr>,
-    /// The address of this host that the caller has connected to.
-    pub local: Option<IpAddr>,
-    /// Index of the interface that packets to the caller take.
-    pub interface_to_remote: Option<u32>,
 }
 
 impl Topology {
@@ -52,11 +42,12 @@ impl Topology {
         })
     }
 
-    /// The interfaces that carry a login or a default route, and those above and below them, each with the reason.
+    /// The interfaces that carry a login or a default route, and those above and below them, each with the reason. All interfaces where
+    /// a login cannot be told.
     #[must_use]
-    pub fn lifelines(&self, logins: &[Login]) -> BTreeMap<String, String> {
+    pub fn lifelines(&self, logins: &Logins) -> BTreeMap<String, String> {
         let mut reasons = BTreeMap::new();
-        for login in logins {
+        for login in &logins.known {
             let owner =
                 self.addresses.iter().find(|own| login.local.is_some_and(|local| same(own.address, local)));
             for index in owner.map(|own| own.interface).into_iter().chain(login.interface_to_remote) {
@@ -83,18 +74,32 @@ impl Topology {
                 all.entry(related.name.clone()).or_insert(text);
             }
         }
+        if let Some(why) = logins.unreadable.first() {
+            for link in self.links.iter().filter(|link| !link.is_loopback) {
+                all.entry(link.name.clone())
+                    .or_insert_with(|| format!("your connection may go over it: {why}"));
+            }
+        }
         all
     }
 
-    /// The error of changes of an interface that has no such name. The kernel also takes alternative names, under which an interface
-    /// that carries the caller would not be recognised.
+    /// The error of the first name that no interface has. The kernel also takes alternative names, under which an interface that
+    /// carries the caller would not be recognised.
     #[must_use]
-    pub fn missing(&self, changes: &[Change]) -> Option<ChangeError> {
-        let mut names = changes.iter().flat_map(|change| change.setting.interfaces());
-        let missing = names.find(|name| !self.links.iter().any(|link| link.name == *name))?;
-        Some(ChangeError::Refused(format!(
-            "there is no interface {missing}; `ip link` lists them, and alternative names are not taken"
-        )))
+    pub fn missing(&self, names: impl IntoIterator<Item = String>) -> Option<ChangeError> {
+        let missing = names.into_iter().find(|name| !self.links.iter().any(|link| link.name == *name))?;
+        let is_name = (1..=LONGEST_NAME_BYTES).contains(&missing.len())
+            && !missing.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c == '\0');
+        Some(ChangeError::Refused(if is_name {
+            format!(
+                "there is no interface {missing}; `ip link` lists them, and alternative names are not taken"
+            )
+        } else {
+            format!(
+                "'{missing}' cannot be the name of an interface, which has 1 to {LONGEST_NAME_BYTES} bytes without spaces, '/' and ':'; \
+                 `ip link` lists them"
+            )
+        }))
     }
 
     fn link(&self, index: u32) -> Option<&Link> {
@@ -174,69 +179,9 @@ pub fn refusal(risks: &BTreeMap<String, String>) -> Option<ChangeError> {
     )))
 }
 
-/// The caller's logins: SSH_CONNECTION or SSH_CLIENT of this process and, as sudo removes them, of those that have started it.
-#[must_use]
-pub fn logins(proc: &Path) -> Vec<Login> {
-    let mut found = Vec::new();
-    let own: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
-    found.extend(login(&own));
-    let mut process = std::process::id();
-    for _ in 0..DEPTH_LIMIT {
-        let Some(parent) = parent(proc, process).filter(|parent| *parent > 0) else { break };
-        found.extend(login(&environment(proc, parent)));
-        process = parent;
-    }
-    found.sort_by_key(|login| (login.remote, login.local));
-    found.dedup();
-    for login in &mut found {
-        let to = login.remote.and_then(|remote| Connection::open().ok()?.route_to(remote).ok());
-        login.interface_to_remote = to.and_then(|route| route.interface);
-    }
-    found
-}
-
-/// `client port server port` of SSH_CONNECTION; SSH_CLIENT has no server.
-fn login(environment: &[(String, String)]) -> Option<Login> {
-    let value = |key: &str| environment.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
-    let words: Vec<&str> =
-        value("SSH_CONNECTION").or_else(|| value("SSH_CLIENT"))?.split_whitespace().collect();
-    let address = |at: usize| words.get(at).and_then(|word| without_zone(word).parse().ok());
-    let local = if value("SSH_CONNECTION").is_some() { address(2) } else { None };
-    let login = Login { remote: address(0), local, interface_to_remote: None };
-    (login != Login::default()).then_some(login)
-}
-
-/// `fe80::1%eth0` as `fe80::1`.
-fn without_zone(address: &str) -> &str {
-    address.split('%').next().unwrap_or(address)
-}
-
 /// Whether addresses are equal; a server that listens on IPv6 sees IPv4 as `::ffff:10.0.0.1`.
 fn same(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
-}
-
-fn parent(proc: &Path, process: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(proc.join(process.to_string()).join("status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
-}
-
-fn environment(proc: &Path, process: u32) -> Vec<(String, String)> {
-    use std::io::Read as _;
-    let Ok(file) = std::fs::File::open(proc.join(process.to_string()).join("environ")) else {
-        return Vec::new();
-    };
-    let mut bytes = Vec::new();
-    if file.take(ENVIRONMENT_LIMIT).read_to_end(&mut bytes).is_err() {
-        return Vec::new();
-    }
-    let text = String::from_utf8_lossy(&bytes);
-    text.split('\0')
-        .filter_map(|pair| pair.split_once('='))
-        .map(|(k, v)| (k.to_owned(), v.to_owned()))
-        .collect()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -286,6 +231,10 @@ mod tests {
         Topology { links, addresses: Vec::new(), routes: Vec::new() }
     }
 
+    fn known(login: Login) -> Logins {
+        Logins { known: vec![login], ..Logins::default() }
+    }
+
     fn names(lifelines: &BTreeMap<String, String>) -> Vec<&str> {
         lifelines.keys().map(String::as_str).collect()
     }
@@ -294,13 +243,16 @@ mod tests {
     fn everything_below_and_above_a_default_route_is_protected() {
         let mut topology = topology();
         topology.routes = vec![route(0, 6), route(24, 7)];
-        let found = topology.lifelines(&[]);
+        let found = topology.lifelines(&Logins::default());
         assert_eq!(names(&found), ["bond0", "br0", "eth0", "eth1", "vlan100"]);
         assert_eq!(found["eth0"], "it is below br0: a default route goes over that");
         assert_eq!(found["br0"], "a default route goes over it");
         topology.routes = vec![route(0, 2)];
-        assert_eq!(names(&topology.lifelines(&[])), ["bond0", "br0", "eth0", "vlan100"]);
-        assert_eq!(topology.lifelines(&[])["br0"], "it is above eth0: a default route goes over that");
+        assert_eq!(names(&topology.lifelines(&Logins::default())), ["bond0", "br0", "eth0", "vlan100"]);
+        assert_eq!(
+            topology.lifelines(&Logins::default())["br0"],
+            "it is above eth0: a default route goes over that"
+        );
     }
 
     #[test]
@@ -308,7 +260,7 @@ mod tests {
         let mut topology = topology();
         topology.addresses = vec![address(9, "10.3.0.1"), address(10, "10.4.0.1")];
         let login = Login { local: Some("10.3.0.1".parse().unwrap()), ..Login::default() };
-        assert_eq!(names(&topology.lifelines(&[login])), ["eth3", "vlan3"]);
+        assert_eq!(names(&topology.lifelines(&known(login))), ["eth3", "vlan3"]);
     }
 
     #[test]
@@ -316,16 +268,16 @@ mod tests {
         let mut topology = topology();
         topology.addresses = vec![address(7, "10.0.0.1")];
         let mapped = Login { local: Some("::ffff:10.0.0.1".parse().unwrap()), ..Login::default() };
-        assert_eq!(names(&topology.lifelines(&[mapped])), ["eth2"]);
+        assert_eq!(names(&topology.lifelines(&known(mapped))), ["eth2"]);
         // Packets to the caller may leave by another interface than they come in by.
         let other_way = Login {
             local: Some("10.0.0.1".parse().unwrap()),
             remote: Some("10.9.0.1".parse().unwrap()),
             interface_to_remote: Some(8),
         };
-        assert_eq!(names(&topology.lifelines(&[other_way])), ["eth2", "eth3", "vlan3", "vlan4"]);
+        assert_eq!(names(&topology.lifelines(&known(other_way))), ["eth2", "eth3", "vlan3", "vlan4"]);
         let elsewhere = Login { local: Some("10.0.0.9".parse().unwrap()), ..Login::default() };
-        assert_eq!(names(&topology.lifelines(&[elsewhere])), [""; 0]);
+        assert_eq!(names(&topology.lifelines(&known(elsewhere))), [""; 0]);
     }
 
     #[test]
@@ -337,19 +289,19 @@ mod tests {
         links[2].lower = Some(1);
         links[2].is_lower_elsewhere = true;
         let topology = Topology { links, addresses: Vec::new(), routes: vec![route(0, 1)] };
-        assert_eq!(names(&topology.lifelines(&[])), ["a", "b"]);
+        assert_eq!(names(&topology.lifelines(&Logins::default())), ["a", "b"]);
     }
 
     #[test]
     fn half_a_default_route_counts() {
         let topology = Topology { routes: vec![route(1, 7)], ..topology() };
-        assert_eq!(names(&topology.lifelines(&[])), ["eth2"]);
+        assert_eq!(names(&topology.lifelines(&Logins::default())), ["eth2"]);
     }
 
     #[test]
     fn the_loopback_is_no_lifeline() {
         let topology = Topology { routes: vec![route(0, 1)], ..topology() };
-        assert_eq!(names(&topology.lifelines(&[])), [""; 0]);
+        assert_eq!(names(&topology.lifelines(&Logins::default())), [""; 0]);
     }
 
     #[test]
@@ -390,41 +342,24 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_found_through_sudo() {
-        let proc = tempfile::tempdir().unwrap();
-        let process = |id: u32, parent: u32, environ: &str| {
-            let folder = proc.path().join(id.to_string());
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join("status"), format!("Name:\tx\nPPid:\t{parent}\n")).unwrap();
-            std::fs::write(
-                folder.join("environ"),
-                environ.replace(' ', "\0").replace('_', " ").replace('+', "_"),
-            )
-            .unwrap();
-        };
-        // `_` stands for a space and `+` for `_`.
-        process(std::process::id(), 50, "PATH=/bin");
-        process(50, 40, "PATH=/bin SUDO+UID=1000");
-        process(40, 1, "A=b SSH+CONNECTION=192.0.2.9_50000_192.0.2.1_22 C=d");
-        process(1, 0, "");
-        let found = logins(proc.path());
-        let expected = Some(("192.0.2.9".parse().unwrap(), Some("192.0.2.1".parse().unwrap())));
-        assert!(found.iter().any(|login| login.remote.zip(Some(login.local)) == expected), "{found:?}");
-        // A process that is its own ancestor does not hang it.
-        process(40, 50, "");
-        let _ = logins(proc.path());
+    fn a_login_that_cannot_be_told_protects_every_interface() {
+        let mut topology = topology();
+        topology.routes = vec![route(0, 7)];
+        let unreadable =
+            Logins { unreadable: vec!["SSH_CONNECTION is 'junk'".to_owned()], ..Logins::default() };
+        let found = topology.lifelines(&unreadable);
+        assert_eq!(found.len(), topology.links.len() - 1, "all but the loopback: {found:?}");
+        assert_eq!(found["eth3"], "your connection may go over it: SSH_CONNECTION is 'junk'");
+        assert_eq!(found["eth2"], "a default route goes over it", "a reason that is known comes first");
     }
 
     #[test]
-    fn login_variables_are_parsed() {
-        let with = |key: &str, value: &str| login(&[(key.to_owned(), value.to_owned())]);
-        let full = with("SSH_CONNECTION", "fe80::1%eth0 5 fe80::2%eth0 22").unwrap();
-        assert_eq!(full.local, Some("fe80::2".parse().unwrap()));
-        let client = with("SSH_CLIENT", "10.0.0.9 5 22").unwrap();
-        assert_eq!((client.remote, client.local), (Some("10.0.0.9".parse().unwrap()), None));
-        for bad in ["", "x", "x y z"] {
-            assert_eq!(with("SSH_CONNECTION", bad), None, "{bad}");
+    fn names_that_no_interface_has_are_named() {
+        let why = |name: &str| topology().missing([name.to_owned()]).map(|error| error.to_string());
+        assert_eq!(why("eth0"), None);
+        assert!(why("eth7").unwrap().contains("there is no interface eth7"));
+        for name in ["", "a b", "a/b", "a:b", "sixteen-letters-"] {
+            assert!(why(name).unwrap().contains("cannot be the name of an interface"), "{name}");
         }
-        assert_eq!(with("PATH", "10.0.0.9 5 10.0.0.1 22"), None);
     }
 }

@@ -5,18 +5,22 @@
 //! and the kernel's cookie.
 
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
 use socket::foreign::{ForeignSocket, OptionName, OptionValue, Process, Wish};
 use thiserror::Error;
 
 use crate::facts::socket::SocketFacts;
+use crate::undo::Overwrite;
 
 /// The record's name in the state folder.
 const RECORD: &str = "sockets.json";
+
+/// The largest record, bytes.
+const RECORD_LIMIT: u64 = 64 << 20;
 
 /// Why an option of a running program's socket was not changed, or not restored.
 #[derive(Debug, Error)]
@@ -49,6 +53,30 @@ pub enum LiveError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The program, or another one, has set the option since.
+    #[error(
+        "{socket}: {option} was changed since, from {expected} to {in_force}, and was left; --force restores {before}"
+    )]
+    ChangedSince {
+        /// Which socket.
+        socket: String,
+        /// The option.
+        option: OptionName,
+        /// The value that the change had put in force.
+        expected: OptionValue,
+        /// The value in force.
+        in_force: OptionValue,
+        /// The value from before the change.
+        before: OptionValue,
+    },
+    /// One of several changes failed, and those before it were taken back or not.
+    #[error("{cause}; {outcome}")]
+    Incomplete {
+        /// Why.
+        cause: Box<LiveError>,
+        /// What became of the changes before it.
+        outcome: String,
+    },
     /// The record cannot be read or written.
     #[error("{path}: {source}; choose another folder with --state")]
     Record {
@@ -57,6 +85,26 @@ pub enum LiveError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl LiveError {
+    /// Whether the socket does not exist any more, as its program has closed it.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let gone = [libc::ESRCH, libc::EBADF, libc::ENOENT];
+        match self {
+            Self::Reused { .. } => true,
+            Self::Socket { source, .. } => {
+                // Its descriptor may be that of a file by now.
+                let is_other = ::socket::foreign::NotASocket::is_reason_of(source);
+                is_other || source.raw_os_error().is_some_and(|error| gone.contains(&error))
+            }
+            Self::Rejected { .. }
+            | Self::ChangedSince { .. }
+            | Self::Incomplete { .. }
+            | Self::Record { .. } => false,
+        }
+    }
 }
 
 fn hint(error: &io::Error) -> &'static str {
@@ -148,6 +196,24 @@ pub struct Changed {
     pub after: Option<OptionValue>,
 }
 
+/// Changes that were made together.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// The changes that were made.
+    pub changed: Vec<Changed>,
+    /// Sockets that were closed since the changes were planned.
+    pub gone: Vec<LiveError>,
+}
+
+/// What an undo of all changes did.
+#[derive(Debug, Default)]
+pub struct Undone {
+    /// The changes whose values from before are in force again, each with the value that was in force until then as `after`.
+    pub restored: Vec<Changed>,
+    /// Why others were left.
+    pub failures: Vec<LiveError>,
+}
+
 /// Reads what the options of a socket are now; changes nothing.
 ///
 /// # Errors
@@ -182,10 +248,16 @@ impl SocketRecord {
             .create(true)
             .truncate(false)
             .write(true)
+            // A FIFO in its place would wait for a reader.
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(state.join("sockets.lock"))
             .map_err(failed)?;
         let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error)| failed(error.into()))?;
-        let changes = match std::fs::read(&path) {
+        let changes = match crate::journal::read_regular(&path, RECORD_LIMIT) {
+            Ok(bytes) if bytes.len() as u64 > RECORD_LIMIT => {
+                let text = format!("it is larger than {RECORD_LIMIT} bytes; move it elsewhere");
+                return Err(failed(io::Error::new(io::ErrorKind::InvalidData, text)));
+            }
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(failed(error)),
@@ -235,20 +307,95 @@ impl SocketRecord {
         Ok(done)
     }
 
+    /// Makes planned changes, all or none: when one fails, those before it are restored, the latest first. Sockets that were closed
+    /// meanwhile are left out.
+    ///
+    /// # Errors
+    /// When a change failed, with what became of those before it.
+    pub fn apply_all(&mut self, planned: &[Planned]) -> Result<Applied, LiveError> {
+        let recorded = self.changes.len();
+        let mut applied = Applied::default();
+        for change in planned {
+            match self.apply(change) {
+                Ok(change) => applied.changed.push(change),
+                Err(error) if error.is_gone() => applied.gone.push(error),
+                Err(cause) => return Err(self.take_back(recorded, cause)),
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Restores the changes after the first ones of the record.
+    fn take_back(&mut self, first: usize, cause: LiveError) -> LiveError {
+        let mut restored = 0;
+        let mut lost = Vec::new();
+        while self.changes.len() > first {
+            let left = self.changes.len();
+            match self.undo_latest() {
+                Some(Ok(_)) => restored += 1,
+                Some(Err(error)) => lost.push(error.to_string()),
+                None => {}
+            }
+            if self.changes.len() == left {
+                break;
+            }
+        }
+        let mut outcome = match restored {
+            0 => "nothing else was changed".to_owned(),
+            1 => "the change before it was taken back".to_owned(),
+            many => format!("the {many} changes before it were taken back"),
+        };
+        if !lost.is_empty() {
+            outcome = format!("{outcome}; not restored: {}", lost.join("; "));
+        }
+        LiveError::Incomplete { cause: Box::new(cause), outcome }
+    }
+
     /// Restores the value before the latest change, and forgets the change. `None` when there is none.
     ///
     /// # Errors
-    /// When the socket is gone or another one by now, which also forgets the change, or it cannot be reached.
+    /// When the socket is gone or another one by now, which also forgets the change; when it cannot be reached, or the option was
+    /// changed since.
     pub fn undo_latest(&mut self) -> Option<Result<Changed, LiveError>> {
-        let change = self.changes.last()?.clone();
-        let outcome = restore(&change);
-        let may_succeed_later = matches!(&outcome, Err(LiveError::Socket { source, .. })
-            if source.kind() == io::ErrorKind::PermissionDenied);
-        if may_succeed_later {
-            return Some(outcome.map(|()| change));
+        let latest = self.changes.len().checked_sub(1)?;
+        Some(self.undo_at(latest, Overwrite::Own))
+    }
+
+    /// Restores the values before all changes, the latest first. An option that was changed since stays in the record, with all that
+    /// was changed about it before; so does a socket that this user cannot reach.
+    pub fn undo_all(&mut self, overwrite: Overwrite) -> Undone {
+        let mut undone = Undone::default();
+        for index in (0..self.changes.len()).rev() {
+            let change = &self.changes[index];
+            let is_same = |later: &Changed| {
+                (&later.boot, later.cookie, later.option) == (&change.boot, change.cookie, change.option)
+            };
+            // Its value is that of a later change that was left, so that this one has nothing to restore yet.
+            if self.changes[index + 1..].iter().any(is_same) {
+                continue;
+            }
+            match self.undo_at(index, overwrite) {
+                Ok(restored) => undone.restored.push(restored),
+                Err(error) => undone.failures.push(error),
+            }
         }
-        self.changes.pop();
-        Some(self.save().and(outcome).map(|()| change))
+        undone
+    }
+
+    /// Restores the value before a change. Returns the change with the value that was in force.
+    fn undo_at(&mut self, index: usize, overwrite: Overwrite) -> Result<Changed, LiveError> {
+        let change = self.changes[index].clone();
+        let outcome = restore(&change, overwrite);
+        let may_succeed_later = match &outcome {
+            Err(LiveError::Socket { source, .. }) => source.kind() == io::ErrorKind::PermissionDenied,
+            Err(LiveError::ChangedSince { .. }) => true,
+            _ => false,
+        };
+        if !may_succeed_later {
+            self.changes.remove(index);
+            self.save()?;
+        }
+        outcome.map(|in_force| Changed { after: Some(in_force), ..change })
     }
 
     /// Writes the record, and waits until it is on disk.
@@ -266,7 +413,8 @@ impl SocketRecord {
     }
 }
 
-fn restore(change: &Changed) -> Result<(), LiveError> {
+/// Restores a value, unless another one than that of the change is in force. Returns the value that was in force.
+fn restore(change: &Changed, overwrite: Overwrite) -> Result<OptionValue, LiveError> {
     let socket = &change.socket;
     let failed = |source| LiveError::Socket { socket: socket.to_string(), source };
     let reused = |what| LiveError::Reused { socket: socket.to_string(), what };
@@ -281,7 +429,22 @@ fn restore(change: &Changed) -> Result<(), LiveError> {
     if live.inode() != socket.inode || live.cookie().map_err(failed)? != change.cookie {
         return Err(reused("the descriptor means another socket"));
     }
-    live.restore(change.option, &change.before).map_err(|source| LiveError::Rejected {
+    let in_force = live.value(change.option).map_err(failed)?;
+    // The kernel itself leaves quickack again, which is nobody's change.
+    let expected = change.after.as_ref().filter(|_| change.option != OptionName::Quickack);
+    if let Some(expected) = expected.filter(|expected| **expected != in_force && change.before != in_force)
+        && overwrite != Overwrite::All
+    {
+        return Err(LiveError::ChangedSince {
+            socket: socket.to_string(),
+            option: change.option,
+            expected: expected.clone(),
+            in_force,
+            before: change.before.clone(),
+        });
+    }
+    let restored = live.restore(change.option, &change.before);
+    restored.map(|()| in_force).map_err(|source| LiveError::Rejected {
         socket: socket.to_string(),
         option: change.option,
         value: change.before.to_string(),

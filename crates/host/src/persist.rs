@@ -102,6 +102,11 @@ pub fn desired(settings: &BTreeMap<Setting, String>, owners: &BTreeMap<String, O
         match setting {
             Setting::Sysctl { .. } => sysctls.push(change),
             Setting::Sysfs { .. } => sysfs.push(change),
+            Setting::InterruptAffinity { .. } => {
+                desired
+                    .lost
+                    .push(lost(setting, "numbers of interrupts change at a reboot; tune again after it"));
+            }
             _ => match setting.interfaces().pop() {
                 Some(interface) => interfaces.entry(interface).or_default().push(change),
                 None => desired.lost.push(lost(setting, "it names no interface")),

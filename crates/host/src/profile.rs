@@ -197,7 +197,8 @@ fn with_interface(setting: &Setting, interface: Option<&str>) -> Option<Setting>
         | Setting::Coalescing { interface, .. }
         | Setting::Ring { interface, .. }
         | Setting::Feature { interface, .. }
-        | Setting::Pause { interface } => interface,
+        | Setting::Pause { interface }
+        | Setting::EnergyEfficientEthernet { interface } => interface,
         Setting::Sysfs { path } if path.split('/').any(|part| part == INTERFACE) => {
             let parts: Vec<&str> = path.split('/').collect();
             let named = parts.iter().map(|part| if *part == INTERFACE { interface } else { Some(*part) });

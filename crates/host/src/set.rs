@@ -3,15 +3,13 @@
 use netlink::ethtool::{Duplex, LinkModes, Mode, Port};
 
 use crate::apply::link_value;
+use crate::apply::mtu::SMALLEST_BYTES as SMALLEST_MTU_BYTES;
 use crate::change::{Change, Setting};
 use crate::error::ChangeError;
 
 /// From this speed on twisted pair, Mb/s, the standard requires negotiation: it decides which side gives the clock (IEEE 802.3,
 /// 28D.5 and 40.5.1).
 const NEGOTIATED_FROM_MBPS: u32 = 1000;
-
-/// The smallest MTU of IPv6 (RFC 8200, 5).
-const SMALLEST_MTU_BYTES: u32 = 1280;
 
 /// What a user asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -27,6 +27,36 @@ pub struct Report {
     pub kept: Vec<Kept>,
     /// Settings whose values ended with the boot in which they were changed.
     pub ended_with_boot: Vec<Setting>,
+    /// Settings whose values ended with the interface that had them: another one has its name now.
+    pub ended_with_interface: Vec<Ended>,
+    /// Settings that a later change set has changed since: that set restores the values from before this one.
+    pub handed_over: Vec<HandedOver>,
+}
+
+/// A setting whose value ended with its interface.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Ended {
+    /// The setting.
+    pub setting: Setting,
+    /// The value that the interface of now has, and keeps.
+    pub in_force: String,
+}
+
+/// A setting that a later change set restores.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct HandedOver {
+    /// The setting.
+    pub setting: Setting,
+    /// The later change set.
+    pub to: u64,
+}
+
+impl Report {
+    /// Whether settings were left that another attempt may restore: an interface that is gone may come back.
+    #[must_use]
+    pub fn may_be_repeated(&self) -> bool {
+        self.kept.iter().any(|kept| kept.cause == Cause::Failed)
+    }
 }
 
 /// A restored setting.
@@ -49,14 +79,27 @@ pub struct Kept {
     pub before: String,
     /// The value in force.
     pub in_force: Option<String>,
+    /// What kept it.
+    pub cause: Cause,
     /// Why it was left: another program has changed it, or it cannot be read or written.
     pub why: String,
+}
+
+/// What keeps a setting from being restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// It has a value that the change has not given it.
+    ChangedSince,
+    /// It cannot be read or written now.
+    Failed,
 }
 
 enum Outcome {
     Untouched,
     Restored(Restored),
     EndedWithBoot,
+    EndedWithInterface(Ended),
     Kept(Kept),
 }
 
@@ -82,15 +125,20 @@ pub fn undo(
     let mut report = Report { id: set.id, ..Report::default() };
     for index in (0..set.steps.len()).rev() {
         let outcome = restore(kernel, now, set, &set.steps[index], overwrite);
-        let state = if matches!(outcome, Outcome::Kept(_)) { StepState::Kept } else { StepState::Undone };
+        let (state, left) = match &outcome {
+            Outcome::Kept(kept) => (StepState::Kept, Some(kept.why.clone())),
+            _ => (StepState::Undone, None),
+        };
         match outcome {
             Outcome::Untouched => {}
             Outcome::Restored(restored) => report.restored.push(restored),
             Outcome::EndedWithBoot => report.ended_with_boot.push(set.steps[index].setting.clone()),
+            Outcome::EndedWithInterface(ended) => report.ended_with_interface.push(ended),
             Outcome::Kept(kept) => report.kept.push(kept),
         }
-        if set.steps[index].state != state {
-            set.steps[index].state = state;
+        let step = &mut set.steps[index];
+        if step.state != state || step.left != left {
+            (step.state, step.left) = (state, left);
             journal.save(lock, set)?;
         }
     }
@@ -111,14 +159,28 @@ fn restore(kernel: &impl Kernel, now: &Now, set: &ChangeSet, step: &Step, overwr
     if !is_of_this_boot && !is_kept_in_files {
         return Outcome::EndedWithBoot;
     }
-    let kept = |in_force: Option<String>, why: String| {
-        Outcome::Kept(Kept { setting: step.setting.clone(), before: step.before.clone(), in_force, why })
+    let kept = |in_force: Option<String>, cause: Cause, why: String| {
+        Outcome::Kept(Kept {
+            setting: step.setting.clone(),
+            before: step.before.clone(),
+            in_force,
+            cause,
+            why,
+        })
     };
+    let failed = |in_force: Option<String>, why: String| kept(in_force, Cause::Failed, why);
     let in_force = match kernel.read(&step.setting) {
         Ok(value) => value,
         Err(_) if !is_of_this_boot => return Outcome::EndedWithBoot,
-        Err(error) => return kept(None, error.to_string()),
+        Err(error) => return failed(None, error.to_string()),
     };
+    if is_of_this_boot
+        && !is_kept_in_files
+        && overwrite != Overwrite::All
+        && is_on_another_interface(kernel, step)
+    {
+        return Outcome::EndedWithInterface(Ended { setting: step.setting.clone(), in_force });
+    }
     if in_force == step.before {
         return restored(step, in_force, false);
     }
@@ -128,18 +190,27 @@ fn restore(kernel: &impl Kernel, now: &Now, set: &ChangeSet, step: &Step, overwr
         }
         let expected = step.after.as_deref().unwrap_or(&step.asked);
         let why = format!("it was changed since, from '{expected}'; --force overwrites it");
-        return kept(Some(in_force), why);
+        return kept(Some(in_force), Cause::ChangedSince, why);
     }
     if let Err(error) = kernel.write(&step.setting, &step.before) {
-        return kept(Some(in_force), error.to_string());
+        return failed(Some(in_force), error.to_string());
     }
     match kernel.read(&step.setting) {
         Ok(value) if step.setting.means_the_same(&value, &step.before) => restored(step, value, true),
         Ok(value) => {
-            kept(Some(value), "the kernel took another value than the one that was written".to_owned())
+            failed(Some(value), "the kernel took another value than the one that was written".to_owned())
         }
-        Err(error) => kept(None, error.to_string()),
+        Err(error) => failed(None, error.to_string()),
     }
+}
+
+/// Whether the interface that had the value is gone, and another one has its name.
+fn is_on_another_interface(kernel: &impl Kernel, step: &Step) -> bool {
+    let now = step.interface.as_ref().and_then(|_| kernel.interface(&step.setting));
+    step.interface
+        .as_ref()
+        .zip(now)
+        .is_some_and(|(then, now)| !step.setting.survives_reboot() && then.is_another(&now))
 }
 
 fn restored(step: &Step, value: String, was_written: bool) -> Outcome {

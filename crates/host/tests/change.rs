@@ -2,117 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod memory;
+
 use std::time::Duration;
 
 use host::apply::{self, Kernel, Request};
 use host::change::{Change, Setting};
 use host::error::ChangeError;
-use host::journal::{ChangeSet, Journal, Now, SetState, StepState};
+use host::journal::{Interface, Journal, SetState, StepState};
 use host::rollback;
-use host::undo::{self, Overwrite, Report};
-use host::verify::verify;
+use host::undo::{self, Overwrite};
+use host::verify::{left, verify};
+use memory::{
+    FIRST, Memory, after_reboot, apply, crash_at_each_call, journal, now, request, sysctl, undo, undo_all,
+};
 use proptest::prelude::*;
-
-/// Settings in memory. It can crash at its nth call, reject a value, and store another value than it is given.
-#[derive(Default)]
-struct Memory {
-    values: RefCell<BTreeMap<Setting, String>>,
-    calls: Cell<usize>,
-    crash_at: Option<usize>,
-    rejects: Option<String>,
-    /// Larger numbers are cut to it.
-    limit: Option<u64>,
-}
-
-impl Memory {
-    fn new(values: &[(&str, &str)]) -> Self {
-        let values = values.iter().map(|(name, value)| (sysctl(name), (*value).to_owned())).collect();
-        Self { values: RefCell::new(values), ..Self::default() }
-    }
-
-    /// Before a call, or after its effect.
-    fn crash_point(&self) {
-        self.calls.set(self.calls.get() + 1);
-        assert!(self.crash_at != Some(self.calls.get()), "crash");
-    }
-
-    fn put(&self, name: &str, value: &str) {
-        self.values.borrow_mut().insert(sysctl(name), value.to_owned());
-    }
-
-    fn get(&self, name: &str) -> String {
-        self.values.borrow()[&sysctl(name)].clone()
-    }
-}
-
-impl Kernel for Memory {
-    fn read(&self, setting: &Setting) -> Result<String, ChangeError> {
-        self.crash_point();
-        let missing = || ChangeError::Read { setting: setting.to_string(), why: "there is none".to_owned() };
-        self.values.borrow().get(setting).cloned().ok_or_else(missing)
-    }
-
-    fn write(&self, setting: &Setting, value: &str) -> Result<(), ChangeError> {
-        self.crash_point();
-        if self.rejects.as_deref() == Some(value) {
-            let (setting, value) = (setting.to_string(), value.to_owned());
-            return Err(ChangeError::Write { setting, value, why: "invalid argument".to_owned() });
-        }
-        let number =
-            value.parse::<u64>().ok().zip(self.limit).map(|(number, limit)| number.min(limit).to_string());
-        self.values.borrow_mut().insert(setting.clone(), number.unwrap_or_else(|| value.to_owned()));
-        self.crash_point();
-        Ok(())
-    }
-}
-
-fn sysctl(name: &str) -> Setting {
-    Setting::Sysctl { name: name.to_owned() }
-}
-
-fn request(changes: &[(&str, &str)]) -> Request {
-    let change = |(name, value): &(&str, &str)| Change { setting: sysctl(name), value: (*value).to_owned() };
-    Request {
-        origin: "test".to_owned(),
-        changes: changes.iter().map(change).collect(),
-        persist: false,
-        confirm_within: None,
-    }
-}
-
-fn now() -> Now {
-    Now { time_unix_s: 1, boottime_ms: 1000, boot_id: "boot-1".to_owned(), namespace: "net:[1]".to_owned() }
-}
-
-fn after_reboot() -> Now {
-    Now { boottime_ms: 5, boot_id: "boot-2".to_owned(), namespace: "net:[2]".to_owned(), ..now() }
-}
-
-fn journal() -> (tempfile::TempDir, Journal) {
-    let folder = tempfile::tempdir().unwrap();
-    let journal = Journal::new(&folder.path().join("state"));
-    (folder, journal)
-}
-
-fn apply(kernel: &Memory, journal: &Journal, request: &Request) -> Result<ChangeSet, ChangeError> {
-    apply::apply(kernel, journal, &journal.lock()?, &now(), request)
-}
-
-fn undo(kernel: &Memory, journal: &Journal, now: &Now, id: u64, overwrite: Overwrite) -> Report {
-    let mut set = journal.load(id).unwrap();
-    undo::undo(kernel, journal, &journal.lock().unwrap(), now, &mut set, overwrite).unwrap()
-}
-
-fn undo_all(kernel: &Memory, journal: &Journal) {
-    for id in journal.ids().unwrap().into_iter().rev() {
-        undo(kernel, journal, &now(), id, Overwrite::Own);
-    }
-}
-
-const FIRST: [(&str, &str); 3] = [("a", "1\t2 3"), ("b", "5"), ("c", "")];
 
 #[test]
 fn what_an_undo_has_left_is_restored_by_the_next() {
@@ -177,41 +81,19 @@ fn the_journal_is_written_before_the_change() {
 #[test]
 fn a_crash_at_any_moment_is_undone() {
     let changes = request(&[("a", "9"), ("b", "8"), ("a", "7"), ("c", "6")]);
-    let mut crashes = 0;
-    for moment in 1.. {
-        let ((_folder, journal), mut kernel) = (journal(), Memory::new(&FIRST));
-        let before = kernel.values.borrow().clone();
-        kernel.crash_at = Some(moment);
-        let crashed = catch_unwind(AssertUnwindSafe(|| apply(&kernel, &journal, &changes))).is_err();
-        kernel.crash_at = None;
-        undo_all(&kernel, &journal);
-        assert_eq!(*kernel.values.borrow(), before, "crash at call {moment}");
-        if !crashed {
-            break;
-        }
-        crashes += 1;
-    }
+    let act = |kernel: &Memory, journal: &Journal| {
+        apply(kernel, journal, &changes).unwrap();
+    };
+    let crashes = crash_at_each_call(|_, _| (), act, undo_all);
     assert!(crashes >= 16, "only {crashes} moments were tried");
 }
 
 #[test]
 fn an_undo_that_crashes_is_repeated() {
-    let mut crashes = 0;
-    for moment in 1.. {
-        let ((_folder, journal), mut kernel) = (journal(), Memory::new(&FIRST));
-        let before = kernel.values.borrow().clone();
-        apply(&kernel, &journal, &request(&[("a", "9"), ("b", "8"), ("c", "6")])).unwrap();
-        kernel.calls.set(0);
-        kernel.crash_at = Some(moment);
-        let crashed = catch_unwind(AssertUnwindSafe(|| undo_all(&kernel, &journal))).is_err();
-        kernel.crash_at = None;
-        undo_all(&kernel, &journal);
-        assert_eq!(*kernel.values.borrow(), before, "crash at call {moment}");
-        if !crashed {
-            break;
-        }
-        crashes += 1;
-    }
+    let prepare = |kernel: &Memory, journal: &Journal| {
+        apply(kernel, journal, &request(&[("a", "9"), ("b", "8"), ("c", "6")])).unwrap();
+    };
+    let crashes = crash_at_each_call(prepare, undo_all, undo_all);
     assert!(crashes >= 9, "only {crashes} moments were tried");
 }
 
@@ -267,7 +149,7 @@ fn verify_names_what_differs_and_the_last_set_decides() {
     let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
     apply(&kernel, &journal, &request(&[("a", "9"), ("b", "8")])).unwrap();
     apply(&kernel, &journal, &Request { persist: true, ..request(&[("a", "7")]) }).unwrap();
-    let verified = |kernel: &Memory, boot: &str| verify(kernel, &journal.all().unwrap(), boot);
+    let verified = |kernel: &Memory, boot: &str| verify(kernel, &journal.all().unwrap().sets, boot);
     let all = verified(&kernel, "boot-1");
     assert_eq!(all.iter().map(|one| (one.change_set, one.holds)).collect::<Vec<_>>(), [(2, true), (1, true)]);
     kernel.put("a", "1");
@@ -304,68 +186,6 @@ fn values_of_the_kernel_end_with_a_reboot_and_stay_after_it() {
     apply(&kernel, &journal, &Request { changes: vec![change], ..request(&[]) }).unwrap();
     undo(&kernel, &journal, &after_reboot(), 4, Overwrite::Own);
     assert_eq!(kernel.values.borrow()[&connection], "auto");
-}
-
-#[test]
-fn another_namespace_is_not_touched() {
-    let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
-    let within = Request { confirm_within: Some(Duration::from_secs(60)), ..request(&[("a", "9")]) };
-    apply(&kernel, &journal, &within).unwrap();
-    let elsewhere = Now { namespace: "net:[2]".to_owned(), boottime_ms: 100_000, ..now() };
-    let mut set = journal.load(1).unwrap();
-    let lock = journal.lock().unwrap();
-    let error = undo::undo(&kernel, &journal, &lock, &elsewhere, &mut set, Overwrite::All).unwrap_err();
-    assert!(error.to_string().contains("net:[1]"), "{error}");
-    drop(lock);
-    assert!(rollback::finish_overdue(&kernel, &journal, &elsewhere).unwrap().is_empty());
-    assert_eq!(kernel.get("a"), "9");
-}
-
-#[test]
-fn what_is_not_confirmed_in_time_is_rolled_back_by_the_next_command() {
-    let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
-    let within = |changes: &[(&str, &str)]| Request {
-        confirm_within: Some(Duration::from_secs(60)),
-        ..request(changes)
-    };
-    let set = apply(&kernel, &journal, &within(&[("a", "9")])).unwrap();
-    assert_eq!(set.state, SetState::AwaitingConfirmation);
-    let at = |boottime_ms| Now { boottime_ms, ..now() };
-    // The clock of the wall may jump; that since boot does not.
-    let in_time = Now { time_unix_s: 1_000_000, ..at(60_999) };
-    assert!(rollback::finish_overdue(&kernel, &journal, &in_time).unwrap().is_empty());
-    assert_eq!(kernel.get("a"), "9");
-    let late = rollback::confirm(&journal, &journal.lock().unwrap(), &at(61_000), 1).unwrap_err();
-    assert!(late.to_string().contains("overdue"), "{late}");
-    assert_eq!(rollback::finish_overdue(&kernel, &journal, &at(61_000)).unwrap().len(), 1);
-    assert_eq!(kernel.get("a"), "1\t2 3");
-    assert!(rollback::finish_overdue(&kernel, &journal, &at(61_001)).unwrap().is_empty());
-    let gone = rollback::confirm(&journal, &journal.lock().unwrap(), &at(61_001), 1).unwrap_err();
-    assert!(gone.to_string().contains("was rolled back"), "{gone}");
-    // Confirmed in time, it stays.
-    apply(&kernel, &journal, &within(&[("a", "9")])).unwrap();
-    let confirmed = rollback::confirm(&journal, &journal.lock().unwrap(), &at(60_999), 2).unwrap();
-    assert_eq!((confirmed.state, confirmed.deadline), (SetState::Applied, None));
-    assert!(rollback::finish_overdue(&kernel, &journal, &at(999_999)).unwrap().is_empty());
-    assert_eq!(kernel.get("a"), "9");
-    // A reboot ends the time, however early.
-    apply(&kernel, &journal, &within(&[("b", "9")])).unwrap();
-    assert_eq!(rollback::finish_overdue(&kernel, &journal, &after_reboot()).unwrap().len(), 1);
-    assert_eq!(journal.load(3).unwrap().state, SetState::Undone);
-}
-
-#[test]
-fn an_interrupted_change_with_a_deadline_is_rolled_back() {
-    let ((_folder, journal), mut kernel) = (journal(), Memory::new(&FIRST));
-    kernel.crash_at = Some(7);
-    let changes =
-        Request { confirm_within: Some(Duration::from_secs(60)), ..request(&[("a", "9"), ("b", "8")]) };
-    catch_unwind(AssertUnwindSafe(|| apply(&kernel, &journal, &changes))).unwrap_err();
-    kernel.crash_at = None;
-    assert_eq!(journal.load(1).unwrap().state, SetState::Applying);
-    let late = Now { boottime_ms: 61_000, ..now() };
-    assert_eq!(rollback::finish_overdue(&kernel, &journal, &late).unwrap().len(), 1);
-    assert_eq!([kernel.get("a"), kernel.get("b")], ["1\t2 3", "5"]);
 }
 
 #[test]
@@ -420,6 +240,93 @@ fn one_process_at_a_time_changes_the_host() {
         drop(held);
         receiver.recv().unwrap();
     });
+}
+
+#[test]
+fn a_file_that_cannot_be_read_does_not_hide_the_others() {
+    let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
+    for value in ["9", "8", "7"] {
+        apply(&kernel, &journal, &request(&[("a", value)])).unwrap();
+    }
+    let path = |name: &str| journal.folder().join(name);
+    std::fs::write(path("1.json"), "{").unwrap();
+    std::fs::remove_file(path("2.json")).unwrap();
+    // A FIFO without a writer must not be waited for.
+    nix::unistd::mkfifo(&path("2.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::create_dir(path("4.json")).unwrap();
+    // Names that only parse as numbers.
+    std::fs::write(path("+3.json"), "").unwrap();
+    std::fs::write(path("03.json"), "").unwrap();
+    let contents = journal.all().unwrap();
+    assert_eq!(contents.sets.iter().map(|set| set.id).collect::<Vec<_>>(), [3]);
+    let unreadable: Vec<_> = contents.unreadable.iter().map(|file| file.path.clone()).collect();
+    assert_eq!(unreadable, [path("1.json"), path("2.json"), path("4.json")]);
+    assert!(contents.unreadable[0].why.contains("1.json") && contents.unreadable[0].why.contains("damaged"));
+    for file in &contents.unreadable[1..] {
+        assert!(file.why.contains("not a regular file; move it elsewhere"), "{}", file.why);
+    }
+    assert!(rollback::finish_overdue(&kernel, &journal, &now()).unwrap().is_empty());
+    std::fs::remove_file(path("lock")).unwrap();
+    nix::unistd::mkfifo(&path("lock"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(journal.lock().is_err());
+    // No number is left after the largest.
+    std::fs::remove_file(path("lock")).unwrap();
+    std::fs::write(path(&format!("{}.json", u64::MAX)), "").unwrap();
+    let error = apply(&kernel, &journal, &request(&[("a", "6")])).unwrap_err().to_string();
+    assert!(error.contains("no number is left"), "{error}");
+}
+
+#[test]
+fn what_an_undo_has_left_is_recorded_and_verified() {
+    let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
+    apply(&kernel, &journal, &request(&[("a", "9"), ("b", "8")])).unwrap();
+    kernel.put("a", "77");
+    undo(&kernel, &journal, &now(), 1, Overwrite::Own);
+    let sets = journal.all().unwrap().sets;
+    let found = left(&kernel, &sets, "boot-1");
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        (found[0].setting.clone(), found[0].change_set, &*found[0].before),
+        (sysctl("a"), 1, "1\t2 3")
+    );
+    assert_eq!(found[0].in_force.as_deref(), Some("77"));
+    assert!(found[0].why.contains("changed since"), "{}", found[0].why);
+    assert!(left(&kernel, &sets, "boot-2").is_empty(), "the kernel's values end with the boot");
+    kernel.put("a", "1\t2 3");
+    assert!(left(&kernel, &sets, "boot-1").is_empty(), "it was restored by hand");
+    undo(&kernel, &journal, &now(), 1, Overwrite::Own);
+    assert_eq!(journal.load(1).unwrap().steps[0].left, None);
+}
+
+#[test]
+fn another_interface_of_the_same_name_keeps_its_value() {
+    let card = |index, address: Option<&str>| Some(Interface { index, address: address.map(str::to_owned) });
+    for (then, now_there, overwrite, is_restored) in [
+        (card(4, None), card(4, None), Overwrite::Own, true),
+        (card(4, None), card(5, None), Overwrite::Own, false),
+        (card(4, None), card(5, None), Overwrite::Unrecorded, false),
+        (card(4, None), card(5, None), Overwrite::All, true),
+        // A card keeps its address when its driver is loaded again.
+        (card(4, Some("02:00")), card(5, Some("02:00")), Overwrite::Own, true),
+        (card(4, Some("02:00")), card(5, Some("02:01")), Overwrite::Own, false),
+        (None, card(5, None), Overwrite::Own, true),
+    ] {
+        let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
+        kernel.interface.replace(then.clone());
+        apply(&kernel, &journal, &request(&[("b", "9")])).unwrap();
+        kernel.interface.replace(now_there.clone());
+        let report = undo(&kernel, &journal, &now(), 1, overwrite);
+        assert_eq!(report.restored.len(), usize::from(is_restored), "{then:?} {now_there:?} {overwrite:?}");
+        assert_eq!(report.ended_with_interface.len(), usize::from(!is_restored));
+        assert_eq!(kernel.get("b"), if is_restored { "5" } else { "9" });
+        assert!(!journal.load(1).unwrap().is_active());
+    }
+    // What was kept in files is in force on the new interface too, and is ours.
+    let ((_folder, journal), kernel) = (journal(), Memory::new(&FIRST));
+    kernel.interface.replace(card(4, None));
+    apply(&kernel, &journal, &Request { persist: true, ..request(&[("b", "9")]) }).unwrap();
+    kernel.interface.replace(card(5, None));
+    assert_eq!(undo(&kernel, &journal, &now(), 1, Overwrite::Own).restored.len(), 1);
 }
 
 proptest! {

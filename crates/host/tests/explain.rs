@@ -8,10 +8,14 @@ use std::path::Path;
 use host::explain::{all, of};
 
 /// Names in the rules that are no findings: drivers, schedulers, features of cards.
-const OTHER_NAMES: [&str; 7] = [
+const OTHER_NAMES: [&str; 11] = [
     "amd-pstate-epp",
     "mq-deadline",
+    "rx-checksum",
     "rx-gro",
+    "tx-checksum-ip-generic",
+    "tx-checksum-ipv4",
+    "tx-checksum-ipv6",
     "tx-generic-segmentation",
     "tx-scatter-gather",
     "tx-tcp-segmentation",
@@ -130,4 +134,49 @@ fn commands_of_this_program_name_verbs_and_options_that_it_has() {
             }
         }
     }
+}
+
+/// The names after `word` in a text that have the form of a finding's name: words with hyphens.
+fn names_after<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
+    let rest = text.match_indices(word).map(|(at, _)| &text[at + word.len()..]);
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let names = rest.map(|rest| &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())]);
+    names.filter(|name| name.contains('-') && !name.starts_with('-')).collect()
+}
+
+/// A name in a help text or a document that no finding has sends its reader nowhere.
+#[test]
+fn findings_that_help_texts_and_documents_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let files =
+        |folder: &str| std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let paths = files("docs").chain(files("crates/roundtrip/src/host")).chain(files(""));
+    let mut seen = 0;
+    for path in paths.filter(|path| path.extension().is_some_and(|kind| kind == "md" || kind == "rs")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for name in [names_after(text, "host tune "), names_after(text, "host explain ")].concat() {
+            assert!(of(name).is_some(), "{}: there is no finding {name}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{seen}");
+}
+
+#[test]
+fn tables_of_findings_name_findings_that_exist() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/host.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (mut is_inside, mut seen) = (false, 0);
+    for line in text.lines() {
+        let first = line.strip_prefix("| ").and_then(|line| line.split(" | ").next());
+        is_inside = line.starts_with('|') && (is_inside || matches!(first, Some("finding" | "name")));
+        let names =
+            first.filter(|_| is_inside).into_iter().flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        for name in names.filter(|name| !name.starts_with('-')) {
+            assert!(of(name).is_some(), "docs/host.md: there is no finding {name}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "{seen}");
 }

@@ -2,15 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use host::check::findings;
 use host::facts::socket::{AcceptQueue, SocketFacts, SocketState};
 use host::facts::{Facts, Unseen};
 use host::live::{SocketName, SocketRecord, plan};
 use host::read::{Roots, Wanted, socket};
+use host::undo::Overwrite;
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 
 fn own(port: u16) -> (Vec<SocketFacts>, Vec<Unseen>) {
@@ -214,6 +216,36 @@ fn a_descriptor_that_means_another_socket_is_refused() {
 }
 
 #[test]
+fn an_option_that_the_program_has_changed_since_is_left_unless_it_is_forced() {
+    let (state, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (client, _server) = connection();
+    let name = name_of(&client);
+    let set = |folder: &tempfile::TempDir, wish: &str| {
+        let planned = plan(&name, &[wish.parse().unwrap()]).unwrap();
+        SocketRecord::open(folder.path()).unwrap().apply(&planned[0]).unwrap().before
+    };
+    let first = set(&state, "notsent-lowat=16k");
+    set(&state, "nodelay=on");
+    set(&state, "notsent-lowat=32k");
+    // Somebody else's change, which this record does not have.
+    set(&other, "notsent-lowat=48k");
+    let undone = SocketRecord::open(state.path()).unwrap().undo_all(Overwrite::Own);
+    let failures: Vec<String> = undone.failures.iter().map(ToString::to_string).collect();
+    let said = "notsent-lowat was changed since, from 32768 bytes to 49152 bytes, and was left; --force restores 16384 bytes";
+    assert!(failures.len() == 1 && failures[0].contains(said), "{failures:?}");
+    assert_eq!((undone.restored.len(), client.nodelay().unwrap()), (1, false), "the others are restored");
+    let now = || plan(&name, &["notsent-lowat=0".parse().unwrap()]).unwrap()[0].before.clone();
+    assert_eq!(now().to_string(), "49152 bytes");
+    assert_eq!(SocketRecord::open(state.path()).unwrap().changes().len(), 2, "both stay in the record");
+    let undone = SocketRecord::open(state.path()).unwrap().undo_all(Overwrite::All);
+    assert!(undone.failures.is_empty(), "{:?}", undone.failures);
+    let was: Vec<String> =
+        undone.restored.iter().map(|one| one.after.as_ref().unwrap().to_string()).collect();
+    assert_eq!(was, ["49152 bytes", "16384 bytes"], "the values that were in force");
+    assert_eq!(now(), first);
+}
+
+#[test]
 fn a_pid_or_a_boot_that_differs_is_refused() {
     let (client, _server) = connection();
     let planned = plan(&name_of(&client), &["nodelay=on".parse().unwrap()]).unwrap();
@@ -250,4 +282,36 @@ fn settings_that_make_no_sense_are_refused() {
         assert!(text.parse::<::socket::foreign::Wish>().is_err(), "{text}");
     }
     assert!("notsent-lowat=0".parse::<::socket::foreign::Wish>().is_ok());
+}
+
+#[test]
+fn options_are_set_all_or_none() {
+    use ::socket::foreign::Wish;
+    let state = tempfile::tempdir().unwrap();
+    let ((client, _server), (closed, _other), (replaced, _another)) =
+        (connection(), connection(), connection());
+    let wishes = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Wish>>();
+    let mut planned =
+        plan(&name_of(&client), &wishes(&["nodelay=on", "cork=on", "congestion=no-such-thing"])).unwrap();
+    let before = facts_of(&client).options.unwrap();
+    let mut record = SocketRecord::open(state.path()).unwrap();
+    let error = record.apply_all(&planned).unwrap_err().to_string();
+    assert!(
+        error.contains("congestion=no-such-thing")
+            && error.contains("the 2 changes before it were taken back"),
+        "{error}"
+    );
+    assert!(record.changes().is_empty());
+    assert_eq!(facts_of(&client).options.unwrap(), before);
+    // A socket that was closed meanwhile does not keep the others from being changed.
+    planned.pop();
+    planned.splice(0..0, plan(&name_of(&closed), &wishes(&["nodelay=on"])).unwrap());
+    planned.splice(0..0, plan(&name_of(&replaced), &wishes(&["nodelay=on"])).unwrap());
+    drop(closed);
+    // The descriptor of another is that of a file by now.
+    let mut replaced = OwnedFd::from(replaced);
+    nix::unistd::dup2(File::open("/proc/self/stat").unwrap(), &mut replaced).unwrap();
+    let applied = record.apply_all(&planned).unwrap();
+    assert_eq!((applied.changed.len(), applied.gone.len()), (2, 2), "{applied:?}");
+    assert!(getsockopt(&client, sockopt::TcpNoDelay).unwrap());
 }

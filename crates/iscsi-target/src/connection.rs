@@ -48,7 +48,7 @@ impl Connection {
         });
         let quick_ack = shared.config.tcp.quick_ack;
         let core = Core::new(&accepted, shared, mailbox, cpu);
-        let (transport, now) = (Transport::new(socket, quick_ack), Instant::now());
+        let (transport, now) = (Transport::new(Arc::new(socket), quick_ack), Instant::now());
         Self { core, transport, has_nagle: false, begun: now, published: now, stalled: None }
     }
 
@@ -65,6 +65,7 @@ impl Connection {
                 &self.core.outgoing,
             );
         }
+        self.core.shared.sockets.end(self.core.id);
         // The last response (a Reject, a login refusal, a Logout Response) should still reach the initiator.
         self.linger();
         let peer = self.core.statistics.peer;
@@ -93,6 +94,11 @@ impl Connection {
         options::set_nodelay(&self.transport.socket, true)?;
         while let Some(deadline) = self.core.login_deadline() {
             let taken = self.core.next_frame();
+            if self.core.login_deadline().is_none() {
+                let sockets = &self.core.shared.sockets;
+                sockets.settle();
+                sockets.begin(self.core.id, &self.transport.socket);
+            }
             self.flush()?;
             let needed = match taken? {
                 Taken::Needs(needed) => needed,

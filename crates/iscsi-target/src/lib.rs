@@ -37,6 +37,7 @@ mod sessions;
 mod shared;
 #[cfg(test)]
 mod simulation;
+mod sockets;
 mod state;
 pub mod statistics;
 mod table;

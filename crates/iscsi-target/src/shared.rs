@@ -16,6 +16,7 @@ use crate::mailbox::Notice;
 use crate::memory::Memory;
 use crate::session::{Session, SessionKey};
 use crate::sessions::{EndedConnection, Sessions};
+use crate::sockets::Sockets;
 use crate::statistics::Board;
 use crate::table::Table;
 
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) send: Mutex<SendPolicy>,
     pub(crate) disks: Disks,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sockets: Sockets,
     /// Held while views are created, so that no session's view is replaced by an older one.
     views: Mutex<()>,
     /// The thread pool for blocking disk operations.
@@ -71,6 +73,7 @@ impl Shared {
             portals,
             disks,
             sessions,
+            sockets: Sockets::default(),
             views: Mutex::default(),
             pool,
             memory: Memory::new(config.limits.memory_bytes),

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use borrowed::Source;
@@ -54,7 +55,7 @@ pub(crate) enum Wait {
 /// A socket with its counters.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    pub(crate) socket: TcpStream,
+    pub(crate) socket: Arc<TcpStream>,
     stamps: Option<Stamps>,
     pub(crate) sends: u64,
     pub(crate) receives: u64,
@@ -63,7 +64,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    pub(crate) fn new(socket: TcpStream, quick_ack: bool) -> Self {
+    pub(crate) fn new(socket: Arc<TcpStream>, quick_ack: bool) -> Self {
         Self { socket, stamps: None, sends: 0, receives: 0, quick_ack }
     }
 

@@ -34,6 +34,8 @@ const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
 const INET_DIAG_SKMEMINFO: u16 = 7;
 const ENOENT: i32 = 2;
+/// INET_DIAG_NOCOOKIE, twice: whichever socket it is.
+const ANY_COOKIE: [u8; 8] = [0xff; 8];
 
 /// A TCP socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +140,33 @@ impl Diag {
     /// # Errors
     /// As [`Self::each_tcp`].
     pub fn socket(&mut self, earlier: &TcpSocket) -> io::Result<Option<TcpSocket>> {
-        self.ask(earlier.family, earlier.id.clone(), NLM_F_REQUEST)?;
+        self.one(earlier.family, earlier.id.clone())
+    }
+
+    /// The connection between two addresses; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::each_tcp`].
+    pub fn connection(&mut self, local: SocketAddr, peer: SocketAddr) -> io::Result<Option<TcpSocket>> {
+        let family = if local.is_ipv4() { AF_INET } else { AF_INET6 };
+        let scope = match local {
+            SocketAddr::V4(_) => 0,
+            SocketAddr::V6(local) => local.scope_id(),
+        };
+        let id = SocketId {
+            source_address: local.ip(),
+            source_port: local.port(),
+            destination_address: peer.ip(),
+            destination_port: peer.port(),
+            // A link-local address is one of an interface.
+            interface_id: scope,
+            cookie: ANY_COOKIE,
+        };
+        self.one(family, id)
+    }
+
+    fn one(&mut self, family: u8, id: SocketId) -> io::Result<Option<TcpSocket>> {
+        self.ask(family, id, NLM_F_REQUEST)?;
         let mut found = None;
         match self.receive(&mut |socket| found = Some(socket)) {
             Err(error) if error.raw_os_error() == Some(ENOENT) => Ok(None),

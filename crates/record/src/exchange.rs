@@ -1,8 +1,10 @@
 //! An operation as capture points saw it, with its frames.
 
+use crate::key::Key;
 use crate::op::{Op, Side, Stamp};
 use crate::split::Split;
 use crate::stall::StallSet;
+use crate::status::Status;
 
 /// How a message passed a capture point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,74 @@ impl Passage {
     #[must_use]
     pub fn begin(ns: u64, frame: u64) -> Self {
         Self { began: Stamp::at(ns), ended: Stamp::at(ns), first_frame: frame, last_frame: frame }
+    }
+}
+
+/// An error with which a service answered a request that it should have carried out. Answers about the request itself are
+/// none: a missing page, an unknown command, a unit attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AnswerError {
+    /// An HTTP status: 5xx, or 429 (RFC 9110 15.6, RFC 6585 4).
+    Http(u16),
+    /// CHECK CONDITION with this sense key (SPC-4 4.5.6).
+    Sense(u8),
+    /// The status of another protocol.
+    Other(Status),
+}
+
+impl std::fmt::Display for AnswerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AnswerError::Http(status) => write!(f, "HTTP {status}"),
+            AnswerError::Other(status) => f.write_str(&status.text()),
+            AnswerError::Sense(key) => write!(f, "CHECK CONDITION, {}", sense_name(*key)),
+        }
+    }
+}
+
+/// The name of a sense key (SPC-4 4.5.6).
+fn sense_name(key: u8) -> &'static str {
+    match key {
+        0x2 => "not ready",
+        0x3 => "medium error",
+        0x4 => "hardware error",
+        0x7 => "data protect",
+        0xb => "aborted command",
+        0xd => "volume overflow",
+        _ => "another sense key",
+    }
+}
+
+/// The pieces in which a response came. A piece ends with a segment that is not full: its sender had no more to send then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chunks {
+    /// Their number.
+    pub count: u32,
+    /// The time between the end of one and the begin of the next, summed, nanoseconds.
+    pub gaps_ns: u64,
+    /// The longest of these gaps, nanoseconds.
+    pub gap_max_ns: u64,
+    /// Pieces in which its program wrote it, as its framing shows (HTTP's chunks); 0: unknown. Several may have left together.
+    pub written: u32,
+}
+
+impl Chunks {
+    /// Whether the response is a stream: in three pieces or more. Two may be a header and a body.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        self.count >= 3
+    }
+
+    /// Whether its program wrote it as a stream, however it left.
+    #[must_use]
+    pub fn is_written_as_stream(&self) -> bool {
+        self.is_stream() || self.written >= 3
+    }
+
+    /// The mean gap between pieces, nanoseconds; `None` for a response that is no stream.
+    #[must_use]
+    pub fn gap_mean_ns(&self) -> Option<u64> {
+        self.is_stream().then(|| self.gaps_ns / u64::from(self.count - 1))
     }
 }
 
@@ -53,6 +123,23 @@ pub struct Exchange {
     /// From the response's last byte until bytes of it or before it, which had been lost behind this point, were sent again
     /// for the last time, nanoseconds: the client could not read it before.
     pub repaired_ns: u64,
+    /// How long its connection's set-up took, nanoseconds: of the first request of a connection whose SYN was seen.
+    pub setup_ns: Option<u64>,
+    /// The pieces of the response.
+    pub chunks: Chunks,
+    /// The error with which the service answered.
+    pub error: Option<AnswerError>,
+    /// How it was answered, if its protocol tells.
+    pub status: Status,
+    /// What it is for, if its protocol tells.
+    pub key: Key,
+    /// The stream of a connection that carries several, such as HTTP/2's; 0: none.
+    pub stream: u32,
+    /// Whether it may be several requests, or none: a turn in which the server began to answer before all of it had come, in which the
+    /// client did not wait for the answer, or of messages that nothing pairs.
+    pub overlaps: bool,
+    /// Whether its protocol holds it until an event comes or a time is over, such as a blocking pop: its time is no work of the server.
+    pub awaits_event: bool,
 }
 
 impl Exchange {
@@ -60,6 +147,21 @@ impl Exchange {
     #[must_use]
     pub fn op(&self, side: Side) -> Op {
         self.op.and(&Op::seen(side, self.request.ended, self.response.ended))
+    }
+
+    /// From the request's last byte to the response's first, nanoseconds: the server's work, and the network where the point
+    /// is not the server's. A response that begins before its request ends (100 Continue, R2T, an early error) is no measure
+    /// of it, and has none.
+    #[must_use]
+    pub fn first_byte_ns(&self) -> Option<i64> {
+        self.response.began.since(self.request.ended).filter(|&ns| ns >= 0)
+    }
+
+    /// From the response's first byte to its last, nanoseconds; none if one packet holds it.
+    #[must_use]
+    pub fn transfer_ns(&self) -> Option<i64> {
+        let is_long = self.response.last_frame != self.response.first_frame;
+        self.response.ended.since(self.response.began).filter(|&ns| is_long && ns >= 0)
     }
 }
 
@@ -73,15 +175,64 @@ pub struct Observed {
     /// Whether two points see the connection, and only one of them saw this operation: its time is not comparable with
     /// that of the others.
     pub is_partial: bool,
+    /// From the request's last byte to the response's first byte at the server, nanoseconds, where its capture point saw
+    /// them: the server's work, without the transfer of the response.
+    pub server_first_ns: Option<i64>,
     /// What the client's capture point saw, or the server's where there is no other.
     pub detail: Exchange,
 }
 
+/// Whether the times of an operation can be right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeOrder {
+    /// Nothing ends before it begins.
+    Forwards,
+    /// A message arrives at the other capture point before it leaves, on the clock that both share.
+    PathBackwards,
+    /// A message, or the operation, ends before it begins.
+    Backwards,
+}
+
+impl Exchange {
+    /// Whether a part that this point saw ends before it begins. A response may begin before its request has ended, because a
+    /// server may answer early, and does not end before that.
+    #[must_use]
+    fn is_backwards(&self) -> bool {
+        let before = |a: Stamp, b: Stamp| a.since(b).is_some_and(|ns| ns < 0);
+        let Self { request, response, .. } = self;
+        before(request.ended, request.began)
+            || before(response.ended, response.began)
+            || before(response.began, request.began)
+            || before(response.ended, request.ended)
+    }
+}
+
 impl Observed {
+    /// Whether its times can be right.
+    #[must_use]
+    pub fn order(&self) -> TimeOrder {
+        let Op { c1, s1, s2, c2, .. } = self.op;
+        let before = |a: Stamp, b: Stamp| a.since(b).is_some_and(|ns| ns < 0);
+        if self.detail.is_backwards() || before(s2, s1) || before(c2, c1) {
+            TimeOrder::Backwards
+        } else if self.shared_clock && (before(s1, c1) || before(c2, s2)) {
+            TimeOrder::PathBackwards
+        } else {
+            TimeOrder::Forwards
+        }
+    }
+
     /// The observation of one point, on this side.
     #[must_use]
     pub fn alone(side: Side, exchange: &Exchange) -> Self {
-        Self { op: exchange.op(side), shared_clock: false, is_partial: false, detail: *exchange }
+        let server_first_ns = (side == Side::Server).then(|| exchange.first_byte_ns()).flatten();
+        Self {
+            op: exchange.op(side),
+            shared_clock: false,
+            is_partial: false,
+            server_first_ns,
+            detail: *exchange,
+        }
     }
 
     /// The observation of both sides of one operation.
@@ -97,7 +248,7 @@ impl Observed {
         }
         // What was sent again after the response is part of the client's time.
         let detail = Exchange { stalls, repaired_ns: 0, ..*client };
-        Self { op, shared_clock, is_partial: false, detail }
+        Self { op, shared_clock, is_partial: false, server_first_ns: server.first_byte_ns(), detail }
     }
 
     /// The time of the operation as its user sees it at this point, nanoseconds: from the first byte of the request, or from
@@ -114,5 +265,49 @@ impl Observed {
     #[must_use]
     pub fn split(&self) -> Split {
         Split::of(&self.op, self.shared_clock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchange(times: [u64; 4]) -> Exchange {
+        let [a, b, c, d] = times;
+        let passage = |began, ended| Passage { ended: Stamp::at(ended), ..Passage::begin(began, 0) };
+        Exchange { request: passage(a, b), response: passage(c, d), ..Exchange::default() }
+    }
+
+    fn alone(times: [u64; 4]) -> TimeOrder {
+        Observed::alone(Side::Client, &exchange(times)).order()
+    }
+
+    #[test]
+    fn an_operation_that_ends_before_it_begins_is_backwards() {
+        assert_eq!(alone([10, 20, 30, 40]), TimeOrder::Forwards);
+        assert_eq!(alone([10, 10, 10, 10]), TimeOrder::Forwards, "a coarse clock");
+        assert_eq!(alone([10, 30, 20, 40]), TimeOrder::Forwards, "an early answer");
+        for times in
+            [[10, 9, 30, 40], [10, 20, 30, 29], [10, 20, 5, 40], [10, 20, 15, 19], [100, 100, 50, 50]]
+        {
+            assert_eq!(alone(times), TimeOrder::Backwards, "{times:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_backwards_only_on_a_shared_clock() {
+        let client = exchange([10, 20, 70, 80]);
+        for (server, order) in [
+            ([12, 25, 60, 65], TimeOrder::Forwards),
+            ([5, 15, 60, 65], TimeOrder::PathBackwards),
+            ([12, 25, 85, 90], TimeOrder::PathBackwards),
+            ([12, 25, 24, 24], TimeOrder::Backwards),
+        ] {
+            let server = exchange(server);
+            assert_eq!(Observed::joined(&client, &server, true).order(), order);
+            let apart = Observed::joined(&client, &server, false).order();
+            assert_eq!(apart == TimeOrder::Backwards, order == TimeOrder::Backwards);
+            assert_ne!(apart, TimeOrder::PathBackwards);
+        }
     }
 }

@@ -8,26 +8,44 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clock_step;
+pub mod conduct;
 pub mod exchange;
 pub mod join;
 pub mod kernel;
+mod key;
 pub mod latency;
 pub mod op;
+pub mod setup;
+mod spacing;
 pub mod split;
 pub mod stage;
 pub mod stall;
+mod status;
+pub mod ticks;
+mod tls;
 pub mod units;
 pub mod verb;
 pub mod wire;
+mod word;
 pub mod writes;
 
-pub use exchange::{Exchange, Observed, Passage};
+pub use clock_step::ClockStep;
+pub use conduct::{Conduct, Flights, Passed, Queueing, Transit};
+pub use exchange::{AnswerError, Chunks, Exchange, Observed, Passage, TimeOrder};
 pub use join::{Hole, HoleReason, Joined, join};
 pub use kernel::{KernelEvent, KernelEventKind, Softirq};
+pub use key::Key;
 pub use op::{Op, OpKind, Side, Stamp};
+pub use setup::{Greeting, Refusal, Setup};
+pub use spacing::{Packets, Regular, Spacing};
 pub use split::{Split, StartLatencies};
 pub use stage::{CpuSharing, Place, ServiceTimes, Term};
-pub use stall::{Conduct, ConnectionFacts, Opened, Stall, StallKind, StallSet};
+pub use stall::{ConnectionFacts, Opened, Stall, StallKind, StallSet};
+pub use status::Status;
+pub use ticks::Ticks;
+pub use tls::{Encryption, Tls};
 pub use verb::{Outcome, Verb};
 pub use wire::Wire;
+pub use word::Word;
 pub use writes::Writes;

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::conduct::Conduct;
 use crate::op::Side;
+use crate::setup::Setup;
 
 /// The cause that delayed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,11 +43,30 @@ pub enum StallKind {
     /// Data waited behind a lost segment that had been sent again: for its ACK, or for the congestion window, which a loss
     /// makes small. Part of operations only, like [`StallKind::AckWait`].
     BehindLoss,
+    /// A small segment left when the prompt ACK of the small one before came: Nagle's algorithm lets one leave for each
+    /// round trip (RFC 896).
+    AckClocked,
+    /// The rest of a message waited a round trip for the congestion window: all that the window had room for had left,
+    /// and the receiver's window had room for more.
+    CongestionWindow,
+    /// As [`StallKind::CongestionWindow`], after an idle time that had made the congestion window small again (RFC 5681 4.1).
+    SlowStartAfterIdle,
+    /// Packets waited in a queue on the path: the round trip was longer than the shortest one. Part of operations only.
+    QueuedOnPath,
+    /// The server dropped the handshake's last ACK, because its accept queue was full, and so the client's first data, which
+    /// the client sent again until the server took it.
+    AcceptQueue,
+    /// The application protocol's own window was used up (flow control of HTTP/2, RFC 9113 5.2): the rest of the data left when the
+    /// receiver had given room.
+    FlowControl,
+    /// The client had announced that it waits for 100 Continue (RFC 9110 10.1.1), none came, and it sent the body when it had waited
+    /// long enough.
+    ContinueAwaited,
 }
 
 impl StallKind {
     /// All of them.
-    pub const ALL: [StallKind; 13] = [
+    pub const ALL: [StallKind; 20] = [
         StallKind::NagleHeaderThenBody,
         StallKind::NagleWithinMessage,
         StallKind::NagleBetweenMessages,
@@ -59,15 +80,24 @@ impl StallKind {
         StallKind::SlowData,
         StallKind::AckWait,
         StallKind::BehindLoss,
+        StallKind::AckClocked,
+        StallKind::CongestionWindow,
+        StallKind::SlowStartAfterIdle,
+        StallKind::QueuedOnPath,
+        StallKind::AcceptQueue,
+        StallKind::FlowControl,
+        StallKind::ContinueAwaited,
     ];
 
     /// Whether data was lost.
     #[must_use]
     pub fn is_loss(self) -> bool {
         match self {
-            StallKind::Timeout | StallKind::FastRetransmit | StallKind::BlackHole | StallKind::BehindLoss => {
-                true
-            }
+            StallKind::Timeout
+            | StallKind::FastRetransmit
+            | StallKind::BlackHole
+            | StallKind::BehindLoss
+            | StallKind::AcceptQueue => true,
             StallKind::NagleHeaderThenBody
             | StallKind::NagleWithinMessage
             | StallKind::NagleBetweenMessages
@@ -76,7 +106,13 @@ impl StallKind {
             | StallKind::CorkedAnswer
             | StallKind::WindowFull
             | StallKind::SlowData
-            | StallKind::AckWait => false,
+            | StallKind::AckWait
+            | StallKind::AckClocked
+            | StallKind::CongestionWindow
+            | StallKind::SlowStartAfterIdle
+            | StallKind::QueuedOnPath
+            | StallKind::FlowControl
+            | StallKind::ContinueAwaited => false,
         }
     }
 }
@@ -84,17 +120,17 @@ impl StallKind {
 /// The waits of an operation, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StallSet {
-    kinds: u16,
+    kinds: u32,
     /// The kinds that delayed data of the client and of the server.
-    senders: [u16; 2],
+    senders: [u32; 2],
     waits_ns: [u64; StallKind::ALL.len()],
 }
 
 impl StallSet {
     /// Adds a wait of a kind for data of a sender, nanoseconds.
     pub fn insert(&mut self, kind: StallKind, sender: Side, wait_ns: u64) {
-        self.kinds |= 1 << kind as u16;
-        self.senders[sender as usize] |= 1 << kind as u16;
+        self.kinds |= 1 << kind as u32;
+        self.senders[sender as usize] |= 1 << kind as u32;
         let sum = &mut self.waits_ns[kind as usize];
         *sum = sum.saturating_add(wait_ns);
     }
@@ -102,7 +138,7 @@ impl StallSet {
     /// Whether it contains a kind.
     #[must_use]
     pub fn contains(&self, kind: StallKind) -> bool {
-        self.kinds & (1 << kind as u16) != 0
+        self.kinds & (1 << kind as u32) != 0
     }
 
     /// The waits of a kind, nanoseconds.
@@ -127,9 +163,12 @@ impl StallSet {
         }
         let mut both = Self::default();
         for kind in StallKind::ALL {
-            let bit = 1 << kind as u16;
-            let of_client = client.senders[0] & bit != 0;
-            let of_server = server.senders[1] & bit != 0;
+            let bit = 1 << kind as u32;
+            // A queue is seen behind it, by the time stamps, or in front of it, by the acknowledgements.
+            let (of_client, of_server) = match kind {
+                StallKind::QueuedOnPath => (client.kinds & bit != 0, server.kinds & bit != 0),
+                _ => (client.senders[0] & bit != 0, server.senders[1] & bit != 0),
+            };
             let place = kind as usize;
             both.waits_ns[place] = match (of_client, of_server) {
                 (true, true) => client.waits_ns[place].max(server.waits_ns[place]),
@@ -138,8 +177,8 @@ impl StallSet {
                 (false, false) => continue,
             };
             both.kinds |= bit;
-            both.senders[0] |= u16::from(of_client) * bit;
-            both.senders[1] |= u16::from(of_server) * bit;
+            both.senders[0] |= u32::from(of_client) * bit;
+            both.senders[1] |= u32::from(of_server) * bit;
         }
         both
     }
@@ -174,6 +213,15 @@ impl StallSet {
             left -= *wait;
         }
         all
+    }
+
+    /// The set without the waits of a kind.
+    #[must_use]
+    pub fn without(mut self, kind: StallKind) -> Self {
+        self.kinds &= !(1 << kind as u32);
+        self.senders.iter_mut().for_each(|kinds| *kinds &= !(1 << kind as u32));
+        self.waits_ns[kind as usize] = 0;
+        self
     }
 
     /// Shortens the waits for lost data by this sum.
@@ -217,61 +265,6 @@ pub struct Stall {
     pub seq: u32,
 }
 
-/// How one side of a connection behaved as a sender, from its beginning to its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Conduct {
-    /// Segments with data, repetitions not counted.
-    pub segments: u64,
-    /// Their payload, bytes.
-    pub bytes: u64,
-    /// Messages that they carried.
-    pub messages: u64,
-    /// Pauses of 20 ms and more between messages in which the peer sent no data.
-    pub pauses: u64,
-    /// Messages whose segments were many times more than their bytes needed, and those segments.
-    pub trains: u64,
-    /// See `trains`.
-    pub train_segments: u64,
-    /// Frames of the first trains.
-    pub train_frames: [u64; 2],
-    /// Segments sent again, those of them sent while the peer was sending as well, and those sent only after a time-out.
-    pub retransmitted: u64,
-    /// See `retransmitted`.
-    pub retransmitted_against_traffic: u64,
-    /// See `retransmitted`.
-    pub timeouts: u64,
-    /// Segments that left while the peer was sending as well.
-    pub against_traffic: u64,
-    /// Largest segment that the peer accepts, bytes: from its SYN, else the largest seen.
-    pub mss_bytes: u32,
-    /// Time during a message in which nothing left until an ACK came, nanoseconds.
-    pub ack_wait_ns: u64,
-    /// Number of these waits.
-    pub ack_waits: u64,
-    /// Bytes unacknowledged in those waits, summed.
-    pub ack_wait_bytes: u64,
-    /// The waits in which the receiver's window was full, and their time, nanoseconds.
-    pub window_waits: u64,
-    /// See `window_waits`.
-    pub window_wait_ns: u64,
-    /// Frames of the longest wait for an ACK.
-    pub ack_wait_frames: [u64; 3],
-    /// Longest wait for an ACK, nanoseconds.
-    pub ack_wait_max_ns: u64,
-    /// Time during messages, nanoseconds.
-    pub sending_ns: u64,
-    /// Shortest time from a segment to its acknowledgement, nanoseconds; 0: unknown.
-    pub ack_min_ns: u64,
-    /// Times from a segment to its acknowledgement: their sum, nanoseconds, and their number.
-    pub ack_sum_ns: u64,
-    /// See `ack_sum_ns`.
-    pub acks_timed: u64,
-    /// Most bytes unacknowledged.
-    pub in_flight_max_bytes: u32,
-    /// Largest window that its peer offered, bytes.
-    pub window_max_bytes: u32,
-}
-
 /// The facts about a connection that are known when its first data passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
@@ -300,6 +293,10 @@ pub struct ConnectionFacts {
     pub server: SocketAddr,
     /// Its protocol.
     pub protocol: &'static str,
+    /// The name of its protocol, if it is known and followed as turns.
+    pub undecoded: Option<&'static str>,
+    /// Its encryption, if it has one.
+    pub tls: Option<crate::Tls>,
     /// Its packets and their bytes on the wire.
     pub packets: u64,
     /// See `packets`.
@@ -327,6 +324,14 @@ pub struct ConnectionFacts {
     pub has_ended: bool,
     /// Whether both directions were seen.
     pub both_directions: bool,
+    /// How it was set up, and whether it failed.
+    pub setup: Setup,
+}
+
+/// The shortest of the times that are known (not 0), nanoseconds; 0: none is.
+#[must_use]
+pub fn shortest(times_ns: [u64; 3]) -> u64 {
+    times_ns.into_iter().filter(|&ns| ns > 0).min().unwrap_or(0)
 }
 
 impl ConnectionFacts {
@@ -339,13 +344,26 @@ impl ConnectionFacts {
         }
     }
 
-    /// The shortest observed network round trip, nanoseconds; 0: unknown.
+    /// The shortest observed round trip from the capture point to a side's host and back, nanoseconds; 0: unknown. It is
+    /// the least of the handshake's part, of the acknowledgements of the peer's data and of the echoes of its time stamps,
+    /// each of which is at least the network's time.
     #[must_use]
-    pub fn network_round_trip_ns(&self) -> u64 {
-        let acks = self.client_conduct.ack_min_ns.saturating_add(self.server_conduct.ack_min_ns);
-        match self.handshake_ns {
-            Some((there, here)) if acks == 0 => there.saturating_add(here),
-            _ => acks,
+    pub fn path_ns(&self, side: Side) -> u64 {
+        let there = match (side, self.handshake_ns) {
+            (Side::Server, Some((there, _))) => there,
+            (Side::Client, Some((_, here))) => here,
+            (_, None) => 0,
+        };
+        let conduct = self.conduct(side.peer());
+        shortest([there, conduct.ack_min_ns, conduct.echo_min_ns])
+    }
+
+    /// The shortest observed round trip between both hosts, nanoseconds; 0 where one of its parts is unknown.
+    #[must_use]
+    pub fn round_trip_ns(&self) -> u64 {
+        match (self.path_ns(Side::Client), self.path_ns(Side::Server)) {
+            (0, _) | (_, 0) => 0,
+            (client, server) => client.saturating_add(server),
         }
     }
 }

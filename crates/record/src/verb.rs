@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::word::Word;
+
 /// The request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verb {
@@ -9,6 +11,8 @@ pub enum Verb {
     Scsi(u8),
     /// An HTTP request, by the first bytes of its method, padded with zeros.
     Http([u8; 7]),
+    /// A command of another protocol, by its name.
+    Command(Word),
     /// All data in one direction before data in the other.
     #[default]
     Turn,
@@ -31,6 +35,7 @@ impl Verb {
                 let text: Vec<u8> = method.into_iter().take_while(u8::is_ascii_graphic).collect();
                 String::from_utf8(text).unwrap_or_default()
             }
+            Verb::Command(name) => name.to_string(),
             Verb::Turn => "turn".to_owned(),
             Verb::TaskManagement(function) => format!("task management {function}"),
             Verb::Nop => "ping".to_owned(),

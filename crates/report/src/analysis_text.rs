@@ -1,5 +1,7 @@
 //! The result of an analysis as text.
 
+mod services;
+
 use std::fmt::Write as _;
 
 use analysis::Part;
@@ -7,8 +9,11 @@ use analysis::modes::{Finding, FindingKind, Regime};
 use analysis::verdict::{Verdict, name};
 use analyzer::{AnalysisResult, InputRow, ModeRow};
 use output::text::line;
+use record::units::counted;
 
 use crate::terminal::{cell, number, table, thousands, us};
+
+pub use services::Detail;
 
 /// Stanzas, connections and holes that are shown; JSON has them all.
 const STANZAS_SHOWN: usize = 20;
@@ -20,20 +25,29 @@ const CONTENTS_SHOWN: usize = 8;
 /// Frames that are named with a verdict.
 const FRAMES_SHOWN: usize = 12;
 
+/// What of a result is shown besides the services, the verdicts and the notes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// The services, divided.
+    pub detail: Option<Detail>,
+    /// The slowest operations.
+    pub slowest: bool,
+}
+
 /// The whole report.
 #[must_use]
-pub fn analysis(result: &AnalysisResult) -> String {
+pub fn analysis(result: &AnalysisResult, shown: Shown) -> String {
     let mut out = String::new();
     for input in &result.inputs {
         let _ = writeln!(out, "{}: {} frames", named(input), thousands(input.frames as f64));
     }
     let _ = writeln!(
         out,
-        "{} packets of {} connections, {} bytes, {} operations{}",
-        thousands(result.packets as f64),
-        result.connections.len() as u64 + result.connections_not_listed,
-        thousands(result.bytes as f64),
-        thousands(result.operations as f64),
+        "{} of {}, {}, {}{}",
+        counted(result.packets, "packet"),
+        counted(result.connections.len() as u64 + result.connections_not_listed, "connection"),
+        counted(result.bytes, "byte"),
+        counted(result.operations, "operation"),
         if result.operations_both_sides > 0 {
             format!(
                 " ({} seen at both sides, {} at one only)",
@@ -45,7 +59,9 @@ pub fn analysis(result: &AnalysisResult) -> String {
         }
     );
     if let Some(clocks) = result.clocks {
-        let drift = clocks.drift_ppm.map_or(String::new(), |d| format!(", running {d:+.2} ppm faster"));
+        let drift = clocks.drift_ppm.map_or(String::new(), |d| {
+            format!(", running {:.2} ppm {}", d.abs(), if d < 0.0 { "slower" } else { "faster" })
+        });
         let _ = writeln!(
             out,
             "the server's clock is {:+.1} us +- {:.1} us ahead of the client's{drift}; no figure below subtracts one \
@@ -53,42 +69,50 @@ pub fn analysis(result: &AnalysisResult) -> String {
             clocks.offset_us, clocks.uncertainty_us
         );
     }
-    if !result.stanzas.is_empty() {
-        let _ = writeln!(
-            out,
-            "\nWhere the time goes, microseconds (means; the whole is sending and round trip, from the request's first byte on \
-             the wire to the response's last, and p99 its 99th percentile; where TCP held the request before, the whole begins \
-             with the hold, at most when the response came that it replaces)\n{}",
-            stanzas(result)
-        );
-        let left_out: u64 = result.stanzas.iter().map(|stanza| stanza.left_out).sum();
-        if left_out > 0 {
-            let _ = writeln!(
-                out,
-                "{} operations were seen at one of two capture points only; no time above includes them",
-                thousands(left_out as f64)
+    if !result.services.is_empty() {
+        let _ = writeln!(out, "\n{}", services::services(result));
+        services::keys(result, &mut out);
+    }
+    if shown.slowest && !result.slowest.is_empty() {
+        let _ = writeln!(out, "\n{}", services::slowest(result));
+    }
+    match shown.detail {
+        Some(Detail::Connection) => {
+            stanza_table(result, &mut out);
+            if result.connections.iter().any(|c| c.operations > 0) {
+                let _ = writeln!(out, "\nConnections\n{}", connections(result));
+            }
+        }
+        Some(Detail::Client) => services::details(result, "client", |row| &row.clients, &mut out),
+        Some(Detail::Size) => services::details(result, "bytes", |row| &row.sizes, &mut out),
+        Some(Detail::Key) if result.services.iter().all(|row| row.keys.is_empty()) => {
+            out.push_str(
+                "\nNo request has a key: neither a path, nor a statement, nor the key of a store.\n",
             );
         }
+        Some(Detail::Key) => services::details(result, "key", |row| &row.keys, &mut out),
+        None => {}
     }
-    if result.connections.iter().any(|c| c.operations > 0) {
-        let _ = writeln!(out, "\nConnections\n{}", connections(result));
-    }
+    left_out(result, &mut out);
     structure(result, &mut out);
     holes(result, &mut out);
     for note in &result.notes {
         let _ = writeln!(out, "- {}", line(note));
     }
     for minor in &result.minor {
-        let _ = writeln!(
-            out,
-            "- of little weight ({:.1} % of the operations' time): {}: {}",
-            minor.weight * 100.0,
-            name(minor.kind),
-            line(&minor.text)
-        );
+        let (kind, text) = (name(minor.kind), line(&minor.text));
+        // What is stated without a verdict has no weight, however long it lasts.
+        let _ = if minor.weight > 0.0 {
+            let percent = minor.weight * 100.0;
+            writeln!(out, "- of little weight ({percent:.1} % of the operations' time): {kind}: {text}")
+        } else {
+            writeln!(out, "- noted, no verdict: {kind}: {text}")
+        };
     }
     out.push('\n');
-    if result.verdicts.is_empty() {
+    if result.verdicts.is_empty() && result.operations == 0 {
+        out.push_str("Verdict: none, as no operation ended in the capture.\n");
+    } else if result.verdicts.is_empty() {
         out.push_str("Verdict: nothing found that made these operations slow.\n");
     }
     for (index, verdict) in result.verdicts.iter().enumerate() {
@@ -96,6 +120,32 @@ pub fn analysis(result: &AnalysisResult) -> String {
     }
     excess(result, &mut out);
     out
+}
+
+/// The breakdown by connection, size and queue depth.
+fn stanza_table(result: &AnalysisResult, out: &mut String) {
+    if result.stanzas.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\nWhere the time goes by connection, microseconds (means; the whole is sending and round trip, from the request's first byte \
+         on the wire to the response's last, and p99 its 99th percentile; where TCP held the request before, the whole begins with \
+         the hold, at most when the response came that it replaces)\n{}",
+        stanzas(result)
+    );
+}
+
+/// The operations that the times leave out.
+fn left_out(result: &AnalysisResult, out: &mut String) {
+    let left_out: u64 = result.stanzas.iter().map(|stanza| stanza.left_out).sum();
+    if left_out > 0 {
+        let _ = writeln!(
+            out,
+            "{} operations were seen at one of two capture points only; no time above includes them",
+            thousands(left_out as f64)
+        );
+    }
 }
 
 /// The account of the operations' time: the verdicts and the unexplained rest are the excess.
@@ -121,7 +171,7 @@ fn excess(result: &AnalysisResult, out: &mut String) {
     );
 }
 
-/// One line for each service: the pattern of the stanza with the most operations.
+/// One line for each service: the pattern of the size with the most operations.
 fn structure(result: &AnalysisResult, out: &mut String) {
     let mut services: Vec<(Option<&str>, Vec<&ModeRow>)> = Vec::new();
     for row in &result.modes {
@@ -332,12 +382,13 @@ fn holes(result: &AnalysisResult, out: &mut String) {
         let missing = hole.missing;
         let _ = writeln!(
             out,
-            "  connection {}, {:?}, byte {}: {} bytes, about {:.1} operations ({:?})",
+            "  connection {}, {:?}, byte {}: {} bytes, {} ({:?})",
             hole.connection.map_or("?".to_owned(), |c| c.to_string()),
             hole.flow,
             missing.offset,
             missing.bytes,
-            hole.operations,
+            hole.operations
+                .map_or("unknown number of operations".to_owned(), |n| format!("about {n:.1} operations")),
             missing.reason
         );
     }

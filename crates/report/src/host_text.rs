@@ -9,6 +9,7 @@ use record::units::{counted, format_bit_rate, grouped};
 use crate::terminal::{cell, number, table};
 
 mod interface;
+mod load;
 mod prometheus;
 
 pub use interface::link;
@@ -29,6 +30,9 @@ pub fn check(checked: &Checked) -> String {
     }
     if !checked.facts.peers.is_empty() {
         text.push('\n');
+    }
+    if let Some(load) = &checked.facts.load {
+        text += &format!("{}\n", load::load(load));
     }
     for (index, found) in checked.findings.iter().enumerate() {
         text += &format!("{}\n", finding(index + 1, found));

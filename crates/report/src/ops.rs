@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,11 +28,13 @@ const SCHEMA: &str = "message operation {
     optional int64 c2_ns; optional int64 response_began_ns; optional int64 thought_ns;
     optional int64 request_frame; optional int64 response_frame;
     optional int64 start_ns; optional int64 finish_ns;
+    required binary service (UTF8); required binary key (UTF8); required binary status (UTF8);
+    required int64 stream;
 }";
 
 /// The heading of the same columns.
 const HEADING: &str = "connection,tag,operation,kind,outcome,queue_depth,data_bytes,request_bytes,response_bytes,\
-request_began_ns,c1_ns,s1_ns,s2_ns,c2_ns,response_began_ns,thought_ns,request_frame,response_frame,start_ns,finish_ns";
+request_began_ns,c1_ns,s1_ns,s2_ns,c2_ns,response_began_ns,thought_ns,request_frame,response_frame,start_ns,finish_ns,service,key,status,stream";
 
 /// One record.
 #[derive(Debug)]
@@ -43,10 +46,13 @@ struct Row {
     bytes: [u32; 3],
     /// The optional columns, in their order.
     stamps: [Option<u64>; 11],
+    /// Service, key and status.
+    names: [String; 3],
+    stream: u32,
 }
 
 impl Row {
-    fn of(op: &Op, detail: Option<&Exchange>) -> Self {
+    fn of(op: &Op, detail: Option<&Exchange>, service: Option<SocketAddr>, key: &str) -> Self {
         let frame = |frame: u64| (frame > 0).then_some(frame);
         let outcome = match op.outcome {
             Outcome::Good => "good",
@@ -71,6 +77,12 @@ impl Row {
                 op.start.ns(),
                 op.finish.ns(),
             ],
+            names: [
+                service.map_or(String::new(), |service| service.to_string()),
+                key.to_owned(),
+                detail.map_or(String::new(), |e| e.status.text()),
+            ],
+            stream: detail.map_or(0, |e| e.stream),
         }
     }
 }
@@ -147,21 +159,26 @@ impl OpsWriter {
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&mut self, op: &Op) -> io::Result<()> {
-        self.write_row(Row::of(op, None))
+        self.write_row(Row::of(op, None, None, ""))
     }
 
-    /// Adds an operation with what only packets show.
+    /// Adds an operation with what only packets show: its service, and the name of its key.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write_observed(&mut self, observed: &Observed) -> io::Result<()> {
-        self.write_row(Row::of(&observed.op, Some(&observed.detail)))
+    pub fn write_observed(
+        &mut self,
+        observed: &Observed,
+        service: Option<SocketAddr>,
+        key: &str,
+    ) -> io::Result<()> {
+        self.write_row(Row::of(&observed.op, Some(&observed.detail), service, key))
     }
 
     fn write_row(&mut self, row: Row) -> io::Result<()> {
         match &mut self.format {
             Format::Csv(out) => {
-                let Row { connection, tag, texts, queue_depth, bytes, stamps } = row;
+                let Row { connection, tag, texts, queue_depth, bytes, stamps, names, stream } = row;
                 // A method comes from the capture.
                 let [operation, kind, outcome] = texts.map(|text| output::text::csv(&text));
                 let [data, request, response] = bytes;
@@ -172,7 +189,8 @@ impl OpsWriter {
                 for stamp in stamps {
                     write!(out, ",{}", stamp.unwrap_or(0))?;
                 }
-                writeln!(out)
+                let [service, key, status] = names.map(|text| output::text::csv(&text));
+                writeln!(out, ",{service},{key},{status},{stream}")
             }
             Format::Parquet { writer, rows } => {
                 rows.push(row);
@@ -214,12 +232,11 @@ fn group(writer: &mut SerializedFileWriter<File>, rows: &mut Vec<Row>) -> Result
     let mut group = writer.next_row_group()?;
     let words = |of: fn(&Row) -> u32| rows.iter().map(|r| of(r).cast_signed()).collect::<Vec<i32>>();
     let longs = |of: &dyn Fn(&Row) -> u32| rows.iter().map(|r| i64::from(of(r))).collect::<Vec<i64>>();
-    let texts =
-        |which: usize| rows.iter().map(|r| ByteArray::from(r.texts[which].as_str())).collect::<Vec<_>>();
+    let texts = |of: &dyn Fn(&Row) -> &str| rows.iter().map(|r| ByteArray::from(of(r))).collect::<Vec<_>>();
     column::<Int32Type>(&mut group, &words(|r| r.connection), None)?;
     column::<Int64Type>(&mut group, &longs(&|r| r.tag), None)?;
     for which in 0..3 {
-        column::<ByteArrayType>(&mut group, &texts(which), None)?;
+        column::<ByteArrayType>(&mut group, &texts(&|r| &r.texts[which]), None)?;
     }
     column::<Int32Type>(&mut group, &words(|r| r.queue_depth), None)?;
     for which in 0..3 {
@@ -230,6 +247,10 @@ fn group(writer: &mut SerializedFileWriter<File>, rows: &mut Vec<Row>) -> Result
         let levels: Vec<i16> = rows.iter().map(|r| i16::from(r.stamps[which].is_some())).collect();
         column::<Int64Type>(&mut group, &values, Some(&levels))?;
     }
+    for which in 0..3 {
+        column::<ByteArrayType>(&mut group, &texts(&|r| &r.names[which]), None)?;
+    }
+    column::<Int64Type>(&mut group, &longs(&|r| r.stream), None)?;
     group.close()?;
     rows.clear();
     Ok(())
@@ -269,12 +290,12 @@ mod tests {
         for name in ["a.csv", "a.parquet"] {
             let path = folder.path().join(name);
             let mut writer = OpsWriter::create(&path).unwrap();
-            (0..count).for_each(|i| writer.write_observed(&observed(i)).unwrap());
+            (0..count).for_each(|i| writer.write_observed(&observed(i), None, "").unwrap());
             writer.finish().unwrap();
         }
         let csv = std::fs::read_to_string(folder.path().join("a.csv")).unwrap();
         assert_eq!(csv.lines().count() as u64, count + 1);
-        assert_eq!(csv.lines().nth(2), Some("3,1,turn,other,good,0,512,0,0,0,101,0,0,201,0,0,0,1,0,0"));
+        assert_eq!(csv.lines().nth(2), Some("3,1,turn,other,good,0,512,0,0,0,101,0,0,201,0,0,0,1,0,0,,,,0"));
         let file = File::open(folder.path().join("a.parquet")).unwrap();
         let reader = SerializedFileReader::new(file).unwrap();
         assert_eq!(reader.metadata().file_metadata().num_rows() as u64, count);

@@ -1,19 +1,22 @@
 //! `roundtrip analyze`: finds causes of slowness in captures.
 
-use std::io::{BufWriter, Write as _};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Options, annotate};
+use analyzer::{Analysis, AnalysisError, AnalysisResult, Input, Named, Options, TakeOps, annotate};
 use anyhow::{Context as _, anyhow};
+use capture::decode::{PROTOCOLS, protocol_named};
 use capture::file::CaptureFile;
 use capture::record_to_file::{RecordSpec, record};
-use capture::{Digests, Protocol, Selection};
+use capture::{Digests, KeyLogError, Keys, Protocol, Selection};
 use clap::ValueEnum;
 use output::Draft;
 use record::wire::Wire;
 use record::{Observed, Side};
+use report::analysis_text::{Detail, Shown};
 use report::ops::OpsWriter;
 
 use crate::figures::Captured;
@@ -29,6 +32,7 @@ use crate::{Failure, args, outputs};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  roundtrip analyze slow.pcapng\n  \
                         tcpdump -i eth0 -s 128 -w - port 3260 | roundtrip analyze -\n  \
+                        roundtrip analyze https.pcapng --keylog keys.log --by key\n  \
                         roundtrip analyze --client a.pcap.gz --server b.pcap.zst --json\n  \
                         roundtrip analyze --client a.pcap.gz --server b.pcap.gz --figures out/pictures\n  \
                         roundtrip analyze --interface eth0 --port 3260 --duration 10s")]
@@ -47,18 +51,31 @@ pub(crate) struct AnalyzeArgs {
     /// Duration of the capture
     #[arg(long, value_parser = args::time, requires = "interface")]
     duration: Option<Duration>,
-    /// Protocol of the messages
-    #[arg(long, value_enum, default_value = "auto")]
-    protocol: ProtocolArg,
-    /// Analyze only connections with this server port
-    #[arg(long)]
-    port: Option<u16>,
+    /// Protocol of the messages; auto detects it from the first bytes, and turns follows any by change of direction
+    #[arg(long, value_parser = protocols(), default_value = "auto")]
+    protocol: String,
+    /// Secrets of TLS connections, as browsers, curl and other programs write them for SSLKEYLOGFILE: their records are decrypted. A
+    /// pcapng file may also hold them itself
+    #[arg(long, value_name = "FILE")]
+    keylog: Option<PathBuf>,
+    /// Analyze only connections with this server port; with =PROTOCOL, such as 6380=redis, as this protocol
+    #[arg(long, value_name = "PORT[=PROTOCOL]", value_parser = port)]
+    port: Option<PortArg>,
     /// Rate of the link between the sides, such as 1gbit: adds the time on the link, and detects a full link
     #[arg(long, value_parser = args::rate)]
     bandwidth: Option<u64>,
     /// MTU of the link
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: u32,
+    /// Divide the services of the report; JSON has all of it
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "json")]
+    by: Option<ByArg>,
+    /// Print the N slowest operations with their frames and keys (JSON has 20 unless more are asked for)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    slowest: Option<u16>,
+    /// Show paths, keys and statements as they are; without it numbers, identifiers and literals are folded
+    #[arg(long)]
+    verbatim: bool,
     /// Do not search the operations for modes and patterns
     #[arg(long)]
     no_modes: bool,
@@ -77,35 +94,86 @@ pub(crate) struct AnalyzeArgs {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ProtocolArg {
-    /// Detect from the first bytes
-    Auto,
-    /// iSCSI (RFC 7143)
-    Iscsi,
-    /// HTTP/1.1
-    Http,
-    /// Requests and responses by change of direction
-    Turns,
+/// A server's port, and how it is to be read.
+#[derive(Clone, Debug)]
+struct PortArg {
+    port: u16,
+    protocol: Option<Protocol>,
+}
+
+/// The names of the protocols.
+fn protocols() -> clap::builder::PossibleValuesParser {
+    let own = ["auto", "turns", "iscsi", "http"].into_iter();
+    clap::builder::PossibleValuesParser::new(own.chain(PROTOCOLS.iter().map(|entry| entry.name)))
+}
+
+/// The protocol of a name.
+fn protocol(name: &str) -> Option<Protocol> {
+    Some(match name {
+        "auto" => Protocol::Auto,
+        "turns" => Protocol::Turns,
+        "iscsi" => Protocol::Iscsi(Digests::default()),
+        "http" => Protocol::Http,
+        other => Protocol::Decoded(protocol_named(other)?),
+    })
+}
+
+/// A port, with its protocol if one is given.
+fn port(text: &str) -> Result<PortArg, String> {
+    let (port, name) = text.split_once('=').map_or((text, None), |(port, name)| (port, Some(name)));
+    let port = port.parse::<u16>().map_err(|_| format!("{port} is no port: a number from 0 to 65535"))?;
+    let protocol = match name {
+        None => None,
+        Some(name) => Some(protocol(name).ok_or_else(|| {
+            let known: Vec<&str> = PROTOCOLS.iter().map(|entry| entry.name).collect();
+            format!("no protocol is called {name}: auto, turns, iscsi, http, {}", known.join(", "))
+        })?),
+    };
+    Ok(PortArg { port, protocol })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ByArg {
+    /// Each connection, size and queue depth, with the parts of the time
+    Connection,
+    /// Each client's address
+    Client,
+    /// Each size of the data, in powers of two
+    Size,
+    /// Each key: path, statement or prefix of a key, with numbers, identifiers and literals folded
+    #[value(alias = "path")]
+    Key,
+}
+
+impl ByArg {
+    fn detail(self) -> Detail {
+        match self {
+            ByArg::Connection => Detail::Connection,
+            ByArg::Client => Detail::Client,
+            ByArg::Size => Detail::Size,
+            ByArg::Key => Detail::Key,
+        }
+    }
 }
 
 pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
     let stop = Stop::on_signals().context("cannot install signal handlers").map_err(Failure::Work)?;
     let paths = paths(args)?;
+    let printed = Shown { detail: args.by.map(ByArg::detail), slowest: args.slowest.is_some() };
     let named = [("--annotate", args.annotate.as_ref()), ("--ops", args.ops.as_ref())];
     outputs::check(&named, paths.iter().map(|(path, _)| path))?;
     let others = paths.iter().map(|(path, _)| path).chain(named.iter().filter_map(|(_, path)| *path));
     outputs::check_folder("--figures", args.figures.as_ref(), others)?;
-    let protocol = match args.protocol {
-        ProtocolArg::Auto => Protocol::Auto,
-        ProtocolArg::Iscsi => Protocol::Iscsi(Digests::default()),
-        ProtocolArg::Http => Protocol::Http,
-        ProtocolArg::Turns => Protocol::Turns,
-    };
+    let of_port = args.port.as_ref();
+    let protocol =
+        of_port.and_then(|of| of.protocol).or_else(|| protocol(&args.protocol)).unwrap_or(Protocol::Auto);
+    let shown = capture::Shown { verbatim: args.verbatim };
+    let port = of_port.map(|of| of.port);
     let options = Options {
-        selection: Selection { port: args.port, protocol, ..Selection::default() },
+        selection: Selection { port, protocol, shown, keys: keys(args)?, ..Selection::default() },
         wire: args.bandwidth.map(|rate| Wire::ethernet(rate, args.mtu)),
         modes: !args.no_modes,
+        slowest: args.slowest.map(usize::from),
     };
     let mut ops = match &args.ops {
         Some(path) => Some(
@@ -136,7 +204,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         live(args, options, &mut sinks, &stop)?
     };
     // A capture without operations says nothing about a service: neither "slow" nor "not slow".
-    let is_empty = result.operations == 0 && result.verdicts.is_empty();
+    let is_empty = result.operations == 0 && result.verdicts.is_empty() && result.responses_coming == 0;
     // A run that failed or was interrupted leaves older files as they were.
     let is_complete = !is_empty && (!stop.is_raised() || !args.interface.is_empty());
     if let Some(ops) = ops.filter(|_| is_complete) {
@@ -155,16 +223,37 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
         let text = serde_json::to_string_pretty(&result).context("writing JSON").map_err(Failure::Work)?;
         print_line(text);
     } else if !is_empty {
-        print_line(report::analysis_text::analysis(&result).trim_end());
+        print_line(report::analysis_text::analysis(&result, printed).trim_end());
     }
     if stop.is_raised() && args.interface.is_empty() {
         return Err(Failure::Work(anyhow!("interrupted: the result covers the input read so far")));
     }
     if is_empty {
-        let text = report::analysis_text::nothing_found(&result, args.port);
+        let text = report::analysis_text::nothing_found(&result, port);
         return Err(Failure::Usage(anyhow!("{text}")));
     }
     Ok(if result.verdicts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The secrets of the key log; what is wrong with it is told.
+fn keys(args: &AnalyzeArgs) -> Result<Keys, Failure> {
+    let keys = Keys::default();
+    let Some(path) = &args.keylog else { return Ok(keys) };
+    let name = path.display();
+    let read = File::open(path).map_err(KeyLogError::from).and_then(|file| keys.read(BufReader::new(file)));
+    let log = read.map_err(|error| Failure::Usage(anyhow!("{name}: {error}")))?;
+    let wrong: Vec<String> =
+        log.wrong.iter().map(|(line, what)| format!("{name}: line {line}: {what}")).collect();
+    let more = log.wrong_lines - log.wrong.len() as u64;
+    if log.secrets == 0 {
+        let wrong = if wrong.is_empty() { String::new() } else { format!(" ({})", wrong.join("; ")) };
+        return Err(Failure::Usage(anyhow!("{name} has no secret of TLS{wrong}")));
+    }
+    wrong.iter().for_each(eprint_line);
+    if more > 0 {
+        eprint_line(format_args!("{name}: {more} more lines are wrong"));
+    }
+    Ok(keys)
 }
 
 /// Writes the copy of the capture with the verdicts as comments.
@@ -210,7 +299,7 @@ fn live(
     let (reader, writer) = std::io::pipe().context("cannot create a pipe").map_err(Failure::Work)?;
     let spec = RecordSpec {
         interfaces: args.interface.clone(),
-        port: args.port.unwrap_or_default(),
+        port: args.port.as_ref().map_or(0, |of| of.port),
         snap_bytes: LIVE_SNAP_BYTES,
         ring_bytes: LIVE_RING_BYTES,
         duration: args.duration,
@@ -263,10 +352,10 @@ fn run_analysis(
     let mut written = Ok(());
     let result = {
         let mut write;
-        let sink: Option<&mut dyn FnMut(&Observed)> = if sinks.ops.is_some() || sinks.figures.is_some() {
-            write = |observed: &Observed| {
+        let sink: Option<&mut TakeOps<'_>> = if sinks.ops.is_some() || sinks.figures.is_some() {
+            write = |observed: &Observed, named: &Named<'_>| {
                 if let (Some(ops), true) = (&mut sinks.ops, written.is_ok()) {
-                    written = ops.write_observed(observed);
+                    written = ops.write_observed(observed, named.service, named.key);
                 }
                 if let Some(figures) = &mut sinks.figures {
                     figures.add(observed);

@@ -6,9 +6,11 @@ mod confirm;
 mod explain;
 mod guard;
 mod profile;
+mod serve;
 mod set;
 mod show;
 mod socket;
+mod told;
 mod tune;
 mod undo;
 mod verify;
@@ -29,6 +31,7 @@ pub(crate) struct HostArgs {
 #[derive(Debug, Subcommand)]
 enum HostVerb {
     Check(check::CheckArgs),
+    Serve(serve::ServeArgs),
     Explain(explain::ExplainArgs),
     Show(show::ShowArgs),
     Set(set::SetArgs),
@@ -49,6 +52,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<ExitCode, Failure> {
     }
     match &args.verb {
         HostVerb::Check(args) => check::run(args),
+        HostVerb::Serve(args) => serve::run(args),
         HostVerb::Explain(args) => explain::run(args),
         HostVerb::Show(args) => show::run(args),
         HostVerb::Set(args) => set::run(args),

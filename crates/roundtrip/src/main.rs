@@ -141,6 +141,31 @@ mod tests {
     use super::*;
     use anyhow::Context as _;
 
+    /// clap parses a default only when the option is absent, so that a wrong one fails in the plainest use.
+    fn parse_defaults(command: &clap::Command, count: &mut usize) {
+        for arg in command.get_arguments().filter(|arg| !arg.get_default_values().is_empty()) {
+            let alone = clap::Arg::new("option")
+                .long("option")
+                .value_parser(arg.get_value_parser().clone())
+                .num_args(arg.get_num_args().unwrap_or_default())
+                .value_delimiter(arg.get_value_delimiter())
+                .default_values(arg.get_default_values().to_vec());
+            let parsed = clap::Command::new("defaults").arg(alone).try_get_matches_from(["defaults"]);
+            assert!(parsed.is_ok(), "{} --{}: {:?}", command.get_name(), arg.get_id(), parsed.err());
+            *count += 1;
+        }
+        command.get_subcommands().for_each(|verb| parse_defaults(verb, count));
+    }
+
+    #[test]
+    fn every_default_value_can_be_parsed() {
+        let mut command = Cli::command();
+        command.build();
+        let mut count = 0;
+        parse_defaults(&command, &mut count);
+        assert!(count > 30, "{count}");
+    }
+
     #[test]
     fn error_text_names_each_cause_once() {
         #[derive(Debug)]

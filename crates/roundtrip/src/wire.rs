@@ -82,7 +82,8 @@ struct UpArgs {
     /// Two network cards joined by a cable, the client's and the server's, instead of a veth pair
     #[arg(long, value_delimiter = ',', num_args = 1, value_name = "CLIENT,SERVER")]
     nic: Vec<String>,
-    /// CPU that receives for the client: RPS, XPS and, for a card, its interrupts
+    /// CPU that receives for the client: RPS, XPS and, for a card, its interrupts. By default each connection of a veth pair has
+    /// one, so that its segments do not overtake each other
     #[arg(long)]
     client_cpu: Option<usize>,
     /// CPU that receives for the server

@@ -8,6 +8,7 @@ use analysis::verdict::VerdictKind;
 use analyzer::{Analysis, AnalysisResult, Input, ModeRow, Options};
 use capture::file::CaptureFile;
 use record::Op;
+use report::analysis_text::{Detail, Shown};
 use report::simulated::Packets;
 use tcpsim::preset::Preset;
 use tcpsim::{Part, Setup, SimOp, simulate};
@@ -96,17 +97,25 @@ fn lost_time_is_that_of_the_simulated_cause() {
 /// A server that takes 3 ms: 1 ms of each operation is normal, the rest is lost. The ledger has its work.
 #[test]
 fn lost_time_of_a_slow_server_is_its_work_beyond_the_allowance() {
-    for depth in [1, 4] {
-        let (result, ops) =
-            run("", &["server.service=3ms", "disturbed=0.0", &format!("queue-depth={depth}")]);
-        let verdict = &result.verdicts[0];
-        assert_eq!(verdict.kind, VerdictKind::SlowTarget);
-        within("operations", verdict.operations as f64, ops.len() as f64, 0.01);
-        let served = ledger_us(&ops, &[Part::Work, Part::Queue]);
-        let allowed = 1000.0 * f64::from(depth) * ops.len() as f64;
-        within(&format!("queue depth {depth}"), verdict.cost_us, served - allowed, 0.05);
-        closes(&result);
-    }
+    let (result, ops) = run("", &["server.service=3ms", "disturbed=0.0", "queue-depth=1"]);
+    let verdict = &result.verdicts[0];
+    assert_eq!(verdict.kind, VerdictKind::SlowTarget);
+    within("operations", verdict.operations as f64, ops.len() as f64, 0.01);
+    let served = ledger_us(&ops, &[Part::Work, Part::Queue]);
+    within("lost", verdict.cost_us, served - 1000.0 * ops.len() as f64, 0.05);
+    closes(&result);
+}
+
+/// Four operations at a time before a server that takes them one after the other: what is lost is their time in its queue.
+#[test]
+fn lost_time_of_a_saturated_server_is_that_in_its_queue() {
+    let (result, ops) = run("", &["server.service=3ms", "disturbed=0.0", "queue-depth=4"]);
+    let verdict = &result.verdicts[0];
+    assert_eq!(verdict.kind, VerdictKind::Saturated, "{verdict:#?}");
+    assert!(verdict.text.contains("one at a time"), "{}", verdict.text);
+    let served = ledger_us(&ops, &[Part::Work, Part::Queue]);
+    within("lost", verdict.cost_us, served - 3000.0 * ops.len() as f64, 0.05);
+    closes(&result);
 }
 
 /// Lost segments: what the ledger has for them, and for what waited behind them (tests/lost_packets.rs has more).
@@ -159,7 +168,8 @@ fn a_connection_has_the_time_and_the_depth_of_its_operations() {
 fn connections_beyond_the_list_are_counted() {
     let (result, _) = run("seed-512", &["disturbed=0.0", "queue-depth=1", "sessions=120"]);
     assert_eq!((result.connections.len(), result.connections_not_listed), (100, 20));
-    let text = report::analysis_text::analysis(&result);
+    let by_connection = Shown { detail: Some(Detail::Connection), ..Shown::default() };
+    let text = report::analysis_text::analysis(&result, by_connection);
     assert!(
         text.lines().any(|line| line.trim().starts_with("and ") && line.trim().ends_with(" more")),
         "{text}"
@@ -178,11 +188,24 @@ fn numbers(text: &str, label: &str) -> Vec<f64> {
         .collect()
 }
 
+/// What has no verdict is not called light, however long it lasts.
+#[test]
+fn notes_are_noted_and_light_verdicts_have_their_weight() {
+    let (mut result, _) = run("two-sends", &[]);
+    let verdict = result.verdicts[0].clone();
+    let text = |result: &analyzer::AnalysisResult| report::analysis_text::analysis(result, Shown::default());
+    result.minor = vec![analysis::verdict::Verdict { weight: 0.0, ..verdict.clone() }];
+    assert!(text(&result).contains("- noted, no verdict: ") && !text(&result).contains("- of little weight"));
+    result.minor = vec![analysis::verdict::Verdict { weight: 0.013, ..verdict }];
+    assert!(text(&result).contains("- of little weight (1.3 % of the operations' time): "));
+}
+
 /// The report prints the account of the JSON: verdicts and rest are the excess.
 #[test]
 fn the_report_prints_the_account() {
     let (result, _) = run("two-sends", &[]);
-    let text = report::analysis_text::analysis(&result);
+    let by_connection = Shown { detail: Some(Detail::Connection), ..Shown::default() };
+    let text = report::analysis_text::analysis(&result, by_connection);
     let verdict = &result.verdicts[0];
     let concerns = numbers(&text, "concerns");
     assert_eq!(concerns[0], verdict.operations as f64, "{text}");
@@ -222,7 +245,7 @@ fn structure_is_one_line_for_each_service() {
         },
     };
     result.modes = (0..20).flat_map(|connection| [row(1, connection), row(2, 100 + connection)]).collect();
-    let text = report::analysis_text::analysis(&result);
+    let text = report::analysis_text::analysis(&result, Shown::default());
     let lines: Vec<&str> =
         text.lines().filter(|line| line.contains("finding") || line.contains("Structure")).collect();
     assert_eq!(lines.len(), 2, "{text}");

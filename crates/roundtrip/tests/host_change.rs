@@ -1,80 +1,14 @@
-//! The verbs that change a host, in network and mount namespaces of their own: a TAP device or a veth pair stands for the card.
+//! The verbs that change a host, in network and mount namespaces of their own: a TAP device stands for the card.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
-use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
-use common::roundtrip;
+use common::host::{LINK_FILE, LOGIN, STATE, host, inside, logged_in, mtu, with_environment};
 use serde_json::{Value, json};
-
-/// Set in a test that runs in namespaces of its own.
-const INSIDE: &str = "HOST_TEST_INSIDE";
-/// The journal there.
-const STATE: &str = "/run/state";
-const LINK_FILE: &str = "/etc/systemd/network/00-roundtrip-tap0.link";
-const LOGIN: &str = "10.7.0.2 50000 10.7.0.1 22";
-
-/// Whether the calling test runs in network and mount namespaces of its own. If not, it is run in them, and passes as it does there.
-#[track_caller]
-fn inside() -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        sh(
-            "mount -t sysfs sysfs /sys; for d in /etc/systemd/network /etc/network /etc/sysctl.d /etc/tmpfiles.d /run; do \
-            mkdir -p $d; mount -t tmpfs tmpfs $d; done; ip tuntap add tap0 mode tap; ip link set tap0 up",
-        );
-        return true;
-    }
-    if !testing::require_root("namespaces") {
-        return false;
-    }
-    let name = std::thread::current().name().unwrap().to_owned();
-    let output = Command::new("unshare")
-        .args(["--net", "--mount", "--propagation", "private"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", &name, "--nocapture"])
-        .env(INSIDE, "1")
-        .env_remove("SSH_CONNECTION")
-        .env_remove("SSH_CLIENT")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    false
-}
-
-#[track_caller]
-fn sh(command: &str) -> String {
-    let output = Command::new("sh").args(["-ec", command]).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Exit code and all output of `roundtrip host` with a command line.
-fn host(line: &str) -> (i32, String) {
-    logged_in("", line)
-}
-
-fn logged_in(login: &str, line: &str) -> (i32, String) {
-    let mut command = roundtrip();
-    command.arg("host").args(line.split_whitespace());
-    if line.split_whitespace().next() != Some("profile") {
-        command.args(["--state", STATE]);
-    }
-    if !login.is_empty() {
-        command.env("SSH_CONNECTION", login);
-    }
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    (output.status.code().unwrap(), text.into_owned())
-}
-
-fn mtu(interface: &str) -> String {
-    std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).unwrap().trim().to_owned()
-}
+use testing::sh;
 
 fn shown() -> String {
     sh("ethtool tap0; ip -o link show tap0; sysctl net.ipv4.tcp_rmem net.ipv4.tcp_slow_start_after_idle")
@@ -135,7 +69,10 @@ fn wrong_requests_change_nothing() {
         ("set tap0 speed=100 duplex=full autoneg=off --apply", 2, "--force-speed"),
         ("set tap0 speed=100 --apply", 2, "no modes"),
         ("set tap0 color=red --apply", 2, "unknown"),
-        ("set none0 mtu=1400 --apply", 1, "none0"),
+        ("set none0 mtu=1400 --apply", 2, "there is no interface none0"),
+        ("set none0 speed=100", 2, "there is no interface none0"),
+        ("set a/b speed=100", 2, "cannot be the name of an interface"),
+        ("set sixteen-letters- mtu=1400", 2, "cannot be the name of an interface"),
         ("set tap0 mtu=1400 --apply --confirm-within 61m", 2, "1s to 60m"),
         ("tune --profile storage-100g --apply", 2, "storage-25g"),
         ("tune --facts /none --apply", 2, "/none"),
@@ -174,6 +111,16 @@ fn the_callers_interface_and_the_default_route_are_refused() {
     let (code, text) = logged_in(LOGIN, "set other0 mtu=1400 --apply");
     assert!(code == 2 && text.contains("alternative names are not taken"), "{text}");
     assert_eq!(mtu("tap0"), "1500");
+    // A login that cannot be told may go over any interface.
+    for variables in [&[("SSH_CONNECTION", "junk")][..], &[("SSH_CONNECTION", ""), ("SSH_CLIENT", "junk")]] {
+        let (code, text) = with_environment(variables, "set tap1 mtu=1400 --apply");
+        assert!(code == 2 && text.contains("your connection may go over it: SSH_"), "{text}");
+        assert!(text.contains("'junk'") && text.contains("--confirm-within"), "{text}");
+    }
+    let client = [("SSH_CONNECTION", ""), ("SSH_CLIENT", "10.7.0.2 50000 22")];
+    let (code, text) = with_environment(&client, "set tap0 mtu=1400 --apply");
+    assert!(code == 2 && text.contains("your connection goes over"), "{text}");
+    assert_eq!((mtu("tap0"), mtu("tap1")), ("1500".to_owned(), "1500".to_owned()));
     sh("ip link set tap1 up; ip route add default dev tap1");
     let (code, text) = host("set tap1 mtu=1400 --apply");
     assert!(code == 2 && text.contains("a default route goes over it"), "{text}");
@@ -248,165 +195,130 @@ fn files_of_others_and_edited_files_are_left_alone() {
     let (code, text) = host("undo");
     assert!(code == 1 && text.contains("it was edited since"), "{text}");
     assert_eq!((mtu("tap0"), std::fs::read_to_string(LINK_FILE).unwrap()), ("1500".to_owned(), edited));
-}
-
-/// The other end of a veth pair, in a namespace that ends with this process.
-struct Peer {
-    process: Child,
-    socket: UdpSocket,
-}
-
-impl Peer {
-    fn new() -> Self {
-        let mut process = Command::new("unshare")
-            .args(["--net", "sh", "-c", "echo ready; exec cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        std::io::BufRead::read_line(
-            &mut std::io::BufReader::new(process.stdout.as_mut().unwrap()),
-            &mut line,
-        )
-        .unwrap();
-        let id = process.id();
-        sh(&format!(
-            "ip link add near type veth peer name far netns {id}; ip address add 10.7.0.1/24 dev near; ip link set near up; \
-             nsenter -t {id} -n sh -c 'ip address add 10.7.0.2/24 dev far; ip link set far up'"
-        ));
-        let socket = UdpSocket::bind("10.7.0.1:9000").unwrap();
-        Self { process, socket }
-    }
-
-    /// Sizes of the datagrams that arrive when the peer sends a large and a small one.
-    fn arrives(&self) -> Vec<usize> {
-        let send = |bytes: usize| format!("head -c {bytes} /dev/zero >/dev/udp/10.7.0.1/9000");
-        let script = format!("{}; {}", send(1400), send(10));
-        let id = self.process.id().to_string();
-        let status = Command::new("nsenter").args(["-t", &id, "-n", "bash", "-c", &script]).status().unwrap();
-        assert!(status.success());
-        let mut sizes = Vec::new();
-        // The small one is the last, and always arrives.
-        while sizes.last() != Some(&10) {
-            sizes.push(self.socket.recv(&mut [0; 2000]).unwrap());
-        }
-        sizes
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The process that keeps the deadline.
-fn guard() -> u32 {
-    let is_guard = |id: &u32| {
-        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-        words.get(1..3) == Some(&[&b"host"[..], b"guard"])
-            && std::fs::read_link(format!("/proc/{id}/ns/net")).is_ok_and(|other| other == own)
-    };
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let mut ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_guard);
-    ids.next().expect("a guard runs")
-}
-
-/// Returns when a process has ended.
-fn wait_for(process: u32) {
-    sh(&format!("tail --pid={process} -s 0.02 -f /dev/null"));
+    // The set is undone, and the file is still not as asked for.
+    let (code, text) = host("verify");
+    assert!(code == 1 && text.contains("tap0.link: no change set in force wants it"), "{text}");
+    let (code, text) = host("undo");
+    assert!(code == 1 && text.contains("it was edited since") && !text.contains("nothing to undo"), "{text}");
+    let (code, text) = host("undo --force");
+    assert!(code == 0 && text.contains("removed /etc/systemd/network/00-roundtrip-tap0.link"), "{text}");
+    assert!(!Path::new(LINK_FILE).exists());
+    assert_eq!(host("verify").0, 0);
+    let (code, text) = host("undo --force");
+    assert!(code == 0 && text.contains("nothing to undo"), "{text}");
 }
 
 #[test]
-fn a_change_that_cuts_the_path_rolls_back_within_its_time() {
+fn what_stands_in_place_of_our_file_is_removed_on_request_or_named_for_removal_by_hand() {
     if !inside() {
         return;
     }
-    let peer = Peer::new();
-    assert_eq!(peer.arrives(), [1400, 10]);
-    let (code, text) = logged_in(LOGIN, "set near mtu=1280 --apply --confirm-within 1s");
+    std::fs::write("/run/victim", "kept").unwrap();
+    for (put, is_removed) in
+        [("ln -s /run/victim", true), ("head -c 9 /dev/zero >", true), ("mkfifo", false), ("mkdir", false)]
+    {
+        assert_eq!(host("set tap0 mtu=1400 --apply --persist").0, 0);
+        sh(&format!("rm {LINK_FILE}; {put} {LINK_FILE}"));
+        let (code, text) = host("undo");
+        let advice = if is_removed { "or with --force" } else { "remove it by hand" };
+        assert!(code == 1 && text.contains(advice), "{put}: {text}");
+        assert_eq!(text.contains("--force"), is_removed, "{put}: {text}");
+        let (code, text) = host("undo --force");
+        assert!((code == 0) == is_removed && !text.contains("--force"), "{put}: {text}");
+        assert_eq!(std::fs::symlink_metadata(LINK_FILE).is_err(), is_removed, "{put}");
+        if !is_removed {
+            sh(&format!("rm -r {LINK_FILE}"));
+        }
+        assert_eq!((host("undo").0, mtu("tap0").as_str()), (0, "1500"));
+    }
+    assert_eq!(std::fs::read_to_string("/run/victim").unwrap(), "kept", "the link was not followed");
+    sh("rm /run/victim");
+}
+
+#[test]
+fn verify_names_what_an_undo_has_left() {
+    if !inside() {
+        return;
+    }
+    assert_eq!(host("set tap0 mtu=1400 --apply").0, 0);
+    sh("ip link set tap0 mtu 1450");
+    assert_eq!(host("undo").0, 1);
+    let (code, text) = host("verify");
     assert!(
-        code == 0 && text.contains("rolls back in 1 s; keep it with: roundtrip host confirm 1"),
+        code == 1 && text.contains("MTU of tap0: 1450, but the undo of change set 1 was to restore 1500"),
         "{text}"
     );
-    let guard = guard();
-    assert_eq!(
-        (peer.arrives(), mtu("near")),
-        (vec![10], "1280".to_owned()),
-        "the path is cut for full packets"
+    let (_, list) = host("undo --list");
+    assert!(
+        list.contains("(partly undone)") && list.contains("(not restored: it was changed since"),
+        "{list}"
     );
-    wait_for(guard);
-    assert_eq!((peer.arrives(), mtu("near")), (vec![1400, 10], "1500".to_owned()));
-    let (code, text) = host("confirm 1");
-    assert!(code == 2 && text.contains("was rolled back"), "{text}");
+    assert_eq!(host("undo --force").0, 0);
+    assert_eq!((mtu("tap0"), host("verify").0), ("1500".to_owned(), 0));
 }
 
 #[test]
-fn a_confirmed_change_stays_and_is_persisted_only_then() {
+fn a_damaged_journal_file_is_named_and_the_others_are_used() {
     if !inside() {
         return;
     }
-    let (code, text) = host("set tap0 mtu=1400 --apply --persist --confirm-within 1s");
-    assert_eq!(code, 0, "{text}");
-    let guard = guard();
-    assert!(!Path::new(LINK_FILE).exists(), "a power cut must not make an unconfirmed change permanent");
-    let (code, text) = host("confirm");
-    assert!(code == 0 && text.contains("change set 1 stays"), "{text}");
-    wait_for(guard);
-    assert_eq!(mtu("tap0"), "1400");
-    assert!(std::fs::read_to_string(LINK_FILE).unwrap().contains("MTUBytes=1400"));
+    for value in [1450, 1400] {
+        assert_eq!(host(&format!("set tap0 mtu={value} --apply --persist")).0, 0);
+    }
+    std::fs::write(format!("{STATE}/7.json"), "{").unwrap();
+    sh(&format!("mkfifo {STATE}/8.json"));
+    let is_named =
+        |text: &str| text.contains("7.json cannot be used: it is damaged") && text.contains("8.json");
+    let (code, text) = host("verify");
+    assert!(code == 1 && is_named(&text) && text.contains("MTU of tap0: 1400, as asked for"), "{text}");
+    for (more, id) in [("", 9), (" --confirm-within 60m", 10)] {
+        let (code, text) = host(&format!("set tap0 mtu=1420 --apply{more}"));
+        let applied = format!("applied as change set {id}");
+        assert!(code == 1 && is_named(&text) && text.contains(&applied), "{text}");
+        let (code, text) = host(&format!("undo {id}"));
+        assert!(code == 1 && is_named(&text), "{text}");
+    }
+    let (code, text) = host("undo --list");
+    assert!(code == 1 && is_named(&text) && text.contains("2: set tap0 mtu=1400"), "{text}");
+    let (code, text) = host("undo");
+    assert!(code == 1 && is_named(&text) && text.contains("MTU of tap0: is 1450 again"), "{text}");
+    let file = std::fs::read_to_string(LINK_FILE).unwrap();
+    assert!(file.contains("MTUBytes=1400") && text.contains("were left as they are"), "{text}");
+    sh(&format!("rm {STATE}/7.json {STATE}/8.json"));
     assert_eq!(host("undo").0, 0);
     assert!(mtu("tap0") == "1500" && !Path::new(LINK_FILE).exists());
 }
 
 #[test]
-fn the_rollback_survives_the_callers_shell() {
+fn an_interface_that_is_made_anew_is_named_and_left_alone() {
     if !inside() {
         return;
     }
-    let program = env!("CARGO_BIN_EXE_roundtrip");
-    let script = format!(
-        "{program} host set tap0 mtu=1400 --apply --confirm-within 1s --state {STATE}; kill -HUP 0; kill -KILL 0"
-    );
-    // A session of its own, whose every process is killed, as at the end of a login.
-    let status =
-        Command::new("setsid").args(["--wait", "sh", "-c", &script]).stdout(Stdio::null()).status().unwrap();
-    assert!(!status.success());
-    let guard = guard();
-    let stat = std::fs::read_to_string(format!("/proc/{guard}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-    assert_eq!(
-        (fields[3], fields[4]),
-        (guard.to_string().as_str(), "0"),
-        "its own session, without a terminal"
-    );
+    assert_eq!(host("set tap0 mtu=1400 --apply").0, 0);
+    sh("ip link del tap0; ip tuntap add tap0 mode tap; ip link set tap0 mtu 1400 up");
+    let (code, text) = host("undo");
+    let said = "MTU of tap0: its value ended with the interface that had it; another one has its name now and was left at 1400";
+    assert!(code == 0 && text.contains(said), "{text}");
     assert_eq!(mtu("tap0"), "1400");
-    wait_for(guard);
-    assert_eq!(mtu("tap0"), "1500");
 }
 
 #[test]
-fn the_next_command_rolls_back_what_a_killed_guard_has_left() {
+fn a_finding_cannot_end_ipv6() {
     if !inside() {
         return;
     }
-    assert_eq!(host("set tap0 mtu=1400 --apply --confirm-within 1s").0, 0);
-    let guard = guard();
-    sh(&format!("kill -KILL {guard}"));
-    wait_for(guard);
-    // The deadline is a time since boot; the journal says that it has passed.
-    let path = format!("{STATE}/1.json");
-    let mut set: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    set["deadline"]["boottime_ms"] = json!(1);
-    std::fs::write(&path, set.to_string()).unwrap();
-    assert_eq!(mtu("tap0"), "1400");
-    let (code, text) = host("verify");
-    assert!(text.contains("change set 1 was not confirmed in time and is rolled back"), "{text}");
-    assert!(code == 0 && mtu("tap0") == "1500", "{text}");
+    let mut small = finding("small-mtu", &[]);
+    small["changes"] = json!([{ "setting": { "kind": "mtu", "interface": "tap0" }, "value": "1279" }]);
+    std::fs::write("/run/facts", json!({ "findings": [small] }).to_string()).unwrap();
+    for line in [
+        "tune --facts /run/facts",
+        "tune --facts /run/facts --apply",
+        "tune --facts /run/facts --apply --confirm-within 1s",
+    ] {
+        let (code, text) = host(line);
+        assert!(code == 2 && text.contains("removes all IPv6 addresses of tap0"), "{line}: {text}");
+    }
+    assert_eq!(mtu("tap0"), "1500");
 }
 
 fn finding(id: &str, changes: &[(&str, &str)]) -> Value {
@@ -434,12 +346,19 @@ fn findings_of_a_saved_check_are_mended_and_restored() {
         finding("by-hand", &[]),
     ]);
     let (code, text) = host("tune --facts /run/facts small-buffer --apply --persist");
-    assert!(code == 0 && text.contains("other end: set the same there"), "{text}");
+    assert!(code == 0 && text.contains("other end of small-buffer (tcp): set the same there"), "{text}");
     let sysctl = "/etc/sysctl.d/99-zz-roundtrip.conf";
     assert!(std::fs::read_to_string(sysctl).unwrap().contains("\nnet.ipv4.tcp_rmem = 4096 65536 1048576\n"));
     assert!(shown().contains("tcp_rmem = 4096\t65536\t1048576") && shown().contains("after_idle = 1"));
     let (code, text) = host("tune --facts /run/facts --apply");
-    assert!(code == 0 && text.contains("by-hand (tcp) cannot be mended here: it costs time"), "{text}");
+    assert!(code == 0 && text.contains("by-hand (tcp) is not changed by tune: 1"), "{text}");
+    assert_eq!(text.matches("set the same there").count(), 1, "each other end once: {text}");
+    assert!(
+        text.contains(
+            "other end of small-buffer (tcp), idle-restart (tcp), by-hand (tcp): set the same there"
+        ),
+        "{text}"
+    );
     assert!(shown().contains("after_idle = 0"));
     assert_eq!(host("undo --all").0, 0);
     assert!(shown() == before && !Path::new(sysctl).exists());

@@ -97,7 +97,7 @@ fn an_interface_that_does_not_exist_is_a_usage_error() {
             let output = host(arguments);
             assert_eq!(output.status.code(), Some(2), "{arguments:?}");
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(error.contains("there is no interface eth9"), "{error}");
+            assert!(error.contains("there is no interface"), "{error}");
         }
     });
 }
@@ -116,13 +116,14 @@ fn a_healthy_tap_has_no_finding_and_half_duplex_is_found_on_it() {
         for part in [
             "broken: half-duplex (tap0)\n   measured   100 Mb/s, half duplex\n",
             "   costs      at most 100mbit/s\n",
-            "   remedy     ethtool -s tap0 autoneg off speed 100 duplex full\n",
-            "   or         roundtrip host tune half-duplex\n",
+            "   remedy     ethtool tap0\n",
+            "roundtrip host set tap0 speed=100 duplex=full autoneg=off --force-speed --apply",
             "half-duplex: the link is half duplex\n",
             "illumos",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+        assert!(!text.contains("host tune half-duplex"), "a bare tune forces nothing: {text}");
         run("ethtool -s tap0 autoneg off speed 100 duplex full");
         assert_eq!(about(&json(&host(&CHECK_TAP)), "tap0"), Vec::<String>::new());
     });
@@ -193,10 +194,13 @@ fn fake_ssh(script: &str) -> tempfile::TempDir {
 }
 
 fn check_with_peer(folder: &tempfile::TempDir) -> Output {
+    check_of(folder, &["--peer", "127.0.0.1", "--ssh"])
+}
+
+fn check_of(folder: &tempfile::TempDir, peer: &[&str]) -> Output {
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let arguments =
-        ["host", "check", "--interface", "tap0", "--watch", "0s", "--json", "--peer", "127.0.0.1"];
-    roundtrip().args(arguments).env("PATH", path).output().unwrap()
+    let arguments = ["host", "check", "--interface", "tap0", "--watch", "0s", "--json"];
+    roundtrip().args(arguments).args(peer).env("PATH", path).output().unwrap()
 }
 
 #[test]
@@ -231,5 +235,96 @@ fn a_host_that_cannot_be_asked_is_named_as_not_seen() {
             let one = unseen.iter().find(|unseen| unseen["what"] == "the check on 127.0.0.1").unwrap();
             assert!(one["why"].as_str().unwrap().contains(why), "{one}");
         }
+    });
+}
+
+#[test]
+fn ssh_is_run_only_when_it_is_asked_for_and_gets_the_user_but_not_the_port() {
+    in_namespace(|| {
+        let runs = [
+            (&["--peer", "127.0.0.1:9"][..], None),
+            (&["--peer", "127.0.0.1:9", "--ssh"], Some("127.0.0.1")),
+            (&["--peer", "root@127.0.0.1:9"], Some("root@127.0.0.1")),
+            (&["--peer", "root@127.0.0.1"], Some("root@127.0.0.1")),
+        ];
+        for (peer, expected) in runs {
+            let folder = fake_ssh("exit 255");
+            let result = json(&check_of(&folder, peer));
+            let asked = std::fs::read_to_string(folder.path().join("arguments")).ok();
+            let destination = asked.as_deref().and_then(|asked| asked.lines().nth(5));
+            assert_eq!(destination, expected, "{peer:?}");
+            assert_eq!(result["facts"]["path"]["address"], "127.0.0.1", "{peer:?}");
+        }
+    });
+}
+
+#[test]
+fn a_link_local_peer_is_probed_through_its_interface() {
+    in_namespace(|| {
+        run("ip addr add fe80::77/64 dev a0 nodad");
+        run("ip addr add fe80::78/64 dev b0 nodad");
+        let result =
+            json(&host(&["check", "--interface", "a0", "--watch", "0s", "--json", "--peer", "fe80::77%a0"]));
+        let path = &result["facts"]["path"];
+        assert_eq!((&path["interface"], &path["address"]), (&"a0".into(), &"fe80::77".into()), "{path}");
+    });
+}
+
+#[test]
+fn arguments_that_name_nothing_are_usage_errors_with_a_reason() {
+    in_namespace(|| {
+        let long = &"a".repeat(300);
+        let cases = [
+            (&["--peer", "10.0.2.2:99999"][..], "'10.0.2.2:99999' is no peer"),
+            (&["--peer", ""], "'' is no peer"),
+            (&["--peer", "a b"], "'a b' is no peer"),
+            (&["--peer=-oProxyCommand=true"], "-oProxyCommand"),
+            (&["--peer", "fe80::1"], "name the interface: fe80::1%eth0"),
+            (&["--peer", "256.1.1.1"], "cannot examine '256.1.1.1'"),
+            (&["--peer", "*"], "cannot examine '*'"),
+            (&["--peer", "fe80::1%nope"], "cannot examine 'fe80::1%nope'"),
+            (&["--peer", "0"], "0.0.0.0 is the unspecified address"),
+            (&["--peer", "0.0.0.0"], "the unspecified address"),
+            (&["--peer", "::"], "the unspecified address"),
+            (&["--peer", "ff02::1"], "a multicast group"),
+            (&["--peer", "ff02::1%a0"], "a multicast group"),
+            (&["--peer", long], "has 300 bytes"),
+            (&["--pid", "4194305"], "there is no process 4194305"),
+            (&["--pid", "0"], "there is no process 0"),
+            (&["--interface", "eth9"], "there is no interface 'eth9'"),
+            (&["--interface", ""], "there is no interface ''"),
+            (&["--interface", "a-name-that-is-too-long"], "there is no interface 'a-name-that-is-too-long'"),
+            (&["--port", "0"], "0 is not in 1..="),
+            (&["--ssh"], "--peer"),
+            (&["--load"], "--peer"),
+            (&["--peer", "127.0.0.1", "--load-time", "1s"], "--load"),
+            (&["--peer", "127.0.0.1", "--load", "--load-time", "61s"], "100ms to 60s"),
+            (&["--peer", "127.0.0.1", "--load", "--load-port", "0"], "0 is not in 1..="),
+            (&["--peer", "127.0.0.1", "--load", "--load-bytes", "0"], "1 to 128G"),
+        ];
+        for (arguments, why) in cases {
+            let output = host(&[&["check", "--watch", "0s"], arguments].concat());
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+            assert!(error.contains(why), "{arguments:?}: {error}");
+            assert_eq!(text(&output), "", "{arguments:?}");
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_was_asked_for_and_not_examined_is_not_a_success() {
+    in_namespace(|| {
+        // There is no route, and only the loopback interface to look at.
+        let output = host(&["check", "--watch", "0s", "--interface", "lo", "--peer", "192.0.2.1", "--json"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("nothing answered on the way to the peer"), "{error}");
+        let unseen = json(&output)["facts"]["unseen"].to_string();
+        assert!(unseen.contains("no route to 192.0.2.1"), "{unseen}");
+        run("ip link set lo up");
+        let output = host(&["check", "--watch", "0s", "--interface", "lo", "--peer", "127.0.0.1", "--json"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!error.contains("nothing answered"), "{error}");
     });
 }

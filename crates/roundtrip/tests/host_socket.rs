@@ -204,6 +204,39 @@ fn a_program_that_has_ended_is_refused_at_undo() {
 }
 
 #[test]
+fn a_rejected_option_takes_back_those_before_it() {
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let state = ["--state", folder.path().to_str().unwrap()];
+    let chatty = Chatty::start(&["parts"]);
+    let options = ["nodelay=on", "notsent-lowat=64k", "congestion=no-such-thing", "--apply"];
+    let refused = chatty.socket(&[&options[..], &state[..]].concat());
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    let said = text(&refused);
+    assert!(
+        said.contains("congestion=no-such-thing") && said.contains("the 2 changes before it were taken back"),
+        "{said}"
+    );
+    assert!(!said.contains("changed nodelay"), "{said}");
+    assert!(chatty.nagle());
+    let undone = roundtrip().args(["host", "socket", "--undo"]).args(state).output().unwrap();
+    assert_eq!(text(&undone), "nothing to restore\n");
+}
+
+#[test]
+fn a_fifo_in_place_of_the_record_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sockets.json");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let state = ["--state", folder.path().to_str().unwrap()];
+    let undone = roundtrip().args(["host", "socket", "--undo"]).args(state).output().unwrap();
+    assert_eq!(undone.status.code(), Some(1), "{}", text(&undone));
+    assert!(text(&undone).contains("not a regular file"), "{}", text(&undone));
+}
+
+#[test]
 fn arguments_that_name_no_socket_are_refused() {
     let code = |arguments: &[&str]| {
         let output = roundtrip().args(["host", "socket"]).args(arguments).output().unwrap();
@@ -214,6 +247,17 @@ fn arguments_that_name_no_socket_are_refused() {
     let own = std::process::id().to_string();
     let (status, said) = code(&["--pid", &own, "--fd", "0", "nodelay=on"]);
     assert!(status == Some(2) && said.contains("no TCP socket of a visible process matches"), "{said}");
+    for (arguments, why) in [
+        (&["--pid", "99999999"][..], "there is no process 99999999"),
+        (&["--pid", "0"], "there is no process 0"),
+        (&["--pid", "99999999", "nodelay=on"], "there is no process 99999999"),
+        (&["--port", "0"], "0 is not in 1..="),
+        (&["--pid", &own, "--fd", "9999"], "no TCP socket of a visible process matches at descriptor 9999"),
+        (&["--force"], "--undo"),
+    ] {
+        let (status, said) = code(arguments);
+        assert!(status == Some(2) && said.contains(why), "{arguments:?}: {said}");
+    }
     for arguments in
         [&["--fd", "3"][..], &["--apply"], &["nagle=on", "--pid", "1"], &["--undo", "nodelay=on"]]
     {

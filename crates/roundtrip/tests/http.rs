@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::process::Output;
 
 use common::nginx::{Logged, Nginx, certificate};
-use common::{Served, bench, roundtrip};
+use common::{Served, bench, records, roundtrip};
 use serde_json::Value;
 
 /// Requests of each connection before the measured time.
@@ -370,18 +370,6 @@ fn the_table_is_followed_by_the_set_up_of_connections() {
     assert!(opened.abs_diff(logged.len() as u64) <= 2, "{line}: {}", logged.len());
     assert!(line.contains("mean") && line.contains("p99"), "{line}");
 }
-
-/// The records of a file, by column.
-fn records(file: &std::path::Path) -> Vec<std::collections::HashMap<String, String>> {
-    let text = std::fs::read_to_string(file).unwrap();
-    let mut lines = text.lines();
-    let heading: Vec<&str> = lines.next().unwrap().split(',').collect();
-    let row = |line: &str| {
-        heading.iter().map(ToString::to_string).zip(line.split(',').map(str::to_owned)).collect()
-    };
-    lines.map(row).collect()
-}
-
 /// Every request that nginx has logged after the warm-up has a record: with those of the ramp, and with failures.
 #[test]
 fn each_request_has_a_record() {

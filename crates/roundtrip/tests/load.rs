@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{IQN, Served, Target, bench, roundtrip};
+use common::{IQN, Served, Target, bench, records, roundtrip};
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, TargetConfig};
 use load::initiator::{Bench, BenchSpec, SessionOptions};
 
@@ -110,13 +110,12 @@ fn every_operation_can_be_written_to_a_file() {
         &target.url(0),
         &["--iodepth", "4", "--runtime", "100ms", "--ramp", "0ms", "--ops", file.to_str().unwrap()],
     );
-    let text = std::fs::read_to_string(file).unwrap();
+    let all = records(&file);
     let measured = result["runs"][0]["operations"].as_u64().unwrap() as usize;
-    assert!(text.lines().count() > measured, "the drain is recorded too");
-    for line in text.lines().skip(1) {
-        let fields: Vec<u64> = line.split(',').filter_map(|f| f.parse().ok()).collect();
-        let [.., start, finish] = fields[..] else { panic!("{line}") };
-        assert!(finish > start && finish - start < 10_000_000_000, "{line}");
+    assert!(all.len() > measured, "the drain is recorded too");
+    for op in all {
+        let [start, finish] = ["start_ns", "finish_ns"].map(|name| op[name].parse::<u64>().unwrap());
+        assert!(finish > start && finish - start < 10_000_000_000, "{op:?}");
     }
 }
 

@@ -106,6 +106,34 @@ fn captures_without_operations_are_an_error_that_names_their_contents() {
 }
 
 #[test]
+fn an_endless_response_is_no_operation_and_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let (asked, mut seq) = (100 + REQUEST.len() as u32, 500);
+    let mut frames = handshake(0);
+    frames.push((1, tcp(true, 100, 500, ACK, REQUEST)));
+    let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+    let events = (0..20).map(|_| &b"data: x\n\n"[..]);
+    for (piece, ms) in std::iter::once(&head[..]).chain(events).zip((0..).map(|n| 3 + 100 * n)) {
+        frames.push((ms, tcp(false, seq, asked, ACK, piece)));
+        seq += piece.len() as u32;
+        frames.push((ms, tcp(true, asked, seq, ACK, &[])));
+    }
+    let (code, stdout, stderr) = analyze(folder.path(), &frames, &[]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    for named in [
+        "1 response was still coming",
+        "first byte took 2.00 ms",
+        "100 ms between pieces",
+        "no operation ended",
+    ] {
+        assert!(stdout.contains(named), "'{named}' is not in: {stdout}");
+    }
+    let (code, stdout, _) = analyze(folder.path(), &frames, &["--json"]);
+    let result: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &result["operations"], &result["responses_coming"]), (Some(0), &0.into(), &1.into()));
+}
+
+#[test]
 fn a_hole_is_reported_with_the_operations_that_it_cost() {
     let folder = tempfile::tempdir().unwrap();
     let (request, response) = (REQUEST.len() as u32, RESPONSE.len() as u32);
@@ -148,16 +176,23 @@ fn outages_are_a_verdict() {
         (1000, tcp(true, 99, 0, SYN, &[])),
         (3000, tcp(true, 99, 0, SYN, &[])),
     ];
-    for (frames, text, seconds) in [
-        (&dead[..], "1 requests never got a response (10.0.0.2:80)", 2.099),
-        (&died, "1 requests never got a response", 2.99),
-        (&refused, "1 connections were requested and not established", 0.001),
-        (&silent, "1 connections were requested and not established", 3.0),
+    let no_response = "no_response";
+    let failed = "failed_connects";
+    for (frames, kind, text, seconds) in [
+        (&dead[..], no_response, "1 request never got a response (10.0.0.2:80)", 2.099),
+        (&died, no_response, "1 request never got a response", 2.99),
+        (
+            &refused,
+            failed,
+            "1 of 1 connection to 10.0.0.2:80 was not established: 1 refused by a reset",
+            0.001,
+        ),
+        (&silent, failed, "1 of 1 connection to 10.0.0.2:80 was not established: 1 never answered", 3.0),
     ] {
         let (code, stdout, stderr) = analyze(folder.path(), frames, &["--json"]);
         let result: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stderr}"));
         let verdict = &result["verdicts"][0];
-        assert_eq!((code, &verdict["kind"]), (Some(1), &"no_response".into()), "{result:#}");
+        assert_eq!((code, &verdict["kind"]), (Some(1), &kind.into()), "{result:#}");
         assert!(verdict["text"].as_str().unwrap().contains(text), "{verdict:#}");
         let cost = verdict["cost_us"].as_f64().unwrap() / 1e6;
         assert!((cost - seconds).abs() < 0.002, "{cost} for {seconds}");
@@ -187,7 +222,7 @@ fn files_that_are_no_captures_are_named_by_their_kind() {
         (Vec::new(), "it is empty"),
         (b"{\"runs\": []}".repeat(100_000), "it is JSON"),
         (program, "it is an ELF program"),
-        (gzip(b"hello\n"), "it is gzip data with text in it"),
+        (gzip(b"hello\n"), "it is gzip data, and what is in it is text"),
         (vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0], "a pcap file that ends within its header"),
         (vec![7; 1 << 20], "begins with 07 07 07 07 07 07 07 07;"),
     ] {

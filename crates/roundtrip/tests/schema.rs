@@ -35,6 +35,7 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("analyze.json", schema_for!(analyzer::AnalysisResult)),
         ("capture.json", schema_for!(capture::record_to_file::Recorded)),
         ("host-check.json", schema_for!(host::report::Checked)),
+        ("host-verify.json", schema_for!(host::verify::Verification)),
         ("host-show.json", schema_for!(host::facts::link::LinkFacts)),
         ("simulate.json", schema_for!(Simulation)),
         ("simulate-paper.json", schema_for!(Paper)),
@@ -344,6 +345,11 @@ fn output_conforms_to_its_schema_and_has_no_key_twice() {
         std::fs::write(&cut, &whole[..whole.len() / 2 + 3]).unwrap();
         conforms("analyze.json", &run(&["analyze", &cut]));
         conforms("analyze.json", &run(&["analyze", &packets, "--port", "9"]));
+    }
+    std::fs::create_dir(folder.path().join("journal")).unwrap();
+    for state in ["/none", &path("journal")] {
+        conforms("host-verify.json", &run(&["host", "verify", "--state", state]));
+        std::fs::write(path("journal/1.json"), "{").unwrap();
     }
     conforms("host-check.json", &run(&["host", "check", "--watch", "10ms"]));
     conforms("host-show.json", &run(&["host", "show", "lo"]));

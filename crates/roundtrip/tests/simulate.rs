@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Instant;
 
-use common::{roundtrip, succeed};
+use common::{records, roundtrip, succeed};
 use record::Writes;
 use serde_json::Value;
 
@@ -243,14 +243,14 @@ fn kernel_behaves_as_simulated() {
         // How many are quick before it begins: the first acknowledgements are not delayed.
         let quick = times.iter().take_while(|seconds| **seconds < 0.02).count();
         let folder = tempfile::tempdir().unwrap();
-        let ops = folder.path().join("ops.csv").display().to_string();
+        let file = folder.path().join("ops.csv");
+        let ops = file.display().to_string();
         let loopback = ["wire.mtu=65535", "wire.bandwidth=none", "warm-up=1"];
         let sets: Vec<&str> = loopback.iter().flat_map(|set| ["--set", set]).collect();
         simulate(&[&["--preset", preset, "--operations", "40", "--ops", &ops], &sets[..]].concat());
         let mut simulated: Vec<(u64, f64)> = Vec::new();
-        for line in std::fs::read_to_string(&ops).unwrap().lines().skip(1) {
-            let fields: Vec<u64> = line.split(',').filter_map(|field| field.parse().ok()).collect();
-            let [.., start, finish] = fields[..] else { panic!("{line}") };
+        for op in records(&file) {
+            let [start, finish] = ["start_ns", "finish_ns"].map(|name| op[name].parse::<u64>().unwrap());
             simulated.push((start, (finish - start) as f64 / 1e9));
         }
         simulated.sort_by_key(|(start, _)| *start);

@@ -303,9 +303,15 @@ fn unprivileged_user_gets_the_same_report_from_socket_stamps() {
             stanza["queue_depth"]
         );
         let picture = std::fs::read_to_string(out.join(format!("figures/{name}.svg"))).unwrap();
-        let drawn =
-            format!("data-panel=\"Whole run\" data-operations=\"{}\"", stanza["segments"]["operations"]);
-        assert!(picture.contains(&drawn), "{name}: {drawn}");
+        let drawn: u64 = picture
+            .split_once("data-panel=\"Whole run\" data-operations=\"")
+            .and_then(|(_, rest)| rest.split_once('"'))
+            .map(|(count, _)| count.parse().unwrap())
+            .expect(&name);
+        let all = stanza["segments"]["operations"].as_u64().unwrap();
+        // Operations before or after a standstill of the machine are beyond the axes, and the page says so.
+        let says_so = picture.contains("beyond the time axes");
+        assert!(drawn == all || drawn < all && says_so, "{name}: {drawn} of {all}");
         assert!(out.join(format!("figures/{name}.png")).is_file());
     }
     for place in ["src=", "href=", "url(", "@import"] {

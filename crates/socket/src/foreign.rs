@@ -72,10 +72,28 @@ impl Process {
         let handle = pidfd_getfd(&self.handle, fd, PidfdGetfdFlags::empty())?;
         let stat = rustix::fs::fstat(&handle)?;
         if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::Socket {
-            let text = format!("descriptor {fd} of process {} is not a socket", self.pid);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            let other = NotASocket { fd, pid: self.pid };
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, other));
         }
         Ok(ForeignSocket { handle, inode: stat.st_ino })
+    }
+}
+
+/// A descriptor that is open, for something else.
+#[derive(Debug, thiserror::Error)]
+#[error("descriptor {fd} of process {pid} is not a socket")]
+pub struct NotASocket {
+    /// The descriptor.
+    pub fd: i32,
+    /// The process.
+    pub pid: u32,
+}
+
+impl NotASocket {
+    /// Whether this is the reason.
+    #[must_use]
+    pub fn is_reason_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Self>)
     }
 }
 

@@ -99,6 +99,9 @@ pub struct Point {
     pub(crate) counters: Vec<Counters>,
     pub(crate) errors: Option<String>,
     pub(crate) evidence: TracedRun,
+    /// How the observers of earlier measurements, which were made again for it, contradicted each other.
+    #[serde(default)]
+    pub(crate) contradicted: Vec<String>,
 }
 
 impl Point {
@@ -162,6 +165,7 @@ impl Point {
             counters: observed.counters,
             errors: [&bare.bench.result, result].iter().find_map(|r| r.first_error.clone()),
             evidence,
+            contradicted: Vec::new(),
         };
         Ok((point, measured))
     }

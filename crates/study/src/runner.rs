@@ -1,5 +1,6 @@
 //! Runs a study: from a plan to a result.
 
+use std::cell::RefCell;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use analysis::predict::{AtDepthOne, Limit, calibrate_to};
@@ -88,8 +89,8 @@ const CPU_BOUND_FROM: f64 = 0.93;
 /// A run nearer than this to what the wire carries is limited by it.
 const WIRE_BOUND_FROM: f64 = 0.9;
 
-/// How often a point is measured again while the machine is disturbed.
-const REPEATS_OF_DISTURBED: u32 = 2;
+/// How often a point is measured again while the machine is disturbed or its observers contradict each other.
+const REPEATS_OF_UNSOUND: u32 = 2;
 
 /// How often a point that calibrates predictions is measured again while it contradicts its neighbours.
 const REPEATS_OF_CONTRADICTED: u32 = 2;
@@ -110,21 +111,19 @@ struct Service {
     unlimited: Option<Box<Unlimited>>,
 }
 
-/// Measures, and measures again while the machine is disturbed, [`REPEATS_OF_DISTURBED`] times at most.
-fn calm<T>(
+/// Measures, and measures again while something is wrong with what was measured, [`REPEATS_OF_UNSOUND`] times at most.
+fn sound<T>(
     watcher: &dyn Watcher,
     title: &dyn std::fmt::Display,
     measure: impl Fn() -> Result<T, StudyError>,
-    disturbances: impl Fn(&T) -> Vec<String>,
+    wrong: impl Fn(&T) -> Vec<String>,
 ) -> Result<T, StudyError> {
     let mut measured = measure()?;
-    for _ in 0..REPEATS_OF_DISTURBED {
-        let found = disturbances(&measured);
-        if found.is_empty() {
-            break;
-        }
-        tracing::info!(%title, ?found, "the machine was disturbed: measuring again");
-        watcher.extra(&format!("{title}, again, because the machine was disturbed"));
+    for _ in 0..REPEATS_OF_UNSOUND {
+        let found = wrong(&measured);
+        let Some(first) = found.first() else { break };
+        tracing::info!(%title, ?found, "measuring again");
+        watcher.extra(&format!("{title}, again: {first}"));
         measured = measure()?;
     }
     Ok(measured)
@@ -289,7 +288,14 @@ impl Study {
         }
         let stop = || watcher.stop();
         let measure = || Point::measure(place, &self.plan, key, &stop);
-        let (point, ops) = calm(watcher, &key, measure, |(point, _)| point.disturbances())?;
+        let contradicted = RefCell::new(Vec::new());
+        let wrong = |(point, _): &(Point, _)| {
+            let contradictions = point.evidence.contradictions();
+            contradicted.borrow_mut().extend(contradictions.first().cloned());
+            [point.disturbances(), contradictions].concat()
+        };
+        let (mut point, ops) = sound(watcher, &key, measure, wrong)?;
+        point.contradicted = contradicted.into_inner();
         if let Some(take) = &mut keep.ops {
             let taken =
                 PointOps { point: &point, round, operations: &ops, has_one_clock: place.has_one_clock() };
@@ -326,7 +332,7 @@ impl Study {
                 let title = format!("{block_bytes} B, {policy}, without the wire's rate limit");
                 watcher.extra(&title);
                 let measure = || Unlimited::measure(place, &self.plan, key, &|| watcher.stop());
-                let run = Box::new(calm(watcher, &title, measure, Unlimited::disturbances)?);
+                let run = Box::new(sound(watcher, &title, measure, Unlimited::disturbances)?);
                 keep.keep(&KeptPart::Unlimited(block_bytes, policy, run.clone()))?;
                 run
             }
@@ -461,6 +467,11 @@ fn known(earlier: &[KeptPart], round: u32, key: PointKey) -> Option<&Point> {
 /// Warnings about a point.
 fn warn(point: &Point, warnings: &mut Vec<String>) {
     let name = point.key();
+    for contradiction in &point.contradicted {
+        warnings.push(format!(
+            "{name}: measured again, because its observers contradicted each other: {contradiction}"
+        ));
+    }
     if let Some(error) = &point.errors {
         warnings.push(format!("{name}: operations failed; the first: {error}"));
     }
@@ -491,5 +502,50 @@ fn warn(point: &Point, warnings: &mut Vec<String>) {
     }
     for hole in &point.holes {
         warnings.push(format!("{name}: {} operations {}", hole.operations, hole.reason.text()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    struct Counting(std::sync::Mutex<Vec<String>>);
+
+    impl Watcher for Counting {
+        fn point(&self, _: &str) {}
+        fn extra(&self, title: &str) {
+            self.0.lock().unwrap().push(title.to_owned());
+        }
+        fn stop(&self) -> bool {
+            false
+        }
+    }
+
+    /// What the measurements number 1, 2, 3 ... are like, and which of them is returned.
+    fn returned(are_sound: &[bool]) -> (usize, usize) {
+        let watcher = Counting(std::sync::Mutex::default());
+        let number = Cell::new(0);
+        let measure = || {
+            number.set(number.get() + 1);
+            Ok(number.get())
+        };
+        let wrong = |n: &usize| if are_sound[n - 1] { Vec::new() } else { vec![format!("{n} is wrong")] };
+        let taken = sound(&watcher, &"point", measure, wrong).unwrap();
+        let extra = watcher.0.into_inner().unwrap();
+        for (number, title) in extra.iter().enumerate() {
+            assert_eq!(*title, format!("point, again: {} is wrong", number + 1));
+        }
+        (taken, extra.len())
+    }
+
+    /// An instrument that is wrong is wrong each time, and what it measured last is judged.
+    #[test]
+    fn what_is_wrong_is_measured_again_twice_at_most() {
+        assert_eq!(returned(&[true]), (1, 0));
+        assert_eq!(returned(&[false, true]), (2, 1));
+        assert_eq!(returned(&[false, false, true]), (3, 2));
+        assert_eq!(returned(&[false, false, false]), (3, 2));
     }
 }

@@ -177,6 +177,11 @@ impl TracedRun {
         }
     }
 
+    /// How its observers contradict each other.
+    pub(crate) fn contradictions(&self) -> Vec<String> {
+        self.evidence().map(Evidence::contradictions).unwrap_or_default()
+    }
+
     /// How its events divide remainders.
     pub(crate) fn shares(&self) -> Option<Shares> {
         self.evidence().ok().map(|evidence| Shares::of(&evidence.traced))

@@ -19,7 +19,7 @@ pub struct CableConfig {
     pub bits_per_second: Option<u64>,
     /// MTU of both ends, bytes.
     pub mtu_bytes: u32,
-    /// The CPU that receives for the client (RPS); `None`: the sender's.
+    /// The CPU that receives for the client (RPS); `None`: on a veth pair one for each connection, by its hash.
     pub client_cpu: Option<usize>,
     /// The CPU that receives for the server.
     pub server_cpu: Option<usize>,
@@ -190,10 +190,13 @@ fn set_up(end: &End, cpu: Option<usize>, config: &CableConfig) -> Result<(), Wir
         write("/proc/sys/net/ipv4/tcp_congestion_control", name)?;
     }
     run("ip", &["link", "set", interface, "up"])?;
-    if let Some(cpu) = cpu {
-        steer(interface, cpu)?;
+    match cpu {
+        Some(cpu) => steer(interface, &[cpu], Queues::Both),
+        // A card has queues of its own, which keep the order.
+        None if !Cable::INTERFACES.contains(&interface) => Ok(()),
+        // Where the kernel cannot, the pair works as well, except for the order.
+        None => steer(interface, &online_cpus(), Queues::Receiving).or(Ok(())),
     }
-    Ok(())
 }
 
 /// Sets an interface's sending rate, or removes the limit.
@@ -219,9 +222,19 @@ fn shape(interface: &str, cable: &Cable, bits_per_second: Option<u64>) -> Result
 /// sender sleeps between large bursts, its processor wakes late: 125 lost 1 to 12 % then, 250 nothing.
 const SHAPER_LATENESS_US: u64 = 250;
 
-/// Moves the receive softirq of an interface to one CPU (RPS): veth would run it on the sender's. And that CPU's packets to
-/// queues of their own (XPS), where there are several.
-fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
+/// The queues of an interface whose CPUs are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queues {
+    /// Those for received packets (RPS).
+    Receiving,
+    /// Also those for packets to be sent (XPS), where there are several.
+    Both,
+}
+
+/// Moves the receive softirq of an interface to these CPUs (RPS), each connection to one of them by its hash. Otherwise veth
+/// receives on the CPU that sends, and segments of one connection that leave on two (a thread that was moved, or a softirq
+/// beside it) overtake each other: TCP takes that for loss and sends again.
+fn steer(interface: &str, cpus: &[usize], queues: Queues) -> Result<(), WireError> {
     let io = |what: &str, source: nix::Error| WireError::Io { what: what.to_owned(), source: source.into() };
     // sysfs shows the network namespace of the mounting process, so this thread mounts its own in a private namespace.
     unshare(CloneFlags::CLONE_NEWNS).map_err(|e| io("making a mount namespace", e))?;
@@ -231,16 +244,42 @@ fn steer(interface: &str, cpu: usize) -> Result<(), WireError> {
     private("/sys").or_else(|_| private("/")).map_err(|e| io("making /sys private", e))?;
     mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)
         .map_err(|e| io("mounting sysfs", e))?;
-    // A mask of 32-bit words, the highest first.
-    let words = cpu / 32;
-    let mask = format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(words));
+    let mask = mask(cpus);
     for QueueCpus { file, .. } in queue_cpus(interface) {
+        if queues == Queues::Receiving && !file.ends_with(RPS) {
+            continue;
+        }
         let written = write(&format!("/sys/class/net/{interface}/queues/{file}"), &mask);
         if file.ends_with(RPS) {
             written?;
         }
     }
     Ok(())
+}
+
+/// A mask of CPUs: words of 32 bits, the highest first.
+fn mask(cpus: &[usize]) -> String {
+    let words = cpus.iter().max().map_or(1, |most| most / 32 + 1);
+    let word = |index: usize| {
+        cpus.iter().filter(|&&cpu| cpu / 32 == index).fold(0_u32, |word, cpu| word | 1 << (cpu % 32))
+    };
+    let text: Vec<String> = (0..words).rev().map(|index| format!("{:08x}", word(index))).collect();
+    text.join(",")
+}
+
+/// The CPUs that are online, as the kernel lists them ("0-3,8"); the first one if the list cannot be read.
+fn online_cpus() -> Vec<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let all = listed(text.trim());
+    if all.is_empty() { vec![0] } else { all }
+}
+
+fn listed(text: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some(from.parse::<usize>().ok()?..=to.parse().ok()?)
+    };
+    text.split(',').filter_map(range).flatten().collect()
 }
 
 /// The files of a queue that name CPUs.
@@ -302,6 +341,106 @@ mod tests {
         assert!(Cable::up(&small).unwrap_err().to_string().contains("queue = 1000"));
         let unknown = CableConfig { congestion: Some("psychic".into()), ..CableConfig::new(1500) };
         assert!(Cable::up(&unknown).unwrap_err().to_string().contains("psychic"));
+    }
+
+    #[test]
+    fn masks_name_the_cpus_of_a_list() {
+        assert_eq!(listed("0-3,8"), [0, 1, 2, 3, 8]);
+        assert!(listed("").is_empty());
+        assert_eq!(mask(&[0, 1]), "00000003");
+        assert_eq!(mask(&[33, 0, 8]), "00000002,00000101");
+    }
+
+    #[test]
+    fn a_cable_steers_each_connection_to_one_cpu_unless_told_otherwise() {
+        let config = CableConfig { server_cpu: Some(0), ..CableConfig::new(1500) };
+        let cable = match Cable::up(&config) {
+            Ok(cable) => cable,
+            Err(WireError::NotPermitted) => {
+                assert!(!testing::require("root, for network namespaces", false));
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let of = |end: &End| {
+            end.namespace
+                .run(|| {
+                    let nobody = |source| WireError::Io { what: "sysfs".into(), source };
+                    unshare(CloneFlags::CLONE_NEWNS).map_err(|e| nobody(e.into()))?;
+                    let none: Option<&str> = None;
+                    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+                        .map_err(|e| nobody(e.into()))?;
+                    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)
+                        .map_err(|e| nobody(e.into()))?;
+                    Ok(queue_cpus(&end.interface))
+                })
+                .unwrap()
+        };
+        // Leading zeros depend on the kernel's number of CPUs.
+        let value = |end: &End| {
+            let all = of(end);
+            let rps = all.iter().find(|queue| queue.file == "rx-0/rps_cpus").unwrap();
+            rps.cpus.trim_start_matches(['0', ',']).to_owned()
+        };
+        let all = mask(&online_cpus());
+        assert_eq!(value(&cable.client), all.trim_start_matches(['0', ',']));
+        assert_eq!(value(&cable.server), "1");
+    }
+
+    /// A counter of TCP's in this thread's namespace.
+    fn counter(name: &str) -> u64 {
+        let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("TcpExt:")).collect();
+        let place = lines[0].split(' ').position(|word| word == name).unwrap();
+        lines[1].split(' ').nth(place).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn segments_of_a_connection_do_not_overtake_each_other() {
+        use std::io::{Read, Write};
+
+        let cable = match Cable::up(&CableConfig::new(1500)) {
+            Ok(cable) => cable,
+            Err(WireError::NotPermitted) => {
+                assert!(!testing::require("root, for network namespaces", false));
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let io = |source| WireError::Io { what: "test".into(), source };
+        let (server, client) = (&cable.server, &cable.client);
+        for end in [client, server] {
+            // What is in flight fits into the queue of a processor (net.core.netdev_max_backlog) and into the receivers'
+            // buffers: nothing is lost.
+            end.namespace.run(|| write("/proc/sys/net/ipv4/tcp_wmem", "4096 65536 65536")).unwrap();
+        }
+        let listener =
+            server.namespace.run(|| std::net::TcpListener::bind((server.address, 0)).map_err(io)).unwrap();
+        let address = listener.local_addr().unwrap();
+        // Bulk data in both directions of several connections: senders are moved, and acknowledgements send beside them.
+        const BYTES: usize = 24 << 20;
+        let copy = |stream: std::net::TcpStream| {
+            let mut other = stream.try_clone().unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || other.write_all(&vec![7; BYTES]).unwrap());
+                let mut stream = &stream;
+                let mut buffer = vec![0; BYTES];
+                stream.read_exact(&mut buffer).unwrap();
+            });
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let stream = client.namespace.run(|| std::net::TcpStream::connect(address).map_err(io));
+                scope.spawn(move || copy(stream.unwrap()));
+                let accepted = listener.accept().unwrap().0;
+                scope.spawn(move || copy(accepted));
+            }
+        });
+        for end in [client, server] {
+            // Segments sent twice are no proof: on a busy machine an acknowledgement can be later than the timer.
+            let out_of_order = end.namespace.run(|| Ok(counter("TCPOFOQueue"))).unwrap();
+            assert_eq!(out_of_order, 0);
+        }
     }
 
     #[test]

@@ -9,6 +9,10 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+mod namespaces;
+
+pub use namespaces::{inside_namespaces, sh};
+
 /// The file that lists tests that did not run, one line each.
 #[must_use]
 pub fn not_run() -> PathBuf {

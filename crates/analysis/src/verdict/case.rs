@@ -8,6 +8,9 @@ use super::remedy::remedies;
 use super::{Frames, Gain, Verdict, VerdictKind};
 use crate::traffic::TrafficStanza;
 
+/// Fewest operations, or events, that are a habit and no accident.
+pub(super) const HABIT: u64 = 20;
+
 /// A link whose rate is known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
@@ -15,6 +18,8 @@ pub struct Link {
     pub bits_per_second: f64,
     /// Share of it that full frames leave for messages.
     pub efficiency: f64,
+    /// The same for the packets of client and server that passed: small ones leave less.
+    pub passed: [f64; 2],
 }
 
 /// Losses of the capture itself.
@@ -26,6 +31,9 @@ pub struct CaptureLoss {
     pub hole_bytes: u64,
     /// Operations that may be missing because of them.
     pub operations: u64,
+    /// Holes that may have cost any number of further operations.
+    #[serde(default)]
+    pub unknown_holes: u64,
     /// Packets that the capturing system reports as dropped.
     pub drops: u64,
 }
@@ -72,16 +80,6 @@ impl Case<'_> {
         numbers.dedup();
         let input = self.inputs.get(vantage as usize).copied().unwrap_or(0);
         Frames { input, numbers }
-    }
-
-    /// Total duration of connections, nanoseconds, and their exchanges.
-    pub(super) fn lasted<'b>(&self, connections: impl IntoIterator<Item = &'b u32>) -> (u64, u64) {
-        connections
-            .into_iter()
-            .filter_map(|&connection| self.evidence.facts(connection))
-            .fold((0_u64, 0), |(ns, exchanges), facts| {
-                (ns.saturating_add(lasted_ns(facts)), exchanges + facts.exchanges)
-            })
     }
 }
 

@@ -3,10 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use record::{ConnectionFacts, Exchange, Observed, Opened, Side, Stall, StallKind};
+use record::{ClockStep, ConnectionFacts, Exchange, Observed, Opened, Regular, Side, Stall, StallKind};
 
+use super::chain::Chains;
+use super::cork::Wait;
+use super::errors::Errors;
 use super::no_response::Unanswered;
+use super::setups::Setups;
+use super::streams::Streams;
 use crate::ledger::Ledger;
+use crate::legs::Legs;
+use crate::service::Services;
 
 /// Most stalls of a kind whose frames and waits are kept.
 const KEPT_MAX: usize = 1000;
@@ -14,6 +21,8 @@ const KEPT_MAX: usize = 1000;
 const CONNECTIONS_MAX: usize = 4096;
 /// Most connections whose packets are kept by capture point.
 const PASSED_MAX: usize = 65_536;
+/// Most steps of clocks that are kept.
+const CLOCK_STEPS_MAX: usize = 64;
 /// Most requests without a response that are kept.
 const UNANSWERED_MAX: usize = 65_536;
 
@@ -28,6 +37,8 @@ pub(super) struct Stalls {
     pub frames: Vec<[u64; 3]>,
     /// The first ones' waits, nanoseconds.
     pub waits_ns: Vec<u64>,
+    /// When the first ones ended, nanoseconds since the epoch, and their connections.
+    pub ends: Vec<(u64, u32)>,
     /// Connections that had them.
     pub connections: BTreeSet<u32>,
     /// Payload of the first segment that waited, bytes.
@@ -42,6 +53,14 @@ impl Stalls {
         let place = ((waits.len().saturating_sub(1)) as f64 * share).round() as usize;
         waits.get(place).copied().unwrap_or(0)
     }
+
+    /// The first ones.
+    pub(super) fn kept(&self) -> Vec<Wait> {
+        let all = self.ends.iter().zip(&self.waits_ns);
+        let wait =
+            |(&(ended_ns, connection), &wait_ns)| Wait { connection, loop_of: connection, ended_ns, wait_ns };
+        all.map(wait).collect()
+    }
 }
 
 /// All evidence.
@@ -50,15 +69,29 @@ pub struct Evidence {
     stalls: BTreeMap<(StallKind, Side, u32), Stalls>,
     /// The time of operations.
     pub ledger: Ledger,
+    /// Steps of the capturing clocks, and the capture point that saw them.
+    pub(super) clock_steps: Vec<(u32, ClockStep)>,
+    /// Operations that followed one another.
+    pub(super) chains: Chains,
+    /// The operations by service.
+    pub services: Services,
     /// Operations.
     pub operations: u64,
     /// Requests without a response, by their connection and capture point.
     pub(super) unanswered: BTreeMap<(u32, u32), Vec<Unanswered>>,
     unanswered_count: usize,
-    /// Connections that were requested and not established, by their ends.
-    attempts: BTreeMap<(SocketAddr, SocketAddr), (u32, ConnectionFacts)>,
-    /// When the last packet of a connection passed, nanoseconds since the epoch.
-    pub(super) newest_ns: u64,
+    /// How connections were set up, by service.
+    pub(super) setups: Setups,
+    /// The legs of proxies.
+    pub legs: Legs,
+    /// Responses that come in pieces.
+    pub(super) streams: Streams,
+    /// Packets of each side at each capture point that follow one another at one rate.
+    pub spacings: Vec<(Option<Regular>, Side)>,
+    /// Answers that are errors, by service.
+    pub(super) errors: Errors,
+    /// The capture that each capture point belongs to.
+    captures: Vec<u32>,
     /// Connections, by their number, as one capture point saw them.
     facts: BTreeMap<(u32, u32), ConnectionFacts>,
     /// Connections beyond those.
@@ -92,21 +125,51 @@ fn count<K: Ord>(
 }
 
 impl Evidence {
+    /// No evidence, to be gathered about these services.
+    #[must_use]
+    pub fn of(services: Services) -> Self {
+        Self { services, ..Self::default() }
+    }
+
     /// Adds an exchange that has ended.
     #[inline]
     pub fn observed(&mut self, observed: &Observed) {
         self.operations += 1;
-        self.ledger.add(observed);
+        if let Some(error) = observed.detail.error {
+            self.errors.add(self.services.server(observed.op.connection), error, &observed.detail);
+        }
+        self.streams.add(observed);
+        if !self.legs.is_empty()
+            && let Some(server) = self.services.server(observed.op.connection)
+        {
+            self.legs.add(server, observed);
+        }
+        let server = self.services.add(observed);
+        self.ledger.add(observed, server);
+        self.chains.observed(observed);
+    }
+
+    /// Adds a step of the clock of a capture point, once for all connections that saw it.
+    pub fn clock_step(&mut self, vantage: u32, step: &ClockStep) {
+        let is_known = |&(of, known): &(u32, ClockStep)| of == vantage && known.is_same(step);
+        if self.clock_steps.len() < CLOCK_STEPS_MAX && !self.clock_steps.iter().any(is_known) {
+            self.clock_steps.push((vantage, *step));
+        }
     }
 
     /// Adds a connection that is about to carry data; its number is that of the whole analysis.
     pub fn opened(&mut self, connection: u32, opened: &Opened) {
-        self.ledger.opened(connection, opened.server);
+        self.services.opened(connection, opened);
+        self.legs.opened(opened);
+        if let Some((_, away_ns)) = opened.handshake_ns {
+            self.chains.opened(connection, away_ns);
+        }
     }
 
     /// Adds a request that got no response before the end of its connection or of the capture.
     pub fn unanswered(&mut self, vantage: u32, connection: u32, exchange: &Exchange) {
-        if self.unanswered_count < UNANSWERED_MAX {
+        // One that waits for an event may wait for ever.
+        if !exchange.awaits_event && self.unanswered_count < UNANSWERED_MAX {
             self.unanswered_count += 1;
             self.unanswered.entry((connection, vantage)).or_default().push(Unanswered::of(exchange));
         }
@@ -120,6 +183,7 @@ impl Evidence {
         if stalls.frames.len() < KEPT_MAX {
             stalls.frames.push(stall.frames);
             stalls.waits_ns.push(stall.wait_ns);
+            stalls.ends.push((stall.time_ns, stall.connection));
         }
         if stalls.connections.len() < CONNECTIONS_MAX {
             stalls.connections.insert(stall.connection);
@@ -131,9 +195,10 @@ impl Evidence {
 
     /// Adds a connection that has ended, as capture point `vantage` saw it.
     pub fn connection(&mut self, vantage: u32, facts: &ConnectionFacts) {
-        self.newest_ns = self.newest_ns.max(facts.ended_ns);
         count(&mut self.passed, &mut self.passed_others, facts.connection, vantage, facts);
-        self.ledger.far(facts.connection, facts.client_conduct.ack_min_ns);
+        self.setups.add(vantage, self.capture(vantage), facts);
+        let server = self.services.ended(facts.connection, facts);
+        self.ledger.far(server, facts.path_ns(Side::Server), facts.path_ns(Side::Client));
         if self.facts.len() < CONNECTIONS_MAX {
             self.facts.insert((facts.connection, vantage), *facts);
         } else {
@@ -143,17 +208,23 @@ impl Evidence {
 
     /// Adds a connection that ended before it carried data.
     pub fn empty_connection(&mut self, vantage: u32, facts: &ConnectionFacts) {
-        self.newest_ns = self.newest_ns.max(facts.ended_ns);
         let ends = (facts.client, facts.server);
         count(&mut self.passed_empty, &mut self.passed_others, ends, vantage, facts);
-        if facts.handshake_ns.is_none() && self.attempts.len() < CONNECTIONS_MAX {
-            self.attempts.entry((facts.client, facts.server)).or_insert((vantage, *facts));
-        }
+        self.setups.add(vantage, self.capture(vantage), facts);
     }
 
-    /// The connections that ended before they carried data and were not established, with their capture point.
-    pub(super) fn attempts(&self) -> impl Iterator<Item = (u32, &ConnectionFacts)> {
-        self.attempts.values().map(|(vantage, facts)| (*vantage, facts))
+    /// Adds the next capture point, which belongs to this capture: a file, or a section of one. Captures end at different times.
+    pub fn add_point(&mut self, capture: u32) {
+        self.captures.push(capture);
+    }
+
+    fn capture(&self, vantage: u32) -> u32 {
+        self.captures.get(vantage as usize).copied().unwrap_or(0)
+    }
+
+    /// When the capture of a capture point ended, nanoseconds since the epoch.
+    pub(super) fn newest_ns(&self, vantage: u32) -> u64 {
+        self.setups.newest_ns(self.capture(vantage))
     }
 
     /// Packets of all connections and their bytes on the wire, each connection as the capture point that saw most of it.
@@ -177,19 +248,19 @@ impl Evidence {
         best.into_values()
     }
 
-    /// A connection's facts.
-    pub(super) fn facts(&self, connection: u32) -> Option<&ConnectionFacts> {
-        self.facts.range((connection, 0)..=(connection, u32::MAX)).next().map(|(_, facts)| facts)
-    }
-
     /// Sets the side of each capture point, as far as connections that two points saw show it.
     pub fn set_places(&mut self, places: Vec<Option<Side>>) {
         self.places = places;
     }
 
     /// The side of a capture point, if known.
-    fn place(&self, vantage: u32) -> Option<Side> {
+    pub(super) fn place(&self, vantage: u32) -> Option<Side> {
         self.places.get(vantage as usize).copied().flatten()
+    }
+
+    /// A connection as a capture point saw it.
+    pub(super) fn seen(&self, connection: u32, vantage: u32) -> Option<&ConnectionFacts> {
+        self.facts.get(&(connection, vantage))
     }
 
     /// A connection as the capture point nearest to a side saw it, which sees all that this side sends: what is lost on the
@@ -213,6 +284,15 @@ impl Evidence {
         })
     }
 
+    /// The same, as the capture point nearest to its peer saw it: there the path is behind the data.
+    pub(super) fn senders_far(&self) -> impl Iterator<Item = (u32, &ConnectionFacts, Side)> {
+        self.connections().flat_map(|(_, facts)| {
+            [Side::Client, Side::Server].into_iter().filter_map(|side| {
+                self.near(facts.connection, side.peer()).map(|(vantage, facts)| (vantage, facts, side))
+            })
+        })
+    }
+
     /// The requests of a connection without a response, each once: those of the capture point that has most of them, because
     /// a request or a response that is lost on the path passes only one point. And that point, with its facts.
     pub(super) fn unanswered_of(&self, connection: u32) -> Option<(u32, &ConnectionFacts, &[Unanswered])> {
@@ -221,6 +301,12 @@ impl Evidence {
             (requests.len(), self.place(*vantage) == Some(Side::Client))
         })?;
         self.facts.get(&(connection, vantage)).map(|facts| (vantage, facts, requests.as_slice()))
+    }
+
+    /// Whether a connection has a request without a response.
+    #[must_use]
+    pub fn is_unanswered(&self, connection: u32) -> bool {
+        self.unanswered.range((connection, 0)..=(connection, u32::MAX)).next().is_some()
     }
 
     /// Requests without a response, each once.

@@ -71,6 +71,20 @@ const SMALL: &[(&str, &str)] = &[
     ("Linux", "or MSG_MORE on all pieces but the last"),
 ];
 
+const FLOW_CONTROL: &[(&str, &str)] = &[
+    (
+        "receiver",
+        "larger windows of HTTP/2, of the stream and of the connection: at least bandwidth times round trip",
+    ),
+    ("nginx", "as the receiver of uploads: a larger http2_body_preread_size"),
+    ("Envoy", "initial_stream_window_size, initial_connection_window_size"),
+    ("Go", "http2.Server: MaxUploadBufferPerStream, MaxUploadBufferPerConnection"),
+    (
+        "gRPC",
+        "InitialWindowSize and InitialConnWindowSize (Go), flowControlWindow (Java), grpc.http2.lookahead_bytes (C++, Python)",
+    ),
+    ("curl, nghttp2", "nghttp2_session_set_local_window_size; h2load and nghttpd: -w and -W"),
+];
 const WINDOW: &[(&str, &str)] = &[
     (
         "any",
@@ -148,7 +162,7 @@ const DUPLEX: &[(&str, &str)] = &[
 const TARGET: &[(&str, &str)] = &[
     (
         "any",
-        "examine the server beyond its socket: its disks, its cache setting, its CPU; a queue depth above 1 overlaps such waits",
+        "examine the server beyond its socket: its disks, its cache setting, its CPU; if requests do not wait for each other there (a lock, one worker), a larger queue depth overlaps such waits",
     ),
     ("Linux", "iostat -x 1; pidstat -d -u -p PID 1"),
 ];
@@ -176,6 +190,116 @@ const CPU: &[(&str, &str)] = &[
     ("Linux", "perf top; /proc/interrupts; rps_cpus; several sessions spread over CPUs"),
 ];
 
+const SATURATED: &[(&str, &str)] = &[
+    (
+        "any",
+        "make the service do several at once (more workers, a shorter critical section) or less for each; a larger queue depth or more clients only lengthens the queue",
+    ),
+    (
+        "Linux",
+        "perf top -p PID for a CPU, iostat -x 1 for a disk, and the lock that threads wait for: strace -c -f -e futex -p PID",
+    ),
+];
+
+const RARE: &[(&str, &str)] = &[
+    (
+        "server",
+        "look for what runs at the times shown: garbage collection, checkpoints, log rotation, cron jobs, CPU throttling by a cgroup",
+    ),
+    ("Linux", "perf sched timehist; cat /sys/fs/cgroup/*/cpu.stat (nr_throttled)"),
+    ("Java", "-Xlog:gc,safepoint"),
+    ("Go", "GODEBUG=gctrace=1"),
+    ("PostgreSQL", "log_checkpoints = on; checkpoint_completion_target = 0.9"),
+];
+
+const CONNECTS: &[(&str, &str)] = &[
+    ("server", "check that the service listens on this address and port: ss -ltn"),
+    (
+        "network",
+        "a reset comes from the host or a firewall that rejects; silence comes from a firewall that drops, or a wrong route",
+    ),
+];
+
+const BACKLOG: &[(&str, &str)] = &[
+    (
+        "any",
+        "accept connections sooner (a thread of its own for accept) and keep connections open; a longer backlog in listen()",
+    ),
+    (
+        "Linux",
+        "nstat -az TcpExtListenOverflows TcpExtListenDrops; ss -ltn shows the queue and its limit; net.core.somaxconn and the argument of listen()",
+    ),
+    ("Java", "new ServerSocket(port, backlog): 50 by default"),
+    ("Python", "socketserver: request_queue_size is 5 by default"),
+    ("nginx", "listen ... backlog=4096"),
+];
+
+const KEEP_ALIVE: &[(&str, &str)] = &[
+    ("any", "keep connections open and use them again: HTTP keep-alive, a connection pool"),
+    ("Go", "read the response's body to its end and close it; Transport.MaxIdleConnsPerHost is 2 by default"),
+    ("Python", "requests.Session instead of requests.get"),
+    ("Node", "new http.Agent({ keepAlive: true }), the default from Node 19 on"),
+    ("nginx", "keepalive in the upstream block, proxy_http_version 1.1 and an empty Connection header"),
+];
+
+const RESETS: &[(&str, &str)] = &[
+    (
+        "any",
+        "compare the idle time-outs of the client, of proxies and of the server: who closes first loses requests; the server's log names crashes",
+    ),
+    ("server", "do not close a socket with unread data in it: that sends a reset"),
+];
+
+const ERRORS: &[(&str, &str)] =
+    &[("server", "the service's log names the reason; the frames show the requests")];
+
+const CWND: &[(&str, &str)] = &[
+    (
+        "any",
+        "keep connections open so that their window grows; a congestion control for long paths (bbr, cubic); fewer lost packets",
+    ),
+    (
+        "Linux",
+        "net.ipv4.tcp_congestion_control; ip route change ... initcwnd 30; net.ipv4.tcp_slow_start_after_idle=0",
+    ),
+];
+
+const AFTER_IDLE: &[(&str, &str)] = &[
+    ("any", "keep connections busy, or let their window survive idle time"),
+    ("Linux", "net.ipv4.tcp_slow_start_after_idle=0 at the sender"),
+    ("FreeBSD", "a larger net.inet.tcp.initcwnd_segments"),
+];
+
+const CHATTY: &[(&str, &str)] = &[
+    (
+        "any",
+        "fewer round trips: one statement instead of many, pipelining, batches, a cache, or several requests at once; or move the client nearer to the server",
+    ),
+    ("SQL", "a join or WHERE ... IN instead of a query for each row; multi-row INSERT or COPY"),
+    ("Redis", "pipelines, MGET, or a Lua script"),
+];
+
+const TIMER: &[(&str, &str)] = &[(
+    "server",
+    "wake up by the event instead of polling: condition variables, epoll, LISTEN/NOTIFY; or a shorter interval",
+)];
+
+const BLOAT: &[(&str, &str)] = &[
+    (
+        "any",
+        "limit the queue before the bottleneck: a smaller queue or an active one (fq_codel, cake) at the router, or shape a little below the link's rate",
+    ),
+    (
+        "Linux",
+        "tc -s qdisc shows the backlog; tc qdisc replace dev IF root fq_codel; bbr at the sender keeps the queue short",
+    ),
+];
+
+const CLOCK: &[(&str, &str)] = &[(
+    "capture",
+    "slew the clock instead of stepping it (chronyd without makestep, ntpd -x) while you capture, or capture again",
+)];
+
 const NO_RESPONSE: &[(&str, &str)] = &[
     ("server", "check that the service runs, listens on this address and port, and is not blocked"),
     (
@@ -187,6 +311,20 @@ const NO_RESPONSE: &[(&str, &str)] = &[
         "if the service did respond, the capture lacks one direction: capture on all interfaces of the path",
     ),
 ];
+const CONTINUE: &[(&str, &str)] = &[
+    (
+        "server",
+        "answer a request with `Expect: 100-continue` with 100 Continue before reading its body, or with a final status; proxies have to pass it on",
+    ),
+    ("curl, libcurl", "-H 'Expect:'; CURLOPT_EXPECT_100_TIMEOUT_MS is 1000 by default"),
+    (
+        ".NET",
+        "HttpRequestHeaders.ExpectContinue = false; SocketsHttpHandler.Expect100ContinueTimeout is 1 s by default",
+    ),
+    ("Go", "no Expect header, or a shorter Transport.ExpectContinueTimeout"),
+    ("Python", "http.server sends it for protocol_version = 'HTTP/1.1' only"),
+];
+
 const CAPTURE: &[(&str, &str)] = &[
     (
         "any",
@@ -199,11 +337,12 @@ const CAPTURE: &[(&str, &str)] = &[
 pub(super) fn remedies(kind: VerdictKind) -> Vec<Remedy> {
     let lists: &[&[(&str, &str)]] = match kind {
         VerdictKind::HeaderBodyApart => &[ONE_WRITE, NODELAY],
-        VerdictKind::NagleDelayedAck => &[NODELAY],
+        VerdictKind::NagleDelayedAck | VerdictKind::AckClocked => &[NODELAY],
         VerdictKind::UnfinishedCork => &[CORK],
         VerdictKind::DelayedAck => &[DELAYED_ACK],
         VerdictKind::SmallSegments => &[SMALL],
         VerdictKind::WindowLimited => &[WINDOW],
+        VerdictKind::FlowControlWindow => &[FLOW_CONTROL],
         VerdictKind::BufferLimited => &[BUFFER],
         VerdictKind::PathMtuBlackHole => &[BLACK_HOLE],
         VerdictKind::Retransmission => &[LOSS],
@@ -213,7 +352,21 @@ pub(super) fn remedies(kind: VerdictKind) -> Vec<Remedy> {
         VerdictKind::QueueDepthLow => &[DEPTH],
         VerdictKind::LinkFull => &[FULL],
         VerdictKind::CpuBound => &[CPU],
+        VerdictKind::Saturated => &[SATURATED],
+        VerdictKind::RareStalls => &[RARE],
+        VerdictKind::FailedConnects => &[CONNECTS],
+        VerdictKind::AcceptBacklog => &[BACKLOG],
+        VerdictKind::ConnectionPerRequest => &[KEEP_ALIVE],
+        VerdictKind::Resets => &[RESETS],
+        VerdictKind::ErrorAnswers => &[ERRORS],
+        VerdictKind::CongestionWindow => &[CWND],
+        VerdictKind::SlowStartAfterIdle => &[AFTER_IDLE],
+        VerdictKind::RoundTripBound => &[CHATTY],
+        VerdictKind::ServerTimer => &[TIMER],
+        VerdictKind::Bufferbloat => &[BLOAT],
+        VerdictKind::ClockStep => &[CLOCK],
         VerdictKind::NoResponse => &[NO_RESPONSE],
+        VerdictKind::ContinueUnanswered => &[CONTINUE],
         VerdictKind::CaptureLoss => &[CAPTURE],
     };
     let all = lists.iter().flat_map(|list| list.iter());

@@ -29,7 +29,7 @@ pub(super) fn guess(first: &[u8], layers: &[&str]) -> String {
     let inner = inner(first);
     match layers {
         [] => inner,
-        layers => format!("{} data with {inner} in it", layers.join(" in ")),
+        layers => format!("{} data, and what is in it is {inner}", layers.join(" in ")),
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
         ] {
             assert!(guess(first, &[]).starts_with(kind), "{first:?}: {}", guess(first, &[]));
         }
-        assert_eq!(guess(b"hello", &["gzip"]), "gzip data with text in it");
+        assert_eq!(guess(b"hello", &["gzip"]), "gzip data, and what is in it is text");
         assert!(guess(&[0x80; 1 << 20], &[]).len() < 80, "a line, whatever the length of the file");
         let cut = ["ä".repeat(600).as_bytes(), b""].concat();
         assert_eq!(guess(&cut[..LOOKED_AT - 1], &[]), "text");

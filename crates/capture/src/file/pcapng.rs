@@ -1,6 +1,8 @@
 //! The block format: sections, interfaces, packets with options.
 
 use super::buffer::Buffer;
+use crate::tls::keys::Keys;
+
 use super::{Ending, Found, Interface, PACKET_BYTES_MAX, Stop};
 
 /// Block types (draft-ietf-opsawg-pcapng 4).
@@ -10,6 +12,10 @@ const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
+const SECRETS: u32 = 10;
+
+/// The secrets of a block that are a key log of TLS (draft-ietf-opsawg-pcapng 4.7).
+const TLS_KEY_LOG: u32 = 0x544c_534b;
 
 /// Longest block, bytes.
 const BLOCK_BYTES_MAX: usize = 16 << 20;
@@ -34,6 +40,8 @@ pub(super) struct Pcapng {
     big_endian: bool,
     /// Where this section's interfaces begin among all.
     first: usize,
+    /// Sections so far.
+    sections: u32,
     clocks: Vec<Clock>,
 }
 
@@ -62,6 +70,7 @@ impl Pcapng {
         &mut self,
         buffer: &mut Buffer,
         interfaces: &mut Vec<Interface>,
+        keys: &Keys,
     ) -> Result<Found, Stop> {
         loop {
             let offset = buffer.offset();
@@ -75,6 +84,7 @@ impl Pcapng {
             if begins(head) {
                 self.big_endian = head[8] == 0x1a;
                 self.first = interfaces.len();
+                self.sections = self.sections.saturating_add(1);
             }
             let (kind, length) = (self.word(head, 0), self.word(head, 4) as usize);
             if length < 12 || !length.is_multiple_of(4) || length > BLOCK_BYTES_MAX {
@@ -93,6 +103,10 @@ impl Pcapng {
                 SIMPLE_PACKET => Some(self.simple_packet(body, length).map_err(corrupt)?),
                 INTERFACE => {
                     self.interface(body, interfaces).map_err(corrupt)?;
+                    None
+                }
+                SECRETS => {
+                    self.secrets(body, keys);
                     None
                 }
                 STATISTICS => {
@@ -143,7 +157,7 @@ impl Pcapng {
         }
         Ok(Found {
             interface,
-            time_ns: clock.ns(high, low),
+            time_ns: clock.ns(high, low)?,
             outgoing,
             before: 28,
             data: kept,
@@ -162,7 +176,7 @@ impl Pcapng {
         if kept > PACKET_BYTES_MAX || kept > body.len() - 20 {
             return Err("a packet longer than its block");
         }
-        let time_ns = clock.ns(high, low);
+        let time_ns = clock.ns(high, low)?;
         let behind = length - 28 - kept;
         let wire_bytes = wire_bytes.max(kept as u32);
         Ok(Found { interface, time_ns, outgoing: None, before: 28, data: kept, behind, wire_bytes })
@@ -189,7 +203,8 @@ impl Pcapng {
         }
         let link = u32::from(self.half(body, 0));
         let snap_bytes = self.word(body, 4);
-        let mut interface = Interface { link, snap_bytes, ..Interface::default() };
+        let mut interface =
+            Interface { link, snap_bytes, section: self.sections.saturating_sub(1), ..Interface::default() };
         let mut clock = Clock { per_second: 1_000_000, offset_s: 0, snap_bytes };
         let mut impossible = false;
         self.options(&body[8..], |code, value| match (code, value) {
@@ -233,6 +248,17 @@ impl Pcapng {
         interface.drops = drops.or(interface.drops);
     }
 
+    /// Secrets of connections. What is wrong in them is nothing that the packets need.
+    fn secrets(&self, body: &[u8], keys: &Keys) {
+        let length = self.word(body, 4) as usize;
+        if self.word(body, 0) == TLS_KEY_LOG
+            && let Some(log) = body.get(8..).and_then(|rest| rest.get(..length))
+        {
+            // A limit that is reached leaves those before it.
+            let _ = keys.read(log);
+        }
+    }
+
     fn long(&self, value: &[u8]) -> Option<u64> {
         let value = value.first_chunk::<8>().copied()?;
         Some(if self.big_endian { u64::from_be_bytes(value) } else { u64::from_le_bytes(value) })
@@ -252,10 +278,17 @@ impl Pcapng {
     }
 }
 
+/// The latest time of a packet, nanoseconds since the epoch: in the year 2116, so that times and their sums and differences have
+/// room in 64 bits. The other format ends in the year 2106.
+const TIME_MAX_NS: u64 = 1 << 62;
+
 impl Clock {
     /// Nanoseconds since the epoch.
+    ///
+    /// # Errors
+    /// For a time beyond [`TIME_MAX_NS`]: the stamp is damaged.
     #[inline]
-    fn ns(self, high: u32, low: u32) -> u64 {
+    fn ns(self, high: u32, low: u32) -> Result<u64, &'static str> {
         let units = u64::from(high) << 32 | u64::from(low);
         let ns = match self.per_second {
             1_000_000_000 => units,
@@ -265,6 +298,7 @@ impl Clock {
                 u64::try_from(ns).unwrap_or(u64::MAX)
             }
         };
-        ns.saturating_add_signed(self.offset_s.saturating_mul(1_000_000_000))
+        let ns = ns.saturating_add_signed(self.offset_s.saturating_mul(1_000_000_000));
+        if ns > TIME_MAX_NS { Err("a packet with a time beyond the year 2116") } else { Ok(ns) }
     }
 }

@@ -69,6 +69,40 @@ fn pcap(frames: &[Seen], big: bool, nano: bool) -> Vec<u8> {
     out
 }
 
+/// A block of secrets.
+fn secrets(kind: u32, log: &[u8]) -> Vec<u8> {
+    let padded = log.len().next_multiple_of(4);
+    let length = (20 + padded) as u32;
+    let mut block: Vec<u8> =
+        [10, length, kind, log.len() as u32].iter().flat_map(|w| w.to_le_bytes()).collect();
+    block.extend(log);
+    block.resize(16 + padded, 0);
+    block.extend(length.to_le_bytes());
+    block
+}
+
+#[test]
+fn secrets_of_a_file_are_known_and_wrong_ones_cost_no_frame() {
+    const TLS: u32 = 0x544c_534b;
+    let log = format!("CLIENT_RANDOM {} {}\n", "ab".repeat(32), "cd".repeat(48));
+    let whole = pcapng(&frames());
+    let section = u32::from_le_bytes(whole[4..8].try_into().unwrap()) as usize;
+    let mut long = secrets(TLS, log.as_bytes());
+    long[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    for (block, count) in [
+        (secrets(TLS, log.as_bytes()), 1),
+        (secrets(0x5747_4b4c, log.as_bytes()), 0),
+        (secrets(TLS, b"\xff\0 no log"), 0),
+        (secrets(TLS, b""), 0),
+        (long, 0),
+    ] {
+        let bytes = [&whole[..section], &block, &whole[section..]].concat();
+        let (seen, file) = read(&bytes).unwrap();
+        assert_eq!((seen, file.complaint()), (frames(), None));
+        assert_eq!(file.keys.count(), count);
+    }
+}
+
 #[test]
 fn written_files_read_back() {
     let (seen, file) = read(&pcapng(&frames())).unwrap();
@@ -78,6 +112,21 @@ fn written_files_read_back() {
     assert_eq!(file.interfaces()[0].bits_per_second, Some(1_000_000_000));
     assert_eq!((file.interfaces()[0].drops, file.interfaces()[1].drops), (None, Some(7)));
     assert_eq!((file.ending(), file.complaint()), (Some(&Ending::Complete), None));
+}
+
+#[test]
+fn a_damaged_time_ends_the_file_there() {
+    let latest = 1 << 62;
+    for (ns, kept) in
+        [(latest, 20), (latest + 1, 12), (u64::MAX, 12), (1_700_000_000_000_000_000 | 1 << 63, 12)]
+    {
+        let mut all = frames();
+        all[12].1 = ns;
+        let (seen, file) = read(&pcapng(&all)).unwrap();
+        assert_eq!(seen, all[..kept], "{ns}");
+        let complaint = file.complaint();
+        assert_eq!(complaint.is_some_and(|text| text.contains("beyond the year 2116")), kept < 20);
+    }
 }
 
 #[test]

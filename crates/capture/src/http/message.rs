@@ -3,26 +3,31 @@
 use record::Side;
 
 use crate::follow::MessageState;
+pub(super) use crate::http::first_line::may_begin;
+use crate::http::first_line::{self, Asked};
 use crate::packet::At;
+use crate::stream::Absent;
 
 /// The content of a message's first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// The method, cut or padded with zeros.
-    Request { method: [u8; 7] },
-    /// The status code.
-    Response { status: u16 },
+    Request { method: [u8; 7], awaits_continue: bool },
+    /// The status code, and whether it changes the protocol to WebSocket (RFC 6455 4.2.2).
+    Response { status: u16, is_websocket: bool },
 }
 
 /// An event on the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum Event<'a> {
     /// The first byte of a message passed.
     Began(At),
     /// Its head is complete.
     Head(Start),
-    /// Its last byte passed: all its bytes, those of its body, and the offset in the stream behind it.
-    Ended { at: At, bytes: u64, body_bytes: u64, offset: u64 },
+    /// The target of the request whose head is complete.
+    Target(&'a [u8]),
+    /// Its last byte passed: all its bytes, those of its body, the offset in the stream behind it, and its chunks (RFC 9112 7.1).
+    Ended { at: At, bytes: u64, body_bytes: u64, offset: u64, chunks: u32 },
     /// The boundary was lost; the current message is dropped.
     Lost(At),
 }
@@ -42,6 +47,9 @@ enum State {
     Chunked(Chunk),
     /// In a body that ends with the connection.
     UntilClosed,
+    /// In a message whose head or chunks were not all captured: it ends before the next one of either side. When its last byte
+    /// so far passed.
+    Cut(At),
     /// No boundary is known.
     Lost,
 }
@@ -66,20 +74,12 @@ pub(super) struct Messages {
     /// Bytes of the current message, of its body, and of the stream.
     bytes: u64,
     body_bytes: u64,
+    /// Its chunks so far.
+    chunks: u32,
     offset: u64,
     /// How often the boundary was lost, and bytes without one.
     pub(super) lost: u64,
     pub(super) skipped_bytes: u64,
-}
-
-/// Whether the bytes may begin a message.
-pub(super) fn may_begin(side: Side, bytes: &[u8]) -> bool {
-    const METHODS: [&[u8]; 9] =
-        [b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE "];
-    match side {
-        Side::Client => METHODS.iter().any(|m| bytes.starts_with(m)),
-        Side::Server => bytes.starts_with(b"HTTP/1."),
-    }
 }
 
 impl Messages {
@@ -90,10 +90,26 @@ impl Messages {
             text: Vec::new(),
             bytes: 0,
             body_bytes: 0,
+            chunks: 0,
             offset: 0,
             lost: 0,
             skipped_bytes: 0,
         }
+    }
+
+    /// Whether the present bytes are of a body whose end is known.
+    pub(super) fn is_in_body(&self) -> bool {
+        matches!(self.state, State::Body(_) | State::Chunked(_))
+    }
+
+    /// Whether the rest of the present body was there when its head was written: its length is known.
+    pub(super) fn has_rest(&self) -> bool {
+        matches!(self.state, State::Body(_))
+    }
+
+    /// Offset of the next byte in the stream.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
     }
 
     pub(super) fn message_state(&self) -> MessageState {
@@ -108,11 +124,18 @@ impl Messages {
     }
 
     /// Processes the next bytes, the payload of one segment.
-    pub(super) fn bytes(&mut self, bytes: &[u8], at: At, no_body: Option<bool>, mut take: impl FnMut(Event)) {
+    pub(super) fn bytes(&mut self, bytes: &[u8], at: At, mut take: impl FnMut(Event<'_>)) {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let taken = self.one(rest, at, no_body, &mut take);
+            let taken = self.one(rest, at, Asked::Other, &mut take);
             rest = rest.get(taken..).unwrap_or_default();
+        }
+    }
+
+    /// Bytes come whose front is that of a segment, even if they do not come at once.
+    pub(super) fn front(&mut self, bytes: &[u8]) {
+        if matches!(self.state, State::Lost) && may_begin(self.side, bytes) {
+            self.state = State::Head;
         }
     }
 
@@ -121,16 +144,16 @@ impl Messages {
         &mut self,
         bytes: &[u8],
         at: At,
-        no_body: Option<bool>,
-        mut take: impl FnMut(Event),
+        asked: Asked,
+        mut take: impl FnMut(Event<'_>),
     ) -> usize {
         let taken = match &mut self.state {
-            State::Head => return self.head(bytes, at, no_body, &mut take),
+            State::Head => return self.head(bytes, at, asked, &mut take),
             State::Lost => {
                 // A sender begins a message at the front of a segment.
                 if may_begin(self.side, bytes) {
                     self.state = State::Head;
-                    return self.head(bytes, at, no_body, &mut take);
+                    return self.head(bytes, at, asked, &mut take);
                 }
                 self.skipped_bytes += bytes.len() as u64;
                 bytes.len()
@@ -145,6 +168,15 @@ impl Messages {
                 self.body_bytes += bytes.len() as u64;
                 bytes.len()
             }
+            State::Cut(last) => {
+                if may_begin(self.side, bytes) {
+                    self.end_cut(&mut take);
+                    self.state = State::Head;
+                    return self.head(bytes, at, asked, &mut take);
+                }
+                *last = at;
+                bytes.len()
+            }
             State::Chunked(_) => return self.chunked(bytes, at, &mut take),
         };
         self.count(taken as u64);
@@ -153,7 +185,7 @@ impl Messages {
     }
 
     /// Processes bytes that were on the wire and are not in the capture.
-    pub(super) fn missing(&mut self, count: u64, at: At, mut take: impl FnMut(Event)) {
+    pub(super) fn missing(&mut self, absent: Absent, count: u64, at: At, mut take: impl FnMut(Event<'_>)) {
         let inside = match &mut self.state {
             State::Body(left) => {
                 let inside = count.min(*left);
@@ -167,23 +199,60 @@ impl Messages {
                 inside
             }
             State::UntilClosed => count,
-            State::Head | State::Chunked(_) | State::Lost => 0,
+            State::Head | State::Cut(_) | State::Chunked(_) | State::Lost => 0,
         };
         self.body_bytes += inside;
         self.count(inside);
         self.end_body(at, &mut take);
         if inside < count {
-            self.lose(at, &mut take);
-            self.count(count - inside);
-            self.skipped_bytes += count - inside;
+            self.beyond(absent, count - inside, at, &mut take);
+        }
+    }
+
+    /// Processes missing bytes in which a boundary may be. The rest of a segment belongs to its message, unless that has ended; a
+    /// hole may hold other messages.
+    fn beyond(&mut self, absent: Absent, count: u64, at: At, take: &mut impl FnMut(Event<'_>)) {
+        let start = match (absent, &self.state) {
+            (Absent::Uncaptured, State::Head) => first_line::read(self.side, &self.text),
+            _ => None,
+        };
+        match (absent, &self.state) {
+            (Absent::Uncaptured, State::Cut(_) | State::Chunked(_)) => self.cut(at),
+            (Absent::Uncaptured, State::Head) if let Some(start) = start => {
+                take(Event::Head(start));
+                if let Some(target) = first_line::target(self.side, &self.text) {
+                    take(Event::Target(target));
+                }
+                self.cut(at);
+            }
+            _ => {
+                self.lose(at, take);
+                self.skipped_bytes += count;
+            }
+        }
+        self.count(count);
+    }
+
+    fn cut(&mut self, at: At) {
+        self.text = Vec::new();
+        self.state = State::Cut(at);
+    }
+
+    /// Ends a message whose end was not captured: the other side has begun to send, or the connection has ended.
+    pub(super) fn end_cut(&mut self, mut take: impl FnMut(Event<'_>)) {
+        if let State::Cut(last) = self.state {
+            self.ended(last, &mut take);
+            // What is left of it, if it had not ended, is skipped.
+            self.state = State::Lost;
         }
     }
 
     /// The sender has closed its side.
-    pub(super) fn closed(&mut self, at: At, mut take: impl FnMut(Event)) {
+    pub(super) fn closed(&mut self, at: At, mut take: impl FnMut(Event<'_>)) {
         if matches!(self.state, State::UntilClosed) {
             self.ended(at, &mut take);
         }
+        self.end_cut(take);
     }
 
     fn count(&mut self, bytes: u64) {
@@ -191,7 +260,7 @@ impl Messages {
         self.offset += bytes;
     }
 
-    fn head(&mut self, bytes: &[u8], at: At, no_body: Option<bool>, take: &mut impl FnMut(Event)) -> usize {
+    fn head(&mut self, bytes: &[u8], at: At, asked: Asked, take: &mut impl FnMut(Event<'_>)) -> usize {
         if self.text.is_empty() {
             // Empty lines before a message are to be ignored (RFC 9112 2.2).
             let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
@@ -216,9 +285,12 @@ impl Messages {
         let taken = end - before;
         self.count(taken as u64);
         let text = std::mem::take(&mut self.text);
-        match read_head(self.side, &text[..end], no_body) {
+        match read_head(self.side, &text[..end], asked) {
             Some((start, state)) => {
                 take(Event::Head(start));
+                if let Some(target) = first_line::target(self.side, &text) {
+                    take(Event::Target(target));
+                }
                 self.state = state;
                 self.end_body(at, take);
             }
@@ -227,7 +299,7 @@ impl Messages {
         taken
     }
 
-    fn chunked(&mut self, bytes: &[u8], at: At, take: &mut impl FnMut(Event)) -> usize {
+    fn chunked(&mut self, bytes: &[u8], at: At, take: &mut impl FnMut(Event<'_>)) -> usize {
         let State::Chunked(chunk) = &mut self.state else { return bytes.len() };
         if let Chunk::Data(left) = chunk {
             let count = (*left).min(bytes.len() as u64);
@@ -259,7 +331,10 @@ impl Messages {
                 let length = std::str::from_utf8(digits).ok().and_then(|d| u64::from_str_radix(d, 16).ok());
                 match length {
                     Some(0) => self.state = State::Chunked(Chunk::Trailer),
-                    Some(length) => self.state = State::Chunked(Chunk::Data(length.saturating_add(2))),
+                    Some(length) => {
+                        self.chunks = self.chunks.saturating_add(1);
+                        self.state = State::Chunked(Chunk::Data(length.saturating_add(2)));
+                    }
                     None => self.lose(at, take),
                 }
             }
@@ -270,19 +345,20 @@ impl Messages {
     }
 
     /// Ends the message when its body is complete.
-    fn end_body(&mut self, at: At, take: &mut impl FnMut(Event)) {
+    fn end_body(&mut self, at: At, take: &mut impl FnMut(Event<'_>)) {
         if matches!(self.state, State::Body(0)) {
             self.ended(at, take);
         }
     }
 
-    fn ended(&mut self, at: At, take: &mut impl FnMut(Event)) {
+    fn ended(&mut self, at: At, take: &mut impl FnMut(Event<'_>)) {
         self.state = State::Head;
         let (bytes, body_bytes) = (self.bytes, self.body_bytes);
-        take(Event::Ended { at, bytes, body_bytes, offset: self.offset });
+        let chunks = std::mem::take(&mut self.chunks);
+        take(Event::Ended { at, bytes, body_bytes, offset: self.offset, chunks });
     }
 
-    fn lose(&mut self, at: At, take: &mut impl FnMut(Event)) {
+    pub(super) fn lose(&mut self, at: At, take: &mut impl FnMut(Event<'_>)) {
         self.text = Vec::new();
         if !matches!(self.state, State::Lost) {
             self.state = State::Lost;
@@ -293,33 +369,37 @@ impl Messages {
 }
 
 /// Parses a complete head: its first line, and how its body is delimited (RFC 9112 6.3).
-fn read_head(side: Side, head: &[u8], no_body: Option<bool>) -> Option<(Start, State)> {
+fn read_head(side: Side, head: &[u8], asked: Asked) -> Option<(Start, State)> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let (start, fields) = match side {
+    let (mut start, fields) = match side {
         Side::Client => {
             let mut request = httparse::Request::new(&mut fields);
             request.parse(head).ok()?;
-            let mut method = [0; 7];
-            for (to, from) in method.iter_mut().zip(request.method?.bytes()) {
-                *to = from;
-            }
-            (Start::Request { method }, request.headers)
+            let method = first_line::method(request.method?.as_bytes());
+            let expectation = request.headers.iter().find(|f| f.name.eq_ignore_ascii_case("expect"));
+            let awaits_continue =
+                expectation.is_some_and(|f| f.value.trim_ascii().eq_ignore_ascii_case(b"100-continue"));
+            (Start::Request { method, awaits_continue }, request.headers)
         }
         Side::Server => {
             let mut response = httparse::Response::new(&mut fields);
             response.parse(head).ok()?;
-            (Start::Response { status: response.code? }, response.headers)
+            (Start::Response { status: response.code?, is_websocket: false }, response.headers)
         }
     };
     let field = |name: &str| fields.iter().find(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value);
+    if let Start::Response { status: 101, is_websocket } = &mut start {
+        *is_websocket = field("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
+    }
     let is_chunked = field("transfer-encoding").is_some_and(|v| v.to_ascii_lowercase().ends_with(b"chunked"));
     let length = match field("content-length") {
         Some(value) => Some(std::str::from_utf8(value).ok()?.trim().parse::<u64>().ok()?),
         None => None,
     };
     let without_body = match start {
-        Start::Response { status } => {
-            no_body == Some(true) || (100..200).contains(&status) || matches!(status, 204 | 304)
+        Start::Response { status, .. } => {
+            let is_tunnel = asked == Asked::Connect && (200..300).contains(&status);
+            asked == Asked::Head || is_tunnel || (100..200).contains(&status) || matches!(status, 204 | 304)
         }
         Start::Request { .. } => false,
     };

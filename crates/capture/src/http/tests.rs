@@ -1,20 +1,7 @@
 use proptest::prelude::*;
-use record::ConnectionFacts;
 
 use super::*;
-use crate::observer::StreamHole;
-
-#[derive(Default)]
-struct Seen(Vec<Exchange>);
-
-impl Observer for Seen {
-    fn exchange(&mut self, exchange: &Exchange) {
-        self.0.push(*exchange);
-    }
-    fn hole(&mut self, _: StreamHole) {}
-    fn connection(&mut self, _: &ConnectionFacts) {}
-    fn counted(&mut self, _: &Counted) {}
-}
+use crate::observer::seen::Seen;
 
 fn at(ns: u64) -> At {
     At { ns, frame: ns }
@@ -29,7 +16,7 @@ fn play(packets: &[(Side, &str)]) -> Vec<(u32, u32, [u64; 4])> {
     }
     http.closed(Side::Server, at(packets.len() as u64), &mut seen);
     let ns = |s: Stamp| s.ns().unwrap_or(0);
-    seen.0
+    seen.exchanges
         .iter()
         .map(|e| {
             let times = [e.request.began, e.request.ended, e.response.began, e.response.ended].map(ns);
@@ -49,6 +36,34 @@ fn a_post_in_two_segments_is_one_exchange() {
         (Server, "ok"),
     ]);
     assert_eq!(all, [(43, 40, [1, 2, 3, 4])]);
+}
+
+#[test]
+fn a_response_at_the_end_is_known_as_far_as_it_came() {
+    let (mut http, mut seen) = (Http::new(1, false), Seen::default());
+    let packets = [
+        (Client, "GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n"),
+        (Server, "HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\nabc"),
+        (Server, "def"),
+    ];
+    for (index, (side, text)) in packets.iter().enumerate() {
+        http.bytes(*side, text.as_bytes(), at(index as u64 + 1), &mut seen);
+    }
+    http.finish(&mut seen);
+    let ends = |e: &Exchange| (e.response.began.ns(), e.response.ended.ns());
+    assert_eq!(seen.unanswered.iter().map(ends).collect::<Vec<_>>(), [(Some(2), Some(3)), (None, None)]);
+    assert_eq!(seen.exchanges.len(), 0);
+}
+
+#[test]
+fn requests_that_are_never_answered_are_counted_however_many() {
+    let (mut http, mut seen) = (Http::new(1, false), Seen::default());
+    for number in 1..=10_000 {
+        http.bytes(Client, b"GET /a HTTP/1.1\r\n\r\n", at(number), &mut seen);
+    }
+    let counted = http.finish(&mut seen);
+    assert_eq!((seen.unanswered.len(), counted.unanswered, counted.abandoned), (10_000, 10_000, 0));
+    assert_eq!(seen.unanswered[0].request.began.ns(), Some(1));
 }
 
 #[test]
@@ -78,22 +93,85 @@ fn hundred_continue_is_not_the_final_response() {
     assert_eq!(all[0].2, [1, 3, 4, 4]);
 }
 
+/// A body that the client sends so long after 100 Continue asked for it, ns; or before that.
+fn asked_for(after_ns: u64, before: &[u8]) -> Exchange {
+    let (mut http, mut seen) = (Http::new(1, false), Seen::default());
+    let head = b"PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n";
+    http.bytes(Client, head, at(1_000), &mut seen);
+    if !before.is_empty() {
+        http.bytes(Client, before, at(1_500), &mut seen);
+    }
+    http.bytes(Server, b"HTTP/1.1 100 Continue\r\n\r\n", at(2_000), &mut seen);
+    let rest = &b"abcdef"[before.len()..];
+    http.bytes(Client, &rest[..1], at(2_000 + after_ns), &mut seen);
+    http.bytes(Client, &rest[1..], at(90_000_000), &mut seen);
+    http.bytes(Server, b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", at(91_000_000), &mut seen);
+    seen.exchanges[0]
+}
+
+#[test]
+fn a_body_that_comes_late_after_100_continue_is_a_stall_of_the_client() {
+    let late = asked_for(30_000_000, b"");
+    assert_eq!(late.stalls.wait_ns(record::StallKind::SlowData), 30_000_000);
+    // In time; what comes later of it is another wait.
+    assert!(asked_for(1_000_000, b"").stalls.is_empty());
+}
+
+/// The waits of a client that announces its body, and what passes before it: in order, each ms after the one before.
+fn announced(packets: &[(u64, Side, &str)]) -> Vec<u64> {
+    let (mut http, mut seen) = (Http::new(1, false), Seen::default());
+    let mut now = 1;
+    for (after_ms, side, text) in packets {
+        now += after_ms * 1_000_000;
+        http.bytes(*side, text.as_bytes(), at(now), &mut seen);
+    }
+    let kind = record::StallKind::ContinueAwaited;
+    assert!(seen.exchanges.iter().all(|exchange| exchange.stalls.wait_ns(kind) <= now));
+    seen.stalls.iter().filter(|stall| stall.kind == kind).map(|stall| stall.wait_ns).collect()
+}
+
+#[test]
+fn a_body_that_waits_in_vain_for_100_continue_is_a_stall() {
+    let head = "PUT / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 3\r\n\r\n";
+    let (asks, ok) = ("HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n");
+    let vain = [(0, Client, head), (1001, Client, "abc"), (1, Server, ok)];
+    assert_eq!(announced(&vain), [1_001_000_000]);
+    let cut = [(0, Client, &head[..30]), (400, Client, &head[30..]), (350, Client, "a"), (500, Client, "bc")];
+    assert_eq!(announced(&cut), [350_000_000]);
+    let plain = head.replace("100-Continue", "nothing");
+    let whole = [head, "abc"].concat();
+    for packets in [
+        [(0, Client, head), (1, Server, asks), (1001, Client, "abc")],
+        [(0, Client, head), (5, Client, "abc"), (1000, Server, ok)],
+        [(0, Client, head), (1, Server, ok), (1001, Client, "abc")],
+        [(0, Client, plain.as_str()), (1001, Client, "abc"), (1, Server, ok)],
+        [(0, Client, whole.as_str()), (1001, Server, ok), (1001, Client, head)],
+    ] {
+        assert_eq!(announced(&packets), [0; 0], "{packets:?}");
+    }
+}
+
 #[test]
 fn a_hole_in_a_body_costs_nothing_and_one_in_a_head_is_counted() {
     let (mut http, mut seen) = (Http::new(1, false), Seen::default());
     let get = b"GET / HTTP/1.1\r\n\r\n";
     let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
+    http.packet(Client, Mark { seq: 0, ack: 0 });
     http.bytes(Client, get, at(1), &mut seen);
+    http.packet(Server, Mark { seq: 0, ack: 18 });
     http.bytes(Server, ok, at(2), &mut seen);
-    http.missing(Server, 10, at(3), &mut seen);
-    assert_eq!(seen.0.len(), 1);
+    http.missing(Server, Absent::Lost, 10, at(3), &mut seen);
+    assert_eq!(seen.exchanges.len(), 1);
+    http.packet(Client, Mark { seq: 18, ack: 49 });
     http.bytes(Client, get, at(4), &mut seen);
-    http.missing(Server, 50, at(5), &mut seen);
+    http.missing(Server, Absent::Lost, 50, at(5), &mut seen);
+    http.packet(Client, Mark { seq: 36, ack: 99 });
     http.bytes(Client, get, at(6), &mut seen);
+    http.packet(Server, Mark { seq: 99, ack: 54 });
     http.bytes(Server, ok, at(7), &mut seen);
     http.bytes(Server, b"0123456789", at(8), &mut seen);
-    assert_eq!(seen.0.len(), 2);
-    assert_eq!(seen.0[1].request.began, Stamp::at(6));
+    assert_eq!(seen.exchanges.len(), 2);
+    assert_eq!(seen.exchanges[1].request.began, Stamp::at(6));
     let counted = http.finish(&mut seen);
     assert_eq!((counted.boundaries_lost, counted.abandoned, counted.unanswered), (1, 1, 0));
 }
@@ -113,7 +191,7 @@ proptest! {
                 rest = behind;
             }
         }
-        let sizes: Vec<_> = seen.0.iter().map(|e| (e.op.request_bytes, e.op.response_bytes)).collect();
+        let sizes: Vec<_> = seen.exchanges.iter().map(|e| (e.op.request_bytes, e.op.response_bytes)).collect();
         prop_assert_eq!(sizes, [(45, 60), (18, 19)]);
     }
 
@@ -125,7 +203,7 @@ proptest! {
             let side = if client { Client } else { Server };
             http.bytes(side, if client { b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" } else { b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" }, at(1), &mut seen);
             http.bytes(side, &bytes, at(1), &mut seen);
-            http.missing(side, gap, at(1), &mut seen);
+            http.missing(side, if gap % 2 == 0 { Absent::Lost } else { Absent::Uncaptured }, gap, at(1), &mut seen);
         }
         http.closed(Server, at(2), &mut seen);
         let _ = http.finish(&mut seen);

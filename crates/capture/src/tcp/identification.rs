@@ -23,6 +23,8 @@ pub(super) struct Identification {
     /// Packets in all, and those that followed the one before.
     all: u32,
     exact: u32,
+    /// Packets that were missing before the last one.
+    missing: u16,
 }
 
 /// Packets from which on the share of exact steps is meaningful.
@@ -35,10 +37,16 @@ impl Identification {
         self.all >= PACKETS_MIN && u64::from(self.exact) * 4 >= u64::from(self.all) * 3
     }
 
+    /// Packets that were missing before the last one.
+    pub(super) fn missing(&self) -> u16 {
+        self.missing
+    }
+
     /// A frame passed that stands for this many packets (segmentation offload).
     #[inline]
     pub(super) fn passed(&mut self, identification: u16, packets: u16) -> Order {
         let after = identification.wrapping_add(packets);
+        self.missing = 0;
         // The common case first: nobody asks whether the sender counts when nothing is missing.
         if self.next == Some(identification) {
             self.next = Some(after);
@@ -51,6 +59,7 @@ impl Identification {
         if step < 0 {
             self.next = Some(next);
         }
+        self.missing = u16::try_from(step).unwrap_or(0);
         match step {
             _ if !self.counts() => Order::Unknown,
             0.. => Order::Skipped,

@@ -15,7 +15,34 @@ pub(super) struct Loss {
     ack_ns: u64,
 }
 
-/// Shortest wait that can be a retransmission time-out, nanoseconds (RFC 6298; Linux: 200 ms).
+/// Segments that were sent again and are not acknowledged yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repeated {
+    /// The end of the last of them.
+    end: u32,
+    /// When the first of them was sent again, nanoseconds.
+    since_ns: u64,
+    count: u64,
+}
+
+impl Repeated {
+    /// One more segment is sent again.
+    pub(super) fn again(of: Option<Self>, end: u32, ns: u64) -> Self {
+        let Self { since_ns, count, .. } = of.unwrap_or(Self { end, since_ns: ns, count: 0 });
+        Self { end, since_ns, count: count + 1 }
+    }
+
+    /// How many of them were sent again for nothing, when `ack` has come; `None` while it does not acknowledge all. An
+    /// acknowledgement that comes sooner than half of the shortest round trip to the receiver is that of the originals (the
+    /// principle of RFC 3522, without its time stamps).
+    pub(super) fn spurious(self, ack: u32, ns: u64, to_receiver_ns: u64) -> Option<u64> {
+        let is_early = ns.saturating_sub(self.since_ns) < to_receiver_ns / 2;
+        (super::distance(ack, self.end) >= 0).then_some(if is_early { self.count } else { 0 })
+    }
+}
+
+/// Shortest wait that can be a retransmission time-out, nanoseconds, where the round trip is not longer (RFC 6298; Linux:
+/// 200 ms).
 pub(super) const TIMEOUT_NS: u64 = 150_000_000;
 
 /// What made the sender send data again.
@@ -25,6 +52,21 @@ pub(super) enum Cause {
     Acknowledgement,
     /// A time-out.
     Timer,
+}
+
+/// Data that is sent again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Again {
+    /// When, nanoseconds.
+    pub(super) ns: u64,
+    /// The end of what had been sent.
+    pub(super) until: u32,
+    /// When a capture point behind the loss saw later data, nanoseconds.
+    pub(super) gap_ns: Option<u64>,
+    /// From an acknowledgement that passes the point to the sender's reaction that passes it, nanoseconds.
+    pub(super) reaction_ns: u64,
+    /// The shortest wait that can be a time-out, nanoseconds.
+    pub(super) timeout_ns: u64,
 }
 
 impl Loss {
@@ -49,20 +91,19 @@ impl Loss {
         }
     }
 
-    /// Data is sent again at `ns`: why, and since when it was waited for. `gap_ns` is when a capture point behind the loss
-    /// saw later data; an acknowledgement takes `reaction_ns` from the point to the sender's reaction.
-    pub(super) fn again(
-        &mut self,
-        ns: u64,
-        until: u32,
-        gap_ns: Option<u64>,
-        reaction_ns: u64,
-    ) -> (Cause, u64) {
+    /// Data is sent again: why, and since when it was waited for.
+    pub(super) fn again(&mut self, again: Again) -> (Cause, u64) {
+        let Again { ns, until, gap_ns, reaction_ns, timeout_ns } = again;
         let since_ns = gap_ns.unwrap_or(self.since_ns).max(self.again_ns).min(ns);
         let is_triggered = self.ack_ns > since_ns && ns.saturating_sub(self.ack_ns) <= reaction_ns;
         (self.again_ns, self.until) = (ns, Some(until));
-        let is_timer = ns - since_ns >= TIMEOUT_NS && !is_triggered;
+        let is_timer = ns - since_ns >= timeout_ns && !is_triggered;
         (if is_timer { Cause::Timer } else { Cause::Acknowledgement }, since_ns)
+    }
+
+    /// When the peer's last acknowledgement without data passed, nanoseconds.
+    pub(super) fn acked_ns(&self) -> u64 {
+        self.ack_ns
     }
 
     /// Whether lost data was outstanding in some of the time since `from_ns`.

@@ -25,6 +25,8 @@ pub(super) struct Retry {
 pub(super) enum Verdict {
     /// Large segments do not get through.
     BlackHole,
+    /// A large segment, and nothing else of its sender, does not get through.
+    Vanished,
     /// It was lost.
     Timeout,
 }
@@ -57,13 +59,16 @@ impl Retry {
     }
 
     /// What it came to, when it has `arrived` at last or nothing more came; `largest_acked` is the largest
-    /// segment of this sender that ever arrived.
-    pub(super) fn verdict(&self, arrived: bool, largest_acked: u32) -> Verdict {
-        let is_large = self.bytes >= BLACK_HOLE_BYTES_MIN && self.bytes > largest_acked && largest_acked > 0;
-        if is_large && self.count >= BLACK_HOLE_REPETITIONS && (!arrived || self.shrank) {
+    /// segment of this sender that is known to have arrived. Where none of its data has, only other connections can tell a
+    /// path that passes nothing from a hole for large segments.
+    pub(super) fn verdict(&self, arrived: bool, largest_acked: u32, some_arrived: bool) -> Verdict {
+        let is_large = self.bytes >= BLACK_HOLE_BYTES_MIN && self.bytes > largest_acked;
+        if !is_large || self.count < BLACK_HOLE_REPETITIONS || (arrived && !self.shrank) {
+            Verdict::Timeout
+        } else if some_arrived {
             Verdict::BlackHole
         } else {
-            Verdict::Timeout
+            Verdict::Vanished
         }
     }
 }

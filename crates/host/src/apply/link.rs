@@ -46,7 +46,14 @@ fn value(setting: &Setting) -> Result<String, String> {
             Ok(Switch::from(is_on).to_string())
         }
         Setting::Pause { interface } => Ok(link_value::pause(ethtool()?.pause(interface).map_err(text)?)),
-        Setting::Sysctl { .. }
+        Setting::EnergyEfficientEthernet { interface } => {
+            let is_on = ethtool()?.eee(interface).map_err(text)?.is_enabled;
+            is_on
+                .map(|on| Switch::from(on).to_string())
+                .ok_or_else(|| "the driver does not report it".to_owned())
+        }
+        Setting::InterruptAffinity { .. }
+        | Setting::Sysctl { .. }
         | Setting::Sysfs { .. }
         | Setting::Route { .. }
         | Setting::Connection { .. } => Err("it is not a setting of an interface".to_owned()),
@@ -83,7 +90,11 @@ fn set(setting: &Setting, value: &str) -> Result<(), String> {
         Setting::Pause { interface } => {
             ethtool()?.set_pause(interface, &link_value::parse_pause(value)?).map_err(text)
         }
-        Setting::Sysctl { .. }
+        Setting::EnergyEfficientEthernet { interface } => {
+            ethtool()?.set_eee(interface, Switch::from(switch(value)?)).map_err(text)
+        }
+        Setting::InterruptAffinity { .. }
+        | Setting::Sysctl { .. }
         | Setting::Sysfs { .. }
         | Setting::Route { .. }
         | Setting::Connection { .. } => Err("it is not a setting of an interface".to_owned()),

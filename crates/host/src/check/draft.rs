@@ -1,5 +1,6 @@
 //! Findings in the making.
 
+use super::shell::{quoted, word};
 use crate::change::{Change, Setting};
 use crate::finding::{Cost, Finding, Severity};
 
@@ -32,6 +33,8 @@ pub(super) trait Draft: Sized {
     fn sysfs(self, path: &str, value: &str) -> Self;
     /// Files below /sys that mend it together: one command for a person, a change of each for `tune`.
     fn sysfs_all(self, command: String, paths: &[String], value: &str) -> Self;
+    /// An interrupt that goes to another processor from then on.
+    fn interrupt(self, number: u32, cpu: u32) -> Self;
     /// What the other end must do.
     fn other_end(self, what: &str) -> Self;
 }
@@ -54,14 +57,14 @@ impl Draft for Finding {
     }
 
     fn sysctl(mut self, name: &str, value: &str) -> Self {
-        self.commands.push(format!("sysctl -w {name}='{value}'"));
+        self.commands.push(format!("sysctl -w {}={}", word(name), quoted(value)));
         self.changes
             .push(Change { setting: Setting::Sysctl { name: name.to_owned() }, value: value.to_owned() });
         self
     }
 
     fn sysfs(mut self, path: &str, value: &str) -> Self {
-        self.commands.push(format!("echo {value} > '/sys/{path}'"));
+        self.commands.push(format!("echo {} > {}", word(value), quoted(&format!("/sys/{path}"))));
         self.changes
             .push(Change { setting: Setting::Sysfs { path: path.to_owned() }, value: value.to_owned() });
         self
@@ -74,6 +77,13 @@ impl Draft for Finding {
             value: value.to_owned(),
         };
         self.changes.extend(paths.iter().map(change));
+        self
+    }
+
+    fn interrupt(mut self, number: u32, cpu: u32) -> Self {
+        self.commands.push(format!("echo {cpu} > /proc/irq/{number}/smp_affinity_list"));
+        let setting = Setting::InterruptAffinity { interrupt: number };
+        self.changes.push(Change { setting, value: cpu.to_string() });
         self
     }
 

@@ -7,8 +7,10 @@ mod cpu;
 mod draft;
 mod initiator;
 mod link;
+pub(crate) mod load;
 mod path;
 mod peer;
+mod shell;
 mod socket;
 mod tcp;
 
@@ -19,6 +21,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         link::findings,
         peer::findings,
         path::findings,
+        load::findings,
         tcp::findings,
         cpu::findings,
         initiator::findings,

@@ -6,6 +6,8 @@ use crate::finding::Finding;
 mod buffers;
 mod mtu;
 
+pub(super) use buffers::is_below_need;
+
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     facts
         .path

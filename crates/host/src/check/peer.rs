@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use netlink::ethtool::{LinkModes, Mode};
 
-use super::link::{finding, is_twisted_pair};
+use super::link::{Partner, finding, is_twisted_pair, to_negotiation};
 use crate::change::{Change, Setting};
+use crate::check::shell::word;
 use crate::facts::Facts;
 use crate::facts::link::LinkFacts;
 use crate::facts::peer::{CheckedHost, MacPhy, Neighbour, PeerFacts};
@@ -75,20 +76,10 @@ fn negotiation_mismatch(
     let why = "The side that negotiates gets no answer and must assume half duplex, while the forced side is usually set to full: \
                frames collide late and are lost. 1000BASE-T and faster need negotiation on both sides.";
     let mut found = finding("forced-against-negotiating", Severity::Broken, link, measured, why);
-    if ours {
-        found.other_end = Some(format!("let {port} negotiate (Cisco: `speed auto`, `duplex auto`)"));
-    } else {
-        let all: Vec<&str> =
-            modes.supported.iter().filter(|m| Mode::parse(m).is_some()).map(String::as_str).collect();
-        found.commands = vec![format!("ethtool -s {} autoneg on", link.name())];
-        let value = if all.is_empty() {
-            "autoneg=on".to_owned()
-        } else {
-            format!("autoneg=on advertise={}", all.join(","))
-        };
-        let setting = Setting::LinkModes { interface: link.name().to_owned() };
-        found.changes = vec![Change { setting, value }];
+    if !ours {
+        return Some(to_negotiation(link, modes, &Partner::of_port(mac_phy)).of(found));
     }
+    found.other_end = Some(format!("let {port} negotiate (Cisco: `speed auto`, `duplex auto`)"));
     Some(found)
 }
 
@@ -103,9 +94,18 @@ fn duplex_mismatch(link: &LinkFacts, modes: &LinkModes, mac_phy: &MacPhy, port: 
     let why = "The half-duplex side waits until the medium is free and breaks off when the other sends; the full-duplex side does \
                neither. Under load frames collide late and are lost, and TCP repeats them after 200 ms or more.";
     let mut found = finding("duplex-mismatch", Severity::Broken, link, measured, why);
-    found.commands = vec![format!("ethtool -s {} autoneg on", link.name())];
-    found.other_end =
-        Some(format!("let {port} negotiate, or force both sides to the same speed and full duplex"));
+    // Negotiating helps where the port does; a side that negotiates already, and gets no answer, can do nothing.
+    let is_mended_here = modes.autoneg == Some(false) && mac_phy.negotiates;
+    let command = if is_mended_here {
+        format!("ethtool -s {} autoneg on", word(link.name()))
+    } else {
+        format!("ethtool {}", word(link.name()))
+    };
+    found.commands = vec![command];
+    found.other_end = Some(format!(
+        "let {port} negotiate; only at 10 and 100 Mb/s, and if it cannot, force both sides to the same speed and full duplex in the same \
+         minute"
+    ));
     Some(found)
 }
 
@@ -130,8 +130,8 @@ fn slow_link(link: &LinkFacts, modes: &LinkModes, mac_phy: &MacPhy, port: &str) 
                all four pairs.";
     let mut found = finding("speed-below-possible", Severity::Slow, link, measured, why);
     found.commands = vec![
-        format!("ethtool -s {} autoneg on", link.name()),
-        format!("ethtool --cable-test {}", link.name()),
+        format!("ethtool -s {} autoneg on", word(link.name())),
+        format!("ethtool --cable-test {}", word(link.name())),
     ];
     Some(found)
 }
@@ -147,7 +147,7 @@ fn mtu_exceeds(link: &LinkFacts, neighbour: &Neighbour, port: &str) -> Option<Fi
     let why = "The port drops frames longer than it takes without a message to the sender. Small packets pass and large ones do not: \
                connections open and then hang.";
     let mut found = finding("mtu-mismatch", Severity::Broken, link, measured, why);
-    found.commands = vec![format!("ip link set dev {} mtu {theirs}", link.name())];
+    found.commands = vec![format!("ip link set dev {} mtu {theirs}", word(link.name()))];
     let setting = Setting::Mtu { interface: link.name().to_owned() };
     found.changes = vec![Change { setting, value: theirs.to_string() }];
     found.other_end =
@@ -173,12 +173,12 @@ fn mtu_differs(facts: &Facts, destination: &str, host: &CheckedHost) -> Vec<Find
                    dropped by the smaller side's card without a message.";
         let mut found = finding("mtu-mismatch", Severity::Slow, ours, measured, why);
         if ours.link.mtu > smaller {
-            found.commands = vec![format!("ip link set dev {} mtu {smaller}", ours.name())];
+            found.commands = vec![format!("ip link set dev {} mtu {smaller}", word(ours.name()))];
             let setting = Setting::Mtu { interface: ours.name().to_owned() };
             found.changes = vec![Change { setting, value: smaller.to_string() }];
         } else {
             found.other_end =
-                Some(format!("on {destination}: ip link set dev {} mtu {smaller}", theirs.name()));
+                Some(format!("on {destination}: ip link set dev {} mtu {smaller}", word(theirs.name())));
         }
         found
     };
@@ -212,7 +212,7 @@ fn network(address: &str) -> Option<(IpAddr, u8)> {
 }
 
 /// A finding of another host, as one of this check. It is mended there.
-fn of_other_host(found: &Finding, destination: &str) -> Finding {
+pub(super) fn of_other_host(found: &Finding, destination: &str) -> Finding {
     Finding {
         subject: format!("{destination}: {}", found.subject),
         changes: Vec::new(),

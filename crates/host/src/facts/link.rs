@@ -63,11 +63,14 @@ pub struct Watched {
 }
 
 /// Offloads that are read: those whose absence costs processor time for each packet, and those that merge packets.
-pub const OFFLOADS: [&str; 8] = [
+pub const OFFLOADS: [&str; 11] = [
     "rx-gro",
     "rx-gro-hw",
     "rx-lro",
     "rx-checksum",
+    "tx-checksum-ip-generic",
+    "tx-checksum-ipv4",
+    "tx-checksum-ipv6",
     "tx-generic-segmentation",
     "tx-scatter-gather",
     "tx-tcp-segmentation",

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 pub mod cpu;
 pub mod initiator;
 pub mod link;
+pub mod load;
 pub mod path;
 pub mod peer;
 pub mod socket;
@@ -27,6 +28,8 @@ pub struct Facts {
     pub sockets: Vec<socket::SocketFacts>,
     /// The path to the peer, where one was named.
     pub path: Option<path::PathFacts>,
+    /// The load test with the peer, where one was asked for.
+    pub load: Option<load::LoadFacts>,
     /// The other end: the switch port or the second host.
     pub peers: Vec<peer::PeerFacts>,
     /// iSCSI initiators of this host and their disks.

@@ -32,6 +32,18 @@ pub struct PathFacts {
     pub probes: u32,
 }
 
+impl PathFacts {
+    /// Whether the peer, or a router on the way, has answered anything.
+    #[must_use]
+    pub fn has_answer(&self) -> bool {
+        let by_datagram = self.datagrams.is_some_and(|datagrams| {
+            datagrams.largest_answered_bytes.is_some() || datagrams.announced_mtu_bytes.is_some()
+        });
+        let by_segment = self.segments.is_some_and(|segments| segments.full_bytes > 0);
+        self.rtt.is_some() || by_datagram || by_segment || self.hops.iter().any(|hop| hop.address.is_some())
+    }
+}
+
 /// Round trip times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttFacts {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use output::Draft;
 
-use super::{ChangeSet, VERSION};
+use super::{ChangeSet, Contents, Unreadable, VERSION};
 use crate::error::ChangeError;
 
 /// The largest file of a change set, bytes.
@@ -56,7 +56,8 @@ impl Journal {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(OFlag::O_NOFOLLOW.bits())
+            // A FIFO in its place would wait for a reader.
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(&path)
             .map_err(ChangeError::io("opening", &path))?;
         let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| ChangeError::Io {
@@ -77,7 +78,11 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(ChangeError::io("reading", &self.folder)(error)),
         };
-        let number = |name: &str| name.strip_suffix(".json").and_then(|stem| stem.parse::<u64>().ok());
+        // `01.json` and `+1.json` are not names of ours.
+        let number = |name: &str| {
+            let id = name.strip_suffix(".json")?.parse::<u64>().ok()?;
+            (name == file_name(id)).then_some(id)
+        };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut ids: Vec<u64> = names.filter_map(|name| number(&name)).take(SET_LIMIT + 1).collect();
         if ids.len() > SET_LIMIT {
@@ -96,12 +101,10 @@ impl Journal {
     /// When there is none of that number, or its file cannot be read, is too large or is damaged.
     pub fn load(&self, id: u64) -> Result<ChangeSet, ChangeError> {
         let path = self.path(id);
-        let file = match File::options().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path) {
+        let text = match read_regular(&path, SIZE_LIMIT) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.missing(id)),
-            opened => opened.map_err(ChangeError::io("opening", &path))?,
+            read => read.map_err(ChangeError::io("reading", &path))?,
         };
-        let mut text = Vec::new();
-        file.take(SIZE_LIMIT + 1).read_to_end(&mut text).map_err(ChangeError::io("reading", &path))?;
         let damaged = |why: String| {
             let remedy = "restore it from a backup, or restore the values by hand and move it elsewhere";
             ChangeError::Journal { path: path.clone(), why: format!("{why}; {remedy}") }
@@ -120,12 +123,21 @@ impl Journal {
         Ok(set)
     }
 
-    /// Reads all change sets, in order.
+    /// Reads all change sets, in order. One that cannot be read does not hide the others.
     ///
     /// # Errors
-    /// As [`Self::load`], for the first that cannot be read.
-    pub fn all(&self) -> Result<Vec<ChangeSet>, ChangeError> {
-        self.ids()?.into_iter().map(|id| self.load(id)).collect()
+    /// As [`Self::ids`].
+    pub fn all(&self) -> Result<Contents, ChangeError> {
+        let mut contents = Contents::default();
+        for id in self.ids()? {
+            match self.load(id) {
+                Ok(set) => contents.sets.push(set),
+                Err(error) => {
+                    contents.unreadable.push(Unreadable { path: self.path(id), why: error.to_string() });
+                }
+            }
+        }
+        Ok(contents)
     }
 
     /// Writes a new change set under the next number, which it gets.
@@ -133,7 +145,11 @@ impl Journal {
     /// # Errors
     /// When it cannot be written or is too large.
     pub fn add(&self, _lock: &Lock, set: &mut ChangeSet) -> Result<(), ChangeError> {
-        set.id = self.ids()?.last().copied().unwrap_or(0) + 1;
+        let last = self.ids()?.last().copied().unwrap_or(0);
+        set.id = last.checked_add(1).ok_or_else(|| ChangeError::Journal {
+            path: self.path(last),
+            why: "no number is left after it; move it elsewhere".to_owned(),
+        })?;
         self.write(set)
     }
 
@@ -158,7 +174,7 @@ impl Journal {
     }
 
     fn path(&self, id: u64) -> PathBuf {
-        self.folder.join(format!("{id}.json"))
+        self.folder.join(file_name(id))
     }
 
     fn missing(&self, id: u64) -> ChangeError {
@@ -171,6 +187,25 @@ impl Journal {
         };
         ChangeError::NoSet { id, folder: self.folder.clone(), known }
     }
+}
+
+fn file_name(id: u64) -> String {
+    format!("{id}.json")
+}
+
+/// Reads a regular file: at most one byte more than `limit`. A FIFO or a device in its place is an error and is not waited for.
+pub(crate) fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file; move it elsewhere",
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Replaces a file in one step; its content and its name are on the disk when this returns.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Desired, Kind, OwnFile};
@@ -34,8 +35,8 @@ pub struct Synced {
     pub kept: Vec<KeptFile>,
 }
 
-/// A file that was left as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// A file that was left as it is, or is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeptFile {
     /// Its path.
     pub path: PathBuf,
@@ -46,9 +47,14 @@ pub struct KeptFile {
 enum Found {
     Nothing,
     Text(String),
-    /// A link, a folder, or not text.
-    Other,
+    /// A symbolic link, which is never followed, or a file that is not text: a request by name may remove it, and loses no more.
+    Removable,
+    /// A folder, a FIFO or a device, which is not ours to remove.
+    Foreign,
 }
+
+/// What a person can do about a thing in the place of a file of ours that nothing here removes.
+const FOREIGN: &str = "a folder, FIFO or device is in its place; remove it by hand";
 
 /// Writes the wanted files, and removes those of ours that are no longer wanted. `root` is `/` but in tests.
 ///
@@ -78,10 +84,16 @@ pub fn sync(
                 synced.kept.push(KeptFile { path, why: why.to_owned() });
                 continue;
             }
-            Found::Other => {
-                synced.kept.push(KeptFile { path, why: "it is not a text file".to_owned() });
+            Found::Removable if overwrite != Overwrite::All => {
+                let why = "a symbolic link or a file that is not text is in its place; remove it by hand and repeat the change";
+                synced.kept.push(KeptFile { path, why: why.to_owned() });
                 continue;
             }
+            Found::Foreign => {
+                synced.kept.push(KeptFile { path, why: FOREIGN.to_owned() });
+                continue;
+            }
+            Found::Removable => remove(&path)?,
             Found::Text(_) | Found::Nothing => {}
         }
         // Before the file, so that a crash between them leaves no file that nobody knows.
@@ -91,20 +103,23 @@ pub fn sync(
         own.files.insert(file.path.clone(), vec![file.content.clone()]);
         synced.written.push(path);
     }
-    let is_unwanted =
-        |path: &&PathBuf| !wanted.iter().any(|file| file.path == **path) && !desired.untouched.contains(path);
-    let unwanted: Vec<PathBuf> = own.files.keys().filter(is_unwanted).cloned().collect();
-    for name in unwanted {
+    for name in unwanted(&own, desired) {
         let path = root.join(&name);
         match look(&path)? {
             Found::Nothing => {}
-            Found::Text(text) if own.files[&name].contains(&text) || overwrite == Overwrite::All => {
-                std::fs::remove_file(&path)
-                    .and_then(|()| crate::journal::sync_folder(&path))
-                    .map_err(ChangeError::io("removing", &path))?;
+            Found::Text(text) if own.files[&name].contains(&text) => {
+                remove(&path)?;
                 synced.removed.push(path);
             }
-            Found::Text(_) | Found::Other => {
+            Found::Text(_) | Found::Removable if overwrite == Overwrite::All => {
+                remove(&path)?;
+                synced.removed.push(path);
+            }
+            Found::Foreign => {
+                synced.kept.push(KeptFile { path, why: FOREIGN.to_owned() });
+                continue;
+            }
+            Found::Text(_) | Found::Removable => {
                 let why = "it was edited since; remove it by hand, or with --force";
                 synced.kept.push(KeptFile { path, why: why.to_owned() });
                 continue;
@@ -119,18 +134,37 @@ pub fn sync(
     Ok(synced)
 }
 
-/// Files that are wanted and are not there with that content.
+/// The files of ours that no change set wants any more.
+fn unwanted(own: &Own, desired: &Desired) -> Vec<PathBuf> {
+    let is_unwanted = |path: &&PathBuf| {
+        !desired.files.iter().any(|file| file.path == **path) && !desired.untouched.contains(path)
+    };
+    own.files.keys().filter(is_unwanted).cloned().collect()
+}
+
+/// Files that are wanted and are not there with that content, and files of ours that should be gone and are still there.
 ///
 /// # Errors
-/// When a file cannot be read.
-pub fn differences(root: &Path, wanted: &[OwnFile]) -> Result<Vec<KeptFile>, ChangeError> {
+/// When a file or the list of our files cannot be read.
+pub fn differences(journal: &Journal, root: &Path, desired: &Desired) -> Result<Vec<KeptFile>, ChangeError> {
     let mut all = Vec::new();
-    for file in wanted {
+    for name in unwanted(&load(&journal.folder().join(LIST))?, desired) {
+        let path = root.join(name);
+        let why = match look(&path)? {
+            Found::Nothing => continue,
+            Found::Foreign => FOREIGN,
+            Found::Text(_) | Found::Removable => {
+                "no change set in force wants it, and it is still there; remove it by hand, or with roundtrip host undo --force"
+            }
+        };
+        all.push(KeptFile { path, why: why.to_owned() });
+    }
+    for file in &desired.files {
         let path = root.join(&file.path);
         match look(&path)? {
             Found::Text(text) if text == file.content => {}
             Found::Nothing => all.push(KeptFile { path, why: "it is missing".to_owned() }),
-            Found::Text(_) | Found::Other => {
+            Found::Text(_) | Found::Removable | Found::Foreign => {
                 all.push(KeptFile { path, why: "it has another content".to_owned() });
             }
         }
@@ -145,11 +179,21 @@ fn look(path: &Path) -> Result<Found, ChangeError> {
         }
         metadata => metadata.map_err(ChangeError::io("reading", path))?,
     };
-    if !metadata.is_file() || metadata.len() > SIZE_LIMIT {
-        return Ok(Found::Other);
+    if !metadata.is_file() && !metadata.is_symlink() {
+        return Ok(Found::Foreign);
+    }
+    if metadata.is_symlink() || metadata.len() > SIZE_LIMIT {
+        return Ok(Found::Removable);
     }
     let bytes = std::fs::read(path).map_err(ChangeError::io("reading", path))?;
-    Ok(String::from_utf8(bytes).map_or(Found::Other, Found::Text))
+    Ok(String::from_utf8(bytes).map_or(Found::Removable, Found::Text))
+}
+
+/// Removes a file or a symbolic link, and not what the link leads to.
+fn remove(path: &Path) -> Result<(), ChangeError> {
+    std::fs::remove_file(path)
+        .and_then(|()| crate::journal::sync_folder(path))
+        .map_err(ChangeError::io("removing", path))
 }
 
 fn write(path: &Path, file: &OwnFile) -> io::Result<()> {
@@ -171,7 +215,9 @@ fn load(path: &Path) -> Result<Own, ChangeError> {
     let unusable = |why: String| ChangeError::Journal { path: path.to_owned(), why };
     match look(path)? {
         Found::Nothing => Ok(Own { version: 1, files: BTreeMap::new() }),
-        Found::Other => Err(unusable("it is not a text file of less than 1 MiB".to_owned())),
+        Found::Removable | Found::Foreign => {
+            Err(unusable("it is not a text file of less than 1 MiB".to_owned()))
+        }
         Found::Text(text) => {
             let own: Own = serde_json::from_str(&text).map_err(|error| {
                 unusable(format!("it is damaged: {error}; remove the files that begin with `# Written by` by hand, then this one"))

@@ -106,6 +106,9 @@ fn command(change: &Change) -> Result<String, String> {
                 .collect();
             Ok(format!("ethtool -A {interface} {}", words.join(" ")))
         }
+        Setting::EnergyEfficientEthernet { interface } => {
+            Ok(format!("ethtool --set-eee {interface} eee {}", plain(value)?))
+        }
         Setting::LinkModes { interface } => Ok(format!("ethtool -s {interface} {}", modes(value)?)),
         Setting::Route { route, option } if !value.is_empty() => {
             Ok(format!("ip route change {} {} {}", plain(route)?, plain(option)?, plain(value)?))

@@ -8,7 +8,7 @@ use super::{Roots, Wanted};
 use crate::facts::Unseen;
 use crate::facts::cpu::{ClockFacts, CpuFacts, IdleStateFacts, NodeFacts, SwitchFacts};
 
-mod load;
+pub(crate) mod load;
 mod placement;
 
 /// Reads the processors, and what they do while they are watched.

@@ -8,6 +8,7 @@ use crate::facts::{Facts, Unseen};
 pub mod cpu;
 pub mod initiator;
 pub mod link;
+pub mod load;
 pub mod path;
 pub mod peer;
 pub mod socket;
@@ -45,8 +46,12 @@ impl Roots {
 pub struct Wanted {
     /// The only interface to look at; all where none is named.
     pub interface: Option<String>,
-    /// The host at the other end of the path: a name or an address.
+    /// The host at the other end of the path, as [`path::Peer`] parses it.
     pub peer: Option<String>,
+    /// Whether to run the check on the peer over ssh, too.
+    pub ssh: bool,
+    /// The load test with the peer; none where it is not asked for, as it fills the path.
+    pub load: Option<crate::load::LoadSpec>,
     /// The only process whose sockets to look at.
     pub pid: Option<u32>,
     /// The only TCP port, of either end, whose sockets to look at.
@@ -55,7 +60,7 @@ pub struct Wanted {
     pub watch: Duration,
 }
 
-/// Reads everything that is wanted. Areas that watch counters do so at the same time; the path is probed after that.
+/// Reads everything that is wanted. Areas that watch counters do so at the same time; the path is probed after that, and loaded last.
 #[must_use]
 pub fn all(roots: &Roots, wanted: &Wanted) -> Facts {
     let mut facts = Facts::default();
@@ -78,6 +83,11 @@ pub fn all(roots: &Roots, wanted: &Wanted) -> Facts {
     std::thread::scope(|scope| {
         let path = Area::start(scope, roots, wanted, path::read);
         facts.path = path.finish("the path", &mut facts.unseen);
+    });
+    // Last: a load changes round trip times, and moves counters of everything else.
+    std::thread::scope(|scope| {
+        let load = Area::start(scope, roots, wanted, load::read);
+        facts.load = load.finish("the load test", &mut facts.unseen);
     });
     facts
 }

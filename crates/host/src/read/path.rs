@@ -47,7 +47,7 @@ pub fn read(roots: &Roots, wanted: &Wanted, unseen: &mut Vec<Unseen>) -> Option<
     match outgoing(address) {
         Ok(route_mtu_bytes) => {
             facts.route_mtu_bytes = route_mtu_bytes;
-            if let Err(error) = describe(&mut facts, roots, address.ip()) {
+            if let Err(error) = describe(&mut facts, roots, address) {
                 miss("the interface towards the peer", error.to_string());
             }
         }
@@ -80,7 +80,7 @@ fn probe(roots: &Roots, address: SocketAddr, facts: &mut PathFacts, miss: &mut i
             }
         }
     }
-    match datagram::Prober::new(address.ip(), PATIENCE) {
+    match datagram::Prober::new(address, PATIENCE) {
         Ok(mut prober) => probe_datagrams(&mut prober, facts, miss),
         Err(error) => miss("path MTU by datagrams", error.to_string()),
     }
@@ -115,8 +115,10 @@ fn outgoing(address: SocketAddr) -> std::io::Result<Option<u32>> {
         std::net::Ipv6Addr::UNSPECIFIED.into()
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // Connecting a datagram socket chooses the route; nothing is sent. Port 9 is discard.
-    socket.connect((address.ip(), 9))?;
+    // Connecting a datagram socket chooses the route; nothing is sent. Port 9 is discard. A link-local address keeps its interface.
+    let mut discard = address;
+    discard.set_port(9);
+    socket.connect(discard)?;
     Ok(mtu_of(&socket, address))
 }
 
@@ -131,9 +133,13 @@ fn mtu_of(socket: &impl std::os::fd::AsFd, address: SocketAddr) -> Option<u32> {
 }
 
 /// The interface that the route leads to: from the kernel, in the thread's namespace, because /sys may show another one.
-fn describe(facts: &mut PathFacts, roots: &Roots, address: IpAddr) -> Result<(), netlink::Error> {
+fn describe(facts: &mut PathFacts, roots: &Roots, address: SocketAddr) -> Result<(), netlink::Error> {
     let mut kernel = netlink::route::Connection::open()?;
-    let index = kernel.route_to(address)?.interface;
+    let index = match address {
+        // A link-local address names its interface, and there is no route to it without.
+        SocketAddr::V6(scoped) if scoped.scope_id() != 0 => Some(scoped.scope_id()),
+        _ => kernel.route_to(address.ip())?.interface,
+    };
     let Some(link) = kernel.links()?.into_iter().find(|link| Some(link.index) == index) else {
         return Ok(());
     };
@@ -147,8 +153,17 @@ fn describe(facts: &mut PathFacts, roots: &Roots, address: IpAddr) -> Result<(),
     Ok(())
 }
 
-fn resolve(peer: &Peer) -> Result<SocketAddr, String> {
+/// The first address of a peer, with its port; 0 where none is named.
+///
+/// # Errors
+/// Why it has no address that can be examined.
+pub fn resolve(peer: &Peer) -> Result<SocketAddr, String> {
     let mut addresses =
         (peer.host.as_str(), peer.port.unwrap_or(0)).to_socket_addrs().map_err(|error| error.to_string())?;
-    addresses.next().ok_or_else(|| "it has no address".to_owned())
+    let address = addresses.next().ok_or_else(|| "it has no address".to_owned())?;
+    // The resolver takes `0` for an address.
+    match peer::no_host(address.ip()) {
+        Some(why) => Err(format!("{} is {why}", address.ip())),
+        None => Ok(address),
+    }
 }

@@ -1,6 +1,6 @@
 //! Rules on cards as data.
 
-use host::change::Setting;
+use host::change::{Change, Setting};
 use host::facts::Facts;
 use host::facts::link::LinkFacts;
 use host::finding::{Finding, Severity};
@@ -77,15 +77,17 @@ fn answers_of_a_25g_card_are_parsed_in_full() {
 }
 
 #[test]
-fn half_duplex_is_mended_by_offering_full_duplex_alone() {
+fn half_duplex_at_a_hub_is_left_to_the_partner() {
     let finding = found("hub", "half-duplex");
     assert_eq!((finding.severity, finding.measured.as_str()), (Severity::Broken, "100 Mb/s, half duplex"));
     assert_eq!(finding.cost.unwrap().bits_per_second_at_most, Some(100e6));
-    assert_eq!(finding.changes[0].setting, Setting::LinkModes { interface: "eth0".to_owned() });
-    assert_eq!(finding.changes[0].value, "autoneg=on advertise=10baseT/Full,100baseT/Full,1000baseT/Full");
-    assert_eq!(
-        finding.commands,
-        ["ethtool -s eth0 autoneg on advertise 10baseT/Full on 100baseT/Full on 1000baseT/Full on"]
+    assert_eq!((finding.changes, finding.commands), (vec![], vec!["ethtool eth0".to_owned()]));
+    let other_end = finding.other_end.unwrap();
+    assert!(
+        other_end.starts_with(
+            "the partner is the limit: the best that both sides have is 100baseT/Half. No change on this side"
+        ),
+        "{other_end}"
     );
 }
 
@@ -191,12 +193,32 @@ fn drops_below_a_hundredth_are_frames_that_nobody_takes() {
     assert_eq!(with(9, 100), Vec::<String>::new());
     assert_eq!(with(10, 1001), Vec::<String>::new());
     assert_eq!(with(10, 1000), ["receive-drops"]);
-    let mut sending = card("1000base-t");
-    sending.watched.as_mut().unwrap().counters.insert("tx_dropped".to_owned(), 1);
-    assert_eq!(names(sending), ["transmit-drops"]);
     let mut carrier = card("1000base-t");
     carrier.watched.as_mut().unwrap().counters.insert("tx_carrier_errors".to_owned(), 1);
     assert_eq!(names(carrier), ["link-errors"]);
+}
+
+#[test]
+fn packets_dropped_before_sending_are_a_finding_from_ten_and_one_in_a_thousand() {
+    let with = |kind: Option<&str>, dropped: u64, sent: u64| {
+        let mut facts = card("1000base-t");
+        facts.link.kind = kind.map(str::to_owned);
+        let counters = &mut facts.watched.as_mut().unwrap().counters;
+        counters.insert("tx_dropped".to_owned(), dropped);
+        counters.insert("tx_packets".to_owned(), sent);
+        let found = host::check::findings(&host::facts::Facts {
+            links: vec![facts],
+            ..host::facts::Facts::default()
+        });
+        found.into_iter().find(|found| found.id == "transmit-drops").map(|found| found.measured)
+    };
+    assert_eq!(with(None, 1, 1_000_000), None, "a busy interface");
+    assert_eq!(with(None, 9, 0), None);
+    assert_eq!(with(None, 10, 9_991), None);
+    let measured = with(None, 10, 9_990).unwrap();
+    assert!(measured.starts_with("10 of 10000 packets dropped before sending within "), "{measured}");
+    assert!(with(Some("veth"), 10, 0).is_some(), "it sends nothing at all");
+    assert_eq!(with(Some("vxlan"), 500, 0), None, "a tunnel has no queue");
 }
 
 #[test]
@@ -215,7 +237,11 @@ fn flapping_over_days_is_more_than_restarts_of_a_switch() {
 
 #[test]
 fn a_sleeping_transmitter_costs_its_wake_up_twice() {
-    assert_eq!(found("eee", "energy-efficient-ethernet").cost.unwrap().us_per_round_trip, Some(33.0));
+    let finding = found("eee", "energy-efficient-ethernet");
+    assert_eq!(finding.cost.unwrap().us_per_round_trip, Some(33.0));
+    let setting = Setting::EnergyEfficientEthernet { interface: "eth0".to_owned() };
+    assert_eq!(finding.changes, [Change { setting, value: "off".to_owned() }]);
+    assert_eq!(finding.commands, ["ethtool --set-eee eth0 eee off"]);
 }
 
 #[test]

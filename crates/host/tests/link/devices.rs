@@ -73,7 +73,7 @@ fn a_healthy_tap_and_veth_have_no_finding() {
 }
 
 #[test]
-fn half_duplex_planted_on_a_tap_is_found_and_its_change_mends_it() {
+fn half_duplex_planted_on_a_tap_is_found_and_mended_only_on_request() {
     in_namespace(|| {
         let mut cards = Connection::open().unwrap();
         let half = LinkModesChange {
@@ -88,10 +88,16 @@ fn half_duplex_planted_on_a_tap_is_found_and_its_change_mends_it() {
         assert_eq!(findings.len(), 1);
         let finding = &findings[0];
         assert_eq!((finding.id.as_str(), finding.subject.as_str()), ("half-duplex", "tap0"));
-        assert_eq!(finding.changes[0].value, "autoneg=off speed=100 duplex=full");
-        // The command does what it says.
-        let words: Vec<&str> = finding.commands[0].split(' ').collect();
-        assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success(), "{words:?}");
+        // The device reports no modes that it could offer, so that only forcing is left, which nobody has asked for.
+        assert_eq!(
+            (finding.changes.as_slice(), finding.commands.as_slice()),
+            (&[][..], &["ethtool tap0".to_owned()][..])
+        );
+        let other_end = finding.other_end.as_ref().unwrap();
+        let request = "`roundtrip host set tap0 speed=100 duplex=full autoneg=off --force-speed --apply`";
+        assert!(other_end.contains(request) && other_end.contains("collide late"), "{other_end}");
+        let full = LinkModesChange { duplex: Some(Duplex::Full), ..half };
+        cards.set_link_modes("tap0", &full).unwrap();
         assert_eq!(names(one("tap0")), Vec::<String>::new());
         assert_eq!(one("tap0").modes.unwrap().duplex, Some(Duplex::Full));
     });
@@ -115,6 +121,72 @@ fn offloads_that_were_switched_off_are_found_and_their_commands_mend_them() {
             assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success(), "{command}");
         }
         assert_eq!(names(one("a0")), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn checksums_that_were_switched_off_are_found_mended_and_restored() {
+    in_namespace(|| {
+        let on = || Connection::open().unwrap().features("a0").unwrap();
+        let healthy = on();
+        assert!(Command::new("ethtool").args(["-K", "a0", "tx", "off"]).output().unwrap().status.success());
+        let planted = on();
+        let facts = host::facts::Facts { links: vec![one("a0")], ..host::facts::Facts::default() };
+        let findings = host::check::findings(&facts);
+        assert_eq!(
+            (findings.len(), findings[0].measured.as_str()),
+            (1, "off: tx-checksum-ip-generic"),
+            "segmentation waits for it"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let journal = host::journal::Journal::new(folder.path());
+        let (lock, now) = (journal.lock().unwrap(), host::journal::Now::read().unwrap());
+        let request = host::apply::Request {
+            origin: "tune".to_owned(),
+            changes: findings[0].changes.clone(),
+            persist: false,
+            confirm_within: None,
+        };
+        let kernel = host::apply::System::default();
+        let mut set = host::apply::apply(&kernel, &journal, &lock, &now, &request).unwrap();
+        assert_eq!(names(one("a0")), Vec::<String>::new());
+        assert!(on().is_on("tx-tcp-segmentation") == healthy.is_on("tx-tcp-segmentation"));
+        let own = host::undo::Overwrite::Own;
+        let report = host::undo::undo(&kernel, &journal, &lock, &now, &mut set, own).unwrap();
+        assert!(report.kept.is_empty(), "{report:?}");
+        assert_eq!(on(), planted);
+    });
+}
+
+#[test]
+fn a_vxlan_without_peers_drops_the_kernels_multicast_and_has_no_finding() {
+    in_namespace(|| {
+        let made =
+            Command::new("ip").args("link add vx0 type vxlan id 5 dstport 4789".split(' ')).output().unwrap();
+        if !testing::require("vxlan in the kernel", made.status.success()) {
+            return;
+        }
+        let before = one("vx0");
+        ip("link set vx0 up");
+        // Router solicitations and reports of multicast groups, until the kernel has dropped one.
+        let dropped = || one("vx0").link.counters.map_or(0, |counters| counters.tx_dropped);
+        while dropped() == 0 {
+            std::thread::yield_now();
+        }
+        let after = one("vx0");
+        let watched = host::read::link::changes(&before, &after, 1.0);
+        assert!(watched.counters["tx_dropped"] > 0);
+        assert_eq!(names(LinkFacts { watched: Some(watched), ..after }), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_tap_refuses_energy_efficient_ethernet_with_the_kernels_word() {
+    in_namespace(|| {
+        let mut cards = Connection::open().unwrap();
+        let error = cards.set_eee("tap0", Switch::Off).unwrap_err();
+        // The request reached the driver's group, and was not malformed.
+        assert!(error.is_unsupported(), "{error}");
     });
 }
 

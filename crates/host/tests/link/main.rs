@@ -7,6 +7,7 @@ mod cards;
 mod devices;
 mod hostile;
 mod neighbours;
+mod remedies;
 mod two_hosts;
 
 use host::facts::Facts;

@@ -53,5 +53,11 @@ fn findings_of_the_other_host_are_told_with_its_name_and_are_not_changed_from_he
     let found = findings(card(9000, "10.0.0.1/24"), card(9000, "10.0.0.2/24"), there);
     assert_eq!((found[0].id.as_str(), found[0].subject.as_str()), ("half-duplex", "root@store2: eth0"));
     assert!(found[0].changes.is_empty() && found[0].commands.is_empty());
-    assert!(found[0].other_end.as_ref().unwrap().starts_with("on root@store2: ethtool -s eth0"));
+    assert!(
+        found[0]
+            .other_end
+            .as_ref()
+            .unwrap()
+            .starts_with("on root@store2: ethtool eth0; at its other end: the partner is the limit")
+    );
 }

@@ -296,6 +296,17 @@ fn interrupts_on_the_far_node_are_named() {
             "echo 18 > /proc/irq/62/smp_affinity_list"
         ]
     );
+    assert_eq!(changes(&found), [""; 0], "irqbalance would move them back");
+    facts.cpu.runs_irqbalance = false;
+    let found = only(&facts, "interrupts-on-far-node");
+    assert_eq!(
+        changes(&found),
+        [
+            "processors of interrupt 60 = 16",
+            "processors of interrupt 61 = 17",
+            "processors of interrupt 62 = 18"
+        ]
+    );
     // An interrupt that never came is not one of packets; a card that does not say where it is is not far.
     for interrupt in &mut facts.cpu.interfaces[0].interrupts[..3] {
         interrupt.total = 0;

@@ -70,21 +70,79 @@ fn buffers_below_the_kernels_choice_for_this_memory_are_noted_without_a_path() {
     };
     let found = small(&facts, "net.ipv4.tcp_rmem");
     assert_eq!(found.severity, Severity::Note);
-    assert_eq!(found.measured, "net.ipv4.tcp_rmem allows 262144 bytes; this kernel's default is 6291456");
+    assert_eq!(
+        found.measured,
+        "net.ipv4.tcp_rmem allows 262144 bytes; this kernel's default is 6291456; net.ipv4.tcp_rmem starts at 8192 bytes; the kernel's \
+         default is 131072"
+    );
     assert!(
         found.why.contains("1 Gb/s is reached up to a round trip time of 2.1 ms, 10 Gb/s up to 209.7 us"),
         "{}",
         found.why
     );
-    assert_eq!(changes(&found), ["net.ipv4.tcp_rmem = 4096 8192 6291456"]);
-    assert_eq!(changes(&small(&facts, "net.ipv4.tcp_wmem")), ["net.ipv4.tcp_wmem = 4096 8192 4194304"]);
-    // A machine with 32 MiB has such buffers by default.
+    assert_eq!(changes(&found), ["net.ipv4.tcp_rmem = 4096 131072 6291456"]);
+    assert_eq!(changes(&small(&facts, "net.ipv4.tcp_wmem")), ["net.ipv4.tcp_wmem = 4096 16384 4194304"]);
+    // A machine with 32 MiB has such limits by default.
+    facts.tcp.sysctls.insert("net.ipv4.tcp_rmem".to_owned(), "4096 131072 262144".to_owned());
     facts.tcp.memory_bytes = Some(32 << 20);
     assert_eq!(ids(&facts), [""; 0]);
     // A short path needs no more.
     facts.tcp.memory_bytes = Some(32 << 30);
     facts.path = Some(path(Some(1_000_000_000), 1500, 200.0));
     assert_eq!(ids(&facts), [""; 0]);
+}
+
+#[test]
+fn a_small_start_of_buffers_is_found_beside_a_large_limit_and_mended() {
+    let of = |name: &str, value: &str| {
+        let all = host::check::findings(&with(&[(name, value)]));
+        all.into_iter()
+            .map(|found| (found.id.clone(), found.measured.clone(), changes(&found)))
+            .collect::<Vec<_>>()
+    };
+    let small = |measured: &str, change: &str| {
+        vec![("small-buffers".to_owned(), measured.to_owned(), vec![change.to_owned()])]
+    };
+    let (rmem, wmem) = ("net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem");
+    assert_eq!(
+        of(rmem, "4096 4096 6291456"),
+        small(
+            "net.ipv4.tcp_rmem starts at 4096 bytes; the kernel's default is 131072",
+            "net.ipv4.tcp_rmem = 4096 131072 6291456"
+        )
+    );
+    assert_eq!(
+        of(wmem, "4096 4096 4194304"),
+        small(
+            "net.ipv4.tcp_wmem starts at 4096 bytes; the kernel's default is 16384",
+            "net.ipv4.tcp_wmem = 4096 16384 4194304"
+        )
+    );
+    // Half the default is the limit; 87380 was the default until Linux 4.19.
+    assert_eq!((of(rmem, "4096 65535 6291456").len(), of(rmem, "4096 65536 6291456").len()), (1, 0));
+    assert_eq!((of(wmem, "4096 8191 4194304").len(), of(wmem, "4096 8192 4194304").len()), (1, 0));
+    for (name, healthy) in [
+        (rmem, "4096 131072 6291456"),
+        (rmem, "4096 87380 6291456"),
+        (rmem, "4096 131072 33554432"),
+        (wmem, "4096 16384 4194304"),
+    ] {
+        assert_eq!(of(name, healthy), [], "{name} {healthy}");
+    }
+}
+
+#[test]
+fn one_finding_at_a_time_gives_a_buffer_its_sizes() {
+    // Both the start and the limit are too small for this path: two findings with different values could not be applied together.
+    let mut facts = with(&[("net.ipv4.tcp_rmem", "4096 4096 65536")]);
+    facts.path = Some(path(Some(1_000_000_000), 1500, 10_000.0));
+    let all = host::check::findings(&facts);
+    let of_rmem: Vec<Vec<String>> =
+        all.iter().map(changes).filter(|all| all.iter().any(|change| change.contains("tcp_rmem"))).collect();
+    assert_eq!(of_rmem, [["net.ipv4.tcp_rmem = 4096 131072 4194304"]]);
+    // The limit is enough for a short path, the start is not.
+    facts.path = Some(path(Some(1_000_000_000), 1500, 100.0));
+    assert_eq!(changes(&only(&facts, "small-buffers")), ["net.ipv4.tcp_rmem = 4096 131072 131072"]);
 }
 
 fn with_route(route: RouteOptions) -> Facts {

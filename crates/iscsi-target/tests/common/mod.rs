@@ -212,6 +212,8 @@ impl Client {
                 Ok(0) => return None,
                 Ok(count) => self.bytes.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                // Whoever stops and continues the process interrupts a wait with a time-out.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("nothing came: {error}"),
             }
         }

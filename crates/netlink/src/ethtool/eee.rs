@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Builder};
 
 const ACTIVE: u16 = 4;
 const ENABLED: u16 = 5;
@@ -23,6 +23,11 @@ pub struct Eee {
     pub idle_timer_us: Option<u32>,
 }
 
+/// The attributes of a change; what they do not name stays.
+pub(super) fn request(is_enabled: bool) -> Builder {
+    Builder::new().u8(ENABLED, u8::from(is_enabled))
+}
+
 pub(super) fn parse(answer: Attributes<'_>) -> Eee {
     Eee {
         is_active: super::flag(answer, ACTIVE),
@@ -35,7 +40,14 @@ pub(super) fn parse(answer: Attributes<'_>) -> Eee {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Builder;
+
+    #[test]
+    fn a_change_names_the_switch_alone() {
+        // ETHTOOL_A_EEE_ENABLED is 5: a header of four bytes, the value, padding.
+        let expected = [[5, 0].as_slice(), &[5, 0], &[1, 0, 0, 0]].concat();
+        assert_eq!(request(true).finish(), expected);
+        assert_eq!(parse(Attributes::new(&request(false).finish())).is_enabled, Some(false));
+    }
 
     #[test]
     fn the_timer_is_read_in_microseconds() {

@@ -53,6 +53,7 @@ enum Command {
     GetPause = 21,
     SetPause = 22,
     GetEee = 23,
+    SetEee = 24,
     GetFec = 29,
     GetStatistics = 32,
 }
@@ -219,6 +220,15 @@ impl Connection {
     /// As [`Error`].
     pub fn eee(&mut self, interface: &str) -> Result<Eee, Error> {
         Ok(parse::eee(&self.get("EEE", Command::GetEee, interface)?))
+    }
+
+    /// Switches energy-efficient Ethernet on or off; its modes and timers stay. The link goes down and negotiates again.
+    ///
+    /// # Errors
+    /// As [`Error`].
+    pub fn set_eee(&mut self, interface: &str, state: Switch) -> Result<(), Error> {
+        let what = format!("setting EEE of {interface} {state}");
+        self.set(&what, Command::SetEee, interface, eee::request(state == Switch::On))
     }
 
     /// The counters that IEEE 802.3 and RMON define, where the driver has them.

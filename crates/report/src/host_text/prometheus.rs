@@ -26,6 +26,7 @@ pub fn prometheus(checked: &Checked) -> String {
         Metric { name: "roundtrip_host_unseen", kind: "gauge", help: "Things that could not be read." };
     metrics.add(&unseen, &[], checked.facts.unseen.len() as u64);
     links(&mut metrics, checked);
+    load(&mut metrics, checked);
     metrics.text()
 }
 
@@ -56,6 +57,25 @@ fn links(metrics: &mut Metrics, checked: &Checked) {
         for (name, value) in facts.link.counters.map(|counters| counters.all()).unwrap_or_default() {
             if name.ends_with("errors") || name.ends_with("dropped") || name == "collisions" {
                 metrics.add(&errors, &[("interface", facts.name()), ("counter", name)], value);
+            }
+        }
+    }
+}
+
+fn load(metrics: &mut Metrics, checked: &Checked) {
+    let gauge = |name, help| Metric { name, kind: "gauge", help };
+    let rate = gauge("roundtrip_host_load_bits_per_second", "What arrived in a run of the load test.");
+    let again =
+        gauge("roundtrip_host_load_retransmitted_segments", "Segments sent again in a run of the load test.");
+    for (run, measured) in checked.facts.load.iter().flat_map(host::facts::load::LoadFacts::runs) {
+        for (direction, stream) in [("to", &measured.to_peer), ("from", &measured.from_peer)] {
+            let Some(stream) = stream else { continue };
+            let labels = [("run", run), ("direction", direction)];
+            if let Some(bits) = stream.received.rate() {
+                metrics.add(&rate, &labels, bits.round() as u64);
+            }
+            if let Some(sent) = stream.sender {
+                metrics.add(&again, &labels, u64::from(sent.retransmitted_segments));
             }
         }
     }

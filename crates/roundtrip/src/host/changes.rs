@@ -8,14 +8,14 @@ use anyhow::anyhow;
 use host::apply::{self, Planned, Request, System};
 use host::change::Change;
 use host::error::ChangeError;
-use host::journal::{ChangeSet, Journal, Lock, Now, STATE_FOLDER, SetState};
+use host::journal::{ChangeSet, Contents, Journal, Lock, Now, STATE_FOLDER, SetState, Unreadable};
 use host::lifeline::{self, Topology};
 use host::persist::files::{self, Synced};
 use host::persist::{self, Desired, OwnerFacts};
 use host::undo::{Overwrite, Report};
 use output::text::line;
 
-use super::guard;
+use super::{guard, told};
 use crate::print::{eprint_line, print_line};
 use crate::{Failure, args};
 
@@ -74,12 +74,13 @@ pub(super) fn offer(args: &ApplyArgs, origin: String, mut changes: Vec<Change>) 
         changes.extend(persist::connections(&changes, &owners));
     }
     let kernel = System::default();
-    let planned = apply::plan(&kernel, &changes).map_err(classify)?;
-    planned.iter().for_each(print_planned);
     let topology = Topology::read().map_err(classify)?;
-    if let Some(missing) = topology.missing(&changes) {
+    let names = changes.iter().flat_map(|change| change.setting.interfaces());
+    if let Some(missing) = topology.missing(names) {
         return Err(classify(missing));
     }
+    let planned = apply::plan(&kernel, &changes).map_err(classify)?;
+    told::groups(&planned).iter().for_each(|group| print_planned(group));
     let lifelines = topology.lifelines(&lifeline::logins(Path::new("/proc")));
     let needed: Vec<Change> =
         planned.iter().filter(|planned| planned.is_needed).map(|planned| planned.change.clone()).collect();
@@ -106,6 +107,7 @@ pub(super) fn offer(args: &ApplyArgs, origin: String, mut changes: Vec<Change>) 
                 time.as_secs(),
                 state_option(&args.state.state)
             ));
+            complete(&journal)?;
         }
         None => {
             let lock = journal.lock().map_err(classify)?;
@@ -127,19 +129,33 @@ pub(super) fn offer(args: &ApplyArgs, origin: String, mut changes: Vec<Change>) 
             if lost {
                 return Err(Failure::Work(anyhow!("not everything will hold after a reboot")));
             }
+            if kept.is_none() {
+                complete(&journal)?;
+            }
         }
     }
     Ok(())
+}
+
+/// Names files of the journal that cannot be read: a change that was made is not taken back for them, and is not all that there is.
+fn complete(journal: &Journal) -> Result<(), Failure> {
+    let unreadable = journal.all().map_err(classify)?.unreadable;
+    if unreadable.is_empty() {
+        return Ok(());
+    }
+    print_unreadable(&unreadable);
+    Err(Failure::Work(anyhow!("the change was made, but the journal is not complete")))
 }
 
 pub(super) fn state_option(state: &Path) -> String {
     if state == Path::new(STATE_FOLDER) { String::new() } else { format!(" --state {}", state.display()) }
 }
 
-fn print_planned(planned: &Planned) {
-    let Planned { change, in_force, is_needed } = planned;
-    let (setting, in_force, value) =
-        (line(&change.setting), line(shown(in_force)), line(shown(&change.value)));
+/// Prints plans of one group, which have the same values.
+fn print_planned(group: &[&Planned]) {
+    let [Planned { change, in_force, is_needed }, ..] = group else { return };
+    let setting = told::setting(group);
+    let (setting, in_force, value) = (line(&setting), line(shown(in_force)), line(shown(&change.value)));
     if *is_needed {
         print_line(format_args!("{setting}: {in_force} -> {value}"));
     } else {
@@ -173,26 +189,55 @@ fn owners(interfaces: impl Iterator<Item = String>) -> BTreeMap<String, OwnerFac
     interfaces.filter(|name| !name.contains('/')).filter_map(facts).collect()
 }
 
-/// What is to hold after a reboot.
-pub(super) fn desired(journal: &Journal) -> Result<Desired, ChangeError> {
-    let settings = persist::settings(&journal.all()?);
+/// What the change sets that can be read want to hold after a reboot.
+pub(super) fn desired(contents: &Contents) -> Desired {
+    let settings = persist::settings(&contents.sets);
     let owners = owners(settings.keys().flat_map(::host::change::Setting::interfaces));
-    Ok(persist::desired(&settings, &owners))
+    persist::desired(&settings, &owners)
+}
+
+/// The files that keep settings after a reboot, and what was done to them.
+#[derive(Default)]
+pub(super) struct KeptFiles {
+    desired: Desired,
+    synced: Synced,
+    /// Files of the journal that cannot be read. With one of them, no file is changed: what it wants to keep is not known.
+    unreadable: Vec<Unreadable>,
+}
+
+impl KeptFiles {
+    /// Whether there was nothing to do.
+    pub(super) fn is_empty(&self) -> bool {
+        self.synced == Synced::default() && self.unreadable.is_empty()
+    }
 }
 
 /// Writes and removes the files that keep settings after a reboot.
-pub(super) fn keep(
-    journal: &Journal,
-    lock: &Lock,
-    overwrite: Overwrite,
-) -> Result<(Desired, Synced), ChangeError> {
-    let desired = desired(journal)?;
+pub(super) fn keep(journal: &Journal, lock: &Lock, overwrite: Overwrite) -> Result<KeptFiles, ChangeError> {
+    let contents = journal.all()?;
+    if !contents.unreadable.is_empty() {
+        return Ok(KeptFiles { unreadable: contents.unreadable, ..KeptFiles::default() });
+    }
+    let desired = desired(&contents);
     let synced = files::sync(journal, lock, Path::new("/"), &desired, overwrite)?;
-    Ok((desired, synced))
+    Ok(KeptFiles { desired, synced, ..KeptFiles::default() })
 }
 
-/// Prints what was done to files. Returns whether something will not hold after a reboot.
-pub(super) fn print_kept((desired, synced): &(Desired, Synced)) -> bool {
+/// Names the files of the journal that cannot be read.
+pub(super) fn print_unreadable(unreadable: &[Unreadable]) {
+    for file in unreadable {
+        eprint_line(format_args!("roundtrip: {}", line(&file.why)));
+    }
+}
+
+/// Prints what was done to files. Returns whether something will not hold after a reboot, or cannot be told.
+pub(super) fn print_kept(KeptFiles { desired, synced, unreadable }: &KeptFiles) -> bool {
+    print_unreadable(unreadable);
+    if !unreadable.is_empty() {
+        eprint_line(
+            "roundtrip: files that keep settings after a reboot were left as they are: the journal is not complete",
+        );
+    }
     for path in &synced.written {
         print_line(format_args!("wrote {}", line(path.display())));
     }
@@ -212,7 +257,7 @@ pub(super) fn print_kept((desired, synced): &(Desired, Synced)) -> bool {
             line(&lost.why)
         ));
     }
-    !synced.kept.is_empty() || !desired.lost.is_empty()
+    !synced.kept.is_empty() || !desired.lost.is_empty() || !unreadable.is_empty()
 }
 
 /// Prints what an undo has done. Returns whether everything has its value from before.
@@ -223,6 +268,20 @@ pub(super) fn print_report(report: &Report) -> bool {
     }
     for setting in &report.ended_with_boot {
         print_line(format_args!("{}: its value ended with the boot in which it was set", line(setting)));
+    }
+    for ended in &report.ended_with_interface {
+        print_line(format_args!(
+            "{}: its value ended with the interface that had it; another one has its name now and was left at {}",
+            line(&ended.setting),
+            line(shown(&ended.in_force))
+        ));
+    }
+    for handed_over in &report.handed_over {
+        print_line(format_args!(
+            "{}: change set {} has changed it since, and restores its value from before",
+            line(&handed_over.setting),
+            handed_over.to
+        ));
     }
     for kept in &report.kept {
         let now = kept.in_force.as_deref().map_or("unknown".to_owned(), shown);

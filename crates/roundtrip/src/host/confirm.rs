@@ -7,7 +7,7 @@ use host::journal::{Now, SetState};
 use host::rollback;
 use host::undo::Overwrite;
 
-use super::changes::{StateArgs, classify, finish_overdue, keep, print_kept};
+use super::changes::{StateArgs, classify, finish_overdue, keep, print_kept, print_unreadable};
 use crate::Failure;
 use crate::print::print_line;
 
@@ -28,8 +28,9 @@ pub(super) fn run(args: &ConfirmArgs) -> Result<ExitCode, Failure> {
     let id = match args.id {
         Some(id) => id,
         None => {
-            let sets = journal.all().map_err(classify)?;
-            let mut waiting = sets.iter().filter(|set| set.state == SetState::AwaitingConfirmation);
+            let contents = journal.all().map_err(classify)?;
+            print_unreadable(&contents.unreadable);
+            let mut waiting = contents.sets.iter().filter(|set| set.state == SetState::AwaitingConfirmation);
             match (waiting.next(), waiting.next()) {
                 (Some(set), None) => set.id,
                 (None, _) => return Err(Failure::Usage(anyhow!("no change set waits for a confirmation"))),

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use host::lifeline::Topology;
 use host::set::{Forcing, Wanted, plan};
 use netlink::ethtool::{Connection, LinkModes};
 use output::text::line;
@@ -35,6 +36,10 @@ pub(super) struct SetArgs {
 pub(super) fn run(args: &SetArgs) -> Result<ExitCode, Failure> {
     super::changes::finish_overdue(&args.how.state.state);
     let wanted = Wanted::parse(&args.words).map_err(classify)?;
+    let topology = Topology::read().map_err(classify)?;
+    if let Some(missing) = topology.missing([args.interface.clone()]) {
+        return Err(classify(missing));
+    }
     let needs_modes = wanted != Wanted { mtu_bytes: wanted.mtu_bytes, ..Wanted::default() };
     let now = if needs_modes { modes(&args.interface)? } else { LinkModes::default() };
     let forcing = if args.force_speed { Forcing::Allowed } else { Forcing::NotAllowed };

@@ -7,8 +7,9 @@ use ::socket::foreign::{OptionName, OptionValue, Wish};
 use anyhow::anyhow;
 use host::facts::Unseen;
 use host::facts::socket::SocketFacts;
-use host::live::{Changed, LiveError, Planned, SocketName, SocketRecord, plan};
+use host::live::{Changed, LiveError, Planned, SocketName, SocketRecord, Undone, plan};
 use host::read::{Roots, Wanted, socket};
+use host::undo::Overwrite;
 use output::text::line;
 use report::socket_text::socket_lines;
 use serde_json::{Value, json};
@@ -43,7 +44,7 @@ pub(super) struct SocketArgs {
     #[arg(long, requires = "pid")]
     fd: Option<i32>,
     /// TCP port, of either end
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Make the changes; without it they are only shown
     #[arg(long, requires = "settings")]
@@ -51,6 +52,9 @@ pub(super) struct SocketArgs {
     /// Restore what --apply changed, the latest change first
     #[arg(long, conflicts_with_all = ["pid", "port"])]
     undo: bool,
+    /// Also restore options that the program has changed since
+    #[arg(long, requires = "undo")]
+    force: bool,
     /// Directory with the record of changes
     #[arg(long, value_name = "DIR", default_value = "/var/lib/roundtrip/host")]
     state: PathBuf,
@@ -72,10 +76,21 @@ pub(super) fn run(args: &SocketArgs) -> Result<ExitCode, Failure> {
         let text = "settings need the sockets to change: name a process (--pid), a port (--port), or both";
         return Err(Failure::Usage(anyhow!(text)));
     }
+    if let Some(pid) = args.pid {
+        super::check::existing(pid)?;
+    }
     let mut unseen = Vec::new();
     let mut sockets = socket::list(&Roots::default(), &wanted, &mut unseen);
     if let Some(fd) = args.fd {
         sockets.retain(|socket| socket.owners.iter().any(|owner| owner.fd == fd));
+        if sockets.is_empty() {
+            show_unseen(&unseen);
+            let pid = args.pid.unwrap_or_default();
+            return Err(Failure::Usage(anyhow!(
+                "--fd: no TCP socket of a visible process matches at descriptor {fd} of process {pid}; \
+                 roundtrip host socket --pid {pid} lists them"
+            )));
+        }
     }
     if args.settings.is_empty() {
         return list(args, &sockets, &unseen);
@@ -134,11 +149,17 @@ fn change(args: &SocketArgs, sockets: &[SocketFacts], unseen: &[Unseen]) -> Resu
     }
     let mut record = SocketRecord::open(&args.state).map_err(|error| Failure::Work(error.into()))?;
     let mut changed = Vec::new();
-    for change in &planned {
-        match record.apply(change) {
-            Ok(change) => changed.push(change),
+    // All or none: a socket that cannot be changed now keeps the others as they are. One that was closed does not.
+    if failures.iter().all(LiveError::is_gone) {
+        match record.apply_all(&planned) {
+            Ok(applied) => {
+                changed = applied.changed;
+                failures.extend(applied.gone);
+            }
             Err(error) => failures.push(error),
         }
+    } else {
+        eprint_line("roundtrip: nothing was changed: the options are set at all sockets or at none");
     }
     show_changed(args, "changed", &changed, &failures)?;
     Ok(ended(&failures))
@@ -228,19 +249,8 @@ fn remark_on(options: impl Iterator<Item = OptionName>) {
 
 fn undo(args: &SocketArgs) -> Result<ExitCode, Failure> {
     let mut record = SocketRecord::open(&args.state).map_err(|error| Failure::Work(error.into()))?;
-    let (mut restored, mut failures) = (Vec::new(), Vec::new());
-    loop {
-        let left = record.changes().len();
-        match record.undo_latest() {
-            None => break,
-            Some(Ok(change)) => restored.push(change),
-            Some(Err(error)) => failures.push(error),
-        }
-        if record.changes().len() == left {
-            // It can be tried again, by another user.
-            break;
-        }
-    }
+    let overwrite = if args.force { Overwrite::All } else { Overwrite::Own };
+    let Undone { restored, failures } = record.undo_all(overwrite);
     show_changed(args, "restored", &restored, &failures)?;
     if !args.json && restored.is_empty() && failures.is_empty() {
         print_line("nothing to restore");

@@ -15,6 +15,7 @@ use output::text::line;
 use serde_json::Value;
 
 use super::changes::{ApplyArgs, classify, finish_overdue, offer};
+use super::told;
 use crate::Failure;
 use crate::print::print_line;
 
@@ -26,7 +27,7 @@ const FACTS_LIMIT: u64 = 64 << 20;
 /// Takes the changes of the findings of a new check, or of a saved one, or of a profile. Prints what would change; --apply changes it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  roundtrip host tune\n  roundtrip host tune small-receive-buffer --apply --persist\n  \
+    after_help = "Examples:\n  roundtrip host tune\n  roundtrip host tune small-buffers --apply --persist\n  \
                         roundtrip host check --json > check.json; roundtrip host tune --facts check.json\n  \
                         roundtrip host tune --profile storage-10g --interface eth4 --apply"
 )]
@@ -89,18 +90,9 @@ fn of_findings(args: &TuneArgs) -> Result<Vec<Change>, Failure> {
         return Err(Failure::Usage(anyhow!("the check did not find {missing}; {known}")));
     }
     let mut changes: Vec<Change> = Vec::new();
-    for finding in findings.iter().filter(is_wanted) {
-        if finding.changes.is_empty() {
-            print_line(format_args!(
-                "{} ({}) cannot be mended here: {}",
-                line(&finding.id),
-                line(&finding.subject),
-                line(&finding.why)
-            ));
-        }
-        if let Some(other_end) = &finding.other_end {
-            print_line(format_args!("other end: {}", line(other_end)));
-        }
+    let wanted: Vec<&Finding> = findings.iter().filter(is_wanted).collect();
+    told::about_findings(&wanted).iter().for_each(|told| print_line(line(told)));
+    for finding in wanted {
         for change in &finding.changes {
             match changes.iter().find(|other| other.setting == change.setting) {
                 Some(other) if !change.setting.means_the_same(&other.value, &change.value) => {

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use host::apply::System;
-use host::journal::{ChangeSet, Journal, Lock, Now, SetState, StepState};
+use host::journal::{ChangeSet, Journal, Lock, Now, SetState};
 use host::undo::{self, Overwrite};
 use output::text::line;
 
-use super::changes::{StateArgs, classify, finish_overdue, keep, print_kept, print_report};
+use super::changes::{StateArgs, classify, finish_overdue, keep, print_kept, print_report, print_unreadable};
 use crate::Failure;
 use crate::print::{eprint_line, print_line};
 
@@ -36,34 +36,25 @@ pub(super) fn run(args: &UndoArgs) -> Result<ExitCode, Failure> {
     finish_overdue(&args.state.state);
     let journal = args.state.journal();
     if args.list {
-        journal.all().map_err(classify)?.iter().for_each(print_set);
-        return Ok(ExitCode::SUCCESS);
+        return list(&journal);
     }
     let overwrite = if args.force { Overwrite::All } else { Overwrite::Own };
     let lock = journal.lock().map_err(classify)?;
     let ids = match args.id {
         Some(id) => vec![id],
-        None => {
-            let sets = journal.all().map_err(classify)?;
-            let mut open: Vec<u64> =
-                sets.iter().filter(|set| is_open(set, overwrite)).map(|set| set.id).collect();
-            open.reverse();
-            open.truncate(if args.all { usize::MAX } else { 1 });
-            open
-        }
+        None => active(&journal, if args.all { usize::MAX } else { 1 })?,
     };
-    if ids.is_empty() {
-        print_line("nothing to undo");
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut is_complete = true;
-    for id in ids {
-        is_complete &= one(&journal, &lock, id, overwrite)?;
+    for id in &ids {
+        is_complete &= one(&journal, &lock, *id, overwrite)?;
     }
-    // Files that no change set wants any more.
+    // Files that no change set wants any more, also those that an earlier undo has left.
     let kept = keep(&journal, &lock, overwrite).map_err(classify)?;
     drop(lock);
     is_complete &= !print_kept(&kept);
+    if ids.is_empty() && kept.is_empty() {
+        print_line("nothing to undo");
+    }
     if is_complete {
         Ok(ExitCode::SUCCESS)
     } else {
@@ -71,15 +62,22 @@ pub(super) fn run(args: &UndoArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Whether an undo has something to do.
-fn is_open(set: &ChangeSet, overwrite: Overwrite) -> bool {
-    let is_kept = || set.steps.iter().any(|step| step.state == StepState::Kept);
-    set.is_active() || (overwrite == Overwrite::All && is_kept())
+/// The last change sets that an undo has something to do for, the last one first.
+fn active(journal: &Journal, most: usize) -> Result<Vec<u64>, Failure> {
+    let sets = journal.all().map_err(classify)?.sets;
+    Ok(sets.iter().rev().filter(|set| set.is_active()).map(|set| set.id).take(most).collect())
+}
+
+fn list(journal: &Journal) -> Result<ExitCode, Failure> {
+    let contents = journal.all().map_err(classify)?;
+    contents.sets.iter().for_each(print_set);
+    print_unreadable(&contents.unreadable);
+    Ok(if contents.unreadable.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn one(journal: &Journal, lock: &Lock, id: u64, overwrite: Overwrite) -> Result<bool, Failure> {
     let mut set = journal.load(id).map_err(classify)?;
-    if !is_open(&set, Overwrite::All) {
+    if !set.is_active() {
         print_line(format_args!("change set {id} was undone before"));
         return Ok(true);
     }
@@ -118,6 +116,13 @@ fn print_set(set: &ChangeSet) {
     print_line(format_args!("{}: {} ({state})", set.id, line(&set.origin)));
     for step in &set.steps {
         let values = (super::changes::shown(&step.before), super::changes::shown(&step.asked));
-        print_line(format_args!("  {}: {} -> {}", line(&step.setting), line(values.0), line(values.1)));
+        let left = step.left.as_ref().map(|why| format!(" (not restored: {why})")).unwrap_or_default();
+        print_line(format_args!(
+            "  {}: {} -> {}{}",
+            line(&step.setting),
+            line(values.0),
+            line(values.1),
+            line(left)
+        ));
     }
 }

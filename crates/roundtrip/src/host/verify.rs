@@ -6,13 +6,12 @@ use std::process::ExitCode;
 use host::apply::System;
 use host::journal::{ChangeSet, Now};
 use host::persist::files;
-use host::verify::verify;
+use host::verify::{Verification, left, verify};
 use output::text::line;
-use serde_json::json;
 
-use super::changes::{StateArgs, classify, desired, finish_overdue, shown};
+use super::changes::{StateArgs, classify, desired, finish_overdue, print_unreadable, shown};
 use crate::Failure;
-use crate::print::{print_json, print_line};
+use crate::print::{eprint_line, print_json, print_line};
 
 /// Compare what is in force with what was asked for, as after a reboot; exit code 1 where it differs
 #[derive(Debug, clap::Args)]
@@ -29,17 +28,28 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
     let journal = args.state.journal();
     let now = Now::read().map_err(classify)?;
     let is_here = |set: &ChangeSet| set.boot_id != now.boot_id || set.namespace == now.namespace;
-    let sets: Vec<ChangeSet> = journal.all().map_err(classify)?.into_iter().filter(is_here).collect();
-    let settings = verify(&System::default(), &sets, &now.boot_id);
-    let files =
-        files::differences(Path::new("/"), &desired(&journal).map_err(classify)?.files).map_err(classify)?;
-    let holds = settings.iter().all(|setting| setting.holds) && files.is_empty();
-    let code = if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    let contents = journal.all().map_err(classify)?;
+    // Without the whole journal it is not known what the files should hold.
+    let files = if contents.unreadable.is_empty() {
+        files::differences(&journal, Path::new("/"), &desired(&contents)).map_err(classify)?
+    } else {
+        Vec::new()
+    };
+    let kernel = System::default();
+    let sets: Vec<ChangeSet> = contents.sets.into_iter().filter(is_here).collect();
+    let settings = verify(&kernel, &sets, &now.boot_id);
+    let left = left(&kernel, &sets, &now.boot_id);
+    let verification = Verification::new(settings, files, left, contents.unreadable);
     if args.json {
-        print_json(&json!({ "holds": holds, "settings": settings, "files": files }))?;
-        return Ok(code);
+        print_json(&verification)?;
+    } else {
+        print(&verification);
     }
-    for verified in &settings {
+    Ok(if verification.holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(Verification { settings, files, left, unreadable, .. }: &Verification) {
+    for verified in settings {
         let in_force = verified.in_force.as_deref().map_or("unreadable".to_owned(), shown);
         let (setting, in_force) = (line(&verified.setting), line(in_force));
         if verified.holds {
@@ -60,11 +70,25 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
             verified.change_set
         ));
     }
-    for file in &files {
+    for left in left {
+        let in_force = left.in_force.as_deref().map_or("unreadable".to_owned(), shown);
+        print_line(format_args!(
+            "{}: {}, but the undo of change set {} was to restore {}: {}",
+            line(&left.setting),
+            line(in_force),
+            left.change_set,
+            line(shown(&left.before)),
+            line(&left.why)
+        ));
+    }
+    for file in files {
         print_line(format_args!("{}: {}", line(file.path.display()), file.why));
     }
-    if settings.is_empty() && files.is_empty() {
+    print_unreadable(unreadable);
+    if !unreadable.is_empty() {
+        eprint_line("roundtrip: files that keep settings were not compared: the journal is not complete");
+    }
+    if settings.is_empty() && files.is_empty() && left.is_empty() && unreadable.is_empty() {
         print_line("no change set is in force");
     }
-    Ok(code)
 }

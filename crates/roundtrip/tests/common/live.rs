@@ -19,6 +19,15 @@ pub fn may_capture() -> Option<MutexGuard<'static, ()>> {
     Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Ends a capture when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Captures a port on an interface while `work` runs; `enter` moves the capturing thread first.
 pub fn captured<T>(
     interface: &str,
@@ -54,8 +63,10 @@ pub fn captured<T>(
             std::thread::sleep(Duration::from_millis(2));
         }
         std::thread::sleep(Duration::from_millis(30));
+        // Also if the work fails: the thread is waited for.
+        let ends = Ends(&over);
         let result = work();
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         (result, recording.join().expect("no panic").expect("captured"))
     })
 }

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod daemon;
+pub mod guest;
+pub mod host;
 pub mod live;
 pub mod nginx;
 pub mod references;
@@ -227,4 +230,15 @@ pub fn code_of_study(stanzas: &serde_json::Value) -> i32 {
         assert!(is_known, "{reasons}");
     }
     i32::from(!failed.is_empty() || stanzas.iter().all(|stanza| outcome(stanza) == "unreliable"))
+}
+
+/// The records of a CSV file of operations, by column.
+pub fn records(file: &Path) -> Vec<std::collections::HashMap<String, String>> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut lines = text.lines();
+    let heading: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let row = |line: &str| {
+        heading.iter().map(ToString::to_string).zip(line.split(',').map(str::to_owned)).collect()
+    };
+    lines.map(row).collect()
 }

@@ -139,6 +139,12 @@ impl Congestion {
         self.recover = Some(next);
     }
 
+    /// Slow start begins again, up to three quarters of the window that was in use (Linux `tcp_current_ssthresh`).
+    pub(super) fn restart(&mut self, initial_window: u32) {
+        self.threshold = self.threshold.max(self.window / 4 * 3);
+        self.window = self.window.min(initial_window.max(1));
+    }
+
     fn grow(&mut self, segments: u32) {
         if self.window < self.threshold {
             // Linux `tcp_is_cwnd_limited`: no growth beyond twice what was used.

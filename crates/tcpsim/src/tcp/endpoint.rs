@@ -32,6 +32,9 @@ pub struct Options {
     pub initial_window: u32,
     /// Bytes of one connection in the device, as the kernel counts them (`tcp_limit_output_bytes`).
     pub device_bytes: u64,
+    /// A connection that sent nothing for a retransmission time-out begins with the first congestion window again
+    /// (RFC 5681 4.1; Linux `tcp_slow_start_after_idle`).
+    pub slow_start_after_idle: bool,
 }
 
 impl Default for Options {
@@ -44,6 +47,7 @@ impl Default for Options {
             receive_buffer_bytes: 4 << 20,
             initial_window: 10,
             device_bytes: 1 << 20,
+            slow_start_after_idle: false,
         }
     }
 }
@@ -154,6 +158,8 @@ pub struct Endpoint {
     /// The next push ignores Nagle's algorithm and cork (Linux `TCP_NAGLE_PUSH`).
     forces_push: bool,
     in_flight: VecDeque<InFlight>,
+    /// When data was sent last.
+    sent_at: Option<Ns>,
     /// First offset that the peer does not accept.
     peer_edge: u64,
     congestion: Congestion,
@@ -186,6 +192,7 @@ impl Endpoint {
             cork: false,
             forces_push: false,
             in_flight: VecDeque::new(),
+            sent_at: None,
             peer_edge: options.receive_buffer_bytes,
             congestion: Congestion::new(&profile, options.initial_window),
             device: VecDeque::new(),
@@ -204,6 +211,12 @@ impl Endpoint {
     /// Sets the peer's receive buffer: the window that it offers at first. Only before any other call.
     pub fn set_peer_buffer(&mut self, bytes: u64) {
         self.peer_edge = bytes;
+    }
+
+    /// The handshake took this long: the first estimate of the round trip (RFC 6298 2.2). Only before any other call;
+    /// without it the first time-out is the least one of the profile.
+    pub fn set_handshake(&mut self, rtt: Ns) {
+        self.congestion.measured(rtt);
     }
 
     /// How far the stream that this end sends has come.

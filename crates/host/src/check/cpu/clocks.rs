@@ -2,6 +2,7 @@
 //! distributions and no finding.
 
 use super::super::draft::{Draft as _, finding};
+use super::super::shell::word;
 use super::list;
 use crate::facts::cpu::{ClockFacts, CpuFacts};
 use crate::finding::{Finding, Severity};
@@ -47,8 +48,8 @@ fn gather(cpu: &CpuFacts, rule: &fn(&ClockFacts) -> Option<Mend>) -> Option<Find
         );
     }
     let paths: Vec<String> = faults.iter().map(|(clock, _)| path(clock)).collect();
-    let files: Vec<String> = paths.iter().map(|path| format!("/sys/{path}")).collect();
-    let command = format!("echo {} | tee {} > /dev/null", first.value, files.join(" "));
+    let files: Vec<String> = paths.iter().map(|path| word(&format!("/sys/{path}"))).collect();
+    let command = format!("echo {} | tee {} > /dev/null", word(&first.value), files.join(" "));
     Some(draft.sysfs_all(command, &paths, &first.value))
 }
 

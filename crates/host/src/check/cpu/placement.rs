@@ -15,7 +15,7 @@ fn active(place: &PlacementFacts) -> impl Iterator<Item = &InterruptFacts> {
     place.interrupts.iter().filter(|interrupt| interrupt.total > 0)
 }
 
-/// Commands that move interrupts to processors. /proc/irq is no part of sysfs, so that a person or irqbalance must do it.
+/// Moves interrupts to processors. A running irqbalance would move them back, so that a person must end it first.
 fn move_to(mut draft: Finding, cpu: &CpuFacts, interrupts: &[&InterruptFacts], cpus: &[u32]) -> Finding {
     if cpu.runs_irqbalance {
         draft = draft.command(
@@ -25,7 +25,11 @@ fn move_to(mut draft: Finding, cpu: &CpuFacts, interrupts: &[&InterruptFacts], c
     }
     let steps = interrupts.iter().zip(cpus.iter().cycle());
     steps.fold(draft, |draft, (interrupt, to)| {
-        draft.command(format!("echo {to} > /proc/irq/{}/smp_affinity_list", interrupt.number))
+        if cpu.runs_irqbalance {
+            draft.command(format!("echo {to} > /proc/irq/{}/smp_affinity_list", interrupt.number))
+        } else {
+            draft.interrupt(interrupt.number, *to)
+        }
     })
 }
 

@@ -120,9 +120,7 @@ fn one_processor(cpu: &CpuFacts, place: &PlacementFacts) -> Option<Finding> {
         // More queues than interrupts' processors: spread the interrupts.
         let targets = std::iter::once(only).chain(others).collect::<Vec<_>>();
         let steps = came.iter().zip(targets.iter().cycle());
-        return Some(steps.fold(draft, |draft, (interrupt, to)| {
-            draft.command(format!("echo {to} > /proc/irq/{}/smp_affinity_list", interrupt.number))
-        }));
+        return Some(steps.fold(draft, |draft, (interrupt, to)| draft.interrupt(interrupt.number, *to)));
     }
     Some(steer(draft, place, &others))
 }

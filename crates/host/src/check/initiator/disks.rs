@@ -1,6 +1,7 @@
 //! Block queues of iSCSI disks.
 
 use super::super::draft::{Draft as _, finding};
+use super::super::shell::word;
 use super::session::subject;
 use crate::facts::Facts;
 use crate::facts::initiator::{DiskFacts, InitiatorFacts};
@@ -62,7 +63,7 @@ fn queue_depth(initiator: &InitiatorFacts, disk: &DiskFacts) -> Option<Finding> 
             value: "32".to_owned(),
         },
     );
-    let (target, portal) = (&initiator.target, &initiator.portal);
+    let (target, portal) = (word(&initiator.target), word(&initiator.portal));
     Some(draft.command(format!(
         "iscsiadm -m node -T {target} -p {portal} -o update -n node.session.queue_depth -v 32  # for the next login"
     )))

@@ -1,6 +1,7 @@
 //! What initiator and target agreed on at login (RFC 7143 13), and what the record asks for.
 
 use super::super::draft::{Draft as _, bandwidth_delay_bytes, finding, time};
+use super::super::shell::word;
 use crate::facts::Facts;
 use crate::facts::initiator::InitiatorFacts;
 use crate::finding::{Finding, Severity};
@@ -47,9 +48,13 @@ pub(super) fn subject(initiator: &InitiatorFacts) -> String {
 fn set(draft: Finding, initiator: &InitiatorFacts, name: &str, value: &str) -> Finding {
     if initiator.target.is_empty() {
         let file = initiator.file.as_deref().unwrap_or("/etc/iscsi/iscsid.conf");
-        return draft.command(format!("sed -i 's|^#*\\s*{}\\s*=.*|{name} = {value}|' {file}", escaped(name)));
+        return draft.command(format!(
+            "sed -i 's|^#*\\s*{}\\s*=.*|{name} = {value}|' {}",
+            escaped(name),
+            word(file)
+        ));
     }
-    let (target, portal) = (&initiator.target, &initiator.portal);
+    let (target, portal) = (word(&initiator.target), word(&initiator.portal));
     let draft =
         draft.command(format!("iscsiadm -m node -T {target} -p {portal} -o update -n '{name}' -v {value}"));
     if initiator.session.is_none() {

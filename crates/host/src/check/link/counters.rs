@@ -3,8 +3,9 @@
 use netlink::ethtool::Duplex;
 use netlink::route::Counters;
 
-use super::{finding, within};
+use super::{Partner, finding, remedy, within};
 use crate::change::{Change, Setting};
+use crate::check::shell::word;
 use crate::facts::Facts;
 use crate::facts::link::LinkFacts;
 use crate::finding::{Finding, Severity};
@@ -22,6 +23,34 @@ const FEW: u64 = 100;
 /// Packets dropped of packets received that are more than frames of protocols that nobody here takes.
 const DROPPED_SHARE: f64 = 0.01;
 
+/// Packets dropped before sending, of those that were to be sent, that cost time: as for segments that are sent again, which is what
+/// becomes of them. TCP at one loss in a thousand still fills a window of some 40 segments (1.2 / sqrt(p)); a queue that drops less is
+/// how it finds the rate of a busy interface.
+const UNSENT_SHARE: f64 = 0.001;
+
+/// Interfaces without a queue of their own, which hand packets to another one: what they drop has no destination or is too long, such
+/// as the kernel's own multicast on a vxlan without peers. The queue below counts for itself.
+const TUNNELS: [&str; 18] = [
+    "amt",
+    "erspan",
+    "geneve",
+    "gre",
+    "gretap",
+    "gtp",
+    "ip6erspan",
+    "ip6gre",
+    "ip6gretap",
+    "ip6tnl",
+    "ipip",
+    "sit",
+    "vti",
+    "vti6",
+    "vxlan",
+    "wireguard",
+    "xfrm",
+    "bareudp",
+];
+
 /// Dropped packets below which their share means nothing.
 const FEW_DROPS: u64 = 10;
 
@@ -29,7 +58,7 @@ const FEW_DROPS: u64 = 10;
 const LINK_ERRORS: &str = "link-errors";
 
 /// Collisions after the time in which the whole medium has heard the frame.
-pub(super) fn late_collisions(link: &LinkFacts, _: &Facts) -> Option<Finding> {
+pub(super) fn late_collisions(link: &LinkFacts, facts: &Facts) -> Option<Finding> {
     let moving = link.grew("tx_window_errors").max(link.grew("standard_late_collisions"));
     let total = total(link, |counters| counters.tx_window_errors);
     let total = total.max(link.statistics.and_then(|standard| standard.late_collisions).unwrap_or_default());
@@ -45,8 +74,9 @@ pub(super) fn late_collisions(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let why = "A collision after the first 64 bytes means that the other side does not listen before it sends: it uses full duplex and \
                this side half. Each one loses a frame that TCP repeats after 200 ms or more.";
     let mut found = finding("duplex-mismatch", Severity::Broken, link, measured, why);
-    found.commands = vec![format!("ethtool {}", link.name()), format!("ethtool -S {}", link.name())];
-    found.other_end = Some("let both sides negotiate, or force both to full duplex".to_owned());
+    found.commands =
+        vec![format!("ethtool {}", word(link.name())), format!("ethtool -S {}", word(link.name()))];
+    found.other_end = Some(remedy::late_collisions(link, &Partner::of(link, facts)));
     Some(found)
 }
 
@@ -106,8 +136,10 @@ fn damaged(link: &LinkFacts, damage: &Damage) -> Option<Finding> {
         _ => (Severity::Broken, format!("{moving} {name}{}", within(link))),
     };
     let mut found = finding(LINK_ERRORS, severity, link, measured, why);
-    found.commands =
-        vec![format!("ethtool -S {}", link.name()), format!("ethtool --cable-test {}", link.name())];
+    found.commands = vec![
+        format!("ethtool -S {}", word(link.name())),
+        format!("ethtool --cable-test {}", word(link.name())),
+    ];
     found.other_end = Some("compare the port's counters; replace the cable, then the modules".to_owned());
     Some(found)
 }
@@ -121,7 +153,7 @@ pub(super) fn carrier_errors(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let why = "The card lost the carrier while it sent: a bad cable or transceiver, or a duplex mismatch.";
     let mut found =
         finding(LINK_ERRORS, Severity::Broken, link, format!("{moving} carrier errors{}", within(link)), why);
-    found.commands = vec![format!("ethtool --cable-test {}", link.name())];
+    found.commands = vec![format!("ethtool --cable-test {}", word(link.name()))];
     Some(found)
 }
 
@@ -154,14 +186,15 @@ pub(super) fn ring_overruns(link: &LinkFacts, _: &Facts) -> Option<Finding> {
                repeats it, often after 200 ms. A larger ring holds longer bursts; with a full one the processor is too slow or asleep.";
     let mut found = finding("ring-overruns", severity, link, format!("{lost}{ring}"), why);
     if let Some((_, max)) = room {
-        found.commands = vec![format!("ethtool -G {} rx {max}", link.name())];
+        found.commands = vec![format!("ethtool -G {} rx {max}", word(link.name()))];
         let interface = link.name().to_owned();
         found.changes = vec![Change {
             setting: Setting::Ring { interface, parameter: "rx".to_owned() },
             value: max.to_string(),
         }];
     } else {
-        found.commands = vec![format!("ethtool -l {}", link.name()), "cat /proc/net/softnet_stat".to_owned()];
+        found.commands =
+            vec![format!("ethtool -l {}", word(link.name())), "cat /proc/net/softnet_stat".to_owned()];
     }
     Some(found)
 }
@@ -177,7 +210,7 @@ pub(super) fn receive_drops(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let measured = format!("{dropped} of {received} received packets dropped{}", within(link));
     let mut found = finding("receive-drops", Severity::Slow, link, measured, why);
     found.commands = vec![
-        format!("ip -s -s link show dev {}", link.name()),
+        format!("ip -s -s link show dev {}", word(link.name())),
         "cat /proc/net/softnet_stat".to_owned(),
         "perf trace --event skb:kfree_skb --max-events 100".to_owned(),
     ];
@@ -187,14 +220,19 @@ pub(super) fn receive_drops(link: &LinkFacts, _: &Facts) -> Option<Finding> {
 /// Packets that this host dropped before they were sent.
 pub(super) fn transmit_drops(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let dropped = link.grew("tx_dropped");
-    if dropped == 0 || !link.has_link() {
+    let offered = link.grew("tx_packets").saturating_add(dropped);
+    let is_tunnel = link.link.kind.as_deref().is_some_and(|kind| TUNNELS.contains(&kind));
+    let is_much = dropped >= FEW_DROPS && dropped as f64 >= offered as f64 * UNSENT_SHARE;
+    if !is_much || is_tunnel || !link.has_link() {
         return None;
     }
     let why = "Packets are dropped before the wire: the interface's queue is full or the driver has no descriptors. TCP repeats them.";
-    let measured = format!("{dropped} packets dropped before sending{}", within(link));
+    let measured = format!("{dropped} of {offered} packets dropped before sending{}", within(link));
     let mut found = finding("transmit-drops", Severity::Slow, link, measured, why);
-    found.commands =
-        vec![format!("tc -s qdisc show dev {}", link.name()), format!("ethtool -g {}", link.name())];
+    found.commands = vec![
+        format!("tc -s qdisc show dev {}", word(link.name())),
+        format!("ethtool -g {}", word(link.name())),
+    ];
     Some(found)
 }
 
@@ -208,7 +246,7 @@ pub(super) fn pause_frames(link: &LinkFacts, _: &Facts) -> Option<Finding> {
                receiver delays all others.";
     let measured = format!("{paused} PAUSE frames received{}", within(link));
     let mut found = finding("pause-frames", Severity::Slow, link, measured, why);
-    found.commands = vec![format!("ethtool -I -a {}", link.name())];
+    found.commands = vec![format!("ethtool -I -a {}", word(link.name()))];
     found.other_end = Some(
         "find what it cannot pass on in time: a slower port, a host with overruns, or flow control in a loop"
             .to_owned(),

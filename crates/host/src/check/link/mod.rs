@@ -2,9 +2,15 @@
 
 mod counters;
 mod modes;
+mod partner;
+mod remedy;
 mod settings;
 
 pub(super) use modes::is_twisted_pair;
+pub(super) use partner::Partner;
+pub(super) use remedy::to_negotiation;
+
+use super::draft;
 
 use crate::facts::Facts;
 use crate::facts::link::LinkFacts;
@@ -41,6 +47,21 @@ pub(in crate::check) fn findings(facts: &Facts) -> Vec<Finding> {
     links.flat_map(|link| RULES.iter().filter_map(|rule| rule(link, facts))).collect()
 }
 
+/// The rules about counters that move, for an interface whose counters were watched under load.
+pub(in crate::check) fn under_load(link: &LinkFacts) -> Vec<Finding> {
+    let rules: [Rule; 8] = [
+        counters::late_collisions,
+        counters::crc_errors,
+        counters::alignment_errors,
+        counters::symbol_errors,
+        counters::fec_uncorrectable,
+        counters::carrier_errors,
+        counters::ring_overruns,
+        counters::receive_drops,
+    ];
+    rules.iter().filter_map(|rule| rule(link, &Facts::default())).collect()
+}
+
 /// A finding about an interface, without cost, changes and remedy.
 pub(in crate::check) fn finding(
     id: &str,
@@ -49,17 +70,7 @@ pub(in crate::check) fn finding(
     measured: String,
     why: &str,
 ) -> Finding {
-    Finding {
-        id: id.to_owned(),
-        severity,
-        subject: link.name().to_owned(),
-        measured,
-        why: why.to_owned(),
-        cost: None,
-        commands: Vec::new(),
-        changes: Vec::new(),
-        other_end: None,
-    }
+    draft::finding(id, severity, link.name(), measured, why)
 }
 
 /// How a finding continues about the time that the check watched: ` within 2.0 s`.

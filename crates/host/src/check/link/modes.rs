@@ -2,8 +2,9 @@
 
 use netlink::ethtool::{Duplex, LinkModes, Mode, Port};
 
-use super::{finding, within};
-use crate::change::{Change, Setting};
+use super::partner::{Partner, is_unanswered};
+use super::{finding, remedy, within};
+use crate::check::shell::word;
 use crate::facts::Facts;
 use crate::facts::link::LinkFacts;
 use crate::finding::{Cost, Finding, Severity};
@@ -35,7 +36,7 @@ pub(super) fn no_link(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let why = "No packet passes. What uses this interface waits or takes another way.";
     let mut found = finding("no-link", Severity::Broken, link, measured, why);
     found.commands =
-        vec![format!("ethtool {}", link.name()), format!("ethtool --cable-test {}", link.name())];
+        vec![format!("ethtool {}", word(link.name())), format!("ethtool --cable-test {}", word(link.name()))];
     found.other_end =
         Some("check that the port is enabled and that both sides support a common speed and FEC".to_owned());
     Some(found)
@@ -52,7 +53,7 @@ pub(super) fn fec_mismatch(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let why = "With forward error correction on one side alone, or of another kind, the receiver finds no blocks and there is no \
                link. 25 Gb/s and faster links over copper need it.";
     let mut found = finding("fec-mismatch", Severity::Broken, link, measured, why);
-    found.commands = vec![format!("ethtool --set-fec {} encoding rs", link.name())];
+    found.commands = vec![format!("ethtool --set-fec {} encoding rs", word(link.name()))];
     found.other_end =
         Some("set the same FEC on the port, RS for 25GBASE-CR beyond 3 m, or auto on both".to_owned());
     Some(found)
@@ -67,7 +68,7 @@ fn or_unknown(text: &str) -> &str {
 }
 
 /// The link carries one direction at a time.
-pub(super) fn half_duplex(link: &LinkFacts, _: &Facts) -> Option<Finding> {
+pub(super) fn half_duplex(link: &LinkFacts, facts: &Facts) -> Option<Finding> {
     let modes = link.modes.as_ref()?;
     if modes.duplex != Some(Duplex::Half) || !may_carry(link) {
         return None;
@@ -80,14 +81,7 @@ pub(super) fn half_duplex(link: &LinkFacts, _: &Facts) -> Option<Finding> {
         us_per_round_trip: None,
         bits_per_second_at_most: Some(f64::from(speed) * BITS_PER_MEGABIT),
     });
-    let value = full_duplex(modes);
-    found.commands = vec![command(link, &value)];
-    found.changes = vec![change(link, value)];
-    found.other_end = Some(
-        "if the port is forced to full duplex, let it negotiate: a negotiating side falls back to half duplex beside a forced one"
-            .to_owned(),
-    );
-    Some(found)
+    Some(remedy::to_full_duplex(link, modes, &Partner::of(link, facts)).of(found))
 }
 
 /// This side negotiates and its partner does not answer.
@@ -96,7 +90,7 @@ pub(super) fn partner_not_negotiating(link: &LinkFacts, _: &Facts) -> Option<Fin
     if modes.autoneg != Some(true) || !link.has_link() || !modes.can_negotiate() {
         return None;
     }
-    if !is_silent(modes) && !is_parallel_detection(modes) {
+    if !is_unanswered(modes) {
         return None;
     }
     let measured = format!(
@@ -107,37 +101,13 @@ pub(super) fn partner_not_negotiating(link: &LinkFacts, _: &Facts) -> Option<Fin
     let why = "The speed of a partner that does not negotiate can be detected, its duplex cannot: the standard prescribes half duplex \
                here. The partner is most likely forced to full duplex, so that frames collide late and are lost.";
     let mut found = finding("forced-against-negotiating", Severity::Broken, link, measured, why);
-    found.commands = vec![format!("ethtool {}", link.name())];
-    found.other_end = Some(
-        "let the port negotiate (Cisco: `speed auto`, `duplex auto`); only where it cannot, force the same speed and full duplex here"
-            .to_owned(),
-    );
+    found.commands = vec![format!("ethtool {}", word(link.name()))];
+    found.other_end = Some(remedy::at_other_end(link, modes));
     Some(found)
 }
 
-/// Whether the driver reports the partner and found it silent. Some drivers report no more of a partner than that it negotiates or
-/// its flow control; and only at 10 and 100 Mb/s over twisted pair can a link come up beside a silent partner.
-fn is_silent(modes: &LinkModes) -> bool {
-    let says = |mode: &String| mode == "Autoneg" || Mode::parse(mode).is_some();
-    is_twisted_pair(modes)
-        && modes.speed_mbps.is_some_and(|speed| speed <= 100)
-        && modes.partner.as_ref().is_some_and(|partner| !partner.iter().any(says))
-}
-
-/// Whether speed and duplex are those of IEEE 802.3 28.2.3.1, parallel detection: half duplex although this side offers full, with
-/// nothing known of the partner.
-fn is_parallel_detection(modes: &LinkModes) -> bool {
-    let offers_full = |speed: u32| {
-        let full = Mode { speed_mbps: speed, is_full: true };
-        modes.advertised.iter().any(|mode| Mode::parse(mode) == Some(full))
-    };
-    modes.partner.is_none()
-        && modes.duplex == Some(Duplex::Half)
-        && modes.speed_mbps.is_some_and(|speed| speed <= 100 && offers_full(speed))
-}
-
 /// This side does not negotiate although it could, over twisted pair.
-pub(super) fn forced_link(link: &LinkFacts, _: &Facts) -> Option<Finding> {
+pub(super) fn forced_link(link: &LinkFacts, facts: &Facts) -> Option<Finding> {
     let modes = link.modes.as_ref()?;
     let is_forced = modes.autoneg == Some(false) && modes.can_negotiate() && is_twisted_pair(modes);
     if !is_forced || !link.has_link() {
@@ -147,13 +117,8 @@ pub(super) fn forced_link(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     let measured = format!("forced to {}, {duplex} duplex", speed(modes));
     let why = "A partner that negotiates cannot detect the duplex of a forced side and falls back to half duplex at 10 and 100 Mb/s. \
                1000BASE-T and faster need negotiation. Restrict what is advertised instead of forcing.";
-    let mut found = finding("forced-link", Severity::Slow, link, measured, why);
-    let value = negotiating(modes);
-    found.commands = vec![command(link, &value)];
-    found.changes = vec![change(link, value)];
-    found.other_end =
-        Some("let the port negotiate at the same time, or force it to the same speed and duplex".to_owned());
-    Some(found)
+    let found = finding("forced-link", Severity::Slow, link, measured, why);
+    Some(remedy::to_negotiation(link, modes, &Partner::of(link, facts)).of(found))
 }
 
 /// Whether the medium is twisted pair, where negotiation decides about duplex; fibre and direct-attach cables work without it.
@@ -187,14 +152,11 @@ pub(super) fn slow_link(link: &LinkFacts, _: &Facts) -> Option<Finding> {
         bits_per_second_at_most: modes.speed_mbps.map(|speed| f64::from(speed) * BITS_PER_MEGABIT),
     });
     if is_offered {
-        found.commands = vec![format!("ethtool --cable-test {}", link.name())];
+        found.commands = vec![format!("ethtool --cable-test {}", word(link.name()))];
         found.other_end = Some("replace the cable, then try another port".to_owned());
-    } else {
-        let value = negotiating(modes);
-        found.commands = vec![command(link, &value)];
-        found.changes = vec![change(link, value)];
+        return Some(found);
     }
-    Some(found)
+    Some(remedy::to_faster(link, modes).of(found))
 }
 
 /// The carrier comes and goes.
@@ -216,8 +178,8 @@ pub(super) fn flapping(link: &LinkFacts, facts: &Facts) -> Option<Finding> {
     let severity = if watched > 0 { Severity::Broken } else { Severity::Slow };
     let mut found = finding("link-flaps", severity, link, measured, why);
     found.commands = vec![
-        format!("journalctl -k --grep {}", link.name()),
-        format!("ethtool --cable-test {}", link.name()),
+        format!("journalctl -k --grep {}", word(link.name())),
+        format!("ethtool --cable-test {}", word(link.name())),
     ];
     found.other_end = Some("read the port's log and counters; replace the cable or the module".to_owned());
     Some(found)
@@ -230,44 +192,4 @@ fn may_carry(link: &LinkFacts) -> bool {
 
 fn speed(modes: &LinkModes) -> String {
     modes.speed_mbps.map_or("unknown speed".to_owned(), |speed| format!("{speed} Mb/s"))
-}
-
-/// The value of link modes that keeps to full duplex, as [`Setting::LinkModes`] has it.
-fn full_duplex(modes: &LinkModes) -> String {
-    let full: Vec<&str> = modes
-        .supported
-        .iter()
-        .filter(|mode| Mode::parse(mode).is_some_and(|mode| mode.is_full))
-        .map(String::as_str)
-        .collect();
-    if modes.can_negotiate() && !full.is_empty() {
-        return format!("autoneg=on advertise={}", full.join(","));
-    }
-    let speed = modes.speed_mbps.map(|speed| format!(" speed={speed}")).unwrap_or_default();
-    format!("autoneg=off{speed} duplex=full")
-}
-
-/// The value of link modes that offers everything.
-fn negotiating(modes: &LinkModes) -> String {
-    let all: Vec<&str> =
-        modes.supported.iter().filter(|mode| Mode::parse(mode).is_some()).map(String::as_str).collect();
-    format!("autoneg=on advertise={}", all.join(","))
-}
-
-fn change(link: &LinkFacts, value: String) -> Change {
-    Change { setting: Setting::LinkModes { interface: link.name().to_owned() }, value }
-}
-
-/// The command of a value of link modes for ethtool(8), which takes a mode's name with `on` behind it.
-fn command(link: &LinkFacts, value: &str) -> String {
-    let words = value.split(' ').filter_map(|word| word.split_once('='));
-    let words = words.map(|(name, value)| match name {
-        "advertise" => {
-            let modes: Vec<String> = value.split(',').map(|mode| format!("{mode} on")).collect();
-            format!("advertise {}", modes.join(" "))
-        }
-        _ => format!("{name} {value}"),
-    });
-    let words: Vec<String> = words.collect();
-    format!("ethtool -s {} {}", link.name(), words.join(" "))
 }

@@ -5,13 +5,24 @@ use netlink::ethtool::CoalescingParameter;
 
 use super::finding;
 use crate::change::{Change, Setting};
+use crate::check::shell::word;
 use crate::facts::Facts;
 use crate::facts::link::LinkFacts;
 use crate::finding::{Cost, Finding, Severity};
 
-/// Offloads whose absence costs processor time for each packet. Drivers switch them on wherever the card has them.
-const USUAL: [&str; 5] =
-    ["rx-gro", "tx-generic-segmentation", "tx-scatter-gather", "tx-tcp-segmentation", "tx-tcp6-segmentation"];
+/// Offloads whose absence costs processor time for each packet. Drivers switch them on wherever the card has them. Those of checksums
+/// come first: without them, the kernel keeps segmentation and scatter-gather waiting, which then are not switched off themselves.
+const USUAL: [&str; 9] = [
+    "rx-checksum",
+    "tx-checksum-ipv4",
+    "tx-checksum-ip-generic",
+    "tx-checksum-ipv6",
+    "rx-gro",
+    "tx-generic-segmentation",
+    "tx-scatter-gather",
+    "tx-tcp-segmentation",
+    "tx-tcp6-segmentation",
+];
 
 /// Kinds of virtual interfaces that hand segments on whole unless somebody switched that off.
 const PASSING_ON: [&str; 7] = ["bond", "bridge", "macvlan", "macvtap", "team", "veth", "vlan"];
@@ -36,10 +47,10 @@ pub(super) fn offloads(link: &LinkFacts, _: &Facts) -> Option<Finding> {
     if off.is_empty() {
         return None;
     }
-    let why = "Without segmentation offload and GRO the processor handles each packet of 1500 bytes instead of up to 64 KiB at once, \
+    let why = "Without checksum and segmentation offloads and GRO the processor handles each packet of 1500 bytes instead of up to 64 KiB at once, \
                which takes several times as long for each byte and bounds the rate.";
     let mut found = finding("offloads-off", Severity::Slow, link, format!("off: {}", off.join(", ")), why);
-    found.commands = off.iter().map(|name| format!("ethtool -K {} {name} on", link.name())).collect();
+    found.commands = off.iter().map(|name| format!("ethtool -K {} {name} on", word(link.name()))).collect();
     let change = |name: &&str| Change {
         setting: Setting::Feature { interface: link.name().to_owned(), feature: (*name).to_owned() },
         value: "on".to_owned(),
@@ -67,7 +78,7 @@ pub(super) fn coalescing(link: &LinkFacts, _: &Facts) -> Option<Finding> {
                comes, so each round trip is longer by this time; at a high rate it saves interrupts.";
     let mut found = finding("coalescing", Severity::Slow, link, measured(hold, frames), why);
     found.cost = Some(Cost { us_per_round_trip: Some(coalescing.delay_us()), bits_per_second_at_most: None });
-    found.commands = vec![format!("ethtool -C {} rx-usecs {SHORT_HOLD_US}", link.name())];
+    found.commands = vec![format!("ethtool -C {} rx-usecs {SHORT_HOLD_US}", word(link.name()))];
     let interface = link.name().to_owned();
     let setting =
         Setting::Coalescing { interface, parameter: CoalescingParameter::RxUsecs.name().to_owned() };
@@ -98,6 +109,8 @@ pub(super) fn energy_efficient_ethernet(link: &LinkFacts, _: &Facts) -> Option<F
     let measured = format!("active; a transmitter wakes in {wake_us} us");
     let mut found = finding("energy-efficient-ethernet", Severity::Note, link, measured, why);
     found.cost = Some(Cost { us_per_round_trip: Some(2.0 * wake_us), bits_per_second_at_most: None });
-    found.commands = vec![format!("ethtool --set-eee {} eee off", link.name())];
+    found.commands = vec![format!("ethtool --set-eee {} eee off", word(link.name()))];
+    let setting = Setting::EnergyEfficientEthernet { interface: link.name().to_owned() };
+    found.changes = vec![Change { setting, value: "off".to_owned() }];
     Some(found)
 }

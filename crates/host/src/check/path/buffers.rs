@@ -1,6 +1,7 @@
 //! Buffers and windows against bandwidth times delay.
 
 use super::super::draft::{Draft as _, bandwidth_delay_bytes, finding, rate, time, window_rate};
+use super::super::tcp::DEFAULT_RECEIVE_START_BYTES;
 use crate::facts::Facts;
 use crate::facts::path::{PathFacts, RttFacts};
 use crate::finding::{Finding, Severity};
@@ -12,21 +13,40 @@ const LEAST_BYTES: u64 = 4 << 20;
 const LARGEST_WINDOW_BYTES: u64 = 1 << 30;
 
 pub(super) fn findings(facts: &Facts, path: &PathFacts) -> Vec<Finding> {
-    let (Some(bits_per_second), Some(rtt)) = (path.bits_per_second, path.rtt) else { return Vec::new() };
-    if rtt.min_us <= 0.0 {
-        return Vec::new();
-    }
-    let need = Need { bits_per_second, rtt, bytes: bandwidth_delay_bytes(bits_per_second, rtt.min_us) };
-    let buffers = [
-        ("net.ipv4.tcp_rmem", "receive-buffer-below-bdp", "receives from", "announces no larger window"),
-        ("net.ipv4.tcp_wmem", "send-buffer-below-bdp", "sends to", "keeps no more bytes unacknowledged"),
-    ];
-    buffers
-        .into_iter()
-        .filter_map(|(name, id, does, limit)| buffer(facts, path, &need, &Rule { name, id, does, limit }))
+    let Some(need) = need(path) else { return Vec::new() };
+    [RECEIVE, SEND]
+        .iter()
+        .filter_map(|rule| buffer(facts, path, &need, rule))
         .chain(reno(facts, path, &need))
         .collect()
 }
+
+/// Whether the largest buffer of `tcp_rmem` or `tcp_wmem` is smaller than what fills the path.
+pub(in crate::check) fn is_below_need(facts: &Facts, name: &str) -> bool {
+    let need = facts.path.as_ref().and_then(need);
+    let sizes = facts.tcp.buffers(name);
+    need.zip(sizes).is_some_and(|(need, sizes)| (sizes.max_bytes as f64) < need.bytes)
+}
+
+fn need(path: &PathFacts) -> Option<Need> {
+    let bits_per_second = path.bits_per_second?;
+    let rtt = path.rtt.filter(|rtt| rtt.min_us > 0.0)?;
+    Some(Need { bits_per_second, rtt, bytes: bandwidth_delay_bytes(bits_per_second, rtt.min_us) })
+}
+
+const RECEIVE: Rule = Rule {
+    name: "net.ipv4.tcp_rmem",
+    id: "receive-buffer-below-bdp",
+    does: "receives from",
+    limit: "announces no larger window",
+};
+
+const SEND: Rule = Rule {
+    name: "net.ipv4.tcp_wmem",
+    id: "send-buffer-below-bdp",
+    does: "sends to",
+    limit: "keeps no more bytes unacknowledged",
+};
 
 /// What fills the link.
 struct Need {
@@ -45,7 +65,7 @@ struct Rule {
 fn buffer(facts: &Facts, path: &PathFacts, need: &Need, rule: &Rule) -> Option<Finding> {
     let sizes = facts.tcp.buffers(rule.name)?;
     // Up to half of a buffer holds the kernel's own bookkeeping, which depends on the driver: the whole is the sure limit.
-    if sizes.max_bytes as f64 >= need.bytes {
+    if !is_below_need(facts, rule.name) {
         return None;
     }
     let most = window_rate(sizes.max_bytes, need.rtt.min_us);
@@ -68,7 +88,11 @@ fn buffer(facts: &Facts, path: &PathFacts, need: &Need, rule: &Rule) -> Option<F
     // Twice, for the bookkeeping.
     let wanted = (need.bytes * 2.0) as u64;
     let max = wanted.next_power_of_two().clamp(LEAST_BYTES, 2 * LARGEST_WINDOW_BYTES);
-    let value = format!("{} {} {max}", sizes.min_bytes, sizes.default_bytes.max(131_072).min(max));
+    let value = format!(
+        "{} {} {max}",
+        sizes.min_bytes,
+        sizes.default_bytes.max(DEFAULT_RECEIVE_START_BYTES).min(max)
+    );
     let draft = finding(rule.id, Severity::Slow, &format!("path to {}", path.peer), measured, &why);
     Some(draft.carries_at_most(most).sysctl(rule.name, &value).other_end(
         "the other end's buffers limit the same connection: its tcp_rmem what this host sends, its tcp_wmem what this host receives",

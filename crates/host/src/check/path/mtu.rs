@@ -1,6 +1,7 @@
 //! Sizes that the path carries.
 
 use super::super::draft::{Draft as _, finding};
+use super::super::shell::word;
 use crate::facts::Facts;
 use crate::facts::path::{HopFacts, PathFacts};
 use crate::finding::{Finding, Severity};
@@ -58,7 +59,9 @@ fn black_hole(facts: &Facts, path: &PathFacts) -> Option<Finding> {
     // The gateway is not known here: `ip route get` prints the whole route, to which the lock is added.
     let route = format!(
         "ip route replace $(ip -o route get {} | sed 's/ src .*//; s/^{}/&\\/{mask}/') mtu lock {}  # leaves by {interface}",
-        path.address, path.address, hole.passes_bytes
+        word(&path.address),
+        path.address,
+        hole.passes_bytes
     );
     let blocked = if mask == 128 {
         "ICMPv6 type 2 (packet too big)"
@@ -115,7 +118,7 @@ fn small_route(path: &PathFacts) -> Option<Finding> {
     let draft = finding("route-mtu-below-path", Severity::Note, &subject(path), measured, why);
     Some(
         draft
-            .command(format!("ip route get {}  # 'mtu' in a line with 'cache expires' was learnt, otherwise it was configured", path.address))
+            .command(format!("ip route get {}  # 'mtu' in a line with 'cache expires' was learnt, otherwise it was configured", word(&path.address)))
             .command("ip route flush cache".to_owned()),
     )
 }

@@ -1,6 +1,7 @@
 //! Options of routes that slow TCP down.
 
 use super::super::draft::{Draft as _, bandwidth_delay_bytes, finding, rate, time, window_rate};
+use super::super::shell;
 use crate::change::{Change, Setting};
 use crate::facts::Facts;
 use crate::facts::tcp::{RouteOptions, TcpFacts};
@@ -33,7 +34,7 @@ fn mend(mut draft: Finding, route: &RouteOptions, option: &str, value: &str) -> 
     } else {
         String::new()
     };
-    draft.commands.push(format!("ip route change {}{words}{note}", route.route));
+    draft.commands.push(format!("ip route change {}{words}{note}", shell::words(&route.route)));
     draft.changes.push(Change {
         setting: Setting::Route { route: route.route.clone(), option: option.to_owned() },
         value: value.to_owned(),

@@ -1,6 +1,7 @@
 //! Kernel parameters that differ from the kernel's defaults for the worse. A default is no finding.
 
 use super::super::draft::{Draft as _, finding, time, window_rate};
+use super::super::path;
 use crate::facts::Facts;
 use crate::facts::tcp::TcpFacts;
 use crate::finding::{Finding, Severity};
@@ -13,16 +14,17 @@ const UNSCALED_BYTES: u64 = 65_535;
 const DEFAULT_RECEIVE_BYTES: u64 = 6 << 20;
 const DEFAULT_SEND_BYTES: u64 = 4 << 20;
 
+/// The kernel's default of the buffer with which a socket starts, bytes (tcp_init since Linux 4.20; 87380 for receiving before).
+pub(in crate::check) const DEFAULT_RECEIVE_START_BYTES: u64 = 131_072;
+const DEFAULT_SEND_START_BYTES: u64 = 16_384;
+
 /// Retransmission waits this long at least (TCP_RTO_MIN), microseconds.
 const RTO_MIN_US: i64 = 200_000;
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let tcp = &facts.tcp;
     let rtt_us = facts.path.as_ref().and_then(|path| path.rtt).map(|rtt| rtt.min_us).filter(|us| *us > 0.0);
-    let lowered = [
-        lowered(facts, "net.ipv4.tcp_rmem", "receive", DEFAULT_RECEIVE_BYTES),
-        lowered(facts, "net.ipv4.tcp_wmem", "send", DEFAULT_SEND_BYTES),
-    ];
+    let lowered = [lowered(facts, &RECEIVE), lowered(facts, &SEND)];
     let rules =
         [scaling(tcp, rtt_us), autotuning(tcp, rtt_us), sack(tcp), timestamps(tcp), rto(tcp), unsent(tcp)];
     rules.into_iter().chain(lowered).flatten().collect()
@@ -96,25 +98,73 @@ fn unsent(tcp: &TcpFacts) -> Option<Finding> {
     Some(draft.sysctl(name, "131072"))
 }
 
-/// A limit below half of what this kernel would have chosen for this memory: someone lowered it. With a path the rule that
-/// compares it to bandwidth times delay decides.
-fn lowered(facts: &Facts, name: &str, direction: &str, default_bytes: u64) -> Option<Finding> {
-    let knows_better =
-        facts.path.as_ref().is_some_and(|path| path.rtt.is_some() && path.bits_per_second.is_some());
+/// What a kernel gives a buffer by default, bytes.
+struct Usual {
+    name: &'static str,
+    direction: &'static str,
+    /// Where a socket starts, whatever the machine's memory.
+    start: u64,
+    /// The limit of autotuning, where there is enough memory.
+    limit: u64,
+}
+
+const RECEIVE: Usual = Usual {
+    name: "net.ipv4.tcp_rmem",
+    direction: "receive",
+    start: DEFAULT_RECEIVE_START_BYTES,
+    limit: DEFAULT_RECEIVE_BYTES,
+};
+
+const SEND: Usual = Usual {
+    name: "net.ipv4.tcp_wmem",
+    direction: "send",
+    start: DEFAULT_SEND_START_BYTES,
+    limit: DEFAULT_SEND_BYTES,
+};
+
+/// A start or a limit below half of what this kernel would have chosen: someone lowered it. With a path the rule that compares the
+/// limit to bandwidth times delay decides about the limit, and its remedy raises the start, too.
+fn lowered(facts: &Facts, usual: &Usual) -> Option<Finding> {
+    let Usual { name, direction, .. } = *usual;
     let sizes = facts.tcp.buffers(name)?;
-    // tcp_init: a 128th of the free memory, at least 64 KiB.
-    let default = (facts.tcp.memory_bytes? / 128).clamp(65_536, default_bytes);
-    if knows_better || sizes.max_bytes >= default / 2 {
+    if path::is_below_need(facts, name) {
         return None;
     }
+    let limit = low_limit(facts, usual);
+    let start = (sizes.default_bytes < usual.start / 2).then_some(sizes.default_bytes);
     let full_us = |bits: f64| time(sizes.max_bytes as f64 * 8e6 / bits);
-    let measured = format!("{name} allows {} bytes; this kernel's default is {default}", sizes.max_bytes);
-    let why = format!(
-        "The {direction} buffer limits what is under way: 1 Gb/s is reached up to a round trip time of {}, 10 Gb/s up to {}. \
-         '--peer HOST:PORT' measures the one that counts.",
-        full_us(1e9),
-        full_us(1e10)
-    );
-    let draft = finding("small-buffers", Severity::Note, name, measured, &why);
-    Some(draft.sysctl(name, &format!("{} {} {default}", sizes.min_bytes, sizes.default_bytes.min(default))))
+    let mut measured = Vec::new();
+    let mut why = Vec::new();
+    if let Some(default) = limit {
+        measured.push(format!("{name} allows {} bytes; this kernel's default is {default}", sizes.max_bytes));
+        why.push(format!(
+            "The {direction} buffer limits what is under way: 1 Gb/s is reached up to a round trip time of {}, 10 Gb/s up to {}. \
+             '--peer HOST:PORT' measures the one that counts.",
+            full_us(1e9),
+            full_us(1e10)
+        ));
+    }
+    if let Some(start) = start {
+        measured.push(format!("{name} starts at {start} bytes; the kernel's default is {}", usual.start));
+        why.push(format!(
+            "Each connection begins with a {direction} buffer of {start} bytes and carries no more in its first round trips, until \
+             autotuning has raised it; without autotuning it stays there."
+        ));
+    }
+    if measured.is_empty() {
+        return None;
+    }
+    let draft = finding("small-buffers", Severity::Note, name, measured.join("; "), &why.join(" "));
+    let max = limit.unwrap_or(sizes.max_bytes).max(usual.start);
+    Some(draft.sysctl(name, &format!("{} {} {max}", sizes.min_bytes, sizes.default_bytes.max(usual.start))))
+}
+
+/// The kernel's choice of the limit for this memory, where the one in force is below half of it and no path is known.
+fn low_limit(facts: &Facts, usual: &Usual) -> Option<u64> {
+    let knows_better =
+        facts.path.as_ref().is_some_and(|path| path.rtt.is_some() && path.bits_per_second.is_some());
+    // tcp_init: a 128th of the free memory, at least 64 KiB.
+    let default = (facts.tcp.memory_bytes? / 128).clamp(65_536, usual.limit);
+    let max = facts.tcp.buffers(usual.name)?.max_bytes;
+    (!knows_better && max < default / 2).then_some(default)
 }

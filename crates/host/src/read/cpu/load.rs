@@ -8,7 +8,7 @@ use crate::facts::cpu::WatchedFacts;
 
 /// Counters of one processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// Ticks in all states, idle, in softirqs, taken by the hypervisor.
     all: u64,
     idle: u64,
@@ -19,7 +19,7 @@ pub(super) struct Load {
     squeezed: u64,
 }
 
-pub(super) fn read(proc: &Path) -> BTreeMap<u32, Load> {
+pub(crate) fn read(proc: &Path) -> BTreeMap<u32, Load> {
     parse(
         &text(&proc.join("stat")).unwrap_or_default(),
         &text(&proc.join("net/softnet_stat")).unwrap_or_default(),
@@ -27,7 +27,7 @@ pub(super) fn read(proc: &Path) -> BTreeMap<u32, Load> {
 }
 
 /// The differences of two readings.
-pub(super) fn between(before: &BTreeMap<u32, Load>, after: &BTreeMap<u32, Load>) -> Vec<WatchedFacts> {
+pub(crate) fn between(before: &BTreeMap<u32, Load>, after: &BTreeMap<u32, Load>) -> Vec<WatchedFacts> {
     let cpu = |(cpu, after): (&u32, &Load)| {
         let before = before.get(cpu)?;
         let ticks = after.all.saturating_sub(before.all);

@@ -34,6 +34,8 @@ const LIMIT: u32 = 400;
 pub(super) struct Prober {
     socket: UdpSocket,
     peer: IpAddr,
+    /// The same address with the interface of a link-local one.
+    address: SocketAddr,
     sent: u32,
     deadline_ns: u64,
     /// The slowest answer, microseconds; 0 before the first.
@@ -67,7 +69,8 @@ enum ReportKind {
 impl Prober {
     /// # Errors
     /// When the kernel refuses the socket or its options.
-    pub(super) fn new(peer: IpAddr, patience: Duration) -> io::Result<Self> {
+    pub(super) fn new(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let peer = address.ip();
         let any: IpAddr =
             if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind((any, 0))?;
@@ -85,6 +88,7 @@ impl Prober {
         Ok(Self {
             socket,
             peer,
+            address,
             sent: 0,
             deadline_ns: monotonic_ns() + patience.as_nanos() as u64,
             slowest_us: 0.0,
@@ -108,7 +112,8 @@ impl Prober {
             rustix::net::sockopt::set_ipv6_unicast_hops(&self.socket, Some(ttl))?;
         }
         let payload = vec![0; packet_bytes.saturating_sub(self.headers()) as usize];
-        let to = SocketAddr::new(self.peer, port(number));
+        let mut to = self.address;
+        to.set_port(port(number));
         // An answer to an earlier datagram is returned as an error of the next call, once.
         let mut sent = self.socket.send_to(&payload, to);
         for _ in 0..4 {

@@ -33,6 +33,7 @@ impl Endpoint {
     /// Sends what may be sent, and records what holds the rest.
     #[inline]
     pub(super) fn push(&mut self, now: Ns, push: Push, out: &mut Vec<Segment>) {
+        self.restart_after_idle(now);
         let hold = loop {
             if self.snd_end == self.snd_nxt {
                 break None;
@@ -51,6 +52,19 @@ impl Endpoint {
             self.probe_at = NEVER;
         } else if self.probe_at == NEVER {
             self.probe_at = self.profile.timer(now, self.congestion.rto_ns());
+        }
+    }
+
+    /// Reduces the congestion window when nothing was sent for a time-out (Linux `tcp_cwnd_restart`).
+    #[inline]
+    fn restart_after_idle(&mut self, now: Ns) {
+        if self.options.slow_start_after_idle
+            && self.in_flight.is_empty()
+            && self.snd_end > self.snd_nxt
+            && let Some(sent_at) = self.sent_at
+            && now - sent_at > self.congestion.rto_ns()
+        {
+            self.congestion.restart(self.options.initial_window);
         }
     }
 
@@ -129,6 +143,7 @@ impl Endpoint {
             self.in_flight.push_back(InFlight { end: self.snd_nxt, sent_at: now, retransmitted: false });
         }
         self.congestion.sent(self.in_flight.len());
+        self.sent_at = Some(now);
         if !bytes.is_multiple_of(mss) {
             self.small_end = self.snd_nxt;
         }

@@ -1,0 +1,103 @@
+//! Captures of which a part must not be believed: clocks that go backwards, ports that lie, holes that cannot be.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{ACK, Capture, ONE, has_note};
+
+#[test]
+fn operations_that_end_before_they_begin_are_left_out_and_counted() {
+    let mut capture = Capture::new(9999);
+    capture.open(&ONE);
+    capture.talk(10, &ONE);
+    // The clock is set back by an hour between a question and its answer.
+    capture.send(0, ACK, b"question", &ONE);
+    capture.ns -= 3_600_000_000_000;
+    capture.send(1, ACK, b"answer", &ONE);
+    capture.talk(10, &ONE);
+    let result = capture.analyse();
+    assert_eq!((result.operations, result.operations_backwards), (20, 1));
+    assert!(has_note(&result, "1 operations are left out"), "{:?}", result.notes);
+    let longest = result.stanzas.iter().flat_map(|s| &s.parts).map(|part| part.max_us).fold(0.0, f64::max);
+    // The longest is the handshake.
+    assert!(longest < 2500.0, "no part is huge: {longest}");
+}
+
+#[test]
+fn paths_against_time_between_two_interfaces_are_counted_and_not_shown() {
+    // The clock of the second interface is half a millisecond behind: requests arrive before they leave.
+    let mut capture = Capture::new(9999);
+    let both = [(0, 0), (1, -500_000)];
+    capture.open(&both);
+    capture.talk(20, &both);
+    let result = capture.analyse();
+    assert_eq!((result.operations, result.operations_backwards), (20, 0));
+    assert_eq!(result.paths_backwards, result.operations_both_sides);
+    assert!(
+        result.paths_backwards > 0 && has_note(&result, "arrive before they leave"),
+        "{:?}",
+        result.notes
+    );
+}
+
+#[test]
+fn connections_without_an_operation_are_counted_and_named() {
+    let mut capture = Capture::new(9999);
+    capture.open(&ONE);
+    for _ in 0..5 {
+        capture.send(1, ACK, b"nobody asked", &ONE);
+    }
+    (capture.ports, capture.next) = ([40_001, 9999], [100, 900]);
+    capture.open(&ONE);
+    capture.talk(3, &ONE);
+    let result = capture.analyse();
+    assert_eq!((result.operations, result.streams.without_operations), (3, 1));
+    assert!(has_note(&result, "such as 10.0.0.1:40000 to 10.0.0.2:9999 (8 packets)"), "{:?}", result.notes);
+}
+
+#[test]
+fn a_port_that_lies_is_noted() {
+    let mut capture = Capture::new(3260);
+    capture.open(&ONE);
+    capture.talk(30, &ONE);
+    let result = capture.analyse();
+    assert_eq!((result.operations, result.streams.mistaken), (30, 1));
+    assert_eq!(result.connections[0].protocol, "turns");
+    assert!(has_note(&result, "1 connection that seemed to be iSCSI"), "{:?}", result.notes);
+}
+
+#[test]
+fn a_hole_of_more_than_can_have_passed_is_of_an_unknown_number_of_operations() {
+    for (missing, is_known) in [(140, true), (20_000_000, false)] {
+        let mut capture = Capture::new(9999);
+        capture.open(&ONE);
+        capture.talk(100, &ONE);
+        capture.next[1] += missing;
+        capture.talk(100, &ONE);
+        let result = capture.analyse();
+        assert_eq!(result.holes.len(), 1, "{missing}");
+        let operations = result.holes[0].operations;
+        assert_eq!(operations.is_some(), is_known, "{operations:?}");
+        // From the answer before to the question that acknowledges what is missing.
+        assert_eq!(result.holes[0].missing.within_ns, 1_000_000);
+        let verdict = result.verdicts.iter().find(|v| v.text.contains("the capture lost packets")).unwrap();
+        assert_eq!(verdict.text.contains("an unknown number of operations"), !is_known, "{}", verdict.text);
+        assert!(verdict.operations <= 3, "{}", verdict.operations);
+    }
+}
+
+#[test]
+fn segments_from_elsewhere_are_noted() {
+    let mut capture = Capture::new(9999);
+    capture.open(&ONE);
+    capture.talk(5, &ONE);
+    let next = capture.next;
+    capture.next = [2_000_000_000, 3_000_000_000];
+    capture.send(1, ACK, b"forged", &ONE);
+    capture.next = next;
+    capture.talk(5, &ONE);
+    let result = capture.analyse();
+    assert_eq!((result.operations, result.frames.strays, result.streams.holes), (10, 1, 0));
+    assert!(has_note(&result, "1 segments are far outside the window"), "{:?}", result.notes);
+}

@@ -1,0 +1,515 @@
+use iscsi::pdu::{DataIn, LoginRequest, ScsiCommand};
+use record::{Exchange, OpKind, Outcome, Verb};
+
+use super::*;
+use crate::observer::seen::Seen;
+
+use Side::{Client, Server};
+
+/// An application and what it has delivered; each message is a packet, a microsecond after the one before.
+struct Play {
+    application: Application,
+    seen: Seen,
+    ns: u64,
+    /// The sequence number behind each side's bytes.
+    next: [u32; 2],
+    /// What of each side's bytes the other side has read, for packets that leave before it reads on.
+    read: [u32; 2],
+}
+
+/// How a capture begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    Syn,
+    Middle,
+}
+
+impl Play {
+    fn new(port: u16, from: From) -> Self {
+        let mut application =
+            Application::new(1, port, Protocol::Auto, Shown::default(), from == From::Middle);
+        application.responses_begin_at(5000);
+        Self { application, seen: Seen::default(), ns: 0, next: [1000, 5000], read: [0; 2] }
+    }
+
+    /// The peer has read what this side has sent so far.
+    fn acknowledged(&mut self, side: Side) -> &mut Self {
+        self.read[side as usize] = self.next[side as usize];
+        self
+    }
+
+    /// A packet that leaves before its sender reads what [`Play::acknowledged`] does not have.
+    fn say_behind(&mut self, side: Side, bytes: impl AsRef<[u8]>) -> &mut Self {
+        let ack = self.read[side.peer() as usize];
+        self.say_with(side, bytes.as_ref(), ack)
+    }
+
+    fn say(&mut self, side: Side, bytes: impl AsRef<[u8]>) -> &mut Self {
+        let ack = self.next[side.peer() as usize];
+        self.say_with(side, bytes.as_ref(), ack)
+    }
+
+    fn say_with(&mut self, side: Side, bytes: &[u8], ack: u32) -> &mut Self {
+        self.ns += 1000;
+        let at = At { ns: self.ns, frame: self.ns / 1000 };
+        self.application.packet(side, self.next[side as usize], ack);
+        self.next[side as usize] += bytes.len() as u32;
+        self.application.bytes(side, bytes, at, &mut self.seen);
+        self
+    }
+
+    /// A packet of which only the first `snap` bytes of payload were captured.
+    fn cut(&mut self, side: Side, bytes: impl AsRef<[u8]>, snap: usize) -> &mut Self {
+        let bytes = bytes.as_ref();
+        self.say(side, &bytes[..snap.min(bytes.len())]);
+        let at = At { ns: self.ns, frame: self.ns / 1000 };
+        if let Some(rest) = bytes.len().checked_sub(snap).filter(|&rest| rest > 0) {
+            self.next[side as usize] += rest as u32;
+            self.application.missing(side, Absent::Uncaptured, rest as u64, at, &mut self.seen);
+        }
+        self
+    }
+
+    fn end(mut self) -> (&'static str, Vec<Exchange>, Counted) {
+        let at = At { ns: self.ns + 1, frame: 0 };
+        self.application.closed(Server, at, &mut self.seen);
+        let counted = self.application.finish(&mut self.seen);
+        assert_eq!(counted.unanswered, self.seen.unanswered.len() as u64);
+        assert_eq!(self.application.pace().ended, self.seen.exchanges.len() as u64, "told once each");
+        (self.application.name(), self.seen.exchanges, counted)
+    }
+}
+
+fn numbered(mut bytes: Vec<u8>, words: [(usize, u32); 3]) -> Vec<u8> {
+    for (at, value) in words {
+        bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+    bytes
+}
+
+/// A READ of 512 bytes, the nth of its session.
+fn command(n: u32) -> Vec<u8> {
+    let mut command = ScsiCommand {
+        read: true,
+        is_final: true,
+        tag: 70 + n,
+        expected_bytes: 512,
+        ..ScsiCommand::default()
+    };
+    command.cdb[0] = 0x28;
+    numbered(command.write().0.to_vec(), [(24, 1000 + n), (28, 500 + n), (20, 512)])
+}
+
+/// Its answer.
+fn answer(n: u32) -> Vec<u8> {
+    let mut bhs = DataIn { tag: 70 + n, is_final: true, has_status: true, ..DataIn::default() }.write();
+    bhs.set_data_bytes(512);
+    let words = [(24, 500 + n), (28, 1001 + n), (32, 1064 + n)];
+    [numbered(bhs.0.to_vec(), words), vec![0x55; 512]].concat()
+}
+
+#[test]
+fn every_connection_with_data_is_told_or_counted() {
+    // In the middle, and too short for any proof.
+    let mut play = Play::new(4000, From::Middle);
+    play.say(Server, b"tail of an answer").say(Client, b"question").say(Server, b"answer");
+    let (name, exchanges, counted) = play.end();
+    assert_eq!((name, exchanges.len(), counted.without_operations), ("turns", 1, 0));
+    assert_eq!((exchanges[0].op.request_bytes, exchanges[0].op.response_bytes), (8, 6));
+    // The first segments are not lost.
+    let mut play = Play::new(4000, From::Middle);
+    for _ in 0..5 {
+        play.say(Client, b"question").say(Server, b"answer");
+    }
+    assert_eq!(play.end().1.len(), 5);
+    // One direction only.
+    let mut play = Play::new(4000, From::Middle);
+    play.say(Server, b"one").say(Server, b"two");
+    let (name, exchanges, counted) = play.end();
+    assert_eq!((name, exchanges.len(), counted.without_operations), ("turns", 0, 1));
+    let (_, _, counted) = Play::new(4000, From::Middle).end();
+    assert_eq!(counted.without_operations, 0, "without data there is nothing to tell");
+}
+
+#[test]
+fn iscsi_port_is_no_proof_of_iscsi() {
+    for from in [From::Syn, From::Middle] {
+        let mut play = Play::new(ISCSI_PORT, from);
+        for i in 0..20_u8 {
+            play.say(Client, [i; 64]).say(Server, [i ^ 0x55; 600]);
+        }
+        let (name, exchanges, counted) = play.end();
+        assert_eq!((name, exchanges.len(), counted.mistaken), ("turns", 20, 1));
+        assert!(exchanges.iter().all(|e| e.op.verb == Verb::Turn));
+    }
+}
+
+#[test]
+fn bytes_that_look_like_headers_are_no_proof_of_iscsi() {
+    for port in [ISCSI_PORT, 9999] {
+        let mut play = Play::new(port, From::Middle);
+        // Blocks of zeros and ones in which every message is a perfect header, again and again.
+        for _ in 0..30 {
+            play.say(Client, command(0)).say(Server, answer(7));
+        }
+        let (name, exchanges, _) = play.end();
+        assert_eq!((name, exchanges.len()), ("turns", 30));
+        assert!(exchanges.iter().all(|e| e.op.verb == Verb::Turn));
+    }
+}
+
+#[test]
+fn a_chain_in_the_middle_is_iscsi_from_its_first_operation() {
+    for port in [ISCSI_PORT, 9999] {
+        let mut play = Play::new(port, From::Middle);
+        for n in 0..40 {
+            play.say(Client, command(n)).say(Server, answer(n));
+        }
+        let (name, exchanges, counted) = play.end();
+        assert_eq!((name, exchanges.len(), counted), ("iscsi", 40, Counted::default()));
+        assert!(exchanges.iter().all(|e| e.op.kind == OpKind::Read));
+        assert_eq!(exchanges[0].op.tag, 70);
+    }
+}
+
+#[test]
+fn a_login_is_iscsi_on_any_port() {
+    let login = LoginRequest { immediate: true, transit: true, tag: 1, ..LoginRequest::default() };
+    let mut bhs = login.write();
+    let text = b"InitiatorName=iqn.2020-01.a:b\0\0\0";
+    bhs.set_data_bytes(text.len());
+    let mut play = Play::new(9999, From::Syn);
+    play.say(Client, [bhs.0.as_slice(), text].concat()).say(Client, command(0)).say(Server, answer(0));
+    let (name, exchanges, _) = play.end();
+    assert_eq!((name, exchanges.len()), ("iscsi", 1));
+    // The same header without a text is 48 bytes of something.
+    let mut play = Play::new(9999, From::Syn);
+    play.say(Client, [bhs.0.as_slice(), &[7; 32]].concat()).say(Server, b"ok");
+    assert_eq!(play.end().0, "turns");
+}
+
+#[test]
+fn iscsi_whose_headers_come_late_is_found_at_a_turn() {
+    let mut play = Play::new(9999, From::Middle);
+    for _ in 0..100 {
+        play.say(Server, [0x77; 1448]);
+    }
+    for n in 0..10 {
+        play.say(Client, command(n)).say(Server, answer(n));
+    }
+    let (name, exchanges, _) = play.end();
+    assert_eq!((name, exchanges.len()), ("iscsi", 10));
+}
+
+const GET: &str = "GET /a HTTP/1.1\r\nHost: b\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+#[test]
+fn http_in_the_middle_of_a_download_begins_with_the_next_request() {
+    let mut play = Play::new(8080, From::Middle);
+    for _ in 0..200 {
+        play.say(Server, [0x77; 1448]);
+    }
+    play.say(Client, GET).say(Server, OK).say(Client, GET).say(Server, OK);
+    let (name, exchanges, _) = play.end();
+    assert_eq!((name, exchanges.len()), ("http", 2));
+    assert!(exchanges.iter().all(|e| e.op.verb == Verb::Http(*b"GET\0\0\0\0")));
+}
+
+#[test]
+fn a_stream_that_only_begins_like_http_becomes_turns() {
+    let mut play = Play::new(8080, From::Syn);
+    play.say(Client, GET).say(Server, OK);
+    for _ in 0..40 {
+        play.say(Client, b"\x01\x02question").say(Server, b"\x01\x02answer");
+    }
+    let (name, exchanges, counted) = play.end();
+    assert_eq!((name, counted.mistaken), ("turns", 1));
+    let http = exchanges.iter().filter(|e| e.op.verb != Verb::Turn).count();
+    assert_eq!(http, 1, "no operation was invented");
+    assert!(exchanges.len() > 30, "{}", exchanges.len());
+    assert!(exchanges.iter().all(|e| e.ring_depth <= 2), "the depth survives");
+}
+
+#[test]
+fn a_line_like_http_of_another_protocol_is_a_turn() {
+    let mut play = Play::new(7000, From::Syn);
+    for _ in 0..3 {
+        play.say(Client, "GET key\r\n").say(Server, "$2\r\nok\r\n");
+    }
+    let (name, exchanges, _) = play.end();
+    assert_eq!((name, exchanges.len()), ("turns", 3));
+}
+
+#[test]
+fn a_tunnel_is_turns_after_connect() {
+    let mut play = Play::new(3128, From::Syn);
+    play.say(Client, "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n");
+    // The tunnel's first bytes may follow in the same packet.
+    play.say(Server, "HTTP/1.1 200 Connection established\r\nContent-Length: 9\r\n\r\n\x16\x03greeting");
+    for _ in 0..10 {
+        play.say(Client, b"\x16\x03\x01question").say(Server, b"\x17\x03\x03answer");
+    }
+    let (name, exchanges, counted) = play.end();
+    assert_eq!((name, exchanges.len(), counted), ("turns", 11, Counted::default()));
+    assert_eq!(exchanges[0].op.verb, Verb::Http(*b"CONNECT"));
+    assert!(exchanges[1..].iter().all(|e| e.op.verb == Verb::Turn && e.op.request_bytes == 11));
+}
+
+#[test]
+fn a_refused_connect_is_no_tunnel() {
+    let mut play = Play::new(3128, From::Syn);
+    play.say(Client, "CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n");
+    play.say(Server, "HTTP/1.1 407 No\r\nContent-Length: 2\r\n\r\nno");
+    play.say(Client, GET).say(Server, OK);
+    let (name, exchanges, _) = play.end();
+    assert_eq!((name, exchanges.len()), ("http", 2));
+    assert_eq!(exchanges[0].op.outcome, Outcome::Failed);
+}
+
+#[test]
+fn a_web_socket_is_decoded_after_101() {
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nupgrade: WebSocket\r\n\r\n";
+    // A greeting may follow in the same packet, or in the next one.
+    let greeting = "\x01\x01h\0\x02el";
+    for place in [0, 1, 3, greeting.len()] {
+        let (here, rest) = greeting.split_at(place);
+        let mut play = Play::new(80, From::Syn);
+        play.say(Client, "GET /chat HTTP/1.1\r\nUpgrade: websocket\r\n\r\n");
+        play.say(Server, [switch, here].concat());
+        if !rest.is_empty() {
+            play.say(Server, rest);
+        }
+        play.say(Server, b"\x80\x01o");
+        for _ in 0..6 {
+            play.say(Client, b"\x81\x85abcdhello").say(Server, b"\x81\x05hello");
+        }
+        let (name, exchanges, counted) = play.end();
+        assert_eq!((name, exchanges.len(), counted), ("websocket", 7, Counted::default()), "{place}");
+        assert_eq!(exchanges[0].op.outcome, Outcome::Good);
+        assert!(exchanges[1..].iter().all(|e| e.op.verb.name() == "TEXT" && e.key == exchanges[0].key));
+        assert!(exchanges.iter().all(|e| !e.overlaps));
+    }
+    // Another protocol's upgrade.
+    let mut play = Play::new(80, From::Syn);
+    play.say(Client, "GET /chat HTTP/1.1\r\nUpgrade: other\r\n\r\n");
+    play.say(Server, switch.replace("WebSocket", "other"));
+    play.say(Client, b"\x81\x85abcdhello").say(Server, b"\x81\x05hello");
+    assert_eq!(play.end().0, "turns");
+}
+
+/// The upgraded request is answered as stream 1, behind 101 in one segment or in the next one.
+#[test]
+fn http2_behind_an_upgrade() {
+    let settings: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";
+    let switch: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+    let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", settings].concat();
+    let answer = |stream: u8| [&b"\0\0\x01\x01\x05\0\0\0"[..], &[stream, 0x8d]].concat();
+    for (first, second) in [
+        ([switch, settings, &answer(1)].concat(), vec![]),
+        (switch.to_vec(), [settings, &answer(1)].concat()),
+        ([switch, settings].concat(), answer(1)),
+    ] {
+        let mut play = Play::new(80, From::Syn);
+        play.say(Client, "GET /up HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n");
+        play.say(Server, first).say(Client, preface.clone());
+        if !second.is_empty() {
+            play.say(Server, second);
+        }
+        play.say(Client, b"\0\0\x03\x01\x05\0\0\0\x03\x82\x84\x86").say(Server, answer(3));
+        let (name, exchanges, counted) = play.end();
+        let status: Vec<String> = exchanges.iter().map(|e| e.status.text()).collect();
+        assert_eq!((name, status), ("http2", vec!["101".to_owned(), "404".to_owned(), "404".to_owned()]));
+        assert_eq!((exchanges[1].key, counted.unmatched), (exchanges[0].key, 0));
+        assert_eq!(exchanges[1].op.verb, Verb::Command(record::Word::new(b"GET")));
+    }
+}
+
+#[test]
+fn heads_that_a_snap_length_cuts_are_operations() {
+    let get =
+        "GET /a-rather-long-path/with/several/parts HTTP/1.1\r\nHost: example.org\r\nAccept: */*\r\n\r\n";
+    let bad = "HTTP/1.1 503 Service Unavailable\r\nServer: nginx\r\nContent-Length: 3896\r\n\r\n";
+    for snap in [14, 30, 62, 74] {
+        let mut play = Play::new(80, From::Syn);
+        for _ in 0..323 {
+            play.cut(Client, get, snap).cut(Server, [bad.as_bytes(), &[b'x'; 1000]].concat(), snap);
+            play.cut(Server, [b'x'; 1448], snap).cut(Server, [b'x'; 1448], snap);
+        }
+        let (name, exchanges, counted) = play.end();
+        assert_eq!((name, exchanges.len(), counted.unanswered), ("http", 323, 0), "{snap}");
+        for exchange in &exchanges {
+            assert_eq!(exchange.op.verb, Verb::Http(*b"GET\0\0\0\0"));
+            assert_eq!(exchange.op.outcome, Outcome::Failed, "the status is visible");
+            let took = exchange.response.ended.since(exchange.request.ended);
+            assert_eq!((took, exchange.ring_depth), (Some(3000), 1), "until the last byte");
+        }
+    }
+}
+
+#[test]
+fn a_cut_upload_ends_before_its_response() {
+    let put =
+        [b"PUT /a HTTP/1.1\r\nHost: example.org\r\nContent-Length: 9999\r\n\r\n".as_slice(), &[b'x'; 900]];
+    let mut play = Play::new(80, From::Middle);
+    for _ in 0..10 {
+        play.cut(Client, put.concat(), 40).cut(Client, [b'x'; 1448], 40).cut(Client, [b'x'; 1448], 40);
+        play.cut(Server, OK, 20);
+    }
+    let (name, exchanges, _) = play.end();
+    assert_eq!((name, exchanges.len()), ("http", 10));
+    for e in &exchanges {
+        let times = (e.request.ended.since(e.request.began), e.response.ended.since(e.request.ended));
+        assert_eq!(times, (Some(2000), Some(1000)));
+        assert_eq!(e.ring_depth, 1);
+    }
+}
+
+#[test]
+fn iscsi_depth_stays_right_where_a_snap_length_hides_messages() {
+    // Two commands in a packet and two answers in a packet: of both only the first is visible.
+    let mut play = Play::new(ISCSI_PORT, From::Middle);
+    for n in 0..4 {
+        play.say(Client, command(n)).say(Server, answer(n));
+    }
+    for n in (4..400).step_by(2) {
+        play.cut(Client, [command(n), command(n + 1)].concat(), 62);
+        play.cut(Server, [answer(n), answer(n + 1)].concat(), 62);
+    }
+    let (name, exchanges, counted) = play.end();
+    assert_eq!(name, "iscsi");
+    assert!(exchanges.len() > 195, "{}", exchanges.len());
+    let deepest = exchanges.iter().map(|e| e.op.queue_depth).max();
+    assert!(deepest <= Some(3), "{deepest:?}");
+    assert_eq!(counted.unanswered, 0);
+}
+
+#[test]
+fn iscsi_requests_that_a_snap_length_hides_do_not_stay_in_the_ring() {
+    // Every two commands share a packet, and all answers are visible.
+    let mut play = Play::new(ISCSI_PORT, From::Middle);
+    for n in (0..400).step_by(2) {
+        play.cut(Client, [command(n), command(n + 1)].concat(), 62);
+        play.say(Server, answer(n)).say(Server, answer(n + 1));
+    }
+    let (_, exchanges, counted) = play.end();
+    let deepest = exchanges.iter().map(|e| e.op.queue_depth).max();
+    assert!(deepest <= Some(2), "{deepest:?}");
+    assert!((198..=200).contains(&exchanges.len()) && counted.unmatched >= 198, "{counted:?}");
+    // Answers that come after the next packet of commands: the hidden commands are in flight.
+    let mut play = Play::new(ISCSI_PORT, From::Middle);
+    play.say(Client, command(0)).say(Server, answer(0)).say(Client, command(1)).say(Server, answer(1));
+    play.cut(Client, [command(2), command(3)].concat(), 62);
+    for n in (4..400).step_by(2) {
+        play.cut(Client, [command(n), command(n + 1)].concat(), 62);
+        play.say(Server, answer(n - 2)).say(Server, answer(n - 1));
+    }
+    let (_, exchanges, _) = play.end();
+    let depths: Vec<u32> = exchanges[10..].iter().map(|e| e.op.queue_depth).collect();
+    assert!(depths.iter().all(|&depth| depth == 3), "the visible one and the two before: {depths:?}");
+}
+
+#[test]
+fn iscsi_requests_whose_answers_a_snap_length_hides_leave_the_ring() {
+    // The answers of every two commands share a packet, and the second is not visible.
+    let mut play = Play::new(ISCSI_PORT, From::Middle);
+    for n in (0..400).step_by(2) {
+        play.say(Client, command(n)).say(Client, command(n + 1));
+        play.cut(Server, [answer(n), answer(n + 1)].concat(), 62);
+    }
+    let (_, exchanges, counted) = play.end();
+    let deepest = exchanges.iter().map(|e| e.op.queue_depth).max();
+    assert!(deepest <= Some(3), "{deepest:?}");
+    assert!(counted.unanswered <= 1, "{counted:?}");
+    assert_eq!(exchanges.len(), 200);
+}
+
+/// Which of the turns may be several requests, of a conversation of so many questions that are sent before each answer.
+fn overlapping(ahead: usize, pieces: usize) -> Vec<bool> {
+    let mut play = Play::new(9999, From::Syn);
+    for _ in 0..4 {
+        // The server's packets acknowledge what it has read: the first question only.
+        for n in 0..ahead {
+            play.say(Client, b"question");
+            if n == 0 {
+                play.acknowledged(Client);
+            }
+        }
+        for _ in 0..ahead * pieces {
+            play.say_behind(Server, b"answer");
+        }
+    }
+    play.end().1.iter().map(|e| e.overlaps).collect()
+}
+
+#[test]
+fn turns_in_which_a_side_did_not_wait_are_marked() {
+    assert_eq!(overlapping(1, 1), [false; 4]);
+    assert_eq!(overlapping(1, 5), [false; 4], "an answer in pieces");
+    assert_eq!(overlapping(2, 1), [true; 4]);
+    // The client asks again before it has received all of the answer: both turns may be several requests.
+    let mut play = Play::new(9999, From::Syn);
+    play.say(Client, b"a").say(Server, b"part of an answer");
+    play.acknowledged(Server).say(Server, b"the rest").say_behind(Client, b"b").say(Server, b"c");
+    play.say(Client, b"d").say(Server, b"e");
+    let marked: Vec<bool> = play.end().1.iter().map(|e| e.overlaps).collect();
+    assert_eq!(marked, [true, true, false]);
+    // An upload in pieces, and a server that speaks first.
+    let mut play = Play::new(9999, From::Syn);
+    play.say(Server, b"hello").say(Client, [1; 1448]).say(Client, [1; 600]).say(Server, b"done");
+    assert!(play.end().1.iter().all(|e| !e.overlaps));
+}
+
+#[test]
+fn turns_of_a_protocol_that_is_known_and_not_decoded_are_marked() {
+    let mut play = Play::new(5672, From::Syn);
+    play.say(Client, b"AMQP\0\0\x09\x01").say(Server, b"\x01start").say(Client, b"a").say(Server, b"b");
+    assert_eq!(play.application.undecoded(), Some("AMQP"));
+    let (name, exchanges, _) = play.end();
+    assert_eq!((name, exchanges.len()), ("turns", 2));
+    assert!(exchanges.iter().all(|e| e.overlaps));
+}
+
+/// A message of any protocol, plausible or not.
+fn message(kind: u8, n: u32) -> Vec<u8> {
+    match kind % 12 {
+        0 => GET.into(),
+        1 => OK.into(),
+        2 => "CONNECT a:443 HTTP/1.1\r\n\r\n".into(),
+        3 => "HTTP/1.1 101 Switching Protocols\r\n\r\nmore".into(),
+        4 => command(n),
+        5 => answer(n),
+        6 => command(0),
+        7 => vec![0; 100],
+        8 => "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n".into(),
+        9 => "HTTP/1.1 200 OK\r\n\r\n".into(),
+        10 => [command(n), command(n + 1), command(n + 2)].concat(),
+        _ => vec![(n % 251) as u8; 30],
+    }
+}
+
+proptest::proptest! {
+    /// Whatever is said, every operation is told once, counted, and in a ring that holds it.
+    #[test]
+    fn corrections_neither_lose_nor_repeat_operations(
+        port in proptest::sample::select(vec![80_u16, 3260, 9999]),
+        middle: bool,
+        said in proptest::collection::vec((proptest::bool::ANY, 0_u8..12, 0_u32..30, 0_usize..200), 0..120),
+    ) {
+        let mut play = Play::new(port, if middle { From::Middle } else { From::Syn });
+        for (from_client, kind, n, snap) in said {
+            let side = if from_client { Client } else { Server };
+            play.cut(side, message(kind, n), if snap < 100 { snap } else { 2000 });
+            if snap == 150 {
+                let at = At { ns: play.ns, frame: 0 };
+                play.application.missing(side, Absent::Lost, 500, at, &mut play.seen);
+            }
+        }
+        // `end` compares the operations told with those counted.
+        let (_, exchanges, _) = play.end();
+        for exchange in exchanges {
+            proptest::prop_assert!(exchange.ring_depth >= exchange.op.queue_depth);
+            proptest::prop_assert!(exchange.request.ended >= exchange.request.began);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Keys, as far as they may be shown.
+
+use super::Shown;
+
+/// Longest key, or prefix of one, that is shown.
+pub(super) const KEY_MAX: usize = 64;
+/// Longest prefix that is a word.
+const WORD_MAX: usize = 24;
+
+/// The prefix of a key, which tells what it is for: `user:17:cart` is `user:*`. What follows may be secret.
+pub(super) fn folded(key: &[u8], shown: Shown) -> String {
+    if shown.verbatim {
+        return key.get(..key.len().min(KEY_MAX)).unwrap_or_default().escape_ascii().to_string();
+    }
+    let end = key.iter().position(|b| !b.is_ascii_alphabetic()).unwrap_or(key.len());
+    let (word, rest) = key.split_at(end);
+    if word.len() > WORD_MAX {
+        return "*".to_owned();
+    }
+    let mut folded: String = word.iter().map(|&b| char::from(b)).collect();
+    if let Some(&next) = rest.first() {
+        if next.is_ascii_punctuation() {
+            folded.push(char::from(next));
+        }
+        folded.push('*');
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_without_their_secrets() {
+        for (key, shown) in [
+            ("user:17:cart", "user:*"),
+            ("mylist", "mylist"),
+            ("key000012", "key*"),
+            ("12", "*"),
+            ("{tag}:x", "{*"),
+            ("sess\u{fc}", "sess*"),
+            ("", ""),
+        ] {
+            assert_eq!(folded(key.as_bytes(), Shown::default()), shown, "{key}");
+        }
+    }
+}

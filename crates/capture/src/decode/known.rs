@@ -1,0 +1,77 @@
+//! Protocols that are recognised by their first bytes and not decoded: they have several requests in flight or in one message, so their
+//! turns are no requests.
+
+use record::Side;
+
+use super::Start;
+
+/// Offset of the operation code in MongoDB's header, and the code of OP_MSG.
+const MONGO_OPCODE: (usize, [u8; 4]) = (12, 2013_u32.to_le_bytes());
+/// Longest message of MongoDB, bytes.
+const MONGO_MAX: u32 = 48_000_000;
+
+/// The name of the protocol that a client's first bytes show.
+pub(crate) fn name(start: &Start<'_>) -> Option<&'static str> {
+    let bytes = start.bytes;
+    if start.side != Side::Client || !start.is_first {
+        return None;
+    }
+    if bytes.starts_with(b"AMQP") && bytes.len() == 8 {
+        return Some("AMQP");
+    }
+    if bytes.starts_with(b"SSH-2.0-") {
+        return Some("SSH");
+    }
+    if is_mqtt(bytes) {
+        return Some("MQTT");
+    }
+    if is_mongo(bytes) {
+        return Some("MongoDB");
+    }
+    let netbios = bytes.first() == Some(&0);
+    if netbios && matches!(bytes.get(4..8), Some([0xfe | 0xff, b'S', b'M', b'B'])) {
+        return Some("SMB");
+    }
+    None
+}
+
+/// CONNECT with a protocol's name (MQTT 3.1.1 and 5.0, 3.1).
+fn is_mqtt(bytes: &[u8]) -> bool {
+    let rest = bytes.strip_prefix(&[0x10]).unwrap_or_default();
+    // The remaining length has one to four bytes, of which all but the last have the high bit set.
+    let skipped = rest.iter().take(3).take_while(|b| **b & 0x80 != 0).count() + 1;
+    let name = rest.get(skipped..).unwrap_or_default();
+    name.starts_with(b"\0\x04MQTT") || name.starts_with(b"\0\x06MQIsdp")
+}
+
+fn is_mongo(bytes: &[u8]) -> bool {
+    let (at, code) = MONGO_OPCODE;
+    let length = bytes.first_chunk().map(|length| u32::from_le_bytes(*length));
+    bytes.get(at..at + 4) == Some(&code) && length.is_some_and(|length| (26..MONGO_MAX).contains(&length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(bytes: &[u8]) -> Option<&'static str> {
+        name(&Start { side: Side::Client, bytes, port: 4000, is_first: true })
+    }
+
+    #[test]
+    fn first_bytes_tell_the_protocol() {
+        assert_eq!(of(b"AMQP\0\0\x09\x01"), Some("AMQP"));
+        assert_eq!(of(b"AMQP is a protocol\n"), None);
+        assert_eq!(of(b"\x10\x10\0\x04MQTT\x04\x02\0\x3c\0\x04abcd"), Some("MQTT"));
+        assert_eq!(of(b"\x10\x80\x01\0\x04MQTT\x05"), Some("MQTT"));
+        assert_eq!(of(b"\x10\x10\0\x04MQTX"), None);
+        assert_eq!(of(b"SSH-2.0-OpenSSH_9.2\r\n"), Some("SSH"));
+        let mongo = [&40_u32.to_le_bytes()[..], &[0; 8], &2013_u32.to_le_bytes(), &[0; 24]].concat();
+        assert_eq!(of(&mongo), Some("MongoDB"));
+        assert_eq!(of(&[0; 60]), None);
+        assert_eq!(of(b"\0\0\0\x80\xfeSMB@\0"), Some("SMB"));
+        for bytes in [&b""[..], b"\x10", b"\0", b"\0\0\0\0", b"hello"] {
+            assert_eq!(of(bytes), None);
+        }
+    }
+}

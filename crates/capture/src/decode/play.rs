@@ -1,0 +1,137 @@
+//! A conversation for the tests of decoders.
+
+use record::{Exchange, Key, Side, Stall};
+
+use super::{Frames, ProtocolEntry, Shown};
+use crate::http::Mark;
+use crate::in_flight::Pace;
+use crate::observer::Counted;
+use crate::observer::seen::Seen;
+use crate::packet::At;
+
+/// A connection that is decoded; each segment passes a microsecond after the one before.
+pub(crate) struct Play {
+    frames: Frames,
+    seen: Seen,
+    ns: u64,
+    /// The sequence number behind each side's bytes.
+    next: [u32; 2],
+    /// The same before its last bytes.
+    before: [u32; 2],
+    /// Bytes of each side that are missing, and that nothing has shown so far.
+    unnoticed: [u64; 2],
+    /// Largest segment.
+    pub(crate) segment: usize,
+}
+
+/// What a conversation has shown.
+pub(crate) struct Told {
+    pub(crate) exchanges: Vec<Exchange>,
+    pub(crate) unanswered: Vec<Exchange>,
+    pub(crate) counted: Counted,
+    names: Vec<(Key, String)>,
+}
+
+impl Play {
+    pub(crate) fn new(entry: &'static ProtocolEntry) -> Self {
+        Self::of(entry, Shown::default(), false)
+    }
+
+    pub(crate) fn of(entry: &'static ProtocolEntry, shown: Shown, in_the_middle: bool) -> Self {
+        let mut frames = Frames::new(1, entry, shown, Pace::default(), in_the_middle);
+        frames.responses_begin_at(5000);
+        Self {
+            frames,
+            seen: Seen::default(),
+            ns: 0,
+            next: [1000, 5000],
+            before: [1000, 5000],
+            unnoticed: [0; 2],
+            segment: usize::MAX,
+        }
+    }
+
+    /// Sends bytes, in segments.
+    pub(crate) fn say(&mut self, side: Side, bytes: impl AsRef<[u8]>) -> &mut Self {
+        self.say_with(side, bytes.as_ref(), self.next[side.peer() as usize])
+    }
+
+    /// Sends bytes before the other side's last ones have come.
+    pub(crate) fn say_behind(&mut self, side: Side, bytes: impl AsRef<[u8]>) -> &mut Self {
+        self.say_with(side, bytes.as_ref(), self.before[side.peer() as usize])
+    }
+
+    fn say_with(&mut self, side: Side, bytes: &[u8], ack: u32) -> &mut Self {
+        let missing = std::mem::take(&mut self.unnoticed[side as usize]);
+        if missing > 0 {
+            self.frames.missing(side, missing, At { ns: self.ns, frame: 0 }, &mut self.seen);
+        }
+        self.before[side as usize] = self.next[side as usize];
+        for bytes in bytes.chunks(self.segment) {
+            self.ns += 1000;
+            let at = At { ns: self.ns, frame: self.ns / 1000 };
+            let mark = Mark { seq: self.next[side as usize], ack };
+            self.frames.packet(side, mark);
+            self.next[side as usize] += bytes.len() as u32;
+            self.frames.bytes(side, bytes, at, &mut self.seen);
+        }
+        self
+    }
+
+    /// Sends bytes that the capture does not have.
+    pub(crate) fn lose(&mut self, side: Side, count: u64) -> &mut Self {
+        self.ns += 1000;
+        self.next[side as usize] += count as u32;
+        self.frames.missing(side, count, At { ns: self.ns, frame: 0 }, &mut self.seen);
+        self
+    }
+
+    /// The same, which only the side's next bytes show.
+    pub(crate) fn lose_unnoticed(&mut self, side: Side, count: u64) -> &mut Self {
+        self.next[side as usize] += count as u32;
+        self.unnoticed[side as usize] += count;
+        self
+    }
+
+    /// Whether the stream has shown that it is of another protocol.
+    pub(crate) fn is_contradicted(&self) -> bool {
+        self.frames.is_contradicted()
+    }
+
+    /// Lets time pass, nanoseconds.
+    pub(crate) fn pause(&mut self, ns: u64) -> &mut Self {
+        self.ns += ns;
+        self
+    }
+
+    pub(crate) fn end(self) -> Told {
+        self.end_with_stalls().0
+    }
+
+    /// What it has shown, and the waits of the protocol's own.
+    pub(crate) fn end_with_stalls(mut self) -> (Told, Vec<Stall>) {
+        for side in [Side::Client, Side::Server] {
+            self.frames.closed(side, &mut self.seen);
+        }
+        let counted = self.frames.finish(&mut self.seen);
+        let Seen { exchanges, unanswered, names, stalls, .. } = self.seen;
+        (Told { exchanges, unanswered, counted, names }, stalls)
+    }
+}
+
+impl Told {
+    /// Operation, key and status of each exchange.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let name = |key: Key| self.names.iter().find(|(known, _)| *known == key).map_or("", |(_, name)| name);
+        let line = |e: &Exchange| {
+            format!("{} {} {}", e.op.verb.name(), name(e.key), e.status.text()).trim_end().to_owned()
+        };
+        self.exchanges.iter().map(line).collect()
+    }
+
+    /// The longest time from the end of a request to that of its answer, of the exchanges from this one on.
+    pub(crate) fn longest_ns(&self, from: usize) -> i64 {
+        let ns = |e: &Exchange| e.response.ended.since(e.request.ended).unwrap_or(i64::MAX);
+        self.exchanges.iter().skip(from).map(ns).max().unwrap_or(i64::MAX)
+    }
+}

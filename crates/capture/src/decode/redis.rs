@@ -1,0 +1,385 @@
+//! Redis (RESP2 and RESP3): commands and replies in order.
+//!
+//! A message is one element: a line, or a string with its length. An array is its line and the elements that it counts, so that
+//! replies of any size need no memory.
+
+mod commands;
+
+use record::{Side, Status, Word};
+
+use super::keys::{KEY_MAX, folded};
+use super::{Asked, Decoder, Length, Message, Of, ProtocolEntry, Requests, Shown, Start};
+
+/// Redis, in the table of protocols.
+pub(super) const ENTRY: ProtocolEntry =
+    ProtocolEntry { name: "redis", begins, new: |shown| Box::new(Redis { shown, ..Redis::default() }) };
+
+/// Redis's port.
+const PORT: u16 = 6379;
+/// Deepest nesting of arrays.
+const DEPTH_MAX: usize = 32;
+/// Longest line: a simple string, an error, or an inline command.
+const LINE_MAX: usize = 64 << 10;
+/// Longest string (Redis's proto-max-bulk-len is 512 MiB by default).
+const STRING_MAX: u64 = 4 << 30;
+/// Most elements of an array.
+const ELEMENTS_MAX: u64 = 1 << 32;
+
+/// A connection.
+#[derive(Debug, Default)]
+struct Redis {
+    shown: Shown,
+    streams: [Elements; 2],
+    /// The command at hand: its elements so far, its name, and the first of its arguments.
+    command: Command,
+    /// The first line of the reply at hand.
+    reply: Status,
+    is_push: bool,
+    /// The connection receives messages without asking: SUBSCRIBE or MONITOR in RESP2.
+    is_subscribed: bool,
+    replies: Replies,
+}
+
+#[derive(Debug, Default)]
+struct Command {
+    name: Word,
+    arguments: u32,
+    /// It is CLIENT REPLY, with the word that follows.
+    is_client_reply: bool,
+    wanted: Option<Replies>,
+    /// An option lets it be held until an event comes.
+    is_held: bool,
+    /// What follows are names of streams.
+    names_streams: bool,
+}
+
+/// Which commands the server replies to: `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Replies {
+    #[default]
+    All,
+    /// All but the next one.
+    Skip,
+    None,
+}
+
+impl Replies {
+    fn of(word: &[u8]) -> Option<Self> {
+        match Word::upper(word).as_str() {
+            "ON" => Some(Self::All),
+            "SKIP" => Some(Self::Skip),
+            "OFF" => Some(Self::None),
+            _ => None,
+        }
+    }
+}
+
+/// Where in nested arrays a side is: how many elements are still to come at each level.
+#[derive(Debug, Default)]
+struct Elements {
+    open: Vec<u64>,
+}
+
+impl Elements {
+    fn is_nested(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Counts an element that holds so many others. False if it is nested too deeply.
+    fn begin(&mut self, inside: u64) -> bool {
+        if inside > 0 {
+            self.open.push(inside);
+            return self.open.len() <= DEPTH_MAX;
+        }
+        while let Some(last) = self.open.last_mut() {
+            *last -= 1;
+            if *last > 0 {
+                break;
+            }
+            self.open.pop();
+        }
+        true
+    }
+}
+
+/// Bytes of a line with its end, if it is complete.
+fn line(bytes: &[u8]) -> Option<&[u8]> {
+    let end = bytes.iter().position(|&b| b == b'\n')?;
+    bytes.get(..=end).filter(|line| line.ends_with(b"\r\n"))
+}
+
+/// The number of a line such as `$5`; -1 is nothing.
+fn number(line: &[u8]) -> Option<i64> {
+    let digits = line.get(1..line.len().checked_sub(2)?)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Whether these bytes begin an element of RESP.
+fn is_element(bytes: &[u8]) -> bool {
+    let Some(&kind) = bytes.first() else { return false };
+    let Some(first) = line(bytes) else { return false };
+    match kind {
+        b'*' | b'$' => number(first).is_some_and(|n| n >= -1),
+        b'%' | b'~' | b'>' | b'=' | b'!' | b'|' => number(first).is_some_and(|n| n >= 0),
+        b':' => number(first).is_some(),
+        b'+' => first.len() > 3 && first[1..first.len() - 2].iter().all(|b| (b' '..=b'~').contains(b)),
+        b'-' => first.get(1).is_some_and(u8::is_ascii_uppercase),
+        b'_' => first == b"_\r\n",
+        b'#' => matches!(first, b"#t\r\n" | b"#f\r\n"),
+        _ => false,
+    }
+}
+
+/// Whether a command begins so: an array of strings, the first of which is a word.
+fn is_command(bytes: &[u8]) -> bool {
+    let Some(first) = line(bytes).filter(|line| line.first() == Some(&b'*')) else { return false };
+    let Some(rest) = bytes.get(first.len()..) else { return false };
+    if number(first).is_none_or(|n| n < 1) {
+        return false;
+    }
+    let Some(second) = line(rest).filter(|line| line.first() == Some(&b'$')) else { return false };
+    let length = number(second).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let word = rest.get(second.len()..second.len() + length.min(32)).unwrap_or_default();
+    !word.is_empty() && word.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// Whether a command on a line of its own begins so: other text protocols have other words.
+fn is_inline(bytes: &[u8]) -> bool {
+    let is_text = |line: &[u8]| line.iter().all(|b| matches!(b, b' '..=b'~' | b'\r' | b'\n'));
+    let Some(line) = line(bytes).filter(|line| is_text(line)) else { return false };
+    let word = line.split(|b| matches!(b, b' ' | b'\r')).next().unwrap_or_default();
+    commands::may_be_inline(Word::upper(word))
+}
+
+/// The name of the command that begins so.
+fn first_word(bytes: &[u8]) -> Option<Word> {
+    let first = line(bytes)?;
+    Some(Word::upper(text(bytes.get(first.len()..)?)))
+}
+
+/// Whether a command of Redis begins so.
+pub(crate) fn is_known_command(bytes: &[u8]) -> bool {
+    is_command(bytes) && first_word(bytes).is_some_and(commands::is_known)
+}
+
+fn begins(start: &Start<'_>) -> bool {
+    match start.side {
+        // In the middle the sides may be mistaken for each other, and what a list holds is no command.
+        Side::Client if !start.is_first => is_known_command(start.bytes),
+        Side::Client => is_command(start.bytes) || start.port == PORT && is_inline(start.bytes),
+        // A reply alone is no proof: "+OK" begins answers of POP3.
+        Side::Server => false,
+    }
+}
+
+impl Decoder for Redis {
+    fn length(&mut self, side: Side, start: &[u8]) -> Length {
+        let Some(first) = line(start) else {
+            let is_cut = start.contains(&b'\n') || start.len() > LINE_MAX;
+            return if is_cut { Length::Invalid } else { Length::More };
+        };
+        let whole = Length::Is(first.len() as u64);
+        match first[0] {
+            b'$' | b'=' | b'!' => match number(first) {
+                Some(-1) => whole,
+                Some(n @ 0..) if n as u64 <= STRING_MAX => Length::Is(first.len() as u64 + n as u64 + 2),
+                _ => Length::Invalid,
+            },
+            b'*' | b'%' | b'~' | b'>' | b'|' => match number(first) {
+                Some(-1..) => whole,
+                _ => Length::Invalid,
+            },
+            b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => whole,
+            // A command on a line of its own.
+            byte if side == Side::Client && !self.streams[0].is_nested() => {
+                if byte.is_ascii_graphic() || byte == b'\r' { whole } else { Length::Invalid }
+            }
+            _ => Length::Invalid,
+        }
+    }
+
+    fn message(&mut self, message: &Message<'_>, requests: &mut Requests) {
+        let elements = &mut self.streams[message.side as usize];
+        let is_first = !elements.is_nested();
+        let inside = inside(message.bytes);
+        if inside > ELEMENTS_MAX || !elements.begin(inside) {
+            elements.open.clear();
+            return;
+        }
+        let is_last = !elements.is_nested();
+        match message.side {
+            Side::Client => self.command(message.bytes, is_first, is_last, requests),
+            Side::Server => self.reply(message.bytes, is_first, is_last, requests),
+        }
+    }
+
+    fn kept(&self) -> usize {
+        256
+    }
+
+    fn resumes(&mut self, side: Side, start: &[u8]) -> bool {
+        match side {
+            Side::Client => is_command(start),
+            Side::Server => is_element(start),
+        }
+    }
+
+    fn lost(&mut self, side: Side, requests: &mut Requests) {
+        self.streams[side as usize].open.clear();
+        if side == Side::Server {
+            self.is_push = false;
+            requests.lost_answers();
+        }
+    }
+
+    fn closed(&mut self, side: Side, requests: &mut Requests) {
+        if side == Side::Client {
+            requests.client_closed();
+        }
+    }
+}
+
+/// How many elements are inside an element.
+fn inside(bytes: &[u8]) -> u64 {
+    let Some(first) = line(bytes) else { return 0 };
+    let count = || number(first).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    match first[0] {
+        b'*' | b'~' | b'>' => count(),
+        b'%' => count().saturating_mul(2),
+        // Attributes are followed by the element that they are of.
+        b'|' => count().saturating_mul(2).saturating_add(1),
+        _ => 0,
+    }
+}
+
+/// The text of a string, or of a line; of a long string as much as is shown. Nothing where a hole is in it.
+fn text(bytes: &[u8]) -> &[u8] {
+    let Some(first) = line(bytes) else { return &[] };
+    if first[0] == b'$' {
+        let rest = bytes.get(first.len()..).unwrap_or_default();
+        let length = number(first).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        rest.get(..length.min(KEY_MAX)).unwrap_or_default()
+    } else {
+        first.strip_suffix(b"\r\n").unwrap_or(first)
+    }
+}
+
+impl Redis {
+    fn command(&mut self, bytes: &[u8], is_first: bool, is_last: bool, requests: &mut Requests) {
+        if is_first {
+            self.command = Command::default();
+            if bytes == b"\r\n" {
+                return;
+            }
+            if inside(bytes) == 0 {
+                // Inline.
+                let words = text(bytes);
+                let mut words = words.split(|&b| b == b' ');
+                let name = Word::upper(words.next().unwrap_or_default());
+                let mut options = words.clone().take_while(|word| !word.eq_ignore_ascii_case(b"STREAMS"));
+                self.command.is_held = options.any(|word| commands::is_blocking_by(name, word));
+                let first = words.next().unwrap_or_default();
+                let key = if commands::has_key(name) { first } else { &[] };
+                let key = folded(key, self.shown);
+                let is_client_reply = name.as_str() == "CLIENT" && first.eq_ignore_ascii_case(b"reply");
+                self.command.wanted = words.next().filter(|_| is_client_reply).and_then(Replies::of);
+                requests.ask(Of::Order, &Asked { operation: name, key: &key, stream: 0 });
+                self.sent(name, requests);
+                return;
+            }
+            requests.ask(Of::Order, &Asked::only(Word::default()));
+            return;
+        }
+        requests.ask_more(Of::Order);
+        match self.command.arguments {
+            0 => {
+                self.command.name = Word::upper(text(bytes));
+                requests.rename(Of::Order, &Asked::only(self.command.name));
+            }
+            1 if commands::has_key(self.command.name) => {
+                let key = folded(text(bytes), self.shown);
+                requests.rename(Of::Order, &Asked { operation: self.command.name, key: &key, stream: 0 });
+            }
+            1 if self.command.name.as_str() == "CLIENT" => {
+                self.command.is_client_reply = text(bytes).eq_ignore_ascii_case(b"reply");
+            }
+            2 if self.command.is_client_reply => self.command.wanted = Replies::of(text(bytes)),
+            _ => {
+                // The option stands before the word behind which the streams are named.
+                let word = text(bytes);
+                let command = &mut self.command;
+                command.names_streams |= word.eq_ignore_ascii_case(b"STREAMS");
+                command.is_held |= !command.names_streams && commands::is_blocking_by(command.name, word);
+            }
+        }
+        self.command.arguments = self.command.arguments.saturating_add(1);
+        if is_last {
+            self.sent(self.command.name, requests);
+        }
+    }
+
+    /// A command is complete.
+    fn sent(&mut self, name: Word, requests: &mut Requests) {
+        if self.command.is_held || commands::is_blocking(name) {
+            requests.awaits_event(Of::Order);
+        }
+        requests.asked(Of::Order);
+        match name.as_str() {
+            "MONITOR" | "PSYNC" | "SYNC" => self.is_subscribed = true,
+            command if is_subscription(command) => self.is_subscribed = true,
+            "RESET" => (self.is_subscribed, self.replies) = (false, Replies::All),
+            _ => {}
+        }
+        let before = self.replies;
+        self.replies = match (self.command.wanted, before) {
+            // SKIP changes nothing where all replies are off.
+            (Some(Replies::Skip), Replies::None) => Replies::None,
+            (Some(wanted), _) => wanted,
+            (None, Replies::Skip) => Replies::All,
+            (None, before) => before,
+        };
+        let has_reply = match self.command.wanted {
+            Some(wanted) => wanted == Replies::All,
+            None => before == Replies::All || name.as_str() == "RESET",
+        };
+        if !has_reply {
+            requests.forget(Of::Order);
+        }
+    }
+
+    fn reply(&mut self, bytes: &[u8], is_first: bool, is_last: bool, requests: &mut Requests) {
+        if is_first {
+            // RESP3 confirms subscriptions by pushes.
+            let confirms = || requests.next_answered().is_some_and(|next| is_subscription(next.as_str()));
+            self.is_push = match bytes.first() {
+                Some(b'>') => !confirms(),
+                _ => self.is_subscribed && !requests.is_open(Of::Order),
+            };
+            self.reply = match bytes.first() {
+                Some(b'-') => {
+                    let words = text(bytes).get(1..).unwrap_or_default();
+                    Status::Error(Word::new(words))
+                }
+                _ => Status::Good,
+            };
+        }
+        if self.is_push {
+            self.is_push = !is_last;
+            return;
+        }
+        requests.answer(Of::Order);
+        if is_last {
+            requests.answered(Of::Order, self.reply);
+        }
+    }
+}
+
+/// Whether a command is confirmed by messages like those that it asks for.
+fn is_subscription(command: &str) -> bool {
+    command
+        .strip_suffix("SUBSCRIBE")
+        .is_some_and(|kind| matches!(kind, "" | "P" | "S" | "UN" | "PUN" | "SUN"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,611 @@
+//! The requests of a decoded connection: paired with their answers, by order or by number.
+
+mod turn;
+mod unpaired;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use record::{
+    Exchange, Key, Op, OpKind, Outcome, Passage, Side, Stall, StallKind, Stamp, Status, Verb, Word,
+};
+
+use super::Upgraded;
+use crate::http::Mark;
+use crate::http::resume::{self, Match};
+use crate::in_flight::{Pace, delay, is_of_all};
+use crate::observer::{Counted, Observer};
+use crate::packet::At;
+use unpaired::{Answer, Bursts, Unpaired};
+
+/// Most requests in flight on one connection whose details are kept.
+const IN_FLIGHT_MAX: usize = 4096;
+/// Most keys that are known to have been named.
+const NAMED_MAX: usize = 256;
+
+/// Shorter waits of a protocol's own are too many to be reported one by one, nanoseconds.
+const HELD_NS: u64 = 1_000_000;
+
+/// Which request a message belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// Requests are answered in their order: a request's message belongs to the newest one, an answer's to the oldest.
+    Order,
+    /// The number that request and answer carry.
+    Id(u64),
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    /// Its operation.
+    pub(crate) operation: Word,
+    /// What it is for, as far as it may be shown; empty: unknown.
+    pub(crate) key: &'a str,
+    /// Its stream, if its connection carries several.
+    pub(crate) stream: u32,
+}
+
+impl Asked<'_> {
+    /// An operation without a key.
+    pub(crate) fn only(operation: Word) -> Self {
+        Self { operation, key: "", stream: 0 }
+    }
+}
+
+/// The message at hand, as it passed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Passing {
+    began: At,
+    ended: At,
+    bytes: u64,
+    /// Sequence number behind it.
+    end_seq: u32,
+    /// Numbers of the packet with its first byte.
+    mark: Mark,
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    exchange: Exchange,
+    mark: Mark,
+    bytes: [u64; 2],
+    is_complete: bool,
+    /// Whether no answer needs to be seen.
+    is_excused: bool,
+}
+
+/// Requests in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    connection: u32,
+    number: u32,
+    passing: Passing,
+    queue: VecDeque<Open>,
+    /// The oldest requests whose details were given up because they are too many: their answers are still to come.
+    given_up: u64,
+    by_id: HashMap<u64, Open, foldhash::fast::RandomState>,
+    /// The next answer may be that of another request than the oldest.
+    is_resuming: bool,
+    /// The answer at hand has no request.
+    is_orphan: bool,
+    /// Sequence number behind the last answer that was paired.
+    known_end: Option<u32>,
+    /// A packet with requests has left before all answers to those of the packet before had come.
+    is_overlapped: bool,
+    /// There was a hole while the requests in flight were, so that some may have been answered in it.
+    has_hole: bool,
+    /// The sender of the packet at hand had received what is not in the capture: a hole that shows itself later.
+    pub(super) is_behind_unseen: bool,
+    /// Requests were taken as answered in a hole since it was asked.
+    has_skipped: bool,
+    bursts: Bursts,
+    /// The answers to the first requests of the queue, where it is not certain that they are.
+    unpaired: Option<Unpaired>,
+    pub(crate) pace: Pace,
+    pub(crate) counted: Counted,
+    done: Vec<Exchange>,
+    /// The last turn of messages, whose answer may go on.
+    latest: Option<Exchange>,
+    held: Vec<Stall>,
+    names: Vec<(Key, Box<str>)>,
+    named: HashSet<Key, foldhash::fast::RandomState>,
+    last_key: Key,
+}
+
+fn saturated(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// What moves more data.
+fn kind_of(request: u32, response: u32) -> OpKind {
+    match request.cmp(&response) {
+        std::cmp::Ordering::Less => OpKind::Read,
+        std::cmp::Ordering::Greater => OpKind::Write,
+        std::cmp::Ordering::Equal => OpKind::Other,
+    }
+}
+
+impl Requests {
+    pub(super) fn new(connection: u32, pace: Pace, in_the_middle: bool) -> Self {
+        Self { connection, pace, is_resuming: in_the_middle, ..Self::default() }
+    }
+
+    /// The message at hand.
+    pub(super) fn pass(&mut self, [began, ended]: [At; 2], bytes: u64, end_seq: u32, mark: Mark) {
+        self.passing = Passing { began, ended, bytes, end_seq, mark };
+    }
+
+    /// When the message at hand ended.
+    pub(crate) fn now(&self) -> At {
+        self.passing.ended
+    }
+
+    /// When the message at hand began and ended.
+    pub(crate) fn times(&self) -> [At; 2] {
+        [self.passing.began, self.passing.ended]
+    }
+
+    /// The message at hand is a request, or the first of its messages. Returns the request's number.
+    pub(crate) fn ask(&mut self, of: Of, asked: &Asked<'_>) -> u32 {
+        let Passing { began, ended, bytes, mark, .. } = self.passing;
+        let key = self.name(asked.key);
+        self.number = self.number.wrapping_add(1);
+        let op = Op {
+            connection: self.connection,
+            tag: self.number,
+            verb: Verb::Command(asked.operation),
+            ..Op::default()
+        };
+        let request = Passage {
+            ended: Stamp::at(ended.ns),
+            last_frame: ended.frame,
+            ..Passage::begin(began.ns, began.frame)
+        };
+        let mut exchange = Exchange { op, request, key, stream: asked.stream, ..Exchange::default() };
+        self.pace.begin(&mut exchange, began, ended);
+        let open = Open { exchange, mark, bytes: [bytes, 0], is_complete: false, is_excused: false };
+        match of {
+            Of::Order => {
+                self.asks_behind(mark);
+                if self.queue.len() >= IN_FLIGHT_MAX {
+                    self.abandon_unpaired();
+                }
+                if self.queue.len() >= IN_FLIGHT_MAX && self.queue.pop_front().is_some() {
+                    self.given_up += 1;
+                    self.counted.abandoned += 1;
+                }
+                self.queue.push_back(open);
+            }
+            Of::Id(id) => {
+                if self.by_id.len() >= IN_FLIGHT_MAX {
+                    self.forget_all();
+                }
+                if self.by_id.insert(id, open).is_some() {
+                    // The number is used again: the one before has ended unseen.
+                    self.counted.abandoned += 1;
+                    self.pace.forget(1, ended);
+                }
+            }
+        }
+        self.number
+    }
+
+    /// A packet with this mark asks behind the requests in flight. A client that has received more than the answers that are known
+    /// may have received all. One that has always waited for all answers has done so behind a hole, too, if it has received what
+    /// is known: so the answers that are still missing were in the hole, and shift none of the next ones.
+    fn asks_behind(&mut self, mark: Mark) {
+        let Some(newest) = self.queue.back().map(|open| open.mark) else { return };
+        if newest.seq == mark.seq {
+            return;
+        }
+        if newest.ack == mark.ack {
+            self.is_overlapped = true;
+        }
+        let Some(end) = self.known_end else { return };
+        let received = mark.ack.wrapping_sub(end).cast_signed();
+        if self.has_hole && !self.is_overlapped && received >= 0 {
+            self.pair(self.in_flight());
+            self.known_end = Some(mark.ack);
+            (self.has_hole, self.has_skipped, self.is_resuming) = (false, true, true);
+        } else if received <= 0 {
+            self.is_overlapped = true;
+        }
+    }
+
+    /// The message at hand is a request of another protocol, which is complete and whose key has been named.
+    pub(crate) fn adopt(&mut self, of: Of, upgraded: Upgraded) {
+        self.ask_for(of, upgraded.operation, upgraded.key);
+        self.asked(of);
+    }
+
+    /// The key of a name, which is told to the observer.
+    fn name(&mut self, name: &str) -> Key {
+        if name.is_empty() {
+            return Key::NONE;
+        }
+        let key = super::key_of(name.as_bytes());
+        if key != self.last_key {
+            self.last_key = key;
+            if !self.named.contains(&key) {
+                if self.named.len() >= NAMED_MAX {
+                    self.named.clear();
+                }
+                self.named.insert(key);
+                self.names.push((key, name.into()));
+            }
+        }
+        key
+    }
+
+    fn newest(&mut self, of: Of) -> Option<&mut Open> {
+        match of {
+            Of::Order => self.queue.back_mut(),
+            Of::Id(id) => self.by_id.get_mut(&id),
+        }
+    }
+
+    fn oldest(&mut self, of: Of) -> Option<&mut Open> {
+        match of {
+            Of::Order => self.queue.get_mut(self.kept()),
+            Of::Id(id) => self.by_id.get_mut(&id),
+        }
+    }
+
+    /// Whether a request of this number is in flight, or any if they are in order.
+    pub(crate) fn is_open(&self, of: Of) -> bool {
+        match of {
+            Of::Order => self.given_up > 0 || self.in_flight() > 0,
+            Of::Id(id) => self.by_id.contains_key(&id),
+        }
+    }
+
+    /// The operation of the oldest request in order.
+    pub(crate) fn next_answered(&self) -> Option<Word> {
+        self.operation(Of::Order)
+    }
+
+    /// The operation of the request that is answered next in order, or of the one with this number.
+    pub(crate) fn operation(&self, of: Of) -> Option<Word> {
+        let open = match of {
+            Of::Order => self.queue.get(self.kept()),
+            Of::Id(id) => self.by_id.get(&id),
+        };
+        match open?.exchange.op.verb {
+            Verb::Command(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Drops the oldest requests in order up to the first that the answer at hand may be of, by its operation: the others have no
+    /// answer. False, and nothing is dropped, if it can be of none.
+    pub(crate) fn skip_to(&mut self, may_be_of: impl Fn(&str) -> bool) -> bool {
+        if self.is_resuming && !self.is_orphan {
+            self.resume();
+        }
+        if self.is_orphan || self.given_up > 0 {
+            return true;
+        }
+        let is_answered =
+            |open: &Open| matches!(open.exchange.op.verb, Verb::Command(name) if may_be_of(name.as_str()));
+        let Some(skipped) = self.queue.iter().position(is_answered) else {
+            self.counted.unmatched += 1;
+            return false;
+        };
+        if skipped > 0 {
+            self.pace.forget(skipped, self.passing.ended);
+            self.queue.drain(..skipped);
+        }
+        true
+    }
+
+    /// The message at hand is a further one of a request.
+    pub(crate) fn ask_more(&mut self, of: Of) {
+        let Passing { ended, bytes, .. } = self.passing;
+        if let Some(open) = self.newest(of) {
+            open.bytes[0] += bytes;
+            if open.exchange.response.began.is_known() {
+                // The server has not waited for what comes behind its answer.
+                return;
+            }
+            (open.exchange.request.ended, open.exchange.request.last_frame) =
+                (Stamp::at(ended.ns), ended.frame);
+            if open.exchange.asked_for_data.is_known() {
+                open.exchange.data_ended = Stamp::at(ended.ns);
+            }
+        }
+    }
+
+    /// The message at hand asks for data of a request.
+    pub(crate) fn asks_for_data(&mut self, of: Of) {
+        let now = Stamp::at(self.passing.ended.ns);
+        if let Some(open) = self.oldest(of)
+            && !open.exchange.asked_for_data.is_known()
+        {
+            open.exchange.asked_for_data = now;
+        }
+    }
+
+    /// Names what the newest request, or the one of this number, asks for.
+    pub(crate) fn rename(&mut self, of: Of, asked: &Asked<'_>) {
+        let key = self.name(asked.key);
+        if let Some(open) = self.newest(of) {
+            (open.exchange.op.verb, open.exchange.key) = (Verb::Command(asked.operation), key);
+        }
+    }
+
+    /// The newest request, or the one of this number, is held until an event comes, by its protocol: no work of the server.
+    pub(crate) fn awaits_event(&mut self, of: Of) {
+        if let Some(open) = self.newest(of) {
+            open.exchange.awaits_event = true;
+        }
+    }
+
+    /// The request is complete with the message at hand.
+    pub(crate) fn asked(&mut self, of: Of) {
+        if let Some(open) = self.newest(of)
+            && !std::mem::replace(&mut open.is_complete, true)
+        {
+            self.pace.message(Side::Client);
+        }
+    }
+
+    /// The number of the request in order that the message at hand answers, found by the acknowledgements behind a hole.
+    pub(crate) fn answering(&mut self) -> Option<u32> {
+        if self.is_resuming && !self.is_orphan {
+            self.resume();
+        }
+        self.queue.front().filter(|_| !self.is_orphan).map(|open| open.exchange.op.tag)
+    }
+
+    /// Whether requests have been taken as answered in a hole since this was asked: a decoder that remembers what each of them awaits
+    /// finds the next one by [`Requests::answering`].
+    pub(crate) fn has_skipped(&mut self) -> bool {
+        std::mem::take(&mut self.has_skipped)
+    }
+
+    /// Whether the answer in order at hand is that of a request that was not seen.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.is_orphan
+    }
+
+    /// The message at hand follows the last answer, and belongs to none.
+    pub(crate) fn passed_behind(&mut self) {
+        self.known_end = Some(self.passing.end_seq);
+    }
+
+    /// Something of the server has passed that is of no message.
+    pub(super) fn passed_between(&mut self, from: u32, to: u32) {
+        if self.known_end == Some(from) {
+            self.known_end = Some(to);
+        }
+    }
+
+    /// The message at hand is of an answer. False if its request was not seen.
+    pub(crate) fn answer(&mut self, of: Of) -> bool {
+        if of == Of::Order && self.is_resuming && !self.is_orphan {
+            self.resume();
+        }
+        let Passing { began, ended, bytes, .. } = self.passing;
+        if of == Of::Order && (self.is_orphan || self.given_up > 0) {
+            return false;
+        }
+        if let (Of::Order, Some(unpaired)) = (of, &mut self.unpaired) {
+            unpaired.part([began, ended], bytes);
+            return self.in_flight() > 0;
+        }
+        let Some(open) = self.oldest(of) else { return false };
+        if !open.exchange.response.began.is_known() {
+            open.exchange.response = Passage::begin(began.ns, began.frame);
+        }
+        open.bytes[1] += bytes;
+        (open.exchange.response.ended, open.exchange.response.last_frame) =
+            (Stamp::at(ended.ns), ended.frame);
+        true
+    }
+
+    /// The answer is complete, with the messages so far.
+    pub(crate) fn answered(&mut self, of: Of, status: Status) {
+        let Passing { end_seq, ended, .. } = self.passing;
+        let open = match of {
+            Of::Order if std::mem::take(&mut self.is_orphan) => None,
+            Of::Order if self.given_up > 0 => {
+                self.given_up -= 1;
+                self.pace.ended_unseen(ended);
+                return;
+            }
+            Of::Order if self.unpaired.is_some() => return self.keep(status),
+            Of::Order => self.queue.pop_front(),
+            Of::Id(id) => self.by_id.remove(&id),
+        };
+        self.pace.message(Side::Server);
+        let Some(open) = open else {
+            self.counted.unmatched += 1;
+            return;
+        };
+        if !open.is_complete {
+            self.pace.message(Side::Client);
+        }
+        if of == Of::Order {
+            self.known_end = Some(end_seq);
+            self.has_hole &= !self.queue.is_empty();
+            self.bursts.answered(self.queue.len());
+        }
+        let Open { exchange: Exchange { response, .. }, bytes: [_, bytes], .. } = open;
+        self.pace.end(At { ns: response.ended.ns().unwrap_or(ended.ns), ..ended });
+        self.complete(open, Answer { response, bytes, status, end_seq });
+    }
+
+    /// A request has been answered.
+    fn complete(&mut self, open: Open, answer: Answer) {
+        let Answer { response, status, end_seq, .. } = answer;
+        let mut exchange = Exchange { response, status, error: status.error(), ..open.exchange };
+        let [request, response] = [open.bytes[0], answer.bytes].map(saturated);
+        let op = &mut exchange.op;
+        (op.request_bytes, op.response_bytes, op.data_bytes) = (request, response, request.max(response));
+        op.kind = kind_of(request, response);
+        op.outcome = if is_failure(status) { Outcome::Failed } else { Outcome::Good };
+        exchange.response_end_seq = end_seq;
+        self.done.push(exchange);
+    }
+
+    /// The request has no answer, by its protocol, or was withdrawn.
+    pub(crate) fn forget(&mut self, of: Of) {
+        let open = match of {
+            Of::Order => self.queue.pop_back(),
+            Of::Id(id) => self.by_id.remove(&id),
+        };
+        if open.is_some() {
+            self.pace.forget(1, self.passing.ended);
+        }
+    }
+
+    /// The request may stay open: its answer may have passed unseen, or have no end.
+    pub(crate) fn excuse(&mut self, of: Of) {
+        if let Some(open) = self.newest(of) {
+            open.is_excused = true;
+        }
+    }
+
+    /// As [`Requests::excuse`], of all requests with numbers.
+    pub(crate) fn excuse_all(&mut self) {
+        self.by_id.values_mut().for_each(|open| open.is_excused = true);
+    }
+
+    fn stall(&self, kind: StallKind, sender: Side, wait_ns: u64, frames: [u64; 3]) -> Stall {
+        let Passing { began, bytes, mark, .. } = self.passing;
+        let (segment_bytes, connection) = (saturated(bytes), self.connection);
+        Stall { connection, kind, sender, wait_ns, time_ns: began.ns, frames, segment_bytes, seq: mark.seq }
+    }
+
+    /// The message at hand was held back by its protocol, for all its requests together.
+    pub(crate) fn held(&mut self, kind: StallKind, sender: Side, wait_ns: u64, frames: [u64; 3]) {
+        if wait_ns >= HELD_NS {
+            self.held.push(self.stall(kind, sender, wait_ns, frames));
+        }
+    }
+
+    /// A request's part of such a wait.
+    pub(crate) fn waited(&mut self, of: Of, kind: StallKind, sender: Side, wait_ns: u64) {
+        let stall = self.stall(kind, sender, wait_ns, [0; 3]);
+        if let Some(open) = self.newest(of) {
+            delay(&mut open.exchange, &stall);
+        }
+    }
+
+    /// Notes a hole, behind which answers may be those of requests that were not seen. Requests with numbers find theirs.
+    pub(crate) fn interrupted(&mut self) {
+        self.is_resuming = true;
+        self.is_orphan = false;
+        self.has_hole |= !self.queue.is_empty();
+        self.pace.interrupted();
+    }
+
+    /// Drops the requests with numbers, whose answers may be in a hole or have no end that is seen.
+    pub(crate) fn forget_all(&mut self) {
+        self.counted.abandoned += self.by_id.len() as u64;
+        self.pace.forget(self.by_id.len(), self.passing.ended);
+        self.by_id.clear();
+    }
+
+    /// Finds the request that an answer behind a hole belongs to.
+    fn resume(&mut self) {
+        let marks: VecDeque<Mark> = self.queue.iter().map(|open| open.mark).collect();
+        let Passing { end_seq, bytes, mark, ended, .. } = self.passing;
+        let response = Mark { seq: end_seq.wrapping_sub(bytes as u32), ack: mark.ack };
+        match resume::find(&marks, self.known_end, response) {
+            Match::Behind(answered) => {
+                let answered = answered.max(self.before_last_batch(response.seq));
+                self.counted.abandoned += answered as u64;
+                self.pace.forget(answered, ended);
+                self.queue.drain(..answered);
+                self.is_resuming = false;
+            }
+            Match::Orphan => self.is_orphan = true,
+        }
+    }
+
+    /// Requests before the last packet of requests that was sent before the answer at a sequence number. Where a packet has always
+    /// been answered before the next one left, these were answered in the hole, however many a packet holds.
+    fn before_last_batch(&self, seq: u32) -> usize {
+        let is_sent = |open: &Open| seq.wrapping_sub(open.mark.ack).cast_signed() >= 0;
+        let last = self.queue.iter().rev().find(|open| is_sent(open)).map(|open| open.mark.ack);
+        let first = last.and_then(|ack| self.queue.iter().position(|open| open.mark.ack == ack));
+        first.filter(|_| !self.is_overlapped).unwrap_or(0)
+    }
+
+    /// Tells the observer what has ended.
+    pub(super) fn deliver(&mut self, observer: &mut impl Observer) {
+        self.names.drain(..).for_each(|(key, name)| observer.named(key, &name));
+        self.done.drain(..).for_each(|exchange| observer.exchange(&exchange));
+        self.held.drain(..).for_each(|stall| observer.stall(&stall));
+    }
+
+    /// Requests in flight, the oldest first.
+    fn open(&mut self) -> impl Iterator<Item = &mut Exchange> {
+        self.queue.iter_mut().chain(self.by_id.values_mut()).map(|open| &mut open.exchange)
+    }
+
+    pub(super) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
+        self.abandon_unpaired();
+        self.settle();
+        self.deliver(observer);
+        let excused = self.by_id.len();
+        self.by_id.retain(|_, open| !open.is_excused);
+        self.counted.abandoned += (excused - self.by_id.len()) as u64;
+        let mut open: Vec<Exchange> = if self.is_resuming {
+            // Their answers may be what is missing.
+            self.counted.abandoned += self.queue.len() as u64;
+            self.by_id.values().map(|open| open.exchange).collect()
+        } else {
+            self.open().map(|exchange| *exchange).collect()
+        };
+        open.sort_by_key(|exchange| (exchange.request.began, exchange.op.tag));
+        open.iter().for_each(|exchange| observer.unanswered(exchange));
+        Counted { unanswered: open.len() as u64, ..self.counted }
+    }
+
+    /// The pace for the protocol that follows.
+    pub(super) fn into_pace(mut self) -> Pace {
+        let open = self.queue.len() + self.by_id.len();
+        self.pace.forget(open, self.passing.ended);
+        self.pace.interrupted();
+        self.pace
+    }
+
+    /// Adds a stall to the requests that it delayed.
+    pub(super) fn stalled(&mut self, stall: &Stall) {
+        let is_empty = self.queue.is_empty() && self.by_id.is_empty();
+        match stall.sender {
+            _ if is_of_all(stall) && !is_empty => self.open().for_each(|exchange| delay(exchange, stall)),
+            Side::Client => {
+                let incomplete = self.queue.back_mut().filter(|open| !open.is_complete);
+                match incomplete {
+                    Some(open) => delay(&mut open.exchange, stall),
+                    None => self.pace.stalled(stall),
+                }
+            }
+            Side::Server => {
+                // The answer at hand is that of the oldest request, or of the one whose answer has begun.
+                let begun = |open: &&mut Open| open.exchange.response.began.is_known();
+                let kept = self.kept();
+                let by_id = &mut self.by_id;
+                let at_hand = self.queue.get_mut(kept).or_else(|| by_id.values_mut().find(begun));
+                if let Some(open) = at_hand {
+                    delay(&mut open.exchange, stall);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a request was not carried out.
+fn is_failure(status: Status) -> bool {
+    match status {
+        Status::Unknown | Status::Good => false,
+        Status::Http(code) => code >= 400,
+        Status::Grpc(code) => code != 0,
+        Status::Code(code) => code != 0,
+        Status::Reset(_) | Status::Sql(_) | Status::Error(_) | Status::Alert(_) => true,
+    }
+}

@@ -1,0 +1,157 @@
+//! Answers behind a hole where their order does not tell which requests they are of.
+//!
+//! A client that sends without waiting for answers does not show how many of them a hole held. But now and then none of its requests is
+//! in flight, while behind a hole those that were answered in it stay in flight for ever. So the answers are kept until none is, or
+//! until many more have come than ever did between two such moments: then the fewest requests that stayed in flight were answered in
+//! the hole.
+
+use record::{Passage, Side, Stamp, Status};
+
+use super::{Passing, Requests};
+use crate::packet::At;
+
+/// Most answers that are kept.
+const KEPT_MAX: usize = 2048;
+
+/// An answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answer {
+    pub(super) response: Passage,
+    pub(super) bytes: u64,
+    pub(super) status: Status,
+    /// Sequence number behind it.
+    pub(super) end_seq: u32,
+}
+
+/// Answers without their requests.
+#[derive(Debug)]
+pub(super) struct Unpaired {
+    pub(super) answers: Vec<Answer>,
+    at_hand: Answer,
+    /// The fewest requests that stayed in flight behind one of them.
+    pub(super) least: usize,
+}
+
+impl Default for Unpaired {
+    fn default() -> Self {
+        Self { answers: Vec::new(), at_hand: Answer::default(), least: usize::MAX }
+    }
+}
+
+impl Unpaired {
+    /// A message of the answer at hand.
+    pub(super) fn part(&mut self, [began, ended]: [At; 2], bytes: u64) {
+        let response = &mut self.at_hand.response;
+        if !response.began.is_known() {
+            *response = Passage::begin(began.ns, began.frame);
+        }
+        (response.ended, response.last_frame) = (Stamp::at(ended.ns), ended.frame);
+        self.at_hand.bytes += bytes;
+    }
+
+    /// The answer at hand is complete, behind which so many requests are in flight.
+    pub(super) fn keep(&mut self, status: Status, end_seq: u32, in_flight: usize) {
+        let at_hand = std::mem::take(&mut self.at_hand);
+        self.answers.push(Answer { status, end_seq, ..at_hand });
+        self.least = self.least.min(in_flight);
+    }
+
+    /// Whether no more are kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.answers.len() >= KEPT_MAX
+    }
+}
+
+/// How many answers there are from one moment without a request in flight to the next.
+#[derive(Debug, Default)]
+pub(super) struct Bursts {
+    longest: usize,
+    current: usize,
+}
+
+impl Bursts {
+    /// An answer has come, behind which so many requests are in flight.
+    pub(super) fn answered(&mut self, in_flight: usize) {
+        self.current += 1;
+        self.longest = self.longest.max(self.current);
+        if in_flight == 0 {
+            self.current = 0;
+        }
+    }
+
+    /// Answers behind which a client that has had no moment without a request in flight would have had one; `None` if that cannot
+    /// be told.
+    pub(super) fn certain(&self) -> Option<usize> {
+        let certain = self.longest.saturating_mul(3).saturating_add(16);
+        (certain < KEPT_MAX).then_some(certain)
+    }
+}
+
+impl Requests {
+    /// Answers of the queue's first requests.
+    pub(super) fn kept(&self) -> usize {
+        self.unpaired.as_ref().map_or(0, |unpaired| unpaired.answers.len())
+    }
+
+    /// Requests in order without an answer.
+    pub(super) fn in_flight(&self) -> usize {
+        self.queue.len().saturating_sub(self.kept())
+    }
+
+    /// Answers are missing, and nothing but their order tells which requests the next ones are of.
+    pub(crate) fn lost_answers(&mut self) {
+        self.abandon_unpaired();
+        if !self.queue.is_empty() {
+            self.unpaired = Some(Unpaired::default());
+        }
+    }
+
+    /// Keeps an answer until its request is certain.
+    pub(super) fn keep(&mut self, status: Status) {
+        let Passing { end_seq, ended, .. } = self.passing;
+        self.pace.message(Side::Server);
+        let Some(in_flight) = self.in_flight().checked_sub(1) else {
+            self.counted.unmatched += 1;
+            return;
+        };
+        self.known_end = Some(end_seq);
+        self.pace.end(ended);
+        let Some(unpaired) = &mut self.unpaired else { return };
+        unpaired.keep(status, end_seq, in_flight);
+        let (kept, least) = (unpaired.answers.len(), unpaired.least);
+        if in_flight == 0 || self.bursts.certain().is_some_and(|certain| kept >= certain) {
+            self.pair(least);
+        } else if unpaired.is_full() {
+            self.lost_answers();
+        }
+    }
+
+    /// The first requests of the queue were answered in a hole: the kept answers are those of the next ones.
+    pub(super) fn pair(&mut self, lost: usize) {
+        let answers = self.unpaired.take().map(|unpaired| unpaired.answers).unwrap_or_default();
+        self.counted.abandoned += lost as u64;
+        self.pace.forget(lost, self.passing.ended);
+        self.queue.drain(..lost.min(self.queue.len()));
+        for answer in answers {
+            let Some(open) = self.queue.pop_front() else { break };
+            self.complete(open, answer);
+        }
+        self.has_hole &= !self.queue.is_empty();
+    }
+
+    /// The client has closed the connection, behind all answers: the requests that are in flight were answered in the hole.
+    pub(crate) fn client_closed(&mut self) {
+        let in_flight = self.in_flight();
+        if self.unpaired.as_ref().is_some_and(|unpaired| unpaired.least == in_flight) {
+            self.pair(in_flight);
+        }
+    }
+
+    /// Drops the kept answers, with as many requests.
+    pub(super) fn abandon_unpaired(&mut self) {
+        let kept = self.kept();
+        self.unpaired = None;
+        self.counted.abandoned += kept as u64;
+        self.queue.drain(..kept.min(self.queue.len()));
+    }
+}

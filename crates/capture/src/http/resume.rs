@@ -1,0 +1,87 @@
+//! Which request a response answers where the order alone does not tell: behind a hole, and where the capture begins.
+//!
+//! A request acknowledges what its client had received before, and a response acknowledges what its server had received. So a
+//! response that begins at a sequence number is none of a request that acknowledges more than that, or of which it acknowledges
+//! nothing. And a request whose successor acknowledges bytes behind the last known response was answered in the hole.
+
+use std::collections::VecDeque;
+
+/// The sequence and the acknowledgement number of the packet with a message's first byte.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+}
+
+/// What becomes of the requests when a response begins behind a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// So many of the oldest requests were answered in the hole; the next one is answered now.
+    Behind(usize),
+    /// The response is that of a request that was not seen.
+    Orphan,
+}
+
+/// Signed distance from `b` to `a` in the circle of sequence numbers.
+fn distance(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b).cast_signed()
+}
+
+/// Finds the request that a response answers: `requests` are those without a response, the oldest first, and `known_end` is the
+/// sequence number behind the last response that was paired.
+pub(crate) fn find(requests: &VecDeque<Mark>, known_end: Option<u32>, response: Mark) -> Match {
+    let Some(first) = requests.front() else { return Match::Orphan };
+    // What its client had received before it asked is of no request here.
+    let mut known_end = known_end.filter(|&end| distance(end, first.ack) >= 0).unwrap_or(first.ack);
+    let mut answered = 0;
+    // Each request with a further acknowledgement shows at least one more response in the hole.
+    for later in requests.iter().skip(1) {
+        let is_before = distance(later.ack, known_end) > 0 && distance(response.seq, later.ack) >= 0;
+        if is_before && answered + 1 < requests.len() {
+            answered += 1;
+            known_end = later.ack;
+        }
+    }
+    let Some(request) = requests.get(answered) else { return Match::Orphan };
+    let is_older = distance(request.ack, response.seq) > 0 && answered == 0;
+    let is_unread = distance(response.ack, request.seq) <= 0;
+    if is_older || is_unread { Match::Orphan } else { Match::Behind(answered) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(all: &[(u32, u32)]) -> VecDeque<Mark> {
+        all.iter().map(|&(seq, ack)| Mark { seq, ack }).collect()
+    }
+
+    #[test]
+    fn a_request_that_acknowledges_more_shows_that_the_one_before_was_answered() {
+        // Requests of 10 bytes, responses of 100 from 1000 on; the response to the first is in a hole.
+        let closed = marks(&[(0, 1000), (10, 1100)]);
+        assert_eq!(find(&closed, Some(1000), Mark { seq: 1100, ack: 20 }), Match::Behind(1));
+        // It is not: the response begins where the first request's does.
+        assert_eq!(find(&closed, Some(1000), Mark { seq: 1000, ack: 20 }), Match::Behind(0));
+        // Two in flight: the third request replaces the response before.
+        let two = marks(&[(10, 1000), (20, 1100)]);
+        assert_eq!(find(&two, Some(1100), Mark { seq: 1100, ack: 30 }), Match::Behind(0));
+        let lost = marks(&[(10, 1000), (20, 1100), (30, 1200)]);
+        assert_eq!(find(&lost, Some(1100), Mark { seq: 1200, ack: 40 }), Match::Behind(1));
+        // Two in a packet, behind the end of an answer that is in the hole.
+        let batch = marks(&[(10, 1100), (10, 1100)]);
+        assert_eq!(find(&batch, Some(1000), Mark { seq: 1100, ack: 30 }), Match::Behind(0));
+    }
+
+    #[test]
+    fn a_response_to_a_request_before_the_capture_is_an_orphan() {
+        let seen = marks(&[(100, 5000)]);
+        assert_eq!(find(&seen, None, Mark { seq: 4000, ack: 110 }), Match::Orphan, "it had been received");
+        assert_eq!(find(&seen, None, Mark { seq: 5000, ack: 100 }), Match::Orphan, "the request had not");
+        assert_eq!(find(&seen, None, Mark { seq: 5000, ack: 110 }), Match::Behind(0));
+        assert_eq!(find(&VecDeque::new(), None, Mark { seq: 1, ack: 1 }), Match::Orphan);
+        // Around the end of the circle.
+        let end = marks(&[(u32::MAX, u32::MAX - 5)]);
+        assert_eq!(find(&end, None, Mark { seq: 10, ack: 9 }), Match::Behind(0));
+    }
+}

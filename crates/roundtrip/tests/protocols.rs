@@ -1,0 +1,51 @@
+//! Every request of real services, also pipelined and multiplexed: the operations of a capture are as many as the load tool says that it
+//! made, and as many are in flight.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+#[path = "protocols/holes.rs"]
+mod holes;
+#[path = "protocols/http2.rs"]
+mod http2;
+#[path = "protocols/memcached.rs"]
+mod memcached;
+#[path = "protocols/mysql.rs"]
+mod mysql;
+#[path = "protocols/postgres.rs"]
+mod postgres;
+#[path = "protocols/redis.rs"]
+mod redis;
+#[path = "protocols/tls.rs"]
+mod tls;
+#[path = "protocols/websocket.rs"]
+mod websocket;
+
+use std::net::SocketAddr;
+
+use common::live::{analyze, captured};
+use serde_json::Value;
+
+/// A free port on loopback.
+fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Captures what `work` sends to a server on loopback, and analyses it.
+fn analyzed<T>(server: SocketAddr, arguments: &[&str], work: impl FnOnce() -> T) -> (T, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("capture.pcapng");
+    let (done, recorded) = captured("lo", server.port(), &file, || Ok(()), work);
+    let drops: u64 = recorded.interfaces.iter().map(|interface| interface.drops).sum();
+    assert_eq!(drops, 0, "the capture is complete");
+    let result = analyze(&[&[file.to_str().unwrap()], arguments].concat());
+    (done, result)
+}
+
+/// The row of an operation.
+#[track_caller]
+fn row<'a>(result: &'a Value, operation: &str) -> &'a Value {
+    let rows = result["services"].as_array().unwrap();
+    let found = rows.iter().find(|row| row["operation"] == operation);
+    found.unwrap_or_else(|| panic!("no {operation} in {rows:#?}"))
+}

@@ -1,0 +1,59 @@
+//! MariaDB and mysqlslap.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{analyzed, free_address, row};
+use crate::common::daemon::Daemon;
+use crate::common::live::may_capture;
+use crate::common::succeed;
+
+/// Starts a server with further arguments.
+pub(super) fn start_with(folder: &Path, address: SocketAddr, arguments: &[&str]) -> Daemon {
+    let data = format!("--datadir={}", folder.join("data").display());
+    let made = Command::new("mariadb-install-db")
+        .args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal", &data])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .expect("MariaDB; `make setup` installs it");
+    assert!(made.success());
+    let port = format!("--port={}", address.port());
+    let mut server = Command::new("mariadbd");
+    let socket = format!("--socket={}", folder.join("socket").display());
+    server.args(["--no-defaults", "--user=root", "--bind-address=127.0.0.1", &data, &port, &socket]);
+    Daemon::start(server.args(arguments), address)
+}
+
+#[test]
+fn every_query_is_an_operation() {
+    const QUERIES: u64 = 1200;
+    let Some(_alone) = may_capture() else { return };
+    let (folder, address) = (tempfile::tempdir().unwrap(), free_address());
+    let _server = start_with(folder.path(), address, &[]);
+    let port = format!("--port={}", address.port());
+    let queries = format!("--number-of-queries={QUERIES}");
+    let arguments = [
+        "--no-defaults",
+        "--protocol=tcp",
+        "--host=127.0.0.1",
+        &port,
+        "--user=root",
+        "--concurrency=4",
+        "--create-schema=mysql",
+        "--no-drop",
+        "--query=SELECT 4711, 'secret' FROM DUAL",
+        &queries,
+    ];
+    let (_, result) = analyzed(address, &[], || succeed("mariadb-slap", &arguments));
+    let row = row(&result, "SELECT");
+    assert_eq!(row["protocol"], "mysql");
+    let keys = row["keys"].as_array().unwrap();
+    let own =
+        keys.iter().find(|key| key["name"] == "SELECT ? FROM DUAL").unwrap_or_else(|| panic!("{keys:#?}"));
+    assert_eq!(own["operations"], QUERIES);
+    assert_eq!(own["failed"], 0);
+    assert!((1..=4).contains(&row["in_flight_max"].as_u64().unwrap()), "{row:#}");
+    assert!(!result.to_string().contains("secret") && !result.to_string().contains("4711"));
+}
