@@ -413,7 +413,6 @@ impl Application {
         }
         each!(&mut self.protocol, s => {
             s.stalled(stall);
-            s.pace_mut().repaired(stall);
             s.pace_mut().released(stall);
         }, ());
     }

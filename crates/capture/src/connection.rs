@@ -323,7 +323,7 @@ impl Connection {
             let stall = settling.as_ref().map_or(stall, |settling| settling.named(stall));
             application.stalled(&stall);
             if let Some(settling) = settling {
-                settling.stalled(&stall);
+                settling.stalled(&stall, application.pace_mut());
             }
             // Too many to be reported one by one.
             let is_frequent = match stall.kind {
@@ -370,7 +370,7 @@ impl Connection {
                 let stall = settling.as_ref().map_or(stall, |settling| settling.named(stall));
                 application.stalled(&stall);
                 if let Some(settling) = settling {
-                    settling.stalled(&stall);
+                    settling.stalled(&stall, application.pace_mut());
                 }
                 observer.stall(&stall);
             });

@@ -207,16 +207,11 @@ impl Pace {
         }
     }
 
-    /// Moves the ends of responses that had to be sent again, or that were behind such data, to when they were complete: the
-    /// client could not read them before, and their repair is no time of the client.
-    pub(crate) fn repaired(&mut self, stall: &Stall) {
-        if stall.sender != Side::Server || !stall.kind.is_loss() {
-            return;
-        }
-        let since_ns = stall.time_ns.saturating_sub(stall.wait_ns);
-        for free_ns in self.free.iter_mut().rev().take_while(|free_ns| **free_ns >= since_ns) {
-            *free_ns = (*free_ns).max(stall.time_ns);
-        }
+    /// Responses that had ended at a time, nanoseconds, had to be sent again, or were behind such data, and could be read only now.
+    pub(crate) fn repaired(&mut self, ended_ns: u64, now_ns: u64) {
+        // The latest are at the back.
+        let alike = self.free.iter_mut().rev().skip_while(|free_ns| **free_ns > ended_ns);
+        alike.take_while(|free_ns| **free_ns == ended_ns).for_each(|free_ns| *free_ns = now_ns);
     }
 
     /// Counts a completed message of a side.

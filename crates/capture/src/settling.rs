@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use record::{Chunks, ClockStep, ConnectionFacts, Exchange, Key, Opened, Passage, Side, Stall, StallKind};
 
 use crate::chunks::Pieces;
+use crate::in_flight::Pace;
 use crate::observer::{Counted, Observer, StreamHole};
 use crate::opening::Opening;
 
@@ -92,11 +93,18 @@ impl Settling {
         exchange
     }
 
-    /// Adds the wait for lost data of the server to the responses that needed it.
-    pub(crate) fn stalled(&mut self, stall: &Stall) {
+    /// Adds the wait for lost data of the server to the responses that needed it, and tells the pace when they could be read: their
+    /// repair is no time of the client.
+    pub(crate) fn stalled(&mut self, stall: &Stall, pace: &mut Pace) {
         if stall.sender == Side::Server && stall.kind.is_loss() {
             let is_behind = |e: &&mut Exchange| e.response_end_seq.wrapping_sub(stall.seq).cast_signed() > 0;
-            self.waiting.iter_mut().filter(is_behind).for_each(|exchange| repair(exchange, stall));
+            for exchange in self.waiting.iter_mut().filter(is_behind) {
+                let before = exchange.read_ns();
+                repair(exchange, stall);
+                if let (Some(before), Some(now)) = (before, exchange.read_ns()) {
+                    pace.repaired(before, now);
+                }
+            }
         }
     }
 

@@ -184,7 +184,7 @@ impl Turns {
     /// Ends a turn: the response, if any, is complete.
     pub(crate) fn end(&mut self, observer: &mut impl Observer) {
         let Some(mut exchange) = self.current.take() else { return };
-        let Some(ended) = exchange.response.ended.ns() else { return };
+        let Some(read_ns) = exchange.read_ns() else { return };
         exchange.op.kind = match (exchange.op.request_bytes, exchange.op.response_bytes) {
             (request, response) if response > request => OpKind::Read,
             (request, response) if request > response => OpKind::Write,
@@ -192,7 +192,7 @@ impl Turns {
         };
         exchange.op.data_bytes = exchange.op.request_bytes.max(exchange.op.response_bytes);
         self.pace.message(Side::Server);
-        self.pace.end(At { ns: ended, frame: exchange.response.last_frame });
+        self.pace.end(At { ns: read_ns, frame: exchange.response.last_frame });
         observer.exchange(&exchange);
     }
 

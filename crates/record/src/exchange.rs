@@ -143,6 +143,12 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// When its client could read the response, as far as the capture point shows it, nanoseconds; `None` where it has not passed.
+    #[must_use]
+    pub fn read_ns(&self) -> Option<u64> {
+        Some(self.response.ended.ns()?.saturating_add(self.repaired_ns))
+    }
+
     /// The record from a point on this side. The stamps of the other side are missing.
     #[must_use]
     pub fn op(&self, side: Side) -> Op {

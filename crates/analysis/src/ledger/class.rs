@@ -66,7 +66,7 @@ pub(crate) struct Class {
     /// Connections whose first operation is of the class and whose set-up was seen, and that, ns.
     setups: u64,
     setup_ns: u128,
-    /// Of the operations' time, what passed in the client's time too, because TCP held a request or sent a response again, ns.
+    /// Of the operations' time, what passed in the client's time too, because TCP held a request, ns.
     shared_ns: u128,
     /// The client's shortest time before an operation, ns.
     least_thought_ns: Option<u64>,
@@ -146,7 +146,6 @@ impl Class {
             self.setups += 1;
             self.setup_ns += u128::from(setup_ns);
         }
-        self.shared_ns += u128::from(observed.detail.repaired_ns.min(time_ns));
         if let Some(thought_ns) = observed.detail.thought_ns {
             self.least_thought_ns =
                 Some(self.least_thought_ns.map_or(thought_ns, |least| least.min(thought_ns)));
@@ -220,7 +219,7 @@ impl Class {
         self.has_server
     }
 
-    /// The part of the operations' time that is in the clients' time before them, or before the next ones, too, ns.
+    /// The part of the operations' time that is in the clients' time before them, too, ns.
     pub(crate) fn shared_ns(&self) -> u128 {
         self.shared_ns
     }

@@ -30,7 +30,7 @@ pub(super) fn judge(case: &Case<'_>, found: &mut Found) {
             duration(ns as f64 / operations as f64 / 1000.0)
         );
         let gaps = streams.pieces.saturating_sub(streams.operations);
-        verdict.gain = gain("gap between pieces", streams.gaps_ns, ns, gaps);
+        verdict.gain = gain("gap between pieces", streams.gaps_ns, ns, gaps, 0.0);
     }
     if is_of_streams(streams.first_held, StallKind::NagleHeaderThenBody)
         && let Some(verdict) = verdict(found, VerdictKind::HeaderBodyApart)
@@ -43,7 +43,8 @@ pub(super) fn judge(case: &Case<'_>, found: &mut Found) {
              ACK of their head came: {} each",
             duration(ns as f64 / operations as f64 / 1000.0)
         );
-        verdict.gain = gain("first piece", streams.first_ns, ns, streams.operations);
+        let away_us = away_us(case, StallKind::NagleHeaderThenBody);
+        verdict.gain = gain("first piece", streams.first_ns, ns, streams.operations, away_us);
     }
 }
 
@@ -51,9 +52,19 @@ fn verdict(found: &mut Found, kind: VerdictKind) -> Option<&mut Verdict> {
     found.verdicts.iter_mut().find(|verdict| verdict.kind == kind)
 }
 
-/// The gain on a part of a streamed response from removing what Nagle's algorithm held of it.
-fn gain(part: &str, now_ns: u128, held_ns: u128, count: u64) -> Option<Gain> {
-    let each_us = |ns: u128| ns as f64 / count.max(1) as f64 / 1000.0;
+/// The way between the capture point and the clients of operations with such a wait, microseconds: their users wait for it, too.
+fn away_us(case: &Case<'_>, stall: StallKind) -> f64 {
+    let classes = case.evidence.ledger.classes().iter();
+    let (count, away_ns) = classes.fold((0, 0.0), |(count, away_ns), class| {
+        let waiters = class.waiters(stall);
+        (count + waiters, away_ns + waiters as f64 * class.away_ns() as f64)
+    });
+    away_ns / count.max(1) as f64 / 1000.0
+}
+
+/// The gain on a part of a streamed response from removing what Nagle's algorithm held of it; `away_us` of it passes unseen.
+fn gain(part: &str, now_ns: u128, held_ns: u128, count: u64, away_us: f64) -> Option<Gain> {
+    let each_us = |ns: u128| ns as f64 / count.max(1) as f64 / 1000.0 + away_us;
     let (now_us, then_us) = (each_us(now_ns), each_us(now_ns.saturating_sub(held_ns)));
     let factor = now_us / then_us;
     (factor.is_finite() && factor > 1.0).then(|| Gain {

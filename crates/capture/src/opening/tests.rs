@@ -4,6 +4,7 @@ use record::{Exchange, Greeting, Refusal, Setup, Side, StallKind};
 
 use super::*;
 use crate::application::Protocol;
+use crate::decode::protocol_named;
 use crate::observer::seen::Seen;
 use crate::packet::Endpoint;
 use crate::vantage::{Selection, Vantage};
@@ -389,17 +390,25 @@ fn a_response_whose_tail_was_not_captured_ends_with_its_acknowledgement() {
 
 #[test]
 fn what_repairs_a_response_is_no_time_of_the_client() {
-    let mut talk = Talk::new(Protocol::Http);
-    talk.shake(0, 2 * MS);
-    talk.send(10 * MS, Side::Client, ACK, GET);
-    talk.send(12 * MS, Side::Server, ACK, OK);
-    // Lost behind the capture point.
-    talk.raw(212 * MS, Side::Server, 900, 118, ACK, OK);
-    talk.send(215 * MS, Side::Client, ACK, GET);
-    talk.send(216 * MS, Side::Server, ACK, OK);
-    talk.send(217 * MS, Side::Client, ACK, b"");
-    let seen = talk.end();
-    assert_eq!((seen.exchanges[0].repaired_ns, seen.exchanges[1].thought_ns), (200 * MS, Some(3 * MS)));
+    const PING: &[u8] = b"PING\r\n";
+    for (protocol, request, response) in [
+        (Protocol::Http, GET, OK),
+        (Protocol::Turns, GET, OK),
+        (Protocol::Decoded(protocol_named("redis").unwrap()), PING, &b"+PONG\r\n"[..]),
+    ] {
+        let mut talk = Talk::new(protocol);
+        talk.shake(0, 2 * MS);
+        talk.send(10 * MS, Side::Client, ACK, request);
+        talk.send(12 * MS, Side::Server, ACK, response);
+        // Lost behind the capture point.
+        talk.raw(212 * MS, Side::Server, 900, 100 + request.len() as u32, ACK, response);
+        talk.send(215 * MS, Side::Client, ACK, request);
+        talk.send(216 * MS, Side::Server, ACK, response);
+        talk.send(217 * MS, Side::Client, ACK, b"");
+        let seen = talk.end();
+        let times = (seen.exchanges[0].repaired_ns, seen.exchanges[1].thought_ns);
+        assert_eq!(times, (200 * MS, Some(3 * MS)), "{protocol:?}");
+    }
 }
 
 #[test]

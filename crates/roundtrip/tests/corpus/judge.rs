@@ -10,6 +10,8 @@ use super::known::Fault;
 
 /// A predicted gain is right within this share of the measured one.
 pub const GAIN_TOLERANCE: f64 = 0.2;
+/// Operations of a connection that is that of a client for the whole run.
+const OPERATIONS_OF_A_CLIENT: f64 = 20.0;
 
 /// What was found in the captures of a case.
 pub struct Outcome {
@@ -135,6 +137,21 @@ fn captured_us(report: &Value, measure: Measure) -> Option<f64> {
     }
 }
 
+/// How much faster the clients of a capture were while all of them were at work than over the whole of it: each makes a given number of
+/// requests, and chance may delay one of them, so that at the end it is alone. 1 where connections are not those of clients.
+fn together(report: &Value) -> f64 {
+    let connections = report["connections"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let of = |connection: &Value| Some((connection["operations"].as_f64()?, connection["seconds"].as_f64()?));
+    let all: Vec<(f64, f64)> = connections.iter().filter_map(of).collect();
+    if all.iter().any(|&(operations, _)| operations < OPERATIONS_OF_A_CLIENT) {
+        return 1.0;
+    }
+    let rate: f64 = all.iter().map(|(operations, seconds)| operations / seconds).sum();
+    let operations: f64 = all.iter().map(|(operations, _)| operations).sum();
+    let seconds = all.iter().map(|&(_, seconds)| seconds).fold(0.0, f64::max);
+    if operations > 0.0 { rate * seconds / operations } else { 1.0 }
+}
+
 /// Compares what `analyze` says of the captures of a case with what must be said.
 pub fn judge(case: &Case, captures: &Path) -> Outcome {
     let fault = |what: &str, kind: &str| Fault {
@@ -173,8 +190,13 @@ pub fn judge(case: &Case, captures: &Path) -> Outcome {
     outcome.faults.extend(others.map(|kind| fault("besides", kind)));
     let predicted = predicted(&report, case);
     if case.is_mended {
+        let together_before = together(&report);
         match analyze(case, captures, true) {
             Ok(report) => {
+                if case.measure == Measure::Rate {
+                    let factor = together(&report) / together_before;
+                    outcome.measured.iter_mut().for_each(|gain| *gain *= factor);
+                }
                 let is_still = |kind: &String| case.expect.contains(kind) && !case.still.contains(kind);
                 outcome
                     .faults
