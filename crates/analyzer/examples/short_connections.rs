@@ -90,7 +90,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let begin = Instant::now();
     let inputs = vec![Input { file: CaptureFile::open(path)?, place: None }];
     let options = Options { modes: true, ..Options::default() };
-    let result = Analysis::run(inputs, options, None, &mut |_| (), &|| false)?;
+    let result = Analysis::run(inputs, &options, None, &mut |_| (), &|| false)?;
     let seconds = begin.elapsed().as_secs_f64();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("VmHWM: unknown");

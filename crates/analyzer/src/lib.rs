@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod annotate;
+mod events;
 mod holes;
 mod link;
 mod notes;
 mod protocols;
+mod reading;
 mod result;
 mod rows;
 mod run;

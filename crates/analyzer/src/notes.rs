@@ -5,8 +5,8 @@ use capture::Link;
 use record::ConnectionFacts;
 use record::units::counted;
 
+use crate::reading::Reading;
 use crate::result::AnalysisResult;
-use crate::run::Reading;
 
 /// Connections that a note names.
 const NAMED: usize = 3;

@@ -1,24 +1,28 @@
-//! A run: passes the frames of every input to their capture points, and the points' observations to `analysis`.
+//! A run: passes what the capture points observe to `analysis`.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc;
 
 use analysis::service::{SLOWEST, Services};
 use analysis::traffic::Traffic;
 use analysis::verdict::{CaptureLoss, Case, Evidence, judge};
 use capture::file::{CaptureFile, FileError};
-use capture::{
-    At, Contents, Counted, Counters, FrameCounters, Link, Observer, Selection, StreamHole, Vantage,
-};
+use capture::{Counters, Selection};
 use record::wire::Wire;
-use record::{ClockStep, ConnectionFacts, Exchange, Key, Observed, Opened, Side, Spacing, Stall, TimeOrder};
+use record::{ConnectionFacts, Observed, Side, Stall, TimeOrder};
 use thiserror::Error;
+
+use crate::events::{Event, Outbox};
 
 use crate::holes::{Holes, Missed};
 use crate::notes::notes;
+use crate::reading::{Read, Reader};
 use crate::result::{AnalysisResult, ModeRow};
 use crate::rows::{connections, drops, input};
 use analysis::clocks::ClockSums;
-use analysis::pairing::{Pairing, Point};
+use analysis::pairing::Pairing;
 use analysis::samples::Samples;
 
 /// A capture to read.
@@ -64,19 +68,6 @@ pub enum AnalysisError {
     /// The result cannot be written.
     #[error("writing: {0}")]
     Write(#[from] std::io::Error),
-}
-
-/// The senders of a capture point's spacings.
-const SIDES: [Side; 2] = [Side::Client, Side::Server];
-
-/// A running analysis.
-#[derive(Debug)]
-pub struct Analysis<'a> {
-    options: Options,
-    points: Vec<Vantage>,
-    /// Captures so far: sections of inputs.
-    captures: u32,
-    state: State<'a>,
 }
 
 /// The state shared by all capture points.
@@ -141,281 +132,186 @@ impl Sums<'_> {
     }
 }
 
-/// The observer of one capture point, which adds to the shared state.
-struct PointObserver<'b, 'a> {
-    vantage: u32,
-    state: &'b mut State<'a>,
-}
+impl<'a> State<'a> {
+    fn new(inputs: usize, options: &Options, ops: Option<&'a mut TakeOps<'a>>) -> Self {
+        Self {
+            pairing: Pairing::new(inputs > 1),
+            sums: Sums {
+                traffic: Traffic::default(),
+                samples: Samples::new(options.modes),
+                evidence: Evidence::of(Services::keeping(options.slowest.unwrap_or(SLOWEST))),
+                clocks: ClockSums::default(),
+                counters: Counters::default(),
+                holes: Holes::default(),
+                backwards: (0, 0),
+                ops,
+            },
+            inputs: Vec::new(),
+        }
+    }
 
-impl PointObserver<'_, '_> {
-    /// Calls a method of the pairing that delivers joined exchanges.
+    /// Takes a batch of events.
+    fn take(&mut self, events: &mut Vec<Event>) {
+        events.drain(..).for_each(|event| self.event(event));
+    }
+
     #[inline]
-    fn pair<R>(&mut self, call: impl FnOnce(&mut Pairing, &mut Sums<'_>) -> R) -> R {
-        call(&mut self.state.pairing, &mut self.state.sums)
+    fn event(&mut self, event: Event) {
+        let Self { pairing, sums, inputs } = self;
+        match event {
+            Event::Exchange(vantage, exchange) => {
+                pairing.exchange(vantage, &exchange, |o| sums.observed(o));
+            }
+            Event::Point { point, capture } => {
+                inputs.push(point.input);
+                pairing.add_point(point);
+                sums.evidence.add_point(capture);
+            }
+            Event::Named(key, name) => sums.evidence.services.named(key, &name),
+            Event::Hole(vantage, hole) => {
+                sums.counters.holes += 1;
+                sums.counters.hole_bytes += hole.missing.bytes;
+                let connection = pairing.connection(vantage, hole.connection);
+                sums.holes.add(inputs.get(vantage as usize).copied().unwrap_or(0), hole, connection);
+            }
+            Event::Unanswered(vantage, exchange) => {
+                if let Some(connection) = pairing.connection(vantage, exchange.op.connection) {
+                    sums.evidence.unanswered(vantage, connection, &exchange);
+                }
+            }
+            Event::Stall(vantage, stall) => {
+                let connection = pairing.connection(vantage, stall.connection).unwrap_or(u32::MAX);
+                sums.evidence.stall(vantage, &Stall { connection, ..stall });
+            }
+            Event::ClockStep(vantage, step) => sums.evidence.clock_step(vantage, &step),
+            Event::Opened(vantage, opened) => {
+                pairing.opened(vantage, &opened);
+                if let Some(connection) = pairing.connection(vantage, opened.connection) {
+                    sums.evidence.opened(connection, &opened);
+                }
+            }
+            Event::Connection(vantage, facts) => {
+                let local = facts.connection;
+                match pairing.connection(vantage, local) {
+                    Some(connection) => {
+                        sums.evidence.connection(vantage, &ConnectionFacts { connection, ..*facts });
+                    }
+                    None => sums.evidence.empty_connection(vantage, &facts),
+                }
+                pairing.closed(vantage, local, |o| sums.observed(o));
+            }
+            Event::Counted(counted) => sums.counters.add(&counted),
+        }
     }
 }
 
-impl Observer for PointObserver<'_, '_> {
-    #[inline]
-    fn exchange(&mut self, exchange: &Exchange) {
-        let vantage = self.vantage;
-        self.pair(|pairing, sums| pairing.exchange(vantage, exchange, |o| sums.observed(o)));
-    }
+/// An analysis of captures.
+#[derive(Debug)]
+pub struct Analysis;
 
-    fn named(&mut self, key: Key, name: &str) {
-        self.state.sums.evidence.services.named(key, name);
-    }
-
-    fn hole(&mut self, hole: StreamHole) {
-        let State { pairing, sums, inputs } = &mut self.state;
-        sums.counters.holes += 1;
-        sums.counters.hole_bytes += hole.missing.bytes;
-        let connection = pairing.connection(self.vantage, hole.connection);
-        sums.holes.add(inputs[self.vantage as usize], hole, connection);
-    }
-
-    fn unanswered(&mut self, exchange: &Exchange) {
-        if let Some(connection) = self.state.pairing.connection(self.vantage, exchange.op.connection) {
-            self.state.sums.evidence.unanswered(self.vantage, connection, exchange);
-        }
-    }
-
-    fn stall(&mut self, stall: &Stall) {
-        let connection = self.state.pairing.connection(self.vantage, stall.connection);
-        let connection = connection.unwrap_or(u32::MAX);
-        self.state.sums.evidence.stall(self.vantage, &Stall { connection, ..*stall });
-    }
-
-    fn clock_step(&mut self, step: &ClockStep) {
-        self.state.sums.evidence.clock_step(self.vantage, step);
-    }
-
-    fn opened(&mut self, opened: &Opened) {
-        self.state.pairing.opened(self.vantage, opened);
-        if let Some(connection) = self.state.pairing.connection(self.vantage, opened.connection) {
-            self.state.sums.evidence.opened(connection, opened);
-        }
-    }
-
-    fn connection(&mut self, facts: &ConnectionFacts) {
-        let (vantage, local) = (self.vantage, facts.connection);
-        if let Some(connection) = self.state.pairing.connection(vantage, local) {
-            self.state.sums.evidence.connection(vantage, &ConnectionFacts { connection, ..*facts });
-        } else {
-            self.state.sums.evidence.empty_connection(vantage, facts);
-        }
-        self.pair(|pairing, sums| pairing.closed(vantage, local, |o| sums.observed(o)));
-    }
-
-    fn counted(&mut self, counted: &Counted) {
-        self.state.sums.counters.add(counted);
-    }
-}
-
-/// An input and its capture points.
-pub(crate) struct Reading {
-    pub(crate) file: CaptureFile,
-    place: Option<Side>,
-    /// Capture points by interface, and by the interface's number in cooked captures.
-    points: Vec<((u32, Option<u32>), usize, Link)>,
-    recent: usize,
-    /// Its current section, the number of that among all captures, and the stretch of time that it is in.
-    section: Option<u32>,
-    capture: u32,
-    stretch: u32,
-    /// Frames of unsupported link layers.
-    pub(crate) unsupported: u64,
-    pub(crate) unsupported_link: u32,
-    is_over: bool,
-}
-
-impl<'a> Analysis<'a> {
+impl Analysis {
     /// Reads the inputs to their ends, or until `stop` returns true. Passes every exchange to `ops`, and at intervals
     /// the number of bytes read from the inputs, as stored, to `progress`.
     ///
     /// # Errors
     /// When an input cannot be read. The result has a note for each damaged or truncated input.
-    pub fn run(
+    pub fn run<'a>(
         inputs: Vec<Input>,
-        options: Options,
+        options: &Options,
         ops: Option<&'a mut TakeOps<'a>>,
         progress: &mut dyn FnMut(u64),
         stop: &dyn Fn() -> bool,
     ) -> Result<AnalysisResult, AnalysisError> {
-        let several = inputs.len() > 1;
-        let keys = options.selection.keys.clone();
-        let slowest = options.slowest.unwrap_or(SLOWEST);
-        // What a file has of secrets is for all of them.
-        let reading = |Input { file, place }| Reading {
-            file: file.with_keys(keys.clone()),
-            place,
-            points: Vec::new(),
-            recent: 0,
-            section: None,
-            capture: 0,
-            stretch: 0,
-            unsupported: 0,
-            unsupported_link: 0,
-            is_over: false,
+        let mut state = State::new(inputs.len(), options, ops);
+        let reader = Reader::new(inputs, options);
+        let has_processors = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+        let read = if reader.readings.len() == 1 && has_processors {
+            beside(reader, &mut state, progress, stop)?
+        } else {
+            in_turn(reader, &mut state, progress, stop)?
         };
-        let mut readings: Vec<Reading> = inputs.into_iter().map(reading).collect();
-        let modes = options.modes;
-        let mut analysis = Self {
-            options,
-            points: Vec::new(),
-            captures: 0,
-            state: State {
-                pairing: Pairing::new(several),
-                sums: Sums {
-                    traffic: Traffic::default(),
-                    samples: Samples::new(modes),
-                    evidence: Evidence::of(Services::keeping(slowest)),
-                    clocks: ClockSums::default(),
-                    counters: Counters::default(),
-                    holes: Holes::default(),
-                    backwards: (0, 0),
-                    ops,
-                },
-                inputs: Vec::new(),
-            },
-        };
-        // Read the input with fewer queued exchanges next, so that the two sides of a connection meet soon.
-        while let Some(next) = (0..readings.len())
-            .filter(|&i| !readings[i].is_over)
-            .min_by_key(|&i| (analysis.state.pairing.waiting(i as u32), readings[i].file.frames()))
-        {
-            for _ in 0..FRAMES_AT_ONCE {
-                if !analysis.step(&mut readings[next], next as u32)? {
-                    readings[next].is_over = true;
-                    break;
-                }
+        Ok(state.finish(&read, options.wire))
+    }
+}
+
+/// Reads the inputs, and takes what they show, in turn: the one with fewer queued exchanges next, so that the two sides of a connection
+/// meet soon.
+fn in_turn(
+    mut reader: Reader,
+    state: &mut State<'_>,
+    progress: &mut dyn FnMut(u64),
+    stop: &dyn Fn() -> bool,
+) -> Result<Read, AnalysisError> {
+    let next = |reader: &Reader, state: &State<'_>| {
+        let open = reader.readings.iter().enumerate().filter(|(_, reading)| !reading.is_over);
+        let queued = |i: usize| state.pairing.waiting(i as u32);
+        open.min_by_key(|(i, reading)| (queued(*i), reading.file.frames())).map(|(i, _)| i)
+    };
+    while let Some(input) = next(&reader, state) {
+        reader.advance(input, &mut Outbox::new(&mut |events| state.take(events)))?;
+        progress(reader.bytes_read());
+        if stop() {
+            break;
+        }
+    }
+    Ok(reader.finish(&mut Outbox::new(&mut |events| state.take(events))))
+}
+
+/// Batches of events on their way between the threads.
+const BATCHES: usize = 8;
+
+/// Reads one input on a thread of its own, and takes what it shows here: each needs about as long as the other.
+fn beside(
+    mut reader: Reader,
+    state: &mut State<'_>,
+    progress: &mut dyn FnMut(u64),
+    stop: &dyn Fn() -> bool,
+) -> Result<Read, AnalysisError> {
+    let (is_stopped, bytes_read) = (&AtomicBool::new(false), &AtomicU64::new(0));
+    let (sender, receiver) = mpsc::sync_channel::<Vec<Event>>(BATCHES);
+    let (empty_sender, empty) = mpsc::channel::<Vec<Event>>();
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(move || {
+            let mut deliver = |events: &mut Vec<Event>| {
+                // Also without events: the receiver shows the progress, and asks whether to stop. It ends only with this thread.
+                let full = std::mem::replace(events, empty.try_recv().unwrap_or_default());
+                let _ = sender.send(full);
+            };
+            let mut outbox = Outbox::new(&mut deliver);
+            while !reader.readings.iter().all(|reading| reading.is_over) && !is_stopped.load(Relaxed) {
+                reader.advance(0, &mut outbox)?;
+                bytes_read.store(reader.bytes_read(), Relaxed);
             }
-            progress(readings.iter().map(|reading| reading.file.bytes_read()).sum());
+            Ok(reader.finish(&mut outbox))
+        });
+        for mut events in receiver {
+            state.take(&mut events);
+            let _ = empty_sender.send(events);
+            progress(bytes_read.load(Relaxed));
             if stop() {
-                break;
+                is_stopped.store(true, Relaxed);
             }
         }
-        Ok(analysis.finish(&readings))
-    }
+        reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
 
-    /// Processes the next frame of an input; false at its end.
-    #[inline]
-    fn step(&mut self, reading: &mut Reading, input: u32) -> Result<bool, FileError> {
-        let Some(frame) = reading.file.next_frame()? else { return Ok(false) };
-        let at = At { ns: frame.time_ns, frame: frame.number };
-        // The common case first: the point of the last frame, on a plain link.
-        if let Some(&((interface, None), point, link)) = reading.points.get(reading.recent)
-            && interface == frame.interface
-            && link != Link::Cooked2
-        {
-            let mut observer = PointObserver { vantage: point as u32, state: &mut self.state };
-            self.points[point].frame(link, at, frame.data, frame.wire_bytes, &mut observer);
-            return Ok(true);
-        }
-        let (interface, data, wire_bytes) = (frame.interface, frame.data, frame.wire_bytes);
-        // The frame borrows the file, so the interface's data is copied first.
-        let found = reading.points.iter().find(|((i, _), _, _)| *i == interface).map(|p| p.2);
-        let segment = found.map(|link| (link, link.decode(data, wire_bytes)));
-        match segment {
-            Some((Link::Cooked2, Ok((segment, seen)))) => {
-                let key = (interface, seen.interface);
-                let known = reading.points.iter().position(|(k, _, _)| *k == key);
-                let place = match known {
-                    Some(place) => place,
-                    None if reading.points.len() < POINTS_MAX => {
-                        // The interface is known, so its section has begun.
-                        let of = (reading.capture, reading.stretch, reading.place);
-                        let point = self.add_point(input, of);
-                        reading.points.push((key, point, Link::Cooked2));
-                        reading.points.len() - 1
-                    }
-                    None => return Ok(true),
-                };
-                let point = reading.points[place].1;
-                let mut observer = PointObserver { vantage: point as u32, state: &mut self.state };
-                self.points[point].segment(&segment, at, wire_bytes, &mut observer);
-            }
-            Some((Link::Cooked2, Err(reason))) => {
-                if let Some(&(_, point, _)) = reading.points.iter().find(|((i, _), _, _)| *i == interface) {
-                    self.points[point].not_tcp(reason, Link::Cooked2, data);
-                }
-            }
-            Some((link, _)) => {
-                let place = reading.points.iter().position(|((i, _), _, _)| *i == interface).unwrap_or(0);
-                reading.recent = place;
-                let point = reading.points[place].1;
-                let mut observer = PointObserver { vantage: point as u32, state: &mut self.state };
-                self.points[point].frame(link, at, data, wire_bytes, &mut observer);
-            }
-            None => {
-                // A new interface: create its capture point, then process the frame.
-                let held = data.to_vec();
-                let number = reading.file.interfaces().get(interface as usize).map_or(u32::MAX, |i| i.link);
-                let Some(link) = Link::by_number(number).filter(|_| reading.points.len() < POINTS_MAX) else {
-                    reading.unsupported += 1;
-                    reading.unsupported_link = number;
-                    return Ok(true);
-                };
-                self.begin_section(reading, interface, at.ns);
-                let point = self.add_point(input, (reading.capture, reading.stretch, reading.place));
-                let mut key = (interface, None);
-                if let (Link::Cooked2, Ok((_, seen))) = (link, link.decode(&held, wire_bytes)) {
-                    key.1 = seen.interface;
-                }
-                reading.points.push((key, point, link));
-                reading.recent = reading.points.len() - 1;
-                let mut observer = PointObserver { vantage: point as u32, state: &mut self.state };
-                self.points[point].frame(link, at, &held, wire_bytes, &mut observer);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Begins the section of an interface, unless it has begun: a capture with an end of its own. Packets after the last one of
-    /// the sections before are not those that these saw.
-    fn begin_section(&mut self, reading: &mut Reading, interface: u32, now_ns: u64) {
-        let section = reading.file.interfaces().get(interface as usize).map(|interface| interface.section);
-        if reading.section == section {
-            return;
-        }
-        let before_ns = reading.points.iter().map(|(_, point, _)| self.points[*point].newest_ns()).max();
-        reading.stretch += u32::from(before_ns.is_some_and(|before_ns| before_ns <= now_ns));
-        (reading.section, reading.capture) = (section, self.captures);
-        self.captures += 1;
-    }
-
-    fn add_point(&mut self, input: u32, (capture, stretch, place): (u32, u32, Option<Side>)) -> usize {
-        self.points.push(Vantage::new(self.options.selection.clone()));
-        self.state.inputs.push(input);
-        self.state.pairing.add_point(Point { input, place, stretch });
-        self.state.sums.evidence.add_point(capture);
-        self.points.len() - 1
-    }
-
-    fn finish(mut self, readings: &[Reading]) -> AnalysisResult {
-        let mut frames = FrameCounters::default();
-        let mut contents = Contents::default();
-        let passed = self.options.wire.map(|wire| crate::link::efficiency(&wire, &self.points));
-        let points_with_packets = self.points.iter().filter(|point| point.counters.packets > 0).count();
-        for (vantage, point) in self.points.drain(..).enumerate() {
-            contents.add(&point.contents);
-            self.state.sums.evidence.spacings.extend(point.spacings.iter().map(Spacing::regular).zip(SIDES));
-            let mut observer = PointObserver { vantage: vantage as u32, state: &mut self.state };
-            add(&mut frames, &point.finish(&mut observer));
-        }
-        let mut last = PointObserver { vantage: 0, state: &mut self.state };
-        last.pair(|pairing, sums| pairing.finish(|o| sums.observed(o)));
-        let State { pairing, sums, inputs } = self.state;
+impl State<'_> {
+    fn finish(self, read: &Read, wire: Option<Wire>) -> AnalysisResult {
+        let Read { readings, frames, contents, spacings, passed, points_with_packets } = read;
+        let Self { mut pairing, mut sums, inputs } = self;
+        pairing.finish(|o| sums.observed(o));
         let Sums { traffic, samples, mut evidence, clocks, mut counters, holes, backwards, .. } = sums;
+        evidence.spacings.clone_from(spacings);
         evidence.set_places(pairing.sides());
         evidence.settle();
-        counters.count_frames(&frames);
+        counters.count_frames(frames);
         let wire_us = |request: f64, response: f64| {
-            self.options.wire.map_or(0.0, |wire| {
+            wire.map_or(0.0, |wire| {
                 wire.own_packets_us(request.round() as u64) + wire.own_packets_us(response.round() as u64)
             })
         };
-        let stanzas = traffic.stanzas(self.options.wire.is_some().then_some(&wire_us));
+        let stanzas = traffic.stanzas(wire.is_some().then_some(&wire_us));
         let operations = evidence.operations;
         let Missed { operations: missed, unknown_holes } = holes.missed(&evidence);
         let drops: u64 = readings.iter().filter_map(|reading| drops(&reading.file)).sum();
@@ -430,7 +326,7 @@ impl<'a> Analysis<'a> {
         let judged = judge(&Case {
             evidence: &evidence,
             stanzas: &stanzas,
-            link: self.options.wire.map(|wire| analysis::verdict::Link {
+            link: wire.map(|wire| analysis::verdict::Link {
                 bits_per_second: wire.bits_per_second as f64,
                 efficiency: wire.efficiency(),
                 passed: passed.unwrap_or([wire.efficiency(); 2]),
@@ -458,7 +354,7 @@ impl<'a> Analysis<'a> {
         let (connections, not_listed) = connections(&evidence);
         // A capture with one point has no packet twice.
         let (packets, bytes) =
-            if points_with_packets > 1 { evidence.passed() } else { (frames.packets, frames.bytes) };
+            if *points_with_packets > 1 { evidence.passed() } else { (frames.packets, frames.bytes) };
         let mut result = AnalysisResult {
             inputs: readings.iter().map(|reading| input(&reading.file)).collect(),
             packets,
@@ -469,8 +365,8 @@ impl<'a> Analysis<'a> {
             responses_coming: judged.coming.responses,
             operations_backwards: backwards.0,
             paths_backwards: backwards.1,
-            frames,
-            contents,
+            frames: *frames,
+            contents: contents.clone(),
             streams: counters,
             connections,
             connections_not_listed: not_listed,
@@ -494,24 +390,4 @@ impl<'a> Analysis<'a> {
         result.notes.extend(judged.coming.text());
         result
     }
-}
-
-/// Frames of one input in a row.
-const FRAMES_AT_ONCE: usize = 512;
-/// Most capture points of an input.
-const POINTS_MAX: usize = 256;
-
-fn add(sum: &mut FrameCounters, more: &FrameCounters) {
-    sum.frames += more.frames;
-    sum.packets += more.packets;
-    sum.bytes += more.bytes;
-    sum.other += more.other;
-    sum.fragments += more.fragments;
-    sum.truncated += more.truncated;
-    sum.too_big += more.too_big;
-    sum.cut += more.cut;
-    sum.super_packets += more.super_packets;
-    sum.evicted += more.evicted;
-    sum.backwards += more.backwards;
-    sum.strays += more.strays;
 }

@@ -17,7 +17,7 @@ fn every_seed_is_read_to_an_end() {
         let Ok(file) = CaptureFile::open(&path) else { continue };
         let options = Options { modes: true, ..Options::default() };
         let inputs = vec![Input { file, place: None }];
-        let result = Analysis::run(inputs, options, None, &mut |_| (), &|| false).unwrap();
+        let result = Analysis::run(inputs, &options, None, &mut |_| (), &|| false).unwrap();
         files += 1;
         operations += result.operations;
     }

@@ -271,7 +271,7 @@ pub fn analysed(setup: &Setup, captures: Vec<CaptureBytes>) -> Option<AnalysisRe
     });
     let options = Options { modes: false, wire, ..Options::default() };
     let inputs = captures.into_iter().map(input).collect();
-    Analysis::run(inputs, options, None, &mut |_| (), &|| false).ok()
+    Analysis::run(inputs, &options, None, &mut |_| (), &|| false).ok()
 }
 
 /// What each cause does to a setup.

@@ -197,11 +197,12 @@ pub(crate) fn run(args: &AnalyzeArgs) -> Result<ExitCode, Failure> {
             Ok(Input { file: CaptureFile::open(path)?, place: *place })
         };
         let inputs: Result<Vec<Input>, AnalysisError> = paths.iter().map(open).collect();
-        let result = inputs
-            .and_then(|inputs| run_analysis(inputs, size(&paths), options, &mut sinks, &|| stop.is_raised()));
+        let result = inputs.and_then(|inputs| {
+            run_analysis(inputs, size(&paths), &options, &mut sinks, &|| stop.is_raised())
+        });
         result.map_err(classify)?
     } else {
-        live(args, options, &mut sinks, &stop)?
+        live(args, &options, &mut sinks, &stop)?
     };
     // A capture without operations says nothing about a service: neither "slow" nor "not slow".
     let is_empty = result.operations == 0 && result.verdicts.is_empty() && result.responses_coming == 0;
@@ -292,7 +293,7 @@ fn paths(args: &AnalyzeArgs) -> Result<Vec<(PathBuf, Option<Side>)>, Failure> {
 /// Captures into a pipe, on a separate thread, and analyses the other end of the pipe.
 fn live(
     args: &AnalyzeArgs,
-    options: Options,
+    options: &Options,
     sinks: &mut Sinks<'_>,
     stop: &Stop,
 ) -> Result<AnalysisResult, Failure> {
@@ -344,7 +345,7 @@ struct Sinks<'a> {
 fn run_analysis(
     inputs: Vec<Input>,
     bytes: Option<u64>,
-    options: Options,
+    options: &Options,
     sinks: &mut Sinks<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Result<AnalysisResult, AnalysisError> {

@@ -26,7 +26,7 @@ fn run(preset: &str, settings: &[&str]) -> (AnalysisResult, Vec<SimOp>) {
     let file = CaptureFile::read(preset, Box::new(std::io::Cursor::new(bytes))).unwrap();
     let options = Options { modes: false, ..Options::default() };
     let inputs = vec![Input { file, place: None }];
-    let result = Analysis::run(inputs, options, None, &mut |_| (), &|| false).unwrap();
+    let result = Analysis::run(inputs, &options, None, &mut |_| (), &|| false).unwrap();
     (result, ops)
 }
 

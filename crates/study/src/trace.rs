@@ -93,7 +93,7 @@ pub struct TraceFrame {
 pub(crate) fn verdicts(file: &Path, wire: Option<Wire>) -> Result<Vec<Verdict>, AnalysisError> {
     let inputs = vec![Input { file: CaptureFile::open(file)?, place: None }];
     let options = Options { wire, ..Options::default() };
-    Ok(Analysis::run(inputs, options, None, &mut |_| (), &|| false)?.verdicts)
+    Ok(Analysis::run(inputs, &options, None, &mut |_| (), &|| false)?.verdicts)
 }
 
 /// Exchanges that are skipped: a connection's first acknowledgements are not delayed.

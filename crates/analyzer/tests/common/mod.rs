@@ -110,7 +110,7 @@ pub(crate) fn analyse_on(file: Vec<u8>, wire: Option<Wire>) -> AnalysisResult {
     let file = CaptureFile::read("test", Box::new(Cursor::new(file))).unwrap();
     let inputs = vec![Input { file, place: None }];
     let options = Options { wire, ..Options::default() };
-    Analysis::run(inputs, options, None, &mut |_| (), &|| false).unwrap()
+    Analysis::run(inputs, &options, None, &mut |_| (), &|| false).unwrap()
 }
 
 pub(crate) fn has_note(result: &AnalysisResult, words: &str) -> bool {

@@ -76,7 +76,7 @@ fn operations(link: u32, packets: &[Packet], without: Option<usize>) -> BTreeSet
         found.insert((name, seen.request.began.ns().unwrap(), seen.response.ended.ns().unwrap()));
     };
     let inputs = vec![Input { file, place: None }];
-    Analysis::run(inputs, Options::default(), Some(&mut take), &mut |_| (), &|| false).unwrap();
+    Analysis::run(inputs, &Options::default(), Some(&mut take), &mut |_| (), &|| false).unwrap();
     found
 }
 

@@ -55,7 +55,7 @@ impl Run {
         };
         let inputs = files.into_iter().zip(sides).map(|(bytes, place)| Input { file: read(bytes), place });
         let options = Options { modes: false, ..Options::default() };
-        Analysis::run(inputs.collect(), options, None, &mut |_| (), &|| false).unwrap()
+        Analysis::run(inputs.collect(), &options, None, &mut |_| (), &|| false).unwrap()
     }
 
     /// The same from both sides, where one side's capture lacks a third of the time in the middle.
@@ -67,7 +67,7 @@ impl Run {
             Input { file: read(self.of_side_without(side, dark)), place: Some(side) }
         });
         let options = Options { modes: false, ..Options::default() };
-        Analysis::run(inputs.into(), options, None, &mut |_| (), &|| false).unwrap()
+        Analysis::run(inputs.into(), &options, None, &mut |_| (), &|| false).unwrap()
     }
 
     /// The capture of one side.
