@@ -26,7 +26,8 @@ test)
         nginx:nginx haproxy:haproxy openssl:openssl udevadm:udev systemd-tmpfiles:systemd run-parts:debianutils
         sysctl:procps setsid:util-linux nsenter:util-linux redis-server:redis-server redis-benchmark:redis-tools
         memcached:memcached nghttpd:nghttp2-server h2load:nghttp2-client
-        mariadbd:mariadb-server mariadb-slap:mariadb-client python3:python3 editcap:wireshark-common)
+        mariadbd:mariadb-server mariadb-slap:mariadb-client python3:python3 editcap:wireshark-common
+        knotd:knot kdig:knot-dnsutils dnsperf:dnsperf)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 # What the captures of corpus/ are made with; tests need only the captures.

@@ -4,6 +4,7 @@
 //! into messages, also across segments and holes, and [`Requests`] pairs, stamps and delivers what the decoder makes of them. A new
 //! protocol is one file with a [`Decoder`] and one line in [`PROTOCOLS`]; docs/decoders.md shows how to write one.
 
+mod dns;
 mod frames;
 mod http2;
 mod keys;
@@ -149,6 +150,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     memcached::ENTRY,
     nvme::ENTRY,
     rpc::ENTRY,
+    dns::ENTRY,
     websocket::ENTRY,
 ];
 

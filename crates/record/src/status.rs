@@ -23,6 +23,8 @@ pub enum Status {
     Code(u32),
     /// An error's name.
     Error(Word),
+    /// The name of an answer that is neither an error nor a plain success: what was asked for does not exist, or goes on.
+    Answer(Word),
     /// The alert with which TLS ended a connection (RFC 8446 6).
     Alert(u8),
 }
@@ -46,7 +48,7 @@ impl Status {
             Status::Reset(code) => format!("reset {code}"),
             Status::Sql(code) => Word::new(&code).to_string(),
             Status::Code(code) => code.to_string(),
-            Status::Error(name) => name.to_string(),
+            Status::Error(name) | Status::Answer(name) => name.to_string(),
             Status::Alert(code) => match alert(code) {
                 Some(name) => format!("tls {name}"),
                 None => format!("tls alert {code}"),
@@ -76,7 +78,7 @@ impl Status {
             Status::Error(name) => is_of_service(name.as_str()),
             // There is no connection, whoever is to blame.
             Status::Alert(_) => true,
-            Status::Unknown | Status::Good => false,
+            Status::Unknown | Status::Good | Status::Answer(_) => false,
         };
         is_failure.then_some(AnswerError::Other(self))
     }
@@ -129,6 +131,8 @@ fn is_of_service(name: &str) -> bool {
             | "INTERNAL" | "NOT_READY" | "RESTART" | "TRY_LATER" | "BAD_GATEWAY"
             // NFS and RPC. That another client's delegation is recalled first (DELAY) is no failure.
             | "IO" | "NOSPC" | "SERVERFAULT" | "GRACE" | "RESOURCE" | "SYSTEM_ERR"
+            // DNS.
+            | "SERVFAIL"
     )
 }
 
@@ -150,6 +154,7 @@ mod tests {
             Status::Reset(7),
             Status::Error(Word::new(b"MEDIA_81")),
             Status::Error(Word::new(b"GRACE")),
+            Status::Error(Word::new(b"SERVFAIL")),
         ] {
             assert_eq!(bad.error(), Some(AnswerError::Other(bad)));
         }
@@ -159,6 +164,7 @@ mod tests {
             Status::Sql(*b"42P01"),
             Status::Error(Word::new(b"WRONGTYPE")),
             Status::Error(Word::new(b"NOENT")),
+            Status::Answer(Word::new(b"NXDOMAIN")),
             Status::Reset(8),
         ] {
             assert_eq!(asked.error(), None, "{asked:?}");

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "protocols/dns.rs"]
+mod dns;
 #[path = "protocols/holes.rs"]
 mod holes;
 #[path = "protocols/http2.rs"]
@@ -20,6 +22,8 @@ mod redis;
 mod tls;
 #[path = "protocols/websocket.rs"]
 mod websocket;
+#[path = "protocols/wireshark.rs"]
+mod wireshark;
 
 use std::net::SocketAddr;
 

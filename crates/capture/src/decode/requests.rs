@@ -602,7 +602,7 @@ impl Requests {
 /// Whether a request was not carried out.
 fn is_failure(status: Status) -> bool {
     match status {
-        Status::Unknown | Status::Good => false,
+        Status::Unknown | Status::Good | Status::Answer(_) => false,
         Status::Http(code) => code >= 400,
         Status::Grpc(code) => code != 0,
         Status::Code(code) => code != 0,
