@@ -27,7 +27,8 @@ test)
         sysctl:procps setsid:util-linux nsenter:util-linux redis-server:redis-server redis-benchmark:redis-tools
         memcached:memcached nghttpd:nghttp2-server h2load:nghttp2-client
         mariadbd:mariadb-server mariadb-slap:mariadb-client python3:python3 editcap:wireshark-common
-        knotd:knot kdig:knot-dnsutils dnsperf:dnsperf)
+        knotd:knot kdig:knot-dnsutils dnsperf:dnsperf
+        slapd:slapd ldapsearch:ldap-utils)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 # What the captures of corpus/ are made with; tests need only the captures.
@@ -61,6 +62,7 @@ if [ "$purpose" = corpus ] || [ "$purpose" = test ]; then
 fi
 if [ "$purpose" = test ]; then
     /usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
+    /usr/bin/python3 -c 'import ldap' 2>/dev/null || packages+=(python3-ldap)
 fi
 if [ "$purpose" = corpus ]; then
     /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || packages+=(python3-psycopg2)

@@ -570,20 +570,25 @@ impl Application {
     /// Follows the connection as turns from here on: it is not of the protocol that it seemed to be of, or no longer.
     fn leave_decoded(&mut self, observer: &mut impl Observer) {
         let connection = self.connection;
-        let (mut earlier, mut agreed) = (self.earlier, None);
+        let (mut earlier, mut agreed, mut undecoded) = (self.earlier, None, self.undecoded);
         self.change(|now| match now {
             ProtocolState::Decoded(mut frames) => {
+                let encrypted = frames.encrypted();
+                undecoded = encrypted.or(undecoded);
                 earlier = earlier.then(frames.finish(observer));
                 earlier.mistaken = u64::from(earlier.mistaken > 0 || !frames.has_ended());
                 let (pace, seq);
                 (pace, seq, agreed) = frames.into_pace();
                 let mut turns = Turns::after(connection, pace);
                 turns.responses_begin_at(seq);
+                if encrypted.is_some() {
+                    turns.is_pipelined();
+                }
                 ProtocolState::Turns(Box::new(turns))
             }
             other => other,
         });
-        (self.earlier, self.agreed) = (earlier, agreed);
+        (self.earlier, self.agreed, self.undecoded) = (earlier, agreed, undecoded);
     }
 
     /// Follows the connection as turns from here on.

@@ -9,6 +9,7 @@ mod frames;
 mod http2;
 mod keys;
 mod known;
+mod ldap;
 mod memcached;
 mod mysql;
 mod nvme;
@@ -82,6 +83,11 @@ pub(crate) trait Decoder: std::fmt::Debug + Send {
     /// TLS was agreed on: what follows is in it, and of the same protocol.
     fn secured(&mut self) {}
 
+    /// The protocol's name, if what has ended it is its own encryption: what follows are messages that nobody can read.
+    fn encrypted(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Most bytes of a message that are kept.
     fn kept(&self) -> usize {
         1024
@@ -151,6 +157,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     nvme::ENTRY,
     rpc::ENTRY,
     dns::ENTRY,
+    ldap::ENTRY,
     websocket::ENTRY,
 ];
 

@@ -131,8 +131,9 @@ fn is_of_service(name: &str) -> bool {
             | "INTERNAL" | "NOT_READY" | "RESTART" | "TRY_LATER" | "BAD_GATEWAY"
             // NFS and RPC. That another client's delegation is recalled first (DELAY) is no failure.
             | "IO" | "NOSPC" | "SERVERFAULT" | "GRACE" | "RESOURCE" | "SYSTEM_ERR"
-            // DNS.
+            // DNS and LDAP.
             | "SERVFAIL"
+            | "operationsError" | "timeLimit" | "busy" | "unavailable" | "unwilling" | "other"
     )
 }
 
@@ -155,6 +156,7 @@ mod tests {
             Status::Error(Word::new(b"MEDIA_81")),
             Status::Error(Word::new(b"GRACE")),
             Status::Error(Word::new(b"SERVFAIL")),
+            Status::Error(Word::new(b"unavailable")),
         ] {
             assert_eq!(bad.error(), Some(AnswerError::Other(bad)));
         }

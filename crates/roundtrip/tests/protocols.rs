@@ -10,6 +10,8 @@ mod dns;
 mod holes;
 #[path = "protocols/http2.rs"]
 mod http2;
+#[path = "protocols/ldap.rs"]
+mod ldap;
 #[path = "protocols/memcached.rs"]
 mod memcached;
 #[path = "protocols/mysql.rs"]

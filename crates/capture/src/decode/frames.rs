@@ -121,6 +121,11 @@ impl Frames {
         self.decoder.has_ended()
     }
 
+    /// The protocol's name, if what follows is encrypted by it.
+    pub(crate) fn encrypted(&self) -> Option<&'static str> {
+        self.decoder.encrypted()
+    }
+
     /// The pace for the protocol that follows, the sequence number behind the server's bytes, and the protocol if it may go on in
     /// what it has agreed on.
     pub(crate) fn into_pace(self) -> (Pace, u32, Option<Agreed>) {
