@@ -11,6 +11,7 @@ mod keys;
 mod known;
 mod ldap;
 mod memcached;
+mod mqtt;
 mod mysql;
 mod nvme;
 mod postgres;
@@ -158,6 +159,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     rpc::ENTRY,
     dns::ENTRY,
     ldap::ENTRY,
+    mqtt::ENTRY,
     websocket::ENTRY,
 ];
 

@@ -134,6 +134,9 @@ fn is_of_service(name: &str) -> bool {
             // DNS and LDAP.
             | "SERVFAIL"
             | "operationsError" | "timeLimit" | "busy" | "unavailable" | "unwilling" | "other"
+            // MQTT: its state, and limits like HTTP's 429.
+            | "SERVER_UNAVAIL" | "SERVER_BUSY" | "SHUTTING_DOWN" | "QUOTA_EXCEEDED" | "RATE_TOO_HIGH"
+            | "CONNECTION_RATE"
     )
 }
 
@@ -157,6 +160,7 @@ mod tests {
             Status::Error(Word::new(b"GRACE")),
             Status::Error(Word::new(b"SERVFAIL")),
             Status::Error(Word::new(b"unavailable")),
+            Status::Error(Word::new(b"SERVER_BUSY")),
         ] {
             assert_eq!(bad.error(), Some(AnswerError::Other(bad)));
         }
@@ -167,6 +171,7 @@ mod tests {
             Status::Error(Word::new(b"WRONGTYPE")),
             Status::Error(Word::new(b"NOENT")),
             Status::Answer(Word::new(b"NXDOMAIN")),
+            Status::Error(Word::new(b"NOT_AUTHORIZED")),
             Status::Reset(8),
         ] {
             assert_eq!(asked.error(), None, "{asked:?}");

@@ -14,6 +14,8 @@ mod http2;
 mod ldap;
 #[path = "protocols/memcached.rs"]
 mod memcached;
+#[path = "protocols/mqtt.rs"]
+mod mqtt;
 #[path = "protocols/mysql.rs"]
 mod mysql;
 #[path = "protocols/postgres.rs"]

@@ -1,6 +1,7 @@
 //! Keys, as far as they may be shown.
 
 use super::Shown;
+use crate::http::path::Path;
 
 /// Longest key, or prefix of one, that is shown.
 pub(super) const KEY_MAX: usize = 64;
@@ -25,6 +26,14 @@ pub(super) fn folded(key: &[u8], shown: Shown) -> String {
         folded.push('*');
     }
     folded
+}
+
+/// A name of a topic or a queue, whose parts tell what it is for: `sensors/17/state` is `sensors/:n/state`.
+pub(super) fn folded_path(name: &[u8], shown: Shown) -> String {
+    if shown.verbatim {
+        return name.get(..name.len().min(KEY_MAX)).unwrap_or_default().escape_ascii().to_string();
+    }
+    Path::of_name(name).text().to_owned()
 }
 
 #[cfg(test)]

@@ -22,9 +22,6 @@ pub(crate) fn name(start: &Start<'_>) -> Option<&'static str> {
     if bytes.starts_with(b"SSH-2.0-") {
         return Some("SSH");
     }
-    if is_mqtt(bytes) {
-        return Some("MQTT");
-    }
     if is_mongo(bytes) {
         return Some("MongoDB");
     }
@@ -33,15 +30,6 @@ pub(crate) fn name(start: &Start<'_>) -> Option<&'static str> {
         return Some("SMB");
     }
     None
-}
-
-/// CONNECT with a protocol's name (MQTT 3.1.1 and 5.0, 3.1).
-fn is_mqtt(bytes: &[u8]) -> bool {
-    let rest = bytes.strip_prefix(&[0x10]).unwrap_or_default();
-    // The remaining length has one to four bytes, of which all but the last have the high bit set.
-    let skipped = rest.iter().take(3).take_while(|b| **b & 0x80 != 0).count() + 1;
-    let name = rest.get(skipped..).unwrap_or_default();
-    name.starts_with(b"\0\x04MQTT") || name.starts_with(b"\0\x06MQIsdp")
 }
 
 fn is_mongo(bytes: &[u8]) -> bool {
@@ -62,9 +50,6 @@ mod tests {
     fn first_bytes_tell_the_protocol() {
         assert_eq!(of(b"AMQP\0\0\x09\x01"), Some("AMQP"));
         assert_eq!(of(b"AMQP is a protocol\n"), None);
-        assert_eq!(of(b"\x10\x10\0\x04MQTT\x04\x02\0\x3c\0\x04abcd"), Some("MQTT"));
-        assert_eq!(of(b"\x10\x80\x01\0\x04MQTT\x05"), Some("MQTT"));
-        assert_eq!(of(b"\x10\x10\0\x04MQTX"), None);
         assert_eq!(of(b"SSH-2.0-OpenSSH_9.2\r\n"), Some("SSH"));
         let mongo = [&40_u32.to_le_bytes()[..], &[0; 8], &2013_u32.to_le_bytes(), &[0; 24]].concat();
         assert_eq!(of(&mongo), Some("MongoDB"));

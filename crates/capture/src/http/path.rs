@@ -64,6 +64,18 @@ impl Path {
         path
     }
 
+    /// A name of other protocols whose parts are divided by `/`, folded like a path.
+    pub(crate) fn of_name(name: &[u8]) -> Self {
+        let mut path = Self { bytes: [0; PATH_MAX], length: 0 };
+        for (place, segment) in name.split(|&b| b == b'/').enumerate() {
+            if place > 0 && path.length < PATH_MAX {
+                path.push(b"/");
+            }
+            path.segment(segment);
+        }
+        path
+    }
+
     fn segment(&mut self, segment: &[u8]) {
         if is_identifier(segment) {
             return self.push(b":id");
@@ -131,6 +143,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn names_of_other_protocols_keep_what_is_no_part_of_a_path() {
+        for (name, folded) in [
+            ("sensors/17/temperature", "sensors/:n/temperature"),
+            ("$SYS/broker/#", "$SYS/broker/#"),
+            ("/a//b?", "/a//b?"),
+            ("orders.17.created", "orders.:n.created"),
+            ("amq.gen-JzTY20BRgKO-HjmUJj0wLg", ":id"),
+            ("", ""),
+        ] {
+            assert_eq!(Path::of_name(name.as_bytes()).text(), folded);
+        }
+        assert_eq!(Path::of_name("a/".repeat(80).as_bytes()).text().len(), PATH_MAX);
+    }
 
     #[test]
     fn numbers_and_identifiers_are_folded_and_words_are_not() {

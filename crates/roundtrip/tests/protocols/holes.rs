@@ -197,6 +197,27 @@ fn a_packet_of_memcached_that_was_not_captured_shifts_nothing() {
 }
 
 #[test]
+fn a_packet_of_mqtt_that_was_not_captured_shifts_nothing() {
+    let Some(_alone) = may_capture() else { return };
+    let (folder, address) = (tempfile::tempdir().unwrap(), free_address());
+    let _server = super::mqtt::start(folder.path(), address);
+    each_packet(address, 2, || {
+        let mut stream = super::mqtt::connect(address);
+        let mut id = 0;
+        let one = |_| {
+            let mut requests = Vec::new();
+            for _ in 0..6 {
+                id += 1;
+                requests.extend(super::mqtt::publish(id));
+            }
+            requests.extend([0xc0, 0]);
+            batch(&mut stream, &requests, 53, 6 * 4 + 2)
+        };
+        Some((0..=BATCHES + 1).map(one).collect())
+    });
+}
+
+#[test]
 fn a_packet_of_postgres_that_was_not_captured_shifts_nothing() {
     let Some(_alone) = may_capture() else { return };
     let (folder, address) = (tempfile::tempdir().unwrap(), free_address());
