@@ -18,6 +18,7 @@ mod postgres;
 mod redis;
 mod requests;
 mod rpc;
+mod smb;
 mod sql;
 mod websocket;
 
@@ -160,6 +161,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     dns::ENTRY,
     ldap::ENTRY,
     mqtt::ENTRY,
+    smb::ENTRY,
     websocket::ENTRY,
 ];
 

@@ -137,6 +137,10 @@ fn is_of_service(name: &str) -> bool {
             // MQTT: its state, and limits like HTTP's 429.
             | "SERVER_UNAVAIL" | "SERVER_BUSY" | "SHUTTING_DOWN" | "QUOTA_EXCEEDED" | "RATE_TOO_HIGH"
             | "CONNECTION_RATE"
+            // SMB.
+            | "NO_RESOURCES" | "NO_MEMORY" | "DISK_FULL" | "IO_DEVICE_ERROR" | "IO_ERROR" | "IO_TIMEOUT" | "DATA_ERROR"
+            | "CRC_ERROR" | "CORRUPT" | "DISMOUNTED" | "NO_MEDIA" | "NO_SUCH_DEVICE" | "INTERNAL_ERROR" | "UNSUCCESSFUL"
+            | "TOO_MANY_FILES" | "NOT_ACCEPTED" | "UNAVAILABLE" | "NOT_AVAILABLE" | "NO_LOGON_SERVER"
     )
 }
 
@@ -161,6 +165,7 @@ mod tests {
             Status::Error(Word::new(b"SERVFAIL")),
             Status::Error(Word::new(b"unavailable")),
             Status::Error(Word::new(b"SERVER_BUSY")),
+            Status::Error(Word::new(b"DISK_FULL")),
         ] {
             assert_eq!(bad.error(), Some(AnswerError::Other(bad)));
         }

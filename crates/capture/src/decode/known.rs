@@ -10,9 +10,12 @@ const MONGO_OPCODE: (usize, [u8; 4]) = (12, 2013_u32.to_le_bytes());
 /// Longest message of MongoDB, bytes.
 const MONGO_MAX: u32 = 48_000_000;
 
-/// The name of the protocol that a client's first bytes show.
+/// The name of the protocol that a client's first bytes show, or in the middle of a connection those of either side.
 pub(crate) fn name(start: &Start<'_>) -> Option<&'static str> {
     let bytes = start.bytes;
+    if matches!(bytes, [0, _, _, _, 0xfd, b'S', b'M', b'B', ..]) {
+        return Some("encrypted SMB");
+    }
     if start.side != Side::Client || !start.is_first {
         return None;
     }
@@ -26,7 +29,7 @@ pub(crate) fn name(start: &Start<'_>) -> Option<&'static str> {
         return Some("MongoDB");
     }
     let netbios = bytes.first() == Some(&0);
-    if netbios && matches!(bytes.get(4..8), Some([0xfe | 0xff, b'S', b'M', b'B'])) {
+    if netbios && matches!(bytes.get(4..8), Some([0xff, b'S', b'M', b'B'])) {
         return Some("SMB");
     }
     None
@@ -54,7 +57,8 @@ mod tests {
         let mongo = [&40_u32.to_le_bytes()[..], &[0; 8], &2013_u32.to_le_bytes(), &[0; 24]].concat();
         assert_eq!(of(&mongo), Some("MongoDB"));
         assert_eq!(of(&[0; 60]), None);
-        assert_eq!(of(b"\0\0\0\x80\xfeSMB@\0"), Some("SMB"));
+        assert_eq!(of(b"\0\0\0\x80\xffSMBr\0"), Some("SMB"));
+        assert_eq!(of(b"\0\0\0\x80\xfdSMB@\0"), Some("encrypted SMB"));
         for bytes in [&b""[..], b"\x10", b"\0", b"\0\0\0\0", b"hello"] {
             assert_eq!(of(bytes), None);
         }

@@ -25,7 +25,7 @@ pub(crate) struct Path {
 
 impl Path {
     /// A request's target as it is; what is not printable is `?`.
-    pub(super) fn verbatim(target: &[u8]) -> Self {
+    pub(crate) fn verbatim(target: &[u8]) -> Self {
         let mut path = Self { bytes: [0; PATH_MAX], length: 0 };
         for byte in target.iter().take(PATH_MAX) {
             path.push(if byte.is_ascii_graphic() { std::slice::from_ref(byte) } else { b"?" });
