@@ -22,6 +22,8 @@ mod mysql;
 mod postgres;
 #[path = "protocols/redis.rs"]
 mod redis;
+#[path = "protocols/rpc.rs"]
+mod rpc;
 #[path = "protocols/smb.rs"]
 mod smb;
 #[path = "protocols/tls.rs"]
