@@ -12,7 +12,9 @@ mod known;
 mod ldap;
 mod memcached;
 mod mqtt;
+mod modbus;
 mod mysql;
+mod numbers;
 mod nvme;
 mod postgres;
 mod redis;
@@ -162,6 +164,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     ldap::ENTRY,
     mqtt::ENTRY,
     smb::ENTRY,
+    modbus::ENTRY,
     websocket::ENTRY,
 ];
 

@@ -141,6 +141,8 @@ fn is_of_service(name: &str) -> bool {
             | "NO_RESOURCES" | "NO_MEMORY" | "DISK_FULL" | "IO_DEVICE_ERROR" | "IO_ERROR" | "IO_TIMEOUT" | "DATA_ERROR"
             | "CRC_ERROR" | "CORRUPT" | "DISMOUNTED" | "NO_MEDIA" | "NO_SUCH_DEVICE" | "INTERNAL_ERROR" | "UNSUCCESSFUL"
             | "TOO_MANY_FILES" | "NOT_ACCEPTED" | "UNAVAILABLE" | "NOT_AVAILABLE" | "NO_LOGON_SERVER"
+            // Modbus: the device, its memory, and the way from a gateway to it.
+            | "DEVICE_FAILURE" | "ACKNOWLEDGE" | "DEVICE_BUSY" | "PARITY_ERROR" | "GATEWAY_PATH" | "GATEWAY_TARGET"
     )
 }
 
@@ -166,6 +168,7 @@ mod tests {
             Status::Error(Word::new(b"unavailable")),
             Status::Error(Word::new(b"SERVER_BUSY")),
             Status::Error(Word::new(b"DISK_FULL")),
+            Status::Error(Word::new(b"GATEWAY_TARGET")),
         ] {
             assert_eq!(bad.error(), Some(AnswerError::Other(bad)));
         }
@@ -177,6 +180,7 @@ mod tests {
             Status::Error(Word::new(b"NOENT")),
             Status::Answer(Word::new(b"NXDOMAIN")),
             Status::Error(Word::new(b"NOT_AUTHORIZED")),
+            Status::Error(Word::new(b"ILLEGAL_ADDRESS")),
             Status::Reset(8),
         ] {
             assert_eq!(asked.error(), None, "{asked:?}");

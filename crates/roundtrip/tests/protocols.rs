@@ -16,6 +16,8 @@ mod ldap;
 mod memcached;
 #[path = "protocols/mqtt.rs"]
 mod mqtt;
+#[path = "protocols/modbus.rs"]
+mod modbus;
 #[path = "protocols/mysql.rs"]
 mod mysql;
 #[path = "protocols/postgres.rs"]
@@ -26,6 +28,8 @@ mod redis;
 mod rpc;
 #[path = "protocols/smb.rs"]
 mod smb;
+#[path = "protocols/response_times.rs"]
+mod response_times;
 #[path = "protocols/tls.rs"]
 mod tls;
 #[path = "protocols/websocket.rs"]

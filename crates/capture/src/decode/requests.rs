@@ -1,5 +1,6 @@
 //! The requests of a decoded connection: paired with their answers, by order or by number.
 
+mod given_up;
 mod turn;
 mod unpaired;
 
@@ -105,6 +106,8 @@ pub(crate) struct Requests {
     pub(crate) pace: Pace,
     pub(crate) counted: Counted,
     done: Vec<Exchange>,
+    /// Requests that their client has given up.
+    given_up_on: Vec<Exchange>,
     /// The last turn of messages, whose answer may go on.
     latest: Option<Exchange>,
     held: Vec<Stall>,
@@ -538,6 +541,7 @@ impl Requests {
     pub(super) fn deliver(&mut self, observer: &mut impl Observer) {
         self.names.drain(..).for_each(|(key, name)| observer.named(key, &name));
         self.done.drain(..).for_each(|exchange| observer.exchange(&exchange));
+        self.given_up_on.drain(..).for_each(|exchange| observer.unanswered(&exchange));
         self.held.drain(..).for_each(|stall| observer.stall(&stall));
     }
 
@@ -562,7 +566,7 @@ impl Requests {
         };
         open.sort_by_key(|exchange| (exchange.request.began, exchange.op.tag));
         open.iter().for_each(|exchange| observer.unanswered(exchange));
-        Counted { unanswered: open.len() as u64, ..self.counted }
+        Counted { unanswered: self.counted.unanswered + open.len() as u64, ..self.counted }
     }
 
     /// The pace for the protocol that follows.

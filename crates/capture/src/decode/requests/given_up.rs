@@ -1,0 +1,43 @@
+//! Requests that their client gave up, or whose answers were in a hole.
+
+use super::{Of, Requests};
+
+impl Requests {
+    /// The client has stopped waiting for the request of this number, or for all in order: they are told as such without an answer,
+    /// unless a hole may have held it.
+    pub(crate) fn give_up(&mut self, of: Of) {
+        let (before, in_flight) = (self.given_up_on.len(), self.queue.len() + self.by_id.len());
+        match of {
+            Of::Order => {
+                let open = self.queue.drain(..).filter(|_| !self.is_resuming);
+                self.given_up_on.extend(open.map(|open| open.exchange));
+            }
+            Of::Id(id) => {
+                let open = self.by_id.remove(&id);
+                self.given_up_on.extend(open.filter(|open| !open.is_excused).map(|open| open.exchange));
+            }
+        }
+        let told = self.given_up_on.len() - before;
+        self.counted.unanswered += told as u64;
+        let gone = in_flight - self.queue.len() - self.by_id.len();
+        self.counted.abandoned += (gone - told) as u64;
+        self.pace.forget(gone, self.passing.ended);
+    }
+
+    /// Drops the excused requests with numbers that were sent before this one, which is answered: their answers were in a hole, or there
+    /// are none. Returns whether there still are excused ones.
+    pub(crate) fn forget_excused_before(&mut self, of: Of) -> bool {
+        let Of::Id(id) = of else { return true };
+        let Some(tag) = self.by_id.get(&id).map(|open| open.exchange.op.tag) else { return true };
+        let (before, mut is_left) = (self.by_id.len(), false);
+        self.by_id.retain(|_, open| {
+            let is_earlier = open.exchange.op.tag < tag;
+            is_left |= open.is_excused && !is_earlier;
+            !(open.is_excused && is_earlier)
+        });
+        let dropped = before - self.by_id.len();
+        self.counted.abandoned += dropped as u64;
+        self.pace.forget(dropped, self.passing.ended);
+        is_left
+    }
+}
