@@ -530,8 +530,9 @@ impl Services {
     pub(crate) fn busy_clients(&self) -> Vec<(IpAddr, Saturation)> {
         let busy = |(client, _, timeline): &(IpAddr, u64, Timeline)| {
             let timeline = ordered(timeline);
-            let saturation = timeline.queue().saturation(0.0, Seen::BehindPath)?;
-            let is_own = timeline.queue().is_own_pace() && timeline.queue().is_pace_of_one(&saturation);
+            let queue = timeline.queue();
+            let saturation = queue.saturation(0.0, Seen::BehindPath)?;
+            let is_own = queue.is_own_pace() && queue.is_pace_of_one(&saturation) && !queue.comes_by_chance();
             is_own.then_some((*client, saturation))
         };
         self.clients.iter().filter_map(busy).collect()

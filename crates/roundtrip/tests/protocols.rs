@@ -14,22 +14,22 @@ mod http2;
 mod ldap;
 #[path = "protocols/memcached.rs"]
 mod memcached;
-#[path = "protocols/mqtt.rs"]
-mod mqtt;
 #[path = "protocols/modbus.rs"]
 mod modbus;
+#[path = "protocols/mqtt.rs"]
+mod mqtt;
 #[path = "protocols/mysql.rs"]
 mod mysql;
 #[path = "protocols/postgres.rs"]
 mod postgres;
 #[path = "protocols/redis.rs"]
 mod redis;
+#[path = "protocols/response_times.rs"]
+mod response_times;
 #[path = "protocols/rpc.rs"]
 mod rpc;
 #[path = "protocols/smb.rs"]
 mod smb;
-#[path = "protocols/response_times.rs"]
-mod response_times;
 #[path = "protocols/tls.rs"]
 mod tls;
 #[path = "protocols/websocket.rs"]

@@ -399,6 +399,13 @@ impl Queue {
         self.gaps[0].count() >= GAPS_MIN && chance::are_of_events(self.gaps[0].quantiles())
     }
 
+    /// Whether the distances scatter as those of events by chance do, from almost nothing on: what comes so leaves at a rate that
+    /// something else gives, and not when a piece of work is done, which takes its least time.
+    pub(crate) fn comes_by_chance(&self) -> bool {
+        let at_ns = self.gaps[0].quantiles();
+        at_ns(0.05).zip(at_ns(0.5)).is_some_and(|(early, middle)| chance::is_far_below(early, middle))
+    }
+
     /// Whether requests are answered in their order, when such events come.
     pub(crate) fn hands_out_events(&self) -> bool {
         self.has_pace_of_events() && self.order.is_one_at_a_time()
@@ -525,6 +532,22 @@ mod tests {
         let pool = thoughts(5, rate);
         let saturation = pool.queue().saturation(0.0, Seen::BehindPath).unwrap();
         assert!(!pool.queue().is_pace_of_one(&saturation), "{saturation:?}");
+    }
+
+    #[test]
+    fn connections_used_in_turn_when_users_come_are_no_thread() {
+        // The connection that is idle for longest carries the next request, whenever that comes.
+        let users = |random: &mut fastrand::Rng, free: u64, response: u64| {
+            let gap_ns = -(1.0 - random.f64()).ln() * 10e6;
+            (free.max(1000 * MS) + gap_ns as u64).max(response)
+        };
+        let pool = thoughts(4, users);
+        assert!(pool.queue().comes_by_chance());
+        // Work takes its least time, even where its length varies by a factor of ten.
+        let work = |random: &mut fastrand::Rng, free: u64, response: u64| {
+            free.max(response) + ((random.f64() * 10f64.ln()).exp() * 2e6) as u64
+        };
+        assert!(!thoughts(4, work).queue().comes_by_chance());
     }
 
     #[test]

@@ -48,6 +48,25 @@ struct Http2 {
     last: u32,
     /// Streams that may have ended in a hole.
     uncertain: Vec<u32>,
+    /// The last path and its key: most requests have that of the one before.
+    recent: Recent,
+}
+
+/// A path and the key that it has.
+#[derive(Debug, Default)]
+struct Recent {
+    path: Vec<u8>,
+    is_grpc: bool,
+    key: String,
+}
+
+impl Recent {
+    fn key(&mut self, path: &[u8], is_grpc: bool, shown: Shown) -> &str {
+        if self.path != path || self.is_grpc != is_grpc || self.key.is_empty() {
+            *self = Self { path: path.to_vec(), is_grpc, key: stream::key(path, is_grpc, shown) };
+        }
+        &self.key
+    }
 }
 
 /// What one side sends.
@@ -307,8 +326,9 @@ impl Http2 {
             stream.is_grpc = head.content == Some(Content::Grpc);
             stream.is_tunnel = operation == Word::new(b"CONNECT");
             stream.is_unknown = operation == Word::default() && head.path.is_none();
-            let key = head.path.as_deref().map(|path| stream::key(path, stream.is_grpc, self.shown));
-            let key = key.as_deref().unwrap_or_default();
+            let (is_grpc, shown) = (stream.is_grpc, self.shown);
+            let key = head.path.as_deref().map(|path| self.recent.key(path, is_grpc, shown));
+            let key = key.unwrap_or_default();
             requests.rename(of(number), &Asked { operation, key, stream: number });
         }
         if block.ends_stream {

@@ -235,6 +235,11 @@ impl Table {
             // How long a name of the tables is matters only to when its entry is dropped: no encoder names it then.
             index => (self.entry(index).0, 0),
         };
+        if !is_inserted && !name.is_read() {
+            skip_string(rest)?;
+            head.field(name, &[]);
+            return Some(());
+        }
         let value = string(rest)?;
         head.field(name, &value);
         if is_inserted {
@@ -269,10 +274,16 @@ fn integer(rest: &mut &[u8], bits: u32) -> Option<usize> {
 /// A string (RFC 7541 5.2).
 fn string(rest: &mut &[u8]) -> Option<Vec<u8>> {
     let is_huffman = rest.first()? & 0x80 != 0;
+    let bytes = skip_string(rest)?;
+    if is_huffman { huffman::decode(bytes) } else { Some(bytes.to_vec()) }
+}
+
+/// The bytes of a string as they are, and what follows it.
+fn skip_string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = integer(rest, 7)?;
     let (bytes, behind) = rest.split_at_checked(length)?;
     *rest = behind;
-    if is_huffman { huffman::decode(bytes) } else { Some(bytes.to_vec()) }
+    Some(bytes)
 }
 
 #[cfg(test)]

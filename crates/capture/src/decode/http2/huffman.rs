@@ -1,5 +1,6 @@
 //! The Huffman code of header fields (RFC 7541 5.2 and appendix B).
 
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 /// Length of each symbol's code, the end of the string last. The code is canonical: codes of one length are in the order of their
@@ -30,10 +31,15 @@ struct OfLength {
     at: usize,
 }
 
+/// Bits that show most symbols of text at once.
+const SHORT: usize = 8;
+
 struct Code {
     lengths: [OfLength; LENGTH_MAX + 1],
     /// Symbols in the order of their codes.
     symbols: Vec<u16>,
+    /// The symbol, and the length of its code, that so many bits begin with; a length of 0: a longer code.
+    short: [(u8, u8); 1 << SHORT],
 }
 
 static CODE: LazyLock<Code> = LazyLock::new(|| {
@@ -48,24 +54,56 @@ static CODE: LazyLock<Code> = LazyLock::new(|| {
         code += count as u32;
         at += count;
     }
-    Code { lengths, symbols }
+    let mut all = Code { lengths, symbols, short: [(0, 0); 1 << SHORT] };
+    for start in 0..1_u32 << SHORT {
+        let found = all.symbol(start << (u32::BITS as usize - SHORT), 1..=SHORT);
+        if let Some((symbol, length)) = found {
+            all.short[start as usize] = (symbol as u8, length as u8);
+        }
+    }
+    all
 });
+
+impl Code {
+    /// The symbol that these bits begin with, the first one in the highest place, and the length of its code, if that is one of these.
+    fn symbol(&self, bits: u32, mut lengths: RangeInclusive<usize>) -> Option<(u16, usize)> {
+        lengths.find_map(|length| {
+            let of = self.lengths.get(length)?;
+            let place = (bits >> (u32::BITS as usize - length)).checked_sub(of.first)?;
+            let symbol = self.symbols.get(of.at + place as usize).filter(|_| place < of.count)?;
+            Some((*symbol, length))
+        })
+    }
+}
 
 /// The string of these bytes; none if they are no string.
 pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
+    let code = &*CODE;
     let mut text = Vec::with_capacity(bytes.len().saturating_mul(8) / 5);
-    let (mut code, mut length) = (0_u32, 0_usize);
-    for bit in bytes.iter().flat_map(|&byte| (0..8).rev().map(move |place| byte >> place & 1)) {
-        (code, length) = (code << 1 | u32::from(bit), length + 1);
-        let of = CODE.lengths.get(length)?;
-        if let Some(place) = code.checked_sub(of.first).filter(|&place| place < of.count) {
-            let &symbol = CODE.symbols.get(of.at + place as usize)?;
-            text.push(u8::try_from(symbol).ok()?);
-            (code, length) = (0, 0);
+    let mut rest = bytes.iter();
+    let (mut held, mut count) = (0_u64, 0_usize);
+    loop {
+        while count < LENGTH_MAX
+            && let Some(&byte) = rest.next()
+        {
+            (held, count) = (held << 8 | u64::from(byte), count + 8);
         }
+        // 32 bits, behind the end ones: that is what the last byte is filled with.
+        let bits = match u64::from(u32::BITS).checked_sub(count as u64) {
+            Some(missing) => (held << missing | ((1 << missing) - 1)) as u32,
+            None => (held >> (count - u32::BITS as usize)) as u32,
+        };
+        if count < 8 && bits == u32::MAX {
+            return Some(text);
+        }
+        let (symbol, length) = match code.short[(bits >> (u32::BITS as usize - SHORT)) as usize] {
+            (_, 0) => code.symbol(bits, SHORT + 1..=LENGTH_MAX)?,
+            (symbol, length) => (symbol.into(), length.into()),
+        };
+        count = count.checked_sub(length)?;
+        held &= (1 << count) - 1;
+        text.push(u8::try_from(symbol).ok()?);
     }
-    // The rest of the last byte is ones.
-    (length < 8 && code == (1 << length) - 1).then_some(text)
 }
 
 #[cfg(test)]
@@ -93,6 +131,42 @@ mod tests {
         ] {
             assert_eq!(decode(&hex(bytes)).as_deref(), Some(text.as_bytes()), "{text}");
         }
+    }
+
+    /// Bit by bit, as the specification tells it.
+    fn decoded_slowly(bytes: &[u8]) -> Option<Vec<u8>> {
+        let (mut text, mut code, mut length) = (Vec::new(), 0_u32, 0_usize);
+        for bit in bytes.iter().flat_map(|&byte| (0..8).rev().map(move |place| byte >> place & 1)) {
+            (code, length) = (code << 1 | u32::from(bit), length + 1);
+            let of = CODE.lengths.get(length)?;
+            if let Some(place) = code.checked_sub(of.first).filter(|&place| place < of.count) {
+                text.push(u8::try_from(*CODE.symbols.get(of.at + place as usize)?).ok()?);
+                (code, length) = (0, 0);
+            }
+        }
+        (length < 8 && code == (1 << length) - 1).then_some(text)
+    }
+
+    #[test]
+    fn any_bytes_are_read_as_bit_by_bit() {
+        let mut random = 1_u64;
+        let mut next = || {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (random >> 33) as u8
+        };
+        let (mut strings, mut longest) = (0, 0);
+        for round in 0..200_000_u32 {
+            // Ones make long codes.
+            let ones = (round % 4) as u8;
+            let bytes: Vec<u8> =
+                (0..next() % 12).map(|_| if next() % 4 < ones { 0xff } else { next() | next() }).collect();
+            let read = decode(&bytes);
+            assert_eq!(read, decoded_slowly(&bytes), "{bytes:02x?}");
+            let symbols = read.iter().flatten();
+            longest = longest.max(symbols.map(|&symbol| LENGTHS[usize::from(symbol)]).max().unwrap_or(0));
+            strings += usize::from(read.is_some_and(|text| !text.is_empty()));
+        }
+        assert!(strings > 1000 && longest >= 28, "{strings} strings, codes of {longest} bits");
     }
 
     #[test]
