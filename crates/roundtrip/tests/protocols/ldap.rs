@@ -67,7 +67,7 @@ fn every_request_is_an_operation() {
     assert_eq!((&result["streams"]["unmatched"], &result["streams"]["unanswered"]), (&0.into(), &0.into()));
     let search = row(&result, "Search");
     let in_flight = search["in_flight_max"].as_u64().unwrap();
-    assert!((OUTSTANDING / 2..=OUTSTANDING).contains(&in_flight), "{search:#}");
+    assert!((2..=OUTSTANDING).contains(&in_flight), "{search:#}");
     assert_eq!(of_key(search, "ou=people,dc=example,dc=com sub"), (600, 0));
     assert_eq!(of_key(search, "ou=people,dc=example,dc=com one"), (1, 0));
     assert_eq!(of_key(search, "ou=none,dc=example,dc=com base"), (1, 1));
@@ -88,10 +88,11 @@ fn every_request_is_an_operation() {
         assert_eq!(text.matches(&format!(",{status},")).count(), 1, "{status}: {text}");
     }
     assert!(!text.contains("user1") && !text.contains("secret"));
-    // tshark has times of entries, too.
+    // tshark has times of entries, too: frames with some are left out.
     let dissector = Dissector { file: &file, port: address.port(), protocol: "ldap" };
     let ends = "ldap.time && !(ldap.protocolOp == 4) && !(ldap.protocolOp == 25)";
-    assert!(dissector.agrees(ends, "ldap.time") > 800);
+    let found = dissector.agrees(ends, "ldap.time") as u64;
+    assert!((sum / 2..=sum).contains(&found), "{found} of {sum}");
 }
 
 /// Behind StartTLS the requests are in records, which the client's secrets open.
