@@ -510,11 +510,21 @@ impl Services {
         Some((&server.longest, server.first_ns))
     }
 
+    /// Whether a good part of a server's turns are such that a side did not wait for the other: what it sends at intervals of its own,
+    /// a state or a tick, answers nobody.
+    fn overlaps(&self, server: u32) -> bool {
+        let own =
+            || self.rows.iter().filter(|row| (row.key.server as usize).min(SERVERS_MAX) == server as usize);
+        let (overlapping, all) =
+            own().fold((0, 0), |sum, row| (sum.0 + row.sums.overlapping, sum.1 + row.sums.operations));
+        overlapping * OVERLAPPING >= all
+    }
+
     /// The servers whose responses leave at the ticks of a timer.
     pub(crate) fn timers(&self) -> Vec<(u32, Option<SocketAddr>, Timer)> {
         let known = self.servers.iter().zip(0..).filter(|(_, place)| self.is_one_server(*place));
         let found = known.filter_map(|(server, place)| {
-            let timer = ordered(&server.timeline).timer()?;
+            let timer = ordered(&server.timeline).timer().filter(|_| !self.overlaps(place))?;
             let of = if place == SERVERS_MAX as u32 { OTHERS } else { place };
             Some((of, self.directory.server(place), timer))
         });
@@ -538,6 +548,9 @@ impl Services {
         self.clients.iter().filter_map(busy).collect()
     }
 }
+
+/// One turn of so many that overlaps is a good part.
+const OVERLAPPING: u64 = 10;
 
 /// Transfers of more than a fifth of the time space the responses, not the server.
 const TRANSFER_SHARE: u128 = 5;

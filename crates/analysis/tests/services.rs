@@ -9,7 +9,7 @@ use analysis::Part;
 use analysis::verdict::{Link, VerdictKind};
 use record::{Regular, Side};
 
-use shop::{LOCK, MS, Made, SECOND, SLEEP, Shop, US, about, exponential, world};
+use shop::{LOCK, MS, Made, SECOND, SLEEP, Shop, US, about, exponential, world, world_with};
 
 #[test]
 fn twenty_connections_before_one_lock_are_a_saturated_server() {
@@ -399,6 +399,24 @@ fn answers_at_ticks_are_a_timer_and_requests_at_ticks_are_none() {
         let judged = world(all).judge();
         assert!(judged.verdicts.iter().all(|v| v.kind != VerdictKind::ServerTimer), "{judged:#?}");
     }
+}
+
+/// A server that tells its state every 10 ms, whatever its clients send meanwhile: some of them have sent the next message before.
+#[test]
+fn what_is_told_at_intervals_answers_no_request() {
+    let made = |overlapping: u64| {
+        let mut random = fastrand::Rng::with_seed(11);
+        let all = (0..600_u64).map(|i| {
+            let began = i * 12 * MS + random.u64(..9 * MS);
+            let ready = (began / (10 * MS) + 1) * 10 * MS;
+            Made { connection: 0, began, first: ready, ended: ready, bytes: 200, ..Made::default() }
+        });
+        world_with(all.collect(), Side::Client, |made, exchange| {
+            exchange.overlaps = made.began / (12 * MS) % 100 < overlapping;
+        })
+    };
+    made(0).only(VerdictKind::ServerTimer);
+    made(31).nothing();
 }
 
 /// Every fourth request follows a response at once, because of a tick, and waits for a whole interval: that is the timer's time, too.

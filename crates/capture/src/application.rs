@@ -402,6 +402,15 @@ impl Application {
         }
     }
 
+    /// Requests without a whole response, which the server's FIN leaves so. What waits for an event may end with the connection.
+    pub(crate) fn cut_off(&self) -> u32 {
+        match &self.protocol {
+            ProtocolState::Decoded(frames) => frames.cut_off(),
+            ProtocolState::Tls(tls) => tls.cut_off(),
+            _ => self.awaited(true),
+        }
+    }
+
     /// Adds a stall to the exchanges that it delayed.
     pub(crate) fn stalled(&mut self, stall: &Stall) {
         if let ProtocolState::Trial(trial) = &mut self.protocol {

@@ -227,6 +227,13 @@ impl Connection {
                 Some(settling) => self.application.closed(side, at, &mut settling.observer(observer)),
                 None => self.application.closed(side, at, observer),
             }
+            let end = segment.seq.wrapping_add(segment.payload_bytes as u32);
+            if let (Side::Server, Some(settling)) = (side, &mut self.settling)
+                && self.responses.stream.is_whole_before(end)
+                && self.requests.stream.has_begun()
+            {
+                settling.opening.closed_by_server(self.application.cut_off(), at);
+            }
         }
         if segment.flags & Segment::RST != 0 {
             (self.requests.has_ended, self.responses.has_ended) = (true, true);

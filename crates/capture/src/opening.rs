@@ -1,5 +1,5 @@
 //! The beginning of a connection: SYNs and their repetition, the handshake, what passes before the first request, and
-//! refusals. And its end by a reset.
+//! refusals. And its end by a reset, or by a server that leaves requests without a response.
 
 use record::{Greeting, Refusal, Setup, Side, Stamp};
 
@@ -204,6 +204,14 @@ impl Opening {
         }
     }
 
+    /// The server has sent its FIN behind everything else, with so many requests without a whole response: they get none.
+    pub(crate) fn closed_by_server(&mut self, awaited: u32, at: At) {
+        if awaited > 0 && !self.is_reset && !self.client_fin.is_known() {
+            self.setup.requests_closed = awaited;
+            self.setup.frames[2] = at.frame;
+        }
+    }
+
     fn reset(&mut self, packet: Packet<'_, '_>) {
         let Packet { side, at, awaited, .. } = packet;
         let setup = &mut self.setup;
@@ -212,7 +220,8 @@ impl Opening {
             return;
         }
         if awaited > 0 && !self.client_fin.is_known() {
-            setup.requests_reset = awaited;
+            // They are those that it had left when it closed its side, and perhaps more.
+            (setup.requests_reset, setup.requests_closed) = (awaited, 0);
             setup.frames[2] = at.frame;
             return;
         }

@@ -90,6 +90,8 @@ pub struct Stream {
     last_ns: u64,
     /// The first acknowledgement of bytes that have not passed, and when it came.
     proof: Option<(u32, At)>,
+    /// Whether some of its bytes are unknown.
+    has_unknown: bool,
     /// Counters.
     pub counters: StreamCounters,
 }
@@ -145,6 +147,11 @@ impl Stream {
         self.next.map(|(due, _)| seq.wrapping_sub(due).cast_signed())
     }
 
+    /// Whether all bytes before this sequence number have passed, and are known.
+    pub(crate) fn is_whole_before(&self, seq: u32) -> bool {
+        self.due() == Some(seq) && !self.has_unknown
+    }
+
     /// Memory of out-of-order segments, bytes.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
@@ -183,6 +190,7 @@ impl Stream {
             self.proof = None;
             sink.bytes(payload, at);
             if payload.len() < total {
+                self.has_unknown = true;
                 sink.uncaptured((total - payload.len()) as u64, at);
             }
             self.next = Some((seq.wrapping_add(total as u32), offset + total as u64));
@@ -271,6 +279,7 @@ impl Stream {
             return;
         }
         let within_ns = time_ns.saturating_sub(self.last_ns);
+        self.has_unknown = true;
         sink.hole(Missing { offset, bytes, time_ns, within_ns, reason: MissingReason::Acknowledged });
         self.next = Some((seq.wrapping_add(bytes as u32), until));
         self.deliver_waiting(None, sink);
@@ -292,6 +301,7 @@ impl Stream {
         }
         let time_ns = waiting.at.ns;
         let within_ns = time_ns.saturating_sub(self.last_ns);
+        self.has_unknown = true;
         sink.hole(Missing { offset, bytes, time_ns, within_ns, reason });
         self.next = Some((seq.wrapping_add(bytes as u32), offset + bytes));
         self.deliver_waiting(None, sink);
@@ -318,6 +328,7 @@ impl Stream {
             sink.bytes(captured, at);
             let uncaptured = total - old - captured.len() as u64;
             if uncaptured > 0 {
+                self.has_unknown = true;
                 sink.uncaptured(uncaptured, at);
             }
             self.next = Some((seq.wrapping_add((total - old) as u32), offset + total - old));

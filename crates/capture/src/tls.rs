@@ -402,6 +402,11 @@ impl Tls {
         self.inner.awaited(is_closed) + u32::from(self.is_unanswered())
     }
 
+    /// Requests without a whole response when the server has closed.
+    pub(crate) fn cut_off(&self) -> u32 {
+        self.inner.cut_off() + u32::from(self.is_unanswered())
+    }
+
     pub(crate) fn has_rest(&self, side: Side) -> bool {
         !self.sides[side as usize].cutter.is_between()
     }

@@ -55,6 +55,8 @@ pub struct Setup {
     pub refusal: Option<Refusal>,
     /// Requests that had no response when the server's side reset the connection.
     pub requests_reset: u32,
+    /// Requests that had no response, or not all of it, when the server's side sent its FIN.
+    pub requests_closed: u32,
     /// Frames: the first SYN, its last repetition, the packet that ended the wait or the connection. 0: none.
     pub frames: [u64; 3],
 }

@@ -185,6 +185,9 @@ impl Limited {
     }
 }
 
+/// Windows that are small behind a pause cost a good part of the time from this share on.
+const RESTARTS_SHARE: f64 = 0.1;
+
 /// Congestion windows that are small again and again.
 fn windows(case: &Case<'_>, found: &mut Found) {
     let restarts = Limited::of(case, Growth::Each, true);
@@ -200,7 +203,12 @@ fn windows(case: &Case<'_>, found: &mut Found) {
         let text = restarts.text("began with a small congestion window after an idle time");
         let (kind, stall) = (VerdictKind::SlowStartAfterIdle, StallKind::SlowStartAfterIdle);
         waited(case, found, kind, stall, frames, text);
+        // It comes back with each pause, so it is a habit if it costs a good part of the time, however many do not wait.
+        let is_cheap = found.verdicts.last().is_some_and(|verdict| {
+            verdict.cost_us * 1000.0 < RESTARTS_SHARE * case.evidence.ledger.time_ns() as f64
+        });
         if restarts.has_warmed_up()
+            && is_cheap
             && let Some(verdict) = found.verdicts.pop()
         {
             found.notes.push(verdict);

@@ -147,7 +147,8 @@ impl Outage {
         for (_, facts) in evidence.connections() {
             let Some((vantage, facts, all)) = evidence.unanswered_of(facts.connection) else { continue };
             // A reset is an answer of a kind, and has a verdict of its own.
-            if facts.setup.requests_reset > 0 && resetting.contains(&facts.server) {
+            let is_broken = facts.setup.requests_reset > 0 || facts.setup.requests_closed > 0;
+            if is_broken && resetting.contains(&facts.server) {
                 continue;
             }
             // Only one direction was captured. A server that does not even acknowledge is asked again.

@@ -203,8 +203,12 @@ const SATURATED: &[(&str, &str)] = &[
 
 const RARE: &[(&str, &str)] = &[
     (
+        "any",
+        "if others are answered meanwhile, these requests differ: a cache miss, a larger query, a locked record (--slowest 20 shows their keys)",
+    ),
+    (
         "server",
-        "look for what runs at the times shown: garbage collection, checkpoints, log rotation, cron jobs, CPU throttling by a cgroup",
+        "if all wait, look for what runs at the times shown: garbage collection, checkpoints, log rotation, cron jobs, CPU throttling by a cgroup",
     ),
     ("Linux", "perf sched timehist; cat /sys/fs/cgroup/*/cpu.stat (nr_throttled)"),
     ("Java", "-Xlog:gc,safepoint"),

@@ -261,12 +261,18 @@ fn connection_per_request(case: &Case<'_>, found: &mut Found) {
     let now_ns = set_up_ns + waited_ns + sum_ns(&rows, |s| s.requests_ns);
     let greeting =
         if sum(&rows, |s| s.greeted) > 0 { " and the greeting behind it (TLS, log-in)" } else { "" };
+    let again = match waited_ns {
+        0 => String::new(),
+        ns => {
+            format!(", SYNs that were sent again {} on average", duration(ns as f64 / used as f64 / 1000.0))
+        }
+    };
     let text = format!(
-        "{once} of {used} connections to {} carried one request; the handshake{greeting} took {} of each, {:.0} % of what \
+        "{once} of {used} connections to {} carried one request; the handshake{greeting} took {} of each{again}, {:.0} % of what \
          its user waited",
         names(&rows),
         duration(set_up_ns as f64 / used as f64 / 1000.0),
-        set_up_ns as f64 / now_ns.max(1) as f64 * 100.0
+        (set_up_ns + waited_ns) as f64 / now_ns.max(1) as f64 * 100.0
     );
     // At a server's capture point a greeting takes longer than its exchanges there.
     let in_operations_ns = sum_ns(&rows, |s| s.greeting_exchanges_ns).min(set_up_ns);
@@ -290,11 +296,11 @@ fn is_frequent(count: u64, all: u64) -> bool {
 pub(super) fn resetting<'a>(case: &Case<'a>) -> Vec<(SocketAddr, u32, &'a Service)> {
     let all = case.evidence.setups.services();
     let is_reset = |service: &Service| {
-        let count = service.requests_reset;
+        let count = service.requests_broken();
         is_frequent(count, service.exchanges + count) || (count > 0 && case.evidence.operations == 0)
     };
     let mut rows: Vec<_> = all.into_iter().filter(|row| is_reset(row.2)).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.2.requests_reset));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.2.requests_broken()));
     rows
 }
 
@@ -303,10 +309,16 @@ fn resets(case: &Case<'_>, found: &mut Found) {
     if rows.is_empty() {
         return;
     }
-    let count = sum(&rows, |s| s.requests_reset);
+    let (reset, closed) = (sum(&rows, |s| s.requests_reset), sum(&rows, |s| s.requests_closed));
+    let count = reset + closed;
     let all = sum(&rows, |s| s.exchanges) + count;
+    let how = match (reset, closed) {
+        (_, 0) => "got a reset instead of an answer".to_owned(),
+        (0, _) => "got no answer, because the server closed the connection".to_owned(),
+        (_, _) => format!("got no answer: {reset} a reset, {closed} the end of the connection"),
+    };
     let text = format!(
-        "{count} of {all} requests to {} got a reset instead of an answer ({} %)",
+        "{count} of {all} requests to {} {how} ({} %)",
         names(&rows),
         significant(count as f64 / all.max(1) as f64 * 100.0)
     );

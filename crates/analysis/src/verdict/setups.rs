@@ -83,8 +83,9 @@ pub(super) struct Service {
     /// Segments with data, and those sent again, of both sides.
     pub(super) segments: u64,
     pub(super) sent_again: u64,
-    /// Requests whose connection was reset, these connections' frames, and all exchanges.
+    /// Requests whose connection the server reset, those whose connection it closed, these connections' frames, and all exchanges.
     pub(super) requests_reset: u64,
+    pub(super) requests_closed: u64,
     pub(super) reset_frames: Vec<[u64; 3]>,
     pub(super) exchanges: u64,
     /// The shortest round trips from the capture point to the server and to a client, nanoseconds; 0: unknown.
@@ -146,6 +147,11 @@ impl Service {
         (self.attempts, self.repeated + self.unanswered, self.exchanges)
     }
 
+    /// Requests whose connection ended instead of an answer.
+    pub(super) fn requests_broken(&self) -> u64 {
+        self.requests_reset + self.requests_closed
+    }
+
     fn add(&mut self, facts: &ConnectionFacts) {
         let setup = &facts.setup;
         self.began_ns = if self.began_ns == 0 { facts.began_ns } else { self.began_ns.min(facts.began_ns) };
@@ -161,8 +167,9 @@ impl Service {
             // A full queue drops the first data too.
             self.sent_again = self.sent_again.saturating_sub(setup.first_data_again.into());
         }
-        if setup.requests_reset > 0 {
+        if setup.requests_reset > 0 || setup.requests_closed > 0 {
             self.requests_reset += u64::from(setup.requests_reset);
+            self.requests_closed += u64::from(setup.requests_closed);
             keep(&mut self.reset_frames, [0, 0, setup.frames[2]]);
         }
         let Some(syn_ns) = setup.syn.ns() else { return };
@@ -227,7 +234,7 @@ impl Service {
             !self.clients.contains(&client)
         });
         // A connection that broke after its first request was not closed by choice.
-        let is_broken = setup.requests_reset > 0;
+        let is_broken = setup.requests_reset > 0 || setup.requests_closed > 0;
         self.used_once += u64::from(requests == 1 && !is_broken);
         self.requests += requests;
         self.handshakes_ns += u128::from(handshake_ns.min(lasted_ns));

@@ -325,6 +325,11 @@ impl Frames {
         self.counted.then(self.requests.finish(observer))
     }
 
+    /// Requests that await a response.
+    pub(crate) fn cut_off(&self) -> u32 {
+        self.requests.cut_off()
+    }
+
     /// Whether the rest of the side's message was there when its head was written.
     pub(crate) fn has_rest(&self, side: Side) -> bool {
         self.streams[side as usize].length.is_some()

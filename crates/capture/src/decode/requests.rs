@@ -569,6 +569,12 @@ impl Requests {
         Counted { unanswered: self.counted.unanswered + open.len() as u64, ..self.counted }
     }
 
+    /// Requests that await a response, and not an event.
+    pub(super) fn cut_off(&self) -> u32 {
+        let all = self.queue.iter().chain(self.by_id.values());
+        all.filter(|open| !open.is_excused && !open.exchange.awaits_event).count() as u32
+    }
+
     /// The pace for the protocol that follows.
     pub(super) fn into_pace(mut self) -> Pace {
         let open = self.queue.len() + self.by_id.len();

@@ -220,6 +220,65 @@ fn a_reset_fails_the_requests_that_it_leaves_without_a_response() {
 }
 
 #[test]
+fn a_server_that_closes_leaves_requests_without_a_response() {
+    let closed = |protocol, packets: &[(Side, u8, &[u8])]| {
+        let mut talk = Talk::new(protocol);
+        talk.shake(0, MS);
+        for (ms, &(side, flags, payload)) in (10..).zip(packets) {
+            talk.send(ms * MS, side, flags, payload);
+        }
+        let setup = talk.setup();
+        (setup.requests_closed, setup.requests_reset)
+    };
+    let (client, server) = (Side::Client, Side::Server);
+    let (rst, fin) = (Segment::RST | ACK, Segment::FIN | ACK);
+    let http = |packets: &[(Side, u8, &[u8])]| closed(Protocol::Http, packets);
+    assert_eq!(http(&[(client, ACK, GET), (server, fin, b"")]), (1, 0));
+    assert_eq!(
+        http(&[(client, ACK, GET), (client, ACK, GET), (server, ACK, OK), (server, fin, b"")]),
+        (1, 0)
+    );
+    // A part of a response, and what the client's next packet is answered with.
+    assert_eq!(http(&[(client, ACK, GET), (server, fin, &OK[..OK.len() - 1])]), (1, 0));
+    assert_eq!(
+        http(&[(client, ACK, GET), (server, fin, b""), (client, ACK, b""), (server, rst, b"")]),
+        (0, 1)
+    );
+    // All was answered, also by a response that the FIN ends; the client closed first; it is no request that is known.
+    assert_eq!(http(&[(client, ACK, GET), (server, fin, OK)]), (0, 0));
+    assert_eq!(
+        http(&[(client, ACK, GET), (server, ACK, b"HTTP/1.1 200 OK\r\n\r\nall"), (server, fin, b"")]),
+        (0, 0)
+    );
+    assert_eq!(http(&[(client, ACK, GET), (client, fin, b""), (server, fin, b"")]), (0, 0));
+    assert_eq!(closed(Protocol::Turns, &[(client, ACK, b"farewell"), (server, fin, b"")]), (0, 0));
+    let redis = || Protocol::Decoded(protocol_named("redis").unwrap());
+    assert_eq!(closed(redis(), &[(client, ACK, b"GET a\r\n"), (server, fin, b"")]), (1, 0));
+    // Who waits for an event may wait for another server.
+    assert_eq!(closed(redis(), &[(client, ACK, b"BLPOP a 0\r\n"), (server, fin, b"")]), (0, 0));
+}
+
+#[test]
+fn a_response_that_was_not_captured_is_no_end_without_one() {
+    let closed = |talk: Talk| talk.setup().requests_closed;
+    let asked = || {
+        let mut talk = Talk::new(Protocol::Http);
+        talk.shake(0, MS);
+        talk.send(10 * MS, Side::Client, ACK, GET);
+        talk
+    };
+    let mut whole = asked();
+    whole.send(11 * MS, Side::Server, Segment::FIN | ACK, b"");
+    assert_eq!(closed(whole), 1);
+    // The response is in front of the FIN, and comes behind it, or never.
+    let mut late = asked();
+    let seq = late.next[1];
+    let behind = seq.wrapping_add(OK.len() as u32);
+    late.raw(11 * MS, Side::Server, behind, late.next[0], Segment::FIN | ACK, b"");
+    assert_eq!(closed(late), 0);
+}
+
+#[test]
 fn greetings_belong_to_the_set_up() {
     let hello = [&[22, 3, 1, 0, 4][..], b"abcd"].concat();
     let reply = [&[22, 3, 3, 0, 4][..], b"abcd", &[23, 3, 3, 0, 2], b"xy"].concat();
