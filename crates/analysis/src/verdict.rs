@@ -82,7 +82,7 @@ pub enum VerdictKind {
     AcceptBacklog,
     /// Each request has a connection of its own and pays for its handshake and its small congestion window.
     ConnectionPerRequest,
-    /// Connections are reset while requests are in flight.
+    /// Connections are reset, or closed by the server, while requests are in flight.
     Resets,
     /// The service answers with errors (HTTP 5xx, SCSI CHECK CONDITION).
     ErrorAnswers,
@@ -237,7 +237,7 @@ pub fn name(kind: VerdictKind) -> &'static str {
         VerdictKind::FailedConnects => "failed connects",
         VerdictKind::AcceptBacklog => "accept backlog full",
         VerdictKind::ConnectionPerRequest => "connection per request",
-        VerdictKind::Resets => "connections reset",
+        VerdictKind::Resets => "connections reset or closed",
         VerdictKind::ErrorAnswers => "error answers",
         VerdictKind::AckClocked => "Nagle, one segment a round trip",
         VerdictKind::CongestionWindow => "congestion window",

@@ -464,6 +464,38 @@ fn resets_count_by_rate() {
     assert_eq!(scene(3, 800).kinds(), []);
 }
 
+/// A crashing worker's connections end in order.
+#[test]
+fn requests_whose_connection_the_server_closes_have_failed() {
+    let scene = |closed: u64, resets: u64| {
+        let mut scene = Scene::new(MS);
+        for number in 0..60 {
+            scene.connection(number * 10 * MS, 5, MS / 2, |facts| {
+                facts.setup.requests_closed = u32::from(number < closed);
+                facts.setup.requests_reset = u32::from(number >= 60 - resets);
+                facts.setup.frames[2] = 50 + number;
+            });
+        }
+        scene
+    };
+    for (closed, resets, text) in [
+        (
+            6,
+            0,
+            "6 of 306 requests to 10.0.0.2:80 got no answer, because the server closed the connection (1.96 %)",
+        ),
+        (
+            4,
+            2,
+            "6 of 306 requests to 10.0.0.2:80 got no answer: 2 a reset, 4 the end of the connection (1.96 %)",
+        ),
+    ] {
+        let verdict = scene(closed, resets).verdict(VerdictKind::Resets);
+        assert_eq!((verdict.operations, verdict.frames.numbers.len(), &*verdict.text), (6, 6, text));
+    }
+    assert_eq!(scene(2, 0).kinds(), []);
+}
+
 #[test]
 fn error_answers_count_by_rate_and_are_named() {
     let scene = |errors: &[(AnswerError, u64)], all: u64| {

@@ -108,6 +108,11 @@ pub(crate) trait Decoder: std::fmt::Debug + Send {
     /// be the protocol's to answer.
     fn upgraded(&mut self, _upgraded: Upgraded, _requests: &mut Requests) {}
 
+    /// Whether a request without an answer has failed: what one side of a conversation says last needs none.
+    fn needs_answers(&self) -> bool {
+        true
+    }
+
     /// The side has closed its stream.
     fn closed(&mut self, _side: Side, _requests: &mut Requests) {}
 }

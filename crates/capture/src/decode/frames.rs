@@ -327,7 +327,7 @@ impl Frames {
 
     /// Requests that await a response.
     pub(crate) fn cut_off(&self) -> u32 {
-        self.requests.cut_off()
+        if self.decoder.needs_answers() { self.requests.cut_off() } else { 0 }
     }
 
     /// Whether the rest of the side's message was there when its head was written.

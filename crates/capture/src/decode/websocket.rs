@@ -182,6 +182,10 @@ impl Decoder for WebSocket {
     }
 
     /// What was in flight may have ended in the hole.
+    fn needs_answers(&self) -> bool {
+        false
+    }
+
     fn lost(&mut self, side: Side, requests: &mut Requests) {
         let sender = &mut self.sides[side as usize];
         *sender = Sender { has_closed: sender.has_closed, ..Sender::default() };

@@ -254,6 +254,13 @@ fn a_server_that_closes_leaves_requests_without_a_response() {
     assert_eq!(closed(Protocol::Turns, &[(client, ACK, b"farewell"), (server, fin, b"")]), (0, 0));
     let redis = || Protocol::Decoded(protocol_named("redis").unwrap());
     assert_eq!(closed(redis(), &[(client, ACK, b"GET a\r\n"), (server, fin, b"")]), (1, 0));
+    // What is said last in a conversation needs no answer.
+    let upgrade = &b"GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"[..];
+    let switches =
+        &b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"[..];
+    let hello = &b"\x81\x82abcd\x09\x0b"[..];
+    let chat = [(client, ACK, upgrade), (server, ACK, switches), (client, ACK, hello), (server, fin, b"")];
+    assert_eq!(closed(Protocol::Auto, &chat), (0, 0));
     // Who waits for an event may wait for another server.
     assert_eq!(closed(redis(), &[(client, ACK, b"BLPOP a 0\r\n"), (server, fin, b"")]), (0, 0));
 }
