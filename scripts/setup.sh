@@ -29,7 +29,7 @@ test)
         mariadbd:mariadb-server mariadb-slap:mariadb-client python3:python3 editcap:wireshark-common
         knotd:knot kdig:knot-dnsutils dnsperf:dnsperf slapd:slapd ldapsearch:ldap-utils
         mosquitto:mosquitto mosquitto_pub:mosquitto-clients smbd:samba smbpasswd:samba-common-bin smbclient:smbclient
-        ganesha.nfsd:nfs-ganesha nfs-cp:libnfs-utils mbpoll:mbpoll)
+        ganesha.nfsd:nfs-ganesha nfs-cp:libnfs-utils mbpoll:mbpoll rabbitmqctl:rabbitmq-server)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 # What the captures of corpus/ are made with; tests need only the captures.
@@ -69,6 +69,7 @@ if [ "$purpose" = test ]; then
     ls /usr/lib/*/ganesha/libfsalmem.so >/dev/null 2>&1 || packages+=(nfs-ganesha-mem)
     # It imports what it only recommends.
     /usr/bin/python3 -c 'import pymodbus.server' 2>/dev/null || packages+=(python3-pymodbus python3-serial python3-serial-asyncio)
+    /usr/bin/python3 -c 'import pika' 2>/dev/null || packages+=(python3-pika)
 fi
 if [ "$purpose" = corpus ]; then
     /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || packages+=(python3-psycopg2)

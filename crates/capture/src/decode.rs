@@ -5,6 +5,7 @@
 //! protocol is one file with a [`Decoder`] and one line in [`PROTOCOLS`]; docs/decoders.md shows how to write one.
 
 mod dns;
+mod amqp;
 mod frames;
 mod http2;
 mod keys;
@@ -170,6 +171,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     mqtt::ENTRY,
     smb::ENTRY,
     modbus::ENTRY,
+    amqp::ENTRY,
     websocket::ENTRY,
 ];
 

@@ -142,7 +142,9 @@ fn is_of_service(name: &str) -> bool {
             | "CRC_ERROR" | "CORRUPT" | "DISMOUNTED" | "NO_MEDIA" | "NO_SUCH_DEVICE" | "INTERNAL_ERROR" | "UNSUCCESSFUL"
             | "TOO_MANY_FILES" | "NOT_ACCEPTED" | "UNAVAILABLE" | "NOT_AVAILABLE" | "NO_LOGON_SERVER"
             // Modbus: the device, its memory, and the way from a gateway to it.
-            | "DEVICE_FAILURE" | "ACKNOWLEDGE" | "DEVICE_BUSY" | "PARITY_ERROR" | "GATEWAY_PATH" | "GATEWAY_TARGET"
+            | "DEVICE_FAILURE" | "DEVICE_BUSY" | "PARITY_ERROR" | "GATEWAY_PATH" | "GATEWAY_TARGET"
+            // AMQP: a message that the broker did not take, and what its operator or its resources ended.
+            | "NACK" | "FORCED" | "RESOURCE_ERROR"
     )
 }
 
@@ -169,6 +171,7 @@ mod tests {
             Status::Error(Word::new(b"SERVER_BUSY")),
             Status::Error(Word::new(b"DISK_FULL")),
             Status::Error(Word::new(b"GATEWAY_TARGET")),
+            Status::Error(Word::new(b"NACK")),
         ] {
             assert_eq!(bad.error(), Some(AnswerError::Other(bad)));
         }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "protocols/amqp.rs"]
+mod amqp;
 mod common;
 #[path = "protocols/dns.rs"]
 mod dns;

@@ -463,7 +463,10 @@ fn turns_in_which_a_side_did_not_wait_are_marked() {
 #[test]
 fn turns_of_a_protocol_that_is_known_and_not_decoded_are_marked() {
     let mut play = Play::new(5672, From::Syn);
-    play.say(Client, b"AMQP\0\0\x09\x01").say(Server, b"\x01start").say(Client, b"a").say(Server, b"b");
+    play.say(Client, b"AMQP\x03\x01\0\0")
+        .say(Server, b"AMQP\x03\x01\0\0")
+        .say(Client, b"a")
+        .say(Server, b"b");
     assert_eq!(play.application.undecoded(), Some("AMQP"));
     let (name, exchanges, _) = play.end();
     assert_eq!((name, exchanges.len()), ("turns", 2));

@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn first_bytes_tell_the_protocol() {
-        assert_eq!(of(b"AMQP\0\0\x09\x01"), Some("AMQP"));
+        assert_eq!(of(b"AMQP\x03\x01\0\0"), Some("AMQP"));
         assert_eq!(of(b"AMQP is a protocol\n"), None);
         assert_eq!(of(b"SSH-2.0-OpenSSH_9.2\r\n"), Some("SSH"));
         let mongo = [&40_u32.to_le_bytes()[..], &[0; 8], &2013_u32.to_le_bytes(), &[0; 24]].concat();

@@ -218,6 +218,27 @@ fn a_packet_of_mqtt_that_was_not_captured_shifts_nothing() {
 }
 
 #[test]
+fn a_packet_of_amqp_that_was_not_captured_shifts_nothing() {
+    let Some(_alone) = may_capture() else { return };
+    let (folder, address) = (tempfile::tempdir().unwrap(), free_address());
+    let _server = super::amqp::start(folder.path(), address);
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    each_packet(address, 1, || {
+        let mut stream = super::amqp::connect(address);
+        let one = |number| {
+            // A client that waits for each acknowledgement shows behind a hole which one comes next.
+            let begun = now();
+            for piece in super::amqp::publish().chunks(21) {
+                stream.write_all(piece).unwrap();
+            }
+            super::amqp::await_tag(&mut stream, number);
+            begun
+        };
+        Some((1..=BATCHES as u64 + 1).map(one).collect())
+    });
+}
+
+#[test]
 fn a_packet_of_postgres_that_was_not_captured_shifts_nothing() {
     let Some(_alone) = may_capture() else { return };
     let (folder, address) = (tempfile::tempdir().unwrap(), free_address());
