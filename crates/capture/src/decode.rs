@@ -4,8 +4,8 @@
 //! into messages, also across segments and holes, and [`Requests`] pairs, stamps and delivers what the decoder makes of them. A new
 //! protocol is one file with a [`Decoder`] and one line in [`PROTOCOLS`]; docs/decoders.md shows how to write one.
 
-mod dns;
 mod amqp;
+mod dns;
 mod frames;
 mod http2;
 mod keys;

@@ -186,7 +186,7 @@ impl Limited {
 }
 
 /// Windows that are small behind a pause cost a good part of the time from this share on.
-const RESTARTS_SHARE: f64 = 0.1;
+const RESTARTS_SHARE: f64 = 0.2;
 
 /// Congestion windows that are small again and again.
 fn windows(case: &Case<'_>, found: &mut Found) {

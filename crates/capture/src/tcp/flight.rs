@@ -59,6 +59,9 @@ pub(super) struct Gap {
     pub(super) window_known: bool,
 }
 
+/// Full segments that are fewer than half of the initial window (RFC 6928): ten.
+const SMALL_FLIGHT: u64 = 5;
+
 /// A flight of this share of the receiver's window, in tenths, filled it: senders leave room for less than a segment, or for less
 /// than a packet of their device.
 const FULL_WINDOW: u64 = 8;
@@ -101,7 +104,10 @@ impl Flight {
             && (round_trip_ns / 10 * 9..=most_ns).contains(&spacing_ns);
         if !is_limited {
             let is_idle = gap.quiet_ns >= TIMEOUT_MIN_NS.saturating_add(round_trip_ns);
-            self.origin = if is_idle { Origin::Idle } else { Origin::Data };
+            // What fits into the small window that an idle time leaves does not make it grow (RFC 7661 3).
+            let is_small = self.bytes < SMALL_FLIGHT * u64::from(gap.full.max(1));
+            let stays = self.run == 0 && self.origin == Origin::Idle && is_small;
+            self.origin = if is_idle || stays { Origin::Idle } else { Origin::Data };
             self.largest_before_bytes = self.largest_bytes.max(self.bytes);
             (self.run, self.previous_bytes) = (0, 0);
             return None;

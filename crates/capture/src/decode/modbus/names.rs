@@ -60,7 +60,8 @@ pub(super) fn status(code: u8) -> Status {
         2 => "ILLEGAL_ADDRESS",
         3 => "ILLEGAL_VALUE",
         4 => "DEVICE_FAILURE",
-        5 => "ACKNOWLEDGE",
+        // The request is accepted, and takes long.
+        5 => return Status::Answer(Word::new(b"ACKNOWLEDGE")),
         6 => "DEVICE_BUSY",
         7 => "NEGATIVE_ACK",
         8 => "PARITY_ERROR",

@@ -64,8 +64,7 @@ fn exceptions_say_whether_the_device_failed() {
     }
     let told = play.end();
     let failed: Vec<String> = told.exchanges.iter().filter_map(|e| e.error).map(|e| e.to_string()).collect();
-    let of_service =
-        ["DEVICE_FAILURE", "ACKNOWLEDGE", "DEVICE_BUSY", "PARITY_ERROR", "GATEWAY_PATH", "GATEWAY_TARGET"];
+    let of_service = ["DEVICE_FAILURE", "DEVICE_BUSY", "PARITY_ERROR", "GATEWAY_PATH", "GATEWAY_TARGET"];
     assert_eq!((told.exchanges.len(), failed), (12, of_service.map(str::to_owned).to_vec()));
     assert!(told.lines()[11].ends_with("EXCEPTION_12"));
 }

@@ -87,6 +87,35 @@ fn a_window_that_idle_time_has_halved_is_slow_start_after_idle() {
     assert_eq!(count(&talk, StallKind::SlowStartAfterIdle), 2);
 }
 
+/// A client that asks for a small list behind each pause, and then for what it names: the list leaves at once, what follows does not.
+#[test]
+fn a_small_message_behind_an_idle_time_leaves_the_window_small() {
+    let mut talk = Talk::begin_at(ROUND_TRIP, 0);
+    talk.send(Client, &post(10)).after(ROUND_TRIP);
+    response(&mut talk, &[10, 20, 40, 20]);
+    for list in [1, 1, 1] {
+        talk.after(1000 * MS).send(Client, &post(10)).after(ROUND_TRIP);
+        response(&mut talk, &[list]);
+        talk.send(Client, &post(10)).after(ROUND_TRIP);
+        response(&mut talk, &[10, 20, 30]);
+        talk.send(Client, &post(10)).after(ROUND_TRIP);
+        response(&mut talk, &[60]);
+    }
+    assert_eq!(count(&talk, StallKind::CongestionWindow), 3);
+    assert_eq!(count(&talk, StallKind::SlowStartAfterIdle), 6);
+    // A sender that stops at the same number of bytes without any idle time has another limit.
+    let mut talk = Talk::begin_at(ROUND_TRIP, 0);
+    talk.send(Client, &post(10)).after(ROUND_TRIP);
+    response(&mut talk, &[10, 20, 40, 20]);
+    for _ in 0..3 {
+        talk.send(Client, &post(10)).after(ROUND_TRIP);
+        response(&mut talk, &[1]);
+        talk.send(Client, &post(10)).after(ROUND_TRIP);
+        response(&mut talk, &[10, 10, 10]);
+    }
+    assert_eq!(count(&talk, StallKind::SlowStartAfterIdle), 0);
+}
+
 /// What a sender loses by a congestion window that a loss has made small is the loss's.
 #[test]
 fn flights_after_a_loss_are_behind_it() {
