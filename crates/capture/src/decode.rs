@@ -13,6 +13,7 @@ mod known;
 mod ldap;
 mod memcached;
 mod modbus;
+mod mongodb;
 mod mqtt;
 mod mysql;
 mod numbers;
@@ -172,6 +173,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     smb::ENTRY,
     modbus::ENTRY,
     amqp::ENTRY,
+    mongodb::ENTRY,
     websocket::ENTRY,
 ];
 

@@ -145,6 +145,11 @@ fn is_of_service(name: &str) -> bool {
             | "DEVICE_FAILURE" | "DEVICE_BUSY" | "PARITY_ERROR" | "GATEWAY_PATH" | "GATEWAY_TARGET"
             // AMQP: a message that the broker did not take, and what its operator or its resources ended.
             | "NACK" | "FORCED" | "RESOURCE_ERROR"
+            // MongoDB, as far as a word holds the names: its state, its resources, other members, time limits.
+            | "InternalError" | "ShutdownInProgr" | "InterruptedAtSh" | "InterruptedDueT" | "NotWritablePrim"
+            | "NotPrimaryNoSec" | "NotPrimaryOrSec" | "PrimarySteppedD" | "HostUnreachable" | "NetworkTimeout"
+            | "WriteConcernFai" | "FailedToSatisfy" | "ExceededMemoryL" | "QueryExceededMe" | "OutOfDiskSpace"
+            | "MaxTimeMSExpire" | "ExceededTimeLim" | "TemporarilyUnav"
     )
 }
 
@@ -172,6 +177,7 @@ mod tests {
             Status::Error(Word::new(b"DISK_FULL")),
             Status::Error(Word::new(b"GATEWAY_TARGET")),
             Status::Error(Word::new(b"NACK")),
+            Status::Error(Word::new(b"NotWritablePrimary")),
         ] {
             assert_eq!(bad.error(), Some(AnswerError::Other(bad)));
         }

@@ -18,6 +18,8 @@ mod ldap;
 mod memcached;
 #[path = "protocols/modbus.rs"]
 mod modbus;
+#[path = "protocols/mongodb.rs"]
+mod mongodb;
 #[path = "protocols/mqtt.rs"]
 mod mqtt;
 #[path = "protocols/mysql.rs"]

@@ -217,6 +217,22 @@ fn a_packet_of_mqtt_that_was_not_captured_shifts_nothing() {
     });
 }
 
+/// Several connections at once, from the capture that corpus/decoders has: no operations change but those that were in flight.
+#[test]
+fn a_packet_of_mongodb_that_was_not_captured_shifts_nothing() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/decoders/mongodb.pcapng.zst");
+    let (link, packets) = packets(&file, 27017);
+    let whole = operations(link, &packets, None);
+    assert!(whole.len() > 100);
+    for (at, packet) in packets.iter().enumerate().filter(|(_, packet)| packet.data_of.is_some()) {
+        let left = operations(link, &packets, Some(at));
+        let others = |all: &BTreeSet<Op>| -> Vec<Op> {
+            all.iter().filter(|op| !(op.1..=op.2).contains(&packet.time_ns)).cloned().collect()
+        };
+        assert_eq!(others(&left), others(&whole), "packet {at} of the {:?}", packet.data_of);
+    }
+}
+
 #[test]
 fn a_packet_of_amqp_that_was_not_captured_shifts_nothing() {
     let Some(_alone) = may_capture() else { return };
