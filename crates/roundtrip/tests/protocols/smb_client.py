@@ -1,5 +1,6 @@
 """A client of SMB 2 by impacket: smb_client.py PORT. Several reads in flight, notifications of changes, locks, errors."""
 
+import socket
 import sys
 
 from impacket import smb3structs as smb
@@ -40,9 +41,14 @@ for at in range(20):
     server.write(tree, file, b"x" * 4000, 0, 4000)
     server.close(tree, file)
 file = create("file1.txt")
+connected = server._NetBIOSSession.get_socket()
 for outstanding in (1, 4, 8):
     for _ in range(10):
-        for number in [read(file) for _ in range(outstanding)]:
+        # The requests leave together, however busy the machine is.
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        numbers = [read(file) for _ in range(outstanding)]
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+        for number in numbers:
             done(number)
 try:
     create("none.txt")
