@@ -6,6 +6,7 @@
 
 mod amqp;
 mod dns;
+mod enip;
 mod frames;
 mod http2;
 mod keys;
@@ -174,6 +175,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     modbus::ENTRY,
     amqp::ENTRY,
     mongodb::ENTRY,
+    enip::ENTRY,
     websocket::ENTRY,
 ];
 

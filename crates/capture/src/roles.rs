@@ -47,10 +47,10 @@ pub(crate) enum Certainty {
 const EPHEMERAL_MIN: u16 = 32_768;
 
 /// Registered ports of services above the system ports that database and message servers, proxies and storage use.
-const SERVICE_PORTS: [u16; 38] = [
+const SERVICE_PORTS: [u16; 39] = [
     1433, 1521, 1883, 2049, 2181, 2379, 3000, 3128, 3260, 3306, 3389, 4222, 4420, 5000, 5432, 5601, 5671,
     5672, 5984, 6379, 6432, 6443, 7000, 7687, 8000, 8080, 8086, 8123, 8443, 8888, 9000, 9042, 9092, 9200,
-    9300, 11211, 27017, 50051,
+    9300, 11211, 27017, 44818, 50051,
 ];
 
 fn is_service(port: u16) -> bool {

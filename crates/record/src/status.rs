@@ -150,6 +150,8 @@ fn is_of_service(name: &str) -> bool {
             | "NotPrimaryNoSec" | "NotPrimaryOrSec" | "PrimarySteppedD" | "HostUnreachable" | "NetworkTimeout"
             | "WriteConcernFai" | "FailedToSatisfy" | "ExceededMemoryL" | "QueryExceededMe" | "OutOfDiskSpace"
             | "MaxTimeMSExpire" | "ExceededTimeLim" | "TemporarilyUnav"
+            // EtherNet/IP: of a device, and of the way to it.
+            | "TIMEOUT" | "CONNECTION_LOST" | "STORE_FAILURE"
     )
 }
 

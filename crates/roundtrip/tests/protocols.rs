@@ -8,6 +8,8 @@ mod amqp;
 mod common;
 #[path = "protocols/dns.rs"]
 mod dns;
+#[path = "protocols/enip.rs"]
+mod enip;
 #[path = "protocols/holes.rs"]
 mod holes;
 #[path = "protocols/http2.rs"]
@@ -41,6 +43,7 @@ mod websocket;
 #[path = "protocols/wireshark.rs"]
 mod wireshark;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use common::live::{analyze, captured};
@@ -60,6 +63,18 @@ fn analyzed<T>(server: SocketAddr, arguments: &[&str], work: impl FnOnce() -> T)
     assert_eq!(drops, 0, "the capture is complete");
     let result = analyze(&[&[file.to_str().unwrap()], arguments].concat());
     (done, result)
+}
+
+/// Captures of services that no package of the distribution has.
+const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/protocols/captures");
+
+/// The client's own counts beside such a capture, its analysis, and its operations.
+fn recorded(name: &str) -> (Value, Value, Vec<HashMap<String, String>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let ops = folder.path().join("ops.csv");
+    let said = std::fs::read_to_string(format!("{CAPTURES}/{name}.json")).unwrap();
+    let result = analyze(&[&format!("{CAPTURES}/{name}.pcapng.zst"), "--ops", ops.to_str().unwrap()]);
+    (serde_json::from_str(&said).unwrap(), result, common::records(&ops))
 }
 
 /// The row of an operation.
