@@ -24,6 +24,7 @@ mod redis;
 mod requests;
 mod rpc;
 mod smb;
+mod s7;
 mod sql;
 mod websocket;
 
@@ -176,6 +177,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     amqp::ENTRY,
     mongodb::ENTRY,
     enip::ENTRY,
+    s7::ENTRY,
     websocket::ENTRY,
 ];
 

@@ -36,6 +36,8 @@ mod response_times;
 mod rpc;
 #[path = "protocols/smb.rs"]
 mod smb;
+#[path = "protocols/s7.rs"]
+mod s7;
 #[path = "protocols/tls.rs"]
 mod tls;
 #[path = "protocols/websocket.rs"]
