@@ -23,8 +23,8 @@ mod postgres;
 mod redis;
 mod requests;
 mod rpc;
-mod smb;
 mod s7;
+mod smb;
 mod sql;
 mod websocket;
 

@@ -34,10 +34,10 @@ mod redis;
 mod response_times;
 #[path = "protocols/rpc.rs"]
 mod rpc;
-#[path = "protocols/smb.rs"]
-mod smb;
 #[path = "protocols/s7.rs"]
 mod s7;
+#[path = "protocols/smb.rs"]
+mod smb;
 #[path = "protocols/tls.rs"]
 mod tls;
 #[path = "protocols/websocket.rs"]
