@@ -9,6 +9,7 @@ mod dns;
 mod enip;
 mod frames;
 mod http2;
+mod kafka;
 mod keys;
 mod known;
 mod ldap;
@@ -178,6 +179,7 @@ pub static PROTOCOLS: &[ProtocolEntry] = &[
     mongodb::ENTRY,
     enip::ENTRY,
     s7::ENTRY,
+    kafka::ENTRY,
     websocket::ENTRY,
 ];
 

@@ -152,6 +152,11 @@ fn is_of_service(name: &str) -> bool {
             | "MaxTimeMSExpire" | "ExceededTimeLim" | "TemporarilyUnav"
             // EtherNet/IP: of a device, and of the way to it.
             | "TIMEOUT" | "CONNECTION_LOST" | "STORE_FAILURE"
+            // S7: of a controller's parts.
+            | "HARDWARE_FAULT" | "SUPPLIES"
+            // Kafka: brokers, replicas, disks and quotas.
+            | "NO_LEADER" | "TIMED_OUT" | "NO_BROKER" | "NO_REPLICA" | "NETWORK" | "NO_COORDINATOR" | "FEW_REPLICAS"
+            | "STORAGE" | "THROTTLED"
     )
 }
 

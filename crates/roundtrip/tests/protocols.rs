@@ -14,6 +14,8 @@ mod enip;
 mod holes;
 #[path = "protocols/http2.rs"]
 mod http2;
+#[path = "protocols/kafka.rs"]
+mod kafka;
 #[path = "protocols/ldap.rs"]
 mod ldap;
 #[path = "protocols/memcached.rs"]
