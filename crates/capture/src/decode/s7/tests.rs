@@ -161,6 +161,22 @@ fn a_refused_connection_has_failed() {
 }
 
 #[test]
+fn errors_say_whether_the_controller_failed() {
+    for (answer, status, is_failure) in [
+        (items(2, &[&[1, 0, 0, 0]]), "HARDWARE_FAULT", true),
+        (items(2, &[&[6, 0, 0, 0]]), "BAD_TYPE", false),
+        (data(true, &pdu(ACK_DATA, 2, Some([0x85, 0]), &[4, 0], &[])), "SUPPLIES", true),
+        (data(true, &pdu(ACK_DATA, 2, Some([0x81, 4]), &[], &[])), "ERROR_8104", false),
+    ] {
+        let mut play = opened(usize::MAX);
+        play.say(Client, read_block(2, 5)).say(Server, answer);
+        let told = play.end();
+        assert_eq!(told.lines()[2], format!("READ_VAR DB5 {status}"));
+        assert_eq!(told.exchanges[2].error.is_some(), is_failure, "{status}");
+    }
+}
+
+#[test]
 fn requests_with_one_reference_are_answered_in_order() {
     let mut play = opened(usize::MAX);
     for _ in 0..2 {
