@@ -208,7 +208,7 @@ impl Kafka {
         let of = header.of();
         requests.ask(of, &Asked { operation: header.api.operation(), key: &key, stream: 0 });
         requests.asked(of);
-        if header.api.waits {
+        if header.api.waits || fields.is_some_and(|fields| apis::may_be_held(&header, fields)) {
             requests.awaits_event(of);
         }
         self.open.push_back(header);

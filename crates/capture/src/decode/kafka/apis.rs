@@ -141,6 +141,19 @@ pub(super) fn wants_no_answer(header: &Header, fields: Fields<'_>) -> bool {
     fields.i16() == Some(0)
 }
 
+/// Whether a request is a Fetch that the broker may hold until there are data, or for a time.
+pub(super) fn may_be_held(header: &Header, fields: Fields<'_>) -> bool {
+    let mut fields = fields;
+    if header.api.key != FETCH || header.version < NO_REPLICA_FROM && fields.i32().is_none() {
+        return false;
+    }
+    let (longest_ms, least_bytes) = (fields.i32(), fields.i32());
+    longest_ms.is_some_and(|ms| ms > 0) && least_bytes.is_some_and(|bytes| bytes > 0)
+}
+
+/// The version of Fetch from which on the replica's number is no field of its own (KIP-903).
+const NO_REPLICA_FROM: i16 = 15;
+
 /// What an answer says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {

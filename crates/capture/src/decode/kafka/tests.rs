@@ -74,7 +74,7 @@ fn produced(correlation: u32, topic: &str, error: i16, is_compact: bool) -> Vec<
 
 /// Version 4.
 fn fetch(correlation: u32) -> Vec<u8> {
-    let limits = [0xff, 0xff, 0xff, 0xff, 0, 0, 1, 0xf4, 0, 0, 0, 1, 0, 0x10, 0, 0, 0, 0, 0, 0, 1];
+    let limits = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0x10, 0, 0, 0, 0, 0, 0, 1];
     asked(FETCH, 4, correlation, &[&limits[..], &string("orders-17"), &[0; 24]].concat())
 }
 
@@ -200,6 +200,25 @@ fn fetches_that_bring_nothing_have_waited() {
             "NOT_LEADER",
         ];
         assert_eq!(told.lines(), errors.map(|error| format!("Fetch orders-* {error}")));
+    }
+}
+
+/// A broker may hold what states a time and bytes to wait for, whatever it brings then.
+#[test]
+fn a_fetch_that_may_be_held_awaits_an_event() {
+    for (version, longest_ms, least_bytes, is_held) in [
+        (4, 500_u32, 1_u32, true),
+        (4, 0, 1, false),
+        (4, 500, 0, false),
+        (17, 500, 1, true),
+        (17, 0, 1, false),
+    ] {
+        let replica = if version < 15 { &[0xff; 4][..] } else { &[] };
+        let head = [replica, &longest_ms.to_be_bytes(), &least_bytes.to_be_bytes(), &[0; 40]].concat();
+        let mut play = Play::new(&ENTRY);
+        play.say(Client, asked(FETCH, version, 1, &head)).say(Server, answer(1, &[1; 90]));
+        let told = play.end();
+        assert_eq!(told.exchanges[0].awaits_event, is_held, "{version} {longest_ms} {least_bytes}");
     }
 }
 
