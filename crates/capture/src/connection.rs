@@ -384,8 +384,9 @@ impl Connection {
         }
         let mut counted = match settling {
             Some(settling) => {
-                let counted = application.finish(&mut settling.observer(observer));
+                let mut counted = application.finish(&mut settling.observer(observer));
                 settling.finish(observer);
+                counted.unanswered += settling.given_up;
                 counted
             }
             None => application.finish(observer),
@@ -397,6 +398,8 @@ impl Connection {
         observer.counted(&counted);
         if let Some(tcp) = &self.tcp {
             let pace = self.application.pace();
+            let withheld =
+                self.settling.as_ref().map_or(0, |settling| settling.given_up + settling.stepped_over);
             let (setup, client_conduct) = self.setup(tcp.conduct(Side::Client));
             observer.connection(&ConnectionFacts {
                 connection: self.number,
@@ -411,7 +414,7 @@ impl Connection {
                 ended_ns: self.last_ns,
                 handshake_ns: tcp.handshake_ns,
                 ttl: (tcp.ttl[0], tcp.ttl[1]),
-                exchanges: pace.ended,
+                exchanges: pace.ended.saturating_sub(withheld),
                 in_flight_ns: pace.in_flight_ns,
                 client_conduct,
                 server_conduct: tcp.conduct(Side::Server),

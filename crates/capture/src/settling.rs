@@ -23,6 +23,10 @@ pub(crate) struct Settling {
     pub(crate) opening: Opening,
     pub(crate) pieces: Pieces,
     has_requests: bool,
+    /// Exchanges that were told without their response, because their client had given them up.
+    pub(crate) given_up: u64,
+    /// Exchanges that are not told, because the capturing clock was set within them.
+    pub(crate) stepped_over: u64,
 }
 
 /// Most of them, more than a window of small responses holds; beyond that the oldest is delivered.
@@ -48,6 +52,7 @@ impl Settling {
             .into_iter()
             .partition(|exchange| closed.is_known() && exchange.response.began > closed);
         self.waiting = waiting;
+        self.given_up += late.len() as u64;
         for mut exchange in Vec::from(late) {
             exchange.response = Passage::default();
             observer.unanswered(&exchange);
@@ -56,7 +61,9 @@ impl Settling {
 
     /// Drops the exchanges across a step of the capturing clock, now and later.
     pub(crate) fn stepped(&mut self, step: ClockStep) {
+        let before = self.waiting.len();
         self.waiting.retain(|exchange| !step.is_within(exchange));
+        self.stepped_over += (before - self.waiting.len()) as u64;
         self.step = Some(step);
     }
 
@@ -146,6 +153,7 @@ impl<O: Observer> Observer for Settler<'_, O> {
         let mut exchange = self.settling.complete(exchange);
         if let Some(step) = self.settling.step {
             if step.is_within(&exchange) {
+                self.settling.stepped_over += 1;
                 return;
             }
             let began_ns = exchange.request.began.ns().unwrap_or(0);

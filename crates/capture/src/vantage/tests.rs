@@ -116,6 +116,25 @@ fn data_of_a_reset_is_none_of_the_stream() {
 }
 
 #[test]
+fn what_its_client_gave_up_is_no_exchange_of_the_connection() {
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    // The client closes its side, gets an answer after that, and resets.
+    let mut wire = Wire::new([40_000, 80]);
+    wire.open();
+    for _ in 0..2 {
+        wire.send(0, ACK, GET);
+        wire.send(1, ACK, OK);
+    }
+    wire.send(0, FIN | ACK, GET);
+    wire.send(1, ACK, OK);
+    wire.send(0, RST, b"");
+    let (seen, _) = wire.end();
+    assert_eq!((seen.exchanges.len(), seen.unanswered.len()), (2, 1));
+    assert_eq!((seen.facts[0].exchanges, seen.counted[0].unanswered), (2, 1));
+}
+
+#[test]
 fn a_hole_behind_which_the_other_side_goes_on_is_a_hole() {
     // The capture stopped for a second in a download: 125 MB.
     let mut wire = Wire::new([40_000, 80]);

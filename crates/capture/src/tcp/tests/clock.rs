@@ -43,6 +43,7 @@ fn a_step_that_both_hosts_clocks_lack_is_the_capturing_clocks() {
         let [step] = &seen.steps[..] else { panic!("{by_ms}: {:?}", seen.steps) };
         let by = step.by_ns as f64 / 1e6;
         assert!((by - by_ms as f64).abs() <= 5.0 + by_ms.abs() as f64 / 100.0, "{by_ms}: {by}");
+        assert_eq!(seen.facts[0].exchanges, seen.exchanges.len() as u64, "{by_ms}: told once each");
         // The operation across it is left out, or has no time.
         let long = seen.exchanges.iter().filter(|e| {
             let took = e.response.ended.since(e.request.began).unwrap_or(0);
