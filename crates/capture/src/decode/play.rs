@@ -114,6 +114,13 @@ impl Play {
             self.frames.closed(side, &mut self.seen);
         }
         let counted = self.frames.finish(&mut self.seen);
+        let ended = self.frames.pace().ended;
+        assert_eq!(ended, self.seen.exchanges.len() as u64, "every exchange is told once");
+        assert_eq!(
+            counted.unanswered,
+            self.seen.unanswered.len() as u64,
+            "and every request without an answer"
+        );
         let Seen { exchanges, unanswered, names, stalls, .. } = self.seen;
         (Told { exchanges, unanswered, counted, names }, stalls)
     }

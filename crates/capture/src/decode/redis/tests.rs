@@ -146,6 +146,19 @@ fn requests_behind_a_hole_were_not_answered_in_it() {
     assert_eq!(play.end().exchanges.len(), 2 + 1 + 6);
 }
 
+/// Which requests the answers behind the hole are of is not known to the end: they are no operations.
+#[test]
+fn answers_without_a_request_are_not_counted() {
+    let mut play = Play::new(&ENTRY);
+    play.say(Client, GET)
+        .say(Client, GET)
+        .say(Client, GET)
+        .lose(Server, 7)
+        .say(Server, "$1\r\na\r\n")
+        .say(Client, GET);
+    assert_eq!(play.end().lines(), [""; 0]);
+}
+
 /// A client that sends each request before the answer to the one before, in batches. The answers that a hole held do not show, but
 /// the client waits for the last ones of each batch.
 #[test]

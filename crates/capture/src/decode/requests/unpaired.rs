@@ -115,7 +115,8 @@ impl Requests {
             return;
         };
         self.known_end = Some(end_seq);
-        self.pace.end(ended);
+        // It is counted with its request.
+        self.pace.ended_unseen(ended);
         let Some(unpaired) = &mut self.unpaired else { return };
         unpaired.keep(status, end_seq, in_flight);
         let (kept, least) = (unpaired.answers.len(), unpaired.least);
@@ -134,6 +135,7 @@ impl Requests {
         self.queue.drain(..lost.min(self.queue.len()));
         for answer in answers {
             let Some(open) = self.queue.pop_front() else { break };
+            self.pace.ended += 1;
             self.complete(open, answer);
         }
         self.has_hole &= !self.queue.is_empty();
