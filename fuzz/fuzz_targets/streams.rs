@@ -10,6 +10,8 @@ use libfuzzer_sys::fuzz_target;
 struct Sums {
     exchanges: u64,
     ended: u64,
+    /// Requests without an answer as they were told, and as they were counted.
+    unanswered: [u64; 2],
 }
 
 impl Observer for Sums {
@@ -17,14 +19,23 @@ impl Observer for Sums {
         assert!(exchange.ring_depth >= exchange.op.queue_depth);
         self.exchanges += 1;
     }
+    fn unanswered(&mut self, _: &record::Exchange) {
+        self.unanswered[0] += 1;
+    }
     fn hole(&mut self, hole: StreamHole) {
         assert!(hole.missing.bytes > 0);
     }
     fn connection(&mut self, facts: &record::ConnectionFacts) {
         self.ended += facts.exchanges;
     }
-    fn counted(&mut self, _: &Counted) {}
+    fn counted(&mut self, counted: &Counted) {
+        self.unanswered[1] += counted.unanswered;
+    }
 }
+
+/// The places in the table of decoders that an input can select: a place without a decoder stands for detection.
+const PLACES: usize = 32;
+const _: () = assert!(PROTOCOLS.len() < PLACES, "a decoder cannot be selected");
 
 /// The hellos of TLS 1.3 and 1.2, whose random numbers are zero.
 const HELLOS: [[&[u8]; 2]; 2] = {
@@ -57,8 +68,12 @@ fuzz_target!(|data: &[u8]| {
         0 => Protocol::Iscsi(digests),
         1 => Protocol::Http,
         2 => Protocol::Turns,
-        // The higher bits choose a decoder; what none has is detected.
-        _ => PROTOCOLS.get(usize::from(first >> 4)).map_or(Protocol::Auto, Protocol::Decoded),
+        // A second byte chooses a decoder; what none has is detected.
+        _ => {
+            let Some((&place, behind)) = rest.split_first() else { return };
+            rest = behind;
+            PROTOCOLS.get(usize::from(place) % PLACES).map_or(Protocol::Auto, Protocol::Decoded)
+        }
     };
     let has_hellos = protocol == Protocol::Auto && first & 4 != 0;
     let keys = if first & 8 != 0 { keys() } else { Keys::default() };
@@ -116,4 +131,5 @@ fuzz_target!(|data: &[u8]| {
     }
     vantage.finish(&mut sums);
     assert_eq!(sums.exchanges, sums.ended, "every exchange is told once");
+    assert_eq!(sums.unanswered[0], sums.unanswered[1], "and every request without an answer");
 });
