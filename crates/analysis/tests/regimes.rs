@@ -341,6 +341,25 @@ fn an_order_is_found_among_other_slow_operations() {
     }
 }
 
+/// One operation in five becomes slower by far where all become slower by a little: on a live ring, a CPU that slept in between
+/// is slower behind it. The small step of most operations separates both sides better than the large one of a few.
+#[test]
+fn a_few_slow_operations_are_found_beneath_a_small_step_of_all() {
+    for seed in 0..24 {
+        let step_us = 3.0 + 0.25 * seed as f64;
+        let points = ring(seed, 4200, |_, index, _| {
+            let is_behind = index >= 1000;
+            let own = USUAL.longer(Part::Server, if is_behind { step_us } else { 0.0 });
+            if is_behind && index % 5 == 0 { own.longer(Part::Server, 1000.0) } else { own }
+        });
+        let found = find(&points);
+        let regimes = regimes(&found);
+        let at: Vec<u64> =
+            regimes.iter().filter(|regime| nth(regime).is_some()).map(|r| r.from_operation).collect();
+        assert!(at.first().is_some_and(|at| at.abs_diff(1000) <= 5), "{seed}: {}", texts(&found));
+    }
+}
+
 /// A ramp throughout with every fifth operation longer in a part: the ramp is of every regime, and of none alone.
 #[test]
 fn regimes_are_found_beneath_a_repeating_pattern() {

@@ -151,7 +151,10 @@ impl Search<'_> {
                     }
                     continue;
                 }
-                if let Some(found) = self.judged(&blocks, &window, columns[level.column]) {
+                let values = columns[level.column];
+                let differences = Difference::all(values, &blocks.places(&window.blocks), level.border);
+                let judged = |difference| self.judged(&blocks, &window, values, difference);
+                if let Some(found) = differences.iter().find_map(judged) {
                     return Some(range.start + found.start..range.start + found.end);
                 }
             }
@@ -184,9 +187,14 @@ impl Search<'_> {
     }
 
     /// The operations of a window, if their values differ from the rest by enough to matter, and at once at both borders.
-    fn judged(&self, blocks: &Blocks, window: &Window, values: &[f32]) -> Option<Range<usize>> {
+    fn judged(
+        &self,
+        blocks: &Blocks,
+        window: &Window,
+        values: &[f32],
+        difference: &Difference,
+    ) -> Option<Range<usize>> {
         let found = blocks.places(&window.blocks);
-        let difference = Difference::of(values, &found);
         let change_us = (difference.inside_us - difference.outside_us).abs();
         let (large, small) = (CHANGE * self.usual_us, CHANGE_MIN * self.usual_us);
         if change_us < large && (change_us < small || change_us < difference.spread_us) {

@@ -79,7 +79,7 @@ pub(super) struct Level {
     /// The column's number.
     pub(super) column: usize,
     /// Operations above it are counted.
-    border: f32,
+    pub(super) border: f32,
     /// Of each block.
     counts: Vec<u32>,
     /// Variance of the counts, as a multiple of that of independent operations; 1 at least.

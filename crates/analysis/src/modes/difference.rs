@@ -9,7 +9,7 @@ const RANKED_MAX: usize = 1 << 15;
 /// Borders that are tried on each side.
 const BORDERS: usize = 200;
 
-/// How the values of a stretch differ from the rest, at the quantile where they differ most.
+/// How the values of a stretch differ from the rest, at the quantile where a border separates them.
 pub(super) struct Difference {
     /// Shares of the operations above a level.
     within: f64,
@@ -22,8 +22,9 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// The difference of the values of `found` from the rest, by the shares above the border that separates them best.
-    pub(super) fn of(values: &[f32], found: &Range<usize>) -> Self {
+    /// The differences of the values of `found` from the rest: by the shares above the border that separates them best, and by
+    /// those above another border. The first may be that of a small step of most operations where a few became slow by far.
+    pub(super) fn all(values: &[f32], found: &Range<usize>, other: f32) -> [Self; 2] {
         let inside = ranked(values[found.clone()].iter().copied(), found.len());
         let (before, behind) = (&values[..found.start], &values[found.end..]);
         let rest = ranked(before.iter().chain(behind).copied(), before.len() + behind.len());
@@ -37,20 +38,21 @@ impl Difference {
         let borders = (0..BORDERS).filter_map(|i| inside.get(i * inside.len() / BORDERS).copied());
         let borders = borders.chain((0..BORDERS).filter_map(|i| rest.get(i * rest.len() / BORDERS).copied()));
         let best = borders.map(|border| (likely(border), border)).max_by(|a, b| a.0.total_cmp(&b.0));
-        let border = best.map_or(0.0, |(_, border)| border);
-        let (within, without) = (above(&inside, border) / own, above(&rest, border) / all);
         let at = |sorted: &[f32], share: f64| {
             let place = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
             f64::from(sorted.get(place).copied().unwrap_or_default())
         };
-        let share = 1.0 - (within + without) / 2.0;
-        Self {
-            within,
-            without,
-            inside_us: at(&inside, share),
-            outside_us: at(&rest, share),
-            spread_us: at(&rest, 0.75) - at(&rest, 0.25),
-        }
+        [best.map_or(0.0, |(_, border)| border), other].map(|border| {
+            let (within, without) = (above(&inside, border) / own, above(&rest, border) / all);
+            let share = 1.0 - (within + without) / 2.0;
+            Self {
+                within,
+                without,
+                inside_us: at(&inside, share),
+                outside_us: at(&rest, share),
+                spread_us: at(&rest, 0.75) - at(&rest, 0.25),
+            }
+        })
     }
 
     /// The difference of the shares.
