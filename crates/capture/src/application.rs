@@ -6,9 +6,12 @@
 //! ends by agreement (CONNECT, 101), unless that agreement is on WebSocket. What is in the records of TLS is an application of its own
 //! ([`secured`]).
 
+mod front;
 mod secured;
 
 use record::{Side, Stall};
+
+use front::Front;
 
 use crate::decode::{self, Agreed, Frames, ProtocolEntry, Shown, Start, Upgraded};
 use crate::follow::{Digests, Flow, MessageState};
@@ -94,6 +97,10 @@ pub(crate) struct Application {
     /// The numbers of the packet at hand of each side.
     packets: [Mark; 2],
     protocol: ProtocolState,
+    /// The client's first turn, while the protocol is unknown.
+    front: Option<Box<Front>>,
+    /// What the server has spoken on other connections.
+    proven: Option<&'static ProtocolEntry>,
     /// The protocol's name, if it is known and not decoded.
     undecoded: Option<&'static str>,
     /// Secrets for what is encrypted.
@@ -153,6 +160,8 @@ impl Application {
             choice,
             may_be_iscsi: in_the_middle,
             protocol,
+            front: None,
+            proven: None,
             undecoded: None,
             keys: None,
             is_inner: false,
@@ -213,6 +222,7 @@ impl Application {
             self.become_tls(at, observer);
         } else if self.choice == Choice::Detected && !self.is_inner {
             self.decide(side, bytes, at);
+            self.follow_front(side, bytes, at, observer);
         }
         self.has_data = true;
         match &mut self.protocol {
@@ -240,6 +250,7 @@ impl Application {
             }
             ProtocolState::Turns(turns) => {
                 turns.packet(side, self.packets[side as usize]);
+                turns.front(side, bytes);
                 turns.pass(side, bytes.len() as u64, at, observer);
             }
             ProtocolState::Tls(tls) => {
@@ -258,9 +269,9 @@ impl Application {
 
     /// Processes what is behind the last message of HTTP in a segment.
     fn pass_rest(&mut self, side: Side, rest: &[u8], at: At, observer: &mut impl Observer) {
-        let start = Start { side, bytes: rest, port: self.port, is_first: false };
+        let start = Start::new(side, rest, self.port, false);
         if self.choice == Choice::Detected
-            && let Some(entry) = decode::detect(&start)
+            && let Some(entry) = decode::detect(&start, None)
         {
             self.become_decoded(entry, at);
         }
@@ -287,7 +298,10 @@ impl Application {
             ProtocolState::Iscsi(iscsi) => iscsi.missing(side, count, at, observer),
             ProtocolState::Http(http) => http.missing(side, absent, count, at, observer),
             ProtocolState::Decoded(frames) => frames.missing(side, count, at, observer),
-            ProtocolState::Turns(turns) => turns.missing(side, count, at, observer),
+            ProtocolState::Turns(turns) => {
+                self.front = None;
+                turns.missing(side, count, at, observer);
+            }
             ProtocolState::Tls(tls) => tls.missing(side, absent, count, at, observer),
             ProtocolState::Trial(trial) => {
                 trial.missing(side, count, at);
@@ -420,6 +434,9 @@ impl Application {
         if let ProtocolState::Tls(tls) = &mut self.protocol {
             return tls.stalled(stall);
         }
+        if let Some(front) = &mut self.front {
+            front.stalled(stall);
+        }
         each!(&mut self.protocol, s => {
             s.stalled(stall);
             s.pace_mut().released(stall);
@@ -439,10 +456,12 @@ impl Application {
                     return;
                 }
                 let is_header = || plausible::begins_with_a_header(flow(side), bytes);
-                let start = Start { side, bytes, port: self.port, is_first: false };
+                let front = self.front.as_ref().filter(|_| side == Side::Server);
+                let asked = front.map_or(&[][..], |front| front.bytes());
+                let start = Start::new(side, bytes, self.port, false).answering(asked);
                 if Http::is_spoken(side, bytes) {
                     self.become_http(at);
-                } else if let Some(entry) = decode::detect(&start) {
+                } else if let Some(entry) = decode::detect(&start, self.proven) {
                     self.become_decoded(entry, at);
                 } else if !self.is_inner && self.undecoded.is_none() && tls::is_application_data(bytes) {
                     (self.undecoded, self.is_sealed) = (Some("TLS"), true);
@@ -470,10 +489,10 @@ impl Application {
         let (port, is_inner) = (self.port, self.is_inner);
         let is_iscsi_possible =
             || !is_inner && (port == ISCSI_PORT || plausible::holds_a_header(flow(side), bytes));
-        let start = Start { side, bytes, port: self.port, is_first: !in_the_middle };
+        let start = Start::new(side, bytes, self.port, !in_the_middle);
         self.protocol = if Http::is_spoken(side, bytes) {
             ProtocolState::Http(Box::new(Http::new(self.connection, in_the_middle).showing(self.shown)))
-        } else if let Some(entry) = decode::detect(&start) {
+        } else if let Some(entry) = decode::detect(&start, self.proven) {
             let pace = Pace::default();
             let frames = Frames::new(self.connection, entry, self.shown, pace, in_the_middle);
             ProtocolState::Decoded(Box::new(frames))
@@ -488,6 +507,9 @@ impl Application {
             if self.undecoded.is_some() {
                 turns.is_pipelined();
             }
+            if side == Side::Client && !in_the_middle && !is_inner {
+                self.front = Some(Box::new(Front::new(pace.clone())));
+            }
             if is_iscsi_possible() {
                 self.may_be_iscsi = false;
                 let iscsi = Trial::iscsi(self.connection, in_the_middle);
@@ -499,6 +521,33 @@ impl Application {
         *self.pace_mut() = pace;
         if let Some(seq) = self.responses_from {
             self.responses_begin_at(seq);
+        }
+    }
+
+    /// Keeps what the client sends first, until the server answers. An answer that shows the protocol begins with it.
+    fn follow_front(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
+        let Some(mut front) = self.front.take() else { return };
+        match (side, &mut self.protocol) {
+            (Side::Client, ProtocolState::Turns(_) | ProtocolState::Trial(_)) => {
+                let is_kept = front.segment(bytes, self.packets[side as usize], at);
+                self.front = Some(front).filter(|_| is_kept);
+            }
+            (Side::Server, ProtocolState::Decoded(frames)) => front.replay(frames, observer),
+            _ => {}
+        }
+    }
+
+    /// The server has spoken this protocol on other connections.
+    pub(crate) fn expects(&mut self, proven: &'static ProtocolEntry) {
+        self.proven = Some(proven);
+    }
+
+    /// The protocol that has been spoken here beyond doubt.
+    #[inline]
+    pub(crate) fn proven(&self) -> Option<&'static ProtocolEntry> {
+        match &self.protocol {
+            ProtocolState::Decoded(frames) if self.choice == Choice::Detected => frames.proven(),
+            _ => None,
         }
     }
 
@@ -562,10 +611,12 @@ impl Application {
     /// Decodes the connection from here on: the turn at hand was a part of a message.
     fn become_decoded(&mut self, entry: &'static ProtocolEntry, at: At) {
         let (connection, shown, upgraded) = (self.connection, self.shown, self.upgraded.take());
+        // Otherwise all is there from the first byte.
+        let in_the_middle = self.front.is_none();
         self.change(|now| match now {
             ProtocolState::Turns(turns) => {
                 let seq = turns.responses_end();
-                let mut frames = Frames::new(connection, entry, shown, turns.into_pace(at), true);
+                let mut frames = Frames::new(connection, entry, shown, turns.into_pace(at), in_the_middle);
                 frames.responses_begin_at(seq);
                 if let Some(upgraded) = upgraded {
                     frames.upgraded(upgraded, at);

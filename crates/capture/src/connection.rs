@@ -6,7 +6,7 @@ use record::{Conduct, ConnectionFacts, Setup, Side, StallKind};
 
 use crate::application::{Application, Protocol};
 use crate::chunks::together_ns;
-use crate::decode::Shown;
+use crate::decode::{ProtocolEntry, Shown};
 use crate::follow::Flow;
 use crate::observer::Observer;
 use crate::observer::StreamHole;
@@ -55,6 +55,17 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// See [`Application::expects`].
+    pub(crate) fn expects(&mut self, proven: &'static ProtocolEntry) {
+        self.application.expects(proven);
+    }
+
+    /// See [`Application::proven`].
+    #[inline]
+    pub(crate) fn proven(&self) -> Option<&'static ProtocolEntry> {
+        self.application.proven()
+    }
+
     /// A connection with this number, at its beginning or somewhere `in_the_middle`.
     pub(crate) fn new(
         number: u32,

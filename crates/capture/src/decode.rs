@@ -133,6 +133,26 @@ pub(crate) struct Start<'a> {
     pub(crate) port: u16,
     /// Whether they are the side's first bytes on the connection.
     pub(crate) is_first: bool,
+    /// The server has spoken the protocol at hand on other connections.
+    is_proven: bool,
+    /// The client's first bytes on the connection, if the bytes answer them.
+    asked: &'a [u8],
+}
+
+impl<'a> Start<'a> {
+    pub(crate) fn new(side: Side, bytes: &'a [u8], port: u16, is_first: bool) -> Self {
+        Self { side, bytes, port, is_first, is_proven: false, asked: &[] }
+    }
+
+    /// The same, in answer to these bytes.
+    pub(crate) fn answering(self, asked: &'a [u8]) -> Self {
+        Self { asked, ..self }
+    }
+
+    /// Whether the server is one of the protocol, by its port or by what it has spoken before.
+    pub(crate) fn is_at(&self, port: u16) -> bool {
+        self.is_proven || self.port == port
+    }
 }
 
 /// How a user wants to see what is decoded.
@@ -189,9 +209,15 @@ pub fn protocol_named(name: &str) -> Option<&'static ProtocolEntry> {
     PROTOCOLS.iter().find(|entry| entry.name == name)
 }
 
-/// The protocol that these bytes begin.
-pub(crate) fn detect(start: &Start<'_>) -> Option<&'static ProtocolEntry> {
-    PROTOCOLS.iter().find(|entry| (entry.begins)(start))
+/// The protocol that these bytes begin, on a server that has spoken this one before.
+pub(crate) fn detect(
+    start: &Start<'_>,
+    proven: Option<&'static ProtocolEntry>,
+) -> Option<&'static ProtocolEntry> {
+    let likely = Start { is_proven: true, ..*start };
+    proven
+        .filter(|entry| (entry.begins)(&likely))
+        .or_else(|| PROTOCOLS.iter().find(|entry| (entry.begins)(start)))
 }
 
 /// The key of a name.

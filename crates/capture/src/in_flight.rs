@@ -81,7 +81,7 @@ fn hold(exchange: &mut Exchange, held: &StallSet) {
 const PUSH_NS: u64 = 1_000_000;
 
 /// Sums over a connection's exchanges.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pace {
     /// Times of the responses that no further request has replaced yet.
     free: VecDeque<u64>,
@@ -185,6 +185,13 @@ impl Pace {
             || stall.kind.is_loss();
         let stalls = if is_before { &mut self.held } else { &mut self.pending };
         stalls.insert(stall.kind, stall.sender, stall.wait_ns);
+    }
+
+    /// What the client has sent was no request: the waits before it were not those of the next one.
+    pub(crate) fn no_request(&mut self) {
+        if !(self.held.is_empty() && self.pending.is_empty()) {
+            (self.held, self.pending) = Default::default();
+        }
     }
 
     /// Adds a wait of requests that were there before the response came that their turn follows.

@@ -32,6 +32,7 @@ pub mod observer;
 mod opening;
 pub mod packet;
 mod plausible;
+mod proven;
 pub mod record;
 pub mod record_to_file;
 mod roles;

@@ -31,6 +31,35 @@ pub(crate) struct Turns {
     is_pipelined: bool,
     /// What all of them are for.
     key: Key,
+    /// The client's bytes at hand show several requests, if they begin a turn.
+    has_several: bool,
+}
+
+/// Most bytes of a segment in which requests are told apart.
+const LINES_MAX: usize = 512;
+/// Longest name of a command.
+const COMMAND_MAX: usize = 16;
+
+/// Whether bytes are several lines that begin with the same word: commands behind each other.
+fn are_commands(bytes: &[u8]) -> bool {
+    let bytes = bytes.get(..bytes.len().min(LINES_MAX)).unwrap_or_default();
+    let command = |line: &'_ [u8]| line.iter().take_while(|b| b.is_ascii_alphabetic()).count();
+    let Some(first) = bytes.first().filter(|b| b.is_ascii_alphabetic()).map(|_| command(bytes)) else {
+        return false;
+    };
+    let is_end = |b: Option<&u8>| matches!(b, Some(b' ' | b'\r' | b'\n'));
+    if first > COMMAND_MAX || !is_end(bytes.get(first)) {
+        return false;
+    }
+    let (word, mut rest, mut lines) = (&bytes[..first], bytes, 0_u32);
+    while let Some(end) = rest.iter().position(|&b| b == b'\n') {
+        let line = &rest[..=end];
+        if command(line) != first || !line.starts_with(word) || !is_end(line.get(first)) {
+            return false;
+        }
+        (rest, lines) = (&rest[end + 1..], lines + 1);
+    }
+    lines > 1
 }
 
 /// Whether a wait began before a response did.
@@ -52,6 +81,7 @@ impl Turns {
             packets: [None; 2],
             is_pipelined: false,
             key: Key::NONE,
+            has_several: false,
         }
     }
 
@@ -79,6 +109,14 @@ impl Turns {
     #[inline]
     pub(crate) fn packet(&mut self, side: Side, mark: Mark) {
         self.packets[side as usize] = Some(mark);
+    }
+
+    /// The bytes that are about to pass.
+    #[inline]
+    pub(crate) fn front(&mut self, side: Side, bytes: &[u8]) {
+        if side == Side::Client {
+            self.has_several = are_commands(bytes);
+        }
     }
 
     /// Processes bytes that were on the wire and are not in the capture.
@@ -137,6 +175,7 @@ impl Turns {
         match (side, self.speaker) {
             (Side::Client, Some(Side::Client)) => {
                 if let Some(e) = &mut self.current {
+                    e.overlaps |= self.has_several;
                     e.op.request_bytes = e.op.request_bytes.saturating_add(bytes);
                     (e.request.ended, e.request.last_frame) = (stamp, at.frame);
                 }
@@ -147,6 +186,7 @@ impl Turns {
                 if let Some(e) = &mut self.current {
                     e.overlaps |= overlaps;
                 }
+                let overlaps = overlaps || self.has_several;
                 self.end(observer);
                 self.number = self.number.wrapping_add(1);
                 let passage = Passage::begin(at.ns, at.frame);

@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::application::{ISCSI_PORT, Protocol};
 use crate::connection::Connection;
 use crate::contents::Contents;
-use crate::decode::Shown;
+use crate::decode::{ProtocolEntry, Shown};
 use crate::encapsulation::Tag;
 use crate::follow::Flow;
 use crate::held::HeldSegment;
 use crate::link::Link;
 use crate::observer::Observer;
 use crate::packet::{At, Endpoint, NotTcp, Segment};
+use crate::proven::Proven;
 use crate::roles::{Certainty, Roles};
 use crate::stream::MissingReason;
 use crate::table::{Ends, Table};
@@ -98,6 +99,8 @@ struct Open {
     /// Its first segments, until it is clear which end is the server.
     early: Vec<HeldSegment>,
     is_undecided: bool,
+    /// What its server speaks has been noted.
+    is_noted: bool,
 }
 
 /// Segments after which the server is decided by what there is.
@@ -114,14 +117,6 @@ enum InTheMiddle {
     No,
 }
 
-/// A connection of a selection.
-fn connection(selection: &Selection, number: u32, server_port: u16, middle: InTheMiddle) -> Connection {
-    let Selection { protocol, shown, ref keys, .. } = *selection;
-    let in_the_middle = middle == InTheMiddle::Yes;
-    let connection = Connection::new(number, server_port, in_the_middle, protocol, shown, keys.clone());
-    if selection.ignores_tcp { connection } else { connection.watching_tcp() }
-}
-
 /// A capture point.
 #[derive(Debug)]
 pub struct Vantage {
@@ -134,6 +129,7 @@ pub struct Vantage {
     recent: Option<(Ends, usize)>,
     numbered: u32,
     roles: Roles,
+    proven: Proven,
     waiting_bytes: usize,
     newest_ns: u64,
     /// Distances between the packets with data of clients and of servers.
@@ -155,6 +151,7 @@ impl Vantage {
             recent: None,
             numbered: 0,
             roles: Roles::default(),
+            proven: Proven::default(),
             waiting_bytes: 0,
             newest_ns: 0,
             spacings: Default::default(),
@@ -256,7 +253,41 @@ impl Vantage {
         }
         Self::follow(open, (&mut self.waiting_bytes, &mut self.spacings), segment, at, wire_bytes, observer);
         let has_ended = open.connection.has_ended();
+        let proven = open.connection.proven().filter(|_| !open.is_noted);
         self.connections.touch(place, has_ended);
+        if let Some(entry) = proven {
+            self.note_proven(place, entry);
+        }
+    }
+
+    /// A connection has shown what its server speaks: so does it on others.
+    #[cold]
+    fn note_proven(&mut self, place: usize, entry: &'static ProtocolEntry) {
+        let Some(open) = self.connections.get_mut(place) else { return };
+        open.is_noted = true;
+        let server = open.server;
+        if self.proven.add(server, entry) {
+            for key in self.connections.all() {
+                if let Some(place) = self.connections.find(&key)
+                    && let Some(open) = self.connections.get_mut(place)
+                    && open.server == server
+                {
+                    open.connection.expects(entry);
+                }
+            }
+        }
+    }
+
+    /// A connection to a server.
+    fn connection(&self, number: u32, server: Endpoint, middle: InTheMiddle) -> Connection {
+        let Selection { protocol, shown, ref keys, ignores_tcp, .. } = self.selection;
+        let in_the_middle = middle == InTheMiddle::Yes;
+        let mut connection =
+            Connection::new(number, server.port, in_the_middle, protocol, shown, keys.clone());
+        if let Some(entry) = self.proven.by(server) {
+            connection.expects(entry);
+        }
+        if ignores_tcp { connection } else { connection.watching_tcp() }
     }
 
     /// Passes a segment to its connection.
@@ -319,7 +350,7 @@ impl Vantage {
             (open.client, open.server) = (open.server, open.client);
             open.carriers = Default::default();
             let number = open.connection.number();
-            open.connection = connection(&self.selection, number, server.port, InTheMiddle::Yes);
+            open.connection = self.connection(number, server, InTheMiddle::Yes);
         }
         for held in early {
             self.waiting_bytes = self.waiting_bytes.saturating_sub(held.bytes());
@@ -443,7 +474,7 @@ impl Vantage {
         };
         self.numbered = self.numbered.wrapping_add(1);
         let in_the_middle = if syn { InTheMiddle::No } else { InTheMiddle::Yes };
-        let connection = connection(&self.selection, number, server.port, in_the_middle);
+        let connection = self.connection(number, server, in_the_middle);
         let is_undecided = certainty == Certainty::Likely;
         self.tenants.begin(&key);
         let open = Open {
@@ -454,6 +485,7 @@ impl Vantage {
             stray: None,
             early: Vec::new(),
             is_undecided,
+            is_noted: false,
         };
         Some(self.connections.insert(key, open))
     }

@@ -241,6 +241,70 @@ fn a_line_like_http_of_another_protocol_is_a_turn() {
     assert_eq!((name, exchanges.len()), ("turns", 3));
 }
 
+/// Nothing before the first answer shows memcached on another port: what was asked before is decoded, too, with its own times.
+#[test]
+fn requests_before_the_answer_that_shows_the_protocol_are_decoded() {
+    for depth in [1, 4, 16_usize] {
+        let mut play = Play::new(7411, From::Syn);
+        for turn in 0..5 {
+            play.say(Client, "get k:1\r\n".repeat(depth));
+            if turn == 0 {
+                // The first turn may come in several segments.
+                play.say(Client, "get k:1").say(Client, "\r\n");
+            }
+            play.say(Server, "END\r\n".repeat(depth + usize::from(turn == 0)));
+        }
+        let (name, exchanges, counted) = play.end();
+        assert_eq!((name, exchanges.len(), counted), ("memcached", 5 * depth + 1, Counted::default()));
+        assert!(exchanges.iter().all(|e| e.op.verb.name() == "get" && !e.overlaps));
+        let first = &exchanges[0];
+        assert_eq!(
+            (first.request.first_frame, first.response.ended.since(first.request.ended)),
+            (1, Some(3000))
+        );
+        assert_eq!(exchanges.iter().map(|e| e.op.queue_depth).max(), Some(depth as u32 + 1));
+    }
+    // A hole, or too many bytes: as before, the turn at hand is lost.
+    let mut play = Play::new(7411, From::Syn);
+    play.cut(Client, "get k:1\r\nget k:2\r\n", 9);
+    for _ in 0..3 {
+        play.say(Server, "VALUE k:1 0 1\r\na\r\nEND\r\n").say(Client, "get k:1\r\n");
+    }
+    play.say(Server, "END\r\n");
+    let (name, exchanges, _) = play.end();
+    assert_eq!((name, exchanges.len()), ("memcached", 3));
+}
+
+/// Commands behind each other in a turn of a protocol that is not known: never a silent wrong count.
+#[test]
+fn turns_with_several_commands_say_so() {
+    let told = |asked: &str| {
+        let mut play = Play::new(7000, From::Syn);
+        for _ in 0..3 {
+            play.say(Client, asked).say(Server, "well\r\n");
+        }
+        let (name, exchanges, _) = play.end();
+        assert_eq!((name, exchanges.len()), ("turns", 3));
+        let overlaps = exchanges.iter().filter(|e| e.overlaps).count();
+        assert!(overlaps == 0 || overlaps == 3);
+        overlaps > 0
+    };
+    for several in ["fetch a\r\nfetch b\r\n", "NEXT\nNEXT\nNEX", "put 1\nput 2\n"] {
+        assert!(told(several), "{several}");
+    }
+    for one in [
+        "fetch a\r\n",
+        "a: 1\r\nb: 2\r\n",
+        "fetch\nfetched\n",
+        "1\n1\n",
+        "\n\n\n",
+        "fetch a\r\nfetch",
+        "a-b\na-b\n",
+    ] {
+        assert!(!told(one), "{one}");
+    }
+}
+
 #[test]
 fn a_tunnel_is_turns_after_connect() {
     let mut play = Play::new(3128, From::Syn);

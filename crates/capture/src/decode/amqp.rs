@@ -73,7 +73,7 @@ fn begins(start: &Start<'_>) -> bool {
         return true;
     }
     let has_method = frame::are_frames(start.side, start.bytes);
-    has_method.is_some_and(|has_method| has_method || start.port == PORT && !start.is_first)
+    has_method.is_some_and(|has_method| has_method || start.is_at(PORT) && !start.is_first)
 }
 
 impl Decoder for Amqp {

@@ -77,7 +77,7 @@ fn begins_a_query(start: &Start<'_>) -> bool {
 }
 
 fn begins(start: &Start<'_>) -> bool {
-    are_messages(start.side, start.bytes) || start.port == PORT && begins_a_query(start)
+    are_messages(start.side, start.bytes) || start.is_at(PORT) && begins_a_query(start)
 }
 
 impl Decoder for Dns {

@@ -169,7 +169,7 @@ fn is_discovery(start: &Start<'_>) -> bool {
 }
 
 fn begins(start: &Start<'_>) -> bool {
-    let is_port = start.port == PORT;
+    let is_port = start.is_at(PORT);
     (is_port || start.side == Side::Client) && are_packets(start.side, start.bytes)
         || is_port && is_discovery(start)
 }

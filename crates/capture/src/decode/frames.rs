@@ -13,6 +13,8 @@ use crate::packet::At;
 const INVALID_MAX: u32 = 3;
 /// Good messages between two that are none, after which the first is forgotten.
 const FORGIVEN_AFTER: u64 = 64;
+/// Good messages and no others, after which other connections to the server are expected to be of the protocol.
+const PROVEN_AFTER: u64 = 16;
 /// Changes of direction without a message after which the stream is of another protocol: even a long hole hides few.
 const TURNS_WITHOUT_MAX: u32 = 16;
 /// Most bytes in which a message must show its length.
@@ -48,6 +50,8 @@ pub(crate) struct Frames {
     invalid: u32,
     /// Messages since the last invalid one.
     valid: u64,
+    /// There was no invalid one.
+    is_sound: bool,
     /// Changes of direction without a message, and the side that sent last.
     turns_without: u32,
     speaker: Option<Side>,
@@ -74,6 +78,7 @@ impl Frames {
             requests_from: None,
             invalid: 0,
             valid: 0,
+            is_sound: true,
             turns_without: 0,
             speaker: None,
             counted: Counted::default(),
@@ -104,6 +109,12 @@ impl Frames {
     /// Sequence number behind the server's bytes so far.
     fn responses_end(&self) -> u32 {
         self.responses_from.wrapping_add(self.streams[Side::Server as usize].offset as u32)
+    }
+
+    /// The protocol, if enough messages have passed without a contradiction that no other one is likely.
+    #[inline]
+    pub(crate) fn proven(&self) -> Option<&'static ProtocolEntry> {
+        (self.is_sound && self.valid >= PROVEN_AFTER).then_some(self.entry)
     }
 
     /// A packet with data is about to be processed.
@@ -155,7 +166,7 @@ impl Frames {
         at: At,
         observer: &mut impl Observer,
     ) -> &'a [u8] {
-        let mut rest = bytes;
+        let (mut rest, asked_before) = (bytes, self.requests.number());
         if side == Side::Client && self.requests_from.is_none() {
             let offset = self.streams[Side::Client as usize].offset as u32;
             self.requests_from = Some(self.packets[Side::Client as usize].seq.wrapping_sub(offset));
@@ -177,6 +188,10 @@ impl Frames {
             }
             let taken = self.next(side, rest, at);
             rest = rest.get(taken..).unwrap_or_default();
+        }
+        let is_at_hand = self.streams[side as usize].passed > 0;
+        if side == Side::Client && !is_at_hand && self.requests.number() == asked_before {
+            self.requests.pace.no_request();
         }
         self.streams[side as usize].offset += rest.len() as u64;
         self.counted.skipped_bytes += rest.len() as u64;
@@ -279,6 +294,7 @@ impl Frames {
     /// What comes is no message of the protocol.
     fn refuse(&mut self, side: Side, count: usize) -> usize {
         let is_forgiven = std::mem::take(&mut self.valid) > FORGIVEN_AFTER;
+        self.is_sound = false;
         self.invalid = if is_forgiven { 1 } else { self.invalid + 1 };
         self.lose(side);
         self.counted.skipped_bytes += count as u64;

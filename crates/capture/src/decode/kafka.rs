@@ -121,7 +121,7 @@ fn begins(start: &Start<'_>) -> bool {
     if start.side != Side::Client {
         return false;
     }
-    let is_port = start.port == PORT;
+    let is_port = start.is_at(PORT);
     let is_anonymous =
         || request(start.bytes).is_some_and(|(_, client, _)| client.is_none_or(<[u8]>::is_empty));
     match start.is_first {

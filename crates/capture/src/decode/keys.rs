@@ -1,5 +1,7 @@
 //! Keys, as far as they may be shown.
 
+use record::Word;
+
 use super::Shown;
 use crate::http::path::Path;
 
@@ -7,6 +9,9 @@ use crate::http::path::Path;
 pub(super) const KEY_MAX: usize = 64;
 /// Longest prefix that is a word.
 const WORD_MAX: usize = 24;
+
+/// An operation whose word is none of the protocol's: it may be a secret that was sent in the place of a command.
+pub(super) const UNKNOWN: Word = Word::new(b"unknown");
 
 /// The prefix of a key, which tells what it is for: `user:17:cart` is `user:*`. What follows may be secret.
 pub(super) fn folded(key: &[u8], shown: Shown) -> String {

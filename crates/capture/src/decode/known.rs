@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     fn of(bytes: &[u8]) -> Option<&'static str> {
-        name(&Start { side: Side::Client, bytes, port: 4000, is_first: true })
+        name(&Start::new(Side::Client, bytes, 4000, true))
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod binary;
 
 use record::{Side, Status, Word};
 
-use super::keys::folded;
+use super::keys::{UNKNOWN, folded};
 use super::{Asked, Decoder, Length, Message, Of, ProtocolEntry, Requests, Shown, Start};
 
 /// memcached, in the table of protocols.
@@ -49,6 +49,10 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|&b| b == b' ').filter(|word| !word.is_empty())
 }
 
+fn first_word(line: &[u8]) -> Option<&str> {
+    std::str::from_utf8(words(line).next()?).ok()
+}
+
 fn number(word: &[u8]) -> Option<u64> {
     if !word.iter().all(u8::is_ascii_digit) {
         return None;
@@ -66,6 +70,34 @@ fn is_retrieval(command: &str) -> bool {
 
 fn is_meta(command: &[u8]) -> bool {
     matches!(command, b"mg" | b"ms" | b"md" | b"ma" | b"me" | b"mn")
+}
+
+/// Whether it is a command of memcached: a word that is none may be a secret.
+fn is_known(command: &[u8]) -> bool {
+    is_storage(command)
+        || is_meta(command)
+        || std::str::from_utf8(command).is_ok_and(is_retrieval)
+        || matches!(
+            command,
+            b"delete"
+                | b"touch"
+                | b"incr"
+                | b"decr"
+                | b"version"
+                | b"quit"
+                | b"shutdown"
+                | b"stats"
+                | b"flush_all"
+                | b"verbosity"
+                | b"watch"
+                | b"lru"
+                | b"lru_crawler"
+                | b"slabs"
+                | b"cache_memlimit"
+                | b"extstore"
+                | b"misbehave"
+                | b"refresh_certs"
+        )
 }
 
 /// Bytes of the data block that follows a command's line, without its end.
@@ -182,14 +214,33 @@ fn begins(start: &Start<'_>) -> bool {
     if binary::begins(start.side, start.bytes) {
         return true;
     }
-    let is_port = start.port == PORT;
+    let is_port = start.is_at(PORT);
     let Some((line, length)) = line(start.bytes) else {
         return is_port && start.side == Side::Client && start.is_first && begins_a_command(start.bytes);
     };
     match start.side {
         Side::Client if is_store(line) => ends_data(start.bytes, length),
         Side::Client => is_port && is_command(line),
-        Side::Server => is_answer(line) || is_port && may_be_answer(line),
+        Side::Server => is_answer(line) || is_port && may_be_answer(line) || is_answer_to(line, start.asked),
+    }
+}
+
+/// Whether the first answer is one that only memcached gives to the command before it: other protocols have some of its commands, and
+/// some of its answers.
+fn is_answer_to(answer: &[u8], asked: &[u8]) -> bool {
+    let Some((command, _)) =
+        line(asked).filter(|(line, length)| is_command(line) && *length == line.len() + 2)
+    else {
+        return false;
+    };
+    match (first_word(command), first_word(answer)) {
+        (Some(command), Some(word)) => {
+            let is_own = is_retrieval(command)
+                || is_meta(command.as_bytes())
+                || matches!(command, "version" | "stats");
+            is_own && word != "ERROR" && may_be_answer(answer) && may_answer(word.as_bytes(), command)
+        }
+        _ => false,
     }
 }
 
@@ -312,11 +363,13 @@ impl Memcached {
         let Some(command) = words(line).next() else { return };
         let flags = || words_of(line, 2);
         let is_quiet = is_meta(command) && flags().any(|flag| flag == b"q");
+        let command_shown =
+            if self.shown.verbatim || is_known(command) { Word::new(command) } else { UNKNOWN };
         let is_encoded = is_meta(command) && flags().any(|flag| flag == b"b");
         let key = place_of_key(command).and_then(|place| words_of(line, place).next()).unwrap_or_default();
         let key = if is_encoded && !self.shown.verbatim { "*".to_owned() } else { folded(key, self.shown) };
         let is_optional = is_quiet && command == b"mg";
-        let operation = if is_optional { Word::new(b"mg/q") } else { Word::new(command) };
+        let operation = if is_optional { Word::new(b"mg/q") } else { command_shown };
         requests.ask(Of::Order, &Asked { operation, key: &key, stream: 0 });
         // A key may have that name.
         let behind_key = place_of_key(command).map_or(1, |place| place + 1);

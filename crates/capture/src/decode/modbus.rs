@@ -169,7 +169,7 @@ fn are_adus(side: Side, bytes: &[u8]) -> bool {
 }
 
 fn begins(start: &Start<'_>) -> bool {
-    if start.port == PORT {
+    if start.is_at(PORT) {
         return are_adus(start.side, start.bytes);
     }
     // An answer holds less that only Modbus has.

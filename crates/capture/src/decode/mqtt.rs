@@ -65,7 +65,7 @@ fn begins(start: &Start<'_>) -> bool {
     if start.side == Side::Client && packet::is_connect(start.bytes) {
         return true;
     }
-    !start.is_first && start.port == PORT && packet::are_packets(start.side, start.bytes)
+    !start.is_first && start.is_at(PORT) && packet::are_packets(start.side, start.bytes)
 }
 
 impl Decoder for Mqtt {

@@ -98,6 +98,24 @@ impl Play {
         self.frames.is_contradicted()
     }
 
+    /// TCP has held what the side sends next, because data before was not acknowledged, nanoseconds.
+    pub(crate) fn hold(&mut self, side: Side, wait_ns: u64) -> &mut Self {
+        self.ns += wait_ns;
+        let stall = Stall {
+            connection: 1,
+            kind: record::StallKind::NagleBetweenMessages,
+            sender: side,
+            wait_ns,
+            time_ns: self.ns,
+            frames: [0; 3],
+            segment_bytes: 4,
+            seq: self.next[side as usize],
+        };
+        self.frames.stalled(&stall);
+        self.frames.pace_mut().released(&stall);
+        self
+    }
+
     /// Lets time pass, nanoseconds.
     pub(crate) fn pause(&mut self, ns: u64) -> &mut Self {
         self.ns += ns;

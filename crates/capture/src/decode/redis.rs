@@ -37,6 +37,8 @@ struct Redis {
     is_push: bool,
     /// The connection receives messages without asking: SUBSCRIBE or MONITOR in RESP2.
     is_subscribed: bool,
+    /// The client is a replica, and the server sends it what changes.
+    is_replica: bool,
     replies: Replies,
 }
 
@@ -166,7 +168,7 @@ fn begins(start: &Start<'_>) -> bool {
     match start.side {
         // In the middle the sides may be mistaken for each other, and what a list holds is no command.
         Side::Client if !start.is_first => is_known_command(start.bytes),
-        Side::Client => is_command(start.bytes) || start.port == PORT && is_inline(start.bytes),
+        Side::Client => is_command(start.bytes) || start.is_at(PORT) && is_inline(start.bytes),
         // A reply alone is no proof: "+OK" begins answers of POP3.
         Side::Server => false,
     }
@@ -174,6 +176,9 @@ fn begins(start: &Start<'_>) -> bool {
 
 impl Decoder for Redis {
     fn length(&mut self, side: Side, start: &[u8]) -> Length {
+        if self.is_replica {
+            return Length::Is(start.len() as u64);
+        }
         let Some(first) = line(start) else {
             let is_cut = start.contains(&b'\n') || start.len() > LINE_MAX;
             return if is_cut { Length::Invalid } else { Length::More };
@@ -199,6 +204,9 @@ impl Decoder for Redis {
     }
 
     fn message(&mut self, message: &Message<'_>, requests: &mut Requests) {
+        if self.is_replica {
+            return;
+        }
         let elements = &mut self.streams[message.side as usize];
         let is_first = !elements.is_nested();
         let inside = inside(message.bytes);
@@ -219,6 +227,7 @@ impl Decoder for Redis {
 
     fn resumes(&mut self, side: Side, start: &[u8]) -> bool {
         match side {
+            _ if self.is_replica => true,
             Side::Client => is_command(start),
             Side::Server => is_element(start),
         }
@@ -283,7 +292,8 @@ impl Redis {
                 let key = folded(key, self.shown);
                 let is_client_reply = name.as_str() == "CLIENT" && first.eq_ignore_ascii_case(b"reply");
                 self.command.wanted = words.next().filter(|_| is_client_reply).and_then(Replies::of);
-                requests.ask(Of::Order, &Asked { operation: name, key: &key, stream: 0 });
+                let operation = commands::shown(name, self.shown);
+                requests.ask(Of::Order, &Asked { operation, key: &key, stream: 0 });
                 self.sent(name, requests);
                 return;
             }
@@ -294,7 +304,7 @@ impl Redis {
         match self.command.arguments {
             0 => {
                 self.command.name = Word::upper(text(bytes));
-                requests.rename(Of::Order, &Asked::only(self.command.name));
+                requests.rename(Of::Order, &Asked::only(commands::shown(self.command.name, self.shown)));
             }
             1 if commands::has_key(self.command.name) => {
                 let key = folded(text(bytes), self.shown);
@@ -320,12 +330,15 @@ impl Redis {
 
     /// A command is complete.
     fn sent(&mut self, name: Word, requests: &mut Requests) {
-        if self.command.is_held || commands::is_blocking(name) {
+        // What a replica is sent is no work for a client.
+        if self.command.is_held || commands::is_blocking(name) || is_replication(name) {
             requests.awaits_event(Of::Order);
         }
         requests.asked(Of::Order);
         match name.as_str() {
-            "MONITOR" | "PSYNC" | "SYNC" => self.is_subscribed = true,
+            "MONITOR" => self.is_subscribed = true,
+            // Its answer is the data itself, which has no end.
+            "SYNC" => self.begin_replication(requests),
             command if is_subscription(command) => self.is_subscribed = true,
             "RESET" => (self.is_subscribed, self.replies) = (false, Replies::All),
             _ => {}
@@ -367,11 +380,27 @@ impl Redis {
             self.is_push = !is_last;
             return;
         }
+        let is_followed = self.reply == Status::Good
+            && requests.next_answered().is_some_and(|next| next.as_str() == "PSYNC");
         requests.answer(Of::Order);
         if is_last {
             requests.answered(Of::Order, self.reply);
+            if is_followed {
+                self.begin_replication(requests);
+            }
         }
     }
+
+    /// What follows is the data set and its changes for a replica, which answers nothing.
+    fn begin_replication(&mut self, requests: &mut Requests) {
+        requests.forget_queue();
+        self.is_replica = true;
+    }
+}
+
+/// Whether a command asks for all data.
+fn is_replication(command: Word) -> bool {
+    matches!(command.as_str(), "PSYNC" | "SYNC")
 }
 
 /// Whether a command is confirmed by messages like those that it asks for.

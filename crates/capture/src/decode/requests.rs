@@ -139,6 +139,11 @@ impl Requests {
         self.passing = Passing { began, ended, bytes, end_seq, mark };
     }
 
+    /// Requests so far.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// When the message at hand ended.
     pub(crate) fn now(&self) -> At {
         self.passing.ended

@@ -156,7 +156,8 @@ fn is_mark(start: &Start<'_>) -> bool {
 }
 
 fn begins(start: &Start<'_>) -> bool {
-    is_call(start.bytes) || PORTS.contains(&start.port) && (is_reply(start.bytes) || is_mark(start))
+    is_call(start.bytes)
+        || PORTS.iter().any(|&port| start.is_at(port)) && (is_reply(start.bytes) || is_mark(start))
 }
 
 impl Decoder for Rpc {

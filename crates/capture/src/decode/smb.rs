@@ -78,7 +78,7 @@ fn begins(start: &Start<'_>) -> bool {
             && header::negotiates_from_smb_1(message)
     };
     let opens_session = || {
-        start.port == NETBIOS_PORT
+        start.is_at(NETBIOS_PORT)
             && start.side == Side::Client
             && start.is_first
             && start.bytes.starts_with(&[header::SESSION_REQUEST, 0, 0, 68, 32])

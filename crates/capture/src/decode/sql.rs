@@ -84,6 +84,8 @@ pub(super) fn read(text: &[u8], dialect: Dialect, backslash: Backslash, shown: S
         last: Last::Start,
         spaced: false,
         first: None,
+        place: Place::Start,
+        depth: 0,
         dialect,
         backslash,
         is_utf8: std::str::from_utf8(text).map_or_else(|e| e.error_len().is_none(), |_| true),
@@ -152,6 +154,34 @@ enum Last {
     Operator,
 }
 
+/// Where in a statement a token is: what a parameter is set to is a value, also without quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before its first word.
+    Start,
+    /// In one that may set parameters: ALTER.
+    Altering,
+    /// Behind SET.
+    Setting,
+    /// Behind what the parameter is set with: TO or `=`.
+    Value,
+    Other,
+}
+
+impl Place {
+    /// The place behind a word.
+    fn behind(self, word: &[u8]) -> Self {
+        let is = |keyword: &str| word.eq_ignore_ascii_case(keyword.as_bytes());
+        match self {
+            Self::Start | Self::Altering if is("SET") => Self::Setting,
+            Self::Start if is("ALTER") => Self::Altering,
+            Self::Start => Self::Other,
+            Self::Setting if is("TO") => Self::Value,
+            other => other,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Folder<'a> {
     text: &'a [u8],
@@ -161,6 +191,9 @@ struct Folder<'a> {
     /// Whether there was space or a comment since the token before.
     spaced: bool,
     first: Option<Word>,
+    place: Place,
+    /// Of parentheses.
+    depth: u32,
     dialect: Dialect,
     backslash: Backslash,
     is_utf8: bool,
@@ -332,6 +365,10 @@ impl Folder<'_> {
             return;
         };
         self.at = end;
+        if self.place == Place::Value {
+            self.literal();
+            return;
+        }
         let name = &self.text[from..end];
         let is_plain = |b: &u8| is_in_word(*b) || matches!(b, b' ' | b'-' | b'"' | b'`' | b'.');
         if name.len() <= 66 && name.iter().all(is_plain) {
@@ -418,6 +455,11 @@ impl Folder<'_> {
             self.literal();
             return;
         }
+        if self.place == Place::Value {
+            self.literal();
+            return;
+        }
+        self.place = self.place.behind(word);
         self.first.get_or_insert_with(|| Word::upper(word));
         let kind = if BEFORE_SIGNS.iter().any(is) { Last::Keyword } else { Last::Word };
         self.push(&printable(word), kind);
@@ -427,6 +469,18 @@ impl Folder<'_> {
         self.at += 1;
         let text = [b];
         let text = std::str::from_utf8(&text).unwrap_or("?");
+        self.place = match (b, self.place) {
+            (b';', _) => Place::Start,
+            (b'=', Place::Setting) => Place::Value,
+            // The next parameter; in PostgreSQL it is a list of values.
+            (b',', Place::Value) if self.is_mysql() && self.depth == 0 => Place::Setting,
+            (_, place) => place,
+        };
+        self.depth = match b {
+            b'(' => self.depth.saturating_add(1),
+            b')' => self.depth.saturating_sub(1),
+            _ => self.depth,
+        };
         match b {
             b'(' | b'[' | b'.' => self.push(text, Last::Opening),
             b')' | b']' => {
@@ -510,6 +564,28 @@ mod tests {
             key("SELECT \"User\".\"Id\" FROM \"User\"", Postgres, Backslash::Plain),
             "SELECT \"User\".\"Id\" FROM \"User\""
         );
+    }
+
+    #[test]
+    fn what_a_parameter_is_set_to_is_a_value() {
+        for (text, dialect, expected) in [
+            ("SET application_name TO secret", Postgres, "SET application_name TO ?"),
+            ("set session a.b = secret, \"secret\", 'secret'", Postgres, "set session a.b = ?"),
+            ("BEGIN; SET LOCAL x TO secret; SELECT a = b", Postgres, "BEGIN; SET LOCAL x TO ?; SELECT a = b"),
+            ("ALTER ROLE joe SET x TO secret", Postgres, "ALTER ROLE joe SET x TO ?"),
+            ("ALTER SYSTEM SET x = secret", Postgres, "ALTER SYSTEM SET x = ?"),
+            ("ALTER TABLE t RENAME a TO b", Postgres, "ALTER TABLE t RENAME a TO b"),
+            (
+                "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+                Postgres,
+                "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+            ),
+            ("SET a = secret, @b := secret(1, secret), c = `secret`", MySql, "SET a = ?, @b := ? (?), c = ?"),
+            ("UPDATE t SET a = b WHERE c = d", MySql, "UPDATE t SET a = b WHERE c = d"),
+            ("CREATE TABLE t SELECT a = b", MySql, "CREATE TABLE t SELECT a = b"),
+        ] {
+            assert_eq!(key(text, dialect, Backslash::Plain), expected, "{text}");
+        }
     }
 
     #[test]

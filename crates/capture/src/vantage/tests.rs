@@ -85,6 +85,43 @@ fn reused_ports_without_a_syn_are_a_new_connection_and_no_hole() {
     }
 }
 
+/// What a server has spoken on one connection is expected on the others, before and after: there, less is a proof.
+#[test]
+fn what_a_server_has_spoken_is_expected_on_other_connections() {
+    for has_proof in [true, false] {
+        let mut wire = Wire::new([40_000, 7411]);
+        let first = wire.ends[0];
+        // Nothing on it shows memcached before the other one does.
+        wire.ends[0].port = 40_001;
+        wire.open();
+        wire.send(0, ACK, b"delete a\r\n");
+        wire.send(1, ACK, b"DELETED\r\n");
+        let (other, others) = (wire.ends[0], wire.next);
+        wire.ends[0] = first;
+        wire.next = [7000, 9000];
+        wire.open();
+        for _ in 0..20 {
+            let (asked, answer): (&[u8], &[u8]) =
+                if has_proof { (b"set a 0 0 1\r\nb\r\n", b"STORED\r\n") } else { (b"put a\r\n", b"OK\r\n") };
+            wire.send(0, ACK, asked);
+            wire.send(1, ACK, answer);
+        }
+        for (ends, next) in [(other, others), (Endpoint { port: 40_002, ..first }, [1, 2])] {
+            wire.ends[0] = ends;
+            wire.next = next;
+            if ends != other {
+                wire.open();
+            }
+            wire.send(0, ACK, b"delete a\r\nincr b 1\r\n");
+            wire.send(1, ACK, b"NOT_FOUND\r\nNOT_FOUND\r\n");
+        }
+        let (seen, _) = wire.end();
+        let names: Vec<String> = seen.exchanges.iter().map(|e| e.op.verb.name().to_string()).collect();
+        let decoded = names.iter().filter(|name| matches!(name.as_str(), "delete" | "incr")).count();
+        assert_eq!(decoded, if has_proof { 4 } else { 0 }, "{names:?}");
+    }
+}
+
 #[test]
 fn a_single_segment_from_elsewhere_in_sequence_space_changes_nothing() {
     let mut wire = Wire::new([40_000, 21]);

@@ -324,7 +324,7 @@ fn a_capture_that_begins_in_the_middle_shows_what_follows() {
 }
 
 fn is_begun(side: Side, bytes: &[u8], port: u16) -> bool {
-    begins(&Start { side, bytes, port, is_first: false })
+    begins(&Start::new(side, bytes, port, false))
 }
 
 #[test]

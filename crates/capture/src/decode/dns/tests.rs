@@ -259,7 +259,7 @@ fn names_without_their_secrets() {
 }
 
 fn is_begun(side: Side, bytes: &[u8], port: u16) -> bool {
-    begins(&Start { side, bytes, port, is_first: true })
+    begins(&Start::new(side, bytes, port, true))
 }
 
 #[test]

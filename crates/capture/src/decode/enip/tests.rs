@@ -209,7 +209,7 @@ fn in_the_middle_answers_without_their_requests_are_none() {
 }
 
 fn is_begun(side: Side, bytes: &[u8], port: u16) -> bool {
-    begins(&Start { side, bytes, port, is_first: true })
+    begins(&Start::new(side, bytes, port, true))
 }
 
 #[test]

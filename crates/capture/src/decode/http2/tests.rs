@@ -306,7 +306,7 @@ fn what_only_looks_like_it_is_contradicted() {
 
 #[test]
 fn it_begins_with_its_preface_or_certain_frames() {
-    let start = |side, bytes: &[u8]| begins(&Start { side, bytes, port: 80, is_first: true });
+    let start = |side, bytes: &[u8]| begins(&Start::new(side, bytes, 80, true));
     assert!(start(Client, PREFACE) && start(Server, &settings(&[(3, 100), (4, 65_535)])));
     assert!(start(Client, &get(31, "/a")) && start(Server, &head(31, 0x4, OK)));
     assert!(!start(Client, b"PRI * HTTP/1.1\r\n") && !start(Server, PREFACE));

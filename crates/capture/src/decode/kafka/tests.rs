@@ -321,7 +321,7 @@ fn a_table_of_open_requests_is_bounded() {
 }
 
 fn is_begun(side: Side, bytes: &[u8], port: u16, is_first: bool) -> bool {
-    begins(&Start { side, bytes, port, is_first })
+    begins(&Start::new(side, bytes, port, is_first))
 }
 
 #[test]

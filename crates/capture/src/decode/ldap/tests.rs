@@ -288,7 +288,7 @@ fn names_without_their_secrets() {
 }
 
 fn is_begun(side: Side, bytes: &[u8]) -> bool {
-    begins(&Start { side, bytes, port: 389, is_first: true })
+    begins(&Start::new(side, bytes, 389, true))
 }
 
 #[test]

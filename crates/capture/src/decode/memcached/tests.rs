@@ -22,7 +22,7 @@ fn binary(side: Side, opcode: u8, status: u8, extras: u8, key: &str, value: u8) 
 const MAGIC: [u8; 2] = [0x80, 0x81];
 
 fn start(side: Side, bytes: &[u8], port: u16) -> Start<'_> {
-    Start { side, bytes, port, is_first: true }
+    Start::new(side, bytes, port, true)
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn errors_are_told_by_their_kind() {
     play.say(Server, "SERVER_ERROR object too large for cache\r\nCLIENT_ERROR bad data chunk\r\n");
     let told = play.end();
     let expected =
-        ["nonsense  ERROR", "set user:* SERVER_ERROR", "set user:* TOO_LARGE", "set user:* CLIENT_ERROR"];
+        ["unknown  ERROR", "set user:* SERVER_ERROR", "set user:* TOO_LARGE", "set user:* CLIENT_ERROR"];
     assert_eq!(told.lines(), expected);
     let errors: Vec<bool> = told.exchanges.iter().map(|e| e.error.is_some()).collect();
     assert_eq!(errors, [false, true, false, false]);
@@ -208,9 +208,42 @@ fn it_begins_with_what_no_other_protocol_says() {
     }
 }
 
+/// The answer that shows memcached to be the one that was asked, with no command of another protocol.
+#[test]
+fn an_answer_that_only_memcached_gives_is_a_proof() {
+    let answering = |asked: &'static str, answer: &'static str| {
+        begins(&Start::new(Server, answer.as_bytes(), 9999, false).answering(asked.as_bytes()))
+    };
+    for (asked, answer) in [
+        (GET, "END\r\n"),
+        ("get a\r\nget b\r\n", "END\r\nEND\r\n"),
+        ("gat 10 a\r\n", "END\r\n"),
+        ("mg a v\r\n", "EN\r\n"),
+        ("version\r\n", "VERSION 1.6.18\r\n"),
+        ("stats\r\n", "STAT pid 1\r\n"),
+    ] {
+        assert!(answering(asked, answer), "{asked} {answer}");
+    }
+    for (asked, answer) in [
+        ("", "END\r\n"),
+        ("get a\n", "END\r\n"),
+        ("get \r\n", "END\r\n"),
+        ("set a 1\r\n", "END\r\n"),
+        ("get a\r\n", "ERROR\r\n"),
+        ("get a\r\n", "OK\r\n"),
+        ("get a\r\n", "STORED well\r\n"),
+        ("delete 5\r\n", "DELETED\r\n"),
+        ("touch 5\r\n", "TOUCHED\r\n"),
+        ("stats\r\n", "OK 900\r\n"),
+        ("version\r\n", "version 1\r\n"),
+    ] {
+        assert!(!answering(asked, answer), "{asked} {answer}");
+    }
+}
+
 #[test]
 fn a_command_may_come_in_pieces() {
-    let start = |bytes, is_first| Start { side: Client, bytes, port: PORT, is_first };
+    let start = |bytes, is_first| Start::new(Client, bytes, PORT, is_first);
     assert!(begins(&start(b"set key0 0 0 2", true)));
     for piece in ["set key0 0 0 2", "get key", "mg a"] {
         assert!(!begins(&start(piece.as_bytes(), false)), "{piece}");

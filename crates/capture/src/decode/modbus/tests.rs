@@ -248,7 +248,7 @@ fn data_do_not_resume() {
 }
 
 fn is_begun(side: Side, bytes: &[u8], port: u16) -> bool {
-    begins(&Start { side, bytes, port, is_first: true })
+    begins(&Start::new(side, bytes, port, true))
 }
 
 #[test]

@@ -305,7 +305,7 @@ fn a_capture_that_begins_in_the_middle_shows_what_follows() {
 }
 
 fn is_begun(side: Side, bytes: &[u8]) -> bool {
-    begins(&Start { side, bytes, port: 40_000, is_first: true })
+    begins(&Start::new(side, bytes, 40_000, true))
 }
 
 #[test]

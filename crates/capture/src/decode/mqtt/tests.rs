@@ -214,6 +214,25 @@ fn holes_of_both_sides_invent_no_times() {
     }
 }
 
+/// A client's acknowledgements are no requests: that TCP held them is no time of the next request.
+#[test]
+fn waits_of_what_is_no_request_are_not_those_of_the_next_one() {
+    const HELD_NS: u64 = 40_000_000;
+    let mut play = connected(4);
+    for id in 1..=25 {
+        play.say(Server, publish(1, "a", id, 10)).hold(Client, HELD_NS).say(Client, ack(PUBACK, id));
+        play.hold(Client, HELD_NS).say(Client, publish(0, "b", 0, 10));
+    }
+    play.pause(5_000_000_000).say(Client, [0xc0, 0]).say(Server, [0xd0, 0]);
+    // One that was held itself, also behind an acknowledgement in the same packet.
+    play.pause(HELD_NS).hold(Client, HELD_NS).say(Client, [0xc0, 0]).say(Server, [0xd0, 0]);
+    let both = [ack(PUBACK, 30), vec![0xc0, 0]].concat();
+    play.pause(HELD_NS).hold(Client, HELD_NS).say(Client, both).say(Server, [0xd0, 0]);
+    let told = play.end();
+    let held: Vec<u64> = told.exchanges.iter().skip(1).map(|e| e.held_ns).collect();
+    assert_eq!(held, [0, HELD_NS, HELD_NS]);
+}
+
 #[test]
 fn a_capture_that_begins_in_the_middle_shows_what_follows() {
     let mut play = Play::of(&ENTRY, Shown { verbatim: true }, true);
@@ -238,7 +257,7 @@ fn a_capture_that_begins_in_the_middle_shows_what_follows() {
 }
 
 fn is_begun(side: Side, bytes: &[u8], port: u16, is_first: bool) -> bool {
-    begins(&Start { side, bytes, port, is_first })
+    begins(&Start::new(side, bytes, port, is_first))
 }
 
 #[test]

@@ -265,7 +265,7 @@ fn a_stream_of_events_is_answered_when_it_begins() {
 
 #[test]
 fn only_packets_of_mysql_begin() {
-    let is_found = |side, bytes: &[u8], is_first| begins(&Start { side, bytes, port: 3306, is_first });
+    let is_found = |side, bytes: &[u8], is_first| begins(&Start::new(side, bytes, 3306, is_first));
     assert!(is_found(Server, &packets(0, &[GREETING]), true));
     assert!(!is_found(Server, &packets(0, &[GREETING]), false));
     assert!(is_found(Client, &ask(QUERY, "SELECT 1"), false));

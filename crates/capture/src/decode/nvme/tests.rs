@@ -183,7 +183,7 @@ fn in_the_middle_headers_are_found() {
 
 #[test]
 fn it_begins_with_sound_headers_only() {
-    let is_begun = |side, bytes: &[u8]| begins(&Start { side, bytes, port: 4420, is_first: true });
+    let is_begun = |side, bytes: &[u8]| begins(&Start::new(side, bytes, 4420, true));
     for (side, bytes) in [
         (Client, initialize(IC_REQ)),
         (Server, initialize(IC_RESP)),

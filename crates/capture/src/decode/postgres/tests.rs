@@ -329,7 +329,7 @@ fn in_the_middle_a_chain_of_messages_is_found() {
 }
 
 fn is_found(side: Side, bytes: &[u8], is_first: bool) -> bool {
-    begins(&Start { side, bytes, port: 5432, is_first })
+    begins(&Start::new(side, bytes, 5432, is_first))
 }
 
 #[test]

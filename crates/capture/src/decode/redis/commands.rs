@@ -5,6 +5,9 @@ use std::sync::LazyLock;
 
 use record::Word;
 
+use crate::decode::Shown;
+use crate::decode::keys::UNKNOWN;
+
 /// Commands whose first argument is a key or a channel.
 const WITH_KEY: &str = "
     APPEND BITCOUNT BITFIELD BITFIELD_RO BITPOS BLMOVE BLPOP BRPOP BRPOPLPUSH BZPOPMAX BZPOPMIN COPY DECR DECRBY DEL
@@ -37,6 +40,10 @@ const INLINE: [&str; 12] = [
     "AUTH", "CONFIG", "DBSIZE", "ECHO", "FLUSHALL", "FLUSHDB", "GET", "INCR", "INFO", "PING", "SELECT", "SET",
 ];
 
+/// Modules, whose commands have the module's name before a dot: JSON.GET.
+const MODULES: [&str; 14] =
+    ["AI", "BF", "CF", "CMS", "CROARING", "FT", "GEARS", "GRAPH", "JSON", "R", "RG", "TDIGEST", "TOPK", "TS"];
+
 type Words = HashSet<Word, foldhash::fast::FixedState>;
 
 fn words(names: &str) -> Words {
@@ -49,6 +56,20 @@ static OTHERS: LazyLock<Words> = LazyLock::new(|| words(WITHOUT_KEY));
 /// Whether it is a command of Redis.
 pub(super) fn is_known(command: Word) -> bool {
     KEYED.contains(&command) || OTHERS.contains(&command)
+}
+
+/// Whether it is a command of a module.
+fn is_of_module(command: Word) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || matches!(b, b'_' | b'.'))
+    };
+    command.as_str().split_once('.').is_some_and(|(module, name)| MODULES.contains(&module) && is_name(name))
+}
+
+/// A command as it is shown. A word that is none may be a secret in the place of one.
+pub(super) fn shown(command: Word, shown: Shown) -> Word {
+    let is_shown = shown.verbatim || is_known(command) || is_of_module(command);
+    if is_shown { command } else { UNKNOWN }
 }
 
 /// Whether the first argument of a command is a key. That of an unknown one may be a secret.

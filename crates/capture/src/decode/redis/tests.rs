@@ -222,7 +222,7 @@ fn what_only_looks_like_redis_is_contradicted() {
 }
 
 fn is_begun(side: Side, bytes: &[u8], port: u16, is_first: bool) -> bool {
-    begins(&Start { side, bytes, port, is_first })
+    begins(&Start::new(side, bytes, port, is_first))
 }
 
 #[test]
@@ -250,7 +250,47 @@ fn arguments_of_unknown_commands_are_not_shown() {
     let mut play = Play::new(&ENTRY);
     play.say(Client, "*2\r\n$4\r\nAUHT\r\n$7\r\nsekretr\r\n").say(Server, "-ERR unknown command\r\n");
     play.say(Client, "AUHT sekretr\r\n").say(Server, "-ERR unknown command\r\n");
-    assert_eq!(play.end().lines(), ["AUHT  ERR", "AUHT  ERR"]);
+    // A secret in the place of a command, also with the dot of a module.
+    play.say(Client, "HUNTER2SECRET\r\nhunter.secret\r\n").say(Server, "-ERR a\r\n-ERR b\r\n");
+    assert_eq!(play.end().lines(), ["unknown  ERR"; 4]);
+    let mut play = Play::new(&ENTRY);
+    play.say(Client, "*1\r\n$8\r\njson.get\r\n").say(Server, "$-1\r\n");
+    assert_eq!(play.end().lines(), ["JSON.GET  ok"]);
+    let mut play = Play::of(&ENTRY, Shown { verbatim: true }, false);
+    play.say(Client, "auht secret\r\n").say(Server, "-ERR a\r\n");
+    assert_eq!(play.end().lines(), ["AUHT  ERR"]);
+}
+
+/// A replica asks for all data, and what follows is no answer: neither the data set, whose end is no line's, nor what changes.
+#[test]
+fn a_replica_is_no_client() {
+    let changes = ["*1\r\n$4\r\nPING\r\n", "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n"].concat();
+    let data = [b"$20\r\nREDIS0011\xfa\x00\x01*3\r\n-ERR ", changes.as_bytes()].concat();
+    for (asks, good) in
+        [("*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n", "+FULLRESYNC 3b8a 0\r\n"), ("SYNC\r\n", "")]
+    {
+        for segment in [usize::MAX, 1, 7] {
+            let mut play = Play::new(&ENTRY);
+            play.segment = segment;
+            play.say(Client, "PING\r\n").say(Server, "+PONG\r\n");
+            play.say(Client, asks).say(Server, [good.as_bytes(), &data].concat());
+            for _ in 0..40 {
+                play.say(Server, &changes).say(Client, "*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$2\r\n14\r\n");
+            }
+            let told = play.end();
+            let expected: &[&str] = if good.is_empty() { &["PING  ok"] } else { &["PING  ok", "PSYNC  ok"] };
+            assert_eq!(told.lines(), expected, "{segment}");
+            assert!(told.exchanges.iter().skip(1).all(|e| e.awaits_event));
+            let counted = told.counted;
+            assert_eq!((counted.boundaries_lost, counted.skipped_bytes, counted.unmatched), (0, 0, 0));
+            assert_eq!(counted.unanswered, 0);
+        }
+    }
+    // One that is refused goes on.
+    let mut play = Play::new(&ENTRY);
+    play.say(Client, "PSYNC ? -1\r\n").say(Server, "-NOMASTERLINK no\r\n");
+    play.say(Client, "PING\r\n").say(Server, "+PONG\r\n");
+    assert_eq!(play.end().lines(), ["PSYNC  NOMASTERLINK", "PING  ok"]);
 }
 
 #[test]

@@ -24,6 +24,13 @@ impl Requests {
         self.pace.forget(gone, self.passing.ended);
     }
 
+    /// Drops the requests in order, which have no answers, by their protocol.
+    pub(crate) fn forget_queue(&mut self) {
+        self.abandon_unpaired();
+        self.pace.forget(self.queue.len(), self.passing.ended);
+        self.queue.clear();
+    }
+
     /// Drops the excused requests with numbers that were sent before this one, which is answered: their answers were in a hole, or there
     /// are none. Returns whether there still are excused ones.
     pub(crate) fn forget_excused_before(&mut self, of: Of) -> bool {

@@ -185,7 +185,7 @@ fn in_the_middle_records_are_found() {
 
 #[test]
 fn it_begins_with_a_call() {
-    let is_begun = |side, bytes: &[u8], port| begins(&Start { side, bytes, port, is_first: true });
+    let is_begun = |side, bytes: &[u8], port| begins(&Start::new(side, bytes, port, true));
     assert!(is_begun(Client, &nfs3(1, 1), 9999));
     assert!(is_begun(Server, &done(1, 0), 2049));
     assert!(!is_begun(Server, &done(1, 0), 9999));

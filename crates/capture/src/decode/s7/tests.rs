@@ -211,7 +211,7 @@ fn in_the_middle_answers_without_their_requests_are_none() {
 }
 
 fn is_begun(side: Side, bytes: &[u8]) -> bool {
-    begins(&Start { side, bytes, port: 102, is_first: true })
+    begins(&Start::new(side, bytes, 102, true))
 }
 
 #[test]

@@ -279,7 +279,7 @@ fn a_negotiation_of_smb_1_leads_to_smb_2() {
     assert_eq!((told.lines(), told.counted.skipped_bytes), (vec!["NEGOTIATE  ok".to_owned()], 0));
     // A session over NetBIOS comes first.
     let opens = [&[0x81, 0, 0, 68, 32][..], &[b'A'; 67]].concat();
-    let is_begun = |port| begins(&Start { side: Client, bytes: &opens, port, is_first: true });
+    let is_begun = |port| begins(&Start::new(Client, &opens, port, true));
     assert!(is_begun(139) && !is_begun(445));
     let mut play = Play::new(&ENTRY);
     play.say(Client, opens).say(Server, [0x82, 0, 0, 0]).say(Client, asks).say(Client, [0x85, 0, 0, 0]);
@@ -358,7 +358,7 @@ fn in_the_middle_messages_are_found() {
 }
 
 fn is_begun(side: Side, bytes: &[u8]) -> bool {
-    begins(&Start { side, bytes, port: 445, is_first: true })
+    begins(&Start::new(side, bytes, 445, true))
 }
 
 #[test]

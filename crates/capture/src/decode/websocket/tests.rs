@@ -323,7 +323,7 @@ fn only_a_chain_of_frames_ends_a_hole() {
 #[test]
 fn in_the_middle_text_of_a_client_is_found() {
     let json = "{\"id\":17,\"method\":\"state\",\"params\":[]}";
-    let is_begun = |side, bytes: &[u8], is_first| begins(&Start { side, bytes, port: 80, is_first });
+    let is_begun = |side, bytes: &[u8], is_first| begins(&Start::new(side, bytes, 80, is_first));
     assert!(is_begun(Client, &text(Client, json), false));
     assert!(!is_begun(Client, &text(Client, json), true), "a connection begins with HTTP");
     assert!(!is_begun(Server, &text(Server, json), false), "a server's frame has no mask");
