@@ -29,7 +29,7 @@ static: ## build a statically linked program for `study --client`: target/static
 test: ## install the tests' requirements and run all tests
 	@scripts/setup.sh test
 	@rm -f target/not-run.txt
-	@status=0; cargo test --workspace --locked || status=$$?; \
+	@status=0; cargo test --workspace --locked --no-fail-fast || status=$$?; \
 	if [ -s target/not-run.txt ]; then echo "NOT run on this machine:" >&2; sort -u target/not-run.txt >&2; fi; exit $$status
 
 test-linux: ## Linux's own initiator in a guest against the target (ext4, multipath, sg3-utils), and its NVMe/TCP; as root

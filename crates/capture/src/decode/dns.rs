@@ -117,9 +117,12 @@ impl Decoder for Dns {
     }
 
     fn lost(&mut self, side: Side, requests: &mut Requests) {
-        if side == Side::Server {
-            self.transfers.clear();
-            requests.forget_all();
+        match side {
+            Side::Client => requests.lost_numbered_requests(),
+            Side::Server => {
+                self.transfers.clear();
+                requests.lost_numbered_answers(|operation| matches!(operation, "AXFR" | "IXFR"));
+            }
         }
     }
 }

@@ -235,9 +235,16 @@ impl Decoder for Ldap {
     }
 
     fn lost(&mut self, side: Side, requests: &mut Requests) {
-        if side == Side::Server {
-            (self.start_tls, self.sasl) = (None, None);
-            requests.forget_all();
+        match side {
+            Side::Client => requests.lost_numbered_requests(),
+            Side::Server => {
+                (self.start_tls, self.sasl) = (None, None);
+                // Extended operations may have intermediate answers.
+                let is_one = |operation: &str| {
+                    matches!(operation, "Bind" | "Modify" | "Add" | "Delete" | "ModifyDN" | "Compare")
+                };
+                requests.lost_numbered_answers(|operation| !is_one(operation));
+            }
         }
     }
 }

@@ -172,6 +172,10 @@ impl Decoder for Nvme {
                 }
             }
             C2H_DATA => {
+                // The first data may be in the hole.
+                if requests.is_doubtful(of) && u32_at(bytes, 12) != 0 {
+                    return requests.drop_doubtful(of);
+                }
                 requests.answer(of);
                 if byte_at(bytes, 1) & SUCCESS > 0 {
                     requests.answered(of, Status::Good);
@@ -190,8 +194,9 @@ impl Decoder for Nvme {
     }
 
     fn lost(&mut self, side: Side, requests: &mut Requests) {
-        if side == Side::Server {
-            requests.forget_all();
+        match side {
+            Side::Client => requests.lost_numbered_requests(),
+            Side::Server => requests.lost_numbered_answers(|_| false),
         }
     }
 }
@@ -230,8 +235,13 @@ impl Nvme {
             return;
         }
         let of = Of::Id(id.into());
+        let is_read = || requests.operation(of).is_some_and(|operation| operation.as_str() == names::READ);
+        let status = status(u16_at(bytes, 22));
+        if requests.is_doubtful(of) && status == Status::Good && is_read() {
+            return requests.drop_doubtful(of);
+        }
         requests.answer(of);
-        requests.answered(of, status(u16_at(bytes, 22)));
+        requests.answered(of, status);
     }
 }
 

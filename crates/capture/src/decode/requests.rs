@@ -1,5 +1,6 @@
 //! The requests of a decoded connection: paired with their answers, by order or by number.
 
+mod doubt;
 mod given_up;
 mod turn;
 mod unpaired;
@@ -74,6 +75,8 @@ struct Open {
     is_complete: bool,
     /// Whether no answer needs to be seen.
     is_excused: bool,
+    /// Whether its answer may be in a hole.
+    is_doubtful: bool,
 }
 
 /// Requests in flight.
@@ -86,6 +89,10 @@ pub(crate) struct Requests {
     /// The oldest requests whose details were given up because they are too many: their answers are still to come.
     given_up: u64,
     by_id: HashMap<u64, Open, foldhash::fast::RandomState>,
+    /// Some of them are in doubt.
+    has_doubtful: bool,
+    /// Requests were in a hole while some of them were in flight.
+    has_unseen: bool,
     /// The next answer may be that of another request than the oldest.
     is_resuming: bool,
     /// The answer at hand has no request.
@@ -172,7 +179,14 @@ impl Requests {
         };
         let mut exchange = Exchange { op, request, key, stream: asked.stream, ..Exchange::default() };
         self.pace.begin(&mut exchange, began, ended);
-        let open = Open { exchange, mark, bytes: [bytes, 0], is_complete: false, is_excused: false };
+        let open = Open {
+            exchange,
+            mark,
+            bytes: [bytes, 0],
+            is_complete: false,
+            is_excused: false,
+            is_doubtful: false,
+        };
         match of {
             Of::Order => {
                 self.asks_behind(mark);
@@ -189,6 +203,7 @@ impl Requests {
                 if self.by_id.len() >= IN_FLIGHT_MAX {
                     self.forget_all();
                 }
+                self.has_unseen &= !self.by_id.is_empty();
                 if self.by_id.insert(id, open).is_some() {
                     // The number is used again: the one before has ended unseen.
                     self.counted.abandoned += 1;
@@ -401,6 +416,11 @@ impl Requests {
         if let (Of::Order, Some(unpaired)) = (of, &mut self.unpaired) {
             unpaired.part([began, ended], bytes);
             return self.in_flight() > 0;
+        }
+        if let Of::Id(id) = of
+            && self.has_doubtful
+        {
+            self.settle_doubt(id);
         }
         let Some(open) = self.oldest(of) else { return false };
         if !open.exchange.response.began.is_known() {

@@ -203,9 +203,10 @@ impl Decoder for Rpc {
 
     fn lost(&mut self, side: Side, requests: &mut Requests) {
         self.streams[side as usize] = Record::default();
-        // Callbacks are few: theirs are dropped, too.
-        if side == Side::Server {
-            requests.forget_all();
+        // Callbacks are few: what a hole means for theirs is not told apart.
+        match side {
+            Side::Client => requests.lost_numbered_requests(),
+            Side::Server => requests.lost_numbered_answers(|_| false),
         }
     }
 }

@@ -157,9 +157,12 @@ impl Decoder for Smb {
 
     fn lost(&mut self, side: Side, requests: &mut Requests) {
         self.left[side as usize] = 0;
-        if side == Side::Server {
-            self.opens.forget_creates();
-            requests.forget_all();
+        match side {
+            Side::Client => requests.lost_numbered_requests(),
+            Side::Server => {
+                self.opens.forget_creates();
+                requests.lost_numbered_answers(|_| false);
+            }
         }
     }
 }

@@ -110,7 +110,10 @@ fn polls_are_as_many_as_mbpoll_says() {
         words[place - 1].parse::<u64>().unwrap()
     };
     let row = row(&result, "READ_HOLDING");
-    assert_eq!(row["operations"], before("received"), "{said}");
+    // The answer to its last poll may come while it is interrupted, which it does not count.
+    let (operations, received) = (row["operations"].as_u64().unwrap(), before("received"));
+    let frames = before("frames");
+    assert!((received..=frames).contains(&operations) && frames - received <= 1, "{operations}: {said}");
     assert!(before("received") > 10, "{said}");
     assert_eq!(row["keys"][0]["name"], "unit 1: 2000-2999");
 }

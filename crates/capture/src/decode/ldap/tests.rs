@@ -250,12 +250,21 @@ fn a_hole_costs_what_was_in_flight() {
         .lose(Server, 1000)
         .say(Server, &found[1100..])
         .say(Server, result(3, DONE, 0));
+    // What has one answer has it whole behind the hole, or not at all.
+    let delete = |id| message(id, DELETE, PEOPLE.as_bytes());
+    play.say(Client, [delete(30), delete(31)].concat()).lose(Server, result(30, DELETED, 0).len() as u64);
+    play.say(Server, result(31, DELETED, 0));
     play.lose(Client, 60)
         .say(Client, search(5, PEOPLE, 0))
         .say(Server, [result(4, DONE, 0), result(5, DONE, 0)].concat());
     let told = play.end();
-    assert_eq!(told.lines(), [format!("Search {PEOPLE} one ok"), format!("Search {PEOPLE} base ok")]);
-    assert_eq!((told.counted.abandoned, told.counted.unmatched, told.unanswered.len()), (2, 2, 0));
+    let expected = [
+        format!("Search {PEOPLE} one ok"),
+        format!("Delete {PEOPLE} ok"),
+        format!("Search {PEOPLE} base ok"),
+    ];
+    assert_eq!(told.lines(), expected);
+    assert_eq!((told.counted.abandoned, told.counted.unmatched, told.unanswered.len()), (3, 2, 0));
 }
 
 #[test]

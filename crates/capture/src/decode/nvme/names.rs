@@ -9,6 +9,9 @@ pub(super) const CONNECT: u8 = 0x01;
 /// Asynchronous Event Request, on the admin queue.
 pub(super) const ASYNC_EVENT: u8 = 0x0c;
 
+/// The command that is answered with data, on I/O queues.
+pub(super) const READ: &str = "Read";
+
 /// Whether a command is one of the admin queue, where no Connect was seen: opcodes that I/O queues do not have, or no namespace.
 pub(super) fn is_of_admin(opcode: u8, namespace: u32) -> bool {
     match opcode {
@@ -43,7 +46,7 @@ pub(super) fn name(is_admin: bool, opcode: u8, kind: u8) -> Word {
         (true, 0x84) => "Sanitize",
         (false, 0x00) => "Flush",
         (false, 0x01) => "Write",
-        (false, 0x02) => "Read",
+        (false, 0x02) => READ,
         (false, 0x04) => "WriteUncor",
         (false, 0x05) => "Compare",
         (false, 0x08) => "WriteZeroes",
