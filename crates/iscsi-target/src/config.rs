@@ -138,6 +138,18 @@ impl Portal {
     }
 }
 
+/// The threads that serve connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// One for each CPU that the process may use, or for each of [`TargetConfig::cpus`].
+    PerCpu,
+    /// So many event loops.
+    Loops(usize),
+    /// One for each connection.
+    #[default]
+    PerConnection,
+}
+
 /// The configuration of a target.
 #[derive(Clone)]
 pub struct TargetConfig {
@@ -149,9 +161,11 @@ pub struct TargetConfig {
     pub luns: Vec<LunConfig>,
     /// When responses are sent.
     pub send: SendPolicy,
-    /// How long a connection's thread polls its socket before it sleeps; zero sleeps at once. Polling uses a full core.
+    /// The threads that serve connections.
+    pub threads: Threads,
+    /// How long a thread polls its sockets before it sleeps; zero sleeps at once. Polling uses a full core.
     pub busy_poll: Duration,
-    /// The CPUs that connection threads are pinned to, round-robin; empty leaves the choice to the kernel.
+    /// The CPUs that these threads are pinned to, round-robin; empty leaves the choice to the kernel.
     pub cpus: Vec<usize>,
     /// The values to offer in login negotiation.
     pub wishes: Wishes,
@@ -178,6 +192,7 @@ impl TargetConfig {
             iqn: iqn.into(),
             luns,
             send: SendPolicy::default(),
+            threads: Threads::default(),
             busy_poll: Duration::ZERO,
             cpus: Vec::new(),
             wishes: Wishes::default(),

@@ -1,4 +1,5 @@
-//! A connection's thread: drives a [`Core`] with a socket.
+//! A connection: drives a [`Core`] with a socket, a turn of work at a time. Its thread waits between the turns: one of its own
+//! ([`Connection::run`]), or an event loop with many connections (event_loop.rs).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,13 +18,67 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 /// Longest time to send the last bytes of a connection.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Longest time that a login waits for connections that are closed: their last writes may take a disk long.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Poll interval of such a login.
+const SETTLING_EVERY: Duration = Duration::from_millis(1);
+
 /// Poll interval while a lost connection waits for writes in flight.
 const ENDING_EVERY: Duration = Duration::from_millis(10);
 
-/// The state of a connection's thread.
+/// Receptions in one turn, after which other connections of the thread have theirs.
+const RECEIVES: u32 = 8;
+
+/// Bytes sent in one turn, after which other connections of the thread have theirs.
+const SENT_BYTES: u64 = 1 << 20;
+
+/// What a connection asks for at the end of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It has more to do now.
+    Again,
+    /// It waits for one of the events, at most for this time.
+    Wait(Wait, Duration),
+    /// It has ended.
+    Over,
+}
+
+/// A wait in the full feature phase.
+#[derive(Clone, Copy, Debug)]
+struct Waited {
+    /// Bytes that were not sent when it began.
+    unsent: usize,
+    /// Whether it was for received bytes, too.
+    is_for_input: bool,
+    /// Whether the core asked for the time limit.
+    is_asked: bool,
+}
+
+/// Where in its life a connection is.
+enum Phase {
+    LoggingIn,
+    /// The login has succeeded; its answer waits for the end of these connections, until a time.
+    Settling(Vec<u64>, Instant),
+    Serving {
+        waited: Option<Waited>,
+        /// The initiator was asked for a sign of life.
+        pinged: bool,
+    },
+    /// It has ended, and its tasks pass to its session.
+    Ending(ConnectionEnd),
+    /// Its last bytes are sent, until a time.
+    Lingering(ConnectionEnd, Instant),
+    Over,
+}
+
+/// A connection with its socket, which does a turn of work at a time, and never blocks.
 pub(crate) struct Connection {
     core: Core,
     transport: Transport,
+    phase: Phase,
+    /// Whether it has a thread of its own, which may poll the socket.
+    is_alone: bool,
     /// Whether Nagle's algorithm is on at the socket.
     has_nagle: bool,
     begun: Instant,
@@ -33,50 +88,128 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// A connection of the calling thread.
     pub(crate) fn new(
         accepted: Accepted,
         shared: Arc<Shared>,
         mailbox: Arc<Mailbox>,
         socket: std::net::TcpStream,
+        cpu: Option<usize>,
+        is_alone: bool,
     ) -> Self {
-        let cpus = &shared.config.cpus;
-        let cpu = (!cpus.is_empty()).then(|| cpus[accepted.id as usize % cpus.len()]);
-        let cpu = cpu.filter(|&cpu| {
-            socket::cpu::pin(cpu)
-                .inspect_err(|error| tracing::warn!("cannot pin the connection thread to CPU {cpu}: {error}"))
-                .is_ok()
-        });
         let quick_ack = shared.config.tcp.quick_ack;
         let core = Core::new(&accepted, shared, mailbox, cpu);
         let (transport, now) = (Transport::new(Arc::new(socket), quick_ack), Instant::now());
-        Self { core, transport, has_nagle: false, begun: now, published: now, stalled: None }
+        Self {
+            core,
+            transport,
+            phase: Phase::LoggingIn,
+            is_alone,
+            has_nagle: false,
+            begun: now,
+            published: now,
+            stalled: None,
+        }
     }
 
-    /// Serves the connection until it ends, and logs why.
+    pub(crate) fn socket(&self) -> &std::net::TcpStream {
+        &self.transport.socket
+    }
+
+    /// Serves the connection on a thread of its own until it ends.
     #[inline(never)] // scripts/bench-instructions.sh counts what is inside, and finds it by name.
     pub(crate) fn run(mut self) {
-        let end = self.log_in().and_then(|()| self.serve()).unwrap_or_else(|end| end);
-        self.core.end(&end);
-        while !self.core.is_ended() {
-            let _ = self.transport.wait(
-                &self.core.mailbox.wake,
-                Wait::Mailbox,
-                ENDING_EVERY,
-                &self.core.outgoing,
-            );
+        let mut woken = Woken::Ready;
+        loop {
+            woken = match self.turn(woken) {
+                Turn::Again => Woken::Ready,
+                Turn::Wait(what, limit) => {
+                    let Some(wake) = self.core.mailbox.descriptor() else { return };
+                    match self.transport.wait(wake, what, limit, &self.core.outgoing) {
+                        Ok(woken) => woken,
+                        Err(error) => {
+                            self.fail(error.into());
+                            Woken::Ready
+                        }
+                    }
+                }
+                Turn::Over => return,
+            };
         }
-        self.core.shared.sockets.end(self.core.id);
-        // The last response (a Reject, a login refusal, a Logout Response) should still reach the initiator.
-        self.linger();
-        let peer = self.core.statistics.peer;
-        match &end {
-            ConnectionEnd::LoggedOut
-            | ConnectionEnd::Closed
-            | ConnectionEnd::Recovered
-            | ConnectionEnd::Stopping => {
-                tracing::debug!(%peer, "connection ended: {end}");
+    }
+
+    /// Does the work that there is, up to a limit. `woken` tells how the last wait ended.
+    #[inline]
+    pub(crate) fn turn(&mut self, woken: Woken) -> Turn {
+        let turn = match &self.phase {
+            Phase::Serving { .. } => self.serve(woken),
+            Phase::LoggingIn => self.log_in(),
+            Phase::Settling(..) => self.settle(),
+            Phase::Ending(_) | Phase::Lingering(..) | Phase::Over => Ok(self.close()),
+        };
+        turn.unwrap_or_else(|end| {
+            self.fail(end);
+            Turn::Again
+        })
+    }
+
+    /// Begins to end the connection.
+    #[cold]
+    fn fail(&mut self, end: ConnectionEnd) {
+        match &mut self.phase {
+            Phase::Ending(_) | Phase::Over => {}
+            Phase::Lingering(_, until) => *until = Instant::now(),
+            phase => {
+                self.core.end(&end);
+                *phase = Phase::Ending(end);
             }
-            _ => tracing::warn!(%peer, "connection ended: {end}"),
+        }
+    }
+
+    /// Passes the tasks to the session, sends the last bytes, and tells why the connection ended.
+    #[cold]
+    fn close(&mut self) -> Turn {
+        match &mut self.phase {
+            Phase::Ending(end) => {
+                if !self.core.is_ended() {
+                    return Turn::Wait(Wait::Mailbox, ENDING_EVERY);
+                }
+                self.core.shared.sockets.end(self.core.id);
+                // The last response (a Reject, a login refusal, a Logout Response) should still reach the initiator.
+                let end = std::mem::replace(end, ConnectionEnd::Closed);
+                self.phase = Phase::Lingering(end, Instant::now() + LINGER);
+                Turn::Again
+            }
+            Phase::Lingering(_, until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let is_sent = self.transport.flush(&mut self.core.outgoing).is_err()
+                    || self.core.outgoing.is_empty()
+                    || left.is_zero();
+                if !is_sent {
+                    return Turn::Wait(Wait::Socket, left);
+                }
+                self.finish();
+                Turn::Over
+            }
+            _ => Turn::Over,
+        }
+    }
+
+    fn finish(&mut self) {
+        // The timestamps of the last bytes arrive after the device has taken them.
+        let _ = self.transport.read_stamps(self.core.tape.as_mut());
+        let _ = self.transport.socket.shutdown(std::net::Shutdown::Both);
+        let peer = self.core.statistics.peer;
+        if let Phase::Lingering(end, _) = std::mem::replace(&mut self.phase, Phase::Over) {
+            match &end {
+                ConnectionEnd::LoggedOut
+                | ConnectionEnd::Closed
+                | ConnectionEnd::Recovered
+                | ConnectionEnd::Stopping => {
+                    tracing::debug!(%peer, "connection ended: {end}");
+                }
+                _ => tracing::warn!(%peer, "connection ended: {end}"),
+            }
         }
         if let Some(tape) = self.core.tape.take() {
             self.core.shared.keep_ops(tape.ops(peer.port().into()));
@@ -88,16 +221,20 @@ impl Connection {
         self.core.shared.sessions.leave(self.core.id);
     }
 
-    /// Runs the login phase.
-    fn log_in(&mut self) -> Result<(), ConnectionEnd> {
+    /// A part of the login phase.
+    fn log_in(&mut self) -> Result<Turn, ConnectionEnd> {
         // A login alternates single PDUs: Nagle's algorithm would delay each behind a delayed acknowledgement.
-        options::set_nodelay(&self.transport.socket, true)?;
-        while let Some(deadline) = self.core.login_deadline() {
+        if self.transport.receives == 0 {
+            options::set_nodelay(&self.transport.socket, true)?;
+        }
+        self.core.resume()?;
+        for _ in 0..RECEIVES {
+            let Some(deadline) = self.core.login_deadline() else { break };
             let taken = self.core.next_frame();
             if self.core.login_deadline().is_none() {
-                let sockets = &self.core.shared.sockets;
-                sockets.settle();
-                sockets.begin(self.core.id, &self.transport.socket);
+                let closed = self.core.shared.sockets.closed();
+                self.phase = Phase::Settling(closed, Instant::now() + SETTLE_PATIENCE);
+                break;
             }
             self.flush()?;
             let needed = match taken? {
@@ -110,22 +247,59 @@ impl Connection {
                 Received::Nothing => {}
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            self.transport.wait(&self.core.mailbox.wake, Wait::All, left, &self.core.outgoing)?;
-            self.core.resume()?;
+            return Ok(Turn::Wait(Wait::All, left));
         }
+        Ok(Turn::Again)
+    }
+
+    /// Answers a login when every connection that its peer had closed before has ended.
+    #[cold]
+    fn settle(&mut self) -> Result<Turn, ConnectionEnd> {
+        let sockets = &self.core.shared.sockets;
+        if let Phase::Settling(closed, until) = &self.phase
+            && sockets.are_served(closed)
+        {
+            if Instant::now() < *until {
+                return Ok(Turn::Wait(Wait::Nothing, SETTLING_EVERY));
+            }
+            tracing::warn!("a closed connection has not ended within {SETTLE_PATIENCE:?}; a login goes on");
+        }
+        sockets.begin(self.core.id, &self.transport.socket);
+        self.phase = Phase::Serving { waited: None, pinged: false };
+        self.flush()?;
         if let Some(operations) = self.core.shared.config.stamp_operations {
             let position = self.core.outgoing.position();
             self.core.tape = Some(self.transport.stamp(operations, position)?);
         }
         self.take_send_mode()?;
         self.publish();
-        Ok(())
+        Ok(Turn::Again)
     }
 
-    /// Runs the full feature phase.
-    fn serve(&mut self) -> Result<ConnectionEnd, ConnectionEnd> {
-        let limits = self.core.shared.config.limits.clone();
-        let mut pinged = false;
+    /// A part of the full feature phase.
+    fn serve(&mut self, woken: Woken) -> Result<Turn, ConnectionEnd> {
+        let Phase::Serving { waited, mut pinged } = self.phase else { return Ok(Turn::Over) };
+        let (ping_after, ping_answer) =
+            (self.core.shared.config.limits.ping_after, self.core.shared.config.limits.ping_answer);
+        if let Some(waited) = waited {
+            self.flush()?;
+            self.check_progress(waited.unsent, ping_after + ping_answer)?;
+            if woken == Woken::TimedOut
+                && !waited.is_asked
+                && waited.is_for_input
+                && !self.core.is_asked_to_log_out()
+            {
+                if pinged {
+                    return Err(ConnectionEnd::Silent(ping_answer));
+                }
+                pinged = true;
+                self.core.ping();
+            }
+            self.phase = Phase::Serving { waited: None, pinged };
+            self.core.resume()?;
+            self.flush_due()?;
+        }
+        let (mut receives, sent_before) = (0, self.core.outgoing.position());
         loop {
             let needed = loop {
                 match self.core.next_frame()? {
@@ -151,7 +325,13 @@ impl Connection {
                 self.core.control.clock(self.begun.elapsed().as_nanos() as u64);
                 self.take_send_mode()?;
             }
+            let is_over = receives >= RECEIVES || self.core.outgoing.position() - sent_before >= SENT_BYTES;
             if let Some(needed) = needed {
+                if is_over && !self.is_alone {
+                    self.phase = Phase::Serving { waited: None, pinged };
+                    return Ok(Turn::Again);
+                }
+                receives += 1;
                 match self.receive(needed)? {
                     Received::Bytes => {
                         pinged = false;
@@ -162,7 +342,7 @@ impl Connection {
                         }
                         continue;
                     }
-                    Received::End => return Ok(ConnectionEnd::Closed),
+                    Received::End => return Err(ConnectionEnd::Closed),
                     Received::Nothing => {}
                 }
             }
@@ -173,6 +353,10 @@ impl Connection {
                 let has_made_more = self.core.outgoing.position() != before;
                 self.flush()?;
                 if has_made_more {
+                    if is_over && !self.is_alone {
+                        self.phase = Phase::Serving { waited: None, pinged };
+                        return Ok(Turn::Again);
+                    }
                     continue;
                 }
             }
@@ -181,31 +365,16 @@ impl Connection {
                 continue;
             }
             self.idle()?;
-            let limit = if pinged { limits.ping_answer } else { limits.ping_after };
+            let limit = if pinged { ping_answer } else { ping_after };
             let asked = self.core.sleep_limit();
+            let waited = Waited {
+                unsent: self.core.outgoing.waiting_bytes(),
+                is_for_input: needed.is_some(),
+                is_asked: asked.is_some(),
+            };
+            self.phase = Phase::Serving { waited: Some(waited), pinged };
             let what = if needed.is_some() { Wait::All } else { Wait::Room };
-            let before = self.core.outgoing.waiting_bytes();
-            let woken = self.transport.wait(
-                &self.core.mailbox.wake,
-                what,
-                asked.unwrap_or(limit).min(limit),
-                &self.core.outgoing,
-            )?;
-            self.flush()?;
-            self.check_progress(before, limits.ping_after + limits.ping_answer)?;
-            if woken == Woken::TimedOut
-                && asked.is_none()
-                && needed.is_some()
-                && !self.core.is_asked_to_log_out()
-            {
-                if pinged {
-                    return Ok(ConnectionEnd::Silent(limits.ping_answer));
-                }
-                pinged = true;
-                self.core.ping();
-            }
-            self.core.resume()?;
-            self.flush_due()?;
+            return Ok(Turn::Wait(what, asked.unwrap_or(limit).min(limit)));
         }
     }
 
@@ -242,7 +411,7 @@ impl Connection {
         }
         self.flush()?;
         let budget = self.core.shared.config.busy_poll;
-        if budget.is_zero() {
+        if budget.is_zero() || !self.is_alone {
             return Ok(received);
         }
         let begun = Instant::now();
@@ -306,20 +475,5 @@ impl Connection {
         s.modes = control.shares();
         shared.board.publish(*id, s);
         self.published = Instant::now();
-    }
-
-    /// Sends the last bytes, for at most [`LINGER`].
-    fn linger(&mut self) {
-        let deadline = Instant::now() + LINGER;
-        while self.transport.flush(&mut self.core.outgoing).is_ok() && !self.core.outgoing.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let wake = &self.core.mailbox.wake;
-            if left.is_zero() || self.transport.wait(wake, Wait::Socket, left, &self.core.outgoing).is_err() {
-                break;
-            }
-        }
-        // The timestamps of the last bytes arrive after the device has taken them.
-        let _ = self.transport.read_stamps(self.core.tape.as_mut());
-        let _ = self.transport.socket.shutdown(std::net::Shutdown::Both);
     }
 }

@@ -1,13 +1,16 @@
 //! The mailbox of a connection: notices and completed jobs from other threads.
 
-use std::sync::Mutex;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use policy::SendPolicy;
 
 use crate::done::Done;
+use crate::doorbell::Doorbell;
+use crate::event_loop::Newcomer;
 use crate::lock::lock;
 
 /// A notice to a connection. A mailbox holds at most one of each kind, so that no peer can fill it.
@@ -38,20 +41,65 @@ pub(crate) struct Mailbox {
     notices: Mutex<Vec<Notice>>,
     has_done: AtomicBool,
     done: Mutex<Vec<Done>>,
-    /// Wakes the thread from its poll of the socket.
-    pub(crate) wake: EventFd,
+    wake: Wake,
+}
+
+/// How the thread of a connection is woken.
+#[derive(Debug)]
+enum Wake {
+    /// From its poll of the socket and this descriptor.
+    Descriptor(EventFd),
+    /// It serves several connections, of which this one has the number.
+    Loop(Arc<Doorbell<Newcomer>>, u64),
+}
+
+impl Wake {
+    fn wake(&self) {
+        match self {
+            // Fails only when the counter is full, and then the thread is awake anyway.
+            Self::Descriptor(wake) => {
+                let _ = wake.write(1);
+            }
+            Self::Loop(bell, id) => bell.mail(*id),
+        }
+    }
+
+    /// The thread has taken the mail.
+    fn is_over(&self) {
+        if let Self::Descriptor(wake) = self {
+            let _ = wake.read();
+        }
+    }
 }
 
 impl Mailbox {
+    /// The mailbox of a thread of its own.
     pub(crate) fn new() -> std::io::Result<Self> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self {
+        Ok(Self::with(Wake::Descriptor(wake)))
+    }
+
+    /// The mailbox of a connection that an event loop serves.
+    pub(crate) fn of_loop(bell: Arc<Doorbell<Newcomer>>, id: u64) -> Self {
+        Self::with(Wake::Loop(bell, id))
+    }
+
+    fn with(wake: Wake) -> Self {
+        Self {
             full: AtomicBool::new(false),
             notices: Mutex::default(),
             has_done: AtomicBool::new(false),
             done: Mutex::default(),
             wake,
-        })
+        }
+    }
+
+    /// The descriptor that mail makes readable, if its thread has no other connection.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.wake {
+            Wake::Descriptor(wake) => Some(wake.as_fd()),
+            Wake::Loop(..) => None,
+        }
     }
 
     /// Posts a notice. It replaces an earlier one of its kind, except that the first [`Notice::Drop`] is kept.
@@ -64,15 +112,14 @@ impl Mailbox {
             None => notices.push(notice),
         }
         self.full.store(true, Ordering::Release);
-        // Fails only when the counter is full, and then the thread is awake anyway.
-        let _ = self.wake.write(1);
+        self.wake.wake();
     }
 
     /// Reports a completed job. The command window bounds their number.
     pub(crate) fn done(&self, done: Done) {
         lock(&self.done).push(done);
         if !self.has_done.swap(true, Ordering::AcqRel) {
-            let _ = self.wake.write(1);
+            self.wake.wake();
         }
     }
 
@@ -88,7 +135,7 @@ impl Mailbox {
         if !self.has_done.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let _ = self.wake.read();
+        self.wake.is_over();
         let mut done = lock(&self.done);
         self.has_done.store(false, Ordering::Release);
         std::mem::take(&mut *done)
@@ -100,10 +147,10 @@ impl Mailbox {
         if !self.full.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let _ = self.wake.read();
+        self.wake.is_over();
         if self.has_done.load(Ordering::Acquire) {
-            // The read above also consumed the wake-up of a job that completed meanwhile.
-            let _ = self.wake.write(1);
+            // The wake-up of a job that completed meanwhile was taken, too.
+            self.wake.wake();
         }
         let mut notices = lock(&self.notices);
         self.full.store(false, Ordering::Release);
@@ -122,7 +169,8 @@ mod tests {
         assert!(mailbox.take_done().is_empty());
         mailbox.done(Done::example());
         assert_eq!(mailbox.take().len(), 1);
-        assert!(mailbox.has_mail() && mailbox.wake.read().is_ok(), "the completion still wakes the thread");
+        let Wake::Descriptor(wake) = &mailbox.wake else { panic!("{mailbox:?}") };
+        assert!(mailbox.has_mail() && wake.read().is_ok(), "the completion still wakes the thread");
         assert_eq!(mailbox.take_done().len(), 1);
         assert!(!mailbox.has_mail());
     }

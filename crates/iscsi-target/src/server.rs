@@ -1,4 +1,4 @@
-//! The portals: accept connections and start a thread for each.
+//! The portals: accept connections and give each to an event loop, or to a thread of its own.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -16,11 +16,12 @@ use socket::options::TcpOptions;
 
 use crate::admission::Admission;
 use crate::clock::Clock;
-use crate::config::{Access, LunConfig, TargetConfig};
+use crate::config::{Access, LunConfig, TargetConfig, Threads};
 use crate::connection::Connection;
 use crate::core::Accepted;
 use crate::disks::Disks;
 use crate::error::TargetError;
+use crate::event_loop::{EventLoop, Handle, Newcomer};
 use crate::jobs::Pool;
 use crate::lock::lock;
 use crate::mailbox::{Mailbox, Notice};
@@ -96,14 +97,16 @@ impl BoundTarget {
         let wake =
             Arc::new(Mailbox::new().map_err(io("cannot create the wake-up descriptor of the portal"))?);
         let Self { listeners, shared } = self;
+        let loops = Loops::start(&shared).map_err(io("cannot start the threads that serve connections"))?;
         let thread = {
             let (shared, wake) = (Arc::clone(&shared), Arc::clone(&wake));
+            let handles = loops.handles.clone();
             std::thread::Builder::new()
                 .name("portal".to_owned())
-                .spawn(move || accept(&listeners, &shared, &wake))
+                .spawn(move || accept(&listeners, &shared, &handles, &wake))
                 .map_err(io("cannot start the portal thread"))?
         };
-        Ok(RunningTarget { shared, wake, listener: Some(thread) })
+        Ok(RunningTarget { shared, wake, listener: Some(thread), loops })
     }
 }
 
@@ -112,6 +115,7 @@ pub struct RunningTarget {
     shared: Arc<Shared>,
     wake: Arc<Mailbox>,
     listener: Option<JoinHandle<()>>,
+    loops: Loops,
 }
 
 impl RunningTarget {
@@ -235,9 +239,11 @@ impl RunningTarget {
             let _ = listener.join();
         }
         self.shared.sessions.post_to_all(Notice::Stop);
-        if !self.wait_until_idle(STOP_PATIENCE) {
+        let is_idle = self.wait_until_idle(STOP_PATIENCE);
+        if !is_idle {
             tracing::warn!("{} connections did not end within {STOP_PATIENCE:?}", self.connections());
         }
+        self.loops.stop(is_idle);
     }
 }
 
@@ -267,14 +273,14 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 type Queued = (usize, TcpStream, SocketAddr);
 
 /// Runs the portal thread: accepts, admits and starts connections.
-fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
+fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, loops: &[Arc<Handle>], wake: &Mailbox) {
     let (mut next_id, limits) = (0, &shared.config.limits);
     let mut admission: Admission<Queued> =
         Admission::new(limits.accepts_per_second, limits.accepts_per_address, Instant::now());
     while !shared.is_stopping() {
         let mut fds: Vec<PollFd> =
             listeners.iter().map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN)).collect();
-        fds.push(PollFd::new(wake.wake.as_fd(), PollFlags::POLLIN));
+        fds.extend(wake.descriptor().map(|wake| PollFd::new(wake, PollFlags::POLLIN)));
         let wait = admission.wait(Instant::now()).unwrap_or(EXPIRE_EVERY).min(EXPIRE_EVERY);
         // Rounded up: poll(2) has a resolution of 1 ms, and a wait that ends too early would spin until the time is due.
         let wait = wait + Duration::from_micros(999);
@@ -303,7 +309,7 @@ fn accept(listeners: &[TcpListener], shared: &Arc<Shared>, wake: &Mailbox) {
         while let Some((portal, socket, peer)) = admission.next(Instant::now(), is_closed) {
             next_id += 1;
             let local = socket.local_addr().ok();
-            begin(Accepted { id: next_id, portal, peer, local }, shared, socket);
+            begin(Accepted { id: next_id, portal, peer, local }, shared, loops, socket);
         }
     }
 }
@@ -320,21 +326,95 @@ fn is_closed((_, socket, _): &Queued) -> bool {
 /// Connections accepted from one portal before the others have a turn.
 const ACCEPTS_AT_ONCE: usize = 64;
 
-fn begin(accepted: Accepted, shared: &Arc<Shared>, socket: TcpStream) {
+fn begin(accepted: Accepted, shared: &Arc<Shared>, loops: &[Arc<Handle>], socket: TcpStream) {
     let Accepted { id, peer, .. } = accepted;
     let begun = (|| {
         // sendfile(2) has no MSG_DONTWAIT: only O_NONBLOCK keeps it from blocking.
         socket.set_nonblocking(true)?;
-        let mailbox = Arc::new(Mailbox::new()?);
+        // The loop with the fewest connections; of several, another one each time.
+        let first = id as usize % loops.len().max(1);
+        let in_turn = loops.iter().cycle().skip(first).take(loops.len());
+        let chosen = in_turn.min_by_key(|handle| handle.load.load(Ordering::Relaxed));
+        let mailbox = Arc::new(match chosen {
+            Some(handle) => Mailbox::of_loop(Arc::clone(&handle.bell), id),
+            None => Mailbox::new()?,
+        });
         let entered = shared.sessions.enter(id, &mailbox, peer.ip(), &shared.config.limits);
         entered.map_err(std::io::Error::other)?;
-        let for_thread = Arc::clone(shared);
-        let thread = std::thread::Builder::new()
-            .name(format!("session {id}"))
-            .spawn(move || Connection::new(accepted, for_thread, mailbox, socket).run());
-        thread.map(drop).inspect_err(|_| shared.sessions.leave(id))
+        match chosen {
+            Some(handle) => {
+                handle.load.fetch_add(1, Ordering::Relaxed);
+                handle.bell.welcome(Newcomer { accepted, mailbox, socket });
+                Ok(())
+            }
+            None => serve_alone(accepted, shared, mailbox, socket).inspect_err(|_| shared.sessions.leave(id)),
+        }
     })();
     if let Err(error) = begun {
         tracing::warn!(%peer, "connection refused: {error}");
+    }
+}
+
+/// Serves a connection on a thread of its own.
+fn serve_alone(
+    accepted: Accepted,
+    shared: &Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    socket: TcpStream,
+) -> std::io::Result<()> {
+    let (id, shared) = (accepted.id, Arc::clone(shared));
+    let serve = move || {
+        let cpus = &shared.config.cpus;
+        let cpu = (!cpus.is_empty()).then(|| cpus[id as usize % cpus.len()]);
+        let cpu = cpu.filter(|&cpu| {
+            socket::cpu::pin(cpu)
+                .inspect_err(|error| tracing::warn!("cannot pin the connection thread to CPU {cpu}: {error}"))
+                .is_ok()
+        });
+        Connection::new(accepted, shared, mailbox, socket, cpu, true).run();
+    };
+    std::thread::Builder::new().name(format!("session {id}")).spawn(serve).map(drop)
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        self.stop(false);
+    }
+}
+
+/// The event loops of a target.
+struct Loops {
+    handles: Vec<Arc<Handle>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Loops {
+    fn start(shared: &Arc<Shared>) -> std::io::Result<Self> {
+        let cpus = &shared.config.cpus;
+        let count = match shared.config.threads {
+            Threads::PerConnection => 0,
+            Threads::Loops(count) => count,
+            Threads::PerCpu if cpus.is_empty() => std::thread::available_parallelism().map_or(1, Into::into),
+            Threads::PerCpu => cpus.len(),
+        };
+        let mut loops = Self { handles: Vec::new(), threads: Vec::new() };
+        for number in 0..count {
+            let handle = Arc::new(Handle::new()?);
+            let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
+            let event_loop = EventLoop::new(Arc::clone(shared), Arc::clone(&handle), cpu)?;
+            loops.handles.push(handle);
+            let thread = std::thread::Builder::new().name(format!("loop {number}"));
+            loops.threads.push(thread.spawn(move || event_loop.run())?);
+        }
+        Ok(loops)
+    }
+
+    /// Tells the loops to end; waits for them if their connections have ended.
+    fn stop(&mut self, is_idle: bool) {
+        self.handles.iter().for_each(|handle| handle.bell.stop());
+        for thread in self.threads.drain(..).filter(|_| is_idle) {
+            // The panic hook has reported a panic already.
+            let _ = thread.join();
+        }
     }
 }

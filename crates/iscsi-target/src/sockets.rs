@@ -7,15 +7,11 @@
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::lock::lock;
-
-/// Longest time that a login waits for connections that are closed: their last writes may take a disk long.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The peer will send nothing more. `PollFlags` has no name for it.
 const CLOSED_FOR_SENDING: PollFlags = PollFlags::from_bits_retain(nix::libc::POLLRDHUP);
@@ -24,7 +20,6 @@ const CLOSED_FOR_SENDING: PollFlags = PollFlags::from_bits_retain(nix::libc::POL
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     served: Mutex<BTreeMap<u64, Arc<TcpStream>>>,
-    one_ended: Condvar,
 }
 
 impl Sockets {
@@ -36,25 +31,17 @@ impl Sockets {
     /// Nothing of the connection affects others any more.
     pub(crate) fn end(&self, connection: u64) {
         lock(&self.served).remove(&connection);
-        self.one_ended.notify_all();
     }
 
-    /// Waits until the connections that their peers have closed have ended, for a bounded time.
-    pub(crate) fn settle(&self) {
-        let mut served = lock(&self.served);
-        let closed = closed(&served);
-        let deadline = Instant::now() + PATIENCE;
-        while closed.iter().any(|connection| served.contains_key(connection)) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                tracing::warn!("a closed connection has not ended within {PATIENCE:?}; a login goes on");
-                return;
-            }
-            served = match self.one_ended.wait_timeout(served, left) {
-                Ok((served, _)) => served,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
+    /// The served connections that their peers have closed or reset.
+    pub(crate) fn closed(&self) -> Vec<u64> {
+        closed(&lock(&self.served))
+    }
+
+    /// Whether one of these connections has not ended.
+    pub(crate) fn are_served(&self, connections: &[u64]) -> bool {
+        let served = lock(&self.served);
+        connections.iter().any(|connection| served.contains_key(connection))
     }
 }
 
@@ -76,7 +63,6 @@ fn closed(served: &BTreeMap<u64, Arc<TcpStream>>) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::sync::mpsc::{RecvTimeoutError, channel};
 
     use super::*;
 
@@ -87,38 +73,19 @@ mod tests {
     }
 
     #[test]
-    fn a_login_waits_for_the_end_of_closed_connections_and_of_no_others() {
+    fn closed_connections_are_known_until_they_have_ended() {
         let sockets = Sockets::default();
         let (first, second) = (pair(), pair());
         sockets.begin(1, &first.1);
         sockets.begin(2, &second.1);
-        sockets.settle();
+        assert!(sockets.closed().is_empty());
         drop(first.0);
         // The FIN has come when the socket has no more to read.
         assert_eq!(first.1.peek(&mut [0]).unwrap(), 0);
-        assert_eq!(closed(&lock(&sockets.served)), [1]);
-        let (settled, is_settled) = channel();
-        std::thread::scope(|scope| {
-            let login = scope.spawn(|| {
-                sockets.settle();
-                settled.send(()).unwrap();
-            });
-            assert_eq!(is_settled.recv_timeout(Duration::from_millis(50)), Err(RecvTimeoutError::Timeout));
-            sockets.end(1);
-            login.join().unwrap();
-        });
-        is_settled.try_recv().unwrap();
-    }
-
-    #[test]
-    fn a_connection_that_does_not_end_delays_a_login_for_a_bounded_time() {
-        let sockets = Sockets::default();
-        let (initiator, socket) = pair();
-        sockets.begin(1, &socket);
-        drop(initiator);
-        assert_eq!(socket.peek(&mut [0]).unwrap(), 0);
-        let begun = Instant::now();
-        sockets.settle();
-        assert!(begun.elapsed() >= PATIENCE);
+        assert_eq!(sockets.closed(), [1]);
+        assert!(sockets.are_served(&[1]) && !sockets.are_served(&[]));
+        sockets.end(1);
+        assert!(!sockets.are_served(&[1]) && sockets.are_served(&[1, 2]));
+        assert!(sockets.closed().is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use iscsi::transmit::Next;
 use iscsi::{ReceiveBuffer, TransmitBuffer};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::eventfd::EventFd;
 use nix::sys::sendfile::sendfile;
 use nix::sys::socket::{MsgFlags, recv, send, sendmsg};
 use record::Side;
@@ -50,6 +49,8 @@ pub(crate) enum Wait {
     Mailbox,
     /// Room to send only.
     Socket,
+    /// Nothing but time.
+    Nothing,
 }
 
 /// A socket with its counters.
@@ -166,7 +167,7 @@ impl Transport {
     /// Waits for one of the events, at most `limit`.
     pub(crate) fn wait(
         &self,
-        wake: &EventFd,
+        wake: BorrowedFd<'_>,
         what: Wait,
         limit: Duration,
         outgoing: &TransmitBuffer,
@@ -175,13 +176,13 @@ impl Transport {
         if !outgoing.is_empty() {
             wanted |= PollFlags::POLLOUT;
         }
-        let mut fds =
-            [PollFd::new(wake.as_fd(), PollFlags::POLLIN), PollFd::new(self.socket.as_fd(), wanted)];
+        let mut fds = [PollFd::new(wake, PollFlags::POLLIN), PollFd::new(self.socket.as_fd(), wanted)];
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let watched = match what {
             Wait::All | Wait::Room => &mut fds[..],
             Wait::Mailbox => &mut fds[..1],
             Wait::Socket => &mut fds[1..],
+            Wait::Nothing => &mut [],
         };
         match poll(watched, limit) {
             Ok(0) => Ok(Woken::TimedOut),

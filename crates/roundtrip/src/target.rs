@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use iscsi_target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig};
+use iscsi_target::{BoundTarget, Portal, RunningTarget, SendPolicy, TargetConfig, Threads};
 use sandbox::Sandbox;
 use serde_json::json;
 use target_config::{OpenDisks, Served, TargetFile};
@@ -47,10 +47,13 @@ pub(crate) struct TargetArgs {
     /// (one send for all pending responses); docs/send-policy.md [default: auto]
     #[arg(long)]
     send: Option<SendPolicy>,
-    /// Poll for this time, such as 50us, before a connection's thread sleeps; costs a core for each connection
+    /// Event loops that serve the connections; 0: a thread for each connection
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024), default_value_t = 0)]
+    threads: u16,
+    /// Poll for this time, such as 50us, before a thread sleeps; costs a core for each thread that serves connections
     #[arg(long, value_parser = args::time, value_name = "TIME", default_value = "0s")]
     busy_poll: Duration,
-    /// Pin the connections' threads to these CPUs in turn, such as 0,2
+    /// Pin the threads that serve connections to these CPUs in turn, such as 0,2
     #[arg(long, value_delimiter = ',', value_name = "CPU")]
     cpus: Vec<usize>,
     /// TOML file with access rules: CHAP names and secrets, initiator names, and the disks that each initiator sees
@@ -111,6 +114,10 @@ pub(crate) fn run(args: &TargetArgs) -> Result<ExitCode, Failure> {
     let mut config = TargetConfig {
         access: file.access.clone(),
         send: args.send.or(file.send).unwrap_or_default(),
+        threads: match args.threads {
+            0 => Threads::PerConnection,
+            loops => Threads::Loops(loops.into()),
+        },
         busy_poll: args.busy_poll,
         cpus: args.cpus.clone(),
         tcp: args.tcp.options(true),

@@ -75,6 +75,9 @@ const PLAIN: &[libc::c_long] = &[
     libc::SYS_getpeername,
     // Waiting.
     libc::SYS_ppoll,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
     libc::SYS_eventfd2,
     libc::SYS_nanosleep,
     libc::SYS_clock_nanosleep,
@@ -133,6 +136,7 @@ const OLDER: &[libc::c_long] = &[
     libc::SYS_unlink,
     libc::SYS_dup2,
     libc::SYS_poll,
+    libc::SYS_epoll_wait,
     libc::SYS_time,
     libc::SYS_getrlimit,
     libc::SYS_arch_prctl,

@@ -116,7 +116,7 @@ fn what_a_server_has_spoken_is_expected_on_other_connections() {
             wire.send(1, ACK, b"NOT_FOUND\r\nNOT_FOUND\r\n");
         }
         let (seen, _) = wire.end();
-        let names: Vec<String> = seen.exchanges.iter().map(|e| e.op.verb.name().to_string()).collect();
+        let names: Vec<String> = seen.exchanges.iter().map(|e| e.op.verb.name()).collect();
         let decoded = names.iter().filter(|name| matches!(name.as_str(), "delete" | "incr")).count();
         assert_eq!(decoded, if has_proof { 4 } else { 0 }, "{names:?}");
     }
