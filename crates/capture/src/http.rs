@@ -15,10 +15,11 @@ use crate::http::first_line::Asked;
 use crate::http::message::{Event, Messages, Start};
 use crate::http::path::Path;
 pub(crate) use crate::http::resume::Mark;
-use crate::http::resume::Match;
+use crate::http::resume::{Begun, Match, Order, before_last_batch};
 use crate::in_flight::{Pace, continue_awaited, delay, is_of_all, slow_data};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
+use crate::recovery::{Bursts, Recovery};
 use crate::stream::Absent;
 
 /// Most requests in flight on one connection; a client that pipelines more gets no answers at all.
@@ -63,6 +64,10 @@ struct Pairing {
     is_orphan: bool,
     /// Sequence number behind the last response that was paired.
     known_end: Option<u32>,
+    order: Order,
+    bursts: Bursts,
+    /// Behind a hole: nothing is paired.
+    recovery: Option<Recovery>,
     /// The current response: when it began, and its status.
     response: Option<(Passage, u16)>,
     /// When the server's last bytes passed.
@@ -315,13 +320,17 @@ impl Pairing {
         match event {
             Event::Began(at) => {
                 self.began += 1;
+                self.current_mark = self.packets[Side::Client as usize];
+                if !self.is_paired(at) {
+                    self.counted.abandoned += 1;
+                    return;
+                }
                 let passage = Passage::begin(at.ns, at.frame);
                 self.number = self.number.wrapping_add(1);
                 let op = Op { connection: self.connection, tag: self.number, ..Op::default() };
                 let mut exchange = Exchange { op, request: passage, ..Exchange::default() };
                 self.pace.begin(&mut exchange, at, at);
                 self.current = Some(exchange);
-                self.current_mark = self.packets[Side::Client as usize];
             }
             Event::Head(Start::Request { method, awaits_continue }) => {
                 if let Some(exchange) = &mut self.current {
@@ -343,6 +352,9 @@ impl Pairing {
             Event::Head(Start::Response { .. }) => {}
             Event::Ended { at, bytes, body_bytes, .. } => {
                 self.pace.message(Side::Client);
+                if let Some(recovery) = &mut self.recovery {
+                    recovery.asked();
+                }
                 let Some(mut exchange) = self.current.take() else { return };
                 (exchange.request.ended, exchange.request.last_frame) = (Stamp::at(at.ns), at.frame);
                 exchange.op.request_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -352,10 +364,7 @@ impl Pairing {
                 }
                 exchange.op.kind = if body_bytes > 0 { OpKind::Write } else { OpKind::Read };
                 if self.waiting.len() >= IN_FLIGHT_MAX {
-                    self.counted.abandoned += self.waiting.len() as u64;
-                    self.pace.forget(self.waiting.len(), at);
-                    self.waiting.clear();
-                    self.marks.clear();
+                    self.forget_waiting(at);
                 }
                 self.waiting.push_back(exchange);
                 self.marks.push_back(self.current_mark);
@@ -363,8 +372,56 @@ impl Pairing {
             Event::Lost(at) => {
                 self.is_resuming = true;
                 self.forget_request(at);
+                self.lost_order(at);
             }
         }
+    }
+
+    /// Whether the request that begins is paired with its answer.
+    fn is_paired(&mut self, at: At) -> bool {
+        if let Some(recovery) = &mut self.recovery {
+            if !recovery.begins() {
+                return false;
+            }
+            self.recovery = None;
+            (self.order.has_hole, self.is_resuming, self.known_end) = (false, false, None);
+        }
+        let newest = self.marks.back().copied();
+        match self.order.begins(self.current_mark, newest, self.known_end) {
+            Begun::Plain => true,
+            Begun::AllAnswered => {
+                self.forget_waiting(at);
+                self.known_end = Some(self.current_mark.ack);
+                self.is_resuming = true;
+                true
+            }
+            Begun::Late => false,
+            Begun::Unsure => {
+                self.recover(at);
+                false
+            }
+        }
+    }
+
+    /// Something is missing: a client that sends on without waiting does not show how many answers or requests.
+    fn lost_order(&mut self, at: At) {
+        self.order.has_hole |= !self.waiting.is_empty();
+        if self.order.is_overlapped {
+            self.recover(at);
+        }
+    }
+
+    fn recover(&mut self, at: At) {
+        self.forget_request(at);
+        self.forget_waiting(at);
+        self.recovery = Some(Recovery::new(&self.bursts));
+    }
+
+    fn forget_waiting(&mut self, at: At) {
+        self.counted.abandoned += self.waiting.len() as u64;
+        self.pace.forget(self.waiting.len(), at);
+        self.waiting.clear();
+        self.marks.clear();
     }
 
     /// Notes in its request how far the current response has come, which does not end any more.
@@ -409,7 +466,15 @@ impl Pairing {
                 self.awaits_continue = None;
                 let passage = Passage::begin(at.ns, at.frame);
                 self.response = Some((passage, 0));
-                self.is_orphan = self.is_resuming && !self.resume(at);
+                if self.waiting.is_empty()
+                    && self.current.is_none()
+                    && !self.is_resuming
+                    && self.recovery.is_none()
+                {
+                    let ack = self.packets[Side::Server as usize].ack;
+                    self.order.unasked(Mark { seq: self.response_seq, ack });
+                }
+                self.is_orphan = self.is_resuming && self.recovery.is_none() && !self.resume(at);
             }
             Event::Head(Start::Response { status, is_websocket }) => {
                 self.is_websocket |= is_websocket;
@@ -435,6 +500,10 @@ impl Pairing {
                     return;
                 }
                 self.pace.message(Side::Server);
+                if let Some(recovery) = &mut self.recovery {
+                    recovery.answered();
+                    return;
+                }
                 if std::mem::take(&mut self.is_orphan) {
                     self.counted.unmatched += 1;
                     return;
@@ -456,6 +525,8 @@ impl Pairing {
                 exchange.error = exchange.status.error();
                 exchange.response_end_seq = self.responses_from.wrapping_add(offset as u32);
                 self.known_end = Some(exchange.response_end_seq);
+                self.bursts.answered(self.waiting.len() + usize::from(self.current.is_some()));
+                self.order.has_hole &= !self.waiting.is_empty();
                 self.pace.end(at);
                 if status == 101 {
                     let operation = Word::new(exchange.op.verb.name().as_bytes());
@@ -463,12 +534,13 @@ impl Pairing {
                 }
                 observer.exchange(&exchange);
             }
-            Event::Lost(_) => {
+            Event::Lost(at) => {
                 // Which responses are missing shows the next one.
                 self.response = None;
                 self.is_orphan = false;
                 self.is_resuming = true;
                 self.pace.interrupted();
+                self.lost_order(at);
             }
         }
     }
@@ -489,6 +561,9 @@ impl Pairing {
         let is_current = self.waiting.is_empty() && self.current.is_some();
         match resume::find(&self.marks, self.known_end, response) {
             Match::Behind(answered) => {
+                let is_batched = !self.order.is_overlapped;
+                let batch = if is_batched { before_last_batch(&self.marks, response.seq) } else { 0 };
+                let answered = answered.max(batch).min(self.waiting.len());
                 self.counted.abandoned += answered as u64;
                 self.pace.forget(answered, at);
                 self.waiting.drain(..answered);

@@ -35,6 +35,7 @@ mod plausible;
 mod proven;
 pub mod record;
 pub mod record_to_file;
+mod recovery;
 mod roles;
 mod settling;
 pub mod stream;

@@ -113,6 +113,8 @@ struct Half {
     /// A segment whose acknowledgement is awaited: its end, when it left, and the bytes in flight then.
     timed: Option<(u32, u64, u32)>,
     gap: Option<Gap>,
+    /// Data that the peer acknowledged before they were captured.
+    unseen: Option<Gap>,
     /// When the capture was last known to lack data of this side that had arrived, nanoseconds.
     hole_ns: u64,
     /// When the peer last reported a gap (SACK), nanoseconds.

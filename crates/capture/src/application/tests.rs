@@ -70,6 +70,14 @@ impl Play {
         self
     }
 
+    /// A packet that the capture does not have.
+    fn lose(&mut self, side: Side, bytes: &str) -> &mut Self {
+        let at = At { ns: self.ns, frame: self.ns / 1000 };
+        self.next[side as usize] += bytes.len() as u32;
+        self.application.missing(side, Absent::Lost, bytes.len() as u64, at, &mut self.seen);
+        self
+    }
+
     fn end(mut self) -> (&'static str, Vec<Exchange>, Counted) {
         let at = At { ns: self.ns + 1, frame: 0 };
         self.application.closed(Server, at, &mut self.seen);
@@ -302,6 +310,39 @@ fn turns_with_several_commands_say_so() {
         "a-b\na-b\n",
     ] {
         assert!(!told(one), "{one}");
+    }
+}
+
+/// As [`Play::assert_no_shift`] of the decoders: requests in packets of their own, and then one at a time.
+#[test]
+fn no_hole_shifts_the_answers_of_http() {
+    for (lost, side) in [(1, Server), (3, Server), (1, Client), (2, Client)] {
+        let mut play = Play::new(80, From::Syn);
+        for round in 0..4 {
+            let missing = |of| if round == 3 && of == side { lost } else { 0 };
+            for number in 0..4 {
+                if number < missing(Client) {
+                    play.lose(Client, GET)
+                } else {
+                    play.say(Client, GET)
+                };
+            }
+            for number in 0..4 {
+                if number < missing(Server) {
+                    play.lose(Server, OK)
+                } else {
+                    play.say(Server, OK)
+                };
+            }
+        }
+        for _ in 0..60 {
+            play.ns += 1_000_000_000;
+            play.say(Client, GET).say(Server, OK);
+        }
+        let (name, exchanges, _) = play.end();
+        assert!(name == "http" && (42..=76 - lost).contains(&exchanges.len()), "{}", exchanges.len());
+        let longest = exchanges.iter().filter_map(|e| e.response.ended.since(e.request.ended)).max();
+        assert!(longest < Some(1_000_000), "{side:?} {lost}: {longest:?}");
     }
 }
 

@@ -234,6 +234,9 @@ impl Frames {
                     stream.offset += length;
                     let end_seq = self.responses_from.wrapping_add(stream.offset as u32);
                     self.requests.pass([at, at], length, end_seq, mark);
+                    if side == Side::Server {
+                        self.requests.note_unasked();
+                    }
                     self.decoder.message(&Message { side, bytes: whole, length }, &mut self.requests);
                     self.count_valid();
                     return length as usize;
@@ -276,6 +279,9 @@ impl Frames {
             (stream.passed, stream.length) = (0, None);
             let end_seq = self.responses_from.wrapping_add(stream.offset as u32);
             self.requests.pass([stream.began, at], length, end_seq, stream.mark);
+            if side == Side::Server {
+                self.requests.note_unasked();
+            }
             self.decoder.message(&Message { side, bytes: &kept, length }, &mut self.requests);
             self.count_valid();
             kept.clear();

@@ -36,6 +36,8 @@ struct Memcached {
     is_watching: bool,
     /// Requests since the last one that must be answered.
     quiet: usize,
+    /// There are requests that may have no answer.
+    is_quiet: bool,
 }
 
 /// A line without its end, and its length with it.
@@ -338,7 +340,12 @@ impl Decoder for Memcached {
         }
     }
 
-    fn lost(&mut self, _: Side, _: &mut Requests) {}
+    fn lost(&mut self, _: Side, requests: &mut Requests) {
+        // Misses that are not answered have no place in the order.
+        if !self.is_quiet {
+            requests.lost_order();
+        }
+    }
 
     fn closed(&mut self, side: Side, requests: &mut Requests) {
         if side == Side::Client {
@@ -383,6 +390,12 @@ impl Memcached {
     /// A request is complete, which may have an answer or has none.
     fn sent(&mut self, is_optional: bool, is_silent: bool, requests: &mut Requests) {
         requests.asked(Of::Order);
+        self.is_quiet |= is_optional;
+        if is_silent {
+            requests.unit_withdrawn();
+        } else {
+            requests.unit_asked();
+        }
         if is_silent || is_optional && self.quiet >= QUIET_MAX {
             requests.forget(Of::Order);
         } else if is_optional {
@@ -413,6 +426,7 @@ impl Memcached {
         }
         requests.answer(Of::Order);
         if !is_part {
+            requests.unit_answered();
             requests.answered(Of::Order, status_of(line));
         }
     }

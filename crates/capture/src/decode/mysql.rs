@@ -150,7 +150,11 @@ impl Decoder for Mysql {
         resumes
     }
 
-    fn lost(&mut self, side: Side, _requests: &mut Requests) {
+    fn lost(&mut self, side: Side, requests: &mut Requests) {
+        requests.lost_order();
+        if requests.is_recovering() {
+            self.expected.clear();
+        }
         self.is_lost = true;
         self.phase = Phase::Ready;
         self.is_continued[side as usize] = false;
@@ -287,6 +291,10 @@ impl Mysql {
         }
         let asked = Asked { operation: statement.operation, key: &statement.key, stream: 0 };
         let number = requests.ask(Of::Order, &asked);
+        requests.unit_asked();
+        if requests.is_recovering() {
+            return;
+        }
         self.expected.push_back(Expected { number, expects, seq: 1, prepares: None });
         if !self.is_continued[Side::Client as usize] && expects != Expects::Login {
             requests.asked(Of::Order);

@@ -116,6 +116,59 @@ impl Play {
         self
     }
 
+    /// A request and its answer, which is captured before it.
+    pub(crate) fn swap(&mut self, asked: impl AsRef<[u8]>, answer: impl AsRef<[u8]>) -> &mut Self {
+        let (asked, answer) = (asked.as_ref(), answer.as_ref());
+        self.say_with(Side::Server, answer, self.next[Side::Client as usize] + asked.len() as u32);
+        self.say_with(Side::Client, asked, self.before[Side::Server as usize])
+    }
+
+    /// Checks that a hole never shifts the answers of a connection whose requests are answered in order: bursts of requests in packets
+    /// of their own, of which one loses answers or a request, and then one request at a time, each a second behind the one before.
+    /// Nor do a request and its answer that are captured in the wrong order.
+    pub(crate) fn assert_no_shift(begun: impl Fn() -> Self, asked: &[u8], answer: &[u8]) {
+        const BURST: usize = 4;
+        const SINGLE: usize = 60;
+        for (lost, side) in [(1, Side::Server), (3, Side::Server), (1, Side::Client), (2, Side::Client)] {
+            let mut play = begun();
+            let before = play.seen.exchanges.len();
+            for round in 0..4 {
+                let lost = |of| if round == 3 && of == side { lost } else { 0 };
+                for number in 0..BURST {
+                    match number < lost(Side::Client) {
+                        true => play.lose(Side::Client, asked.len() as u64),
+                        false => play.say(Side::Client, asked),
+                    };
+                }
+                if lost(Side::Server) > 0 {
+                    play.lose(Side::Server, (lost(Side::Server) * answer.len()) as u64);
+                }
+                for _ in lost(Side::Server)..BURST {
+                    play.say(Side::Server, answer);
+                }
+            }
+            for _ in 0..SINGLE {
+                play.pause(1_000_000_000).say(Side::Client, asked).say(Side::Server, answer);
+            }
+            let told = play.end();
+            let count = told.exchanges.len() - before;
+            assert!(told.longest_ns(0) < 1_000_000, "{side:?} {lost}: {} ns", told.longest_ns(0));
+            assert!((3 * BURST + SINGLE - 30..=4 * BURST + SINGLE - lost).contains(&count), "{count}");
+        }
+        let mut play = begun();
+        let before = play.seen.exchanges.len();
+        for number in 0..SINGLE {
+            play.pause(1_000_000_000);
+            match number {
+                10 | 30 => play.swap(asked, answer),
+                _ => play.say(Side::Client, asked).say(Side::Server, answer),
+            };
+        }
+        let told = play.end();
+        assert!(told.longest_ns(0) < 1_000_000, "swapped: {} ns", told.longest_ns(0));
+        assert_eq!((told.exchanges.len() - before, told.unanswered.len()), (SINGLE - 2, 0));
+    }
+
     /// Lets time pass, nanoseconds.
     pub(crate) fn pause(&mut self, ns: u64) -> &mut Self {
         self.ns += ns;

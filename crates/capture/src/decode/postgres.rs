@@ -184,7 +184,18 @@ impl Decoder for Postgres {
                 let Some(&kind) = bytes.first() else { return };
                 let body = bytes.get(5..).unwrap_or_default();
                 match side {
-                    Side::Client => self.asks(kind, body, requests),
+                    Side::Client => {
+                        self.asks(kind, body, requests);
+                        if matches!(kind, b'Q' | b'F' | b'S') {
+                            requests.unit_asked();
+                        }
+                        self.forget_if_recovering(requests);
+                    }
+                    Side::Server if requests.is_recovering() => {
+                        if kind == b'Z' {
+                            requests.unit_answered();
+                        }
+                    }
                     Side::Server => self.answers(kind, body, requests),
                 }
             }
@@ -214,6 +225,19 @@ impl Decoder for Postgres {
         if side == Side::Client {
             self.close_building(requests);
             self.is_unsynced = true;
+        }
+        requests.lost_order();
+        self.forget_if_recovering(requests);
+    }
+}
+
+impl Postgres {
+    /// Nothing is expected while no answer can be paired.
+    fn forget_if_recovering(&mut self, requests: &Requests) {
+        if requests.is_recovering() {
+            self.expected.clear();
+            self.building = None;
+            (self.is_unsynced, self.is_copying) = (false, false);
         }
     }
 }

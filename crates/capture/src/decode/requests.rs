@@ -13,11 +13,12 @@ use record::{
 
 use super::Upgraded;
 use crate::http::Mark;
-use crate::http::resume::{self, Match};
+use crate::http::resume::{self, Begun, Match, Order, before_last_batch};
 use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
-use unpaired::{Answer, Bursts, Unpaired};
+use crate::recovery::{Bursts, Recovery};
+use unpaired::{Answer, Unpaired};
 
 /// Most requests in flight on one connection whose details are kept.
 const IN_FLIGHT_MAX: usize = 4096;
@@ -99,10 +100,15 @@ pub(crate) struct Requests {
     is_orphan: bool,
     /// Sequence number behind the last answer that was paired.
     known_end: Option<u32>,
-    /// A packet with requests has left before all answers to those of the packet before had come.
-    is_overlapped: bool,
-    /// There was a hole while the requests in flight were, so that some may have been answered in it.
-    has_hole: bool,
+    order: Order,
+    /// Behind a hole: nothing is paired by its order.
+    recovery: Option<Recovery>,
+    /// What has one answer, where several requests may have one together: those in flight, and how many answers there are from one
+    /// moment without any to the next.
+    units: usize,
+    unit_bursts: Bursts,
+    /// Its decoder tells them.
+    has_units: bool,
     /// The sender of the packet at hand had received what is not in the capture: a hole that shows itself later.
     pub(super) is_behind_unseen: bool,
     /// Requests were taken as answered in a hole since it was asked.
@@ -166,6 +172,10 @@ impl Requests {
         let Passing { began, ended, bytes, mark, .. } = self.passing;
         let key = self.name(asked.key);
         self.number = self.number.wrapping_add(1);
+        if of == Of::Order && !self.is_paired(mark) {
+            self.counted.abandoned += 1;
+            return self.number;
+        }
         let op = Op {
             connection: self.connection,
             tag: self.number,
@@ -189,7 +199,6 @@ impl Requests {
         };
         match of {
             Of::Order => {
-                self.asks_behind(mark);
                 if self.queue.len() >= IN_FLIGHT_MAX {
                     self.abandon_unpaired();
                 }
@@ -214,25 +223,93 @@ impl Requests {
         self.number
     }
 
-    /// A packet with this mark asks behind the requests in flight. A client that has received more than the answers that are known
-    /// may have received all. One that has always waited for all answers has done so behind a hole, too, if it has received what
-    /// is known: so the answers that are still missing were in the hole, and shift none of the next ones.
-    fn asks_behind(&mut self, mark: Mark) {
-        let Some(newest) = self.queue.back().map(|open| open.mark) else { return };
-        if newest.seq == mark.seq {
-            return;
+    /// Whether the request that begins in a packet with this mark is paired with its answer.
+    fn is_paired(&mut self, mark: Mark) -> bool {
+        if let Some(recovery) = &mut self.recovery {
+            if !recovery.begins() {
+                return false;
+            }
+            self.recovery = None;
+            (self.order.has_hole, self.has_skipped, self.is_resuming) = (false, true, false);
+            self.known_end = None;
         }
-        if newest.ack == mark.ack {
-            self.is_overlapped = true;
+        let newest = self.queue.back().map(|open| open.mark);
+        if newest.is_none() {
+            self.units = 0;
         }
-        let Some(end) = self.known_end else { return };
-        let received = mark.ack.wrapping_sub(end).cast_signed();
-        if self.has_hole && !self.is_overlapped && received >= 0 {
-            self.pair(self.in_flight());
-            self.known_end = Some(mark.ack);
-            (self.has_hole, self.has_skipped, self.is_resuming) = (false, true, true);
-        } else if received <= 0 {
-            self.is_overlapped = true;
+        match self.order.begins(mark, newest, self.known_end) {
+            Begun::Plain => true,
+            Begun::AllAnswered => {
+                self.pair(self.in_flight());
+                self.known_end = Some(mark.ack);
+                (self.has_skipped, self.is_resuming) = (true, true);
+                true
+            }
+            Begun::Late => {
+                self.has_skipped = true;
+                false
+            }
+            Begun::Unsure if self.has_units => {
+                self.recover();
+                false
+            }
+            Begun::Unsure => true,
+        }
+    }
+
+    /// Nothing but their order tells which requests the next answers are of, and some are missing, or some requests: if the client
+    /// sends on without waiting, none is paired until none is in flight. The decoder says then where requests end and
+    /// answers are ([`Requests::unit_asked`], [`Requests::unit_answered`]).
+    pub(crate) fn lost_order(&mut self) {
+        if self.order.is_overlapped {
+            self.recover();
+        }
+    }
+
+    fn recover(&mut self) {
+        self.counted.abandoned += self.in_flight() as u64;
+        self.forget_queue();
+        self.recovery = Some(Recovery::new(&self.unit_bursts));
+        self.is_orphan = false;
+    }
+
+    /// Whether nothing is paired, behind a hole.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    /// What has one answer has been sent as a whole.
+    pub(crate) fn unit_asked(&mut self) {
+        self.has_units = true;
+        match &mut self.recovery {
+            Some(recovery) => recovery.asked(),
+            None => self.units += 1,
+        }
+    }
+
+    /// What was sent has no answer.
+    pub(crate) fn unit_withdrawn(&mut self) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.withdrawn();
+        }
+    }
+
+    /// An answer to what was sent as a whole has come.
+    pub(crate) fn unit_answered(&mut self) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.answered();
+        } else {
+            self.units = self.units.saturating_sub(1);
+            self.unit_bursts.answered(self.units);
+        }
+    }
+
+    /// The message at hand of the server is there while no request is in flight.
+    pub(super) fn note_unasked(&mut self) {
+        let Passing { end_seq, bytes, mark, .. } = self.passing;
+        let is_idle = self.queue.is_empty() && self.by_id.is_empty() && self.given_up == 0;
+        if is_idle && self.recovery.is_none() && !self.is_resuming {
+            self.order.unasked(Mark { seq: end_seq.wrapping_sub(bytes as u32), ack: mark.ack });
         }
     }
 
@@ -306,7 +383,7 @@ impl Requests {
         if self.is_resuming && !self.is_orphan {
             self.resume();
         }
-        if self.is_orphan || self.given_up > 0 {
+        if self.is_orphan || self.given_up > 0 || self.recovery.is_some() {
             return true;
         }
         let is_answered =
@@ -436,6 +513,7 @@ impl Requests {
     pub(crate) fn answered(&mut self, of: Of, status: Status) {
         let Passing { end_seq, ended, .. } = self.passing;
         let open = match of {
+            Of::Order if self.recovery.is_some() => return,
             Of::Order if std::mem::take(&mut self.is_orphan) => None,
             Of::Order if self.given_up > 0 => {
                 self.given_up -= 1;
@@ -456,7 +534,7 @@ impl Requests {
         }
         if of == Of::Order {
             self.known_end = Some(end_seq);
-            self.has_hole &= !self.queue.is_empty();
+            self.order.has_hole &= !self.queue.is_empty();
             self.bursts.answered(self.queue.len());
         }
         let Open { exchange: Exchange { response, .. }, bytes: [_, bytes], .. } = open;
@@ -525,7 +603,7 @@ impl Requests {
     pub(crate) fn interrupted(&mut self) {
         self.is_resuming = true;
         self.is_orphan = false;
-        self.has_hole |= !self.queue.is_empty();
+        self.order.has_hole |= !self.queue.is_empty();
         self.pace.interrupted();
     }
 
@@ -538,12 +616,17 @@ impl Requests {
 
     /// Finds the request that an answer behind a hole belongs to.
     fn resume(&mut self) {
+        if self.recovery.is_some() {
+            return;
+        }
         let marks: VecDeque<Mark> = self.queue.iter().map(|open| open.mark).collect();
         let Passing { end_seq, bytes, mark, ended, .. } = self.passing;
         let response = Mark { seq: end_seq.wrapping_sub(bytes as u32), ack: mark.ack };
         match resume::find(&marks, self.known_end, response) {
             Match::Behind(answered) => {
-                let answered = answered.max(self.before_last_batch(response.seq));
+                let batch =
+                    if self.order.is_overlapped { 0 } else { before_last_batch(&marks, response.seq) };
+                let answered = answered.max(batch);
                 self.counted.abandoned += answered as u64;
                 self.pace.forget(answered, ended);
                 self.queue.drain(..answered);
@@ -551,15 +634,6 @@ impl Requests {
             }
             Match::Orphan => self.is_orphan = true,
         }
-    }
-
-    /// Requests before the last packet of requests that was sent before the answer at a sequence number. Where a packet has always
-    /// been answered before the next one left, these were answered in the hole, however many a packet holds.
-    fn before_last_batch(&self, seq: u32) -> usize {
-        let is_sent = |open: &Open| seq.wrapping_sub(open.mark.ack).cast_signed() >= 0;
-        let last = self.queue.iter().rev().find(|open| is_sent(open)).map(|open| open.mark.ack);
-        let first = last.and_then(|ack| self.queue.iter().position(|open| open.mark.ack == ack));
-        first.filter(|_| !self.is_overlapped).unwrap_or(0)
     }
 
     /// Tells the observer what has ended.

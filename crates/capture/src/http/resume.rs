@@ -48,6 +48,95 @@ pub(crate) fn find(requests: &VecDeque<Mark>, known_end: Option<u32>, response: 
     if is_older || is_unread { Match::Orphan } else { Match::Behind(answered) }
 }
 
+/// Requests before the last packet of requests that was sent before the answer at a sequence number. Where a packet has always been
+/// answered before the next one left, these were answered in the hole, however many a packet holds.
+pub(crate) fn before_last_batch(requests: &VecDeque<Mark>, seq: u32) -> usize {
+    let is_sent = |mark: &&Mark| distance(seq, mark.ack) >= 0;
+    let last = requests.iter().rev().find(is_sent).map(|mark| mark.ack);
+    last.and_then(|ack| requests.iter().position(|mark| mark.ack == ack)).unwrap_or(0)
+}
+
+/// Requests in a row without another one in flight, behind which a client waits for its answers.
+const ALONE: u32 = 16;
+
+/// What the numbers of packets show of how a client sends its requests, and which answers are missing.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// A packet with requests has left before all answers to those of the packet before had come, not long ago.
+    pub(crate) is_overlapped: bool,
+    /// Requests that were asked since then while none was in flight.
+    alone: u32,
+    /// There was a hole while the requests in flight were, so that some may have been answered in it.
+    pub(crate) has_hole: bool,
+    /// Answers that came while no request was in flight: where the first begins, and what of the client's bytes their server had.
+    unasked: Option<Mark>,
+}
+
+/// What follows from the packet of a request that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// Nothing.
+    Plain,
+    /// All requests in flight were answered in a hole.
+    AllAnswered,
+    /// It was answered before it was captured.
+    Late,
+    /// Its client sends on without waiting, as did not show before the hole.
+    Unsure,
+}
+
+impl Order {
+    /// A packet with this mark asks behind the requests in flight, the newest of which has another mark. A client that has received more
+    /// than the answers that are known may have received all. One that has always waited for all answers has done so behind a
+    /// hole, too, if it has received what is known: so the answers that are still missing were in the hole, and shift none of the
+    /// next ones.
+    pub(crate) fn begins(&mut self, mark: Mark, newest: Option<Mark>, known_end: Option<u32>) -> Begun {
+        let Some(newest) = newest else {
+            return self.begins_alone(mark);
+        };
+        if newest.seq == mark.seq {
+            return Begun::Plain;
+        }
+        self.alone = 0;
+        let was_overlapped = self.is_overlapped;
+        self.is_overlapped |= newest.ack == mark.ack;
+        if self.has_hole && self.is_overlapped && !was_overlapped {
+            return Begun::Unsure;
+        }
+        let Some(end) = known_end else { return Begun::Plain };
+        let received = distance(mark.ack, end);
+        if self.has_hole && !self.is_overlapped && received >= 0 {
+            self.has_hole = false;
+            return Begun::AllAnswered;
+        }
+        self.is_overlapped |= received <= 0;
+        Begun::Plain
+    }
+
+    /// No request is in flight. What the server had acknowledged when it answered was sent before that, and was captured too late.
+    fn begins_alone(&mut self, mark: Mark) -> Begun {
+        self.alone = self.alone.saturating_add(1);
+        self.is_overlapped &= self.alone < ALONE;
+        let is_late =
+            |unasked: Mark| distance(unasked.ack, mark.seq) > 0 && distance(unasked.seq, mark.ack) >= 0;
+        match self.unasked {
+            Some(unasked) if is_late(unasked) => Begun::Late,
+            _ => {
+                self.unasked = None;
+                Begun::Plain
+            }
+        }
+    }
+
+    /// The server has sent something while no request was in flight: `packet` has the sequence number of its first byte.
+    pub(crate) fn unasked(&mut self, packet: Mark) {
+        // What it said before it had more of the client was no answer to that.
+        let seq =
+            self.unasked.filter(|before| before.ack == packet.ack).map_or(packet.seq, |before| before.seq);
+        self.unasked = Some(Mark { seq, ack: packet.ack });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use record::{Side, Stall};
 
 use super::options::Sack;
-use super::{Before, Half, Tcp, distance};
+use super::{Before, Gap, Half, Tcp, distance};
 use crate::packet::{At, Segment};
 
 /// A queue on the path is a standing one from this delay on, nanoseconds (RFC 8289: CoDel's target).
@@ -117,10 +117,16 @@ impl Half {
         }
         self.loss.acknowledged(at.ns, |until| distance(ack, until) >= 0);
         let beyond = self.next.map_or(0, |next| distance(ack, next));
+        // A FIN takes one number, and so may a window probe. What else did not pass here arrived: the capture lost it, or has it
+        // in another order.
+        if beyond > 1
+            && let Some(from) = self.next
+        {
+            self.unseen = Some(Gap { from, to: ack, since_ns: at.ns, stamps: None });
+        }
         if beyond > 0 {
             self.next = Some(ack);
         }
-        // A FIN takes one number, and so may a window probe. What else did not pass here arrived: the capture lost it.
         if beyond > 1 {
             self.hole_ns = at.ns;
             self.gap = None;

@@ -5,7 +5,7 @@ use record::{Side, Stall, StallKind};
 use super::identification::Order;
 use super::loss::{Again, Cause, Repeated, TIMEOUT_NS};
 use super::retry::{Retry, Verdict};
-use super::{Before, Gap, Half, Passing, SIMULTANEOUS_NS, Tcp, distance};
+use super::{Before, Gap, Half, LATE_NS, Passing, SIMULTANEOUS_NS, Tcp, distance};
 use crate::follow::MessageState;
 use crate::packet::Segment;
 
@@ -53,6 +53,12 @@ impl Tcp {
         let acked = half.acked.unwrap_or(segment.seq);
         // Keep-alives and window probes repeat one byte at most, or what a closed window does not take.
         if bytes <= 1 && distance(acked, segment.seq) >= 0 || half.is_probed(at) {
+            return;
+        }
+        // It was captured behind its acknowledgement, and sent before.
+        let is_of = |unseen: Gap| distance(segment.seq, unseen.from) >= 0 && distance(unseen.to, end) >= 0;
+        if half.unseen.is_some_and(|unseen| is_of(unseen) && at.ns.saturating_sub(unseen.since_ns) < LATE_NS)
+        {
             return;
         }
         // It fills a recent gap: it was reordered, not retransmitted, unless its sender counts it behind what overtook it.

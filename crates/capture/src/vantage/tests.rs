@@ -122,6 +122,43 @@ fn what_a_server_has_spoken_is_expected_on_other_connections() {
     }
 }
 
+/// A request that is captured behind its answer is left out; it shifts nothing, and nothing was lost on the path.
+#[test]
+fn a_request_that_is_captured_behind_its_answer_is_left_out() {
+    let all: [(u16, &[u8], &[u8]); 3] = [
+        (80, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+        (6379, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n", b"$-1\r\n"),
+        (11211, b"get a\r\n", b"END\r\n"),
+    ];
+    for (port, asked, answer) in all {
+        let mut wire = Wire::new([40_000, port]);
+        wire.open();
+        for number in 0..40 {
+            wire.ns += 1_000_000_000;
+            if number == 10 || number == 25 {
+                let before = wire.next;
+                wire.next[0] += asked.len() as u32;
+                wire.send(1, ACK, answer);
+                let behind = wire.next;
+                wire.next = before;
+                wire.send(0, ACK, asked);
+                wire.next = behind;
+            } else {
+                wire.send(0, ACK, asked);
+                wire.send(1, ACK, answer);
+            }
+            wire.send(0, ACK, b"");
+        }
+        let (seen, _) = wire.end();
+        assert_eq!(seen.exchanges.len(), 38, "{port}");
+        for exchange in &seen.exchanges {
+            let whole = exchange.read_ns().zip(exchange.request.began.ns()).map(|(end, began)| end - began);
+            assert!(whole < Some(10_000_000) && exchange.held_ns == 0, "{port}: {whole:?}");
+            assert!(exchange.stalls.is_empty(), "{port}: {:?}", exchange.stalls);
+        }
+    }
+}
+
 #[test]
 fn a_single_segment_from_elsewhere_in_sequence_space_changes_nothing() {
     let mut wire = Wire::new([40_000, 21]);

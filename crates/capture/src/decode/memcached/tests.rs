@@ -316,3 +316,9 @@ fn lengths_are_bounded() {
     let told = play.end();
     assert_eq!((told.lines(), told.unanswered.len()), (vec!["mn  ok".to_owned()], 0));
 }
+
+#[test]
+fn no_hole_shifts_the_answers_behind_it() {
+    Play::assert_no_shift(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes());
+    Play::assert_no_shift(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n");
+}

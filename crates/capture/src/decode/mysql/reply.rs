@@ -94,6 +94,13 @@ impl Mysql {
 
     /// Finds which command is answered behind a hole. False if it is none that was seen.
     fn is_aligned(&mut self, seq: u8, requests: &mut Requests) -> bool {
+        if requests.is_recovering() {
+            if seq == 1 {
+                requests.unit_answered();
+            }
+            self.reply = Reply::First;
+            return false;
+        }
         if requests.has_skipped() {
             (self.is_lost, self.reply) = (true, Reply::First);
         }

@@ -312,3 +312,10 @@ fn tables_have_limits() {
     }
     assert!(play.end().unanswered.len() <= 4096);
 }
+
+#[test]
+fn no_hole_shifts_the_answers_behind_it() {
+    let begun = || started(usize::MAX, CAPABILITIES);
+    Play::assert_no_shift(begun, &ask(QUERY, "SELECT a FROM t"), &answer(&[&[1], COLUMN, EOF, ROW, EOF]));
+    Play::assert_no_shift(begun, &ask(QUERY, "DO 1"), &answer(&[OK]));
+}

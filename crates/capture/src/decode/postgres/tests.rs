@@ -389,3 +389,12 @@ fn tables_have_limits() {
     play.say(Client, b"Q\xff\xff\xff\xff select").say(Server, b"D\x80\0\0\0");
     assert_eq!(play.end().exchanges.len(), 1);
 }
+
+#[test]
+fn no_hole_shifts_the_answers_behind_it() {
+    let begun = || started(usize::MAX);
+    Play::assert_no_shift(begun, &query("select 1"), &[row(), done("SELECT 1"), ready()].concat());
+    let statement = [parse("", "select $1"), bind(""), execute(), sync()].concat();
+    let answer = [message(b'1', b""), bound_and("SELECT 1"), ready()].concat();
+    Play::assert_no_shift(begun, &statement, &answer);
+}

@@ -304,3 +304,8 @@ fn lengths_are_bounded() {
     play.say(Client, GET).say(Server, "*1\r\n".repeat(40)).say(Server, vec![b'+'; 200_000]);
     assert!(play.end().exchanges.len() <= 1);
 }
+
+#[test]
+fn no_hole_shifts_the_answers_behind_it() {
+    Play::assert_no_shift(|| Play::new(&ENTRY), GET.as_bytes(), b"$3\r\nabc\r\n");
+}

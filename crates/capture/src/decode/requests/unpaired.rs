@@ -9,9 +9,7 @@ use record::{Passage, Side, Stamp, Status};
 
 use super::{Passing, Requests};
 use crate::packet::At;
-
-/// Most answers that are kept.
-const KEPT_MAX: usize = 2048;
+use crate::recovery::ANSWERS_MAX;
 
 /// An answer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,32 +56,7 @@ impl Unpaired {
 
     /// Whether no more are kept.
     pub(super) fn is_full(&self) -> bool {
-        self.answers.len() >= KEPT_MAX
-    }
-}
-
-/// How many answers there are from one moment without a request in flight to the next.
-#[derive(Debug, Default)]
-pub(super) struct Bursts {
-    longest: usize,
-    current: usize,
-}
-
-impl Bursts {
-    /// An answer has come, behind which so many requests are in flight.
-    pub(super) fn answered(&mut self, in_flight: usize) {
-        self.current += 1;
-        self.longest = self.longest.max(self.current);
-        if in_flight == 0 {
-            self.current = 0;
-        }
-    }
-
-    /// Answers behind which a client that has had no moment without a request in flight would have had one; `None` if that cannot
-    /// be told.
-    pub(super) fn certain(&self) -> Option<usize> {
-        let certain = self.longest.saturating_mul(3).saturating_add(16);
-        (certain < KEPT_MAX).then_some(certain)
+        self.answers.len() >= ANSWERS_MAX
     }
 }
 
@@ -138,7 +111,7 @@ impl Requests {
             self.pace.ended += 1;
             self.complete(open, answer);
         }
-        self.has_hole &= !self.queue.is_empty();
+        self.order.has_hole &= !self.queue.is_empty();
     }
 
     /// The client has closed the connection, behind all answers: the requests that are in flight were answered in the hole.
