@@ -68,11 +68,6 @@ impl Recovery {
         self.is_within = false;
     }
 
-    /// The request at hand has no answer.
-    pub(crate) fn withdrawn(&mut self) {
-        self.is_within = false;
-    }
-
     /// An answer has come.
     pub(crate) fn answered(&mut self) {
         self.open -= 1;

@@ -72,6 +72,8 @@ pub(crate) struct Tls {
     /// What is in the records.
     inner: Box<Application>,
     has_begun: bool,
+    /// The client has closed its stream.
+    is_client_done: bool,
     counted: Counted,
     plain: Vec<u8>,
 }
@@ -98,6 +100,7 @@ impl Tls {
             agreed,
             inner: Box::new(inner),
             has_begun: false,
+            is_client_done: false,
             counted: Counted::default(),
             plain: Vec::new(),
         }
@@ -373,6 +376,7 @@ impl Tls {
 
     /// A side has closed its stream.
     pub(crate) fn closed(&mut self, side: Side, at: At, observer: &mut impl Observer) {
+        self.is_client_done |= side == Side::Client;
         self.inner.closed(side, at, observer);
     }
 

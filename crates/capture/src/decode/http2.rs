@@ -35,7 +35,7 @@ pub(super) const ENTRY: ProtocolEntry =
 /// Most streams whose state is kept.
 const STREAMS_MAX: usize = 4096;
 /// Most bytes of a header block.
-const BLOCK_MAX: usize = 32 << 10;
+const BLOCK_MAX: usize = 64 << 10;
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -278,7 +278,11 @@ impl Http2 {
             Some(fragment) if block.bytes.len() + fragment.len() <= BLOCK_MAX => {
                 block.bytes.extend_from_slice(fragment);
             }
-            _ => block.is_whole = false,
+            fragment => {
+                // Too long: it is told as a message of unknown bounds.
+                requests.counted.boundaries_lost += u64::from(fragment.is_some() && block.is_whole);
+                block.is_whole = false;
+            }
         }
         let is_last = header.has(frame::END_HEADERS);
         let head = is_last.then(|| {

@@ -340,10 +340,10 @@ impl Decoder for Memcached {
         }
     }
 
-    fn lost(&mut self, _: Side, requests: &mut Requests) {
+    fn lost(&mut self, side: Side, requests: &mut Requests) {
         // Misses that are not answered have no place in the order.
-        if !self.is_quiet {
-            requests.lost_order();
+        if side == Side::Server && !self.is_quiet && requests.is_pipelining() {
+            requests.lost_answers();
         }
     }
 
@@ -351,6 +351,7 @@ impl Decoder for Memcached {
         if side == Side::Client {
             // Nothing will show that they were misses.
             (0..std::mem::take(&mut self.quiet)).for_each(|_| requests.forget(Of::Order));
+            requests.client_closed();
         }
     }
 }
@@ -391,11 +392,6 @@ impl Memcached {
     fn sent(&mut self, is_optional: bool, is_silent: bool, requests: &mut Requests) {
         requests.asked(Of::Order);
         self.is_quiet |= is_optional;
-        if is_silent {
-            requests.unit_withdrawn();
-        } else {
-            requests.unit_asked();
-        }
         if is_silent || is_optional && self.quiet >= QUIET_MAX {
             requests.forget(Of::Order);
         } else if is_optional {
@@ -426,7 +422,6 @@ impl Memcached {
         }
         requests.answer(Of::Order);
         if !is_part {
-            requests.unit_answered();
             requests.answered(Of::Order, status_of(line));
         }
     }

@@ -273,6 +273,11 @@ impl Requests {
         self.is_orphan = false;
     }
 
+    /// Whether the client sends on without waiting for its answers.
+    pub(crate) fn is_pipelining(&self) -> bool {
+        self.order.is_overlapped
+    }
+
     /// Whether nothing is paired, behind a hole.
     pub(crate) fn is_recovering(&self) -> bool {
         self.recovery.is_some()
@@ -284,13 +289,6 @@ impl Requests {
         match &mut self.recovery {
             Some(recovery) => recovery.asked(),
             None => self.units += 1,
-        }
-    }
-
-    /// What was sent has no answer.
-    pub(crate) fn unit_withdrawn(&mut self) {
-        if let Some(recovery) = &mut self.recovery {
-            recovery.withdrawn();
         }
     }
 
@@ -383,7 +381,7 @@ impl Requests {
         if self.is_resuming && !self.is_orphan {
             self.resume();
         }
-        if self.is_orphan || self.given_up > 0 || self.recovery.is_some() {
+        if self.is_orphan || self.given_up > 0 || self.recovery.is_some() || self.unpaired.is_some() {
             return true;
         }
         let is_answered =

@@ -246,6 +246,13 @@ fn alerts_that_end_a_connection_are_errors() {
         (told.exchanges[2].op.verb.name().as_str(), told.exchanges[2].status),
         ("ALERT", Status::Alert(80))
     );
+    // OpenSSL's servers are told of an end of the stream without that of the session, behind all answers.
+    let mut talk = Talk::of(0x1301, true);
+    http(&mut talk, 2);
+    talk.close(Client);
+    talk.alert(Server, &[2, 50]);
+    let told = talk.end();
+    assert_eq!((told.exchanges.len(), told.unanswered), (2, 0));
     // What closes a connection as it should.
     let mut talk = Talk::of(0x1301, true);
     http(&mut talk, 2);

@@ -85,6 +85,10 @@ impl Tls {
         let is_13 = self.greeted.is_13 && !matches!(self.state, State::Hellos);
         let Some(status) = alert::error(content, is_13) else { return };
         let is_handshake = !self.sides[Side::Server as usize].has_data;
+        // OpenSSL's servers say so where a client has closed the connection and not the session, behind all answers.
+        if self.is_client_done && !is_handshake && self.inner.awaited(true) == 0 {
+            return;
+        }
         let operation = if is_handshake { FAILED_HANDSHAKE } else { FAILED_LATER };
         let Some(mut exchange) = self.greeted.exchange(self.connection, operation) else { return };
         let heard = self.greeted.heard.filter(|_| is_handshake).unwrap_or(at);

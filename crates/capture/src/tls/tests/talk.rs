@@ -290,6 +290,12 @@ impl Talk {
         self.application.missing(side, Absent::Lost, count, At { ns: self.ns, frame: 0 }, &mut self.seen);
     }
 
+    /// The side has closed its stream.
+    pub(super) fn close(&mut self, side: Side) {
+        let at = At { ns: self.ns, frame: 0 };
+        self.application.closed(side, at, &mut self.seen);
+    }
+
     pub(super) fn end(mut self) -> Told {
         let at = At { ns: self.ns, frame: 0 };
         for side in [Client, Server] {
