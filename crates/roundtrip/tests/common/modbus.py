@@ -58,8 +58,11 @@ async def pipelined(port, count, depth):
         # They leave together, however busy the machine is.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         asked = [ask(client, number) for number in range(first, min(first + depth, count))]
+        answers = [asyncio.ensure_future(answer) for _, answer in asked]
+        # Each sends in its first step.
+        await asyncio.sleep(0)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
-        answers = await asyncio.gather(*[answer for _, answer in asked])
+        answers = await asyncio.gather(*answers)
         assert not any(answer.isError() for answer in answers)
         done.update(name for name, _ in asked)
     await client.close()
