@@ -99,6 +99,8 @@ pub(crate) struct Server {
     longest: Longest,
     /// The protocol of the connection that ended last.
     protocol: Option<&'static str>,
+    /// That of the last one that ended as it: others have gone on in TLS.
+    decoded: Option<&'static str>,
 }
 
 /// All services of a capture.
@@ -141,6 +143,9 @@ impl Services {
             server.network_ns = shortest([facts.path_ns(Side::Server), server.network_ns, 0]);
             server.round_trip_ns = shortest([facts.round_trip_ns(), server.round_trip_ns, 0]);
             server.protocol = facts.undecoded.or(Some(facts.protocol));
+            if facts.undecoded.is_none() && facts.protocol != "turns" {
+                server.decoded = Some(facts.protocol);
+            }
         }
         self.directory.ended(connection);
         place
@@ -381,7 +386,7 @@ impl Services {
             ServiceRow {
                 service: self.directory.server(row.key.server).map(|server| server.to_string()),
                 operation: row.key.verb.map_or("others".to_owned(), Verb::name),
-                protocol: protocol(row.key.verb, of.and_then(|of| of.protocol)),
+                protocol: of.and_then(|of| protocol(row.key.verb, of)),
                 overlapping: row.sums.overlapping,
                 kind: row.kind,
                 figures: row.sums.figures(seconds, all_ns),
@@ -558,12 +563,13 @@ const TRANSFER_SHARE: u128 = 5;
 /// Transfers of a third of the time and more may delay the first bytes of others.
 const BEHIND_TRANSFERS: u128 = 3;
 
-/// The protocol of an operation at a server that speaks this one.
-fn protocol(verb: Option<Verb>, of_server: Option<&'static str>) -> Option<String> {
+/// The protocol of an operation at a server.
+fn protocol(verb: Option<Verb>, server: &Server) -> Option<String> {
     let name = match verb? {
         Verb::Scsi(_) | Verb::TaskManagement(_) | Verb::Nop => "iscsi",
         Verb::Http(_) => "http",
-        Verb::Command(_) | Verb::Turn => of_server?,
+        Verb::Command(_) => server.decoded.or(server.protocol)?,
+        Verb::Turn => server.protocol?,
     };
     Some(name.to_owned())
 }

@@ -105,17 +105,20 @@ fn requests_go_on_behind_an_agreement_on_tls() {
     let (log, url) = (format!("SSLKEYLOGFILE={keys}"), format!("ldap://{address}"));
     let search = ["ldapsearch", "-x", "-ZZ", "-H", &url, "-s", "base", "-b", ""];
     let (_, file) = recorded(address, folder.path(), || {
+        succeed(search[0], &[&search[1..2], &search[3..]].concat());
         succeed("env", &[&[log.as_str(), "LDAPTLS_REQCERT=never"][..], &search].concat())
     });
     let file = file.to_str().unwrap();
     for (arguments, expected) in [
-        (&[file, "--keylog", &keys][..], &[("StartTLS", 1), ("Bind", 1), ("Search", 1)][..]),
-        (&[file], &[("StartTLS", 1)]),
+        (&[file, "--keylog", &keys][..], &[("StartTLS", 1), ("Bind", 2), ("Search", 2)][..]),
+        (&[file], &[("StartTLS", 1), ("Bind", 1), ("Search", 1)]),
     ] {
         let result = analyze(arguments);
         for &(operation, count) in expected {
             let row = row(&result, operation);
             assert_eq!((&row["operations"], &row["failed"]), (&count.into(), &0.into()), "{row:#}");
+            // Also beside a connection whose rest nobody can read.
+            assert_eq!(row["protocol"], "ldap");
         }
         assert_eq!(result["streams"]["mistaken"], 0);
     }

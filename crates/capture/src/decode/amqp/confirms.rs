@@ -86,9 +86,10 @@ impl Confirms {
         Self { mode: Mode::Off, ..Self::default() }
     }
 
-    /// Confirm.Select was sent.
+    /// Confirm.Select was sent. Where the channel's begin was not seen, it is the first, unless messages were acknowledged before.
     pub(super) fn select(&mut self) {
-        if self.mode == Mode::Off {
+        let is_first = self.mode == Mode::Unknown && self.highest == 0 && self.unknown == 0;
+        if self.mode == Mode::Off || is_first {
             *self = Self { mode: Mode::On, oldest: 1, next: 1, has_waited: true, ..Self::default() };
         }
     }

@@ -323,6 +323,22 @@ fn a_capture_that_begins_in_the_middle_shows_what_follows() {
     assert!(told.unanswered.is_empty());
 }
 
+/// A channel whose Open was not captured, and its first Confirm.Select.
+#[test]
+fn confirms_are_counted_from_select_whatever_came_before() {
+    let mut play = Play::new(&ENTRY);
+    opened(&mut play);
+    let open = method(7, method::CHANNEL_OPEN, &[0]);
+    play.lose(Client, open.len() as u64).say(Server, method(7, (20, 11), &[0; 4]));
+    play.say(Client, method(7, method::CONFIRM_SELECT, &[0])).say(Server, method(7, (85, 11), &[]));
+    for tag in 1..=20 {
+        play.say(Client, publish(7, "", "q", 5)).say(Server, ack(7, tag, false));
+    }
+    let told = play.end();
+    let published = told.lines().iter().filter(|line| line.starts_with("Basic.Publish")).count();
+    assert_eq!((published, told.unanswered.len()), (20, 0), "{:?}", told.lines());
+}
+
 fn is_begun(side: Side, bytes: &[u8], port: u16) -> bool {
     begins(&Start::new(side, bytes, port, false))
 }
