@@ -238,7 +238,6 @@ impl Requests {
             self.units = 0;
         }
         match self.order.begins(mark, newest, self.known_end) {
-            Begun::Plain => true,
             Begun::AllAnswered => {
                 self.pair(self.in_flight());
                 self.known_end = Some(mark.ack);
@@ -253,7 +252,7 @@ impl Requests {
                 self.recover();
                 false
             }
-            Begun::Unsure => true,
+            Begun::Plain | Begun::Unsure => true,
         }
     }
 
