@@ -138,6 +138,12 @@ impl Connection {
         }
     }
 
+    /// Whether other connections wait for the thread.
+    #[inline]
+    pub(crate) fn crowd(&mut self, is_crowded: bool) {
+        self.core.control.crowd(is_crowded);
+    }
+
     /// Does the work that there is, up to a limit. `woken` tells how the last wait ended.
     #[inline]
     pub(crate) fn turn(&mut self, woken: Woken) -> Turn {

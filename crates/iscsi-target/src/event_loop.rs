@@ -28,6 +28,11 @@ const EVENTS: usize = 256;
 /// Waits of this length and more are ended by a look at all connections, once in such a time.
 const COARSE: Duration = Duration::from_millis(250);
 
+/// Connections of a round from which on an early answer of one delays the others.
+const CROWDED: f32 = 1.5;
+/// Weight of a round in their average.
+const CROWD_WEIGHT: f32 = 0.05;
+
 /// A connection that was accepted for an event loop.
 #[derive(Debug)]
 pub(crate) struct Newcomer {
@@ -74,6 +79,8 @@ pub(crate) struct EventLoop {
     looks_at: Instant,
     /// When the last wait for events ended.
     now: Instant,
+    /// Connections that had a turn in a round, on average over the last ones.
+    crowd: f32,
 }
 
 impl EventLoop {
@@ -90,6 +97,7 @@ impl EventLoop {
             soon: Vec::new(),
             looks_at: Instant::now(),
             now: Instant::now(),
+            crowd: 0.0,
         })
     }
 
@@ -121,6 +129,7 @@ impl EventLoop {
             mail.into_iter().for_each(|id| self.wake(id, Woken::Ready));
             new.into_iter().for_each(|newcomer| self.welcome(newcomer));
             self.end_waits();
+            self.crowd += (self.ready.len() as f32 - self.crowd) * CROWD_WEIGHT;
             for _ in 0..self.ready.len() {
                 let Some(id) = self.ready.pop_front() else { break };
                 self.give_turn(id);
@@ -230,7 +239,12 @@ impl EventLoop {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let woken = slot.woken.take().unwrap_or(Woken::Ready);
         // As a thread of its own, a connection that panics ends alone.
-        match catch_unwind(AssertUnwindSafe(|| slot.connection.turn(woken))) {
+        let is_crowded = self.crowd >= CROWDED;
+        let turn = || {
+            slot.connection.crowd(is_crowded);
+            slot.connection.turn(woken)
+        };
+        match catch_unwind(AssertUnwindSafe(turn)) {
             Ok(Turn::Again) => {
                 slot.woken = Some(Woken::Ready);
                 self.ready.push_back(id);

@@ -47,6 +47,7 @@ pub struct SendControl {
     held: u32,
     depth: Depth,
     shares: Shares,
+    is_crowded: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -122,7 +123,27 @@ impl SendControl {
                 (State::Auto(Box::new(auto)), mode)
             }
         };
-        Self { policy, state, mode, held: 0, depth: Depth::default(), shares: Shares::default() }
+        Self {
+            policy,
+            state,
+            mode,
+            held: 0,
+            depth: Depth::default(),
+            shares: Shares::default(),
+            is_crowded: false,
+        }
+    }
+
+    /// Whether other connections wait for the same thread. What one gains by an early send, the others pay for: `auto` sends
+    /// together then whatever is complete, and learns nothing.
+    #[inline]
+    pub fn crowd(&mut self, is_crowded: bool) {
+        if let State::Auto(auto) = &self.state
+            && is_crowded != self.is_crowded
+        {
+            self.is_crowded = is_crowded;
+            self.mode = if is_crowded { SendMode::BATCH } else { auto.mode() };
+        }
     }
 
     /// The policy.
@@ -165,6 +186,7 @@ impl SendControl {
                 state.served();
                 self.mode.nagle = state.is_nagle();
             }
+            State::Auto(_) if self.is_crowded => {}
             State::Auto(auto) => auto.served(),
         }
         match self.mode.hold {
@@ -178,6 +200,7 @@ impl SendControl {
     #[inline]
     pub fn sent(&mut self) {
         if self.held > 0
+            && !self.is_crowded
             && let State::Auto(auto) = &mut self.state
         {
             auto.sent();
@@ -203,6 +226,7 @@ impl SendControl {
                 self.mode.nagle = state.is_nagle();
                 flushes
             }
+            State::Auto(_) if self.is_crowded => false,
             State::Auto(auto) => {
                 auto.idle();
                 self.mode.nagle
@@ -214,7 +238,7 @@ impl SendControl {
     #[must_use]
     #[inline]
     pub fn wants_time(&self) -> bool {
-        matches!(&self.state, State::Auto(auto) if auto.wants_time())
+        matches!(&self.state, State::Auto(auto) if !self.is_crowded && auto.wants_time())
     }
 
     /// It is `now_ns` on any clock that only goes forward; the mode may change.
@@ -266,6 +290,24 @@ mod tests {
         assert_eq!(run(SendPolicy::Adaptive(crate::Adaptive::DEFAULT), cycles), (vec![1; 6], 0));
         let (sends, _) = run(SendPolicy::Batch, &[&[1000]]);
         assert_eq!(sends, [469, 469, 62], "a full batch leaves");
+    }
+
+    #[test]
+    fn auto_sends_together_what_is_complete_while_others_wait() {
+        let mut control = SendControl::new(SendPolicy::Auto);
+        let alone = control.mode();
+        control.crowd(true);
+        assert!(control.mode() == SendMode::BATCH && !control.wants_time() && !control.chunk_ended());
+        for _ in 0..10_000 {
+            assert!(!control.served(560));
+            control.sent();
+            assert!(!control.idle());
+        }
+        control.crowd(false);
+        assert_eq!(control.mode(), alone, "nothing was learned");
+        let mut fixed = SendControl::new(SendPolicy::Nodelay);
+        fixed.crowd(true);
+        assert!(fixed.served(1), "what was chosen stays");
     }
 
     #[test]

@@ -1,0 +1,96 @@
+//! Event loops: many connections on one thread.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Client, Login, ram, start};
+use iscsi_target::{RunningTarget, SendPolicy, Threads};
+
+const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
+
+fn serve(loops: usize, send: SendPolicy) -> RunningTarget {
+    start(vec![ram(0, 1)], |config| {
+        config.threads = Threads::Loops(loops);
+        config.send = send;
+    })
+}
+
+fn ready(target: &RunningTarget, isid: u8) -> Client {
+    let mut client = Client::log_in(target.address(), &Login { isid, ..Login::default() });
+    client.attentions(0);
+    client
+}
+
+/// Threads of this process by their names.
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|own| own.trim_end() == name).count()
+}
+
+#[test]
+fn a_loop_serves_all_sessions_under_every_policy() {
+    for send in SendPolicy::ALL {
+        let target = serve(1, send);
+        let mut clients: Vec<Client> = (1..=40).map(|isid| ready(&target, isid)).collect();
+        for round in 0..5 {
+            for client in &mut clients {
+                let (data, status, _) = client.read(0, &READ, 512);
+                assert_eq!((data.len(), status), (512, 0), "{send} {round}");
+            }
+        }
+        let statistics = target.statistics();
+        let thread = statistics[0].thread;
+        assert_eq!(statistics.len(), 40);
+        assert!(statistics.iter().all(|connection| connection.thread == thread && connection.open));
+        target.stop();
+    }
+}
+
+/// A client that asks for more than its socket takes, and reads nothing, waits alone.
+#[test]
+fn a_flood_does_not_keep_others_waiting() {
+    let target = serve(1, SendPolicy::Auto);
+    let (mut flood, mut other) = (ready(&target, 1), ready(&target, 2));
+    let mut long = READ;
+    (long[5], long[7], long[8]) = (0, 4, 0);
+    for _ in 0..64 {
+        flood.issue(&flood.command(flood.cmd_sn, &long, 1024 * 512), &[]);
+    }
+    for _ in 0..300 {
+        assert_eq!(other.read(0, &READ, 512).1, 0);
+    }
+    assert_eq!(target.connections(), 2);
+}
+
+/// The end of a connection and the login that waits for it are turns of one thread.
+#[test]
+fn a_login_waits_for_the_end_of_a_connection_of_its_own_loop() {
+    let target = serve(1, SendPolicy::Auto);
+    let begun = Instant::now();
+    for _ in 0..30 {
+        let mut client = ready(&target, 1);
+        assert_eq!(client.read(0, &READ, 512).1, 0);
+    }
+    // A login that blocks the thread for which it waits goes on after a second.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(target.wait_until_idle(Duration::from_secs(5)));
+    assert_eq!(target.sessions(), 0);
+}
+
+#[test]
+fn a_stop_ends_the_loops() {
+    let name = "loop 5";
+    let target = serve(6, SendPolicy::Auto);
+    let _clients: Vec<Client> = (1..=12).map(|isid| ready(&target, isid)).collect();
+    assert_eq!(threads(name), 1);
+    let mut used: Vec<_> = target.statistics().iter().map(|connection| connection.thread).collect();
+    used.sort_unstable();
+    used.dedup();
+    assert_eq!(used.len(), 6, "two connections each");
+    target.stop();
+    assert_eq!(threads(name), 0);
+}
