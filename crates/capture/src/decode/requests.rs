@@ -2,6 +2,7 @@
 
 mod doubt;
 mod given_up;
+mod in_order;
 mod turn;
 mod unpaired;
 
@@ -13,7 +14,7 @@ use record::{
 
 use super::Upgraded;
 use crate::http::Mark;
-use crate::http::resume::{self, Begun, Match, Order, before_last_batch};
+use crate::http::resume::{self, Match, Order, before_last_batch};
 use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
@@ -221,93 +222,6 @@ impl Requests {
             }
         }
         self.number
-    }
-
-    /// Whether the request that begins in a packet with this mark is paired with its answer.
-    fn is_paired(&mut self, mark: Mark) -> bool {
-        if let Some(recovery) = &mut self.recovery {
-            if !recovery.begins() {
-                return false;
-            }
-            self.recovery = None;
-            (self.order.has_hole, self.has_skipped, self.is_resuming) = (false, true, false);
-            self.known_end = None;
-        }
-        let newest = self.queue.back().map(|open| open.mark);
-        if newest.is_none() {
-            self.units = 0;
-        }
-        match self.order.begins(mark, newest, self.known_end) {
-            Begun::AllAnswered => {
-                self.pair(self.in_flight());
-                self.known_end = Some(mark.ack);
-                (self.has_skipped, self.is_resuming) = (true, true);
-                true
-            }
-            Begun::Late => {
-                self.has_skipped = true;
-                false
-            }
-            Begun::Unsure if self.has_units => {
-                self.recover();
-                false
-            }
-            Begun::Plain | Begun::Unsure => true,
-        }
-    }
-
-    /// Nothing but their order tells which requests the next answers are of, and some are missing, or some requests: if the client
-    /// sends on without waiting, none is paired until none is in flight. The decoder says then where requests end and
-    /// answers are ([`Requests::unit_asked`], [`Requests::unit_answered`]).
-    pub(crate) fn lost_order(&mut self) {
-        if self.order.is_overlapped {
-            self.recover();
-        }
-    }
-
-    fn recover(&mut self) {
-        self.counted.abandoned += self.in_flight() as u64;
-        self.forget_queue();
-        self.recovery = Some(Recovery::new(&self.unit_bursts));
-        self.is_orphan = false;
-    }
-
-    /// Whether the client sends on without waiting for its answers.
-    pub(crate) fn is_pipelining(&self) -> bool {
-        self.order.is_overlapped
-    }
-
-    /// Whether nothing is paired, behind a hole.
-    pub(crate) fn is_recovering(&self) -> bool {
-        self.recovery.is_some()
-    }
-
-    /// What has one answer has been sent as a whole.
-    pub(crate) fn unit_asked(&mut self) {
-        self.has_units = true;
-        match &mut self.recovery {
-            Some(recovery) => recovery.asked(),
-            None => self.units += 1,
-        }
-    }
-
-    /// An answer to what was sent as a whole has come.
-    pub(crate) fn unit_answered(&mut self) {
-        if let Some(recovery) = &mut self.recovery {
-            recovery.answered();
-        } else {
-            self.units = self.units.saturating_sub(1);
-            self.unit_bursts.answered(self.units);
-        }
-    }
-
-    /// The message at hand of the server is there while no request is in flight.
-    pub(super) fn note_unasked(&mut self) {
-        let Passing { end_seq, bytes, mark, .. } = self.passing;
-        let is_idle = self.queue.is_empty() && self.by_id.is_empty() && self.given_up == 0;
-        if is_idle && self.recovery.is_none() && !self.is_resuming {
-            self.order.unasked(Mark { seq: end_seq.wrapping_sub(bytes as u32), ack: mark.ack });
-        }
     }
 
     /// The message at hand is a request of another protocol, which is complete and whose key has been named.
