@@ -141,8 +141,6 @@ impl Portal {
 /// The threads that serve connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
-    /// One for each CPU that the process may use, or for each of [`TargetConfig::cpus`].
-    PerCpu,
     /// So many event loops.
     Loops(usize),
     /// One for each connection.

@@ -98,9 +98,11 @@ impl<N> Doorbell<N> {
         may
     }
 
-    /// The thread is awake.
-    pub(crate) fn woke(&self) {
-        if self.is_awake.swap(true, Ordering::SeqCst) {
+    /// The thread is awake. `is_readable` tells whether the descriptor was: a ring may write it after the thread has woken for
+    /// another reason, and it stays readable until it is read.
+    pub(crate) fn woke(&self, is_readable: bool) {
+        self.is_awake.store(true, Ordering::SeqCst);
+        if is_readable {
             let _ = self.wake.read();
         }
     }
@@ -137,9 +139,18 @@ mod tests {
         assert!(bell.may_sleep());
         bell.mail(8);
         assert!(is_readable(&bell, Duration::ZERO));
-        bell.woke();
+        bell.woke(true);
         assert!(!is_readable(&bell, Duration::ZERO));
         assert_eq!(bell.take().mail, [8]);
+        // The thread wakes for another reason between the two steps of a ring: the next sleep ends at once, the one behind it not.
+        assert!(bell.may_sleep());
+        bell.is_awake.store(true, Ordering::SeqCst);
+        bell.woke(false);
+        bell.wake.write(1).unwrap();
+        assert!(bell.may_sleep() && is_readable(&bell, Duration::ZERO));
+        bell.woke(true);
+        assert!(bell.may_sleep() && !is_readable(&bell, Duration::ZERO));
+        bell.woke(false);
         bell.stop();
         assert!(bell.take().is_stopping && bell.take().is_stopping);
     }
@@ -158,7 +169,7 @@ mod tests {
                 seen.fetch_add(taken.mail.len() as u64, Ordering::Relaxed);
                 if seen.load(Ordering::Relaxed) < 2 * rings && taken.mail.is_empty() && bell.may_sleep() {
                     assert!(is_readable(&bell, Duration::from_secs(10)), "a ring was lost");
-                    bell.woke();
+                    bell.woke(true);
                 }
             }
         });

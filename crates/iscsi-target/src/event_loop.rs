@@ -62,6 +62,8 @@ struct Slot {
     woken: Option<Woken>,
     /// When its wait ends.
     until: Instant,
+    /// When it is looked at as one of the short waits.
+    soon: Option<Instant>,
 }
 
 /// The thread's state.
@@ -73,7 +75,7 @@ pub(crate) struct EventLoop {
     slots: HashMap<u64, Slot>,
     /// Connections that have a turn to come.
     ready: VecDeque<u64>,
-    /// Short waits.
+    /// Short waits: when to look at a connection. Its wait may have been prolonged since.
     soon: Vec<(Instant, u64)>,
     /// When all waits are looked at.
     looks_at: Instant,
@@ -102,7 +104,6 @@ impl EventLoop {
     }
 
     /// Serves connections until the target has stopped and none is left.
-    #[inline(never)] // scripts/bench-instructions.sh finds it by name.
     pub(crate) fn run(mut self) {
         if let Some(cpu) = self.cpu
             && let Err(error) = socket::cpu::pin(cpu)
@@ -158,9 +159,10 @@ impl EventLoop {
             }
         }
         let timeout = if self.handle.bell.may_sleep() { self.timeout() } else { EpollTimeout::ZERO };
-        let woken = self.epoll.wait(events, timeout);
-        self.handle.bell.woke();
-        woken
+        let count = self.epoll.wait(events, timeout);
+        let woken = events.iter().take(count.unwrap_or(0));
+        self.handle.bell.woke(woken.into_iter().any(|event| event.data() == BELL));
+        count
     }
 
     /// The time until the next wait ends.
@@ -204,7 +206,7 @@ impl EventLoop {
         }
         let connection =
             Connection::new(accepted, Arc::clone(&self.shared), mailbox, socket, self.cpu, false);
-        let slot = Slot { connection, woken: Some(Woken::Ready), until: self.now };
+        let slot = Slot { connection, woken: Some(Woken::Ready), until: self.now, soon: None };
         self.slots.insert(id, slot);
         self.ready.push_back(id);
     }
@@ -220,8 +222,14 @@ impl EventLoop {
                 }
                 until > now
             });
-            for (until, id) in due {
-                if self.slots.get(&id).is_some_and(|slot| slot.until == until) {
+            for (at, id) in due {
+                let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.soon == Some(at)) else {
+                    continue;
+                };
+                slot.soon = Some(slot.until).filter(|&until| until > now && until - now < COARSE);
+                if let Some(until) = slot.soon {
+                    self.soon.push((until, id));
+                } else if slot.until <= now {
                     self.wake(id, Woken::TimedOut);
                 }
             }
@@ -238,12 +246,12 @@ impl EventLoop {
     fn give_turn(&mut self, id: u64) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let woken = slot.woken.take().unwrap_or(Woken::Ready);
-        // As a thread of its own, a connection that panics ends alone.
         let is_crowded = self.crowd >= CROWDED;
         let turn = || {
             slot.connection.crowd(is_crowded);
             slot.connection.turn(woken)
         };
+        // As with a thread of its own, a connection that panics ends alone.
         match catch_unwind(AssertUnwindSafe(turn)) {
             Ok(Turn::Again) => {
                 slot.woken = Some(Woken::Ready);
@@ -252,7 +260,8 @@ impl EventLoop {
             // Whatever it waits for, another event does no harm.
             Ok(Turn::Wait(_, limit)) => {
                 slot.until = self.now + limit;
-                if limit < COARSE {
+                if limit < COARSE && slot.soon.is_none_or(|at| slot.until < at) {
+                    slot.soon = Some(slot.until);
                     self.soon.push((slot.until, id));
                 }
             }

@@ -376,12 +376,6 @@ fn serve_alone(
     std::thread::Builder::new().name(format!("session {id}")).spawn(serve).map(drop)
 }
 
-impl Drop for Loops {
-    fn drop(&mut self) {
-        self.stop(false);
-    }
-}
-
 /// The event loops of a target.
 struct Loops {
     handles: Vec<Arc<Handle>>,
@@ -394,8 +388,6 @@ impl Loops {
         let count = match shared.config.threads {
             Threads::PerConnection => 0,
             Threads::Loops(count) => count,
-            Threads::PerCpu if cpus.is_empty() => std::thread::available_parallelism().map_or(1, Into::into),
-            Threads::PerCpu => cpus.len(),
         };
         let mut loops = Self { handles: Vec::new(), threads: Vec::new() };
         for number in 0..count {
@@ -416,5 +408,11 @@ impl Loops {
             // The panic hook has reported a panic already.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        self.stop(false);
     }
 }

@@ -4,10 +4,13 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Client, Login, ram, start};
-use iscsi_target::{RunningTarget, SendPolicy, Threads};
+use iscsi_target::{LunConfig, RunningTarget, SendPolicy, Threads};
+use store::layer::{Delay, Layered};
+use store::{Ram, Store};
 
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 9, 0, 0, 1, 0];
 
@@ -79,6 +82,33 @@ fn a_login_waits_for_the_end_of_a_connection_of_its_own_loop() {
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(target.wait_until_idle(Duration::from_secs(5)));
     assert_eq!(target.sessions(), 0);
+}
+
+/// A connection that has been closed ends when its writes have, and a login that comes behind it is answered then, or after a second:
+/// with threads of their own, and on one loop.
+#[test]
+fn a_login_is_answered_behind_the_end_of_a_closed_connection() {
+    const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 9, 0, 0, 1, 0];
+    for threads in [Threads::PerConnection, Threads::Loops(1)] {
+        for (delay_ms, least_ms) in [(700, 350), (2500, 1000)] {
+            let ram = Arc::new(Ram::new(1 << 20));
+            let store = Layered::new(Delay(Duration::from_millis(delay_ms)), ram as Arc<dyn Store>);
+            let luns = vec![LunConfig::new(0, Arc::new(store))];
+            let target = start(luns, |config| config.threads = threads);
+            let keys = "ErrorRecoveryLevel=2";
+            let mut closed = Client::log_in(target.address(), &Login { isid: 1, keys, ..Login::default() });
+            closed.attentions(0);
+            closed.begin_write(0, &WRITE, 512, &[7; 512]);
+            // The write has come: a request behind it has been answered.
+            assert!(closed.ask("SendTargets=").contains("TargetName"));
+            let begun = Instant::now();
+            drop(closed);
+            Client::log_in(target.address(), &Login { isid: 2, ..Login::default() });
+            let took = begun.elapsed();
+            assert!(took >= Duration::from_millis(least_ms), "{threads:?} {delay_ms}: {took:?}");
+            assert!(took < Duration::from_millis(delay_ms + 600), "{threads:?} {delay_ms}: {took:?}");
+        }
+    }
 }
 
 #[test]
