@@ -206,7 +206,9 @@ impl Tls {
             }
             State::Hellos => None,
             State::Opaque(opaque) => {
-                let sink = opaque.header(side, header);
+                let Sender { seq, mark, .. } = &self.sides[side as usize];
+                let mark = Mark { seq: seq.unwrap_or(mark.seq), ..*mark };
+                let sink = opaque.header(side, header, mark);
                 self.release(observer);
                 // Not only its length tells what an alert is.
                 if header.kind == ALERT && header.length == 2 { None } else { Some(sink) }
