@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub const LONGEST_COUNTED: usize = 256;
 
 /// Statistics of busy/idle cycles.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusyCount {
     /// Requests served since the thread last went idle.
     pub busy: u64,
@@ -17,14 +17,8 @@ pub struct BusyCount {
     pub idles: u64,
     /// Requests served in all cycles that have ended.
     pub served: u64,
-    /// `ended[n]`: cycles that ended having served n requests; the last class holds all longer ones.
+    /// `ended[n]`: cycles that ended having served n requests, up to the longest one so far; class [`LONGEST_COUNTED`] holds all longer ones.
     pub ended: Vec<u64>,
-}
-
-impl Default for BusyCount {
-    fn default() -> Self {
-        Self { busy: 0, max_busy: 0, idles: 0, served: 0, ended: vec![0; LONGEST_COUNTED + 1] }
-    }
 }
 
 impl BusyCount {
@@ -45,8 +39,18 @@ impl BusyCount {
         self.served += self.busy;
         self.max_busy = self.max_busy.max(self.busy);
         let class = usize::try_from(self.busy).unwrap_or(usize::MAX).min(LONGEST_COUNTED);
-        self.ended[class] += 1;
+        match self.ended.get_mut(class) {
+            Some(cycles) => *cycles += 1,
+            None => self.first(class),
+        }
         self.busy = 0;
+    }
+
+    /// The first cycle that is longer than all before.
+    #[cold]
+    fn first(&mut self, class: usize) {
+        self.ended.resize(class, 0);
+        self.ended.push(1);
     }
 
     /// Mean requests per cycle.
@@ -67,6 +71,7 @@ impl BusyCount {
         self.max_busy = self.max_busy.max(other.max_busy);
         self.idles += other.idles;
         self.served += other.served;
+        self.ended.resize(self.ended.len().max(other.ended.len()), 0);
         for (sum, n) in self.ended.iter_mut().zip(&other.ended) {
             *sum += n;
         }
@@ -87,5 +92,17 @@ mod tests {
         assert_eq!((count.idles, count.max_busy, count.served), (4, 300, 305));
         assert_eq!((count.share(1), count.share(2), count.ended[LONGEST_COUNTED]), (0.25, 0.5, 1));
         assert!((count.avg_busy() - 76.25).abs() < 1e-9);
+        assert_eq!(count.ended.len(), LONGEST_COUNTED + 1);
+    }
+
+    #[test]
+    fn classes_reach_to_the_longest_cycle() {
+        let mut count = BusyCount::default();
+        for (cycle, classes) in [(0, 0), (3, 4), (1, 4), (9, 10)] {
+            (0..cycle).for_each(|_| count.request());
+            count.idle();
+            assert_eq!(count.ended.len(), classes);
+        }
+        assert_eq!(count.ended, [0, 1, 0, 1, 0, 0, 0, 0, 0, 1]);
     }
 }
