@@ -166,6 +166,10 @@ mod tests {
         };
         let view = || disks.table().view(Some(&masked), "IQN.2026-11.example:i");
         let before = view();
+        assert!(
+            Arc::ptr_eq(&disks.table().view(None, "any"), &disks.table()),
+            "those that see all share one"
+        );
         assert_eq!(before.luns.0.keys().collect::<Vec<_>>(), [&Lun(1)]);
         assert!(before.unit(Lun(0)).is_none() && before.unit(Lun(1)).is_some());
         let shared = Arc::clone(&before.luns.0[&Lun(1)].shared);

@@ -111,7 +111,7 @@ impl Shared {
         if access.as_deref().is_some_and(|access| !may_stay(access, &session.key)) {
             session.post(Notice::Drop("the access rules no longer admit the initiator"));
         }
-        let view = Arc::new(self.disks.table().view(access.as_deref(), &session.key.initiator_name));
+        let view = self.disks.table().view(access.as_deref(), &session.key.initiator_name);
         let _ = session.set_view(&view);
         view
     }
@@ -122,7 +122,7 @@ impl Shared {
         let (access, table) = (self.access(), self.disks.table());
         for session in self.sessions.all() {
             if session.view().is_some() {
-                let view = Arc::new(table.view(access.as_deref(), &session.key.initiator_name));
+                let view = table.view(access.as_deref(), &session.key.initiator_name);
                 let _ = session.set_view(&view);
             }
         }

@@ -1,5 +1,6 @@
 //! Statistics of connections.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
@@ -43,27 +44,64 @@ pub struct ConnectionStatistics {
 /// The statistics of all open connections and of the last ended ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Board {
-    entries: Arc<Mutex<Vec<(u64, ConnectionStatistics)>>>,
+    /// By the numbers of the connections, which rise.
+    entries: Arc<Mutex<BTreeMap<u64, ConnectionStatistics>>>,
 }
 
 impl Board {
-    /// Most connections kept; the oldest ended ones are removed first.
+    /// Most connections kept, beyond those that are open; the oldest ended ones are removed first.
     const LIMIT: usize = 4096;
 
     pub(crate) fn publish(&self, id: u64, statistics: &ConnectionStatistics) {
         let mut entries = lock(&self.entries);
-        if let Some((_, entry)) = entries.iter_mut().rev().find(|(entry, _)| *entry == id) {
+        if let Some(entry) = entries.get_mut(&id) {
             entry.clone_from(statistics);
             return;
         }
-        if entries.len() >= Self::LIMIT {
-            let oldest = entries.iter().position(|(_, s)| !s.open).unwrap_or(0);
-            entries.remove(oldest);
+        if entries.len() >= Self::LIMIT
+            && let Some(oldest) = entries.iter().find_map(|(&id, s)| (!s.open).then_some(id))
+        {
+            entries.remove(&oldest);
         }
-        entries.push((id, statistics.clone()));
+        entries.insert(id, statistics.clone());
     }
 
     pub(crate) fn all(&self) -> Vec<ConnectionStatistics> {
-        lock(&self.entries).iter().map(|(_, statistics)| statistics.clone()).collect()
+        lock(&self.entries).values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statistics(open: bool) -> ConnectionStatistics {
+        ConnectionStatistics {
+            peer: SocketAddr::from(([127, 0, 0, 1], 1)),
+            initiator_name: String::new(),
+            send: SendPolicy::Auto,
+            thread: 1,
+            cpu: None,
+            open,
+            commands: 0,
+            received_bytes: 0,
+            sent_bytes: 0,
+            sends: 0,
+            receives: 0,
+            modes: Shares::default(),
+            busy_count: BusyCount::default(),
+        }
+    }
+
+    #[test]
+    fn open_connections_are_kept_and_the_oldest_ended_ones_go() {
+        let (board, most) = (Board::default(), Board::LIMIT as u64);
+        (1..=most + 100).for_each(|id| board.publish(id, &statistics(true)));
+        assert_eq!(board.all().len(), Board::LIMIT + 100);
+        [7, 3].into_iter().for_each(|id| board.publish(id, &statistics(false)));
+        (1..=3).for_each(|more| board.publish(most + 100 + more, &statistics(true)));
+        assert_eq!(board.all().len(), Board::LIMIT + 101, "two have gone, three have come");
+        let open = board.all().iter().filter(|statistics| statistics.open).count();
+        assert_eq!(open, Board::LIMIT + 101);
     }
 }

@@ -28,16 +28,19 @@ impl Table {
         self.units.get(usize::from(lun.0))?.as_ref()
     }
 
-    /// Returns the part of the table that an initiator sees.
-    pub(crate) fn view(&self, access: Option<&Access>, initiator: &str) -> Table {
+    /// Returns the part of the table that an initiator sees. Those that see all share it: a session costs little.
+    pub(crate) fn view(self: &Arc<Self>, access: Option<&Access>, initiator: &str) -> Arc<Self> {
         let is_shown = |number: u16| access.is_none_or(|access| access.shows(initiator, number));
+        if self.luns.0.keys().all(|lun| is_shown(lun.0)) {
+            return Arc::clone(self);
+        }
         let luns = self.luns.0.iter().filter(|(lun, _)| is_shown(lun.0));
         let units = self.units.iter().zip(0_u16..).map(|(unit, n)| unit.clone().filter(|_| is_shown(n)));
-        Table {
+        Arc::new(Self {
             luns: Luns(luns.map(|(lun, disk)| (*lun, disk.clone())).collect()),
             units: units.collect(),
             effects: Arc::clone(&self.effects),
-        }
+        })
     }
 
     /// Returns the unit attentions due to an initiator that has seen `before`, for the logical units of this table.
