@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use iscsi::Spares;
 use socket::options;
 
 use crate::core::{Accepted, Core, Taken};
@@ -33,6 +34,9 @@ const RECEIVES: u32 = 8;
 /// Bytes sent in one turn, after which other connections of the thread have theirs.
 const SENT_BYTES: u64 = 1 << 20;
 
+/// Buffers of each kind that a thread keeps for its next connections: those with a part of a PDU keep theirs.
+const SPARES: usize = 8;
+
 /// What a connection asks for at the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -42,6 +46,28 @@ pub(crate) enum Turn {
     Wait(Wait, Duration),
     /// It has ended.
     Over,
+}
+
+/// What the connections of a thread have in common.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// Memory that they have in turn: an idle one has none.
+    incoming: Spares,
+    outgoing: Spares,
+    /// The closed connections that this round's logins wait for, once one has asked.
+    closed: Option<Arc<[u64]>>,
+}
+
+impl Common {
+    pub(crate) fn new() -> Self {
+        Self { incoming: Spares::new(SPARES), outgoing: Spares::new(SPARES), closed: None }
+    }
+
+    /// A round begins, in which each connection has one turn at most.
+    #[inline]
+    pub(crate) fn begin_round(&mut self) {
+        self.closed = None;
+    }
 }
 
 /// A wait in the full feature phase.
@@ -59,7 +85,7 @@ struct Waited {
 enum Phase {
     LoggingIn,
     /// The login has succeeded; its answer waits for the end of these connections, until a time.
-    Settling(Vec<u64>, Instant),
+    Settling(Option<Arc<[u64]>>, Instant),
     Serving {
         waited: Option<Waited>,
         /// The initiator was asked for a sign of life.
@@ -119,9 +145,10 @@ impl Connection {
     /// Serves the connection on a thread of its own until it ends.
     #[inline(never)] // scripts/bench-instructions.sh counts what is inside, and finds it by name.
     pub(crate) fn run(mut self) {
-        let mut woken = Woken::Ready;
+        let (mut woken, mut common) = (Woken::Ready, Common::new());
         loop {
-            woken = match self.turn(woken) {
+            common.begin_round();
+            woken = match self.turn(woken, &mut common) {
                 Turn::Again => Woken::Ready,
                 Turn::Wait(what, limit) => {
                     let Some(wake) = self.core.mailbox.descriptor() else { return };
@@ -138,6 +165,20 @@ impl Connection {
         }
     }
 
+    /// Takes memory for a turn.
+    #[inline]
+    pub(crate) fn borrow(&mut self, common: &mut Common) {
+        self.core.incoming.borrow(&mut common.incoming);
+        self.core.outgoing.borrow(&mut common.outgoing);
+    }
+
+    /// Gives back the memory that it does not need until the next one.
+    #[inline]
+    pub(crate) fn give_back(&mut self, common: &mut Common) {
+        self.core.incoming.give_back(&mut common.incoming);
+        self.core.outgoing.give_back(&mut common.outgoing);
+    }
+
     /// Whether other connections wait for the thread.
     #[inline]
     pub(crate) fn crowd(&mut self, is_crowded: bool) {
@@ -146,11 +187,11 @@ impl Connection {
 
     /// Does the work that there is, up to a limit. `woken` tells how the last wait ended.
     #[inline]
-    pub(crate) fn turn(&mut self, woken: Woken) -> Turn {
+    pub(crate) fn turn(&mut self, woken: Woken, common: &mut Common) -> Turn {
         let turn = match &self.phase {
             Phase::Serving { .. } => self.serve(woken),
             Phase::LoggingIn => self.log_in(),
-            Phase::Settling(..) => self.settle(),
+            Phase::Settling(..) => self.settle(common),
             Phase::Ending(_) | Phase::Lingering(..) | Phase::Over => Ok(self.close()),
         };
         turn.unwrap_or_else(|end| {
@@ -238,8 +279,7 @@ impl Connection {
             let Some(deadline) = self.core.login_deadline() else { break };
             let taken = self.core.next_frame();
             if self.core.login_deadline().is_none() {
-                let closed = self.core.shared.sockets.closed();
-                self.phase = Phase::Settling(closed, Instant::now() + SETTLE_PATIENCE);
+                self.phase = Phase::Settling(None, Instant::now() + SETTLE_PATIENCE);
                 break;
             }
             self.flush()?;
@@ -260,15 +300,21 @@ impl Connection {
 
     /// Answers a login when every connection that its peer had closed before has ended.
     #[cold]
-    fn settle(&mut self) -> Result<Turn, ConnectionEnd> {
+    fn settle(&mut self, common: &mut Common) -> Result<Turn, ConnectionEnd> {
         let sockets = &self.core.shared.sockets;
-        if let Phase::Settling(closed, until) = &self.phase
-            && sockets.are_served(closed)
-        {
-            if Instant::now() < *until {
-                return Ok(Turn::Wait(Wait::Nothing, SETTLING_EVERY));
+        if let Phase::Settling(closed, until) = &mut self.phase {
+            // Its login came in an earlier turn, before this round. So all logins of a round can have one answer, which takes as long as
+            // there are connections: ten thousand logins at once would take seconds.
+            let closed = closed
+                .get_or_insert_with(|| common.closed.get_or_insert_with(|| sockets.closed().into()).clone());
+            if sockets.are_served(closed) {
+                if Instant::now() < *until {
+                    return Ok(Turn::Wait(Wait::Nothing, SETTLING_EVERY));
+                }
+                tracing::warn!(
+                    "a closed connection has not ended within {SETTLE_PATIENCE:?}; a login goes on"
+                );
             }
-            tracing::warn!("a closed connection has not ended within {SETTLE_PATIENCE:?}; a login goes on");
         }
         sockets.begin(self.core.id, &self.transport.socket);
         self.phase = Phase::Serving { waited: None, pinged: false };

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use crate::connection::{Connection, Turn};
+use crate::connection::{Common, Connection, Turn};
 use crate::core::Accepted;
 use crate::doorbell::{Doorbell, Rung};
 use crate::mailbox::Mailbox;
@@ -83,6 +83,7 @@ pub(crate) struct EventLoop {
     now: Instant,
     /// Connections that had a turn in a round, on average over the last ones.
     crowd: f32,
+    common: Common,
 }
 
 impl EventLoop {
@@ -100,6 +101,7 @@ impl EventLoop {
             looks_at: Instant::now(),
             now: Instant::now(),
             crowd: 0.0,
+            common: Common::new(),
         })
     }
 
@@ -131,6 +133,7 @@ impl EventLoop {
             new.into_iter().for_each(|newcomer| self.welcome(newcomer));
             self.end_waits();
             self.crowd += (self.ready.len() as f32 - self.crowd) * CROWD_WEIGHT;
+            self.common.begin_round();
             for _ in 0..self.ready.len() {
                 let Some(id) = self.ready.pop_front() else { break };
                 self.give_turn(id);
@@ -247,9 +250,13 @@ impl EventLoop {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         let woken = slot.woken.take().unwrap_or(Woken::Ready);
         let is_crowded = self.crowd >= CROWDED;
+        let common = &mut self.common;
         let turn = || {
             slot.connection.crowd(is_crowded);
-            slot.connection.turn(woken)
+            slot.connection.borrow(common);
+            let turn = slot.connection.turn(woken, common);
+            slot.connection.give_back(common);
+            turn
         };
         // As with a thread of its own, a connection that panics ends alone.
         match catch_unwind(AssertUnwindSafe(turn)) {

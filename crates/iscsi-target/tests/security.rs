@@ -18,7 +18,7 @@ use iscsi::login::chap::Credentials;
 use iscsi::login::target::Authentication;
 use iscsi::opcode::target as opcode;
 use iscsi::pdu::{ScsiCommand, Snack, TextRequest};
-use iscsi_target::{Access, AccessState, ActsFor, Initiator, Limits, LunConfig, RunningTarget};
+use iscsi_target::{Access, AccessState, ActsFor, Initiator, Limits, LunConfig, RunningTarget, Threads};
 use store::Operation;
 use store::layer::{Delay, Hook, Layered};
 use store::{Ram, Store, StoreError};
@@ -1146,6 +1146,33 @@ fn receive_all(client: &mut Client, expected: &[u8]) {
             return;
         }
     }
+}
+
+/// The connections of a loop use the same buffers in turn: one that has read and written keeps none.
+#[test]
+fn idle_connections_of_a_loop_hold_little_memory() {
+    const CONNECTIONS: usize = 200;
+    alone("idle_connections_of_a_loop_hold_little_memory", || {
+        let target = start(vec![ram(0, 1)], |config| {
+            config.threads = Threads::Loops(1);
+            config.limits.sessions = CONNECTIONS;
+        });
+        let login = |isid| Login { isid, ..Login::default() };
+        let mut clients = Vec::with_capacity(CONNECTIONS);
+        let mut before = 0;
+        for n in 0..CONNECTIONS {
+            let mut client = ready(target.address(), &login(n as u8), &[0]);
+            assert_eq!(client.read(0, &read_10(0, 128), 64 << 10).1, 0);
+            assert_eq!(client.write(0, &write_10(0, 16), &[7; 8 << 10]).0, 0);
+            clients.push(client.socket);
+            if n == 20 {
+                before = resident();
+            }
+        }
+        assert_eq!(target.sessions(), CONNECTIONS);
+        let each = resident().saturating_sub(before) / (CONNECTIONS - 21);
+        assert!(each <= 8 << 10, "{each} bytes for each connection");
+    });
 }
 
 const UNREAD_BYTES: usize = 64 << 20;

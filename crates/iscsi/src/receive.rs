@@ -1,5 +1,7 @@
 //! Bytes on their way in.
 
+use crate::spares::Spares;
+
 /// A buffer that a socket fills and PDUs are cut from. It grows to hold one whole PDU, which the framer
 /// bounds, and shrinks back when empty.
 #[derive(Debug, Default)]
@@ -76,6 +78,23 @@ impl ReceiveBuffer {
         self.bytes.len() <= Self::USUAL_BYTES
     }
 
+    /// Takes memory that another buffer used before, if it has none. What that buffer received is overwritten before it can be read.
+    pub fn borrow(&mut self, spares: &mut Spares) {
+        if self.bytes.is_empty() {
+            self.bytes = spares.take();
+        }
+    }
+
+    /// Gives its memory away, unless it has unread bytes.
+    pub fn give_back(&mut self, spares: &mut Spares) {
+        if self.start == self.end {
+            let memory = std::mem::take(&mut self.bytes);
+            if memory.len() <= Self::USUAL_BYTES {
+                spares.keep(memory);
+            }
+        }
+    }
+
     /// Records that `count` bytes were received into the room.
     pub fn came(&mut self, count: usize) {
         self.end = (self.end + count).min(self.bytes.len());
@@ -109,5 +128,32 @@ mod tests {
             }
         }
         assert_eq!(got, stream);
+    }
+
+    #[test]
+    fn memory_goes_from_buffer_to_buffer_without_what_was_in_it() {
+        let mut spares = Spares::new(1);
+        let [mut first, mut second] = [ReceiveBuffer::new(), ReceiveBuffer::new()];
+        first.borrow(&mut spares);
+        first.room(200_000);
+        first.give_back(&mut spares);
+        second.borrow(&mut spares);
+        assert!(first.bytes.is_empty() && second.bytes.is_empty(), "only the usual size is kept");
+        first.room(48)[..3].copy_from_slice(b"abc");
+        first.came(3);
+        first.give_back(&mut spares);
+        assert_eq!(first.unread(), b"abc", "they are still to be read");
+        first.take(3);
+        first.give_back(&mut spares);
+        assert!(first.bytes.is_empty());
+        second.borrow(&mut spares);
+        assert_eq!(second.bytes.len(), ReceiveBuffer::USUAL_BYTES);
+        assert!(second.unread().is_empty());
+        second.room(48)[..2].copy_from_slice(b"de");
+        second.came(2);
+        first.borrow(&mut spares);
+        assert_eq!(second.unread(), b"de");
+        assert_eq!((first.position(), second.position()), (3, 0));
+        assert_eq!(first.room(48).len(), ReceiveBuffer::USUAL_BYTES, "no spare was left");
     }
 }

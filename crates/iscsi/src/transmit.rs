@@ -7,6 +7,7 @@ use borrowed::{Borrowed, Source};
 
 use crate::bhs::{Bhs, padding};
 use crate::digest::{Digests, digest};
+use crate::spares::Spares;
 
 /// A buffer that responses are built in and that a socket empties, without clearing memory per response.
 ///
@@ -199,6 +200,20 @@ impl TransmitBuffer {
         self.claim(bytes.len()).copy_from_slice(bytes);
     }
 
+    /// Takes memory that another buffer used before, if it has none.
+    pub fn borrow(&mut self, spares: &mut Spares) {
+        if self.bytes.is_empty() {
+            self.bytes = spares.take();
+        }
+    }
+
+    /// Gives its memory away, unless bytes wait to be sent.
+    pub fn give_back(&mut self, spares: &mut Spares) {
+        if self.is_empty() {
+            spares.keep(std::mem::take(&mut self.bytes));
+        }
+    }
+
     /// Records that the first `count` pending bytes were sent.
     pub fn sent(&mut self, count: usize) {
         let count = count.min(self.waiting_bytes());
@@ -331,6 +346,29 @@ mod tests {
             buffer.sent(all.len());
         }
         assert!(got == expected && buffer.waiting_bytes() == 0);
+    }
+
+    #[test]
+    fn memory_goes_from_buffer_to_buffer_when_all_is_sent() {
+        let mut spares = Spares::new(1);
+        let [mut first, mut second] = [TransmitBuffer::new(), TransmitBuffer::new()];
+        first.extend(b"abc");
+        first.give_back(&mut spares);
+        second.borrow(&mut spares);
+        assert_eq!((first.pending(), second.bytes.len()), (&b"abc"[..], 0));
+        first.sent(3);
+        let source = Source::Memory(std::sync::Arc::new(vec![7; 9]));
+        first.push_borrowed(Borrowed { source, offset: 0, length: 9 });
+        first.give_back(&mut spares);
+        assert!(!first.bytes.is_empty(), "borrowed bytes have their place among its own");
+        first.sent(9);
+        first.give_back(&mut spares);
+        second.borrow(&mut spares);
+        assert!(first.bytes.is_empty() && !second.bytes.is_empty());
+        second.extend(b"de");
+        first.extend(b"f");
+        assert_eq!((first.pending(), second.pending()), (&b"f"[..], &b"de"[..]));
+        assert_eq!((first.position(), second.position()), (13, 2));
     }
 
     #[test]
