@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with the stable compiler and runs each for some time: fuzz.sh SECONDS [TARGET...]
+# The target streams runs once for each protocol; streams:redis names one.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 
@@ -16,13 +17,47 @@ coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 host=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS="--cfg fuzzing $coverage" cargo build --release --target "$host" --bins
 
-for target in "${targets[@]}"; do
-    mkdir -p "corpus/$target" artifacts
-    seeds=()
-    [ -d "seeds/$target" ] && seeds=("seeds/$target")
-    printf 'fuzzing %s for %s s\n' "$target" "$seconds" >&2
+fuzz() { # NAME TARGET SEEDS...
+    local name=$1 target=$2
+    shift 2
+    mkdir -p "corpus/$name" artifacts
+    printf 'fuzzing %s for %s s\n' "$name" "$seconds" >&2
     "target/$host/release/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
-        -artifact_prefix="artifacts/$target-" -print_final_stats=1 "corpus/$target" "${seeds[@]}"
+        -artifact_prefix="artifacts/$name-" -print_final_stats=1 "corpus/$name" "$@"
+}
+
+conversations=$PWD/corpus/conversations
+conversations() { # writes the conversations of the decoders' tests, by protocol
+    mkdir -p "$conversations"
+    (cd .. && ROUNDTRIP_WRITE_FUZZ_SEEDS=$conversations cargo test --quiet --locked -p capture --lib decode:: >&2)
+}
+
+streams() { # PROTOCOL
+    local folder
+    folder=$(mktemp -d)
+    cp seeds/streams/* "$folder"
+    find "$conversations" -name "$1-*" -exec cp -t "$folder" {} +
+    ROUNDTRIP_FUZZ_PROTOCOL=$1 fuzz "streams-$1" streams "$folder"
+    rm -r "$folder"
+}
+
+for target in "${targets[@]}"; do
+    case $target in
+        streams)
+            conversations
+            mapfile -t protocols < <(find "$conversations" -type f -printf '%f\n' | sed 's/-[0-9a-f]*$//' | sort -u)
+            for protocol in iscsi http turns detection tls "${protocols[@]}"; do streams "$protocol"; done
+            ;;
+        streams:*)
+            conversations
+            streams "${target#streams:}"
+            ;;
+        *)
+            seeds=()
+            [ -d "seeds/$target" ] && seeds=("seeds/$target")
+            fuzz "$target" "$target" "${seeds[@]}"
+            ;;
+    esac
 done
 
 # Connections against a model of the invariants, from seeds: ten million steps by default.

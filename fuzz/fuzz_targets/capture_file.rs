@@ -16,6 +16,8 @@ fuzz_target!(|data: &[u8]| {
     let mut exchanges = 0;
     let mut count = |_: &record::Observed, _: &analyzer::Named<'_>| exchanges += 1;
     let inputs = vec![Input { file, place: None }];
-    let Ok(result) = Analysis::run(inputs, &options, Some(&mut count), &mut |_| (), &|| false) else { return };
+    let Ok(result) = Analysis::run(inputs, &options, Some(&mut count), &mut |_| (), &|| false) else {
+        return;
+    };
     assert_eq!(result.operations, exchanges);
 });

@@ -40,17 +40,17 @@ fn is_inside(plan: &Plan) -> bool {
         Plan::Medium { action, .. } => match action {
             Action::Fill { offset_bytes, length_bytes, .. }
             | Action::Compare { offset_bytes, length_bytes, .. } => fits(*offset_bytes, *length_bytes),
-            Action::Unmap { ranges } => ranges.iter().all(|range| fits(range.offset_bytes, range.length_bytes)),
+            Action::Unmap { ranges } => {
+                ranges.iter().all(|range| fits(range.offset_bytes, range.length_bytes))
+            }
             Action::CompareAndWrite { offset_bytes, data, .. }
             | Action::WriteAtomic { offset_bytes, data, .. }
-            | Action::Or { offset_bytes, data, .. } => {
-                fits(*offset_bytes, data.len() as u64)
-            }
+            | Action::Or { offset_bytes, data, .. } => fits(*offset_bytes, data.len() as u64),
         },
         Plan::MappedStatus { offset_bytes, .. } => *offset_bytes < size,
-        Plan::Copy { segments, .. } => {
-            segments.iter().all(|s| fits(s.from.offset_bytes, s.length_bytes) && fits(s.to.offset_bytes, s.length_bytes))
-        }
+        Plan::Copy { segments, .. } => segments
+            .iter()
+            .all(|s| fits(s.from.offset_bytes, s.length_bytes) && fits(s.to.offset_bytes, s.length_bytes)),
         _ => true,
     }
 }

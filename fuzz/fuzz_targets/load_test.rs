@@ -13,7 +13,9 @@ fuzz_target!(|data: &[u8]| {
     // The same in two parts.
     let (first, second) = data.split_at(data.len() / 2);
     let in_parts = cut.take(first).and_then(|(taken, is_last)| {
-        if is_last { return Ok((taken, true)); }
+        if is_last {
+            return Ok((taken, true));
+        }
         cut.take(second).map(|(more, is_last)| (taken + more, is_last))
     });
     assert_eq!(whole, in_parts);

@@ -19,7 +19,8 @@ fuzz_target!(|data: &[u8]| {
     // Each frame: link layer, length, how much longer it was on the wire, time since the last, bytes.
     while let [link, length, longer, later, behind @ ..] = rest {
         let numbers = [
-            0, 1, 12, 101, 108, 113, 228, 229, 276, 9, 50, 51, 100, 104, 105, 107, 109, 117, 127, 166, 192, 204, 239,
+            0, 1, 12, 101, 108, 113, 228, 229, 276, 9, 50, 51, 100, 104, 105, 107, 109, 117, 127, 166, 192,
+            204, 239,
         ];
         let Some(link) = Link::by_number(numbers[usize::from(*link) % numbers.len()]) else { return };
         let (frame, next) = behind.split_at(usize::from(*length).min(behind.len()));

@@ -3,8 +3,9 @@
 #![no_main]
 
 use iscsi::pdu::{
-    AsyncMessage, DataIn, DataOut, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, NopIn, NopOut, R2t,
-    Reject, ScsiCommand, ScsiResponse, Snack, TaskManagementRequest, TaskManagementResponse, TextRequest, TextResponse,
+    AsyncMessage, DataIn, DataOut, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, NopIn, NopOut,
+    R2t, Reject, ScsiCommand, ScsiResponse, Snack, TaskManagementRequest, TaskManagementResponse,
+    TextRequest, TextResponse,
 };
 use iscsi::replay::Replay;
 use iscsi::{Bhs, Digests, Framer};

@@ -14,7 +14,10 @@ fn read(bytes: &[u8], is_bodyless: bool, step: usize) -> (Vec<Response>, Option<
             Err(error) => return (found, Some(error)),
             Ok(fed) => {
                 assert!(fed.used <= piece.len());
-                assert!(fed.response.is_some() || fed.used == piece.len(), "an incomplete response takes all");
+                assert!(
+                    fed.response.is_some() || fed.used == piece.len(),
+                    "an incomplete response takes all"
+                );
                 assert!(fed.used > 0, "every step gets further");
                 used += fed.used;
                 found.extend(fed.response);

@@ -1,6 +1,8 @@
 //! Well-formed TCP segments with any sequence numbers, flags and payloads, as iSCSI, HTTP, a decoded protocol, TLS or anything.
 #![no_main]
 
+use std::sync::LazyLock;
+
 use capture::decode::PROTOCOLS;
 use capture::packet::{Endpoint, Segment};
 use capture::{At, Counted, Digests, Keys, Observer, Protocol, Selection, StreamHole, Vantage};
@@ -37,6 +39,31 @@ impl Observer for Sums {
 const PLACES: usize = 32;
 const _: () = assert!(PROTOCOLS.len() < PLACES, "a decoder cannot be selected");
 
+/// What every input is taken for.
+#[derive(Clone, Copy)]
+struct Only {
+    /// Bits of the first byte that are set, and their values.
+    mask: u8,
+    first: u8,
+    /// The second byte.
+    place: Option<u8>,
+}
+
+/// `ROUNDTRIP_FUZZ_PROTOCOL`: a protocol by name, so that each has its own time.
+static ONLY: LazyLock<Option<Only>> = LazyLock::new(|| {
+    let name = std::env::var("ROUNDTRIP_FUZZ_PROTOCOL").ok().filter(|name| !name.is_empty())?;
+    let decoded = |place: usize| Only { mask: 3, first: 3, place: Some(place as u8) };
+    Some(match name.as_str() {
+        "iscsi" => Only { mask: 3, first: 0, place: None },
+        "http" => Only { mask: 3, first: 1, place: None },
+        "turns" => Only { mask: 3, first: 2, place: None },
+        "detection" => decoded(PLACES - 1),
+        // Detected, with hellos and secrets.
+        "tls" => Only { mask: 15, first: 15, place: Some(PLACES as u8 - 1) },
+        _ => decoded(PROTOCOLS.iter().position(|entry| entry.name == name).expect("the name of a protocol")),
+    })
+});
+
 /// The hellos of TLS 1.3 and 1.2, whose random numbers are zero.
 const HELLOS: [[&[u8]; 2]; 2] = {
     const CLIENT: &[u8] = &[22, 3, 1, 0, 45, 1, 0, 0, 41, 3, 3];
@@ -54,7 +81,12 @@ const BEHIND: [[&[u8]; 2]; 2] = {
 fn keys() -> Keys {
     let keys = Keys::default();
     let (random, secret) = ("00".repeat(32), "2a".repeat(32));
-    let traffic = ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "SERVER_HANDSHAKE_TRAFFIC_SECRET", "CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"];
+    let traffic = [
+        "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
+        "SERVER_HANDSHAKE_TRAFFIC_SECRET",
+        "CLIENT_TRAFFIC_SECRET_0",
+        "SERVER_TRAFFIC_SECRET_0",
+    ];
     let mut log: String = traffic.iter().map(|label| format!("{label} {random} {secret}\n")).collect();
     log += &format!("CLIENT_RANDOM {random} {}\n", "2a".repeat(48));
     assert_eq!(keys.read(log.as_bytes()).map_or(0, |log| log.secrets), 5);
@@ -63,6 +95,7 @@ fn keys() -> Keys {
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, mut rest)) = data.split_first() else { return };
+    let first = ONLY.map_or(first, |only| (first & !only.mask) | only.first);
     let digests = Digests { header: first & 4 != 0, data: first & 8 != 0 };
     let protocol = match first & 3 {
         0 => Protocol::Iscsi(digests),
@@ -72,6 +105,7 @@ fuzz_target!(|data: &[u8]| {
         _ => {
             let Some((&place, behind)) = rest.split_first() else { return };
             rest = behind;
+            let place = ONLY.and_then(|only| only.place).unwrap_or(place);
             PROTOCOLS.get(usize::from(place) % PLACES).map_or(Protocol::Auto, Protocol::Decoded)
         }
     };

@@ -139,7 +139,8 @@ fuzz_target!(|data: &[u8]| {
     if let Some(mut lost) = connection.filter(|_| level == 2) {
         let mut parked = lost.park();
         let mut heir = TargetConnection::new(&someone(level), 8);
-        for tag in rest.windows(4).map(|tag| u32::from_be_bytes([tag[0], tag[1], tag[2], tag[3]])).take(4096) {
+        for tag in rest.windows(4).map(|tag| u32::from_be_bytes([tag[0], tag[1], tag[2], tag[3]])).take(4096)
+        {
             if let Adopted::Finished(kept) = heir.adopt(&mut parked, tag, 0, &mut out) {
                 for mut kept in kept {
                     let _ = heir.reassigned(&mut kept, 0);

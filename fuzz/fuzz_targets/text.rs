@@ -22,7 +22,11 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     for p in [ours, theirs] {
-        assert!((512..1 << 24).contains(&p.max_send_bytes) && p.max_burst_bytes >= 1 && p.error_recovery_level <= 2);
+        assert!(
+            (512..1 << 24).contains(&p.max_send_bytes)
+                && p.max_burst_bytes >= 1
+                && p.error_recovery_level <= 2
+        );
         assert!(p.max_connections >= 1 && p.max_outstanding_r2t >= 1);
     }
 });

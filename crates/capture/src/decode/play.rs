@@ -1,5 +1,7 @@
 //! A conversation for the tests of decoders.
 
+mod seed;
+
 use record::{Exchange, Key, Side, Stall};
 
 use super::{Frames, ProtocolEntry, Shown};
@@ -22,6 +24,7 @@ pub(crate) struct Play {
     unnoticed: [u64; 2],
     /// Largest segment.
     pub(crate) segment: usize,
+    seed: Option<seed::Seed>,
 }
 
 /// What a conversation has shown.
@@ -48,6 +51,7 @@ impl Play {
             before: [1000, 5000],
             unnoticed: [0; 2],
             segment: usize::MAX,
+            seed: seed::Seed::new(entry),
         }
     }
 
@@ -71,6 +75,7 @@ impl Play {
             self.ns += 1000;
             let at = At { ns: self.ns, frame: self.ns / 1000 };
             let mark = Mark { seq: self.next[side as usize], ack };
+            self.seed.iter_mut().for_each(|seed| seed.segment(side, bytes));
             self.frames.packet(side, mark);
             self.next[side as usize] += bytes.len() as u32;
             self.frames.bytes(side, bytes, at, &mut self.seen);
@@ -82,6 +87,7 @@ impl Play {
     pub(crate) fn lose(&mut self, side: Side, count: u64) -> &mut Self {
         self.ns += 1000;
         self.next[side as usize] += count as u32;
+        self.seed.iter_mut().for_each(|seed| seed.lose(side, count));
         self.frames.missing(side, count, At { ns: self.ns, frame: 0 }, &mut self.seen);
         self
     }
@@ -90,6 +96,7 @@ impl Play {
     pub(crate) fn lose_unnoticed(&mut self, side: Side, count: u64) -> &mut Self {
         self.next[side as usize] += count as u32;
         self.unnoticed[side as usize] += count;
+        self.seed.iter_mut().for_each(|seed| seed.lose(side, count));
         self
     }
 
@@ -172,6 +179,7 @@ impl Play {
     /// Lets time pass, nanoseconds.
     pub(crate) fn pause(&mut self, ns: u64) -> &mut Self {
         self.ns += ns;
+        self.seed.iter_mut().for_each(|seed| seed.pause(ns));
         self
     }
 
@@ -181,6 +189,7 @@ impl Play {
 
     /// What it has shown, and the waits of the protocol's own.
     pub(crate) fn end_with_stalls(mut self) -> (Told, Vec<Stall>) {
+        self.seed.take().iter().for_each(seed::Seed::write);
         for side in [Side::Client, Side::Server] {
             self.frames.closed(side, &mut self.seen);
         }
