@@ -27,6 +27,7 @@ impl Numbers {
     /// The message at hand is a whole request with this number.
     pub(super) fn ask(&mut self, number: u64, asked: &Asked<'_>, requests: &mut Requests) -> Of {
         let id = Of::Id(number);
+        requests.begins_numbered();
         let is_behind_silence = self.pass(requests) >= SILENCE_NS;
         let is_repeated = self.last.replace(number) == Some(number);
         if self.repeated.is_some() && (self.repeated != Some(number) || !is_repeated || is_behind_silence) {

@@ -176,6 +176,65 @@ impl Play {
         assert_eq!((told.exchanges.len() - before, told.unanswered.len()), (SINGLE - 2, 0));
     }
 
+    /// Checks that operations have their own answers where a capture begins within a burst of requests, of which it has not the first
+    /// ones, or some of the answers neither, and that most of [`Self::IN_BURSTS`] operations are told.
+    pub(crate) fn assert_own_answers_from_the_middle(
+        entry: &'static ProtocolEntry,
+        asked: &[u8],
+        answer: &[u8],
+    ) {
+        let mut least = Self::IN_BURSTS;
+        let mut wrong = Vec::new();
+        for (unseen, unseen_answers) in [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (4, 1), (4, 3)] {
+            let (told, others) =
+                Self::own_answers_from_the_middle(entry, asked, answer, [unseen, unseen_answers]);
+            if others > 0 {
+                wrong.push((unseen, unseen_answers, others));
+            }
+            least = least.min(told);
+        }
+        assert!(wrong.is_empty() && least > Self::IN_BURSTS / 2, "{}: {wrong:?}, {least} told", entry.name);
+    }
+
+    /// Operations told, and those of them that have another's answer.
+    fn own_answers_from_the_middle(
+        entry: &'static ProtocolEntry,
+        asked: &[u8],
+        answer: &[u8],
+        [unseen, unseen_answers]: [usize; 2],
+    ) -> (usize, usize) {
+        let mut wrong = 0;
+        let mut play = Self::of(entry, Shown::default(), true);
+        let mut pairs = std::collections::HashSet::new();
+        for burst in 0..Self::IN_BURSTS / 4 {
+            let mut asked_at = [0; 4];
+            for (number, at) in asked_at.iter_mut().enumerate() {
+                if burst > 0 || number >= unseen {
+                    play.say(Side::Client, asked);
+                    *at = play.ns;
+                }
+            }
+            for (number, at) in asked_at.into_iter().enumerate() {
+                play.pause(10_000_000);
+                if burst > 0 || number >= unseen_answers {
+                    play.say(Side::Server, answer);
+                    pairs.insert((at, play.ns));
+                }
+            }
+            play.pause(1_000_000_000);
+        }
+        let told = play.end();
+        for exchange in &told.exchanges {
+            let ns = |passage: &record::Passage| passage.ended.ns().unwrap_or(0);
+            let pair = (ns(&exchange.request), ns(&exchange.response));
+            wrong += usize::from(!pairs.contains(&pair));
+        }
+        (told.exchanges.len(), wrong)
+    }
+
+    /// Operations asked, in bursts of four.
+    const IN_BURSTS: usize = 160;
+
     /// Lets time pass, nanoseconds.
     pub(crate) fn pause(&mut self, ns: u64) -> &mut Self {
         self.ns += ns;

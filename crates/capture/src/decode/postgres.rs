@@ -435,6 +435,9 @@ impl Postgres {
             b'N' | b'A' | b'K' | b'v' => return,
             _ => {}
         }
+        if self.expected.is_empty() {
+            requests.unasked();
+        }
         if !self.is_aligned(kind, requests) {
             return;
         }

@@ -1,5 +1,6 @@
 //! The requests of a decoded connection: paired with their answers, by order or by number.
 
+mod beginning;
 mod doubt;
 mod given_up;
 mod in_order;
@@ -19,6 +20,7 @@ use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 use crate::recovery::{Bursts, Recovery};
+use beginning::Beginning;
 use unpaired::{Answer, Unpaired};
 
 /// Most requests in flight on one connection whose details are kept.
@@ -117,6 +119,8 @@ pub(crate) struct Requests {
     bursts: Bursts,
     /// The answers to the first requests of the queue, where it is not certain that they are.
     unpaired: Option<Unpaired>,
+    /// Where the capture begins in the middle: what is not told yet.
+    beginning: Option<Beginning>,
     pub(crate) pace: Pace,
     pub(crate) counted: Counted,
     done: Vec<Exchange>,
@@ -145,7 +149,8 @@ fn kind_of(request: u32, response: u32) -> OpKind {
 
 impl Requests {
     pub(super) fn new(connection: u32, pace: Pace, in_the_middle: bool) -> Self {
-        Self { connection, pace, is_resuming: in_the_middle, ..Self::default() }
+        let beginning = in_the_middle.then(Beginning::default);
+        Self { connection, pace, is_resuming: in_the_middle, beginning, ..Self::default() }
     }
 
     /// The message at hand.
@@ -438,6 +443,9 @@ impl Requests {
         self.pace.message(Side::Server);
         let Some(open) = open else {
             self.counted.unmatched += 1;
+            if of == Of::Order {
+                self.unasked();
+            }
             return;
         };
         if !open.is_complete {
@@ -450,11 +458,11 @@ impl Requests {
         }
         let Open { exchange: Exchange { response, .. }, bytes: [_, bytes], .. } = open;
         self.pace.end(At { ns: response.ended.ns().unwrap_or(ended.ns), ..ended });
-        self.complete(open, Answer { response, bytes, status, end_seq });
+        self.complete(open, Answer { response, bytes, status, end_seq }, of == Of::Order);
     }
 
     /// A request has been answered.
-    fn complete(&mut self, open: Open, answer: Answer) {
+    fn complete(&mut self, open: Open, answer: Answer, is_in_order: bool) {
         let Answer { response, status, end_seq, .. } = answer;
         let mut exchange = Exchange { response, status, error: status.error(), ..open.exchange };
         let [request, response] = [open.bytes[0], answer.bytes].map(saturated);
@@ -463,7 +471,12 @@ impl Requests {
         op.kind = kind_of(request, response);
         op.outcome = if is_failure(status) { Outcome::Failed } else { Outcome::Good };
         exchange.response_end_seq = end_seq;
-        self.done.push(exchange);
+        match &mut self.beginning {
+            Some(beginning) if is_in_order || beginning.has_numbers() => {
+                beginning.keep(exchange, &mut self.done);
+            }
+            _ => self.done.push(exchange),
+        }
     }
 
     /// The request has no answer, by its protocol, or was withdrawn.
@@ -563,6 +576,7 @@ impl Requests {
     pub(super) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
         self.abandon_unpaired();
         self.settle();
+        self.end_beginning();
         self.deliver(observer);
         let excused = self.by_id.len();
         self.by_id.retain(|_, open| !open.is_excused);

@@ -335,3 +335,8 @@ fn what_is_no_message_is_contradicted() {
         assert_eq!(play.end().exchanges.len(), 1, "{length}");
     }
 }
+
+#[test]
+fn a_capture_that_begins_within_a_burst_pairs_no_others() {
+    Play::assert_own_answers_from_the_middle(&ENTRY, &read(0, 4096, 3), &registers(0, 3));
+}

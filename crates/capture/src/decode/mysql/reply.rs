@@ -63,6 +63,9 @@ impl Mysql {
             }
             Phase::Login | Phase::Ready => {}
         }
+        if seq == 1 && self.expected.is_empty() {
+            requests.unasked();
+        }
         if !self.is_aligned(seq, requests) {
             return;
         }

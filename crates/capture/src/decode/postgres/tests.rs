@@ -398,3 +398,12 @@ fn no_hole_shifts_the_answers_behind_it() {
     let answer = [message(b'1', b""), bound_and("SELECT 1"), ready()].concat();
     Play::assert_no_shift(begun, &statement, &answer);
 }
+
+#[test]
+fn a_capture_that_begins_within_a_burst_pairs_no_others() {
+    let rows = [row(), done("SELECT 1"), ready()].concat();
+    Play::assert_own_answers_from_the_middle(&ENTRY, &query("select 1"), &rows);
+    let statement = [parse("", "select $1"), bind(""), execute(), sync()].concat();
+    let answer = [message(b'1', b""), bound_and("SELECT 1"), ready()].concat();
+    Play::assert_own_answers_from_the_middle(&ENTRY, &statement, &answer);
+}

@@ -19,6 +19,9 @@ impl Requests {
         let newest = self.queue.back().map(|open| open.mark);
         if newest.is_none() {
             self.units = 0;
+            if self.known_end.is_some() {
+                self.end_beginning();
+            }
         }
         match self.order.begins(mark, newest, self.known_end) {
             Begun::AllAnswered => {
@@ -88,6 +91,9 @@ impl Requests {
     pub(crate) fn note_unasked(&mut self) {
         let Passing { end_seq, bytes, mark, .. } = self.passing;
         let is_idle = self.queue.is_empty() && self.by_id.is_empty() && self.given_up == 0;
+        if is_idle && !self.has_units {
+            self.unasked();
+        }
         if is_idle && self.recovery.is_none() && !self.is_resuming {
             self.order.unasked(Mark { seq: end_seq.wrapping_sub(bytes as u32), ack: mark.ack });
         }

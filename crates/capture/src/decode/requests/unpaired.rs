@@ -109,7 +109,7 @@ impl Requests {
         for answer in answers {
             let Some(open) = self.queue.pop_front() else { break };
             self.pace.ended += 1;
-            self.complete(open, answer);
+            self.complete(open, answer, true);
         }
         self.order.has_hole &= !self.queue.is_empty();
     }

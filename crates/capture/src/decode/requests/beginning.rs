@@ -1,0 +1,64 @@
+//! The first operations of a connection whose capture begins in the middle.
+//!
+//! Requests may have been in flight before it, and their answers are taken for those of the first requests that were captured. Then more
+//! answers come than there are requests. So what is paired is kept until the client asks while none is in flight, and no answer has
+//! been too many.
+
+use record::Exchange;
+
+use super::Requests;
+
+/// Most operations that are kept: a client that is never without a request in flight shows nothing more.
+const KEPT_MAX: usize = 64;
+
+/// What is kept.
+#[derive(Debug, Default)]
+pub(super) struct Beginning {
+    kept: Vec<Exchange>,
+    /// Requests have numbers that others may have had.
+    has_numbers: bool,
+}
+
+impl Beginning {
+    /// Keeps an operation, and tells those before it if they are too many.
+    pub(super) fn keep(&mut self, exchange: Exchange, done: &mut Vec<Exchange>) {
+        if self.kept.len() >= KEPT_MAX {
+            done.append(&mut self.kept);
+        }
+        self.kept.push(exchange);
+    }
+
+    pub(super) fn has_numbers(&self) -> bool {
+        self.has_numbers
+    }
+}
+
+impl Requests {
+    /// The message at hand is of an answer, and no request awaits one: those that are kept may have been of requests before.
+    #[cold]
+    pub(crate) fn unasked(&mut self) {
+        if let Some(Beginning { kept, .. }) = &mut self.beginning {
+            self.counted.abandoned += kept.len() as u64;
+            self.pace.ended -= kept.len() as u64;
+            kept.clear();
+        }
+    }
+
+    /// A request begins whose number those before it may have had.
+    pub(crate) fn begins_numbered(&mut self) {
+        let is_idle = self.queue.is_empty() && self.by_id.is_empty();
+        if let Some(beginning) = &mut self.beginning {
+            beginning.has_numbers = true;
+            if is_idle && !beginning.kept.is_empty() {
+                self.end_beginning();
+            }
+        }
+    }
+
+    /// A request begins while none is in flight, or the capture ends.
+    pub(super) fn end_beginning(&mut self) {
+        if let Some(Beginning { mut kept, .. }) = self.beginning.take() {
+            self.done.append(&mut kept);
+        }
+    }
+}
