@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Speed of the analysis of captures, against tshark's field extraction on the same file: interleaved, medians, ratios.
-# bench-analyze.sh [FILE]   without a file it captures one of about 1.6 GB (root, 30 s)
+# bench-analyze.sh [FILE]   without a file it captures one (root, 30 s): of iSCSI about 1.6 GB
+# PROTOCOL=iscsi|http2|resp the protocol of the capture: 512-byte reads, h2load at nghttpd, redis-benchmark
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,17 +10,49 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"; [ -z "${target:-}" ] || kill "$target" 2>/dev/null || true' EXIT
 roundtrip=$PWD/target/release/roundtrip
 file=${1:-}
-port=3260
+protocol=${PROTOCOL:-iscsi}
+case $protocol in
+    iscsi) port=3260 fields=(-Y iscsi.time -e frame.number -e iscsi.time) ;;
+    http2) port=8080 fields=(-Y http2.streamid -e frame.number -e frame.time_relative -e http2.streamid -e http2.headers.status) ;;
+    resp) port=6379 fields=(-Y resp -e frame.number -e frame.time_relative) ;;
+    *) printf 'PROTOCOL=%s: iscsi, http2 or resp\n' "$protocol" >&2 && exit 2 ;;
+esac
 
-capture() { # a capture of 512-byte reads: FILE SECONDS-EACH
-    local iqn=iqn.2026-11.example.roundtrip:bench address dumpcap
-    coproc server { exec "$roundtrip" target --portal "127.0.0.1:$port" --iqn "$iqn" --lun 0=zero:1G 2>/dev/null; }
-    target=$server_PID
-    read -r _ address _ <&"${server[0]}"
+serve() { # starts the server
+    local address=127.0.0.1
+    case $protocol in
+        iscsi)
+            coproc server { exec "$roundtrip" target --portal "$address:$port" --iqn "$iqn" --lun 0=zero:1G 2>/dev/null; }
+            target=$server_PID
+            read -r _ _ _ <&"${server[0]}"
+            ;;
+        http2)
+            head -c 3000 /dev/zero >"$folder/page"
+            nghttpd --no-tls -a "$address" -d "$folder" "$port" >/dev/null &
+            target=$!
+            ;;
+        resp)
+            redis-server --bind "$address" --port "$port" --save '' --appendonly no >/dev/null &
+            target=$!
+            ;;
+    esac
+}
+
+load() { # asks the server: UNITS
+    case $protocol in
+        iscsi) "$roundtrip" bench "iscsi://127.0.0.1:$port/$iqn/0" --bs 512 --iodepth 1,16,128 --runtime "$1s" ;;
+        http2) for streams in 1 10 100; do h2load -n "$(($1 * 15000))" -c 8 -m "$streams" "http://127.0.0.1:$port/page"; done ;;
+        resp) for depth in 1 16; do redis-benchmark -p "$port" -n "$(($1 * 50000))" -c 8 -P "$depth" -t set,get -r 10000 -q; done ;;
+    esac
+}
+
+capture() { # a capture: FILE UNITS
+    local iqn=iqn.2026-11.example.roundtrip:bench dumpcap
+    serve
     dumpcap -q -i lo -f "tcp port $port" -B 256 -w "$1" 2>"$folder/dumpcap.log" &
     dumpcap=$!
     sleep 1
-    "$roundtrip" bench "iscsi://$address/$iqn/0" --bs 512 --iodepth 1,16,128 --runtime "$2s" >/dev/null
+    load "$2" >/dev/null
     sleep 1
     kill -INT "$dumpcap" && wait "$dumpcap" || true
     kill "$target" && wait "$target" 2>/dev/null || true
@@ -27,7 +60,7 @@ capture() { # a capture of 512-byte reads: FILE SECONDS-EACH
 }
 
 if [ -z "$file" ]; then
-    port=32600
+    port=$((port + 20000))
     file=$folder/once.pcapng
     capture "$file" 6
     capture "$folder/twice.pcapng" 12
@@ -47,7 +80,7 @@ PY
 for round in $(seq "$rounds"); do
     printf 'round %s of %s\n' "$round" "$rounds" >&2
     for _ in 1 2 3; do measure "$roundtrip" analyze "$file" --port "$port" --no-modes >>"$folder/ours"; done
-    measure tshark -r "$file" -d "tcp.port==$port,iscsi" -Y iscsi.time -T fields -e frame.number -e iscsi.time >>"$folder/theirs"
+    measure tshark -r "$file" -d "tcp.port==$port,$protocol" -T fields "${fields[@]}" >>"$folder/theirs"
 done
 # A capture twice as long.
 if [ -e "$folder/twice.pcapng" ]; then

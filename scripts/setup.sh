@@ -29,7 +29,8 @@ test)
         mariadbd:mariadb-server mariadb-slap:mariadb-client python3:python3 editcap:wireshark-common
         knotd:knot kdig:knot-dnsutils dnsperf:dnsperf slapd:slapd ldapsearch:ldap-utils
         mosquitto:mosquitto mosquitto_pub:mosquitto-clients smbd:samba smbpasswd:samba-common-bin smbclient:smbclient
-        ganesha.nfsd:nfs-ganesha nfs-cp:libnfs-utils mbpoll:mbpoll rabbitmqctl:rabbitmq-server)
+        ganesha.nfsd:nfs-ganesha nfs-cp:libnfs-utils mbpoll:mbpoll rabbitmqctl:rabbitmq-server
+        sysbench:sysbench)
     ;;
 test-linux) pairs+=(qemu-system-x86_64:qemu-system-x86 ip:iproute2 dpkg-deb:dpkg) ;;
 # What the captures of corpus/ are made with; tests need only the captures.
@@ -42,7 +43,8 @@ fuzz) pairs+=(c++:g++) ;;
 miri | mutants) ;;
 bench)
     pairs+=(tshark:tshark dumpcap:wireshark-common python3:python3 tgtd:tgt tgtadm:tgt iscsi-perf:libiscsi-bin
-        valgrind:valgrind taskset:util-linux nginx:nginx wrk:wrk ip:iproute2 tc:iproute2 ethtool:ethtool)
+        valgrind:valgrind taskset:util-linux nginx:nginx wrk:wrk ip:iproute2 tc:iproute2 ethtool:ethtool
+        nghttpd:nghttp2-server h2load:nghttp2-client redis-server:redis-server redis-benchmark:redis-tools)
     ;;
 *) log "unknown purpose '$purpose'; use build, lint, run, test, test-linux, corpus, fuzz, miri, mutants or bench" && exit 2 ;;
 esac

@@ -40,6 +40,8 @@ mod rpc;
 mod s7;
 #[path = "protocols/smb.rs"]
 mod smb;
+#[path = "protocols/times.rs"]
+mod times;
 #[path = "protocols/tls.rs"]
 mod tls;
 #[path = "protocols/websocket.rs"]
