@@ -15,22 +15,31 @@ pub(super) const UNKNOWN: Word = Word::new(b"unknown");
 
 /// The prefix of a key, which tells what it is for: `user:17:cart` is `user:*`. What follows may be secret.
 pub(super) fn folded(key: &[u8], shown: Shown) -> String {
+    let mut folded = String::new();
+    fold_into(&mut folded, key, shown);
+    folded
+}
+
+/// As [`folded`], into a text that is used again and again.
+pub(super) fn fold_into(folded: &mut String, key: &[u8], shown: Shown) {
+    folded.clear();
     if shown.verbatim {
-        return key.get(..key.len().min(KEY_MAX)).unwrap_or_default().escape_ascii().to_string();
+        folded.extend(key.iter().take(KEY_MAX).flat_map(|byte| byte.escape_ascii()).map(char::from));
+        return;
     }
     let end = key.iter().position(|b| !b.is_ascii_alphabetic()).unwrap_or(key.len());
     let (word, rest) = key.split_at(end);
     if word.len() > WORD_MAX {
-        return "*".to_owned();
+        folded.push('*');
+        return;
     }
-    let mut folded: String = word.iter().map(|&b| char::from(b)).collect();
+    folded.extend(word.iter().map(|&b| char::from(b)));
     if let Some(&next) = rest.first() {
         if next.is_ascii_punctuation() {
             folded.push(char::from(next));
         }
         folded.push('*');
     }
-    folded
 }
 
 /// A name of a topic or a queue, whose parts tell what it is for: `sensors/17/state` is `sensors/:n/state`.

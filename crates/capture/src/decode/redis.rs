@@ -7,7 +7,7 @@ mod commands;
 
 use record::{Side, Status, Word};
 
-use super::keys::{KEY_MAX, folded};
+use super::keys::{KEY_MAX, fold_into, folded};
 use super::{Asked, Decoder, Length, Message, Of, ProtocolEntry, Requests, Shown, Start};
 
 /// Redis, in the table of protocols.
@@ -22,8 +22,25 @@ const DEPTH_MAX: usize = 32;
 const LINE_MAX: usize = 64 << 10;
 /// Longest string (Redis's proto-max-bulk-len is 512 MiB by default).
 const STRING_MAX: u64 = 4 << 30;
+/// Most elements of a command that are looked for at once.
+const AT_ONCE_MAX: i64 = 16;
 /// Most elements of an array.
 const ELEMENTS_MAX: u64 = 1 << 32;
+
+const CLIENT: Word = Word::new(b"CLIENT");
+const MONITOR: Word = Word::new(b"MONITOR");
+const PSYNC: Word = Word::new(b"PSYNC");
+const RESET: Word = Word::new(b"RESET");
+const SYNC: Word = Word::new(b"SYNC");
+/// Commands that are confirmed by messages like those that they ask for.
+const SUBSCRIPTIONS: [Word; 6] = [
+    Word::new(b"SUBSCRIBE"),
+    Word::new(b"PSUBSCRIBE"),
+    Word::new(b"SSUBSCRIBE"),
+    Word::new(b"UNSUBSCRIBE"),
+    Word::new(b"PUNSUBSCRIBE"),
+    Word::new(b"SUNSUBSCRIBE"),
+];
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -32,6 +49,8 @@ struct Redis {
     streams: [Elements; 2],
     /// The command at hand: its elements so far, its name, and the first of its arguments.
     command: Command,
+    /// The key of the last command that has one.
+    key: String,
     /// The first line of the reply at hand.
     reply: Status,
     is_push: bool,
@@ -46,6 +65,8 @@ struct Redis {
 struct Command {
     name: Word,
     arguments: u32,
+    /// Its first argument is a key.
+    has_key: bool,
     /// It is CLIENT REPLY, with the word that follows.
     is_client_reply: bool,
     wanted: Option<Replies>,
@@ -113,7 +134,23 @@ fn line(bytes: &[u8]) -> Option<&[u8]> {
 /// The number of a line such as `$5`; -1 is nothing.
 fn number(line: &[u8]) -> Option<i64> {
     let digits = line.get(1..line.len().checked_sub(2)?)?;
+    if let [digit @ b'0'..=b'9'] = digits {
+        return Some(i64::from(digit - b'0'));
+    }
     std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Bytes of a command, an array of strings, if the whole of it is at hand: its elements are one message then.
+fn whole_command(bytes: &[u8]) -> Option<usize> {
+    let first = line(bytes).filter(|line| line[0] == b'*')?;
+    let mut at = first.len();
+    for _ in 0..number(first).filter(|count| (1..=AT_ONCE_MAX).contains(count))? {
+        let rest = bytes.get(at..)?;
+        let head = line(rest).filter(|line| line[0] == b'$')?;
+        at += head.len() + usize::try_from(number(head)?).ok()?.checked_add(2)?;
+        (at <= bytes.len()).then_some(())?;
+    }
+    Some(at)
 }
 
 /// Whether these bytes begin an element of RESP.
@@ -191,6 +228,9 @@ impl Decoder for Redis {
                 _ => Length::Invalid,
             },
             b'*' | b'%' | b'~' | b'>' | b'|' => match number(first) {
+                Some(1..) if side == Side::Client && !self.streams[0].is_nested() => {
+                    whole_command(start).map_or(whole, |length| Length::Is(length as u64))
+                }
                 Some(-1..) => whole,
                 _ => Length::Invalid,
             },
@@ -209,6 +249,14 @@ impl Decoder for Redis {
         }
         let elements = &mut self.streams[message.side as usize];
         let is_first = !elements.is_nested();
+        if message.side == Side::Client
+            && is_first
+            && let Some(first) = line(message.bytes).filter(|line| line.len() < message.bytes.len())
+            && first[0] == b'*'
+        {
+            self.whole(message.bytes, first, requests);
+            return;
+        }
         let inside = inside(message.bytes);
         if inside > ELEMENTS_MAX || !elements.begin(inside) {
             elements.open.clear();
@@ -274,6 +322,19 @@ fn text(bytes: &[u8]) -> &[u8] {
 }
 
 impl Redis {
+    /// A command with all its arguments, behind its first line.
+    fn whole(&mut self, bytes: &[u8], first: &[u8], requests: &mut Requests) {
+        self.command = Command::default();
+        requests.ask(Of::Order, &Asked::only(Word::default()));
+        let mut rest = bytes.get(first.len()..).unwrap_or_default();
+        while let Some(head) = line(rest) {
+            self.argument(rest, requests);
+            let length = number(head).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            rest = rest.get(head.len() + length + 2..).unwrap_or_default();
+        }
+        self.sent(self.command.name, requests);
+    }
+
     fn command(&mut self, bytes: &[u8], is_first: bool, is_last: bool, requests: &mut Requests) {
         if is_first {
             self.command = Command::default();
@@ -290,7 +351,7 @@ impl Redis {
                 let first = words.next().unwrap_or_default();
                 let key = if commands::has_key(name) { first } else { &[] };
                 let key = folded(key, self.shown);
-                let is_client_reply = name.as_str() == "CLIENT" && first.eq_ignore_ascii_case(b"reply");
+                let is_client_reply = name == CLIENT && first.eq_ignore_ascii_case(b"reply");
                 self.command.wanted = words.next().filter(|_| is_client_reply).and_then(Replies::of);
                 let operation = commands::shown(name, self.shown);
                 requests.ask(Of::Order, &Asked { operation, key: &key, stream: 0 });
@@ -301,16 +362,28 @@ impl Redis {
             return;
         }
         requests.ask_more(Of::Order);
+        self.argument(bytes, requests);
+        if is_last {
+            self.sent(self.command.name, requests);
+        }
+    }
+
+    /// The command's name, or one of its arguments.
+    fn argument(&mut self, bytes: &[u8], requests: &mut Requests) {
         match self.command.arguments {
             0 => {
-                self.command.name = Word::upper(text(bytes));
-                requests.rename(Of::Order, &Asked::only(commands::shown(self.command.name, self.shown)));
+                let name = Word::upper(text(bytes));
+                self.command.name = name;
+                self.command.has_key = commands::has_key(name);
+                let operation = if self.command.has_key { name } else { commands::shown(name, self.shown) };
+                requests.rename(Of::Order, &Asked::only(operation));
             }
-            1 if commands::has_key(self.command.name) => {
-                let key = folded(text(bytes), self.shown);
-                requests.rename(Of::Order, &Asked { operation: self.command.name, key: &key, stream: 0 });
+            1 if self.command.has_key => {
+                let key = &mut self.key;
+                fold_into(key, text(bytes), self.shown);
+                requests.rename(Of::Order, &Asked { operation: self.command.name, key, stream: 0 });
             }
-            1 if self.command.name.as_str() == "CLIENT" => {
+            1 if self.command.name == CLIENT => {
                 self.command.is_client_reply = text(bytes).eq_ignore_ascii_case(b"reply");
             }
             2 if self.command.is_client_reply => self.command.wanted = Replies::of(text(bytes)),
@@ -323,9 +396,6 @@ impl Redis {
             }
         }
         self.command.arguments = self.command.arguments.saturating_add(1);
-        if is_last {
-            self.sent(self.command.name, requests);
-        }
     }
 
     /// A command is complete.
@@ -335,12 +405,12 @@ impl Redis {
             requests.awaits_event(Of::Order);
         }
         requests.asked(Of::Order);
-        match name.as_str() {
-            "MONITOR" => self.is_subscribed = true,
+        match name {
+            MONITOR => self.is_subscribed = true,
             // Its answer is the data itself, which has no end.
-            "SYNC" => self.begin_replication(requests),
+            SYNC => self.begin_replication(requests),
+            RESET => (self.is_subscribed, self.replies) = (false, Replies::All),
             command if is_subscription(command) => self.is_subscribed = true,
-            "RESET" => (self.is_subscribed, self.replies) = (false, Replies::All),
             _ => {}
         }
         let before = self.replies;
@@ -353,7 +423,7 @@ impl Redis {
         };
         let has_reply = match self.command.wanted {
             Some(wanted) => wanted == Replies::All,
-            None => before == Replies::All || name.as_str() == "RESET",
+            None => before == Replies::All || name == RESET,
         };
         if !has_reply {
             requests.forget(Of::Order);
@@ -363,7 +433,7 @@ impl Redis {
     fn reply(&mut self, bytes: &[u8], is_first: bool, is_last: bool, requests: &mut Requests) {
         if is_first {
             // RESP3 confirms subscriptions by pushes.
-            let confirms = || requests.next_answered().is_some_and(|next| is_subscription(next.as_str()));
+            let confirms = || requests.next_answered().is_some_and(is_subscription);
             self.is_push = match bytes.first() {
                 Some(b'>') => !confirms(),
                 _ => self.is_subscribed && !requests.is_open(Of::Order),
@@ -380,8 +450,7 @@ impl Redis {
             self.is_push = !is_last;
             return;
         }
-        let is_followed = self.reply == Status::Good
-            && requests.next_answered().is_some_and(|next| next.as_str() == "PSYNC");
+        let is_followed = self.reply == Status::Good && requests.next_answered() == Some(PSYNC);
         requests.answer(Of::Order);
         if is_last {
             requests.answered(Of::Order, self.reply);
@@ -400,14 +469,12 @@ impl Redis {
 
 /// Whether a command asks for all data.
 fn is_replication(command: Word) -> bool {
-    matches!(command.as_str(), "PSYNC" | "SYNC")
+    matches!(command, PSYNC | SYNC)
 }
 
 /// Whether a command is confirmed by messages like those that it asks for.
-fn is_subscription(command: &str) -> bool {
-    command
-        .strip_suffix("SUBSCRIBE")
-        .is_some_and(|kind| matches!(kind, "" | "P" | "S" | "UN" | "PUN" | "SUN"))
+fn is_subscription(command: Word) -> bool {
+    SUBSCRIPTIONS.contains(&command)
 }
 
 #[cfg(test)]

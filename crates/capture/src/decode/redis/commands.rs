@@ -31,10 +31,20 @@ const WITHOUT_KEY: &str = "
     WAITAOF XGROUP XINFO XREAD XREADGROUP ZDIFF ZINTER ZINTERCARD ZMPOP ZUNION
 ";
 /// Those that are answered when there is something to take, when replicas have acknowledged, or when a time is over.
-const BLOCKING: [&str; 10] =
-    ["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"];
+const BLOCKING: [Word; 10] = [
+    Word::new(b"BLMOVE"),
+    Word::new(b"BLMPOP"),
+    Word::new(b"BLPOP"),
+    Word::new(b"BRPOP"),
+    Word::new(b"BRPOPLPUSH"),
+    Word::new(b"BZMPOP"),
+    Word::new(b"BZPOPMAX"),
+    Word::new(b"BZPOPMIN"),
+    Word::new(b"WAIT"),
+    Word::new(b"WAITAOF"),
+];
 /// Those that do so if one of their options says it.
-const BLOCKING_IF_TOLD: [&str; 2] = ["XREAD", "XREADGROUP"];
+const BLOCKING_IF_TOLD: [Word; 2] = [Word::new(b"XREAD"), Word::new(b"XREADGROUP")];
 /// Those that people and load tools write on a line of their own.
 const INLINE: [&str; 12] = [
     "AUTH", "CONFIG", "DBSIZE", "ECHO", "FLUSHALL", "FLUSHDB", "GET", "INCR", "INFO", "PING", "SELECT", "SET",
@@ -79,12 +89,12 @@ pub(super) fn has_key(command: Word) -> bool {
 
 /// Whether a command is held until an event comes, whatever its arguments.
 pub(super) fn is_blocking(command: Word) -> bool {
-    BLOCKING.contains(&command.as_str())
+    BLOCKING.contains(&command)
 }
 
 /// Whether this argument lets a command be held until an event comes.
 pub(super) fn is_blocking_by(command: Word, argument: &[u8]) -> bool {
-    BLOCKING_IF_TOLD.contains(&command.as_str()) && argument.eq_ignore_ascii_case(b"BLOCK")
+    BLOCKING_IF_TOLD.contains(&command) && argument.eq_ignore_ascii_case(b"BLOCK")
 }
 
 /// Whether a connection may begin with this command on a line of its own.
@@ -103,6 +113,6 @@ mod tests {
         assert!(is_known(word("eval")) && !has_key(word("eval")));
         assert!(!is_known(word("jobs")) && !has_key(word("AUHT")));
         assert!(KEYED.is_disjoint(&OTHERS));
-        assert!(BLOCKING.into_iter().chain(BLOCKING_IF_TOLD).all(|name| is_known(word(name))));
+        assert!(BLOCKING.into_iter().chain(BLOCKING_IF_TOLD).all(is_known));
     }
 }
