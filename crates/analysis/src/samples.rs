@@ -5,6 +5,9 @@
 //! longest gives up one of every two neighbouring groups, chosen by chance: an even choice would have gaps at the same
 //! distance, and a pattern with that period would not show.
 
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError};
+
 use record::Observed;
 
 use crate::modes::{Finding, Parts, Point, find_numbered};
@@ -157,8 +160,30 @@ impl Samples {
     /// The findings, by the number of the kind.
     #[must_use]
     pub fn findings(self) -> Vec<(usize, Finding)> {
-        let all = self.stanzas.into_iter().enumerate();
-        all.flat_map(|(place, sample)| sample.findings().into_iter().map(move |f| (place, f))).collect()
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let mut found: Vec<(usize, Vec<Finding>)> = Vec::new();
+        let waiting = Mutex::new(self.stanzas.into_iter().enumerate());
+        let search = || {
+            let mut found = Vec::new();
+            loop {
+                // Not for the time of the search.
+                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((place, sample)) = next else { return found };
+                found.push((place, sample.findings()));
+            }
+        };
+        std::thread::scope(|scope| {
+            // What a thread that cannot be started would have searched is searched here.
+            let others: Vec<_> = (1..processors)
+                .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, search).ok())
+                .collect();
+            found = search();
+            for other in others {
+                found.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+        });
+        found.sort_by_key(|(place, _)| *place);
+        found.into_iter().flat_map(|(place, found)| found.into_iter().map(move |f| (place, f))).collect()
     }
 }
 
