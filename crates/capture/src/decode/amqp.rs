@@ -54,6 +54,8 @@ struct Channel {
     is_doubtful: bool,
     /// A hole may hold further ones.
     is_unsure: bool,
+    /// An answer that was captured before what it answers, and where it begins in the broker's stream.
+    early: Option<(Method, u32)>,
     /// The message at hand of each side.
     contents: [Content; 2],
     confirms: Confirms,
@@ -154,6 +156,7 @@ impl Channel {
         let of = place.and_then(|place| self.asked.get(place)).map(|&(_, of)| of);
         let Some(of) = of.filter(|&of| requests.is_received(of)) else {
             requests.counted.unmatched += 1;
+            self.early = Some((method, requests.place().seq));
             return None;
         };
         self.asked.drain(..place.unwrap_or_default()).for_each(|(_, before)| requests.forget(before));
@@ -161,6 +164,15 @@ impl Channel {
         self.is_doubtful = false;
         self.is_unsure &= !self.asked.is_empty();
         Some(of)
+    }
+
+    /// Whether a method's answer was captured before it: the client had not received that.
+    fn is_late(&mut self, method: Method, requests: &Requests) -> bool {
+        let received = requests.place().ack;
+        let is_its = |(answered, seq): (Method, u32)| {
+            answered == method && received.wrapping_sub(seq).cast_signed() <= 0
+        };
+        self.early.take().is_some_and(is_its)
     }
 
     /// All that it awaits ends with a status, or without one.
@@ -221,6 +233,9 @@ impl Amqp {
             method::CHANNEL_OPEN => channel.confirms = Confirms::opened(),
             method::CONFIRM_SELECT => channel.confirms.select(),
             _ => {}
+        }
+        if channel.is_late(method, requests) {
+            return;
         }
         if channel.is_doubtful || channel.asked.len() >= ASKED_MAX {
             // The client asks again: it has its answer.

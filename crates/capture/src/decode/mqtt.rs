@@ -46,6 +46,8 @@ struct Mqtt {
     open: VecDeque<u32>,
     /// So many of the first of them may have been answered in a hole.
     doubtful: usize,
+    /// A CONNECT or PINGREQ may have been answered in a hole.
+    is_ordered_doubtful: bool,
     /// A hole may hold requests with the identifiers of some of them.
     is_unsure: bool,
     /// Topics by their aliases.
@@ -89,6 +91,7 @@ impl Decoder for Mqtt {
     }
 
     fn lost(&mut self, side: Side, requests: &mut Requests) {
+        self.is_ordered_doubtful |= side == Side::Server && requests.is_open(Of::Order);
         // With holes of both sides an answer may be that of a request that was not seen, with the identifier of one that was.
         if side == Side::Server && !self.is_unsure {
             self.doubtful = self.open.len();
@@ -114,13 +117,9 @@ impl Mqtt {
         match packet.kind {
             packet::CONNECT => {
                 self.version = packet::version(packet.body).or(self.version);
-                requests.ask(Of::Order, &Asked::only(Word::new(b"CONNECT")));
-                requests.asked(Of::Order);
+                self.ask_in_order(Word::new(b"CONNECT"), requests);
             }
-            packet::PINGREQ => {
-                requests.ask(Of::Order, &Asked::only(Word::new(b"PINGREQ")));
-                requests.asked(Of::Order);
-            }
+            packet::PINGREQ => self.ask_in_order(Word::new(b"PINGREQ"), requests),
             packet::PUBLISH => self.publishes(packet, requests),
             packet::PUBREL => {
                 let of = of(number(EXACTLY_ONCE, packet.identifier()));
@@ -138,6 +137,15 @@ impl Mqtt {
             }
             _ => {}
         }
+    }
+
+    fn ask_in_order(&mut self, operation: Word, requests: &mut Requests) {
+        if std::mem::take(&mut self.is_ordered_doubtful) {
+            // A client has one in flight: the one before has its answer.
+            requests.forget_queue();
+        }
+        requests.ask(Of::Order, &Asked::only(operation));
+        requests.asked(Of::Order);
     }
 
     fn publishes(&mut self, packet: &Packet<'_>, requests: &mut Requests) {
@@ -200,9 +208,9 @@ impl Mqtt {
         match packet.kind {
             packet::CONNACK => {
                 let status = reason::of_connack(packet.body, self.version);
-                return Self::answer_in_order("CONNECT", status, requests);
+                return self.answer_in_order("CONNECT", status, requests);
             }
-            packet::PINGRESP => return Self::answer_in_order("PINGREQ", Status::Good, requests),
+            packet::PINGRESP => return self.answer_in_order("PINGREQ", Status::Good, requests),
             packet::PUBACK => self.answer(AT_LEAST_ONCE, packet, requests),
             packet::PUBREC if reason::of_ack(packet.body) == Status::Good => {
                 requests.asks_for_data(of(number(EXACTLY_ONCE, packet.identifier())));
@@ -225,7 +233,12 @@ impl Mqtt {
         requests.passed_behind();
     }
 
-    fn answer_in_order(operation: &str, status: Status, requests: &mut Requests) {
+    fn answer_in_order(&mut self, operation: &str, status: Status, requests: &mut Requests) {
+        if std::mem::take(&mut self.is_ordered_doubtful) && requests.in_flight() > 1 {
+            // Which of them it answers does not show.
+            requests.forget_queue();
+            return;
+        }
         if requests.skip_to(|asked| asked == operation) {
             requests.answer(Of::Order);
             requests.answered(Of::Order, status);

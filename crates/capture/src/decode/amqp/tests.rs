@@ -405,3 +405,15 @@ fn lengths_and_tables_are_bounded() {
     assert!(told.counted.abandoned >= 1000, "messages beyond the limit are counted: {:?}", told.counted);
     assert!(told.lines().contains(&"Basic.Get last ok".to_owned()));
 }
+
+#[test]
+fn a_hole_shifts_no_answers() {
+    let begun = || {
+        let mut play = Play::new(&ENTRY);
+        opened(&mut play);
+        play
+    };
+    Play::assert_no_shift(begun, &declare(1, "orders", 0), &declared(1));
+    let got = method(1, method::GET_EMPTY, &[0]);
+    Play::assert_no_shift(begun, &get(1, "orders"), &got);
+}

@@ -340,3 +340,8 @@ fn what_is_no_message_is_contradicted() {
 fn a_capture_that_begins_within_a_burst_pairs_no_others() {
     Play::assert_own_answers_from_the_middle(&ENTRY, &read(0, 4096, 3), &registers(0, 3));
 }
+
+#[test]
+fn a_hole_shifts_no_answers_with_one_identifier() {
+    Play::assert_no_shift(|| Play::new(&ENTRY), &read(0, 4096, 3), &registers(0, 3));
+}

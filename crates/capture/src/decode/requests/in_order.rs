@@ -1,6 +1,6 @@
 //! Requests that are answered in their order: which of them are paired, behind holes and where packets were captured in another order.
 
-use super::{Passing, Requests};
+use super::Requests;
 use crate::http::Mark;
 use crate::http::resume::Begun;
 use crate::recovery::Recovery;
@@ -89,13 +89,12 @@ impl Requests {
 
     /// The message at hand of the server is there while no request is in flight.
     pub(crate) fn note_unasked(&mut self) {
-        let Passing { end_seq, bytes, mark, .. } = self.passing;
         let is_idle = self.queue.is_empty() && self.by_id.is_empty() && self.given_up == 0;
         if is_idle && !self.has_units {
             self.unasked();
         }
         if is_idle && self.recovery.is_none() && !self.is_resuming {
-            self.order.unasked(Mark { seq: end_seq.wrapping_sub(bytes as u32), ack: mark.ack });
+            self.order.unasked(self.place());
         }
     }
 }

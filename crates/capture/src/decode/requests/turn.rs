@@ -2,7 +2,8 @@
 
 use record::{Key, Status, Word};
 
-use super::{Asked, Of, Requests};
+use super::{Asked, Of, Passing, Requests};
+use crate::http::Mark;
 
 impl Requests {
     /// As [`Requests::ask`], with a key that has been named.
@@ -20,6 +21,12 @@ impl Requests {
             Of::Id(id) => self.by_id.get(&id),
         };
         open.is_some_and(|open| self.passing.mark.ack.wrapping_sub(open.mark.seq).cast_signed() > 0)
+    }
+
+    /// Where the message at hand begins in its sender's stream, and what that had received of the other one.
+    pub(crate) fn place(&self) -> Mark {
+        let Passing { end_seq, bytes, mark, .. } = self.passing;
+        Mark { seq: end_seq.wrapping_sub(bytes as u32), ack: mark.ack }
     }
 
     /// Whether the sender of the message at hand had received what is not in the capture.
