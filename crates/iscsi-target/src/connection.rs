@@ -398,6 +398,10 @@ impl Connection {
                     Received::Nothing => {}
                 }
             }
+            if needed.is_none() {
+                // An event loop watches for edges: there is one only behind a send that would have blocked.
+                self.flush()?;
+            }
             if (self.core.has_more() || self.core.has_deferred()) && self.core.has_room() {
                 // Partial read responses continue as the socket takes bytes.
                 let before = self.core.outgoing.position();

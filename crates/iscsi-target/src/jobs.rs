@@ -275,6 +275,8 @@ pub(crate) struct Running {
 pub(crate) struct Jobs {
     pool: Arc<Pool>,
     memory: Arc<Memory>,
+    /// One read outside the budget, without which a connection would wait for the others to read what they asked for.
+    spare: Arc<Memory>,
     mailbox: Arc<Mailbox>,
     sequence: Arc<CommandSequence>,
     running: BTreeMap<u64, Running>,
@@ -291,13 +293,19 @@ impl Jobs {
         sequence: Arc<CommandSequence>,
         bytes_max: usize,
     ) -> Self {
-        Self { pool, memory, mailbox, sequence, running: BTreeMap::new(), next: 0, bytes: 0, bytes_max }
+        let (spare, running) = (Memory::new(1), BTreeMap::new());
+        Self { pool, memory, spare, mailbox, sequence, running, next: 0, bytes: 0, bytes_max }
     }
 
     /// Claims memory for a job of `bytes` bytes; `None` when the connection or the target is at its limit.
     pub(crate) fn room(&self, bytes: u64) -> Option<Share> {
         let sum = (self.bytes as u64).saturating_add(bytes);
         (sum <= self.bytes_max as u64).then(|| self.memory.claim(bytes as usize)).flatten()
+    }
+
+    /// Claims the one read of the connection that the budget need not cover; `None` until the one before has been sent.
+    pub(crate) fn spare(&self) -> Option<Share> {
+        self.spare.claim(1)
     }
 
     /// Claims memory for gathered data; `None` when the target is at its limit.

@@ -208,8 +208,8 @@ impl Read {
             if self.job.is_some() {
                 return Progress::Waits;
             }
-            if !self.append(at, bytes, connection, out) {
-                self.fetch(at, bytes, supply, connection, out);
+            if !self.append(at, bytes, connection, out) && !self.fetch(at, bytes, supply, connection, out) {
+                return Progress::Waits;
             }
         }
     }
@@ -266,7 +266,8 @@ impl Read {
         true
     }
 
-    /// Gets the next data: borrowed, read without blocking, or by a job.
+    /// Gets the next data: borrowed, read without blocking, or by a job. False if there is no memory for it before the connection has
+    /// sent what it has.
     fn fetch(
         &mut self,
         at: u32,
@@ -274,11 +275,11 @@ impl Read {
         supply: &mut Supply<'_>,
         connection: &mut TargetConnection,
         out: &mut TransmitBuffer,
-    ) {
+    ) -> bool {
         let Supply { table, jobs, epoch } = supply;
         let Some(unit) = table.unit(self.extent.lun) else {
             self.failed = Some(Sense::NO_SUCH_LUN);
-            return;
+            return true;
         };
         let Unit { store, atomic_lock, .. } = &**unit;
         let offset = self.extent.offset_bytes + u64::from(at);
@@ -308,12 +309,12 @@ impl Read {
                         None => borrowed,
                     });
                     self.chunk = Some(Chunk { from: at, data: Data::Borrowed(borrowed.collect()) });
-                    return;
+                    return true;
                 }
                 Ok(None) => {}
                 Err(error) => {
                     self.failed = Some(read_sense(&error));
-                    return;
+                    return true;
                 }
             }
         }
@@ -326,20 +327,20 @@ impl Read {
                 matches!(outcome, Ok(true))
             });
             if made {
-                return;
+                return true;
             }
         }
         drop(shared);
         if let Err(error) = outcome {
             self.failed = Some(read_sense(&error));
-            return;
+            return true;
         }
         let room = jobs.room(chunk_bytes.into()).map(|share| (share, chunk_bytes));
         let room = room.or_else(|| jobs.room(bytes.into()).map(|share| (share, bytes)));
-        let room =
-            room.and_then(|(share, length)| Some((share, length, store.try_buffer(length as usize).ok()?)));
-        let Some((share, length, buffer)) = room else {
-            // No memory for a job: read synchronously into the PDU.
+        let room = room.or_else(|| jobs.spare().map(|share| (share, bytes)));
+        let Some((share, length)) = room else { return false };
+        let Ok(buffer) = store.try_buffer(length as usize) else {
+            // The system has no memory for a job: read at once into the PDU.
             let _shared = atomic_lock.read();
             let mut outcome = Ok(());
             connection.try_answer_piece(&self.command, &mut self.sequence, out, |piece| {
@@ -347,11 +348,11 @@ impl Read {
                 outcome.is_ok()
             });
             self.failed = outcome.err().map(|error| read_sense(&error));
-            return;
+            return true;
         };
         let Some(epoch) = epoch.map(Arc::clone) else {
             self.failed = Some(Sense::NO_SUCH_LUN);
-            return;
+            return true;
         };
         let job = Job { command: self.command, r2ts: 0, epoch, changes: false, is_piece: true };
         let request = Request::Read { offset, buffer };
@@ -367,6 +368,7 @@ impl Read {
                 }
             });
         self.job = Some(id);
+        true
     }
 
     /// Returns where the data comes from, for retransmission.

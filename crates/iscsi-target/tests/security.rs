@@ -996,6 +996,37 @@ fn hung_disk_does_not_block_another() {
     }
 }
 
+/// Where other connections hold the whole memory budget, a connection may have one read outside it.
+#[test]
+fn hung_disk_does_not_block_other_connections_without_memory() {
+    for threads in [Threads::PerConnection, Threads::Loops(1)] {
+        let valve = Valve::open();
+        let _releases = Releases(valve.clone());
+        let slow =
+            Layered::new(Delay(Duration::from_millis(1)), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
+        let luns = vec![valve.lun(0).0, LunConfig::new(1, Arc::new(slow))];
+        let target = start(luns, |config| {
+            config.limits.memory_bytes = 0;
+            config.threads = threads;
+        });
+        let mut hanging = ready(target.address(), &isid(1), &[0, 1]);
+        let mut other = ready(target.address(), &isid(2), &[0, 1]);
+        valve.hold();
+        for _ in 0..20 {
+            hanging.issue(&hanging.command(hanging.cmd_sn, &read_10(0, 1), 512), &[]);
+        }
+        valve.wait_for(1);
+        for _ in 0..20 {
+            assert!(lives(&mut other, 1), "{threads:?}");
+            assert_eq!(hanging.read(1, &TEST_UNIT_READY, 0).1, GOOD, "{threads:?}: its own connection");
+        }
+        valve.release();
+        for _ in 0..20 {
+            assert_eq!(hanging.until(opcode::DATA_IN).1.bhs.0[3], GOOD);
+        }
+    }
+}
+
 #[test]
 fn repeated_resets_do_not_drop_a_slow_reader() {
     let target = start((0..32).map(|n| ram(n, 8)).collect(), |_| ());
@@ -1179,9 +1210,17 @@ const UNREAD_BYTES: usize = 64 << 20;
 
 /// Lets 32 clients request 64 MiB each and read nothing, then everything. Checks that they hold at most `bound_kib` beyond
 /// `memory_bytes`.
-fn unread_reads_hold_little_memory(store: Arc<dyn Store>, memory_bytes: usize, bound_kib: usize) {
+fn unread_reads_hold_little_memory(
+    store: Arc<dyn Store>,
+    memory_bytes: usize,
+    bound_kib: usize,
+    threads: Threads,
+) {
     let data = pattern(UNREAD_BYTES);
-    let target = start(vec![LunConfig::new(0, store)], |config| config.limits.memory_bytes = memory_bytes);
+    let target = start(vec![LunConfig::new(0, store)], |config| {
+        config.limits.memory_bytes = memory_bytes;
+        config.threads = threads;
+    });
     for keys in ["", " DataDigest=CRC32C", " ErrorRecoveryLevel=1"] {
         let keys = format!("MaxRecvDataSegmentLength=262144{keys}");
         let login = |isid| Login { isid, keys: &keys, ..Login::default() };
@@ -1213,21 +1252,34 @@ fn unread_responses_of_a_fast_disk_hold_little_memory() {
     alone("unread_responses_of_a_fast_disk_hold_little_memory", || {
         let limits = Limits::default();
         let store = filled(&pattern(UNREAD_BYTES));
-        unread_reads_hold_little_memory(store, limits.memory_bytes, 32 << 10);
+        for threads in [Threads::PerConnection, Threads::Loops(2)] {
+            unread_reads_hold_little_memory(store.clone(), limits.memory_bytes, 32 << 10, threads);
+        }
     });
 }
 
-#[test]
-fn unread_responses_of_a_slow_disk_hold_little_memory() {
-    alone("unread_responses_of_a_slow_disk_hold_little_memory", || {
+/// Also checks that each client receives all when it reads: the others hold the whole memory budget.
+fn unread_reads_of_a_slow_disk(name: &str, threads: Threads) {
+    alone(name, || {
         let store = filled(&pattern(UNREAD_BYTES));
         let store = Arc::new(Layered::new(Delay(Duration::from_millis(1)), store));
         // Reads of a slow disk may use the whole memory budget.
         for memory_bytes in [8 << 20, Limits::default().memory_bytes] {
             let bound_kib = (memory_bytes >> 10) + (24 << 10);
-            unread_reads_hold_little_memory(store.clone(), memory_bytes, bound_kib);
+            unread_reads_hold_little_memory(store.clone(), memory_bytes, bound_kib, threads);
         }
     });
+}
+
+#[test]
+fn unread_responses_of_a_slow_disk_hold_little_memory() {
+    unread_reads_of_a_slow_disk("unread_responses_of_a_slow_disk_hold_little_memory", Threads::PerConnection);
+}
+
+#[test]
+fn unread_responses_of_a_slow_disk_hold_little_memory_of_event_loops() {
+    let name = "unread_responses_of_a_slow_disk_hold_little_memory_of_event_loops";
+    unread_reads_of_a_slow_disk(name, Threads::Loops(2));
 }
 
 /// Encodes a write of 1 MiB with immediate data.
