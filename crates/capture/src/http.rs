@@ -65,6 +65,9 @@ struct Pairing {
     /// Sequence number behind the last response that was paired.
     known_end: Option<u32>,
     order: Order,
+    /// Requests of the client are missing, and what the next one, or those that left with it, had received.
+    has_lost_requests: bool,
+    left_with_lost: Option<u32>,
     bursts: Bursts,
     /// Behind a hole: nothing is paired.
     recovery: Option<Recovery>,
@@ -372,6 +375,7 @@ impl Pairing {
             Event::Lost(at) => {
                 self.is_resuming = true;
                 self.forget_request(at);
+                self.has_lost_requests = !self.bursts.are_single();
                 self.lost_order(at);
             }
         }
@@ -386,6 +390,14 @@ impl Pairing {
             self.recovery = None;
             (self.order.has_hole, self.is_resuming, self.known_end) = (false, false, None);
         }
+        if std::mem::take(&mut self.has_lost_requests) {
+            self.left_with_lost = Some(self.current_mark.ack);
+        }
+        if self.left_with_lost == Some(self.current_mark.ack) {
+            // Which of the next answers are those of the missing ones does not show.
+            return false;
+        }
+        self.left_with_lost = None;
         let newest = self.marks.back().copied();
         match self.order.begins(self.current_mark, newest, self.known_end) {
             Begun::Plain => true,
@@ -464,6 +476,8 @@ impl Pairing {
             Event::Began(at) => {
                 self.began += 1;
                 self.awaits_continue = None;
+                // The missing ones are answered: the next requests do not leave with them.
+                self.has_lost_requests = false;
                 let passage = Passage::begin(at.ns, at.frame);
                 self.response = Some((passage, 0));
                 if self.waiting.is_empty()
@@ -568,6 +582,16 @@ impl Pairing {
                 self.pace.forget(answered, at);
                 self.waiting.drain(..answered);
                 self.marks.drain(..answered);
+                let candidates = resume::candidates(&self.marks, response);
+                if candidates > 1 {
+                    // Those that left together are answered, one by one, without saying which.
+                    let waiting = candidates.min(self.waiting.len());
+                    self.counted.abandoned += waiting as u64;
+                    self.pace.forget(waiting, at);
+                    self.waiting.drain(..waiting);
+                    self.marks.drain(..waiting);
+                    return false;
+                }
                 self.is_resuming = false;
                 true
             }

@@ -25,6 +25,11 @@ impl Bursts {
         }
     }
 
+    /// Whether there was always one request in flight, as far as is known.
+    pub(crate) fn are_single(&self) -> bool {
+        self.longest == 1
+    }
+
     /// Answers behind which a client that has had no moment without a request in flight would have had one; `None` if that cannot
     /// be told.
     pub(crate) fn certain(&self) -> Option<usize> {

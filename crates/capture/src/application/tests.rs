@@ -1,5 +1,5 @@
 use iscsi::pdu::{DataIn, LoginRequest, ScsiCommand};
-use record::{Exchange, OpKind, Outcome, Verb};
+use record::{Exchange, OpKind, Outcome, Status, Verb};
 
 use super::*;
 use crate::observer::seen::Seen;
@@ -343,6 +343,49 @@ fn no_hole_shifts_the_answers_of_http() {
         assert!(name == "http" && (42..=76 - lost).contains(&exchanges.len()), "{}", exchanges.len());
         let longest = exchanges.iter().filter_map(|e| e.response.ended.since(e.request.ended)).max();
         assert!(longest < Some(1_000_000), "{side:?} {lost}: {longest:?}");
+    }
+}
+
+/// Requests that leave together and are answered one by one: whichever packet is missing, none has another's answer.
+#[test]
+fn no_hole_shifts_the_answers_of_batches_of_http() {
+    const BATCH: usize = 6;
+    const BATCHES: usize = 8;
+    let asked = |n: usize| format!("GET /{} HTTP/1.1\r\nHost: b\r\n\r\n", "a".repeat(n));
+    let answer =
+        |n: usize| format!("HTTP/1.1 {} No\r\nContent-Length: {n}\r\n\r\n{}", 400 + n, "b".repeat(n));
+    for together in [BATCH, BATCH / 2, 1] {
+        let packets = BATCH / together + BATCH;
+        // HTTP begins with the second packet where the first one is missing: the batch may be cut there, which shifts its answers.
+        for lost in usize::from(together < BATCH)..BATCHES * packets {
+            let mut play = Play::new(80, From::Syn);
+            for batch in 0..BATCHES {
+                let requests = (0..BATCH).step_by(together).map(|first| {
+                    let text: String = (first..first + together).map(asked).collect();
+                    (Client, text)
+                });
+                let answers = (0..BATCH).map(|n| (Server, answer(n)));
+                for (place, (side, text)) in requests.chain(answers).enumerate() {
+                    if batch * packets + place == lost {
+                        play.lose(side, &text)
+                    } else {
+                        play.say(side, text)
+                    };
+                }
+                play.ns += 1_000_000_000;
+            }
+            let (name, exchanges, counted) = play.end();
+            let first = asked(0).len();
+            let is_another =
+                |e: &&Exchange| e.status != Status::Http((e.op.request_bytes as usize - first + 400) as u16);
+            let wrong = exchanges.iter().filter(is_another).count();
+            assert_eq!((name, wrong, counted.unanswered), ("http", 0, 0), "{together} {lost}");
+            let longest = exchanges.iter().filter_map(|e| e.response.ended.since(e.request.began)).max();
+            assert!(longest < Some(1_000_000), "{together} {lost}");
+            // In packets of their own, what a hole held shows only when no request has been in flight again.
+            let least = if together == BATCH { (BATCHES - 1) * BATCH } else { BATCH };
+            assert!(exchanges.len() >= least, "{together} {lost}: {}", exchanges.len());
+        }
     }
 }
 

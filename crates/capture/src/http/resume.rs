@@ -48,6 +48,13 @@ pub(crate) fn find(requests: &VecDeque<Mark>, known_end: Option<u32>, response: 
     if is_older || is_unread { Match::Orphan } else { Match::Behind(answered) }
 }
 
+/// How many of the oldest requests a response may be of, which begins behind a hole and is that of one of them: those that left
+/// together, unless it is the first that came since.
+pub(crate) fn candidates(requests: &VecDeque<Mark>, response: Mark) -> usize {
+    let Some(first) = requests.front().filter(|first| first.ack != response.seq) else { return 1 };
+    requests.iter().take_while(|mark| mark.ack == first.ack).count()
+}
+
 /// Requests before the last packet of requests that was sent before the answer at a sequence number. Where a packet has always been
 /// answered before the next one left, these were answered in the hole, however many a packet holds.
 pub(crate) fn before_last_batch(requests: &VecDeque<Mark>, seq: u32) -> usize {
