@@ -177,7 +177,7 @@ impl Channel {
 
     /// All that it awaits ends with a status, or without one.
     fn end(&mut self, number: u16, status: Option<Status>, flight: &mut Flight<'_>) {
-        if let Some(status) = status {
+        if let Some(status) = status.filter(|_| !self.is_doubtful) {
             for (_, of) in self.asked.drain(..) {
                 flight.requests.answer(of);
                 flight.requests.answered(of, status);

@@ -420,6 +420,10 @@ impl Postgres {
             };
             // The end of what was before is no answer to what only begins.
             self.is_lost = kind == b'Z' && !matches!(front.step, Step::Query | Step::Sync | Step::Startup);
+            if kind == b'Z' {
+                // Whether there was an error is in the hole.
+                self.error = Some(Status::Unknown);
+            }
             return !self.is_lost;
         }
         if kind == b'Z' && requests.is_orphan() {

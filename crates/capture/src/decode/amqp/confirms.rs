@@ -179,6 +179,8 @@ impl Confirms {
     /// All messages in flight end with a status, or without one.
     pub(super) fn end(&mut self, channel: u16, status: Option<Status>, flight: &mut Flight<'_>) {
         if let Some(status) = status {
+            // Those that may have been acknowledged in a hole had their own status.
+            self.forget(channel, self.doubtful, flight);
             (self.oldest..self.next).for_each(|tag| flight.answer(of(channel, tag), status));
         }
         self.forget(channel, self.next, flight);

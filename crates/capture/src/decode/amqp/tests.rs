@@ -197,6 +197,20 @@ fn a_hole_of_the_broker_costs_what_it_may_have_acknowledged() {
     assert_eq!((told.unanswered.len(), told.counted.abandoned), (0, 0));
 }
 
+/// The broker closes the channel behind a hole: what it may have answered in the hole had a status of its own.
+#[test]
+fn a_close_behind_a_hole_fails_nothing_from_before_it() {
+    let mut play = confirming();
+    play.say(Client, publish(1, "", "q", 5)).lose(Server, ack(1, 1, false).len() as u64);
+    play.say(Client, publish(1, "none", "q", 5));
+    play.say(Server, close(1, method::CHANNEL_CLOSE, 404, method::PUBLISH));
+    assert_eq!(lines(&play.end(), 4), ["Basic.Publish none/q NOT_FOUND"]);
+    let mut play = confirming();
+    play.say(Client, declare(1, "a", 0)).lose(Server, declared(1).len() as u64);
+    play.say(Server, close(1, method::CHANNEL_CLOSE, 406, method::ACK));
+    assert!(lines(&play.end(), 4).is_empty());
+}
+
 /// Messages are in a hole, so that the tags of the next ones are not known.
 #[test]
 fn a_hole_of_the_client_costs_what_shows_no_tag() {

@@ -2,6 +2,9 @@
 
 use record::{Status, Word};
 
+/// Beyond the highest of them that is known: a larger number is none of Kafka.
+const CODE_MAX: i16 = 999;
+
 pub(super) fn status(code: i16) -> Status {
     let name = match code {
         0 => return Status::Good,
@@ -45,6 +48,7 @@ pub(super) fn status(code: i16) -> Status {
         79 => "MEMBER_ID",
         89 => "THROTTLED",
         90 => "PRODUCER_FENCED",
+        other if !(-1..=CODE_MAX).contains(&other) => return Status::Unknown,
         other => return Status::Error(Word::new(format!("ERROR_{other}").as_bytes())),
     };
     Status::Error(Word::new(name.as_bytes()))

@@ -415,6 +415,8 @@ fn compact_counts_have_seven_bits_in_a_byte() {
 fn errors_have_names() {
     let texts = [-1, 0, 19, 20, 200].map(|code| errors::status(code).text());
     assert_eq!(texts, ["SERVER_ERROR", "ok", "FEW_REPLICAS", "FEW_REPLICAS", "ERROR_200"]);
+    // A protocol that looks like Kafka's has not failed.
+    assert_eq!([28_015, -2].map(errors::status), [Status::Unknown; 2]);
 }
 
 /// The table's places are its keys, and its ways have only steps that are known.

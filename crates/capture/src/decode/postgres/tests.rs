@@ -390,6 +390,17 @@ fn tables_have_limits() {
     assert_eq!(play.end().exchanges.len(), 1);
 }
 
+/// Whether the statement failed is in the hole: only ReadyForQuery is left of its answer.
+#[test]
+fn an_error_in_a_hole_is_no_success() {
+    let mut play = started(usize::MAX);
+    play.say(Client, query("select nosuch")).lose(Server, error("42703").len() as u64).say(Server, ready());
+    play.say(Client, query("select 1")).say(Server, [row(), done("SELECT 1"), ready()].concat());
+    let told = play.end();
+    let statuses: Vec<Status> = told.exchanges.iter().rev().take(2).map(|e| e.status).collect();
+    assert_eq!(statuses, [Status::Good, Status::Unknown]);
+}
+
 #[test]
 fn no_hole_shifts_the_answers_behind_it() {
     let begun = || started(usize::MAX);
