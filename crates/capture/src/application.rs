@@ -111,6 +111,8 @@ pub(crate) struct Application {
     agreed: Option<Agreed>,
     /// The connection is encrypted, and its handshake is not in the capture.
     is_sealed: bool,
+    /// The first bytes of the connection are in the capture.
+    is_from_its_begin: bool,
     /// The request that HTTP left to the protocol behind it.
     upgraded: Option<Upgraded>,
     /// Counters of the protocols before the present one.
@@ -167,6 +169,7 @@ impl Application {
             is_inner: false,
             agreed: None,
             is_sealed: false,
+            is_from_its_begin: false,
             upgraded: None,
             earlier: Counted::default(),
             has_data: false,
@@ -221,7 +224,7 @@ impl Application {
         if self.may_be_tls(side) && tls::is_client_hello(bytes) {
             self.become_tls(at, observer);
         } else if self.choice == Choice::Detected && !self.is_inner {
-            self.decide(side, bytes, at);
+            self.decide(side, bytes, at, observer);
             self.follow_front(side, bytes, at, observer);
         }
         self.has_data = true;
@@ -444,7 +447,7 @@ impl Application {
     }
 
     /// Detects the protocol from the first bytes of a segment, or corrects it.
-    fn decide(&mut self, side: Side, bytes: &[u8], at: At) {
+    fn decide(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
         match &self.protocol {
             ProtocolState::Undecided { in_the_middle, .. } => {
                 let in_the_middle = *in_the_middle;
@@ -460,8 +463,10 @@ impl Application {
                 let asked = front.map_or(&[][..], |front| front.bytes());
                 let start = Start::new(side, bytes, self.port, false).answering(asked);
                 if Http::is_spoken(side, bytes) {
+                    self.end_preamble(side, observer);
                     self.become_http(at);
                 } else if let Some(entry) = decode::detect(&start, self.proven) {
+                    self.end_preamble(side, observer);
                     self.become_decoded(entry, at);
                 } else if !self.is_inner && self.undecoded.is_none() && tls::is_application_data(bytes) {
                     (self.undecoded, self.is_sealed) = (Some("TLS"), true);
@@ -473,6 +478,7 @@ impl Application {
             ProtocolState::Trial(trial) => {
                 let is_front = trial.turns.speaker().0 != Some(side);
                 if is_front && Http::is_spoken(side, bytes) {
+                    self.end_preamble(side, observer);
                     self.become_http(at);
                 }
             }
@@ -483,8 +489,22 @@ impl Application {
         }
     }
 
+    /// What came before a client's first message of a protocol that is recognised was a whole turn, where the connection's begin was
+    /// seen: a proxy's or another one's preamble. Else it may be a part of a message.
+    fn end_preamble(&mut self, side: Side, observer: &mut impl Observer) {
+        if side != Side::Client || !self.is_from_its_begin {
+            return;
+        }
+        match &mut self.protocol {
+            ProtocolState::Turns(turns) => turns.end(observer),
+            ProtocolState::Trial(trial) => trial.turns.end(observer),
+            _ => {}
+        }
+    }
+
     /// Decides by the first data.
     fn begin(&mut self, side: Side, bytes: &[u8], in_the_middle: bool) {
+        self.is_from_its_begin = !in_the_middle;
         let pace = std::mem::take(self.pace_mut());
         let (port, is_inner) = (self.port, self.is_inner);
         let is_iscsi_possible =

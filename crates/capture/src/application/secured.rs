@@ -42,9 +42,9 @@ impl Application {
     }
 
     /// A record begins with these bytes, which come in pieces.
-    pub(crate) fn front(&mut self, side: Side, bytes: &[u8], at: At) {
+    pub(crate) fn front(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
         if self.choice == Choice::Detected {
-            self.decide(side, bytes, at);
+            self.decide(side, bytes, at, observer);
         }
         match &mut self.protocol {
             ProtocolState::Http(http) => http.front(side, bytes),

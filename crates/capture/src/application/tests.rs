@@ -389,6 +389,28 @@ fn no_hole_shifts_the_answers_of_batches_of_http() {
     }
 }
 
+/// What a client asks before it speaks a protocol that is known, as of a SOCKS proxy, is told.
+#[test]
+fn the_turn_before_a_protocol_is_told() {
+    let request: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+    for (then, answer) in [(GET.as_bytes(), OK.as_bytes()), (request, b"+PONG\r\n")] {
+        for turns in 1..4 {
+            let mut play = Play::new(1080, From::Syn);
+            for _ in 0..turns {
+                play.say(Client, b"\x05\x01\0\x01\x7f\0\0\x01\0\x50");
+                play.ns += 700_000_000;
+                play.say(Server, b"\x05\0\0\x01\0\0\0\0\0\0");
+            }
+            for _ in 0..3 {
+                play.say(Client, then).say(Server, answer);
+            }
+            let (_, exchanges, _) = play.end();
+            assert_eq!(exchanges.len(), turns + 3, "{turns}");
+            assert!(exchanges[..turns].iter().all(|e| e.op.verb == Verb::Turn));
+        }
+    }
+}
+
 #[test]
 fn a_tunnel_is_turns_after_connect() {
     let mut play = Play::new(3128, From::Syn);

@@ -82,7 +82,7 @@ impl Tls {
         self.sides[side as usize].has_data = true;
         // The next record's content follows this one's in the numbers of TCP.
         self.inner.position(side, end.wrapping_sub(plain.len() as u32));
-        self.inner.front(side, plain, first.at);
+        self.inner.front(side, plain, first.at, observer);
         let mut rest = plain;
         for (count, piece) in shares(pieces, before, plain.len()) {
             let (own, behind) = rest.split_at(count.min(rest.len()));
