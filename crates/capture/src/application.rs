@@ -7,6 +7,7 @@
 //! ([`secured`]).
 
 mod front;
+mod proxy;
 mod secured;
 
 use record::{Side, Stall};
@@ -221,6 +222,14 @@ impl Application {
 
     /// Follows a protocol that may have to be corrected.
     fn detected(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
+        let mut bytes = bytes;
+        if !self.has_data && side == Side::Client && !self.is_inner {
+            let header = proxy::header_bytes(bytes);
+            bytes = bytes.get(header..).unwrap_or_default();
+            if header > 0 && bytes.is_empty() {
+                return;
+            }
+        }
         if self.may_be_tls(side) && tls::is_client_hello(bytes) {
             self.become_tls(at, observer);
         } else if self.choice == Choice::Detected && !self.is_inner {

@@ -389,6 +389,34 @@ fn no_hole_shifts_the_answers_of_batches_of_http() {
     }
 }
 
+/// A proxy's header is no message, alone in its packet or not.
+#[test]
+fn the_protocol_begins_behind_the_header_of_a_proxy() {
+    let two = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &[1; 12]].concat();
+    let request: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+    for header in [b"PROXY TCP4 10.0.0.1 10.0.0.2 40000 80\r\n".to_vec(), two] {
+        for (name, asked, answer) in
+            [("http", GET.as_bytes(), OK.as_bytes()), ("redis", request, b"+PONG\r\n")]
+        {
+            for is_alone in [true, false] {
+                let mut play = Play::new(8080, From::Syn);
+                if is_alone {
+                    play.say(Client, &header).say(Client, asked);
+                } else {
+                    play.say(Client, [&header[..], asked].concat());
+                }
+                play.say(Server, answer);
+                for _ in 0..3 {
+                    play.say(Client, asked).say(Server, answer);
+                }
+                let (found, exchanges, counted) = play.end();
+                assert_eq!((found, exchanges.len(), counted), (name, 4, Counted::default()));
+                assert!(exchanges.iter().all(|e| e.op.request_bytes as usize == asked.len()));
+            }
+        }
+    }
+}
+
 /// What a client asks before it speaks a protocol that is known, as of a SOCKS proxy, is told.
 #[test]
 fn the_turn_before_a_protocol_is_told() {
