@@ -68,6 +68,8 @@ struct Pairing {
     /// Requests of the client are missing, and what the next one, or those that left with it, had received.
     has_lost_requests: bool,
     left_with_lost: Option<u32>,
+    /// Since the last request a response has come that is of none.
+    has_unasked: bool,
     bursts: Bursts,
     /// Behind a hole: nothing is paired.
     recovery: Option<Recovery>,
@@ -323,6 +325,7 @@ impl Pairing {
         match event {
             Event::Began(at) => {
                 self.began += 1;
+                self.has_unasked = false;
                 self.current_mark = self.packets[Side::Client as usize];
                 if !self.is_paired(at) {
                     self.counted.abandoned += 1;
@@ -375,7 +378,8 @@ impl Pairing {
             Event::Lost(at) => {
                 self.is_resuming = true;
                 self.forget_request(at);
-                self.has_lost_requests = !self.bursts.are_single();
+                // A hole shows late: what it held may have been answered already.
+                self.has_lost_requests = !self.bursts.are_single() && !self.has_unasked;
                 self.lost_order(at);
             }
         }
@@ -478,6 +482,7 @@ impl Pairing {
                 self.awaits_continue = None;
                 // The missing ones are answered: the next requests do not leave with them.
                 self.has_lost_requests = false;
+                self.has_unasked |= self.waiting.is_empty() && self.current.is_none();
                 let passage = Passage::begin(at.ns, at.frame);
                 self.response = Some((passage, 0));
                 if self.waiting.is_empty()

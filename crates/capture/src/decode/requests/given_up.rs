@@ -31,6 +31,14 @@ impl Requests {
         self.queue.clear();
     }
 
+    /// As [`Requests::forget_queue`], but for the newest one.
+    pub(crate) fn forget_before_newest(&mut self) {
+        self.abandon_unpaired();
+        let before = self.queue.len().saturating_sub(1);
+        self.pace.forget(before, self.passing.ended);
+        self.queue.drain(..before);
+    }
+
     /// Drops the excused requests with numbers that were sent before this one, which is answered: their answers were in a hole, or there
     /// are none. Returns whether there still are excused ones.
     pub(crate) fn forget_excused_before(&mut self, of: Of) -> bool {

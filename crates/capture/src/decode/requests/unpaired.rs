@@ -67,7 +67,7 @@ impl Requests {
     }
 
     /// Requests in order without an answer.
-    pub(crate) fn in_flight(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.queue.len().saturating_sub(self.kept())
     }
 
