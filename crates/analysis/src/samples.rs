@@ -161,12 +161,13 @@ impl Samples {
     #[must_use]
     pub fn findings(self) -> Vec<(usize, Finding)> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = processors.min(self.stanzas.len());
         let mut found: Vec<(usize, Vec<Finding>)> = Vec::new();
         let waiting = Mutex::new(self.stanzas.into_iter().enumerate());
         let search = || {
             let mut found = Vec::new();
             loop {
-                // Not for the time of the search.
+                // The lock is not held during the search.
                 let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some((place, sample)) = next else { return found };
                 found.push((place, sample.findings()));
@@ -174,7 +175,7 @@ impl Samples {
         };
         std::thread::scope(|scope| {
             // What a thread that cannot be started would have searched is searched here.
-            let others: Vec<_> = (1..processors)
+            let others: Vec<_> = (1..threads)
                 .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, search).ok())
                 .collect();
             found = search();

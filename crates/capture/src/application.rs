@@ -498,8 +498,8 @@ impl Application {
         }
     }
 
-    /// What came before a client's first message of a protocol that is recognised was a whole turn, where the connection's begin was
-    /// seen: a proxy's or another one's preamble. Else it may be a part of a message.
+    /// A client begins a message of a protocol that is recognised: the turn before it, such as the negotiation with a SOCKS proxy, was
+    /// whole if the connection was seen from its first byte. Otherwise it may be a part of a message.
     fn end_preamble(&mut self, side: Side, observer: &mut impl Observer) {
         if side != Side::Client || !self.is_from_its_begin {
             return;

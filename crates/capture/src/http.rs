@@ -65,10 +65,11 @@ struct Pairing {
     /// Sequence number behind the last response that was paired.
     known_end: Option<u32>,
     order: Order,
-    /// Requests of the client are missing, and what the next one, or those that left with it, had received.
+    /// Requests of the client are missing, and the next ones may have left together with them.
     has_lost_requests: bool,
+    /// The acknowledgement number of requests that may have done so: they are left out.
     left_with_lost: Option<u32>,
-    /// Since the last request a response has come that is of none.
+    /// Since the last request a response has begun that answers none of those seen.
     has_unasked: bool,
     bursts: Bursts,
     /// Behind a hole: nothing is paired.
@@ -589,7 +590,7 @@ impl Pairing {
                 self.marks.drain(..answered);
                 let candidates = resume::candidates(&self.marks, response);
                 if candidates > 1 {
-                    // Those that left together are answered, one by one, without saying which.
+                    // Which of the requests that left together it answers does not show: all of them are left out.
                     let waiting = candidates.min(self.waiting.len());
                     self.counted.abandoned += waiting as u64;
                     self.pace.forget(waiting, at);

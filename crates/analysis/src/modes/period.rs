@@ -329,3 +329,20 @@ fn shape(profile: &[f64], period_ms: f64) -> (Shape, f64) {
     }
     (Shape::Other, height)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::product;
+
+    #[test]
+    fn a_product_is_that_of_all_common_values() {
+        let values: Vec<f64> = (1..=40).map(f64::from).collect();
+        for count in 0..values.len() {
+            let plain: f64 = values[..count].iter().zip(&values).map(|(a, b)| a * b).sum();
+            assert_eq!(
+                (product(&values[..count], &values), product(&values, &values[..count])),
+                (plain, plain)
+            );
+        }
+    }
+}

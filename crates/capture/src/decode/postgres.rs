@@ -420,7 +420,7 @@ impl Postgres {
             };
             // The end of what was before is no answer to what only begins.
             self.is_lost = kind == b'Z' && !matches!(front.step, Step::Query | Step::Sync | Step::Startup);
-            if kind == b'Z' {
+            if kind == b'Z' && !self.is_lost {
                 // Whether there was an error is in the hole.
                 self.error = Some(Status::Unknown);
             }

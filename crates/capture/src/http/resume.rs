@@ -48,8 +48,8 @@ pub(crate) fn find(requests: &VecDeque<Mark>, known_end: Option<u32>, response: 
     if is_older || is_unread { Match::Orphan } else { Match::Behind(answered) }
 }
 
-/// How many of the oldest requests a response may be of, which begins behind a hole and is that of one of them: those that left
-/// together, unless it is the first that came since.
+/// How many of the oldest requests may be the one that a response behind a hole answers: all that left together with the oldest, or
+/// only the oldest if nothing of the server is missing since that left.
 pub(crate) fn candidates(requests: &VecDeque<Mark>, response: Mark) -> usize {
     let Some(first) = requests.front().filter(|first| first.ack != response.seq) else { return 1 };
     requests.iter().take_while(|mark| mark.ack == first.ack).count()
