@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::{analyzed, free_address, row};
-use crate::common::daemon::Daemon;
+use crate::common::daemon::{Daemon, PATIENCE};
 use crate::common::live::may_capture;
 use crate::common::succeed;
 
@@ -46,7 +47,19 @@ pub(super) fn start_with(folder: &Path, address: SocketAddr, arguments: &[&str])
         .args(["-F", "-h", "127.0.0.1", "-p", &address.port().to_string(), "-k"])
         .arg(folder)
         .args(arguments);
-    Daemon::start(&mut server, address)
+    let server = Daemon::start(&mut server, address);
+    // It listens before it has read its files, and refuses sessions until then ("is starting up").
+    let began = Instant::now();
+    let is_ready = || {
+        let mut question = Command::new(program("pg_isready"));
+        question.args(["-q", "-h", "127.0.0.1", "-p", &address.port().to_string()]);
+        question.status().expect("pg_isready").success()
+    };
+    while !is_ready() {
+        assert!(began.elapsed() < PATIENCE, "PostgreSQL on {address} accepts no session");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server
 }
 
 #[test]
