@@ -9,7 +9,7 @@ use analysis::traffic::Traffic;
 use analysis::verdict::{CaptureLoss, Case, Evidence, Judgement, Verdict, VerdictKind, judge};
 use record::{
     AnswerError, Conduct, ConnectionFacts, Exchange, Greeting, Observed, Op, Opened, Passage, Refusal, Setup,
-    Side, Stall, StallKind, StallSet, Stamp, Verb,
+    Side, Stall, StallKind, StallSet, Stamp, Verb, Word,
 };
 
 const MS: u64 = 1_000_000;
@@ -134,7 +134,7 @@ fn opened(server: SocketAddr) -> Opened {
 
 fn exchange(connection: u32, began_ns: u64, ns: u64) -> Exchange {
     Exchange {
-        op: Op { connection, verb: Verb::Http(*b"GET\0\0\0\0"), data_bytes: 300, ..Op::default() },
+        op: Op { connection, verb: Verb::Http(Word::new(b"GET")), data_bytes: 300, ..Op::default() },
         ring_depth: 1,
         request: Passage::begin(began_ns, 3),
         response: Passage::begin(began_ns + ns, 4),

@@ -116,6 +116,8 @@ pub(crate) struct Application {
     is_from_its_begin: bool,
     /// The request that HTTP left to the protocol behind it.
     upgraded: Option<Upgraded>,
+    /// That request's protocol is not visible, and may be WebSocket.
+    may_be_websocket: bool,
     /// Counters of the protocols before the present one.
     earlier: Counted,
     has_data: bool,
@@ -172,6 +174,7 @@ impl Application {
             is_sealed: false,
             is_from_its_begin: false,
             upgraded: None,
+            may_be_websocket: false,
             earlier: Counted::default(),
             has_data: false,
         }
@@ -257,13 +260,12 @@ impl Application {
                     self.leave_decoded(observer);
                 }
                 if let (false, ProtocolState::Turns(turns)) = (rest.is_empty(), &mut self.protocol) {
-                    turns.pass(side, rest.len() as u64, at, observer);
+                    turns.pass(side, rest, at, observer);
                 }
             }
             ProtocolState::Turns(turns) => {
                 turns.packet(side, self.packets[side as usize]);
-                turns.front(side, bytes);
-                turns.pass(side, bytes.len() as u64, at, observer);
+                turns.pass(side, bytes, at, observer);
             }
             ProtocolState::Tls(tls) => {
                 tls.packet(side, self.packets[side as usize]);
@@ -292,7 +294,7 @@ impl Application {
                 frames.packet(side, self.packets[side as usize]);
                 frames.bytes(side, rest, at, observer);
             }
-            ProtocolState::Turns(turns) => turns.pass(side, rest.len() as u64, at, observer),
+            ProtocolState::Turns(turns) => turns.pass(side, rest, at, observer),
             _ => {}
         }
     }
@@ -308,7 +310,12 @@ impl Application {
     ) {
         match &mut self.protocol {
             ProtocolState::Iscsi(iscsi) => iscsi.missing(side, count, at, observer),
-            ProtocolState::Http(http) => http.missing(side, absent, count, at, observer),
+            ProtocolState::Http(http) => {
+                http.missing(side, absent, count, at, observer);
+                if http.has_ended_by_agreement() {
+                    self.leave_http(at, observer);
+                }
+            }
             ProtocolState::Decoded(frames) => frames.missing(side, count, at, observer),
             ProtocolState::Turns(turns) => {
                 self.front = None;
@@ -471,7 +478,11 @@ impl Application {
                 let front = self.front.as_ref().filter(|_| side == Side::Server);
                 let asked = front.map_or(&[][..], |front| front.bytes());
                 let start = Start::new(side, bytes, self.port, false).answering(asked);
-                if Http::is_spoken(side, bytes) {
+                // Where the heads were cut, a frame shows what 101 has agreed on.
+                let is_websocket = || number == 0 && decode::begins_a_websocket_frame(side, bytes);
+                if self.may_be_websocket && side == Side::Client && is_websocket() {
+                    self.become_decoded(&decode::WEBSOCKET, at);
+                } else if Http::is_spoken(side, bytes) {
                     self.end_preamble(side, observer);
                     self.become_http(at);
                 } else if let Some(entry) = decode::detect(&start, self.proven) {
@@ -641,7 +652,7 @@ impl Application {
     fn become_decoded(&mut self, entry: &'static ProtocolEntry, at: At) {
         let (connection, shown, upgraded) = (self.connection, self.shown, self.upgraded.take());
         // Otherwise all is there from the first byte.
-        let in_the_middle = self.front.is_none();
+        let in_the_middle = self.front.is_none() && !std::mem::take(&mut self.may_be_websocket);
         self.change(|now| match now {
             ProtocolState::Turns(turns) => {
                 let seq = turns.responses_end();
@@ -683,15 +694,16 @@ impl Application {
     /// Follows the connection as turns from here on.
     fn leave_http(&mut self, at: At, observer: &mut impl Observer) {
         let (connection, shown) = (self.connection, self.shown);
-        let (mut earlier, mut upgraded) = (self.earlier, None);
+        let (mut earlier, mut upgraded, mut may_be_websocket) = (self.earlier, None, false);
         self.change(|now| match now {
             ProtocolState::Http(mut http) => {
                 upgraded = http.upgraded();
                 earlier = earlier.then(http.finish(observer));
                 earlier.mistaken = u64::from(earlier.mistaken > 0 || !http.has_ended_by_agreement());
                 let is_websocket = http.becomes_websocket();
+                may_be_websocket = is_websocket.is_none() && upgraded.is_some();
                 let (pace, seq) = http.into_pace(at);
-                if is_websocket {
+                if is_websocket == Some(true) {
                     // Both sides begin a frame.
                     let mut frames = Frames::new(connection, &decode::WEBSOCKET, shown, pace, false);
                     frames.responses_begin_at(seq);
@@ -704,7 +716,7 @@ impl Application {
             }
             other => other,
         });
-        (self.earlier, self.upgraded) = (earlier, upgraded);
+        (self.earlier, self.upgraded, self.may_be_websocket) = (earlier, upgraded, may_be_websocket);
     }
 }
 

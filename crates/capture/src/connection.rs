@@ -12,6 +12,7 @@ use crate::observer::Observer;
 use crate::observer::StreamHole;
 use crate::opening::Packet;
 use crate::packet::{At, Endpoint, Segment};
+use crate::room::{Room, SharedRoom};
 use crate::settling::Settling;
 use crate::stream::{Absent, Missing, MissingReason, Sink, Stream};
 use crate::tcp::{After, Before, LATE_NS, Tcp};
@@ -91,6 +92,12 @@ impl Connection {
             last_ns: 0,
             others_ns: 0,
         }
+    }
+
+    /// The same, with room for its requests that it shares with others.
+    pub(crate) fn sharing(mut self, room: SharedRoom) -> Self {
+        self.application.pace_mut().room = Room::of(room);
+        self
     }
 
     /// The same, with the analysis of TCP.

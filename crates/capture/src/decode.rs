@@ -35,7 +35,7 @@ pub(crate) use frames::Frames;
 pub(crate) use known::name as known;
 pub(crate) use redis::is_known_command as is_redis_command;
 pub(crate) use requests::{Asked, Of, Requests};
-pub(crate) use websocket::ENTRY as WEBSOCKET;
+pub(crate) use websocket::{ENTRY as WEBSOCKET, begins_a_frame as begins_a_websocket_frame};
 
 /// How long the message is that begins with some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,9 @@ pub(crate) trait Decoder: std::fmt::Debug + Send {
 
     /// Bytes of the side are missing, and with them the boundary of its messages.
     fn lost(&mut self, side: Side, requests: &mut Requests);
+
+    /// Bytes of the side are missing where no boundary is known.
+    fn absent(&mut self, _side: Side, _count: u64) {}
 
     /// The connection has come to the protocol by an upgrade, at the begin of both sides' messages; the request that asked for it may
     /// be the protocol's to answer.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use record::{Exchange, Key, Op, OpKind, Outcome, Passage, Side, Stall, Stamp, Status, Verb, Word};
 
-use crate::decode::{Shown, Upgraded};
+use crate::decode::{self, Shown, Upgraded};
 use crate::follow::MessageState;
 use crate::http::first_line::Asked;
 use crate::http::message::{Event, Messages, Start};
@@ -81,8 +81,10 @@ struct Pairing {
     /// Messages that began.
     began: u64,
     has_ended_by_agreement: bool,
-    /// What follows is WebSocket.
-    is_websocket: bool,
+    /// Whether what follows is WebSocket, if that is visible.
+    is_websocket: Option<bool>,
+    /// Whether the newest request asks for it, if that is visible.
+    asks_websocket: Option<bool>,
     /// The request that 101 answered.
     upgraded: Option<Upgraded>,
     responses_from: u32,
@@ -126,8 +128,8 @@ impl Http {
         self.pairing.has_ended_by_agreement
     }
 
-    /// Whether they have agreed on WebSocket.
-    pub(crate) fn becomes_websocket(&self) -> bool {
+    /// Whether they have agreed on WebSocket, if that is visible.
+    pub(crate) fn becomes_websocket(&self) -> Option<bool> {
         self.pairing.is_websocket
     }
 
@@ -199,6 +201,12 @@ impl Http {
             Side::Client => {
                 if message::may_begin(side, bytes) {
                     responses.end_cut(|event| pairing.response(event, observer));
+                } else if requests.message_state() == MessageState::Nothing
+                    && pairing.asks_websocket == Some(true)
+                    && decode::begins_a_websocket_frame(side, bytes)
+                {
+                    pairing.upgrade_unseen(at);
+                    return 0;
                 }
                 pairing.solicited(bytes.len(), at, observer);
                 requests.bytes(bytes, at, |event| pairing.request(event, observer));
@@ -339,7 +347,8 @@ impl Pairing {
                 self.pace.begin(&mut exchange, at, at);
                 self.current = Some(exchange);
             }
-            Event::Head(Start::Request { method, awaits_continue }) => {
+            Event::Head(Start::Request { method, awaits_continue, asks_websocket }) => {
+                self.asks_websocket = asks_websocket;
                 if let Some(exchange) = &mut self.current {
                     exchange.op.verb = Verb::Http(method);
                 }
@@ -370,8 +379,11 @@ impl Pairing {
                     exchange.data_ended = Stamp::at(at.ns);
                 }
                 exchange.op.kind = if body_bytes > 0 { OpKind::Write } else { OpKind::Read };
-                if self.waiting.len() >= IN_FLIGHT_MAX {
+                if self.waiting.len() >= IN_FLIGHT_MAX || !self.pace.room.has_place(self.waiting.len()) {
                     self.forget_waiting(at);
+                }
+                if self.waiting.is_empty() && self.waiting.capacity() > SHRUNK_FROM {
+                    self.waiting.shrink_to(0);
                 }
                 self.waiting.push_back(exchange);
                 self.marks.push_back(self.current_mark);
@@ -497,7 +509,10 @@ impl Pairing {
                 self.is_orphan = self.is_resuming && self.recovery.is_none() && !self.resume(at);
             }
             Event::Head(Start::Response { status, is_websocket }) => {
-                self.is_websocket |= is_websocket;
+                if status == 101 {
+                    // Where its head was cut, the request shows what it is for.
+                    self.is_websocket = is_websocket.or(self.asks_websocket);
+                }
                 if let Some((_, known)) = &mut self.response {
                     *known = status;
                 }
@@ -549,8 +564,7 @@ impl Pairing {
                 self.order.has_hole &= !self.waiting.is_empty();
                 self.pace.end(at);
                 if status == 101 {
-                    let operation = Word::new(exchange.op.verb.name().as_bytes());
-                    self.upgraded = Some(Upgraded { operation, key: exchange.key });
+                    self.upgraded = Some(Self::upgrade(&exchange));
                 }
                 observer.exchange(&exchange);
             }
@@ -572,6 +586,17 @@ impl Pairing {
             Some(Verb::Http(CONNECT)) => Asked::Connect,
             _ => Asked::Other,
         }
+    }
+
+    /// The client goes on in WebSocket, which it has asked for: the answer is in a hole.
+    fn upgrade_unseen(&mut self, at: At) {
+        self.upgraded = self.waiting.back().map(Self::upgrade);
+        self.forget_waiting(at);
+        (self.is_websocket, self.has_ended_by_agreement) = (Some(true), true);
+    }
+
+    fn upgrade(exchange: &Exchange) -> Upgraded {
+        Upgraded { operation: Word::new(exchange.op.verb.name().as_bytes()), key: exchange.key }
     }
 
     /// Drops the requests that were answered where nothing was captured, before a response that begins. False if it answers
@@ -606,8 +631,11 @@ impl Pairing {
     }
 }
 
-const HEAD: [u8; 7] = *b"HEAD\0\0\0";
-const CONNECT: [u8; 7] = *b"CONNECT";
+/// Requests beyond which a burst does not keep its memory.
+const SHRUNK_FROM: usize = 1024;
+
+const HEAD: Word = Word::new(b"HEAD");
+const CONNECT: Word = Word::new(b"CONNECT");
 
 #[cfg(test)]
 mod tests;

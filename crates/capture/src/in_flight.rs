@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use record::{Exchange, Side, Stall, StallKind, StallSet, Stamp};
 
 use crate::packet::At;
+use crate::room::Room;
 
 /// Adds a stall to an exchange in flight: the part of it since the request left.
 #[inline]
@@ -85,6 +86,8 @@ const PUSH_NS: u64 = 1_000_000;
 pub(crate) struct Pace {
     /// Times of the responses that no further request has replaced yet.
     free: VecDeque<u64>,
+    /// How many requests may be remembered.
+    pub(crate) room: Room,
     /// Stalls of the current request, and those before its first byte left.
     pending: StallSet,
     held: StallSet,

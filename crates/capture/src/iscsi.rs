@@ -201,7 +201,7 @@ impl Tasks {
     }
 
     fn begin(&mut self, pdu: &Pdu, kind: OpKind, verb: Verb, data_bytes: u32) {
-        if self.in_flight.len() >= IN_FLIGHT_MAX {
+        if self.in_flight.len() >= IN_FLIGHT_MAX || !self.pace.room.has_place(self.in_flight.len()) {
             self.abandoned += self.in_flight.len() as u64;
             self.pace.forget(self.in_flight.len(), pdu.ended);
             self.in_flight.clear();

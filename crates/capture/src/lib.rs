@@ -37,6 +37,7 @@ pub mod record;
 pub mod record_to_file;
 mod recovery;
 mod roles;
+mod room;
 mod settling;
 pub mod stream;
 mod table;

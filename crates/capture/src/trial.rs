@@ -90,7 +90,7 @@ impl Trial {
         self.segments += 1;
         let [iscsi, turns] = &mut self.held;
         self.iscsi.bytes(side, bytes, at, iscsi);
-        self.turns.pass(side, bytes.len() as u64, at, turns);
+        self.turns.pass(side, bytes, at, turns);
     }
 
     pub(crate) fn missing(&mut self, side: Side, count: u64, at: At) {

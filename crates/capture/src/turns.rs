@@ -1,7 +1,9 @@
 //! Any protocol of requests and responses: all data of one side until the other side sends is one message.
 //!
 //! Pipelined requests count as one. Data without a response is one long request. Where the acknowledgement numbers show that a side
-//! did not wait for the other, a turn may hold several requests, and says so.
+//! did not wait for the other, or its bytes show it, a turn may hold several requests, and says so.
+
+mod several;
 
 use record::{Exchange, Key, Op, OpKind, Passage, Side, Stall, StallKind, Stamp, Verb};
 
@@ -11,6 +13,8 @@ use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 use crate::settling::repair;
+
+use several::Several;
 
 /// A connection of unknown protocol.
 #[derive(Debug)]
@@ -31,35 +35,8 @@ pub(crate) struct Turns {
     is_pipelined: bool,
     /// What all of them are for.
     key: Key,
-    /// The client's bytes at hand show several requests, if they begin a turn.
-    has_several: bool,
-}
-
-/// Most bytes of a segment in which requests are told apart.
-const LINES_MAX: usize = 512;
-/// Longest name of a command.
-const COMMAND_MAX: usize = 16;
-
-/// Whether bytes are several lines that begin with the same word: commands behind each other.
-fn are_commands(bytes: &[u8]) -> bool {
-    let bytes = bytes.get(..bytes.len().min(LINES_MAX)).unwrap_or_default();
-    let command = |line: &'_ [u8]| line.iter().take_while(|b| b.is_ascii_alphabetic()).count();
-    let Some(first) = bytes.first().filter(|b| b.is_ascii_alphabetic()).map(|_| command(bytes)) else {
-        return false;
-    };
-    let is_end = |b: Option<&u8>| matches!(b, Some(b' ' | b'\r' | b'\n'));
-    if first > COMMAND_MAX || !is_end(bytes.get(first)) {
-        return false;
-    }
-    let (word, mut rest, mut lines) = (&bytes[..first], bytes, 0_u32);
-    while let Some(end) = rest.iter().position(|&b| b == b'\n') {
-        let line = &rest[..=end];
-        if command(line) != first || !line.starts_with(word) || !is_end(line.get(first)) {
-            return false;
-        }
-        (rest, lines) = (&rest[end + 1..], lines + 1);
-    }
-    lines > 1
+    /// What the turn at hand shows of several requests.
+    several: Several,
 }
 
 /// Whether a wait began before a response did.
@@ -81,7 +58,7 @@ impl Turns {
             packets: [None; 2],
             is_pipelined: false,
             key: Key::NONE,
-            has_several: false,
+            several: Several::default(),
         }
     }
 
@@ -111,18 +88,18 @@ impl Turns {
         self.packets[side as usize] = Some(mark);
     }
 
-    /// The bytes that are about to pass.
-    #[inline]
-    pub(crate) fn front(&mut self, side: Side, bytes: &[u8]) {
-        if side == Side::Client {
-            self.has_several = are_commands(bytes);
+    /// Notes whether the turn at hand, which has ended, holds several requests.
+    fn note_several(&mut self) {
+        let several = std::mem::take(&mut self.several);
+        if let Some(exchange) = &mut self.current {
+            exchange.overlaps |= several.is_likely();
         }
     }
 
     /// Processes bytes that were on the wire and are not in the capture.
     pub(crate) fn missing(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
         self.packets[side as usize] = None;
-        self.pass(side, count, at, observer);
+        self.pass_unread(side, count, at, observer);
     }
 
     /// Whether the packet at hand left before its sender had all that the other side has sent so far.
@@ -160,8 +137,20 @@ impl Turns {
         self.responses = (0, seq);
     }
 
-    /// Processes bytes regardless of their content.
-    pub(crate) fn pass(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+    /// Processes the next bytes of a side, the payload of one segment.
+    pub(crate) fn pass(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
+        self.advance(side, bytes.len() as u64, at, observer);
+        self.several.pass(side, bytes);
+    }
+
+    /// Processes bytes whose content is not known.
+    pub(crate) fn pass_unread(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+        self.advance(side, count, at, observer);
+        self.several.absent(side, count);
+    }
+
+    /// Counts bytes regardless of their content.
+    fn advance(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
         if side == Side::Server {
             self.responses.0 += count;
         }
@@ -175,7 +164,6 @@ impl Turns {
         match (side, self.speaker) {
             (Side::Client, Some(Side::Client)) => {
                 if let Some(e) = &mut self.current {
-                    e.overlaps |= self.has_several;
                     e.op.request_bytes = e.op.request_bytes.saturating_add(bytes);
                     (e.request.ended, e.request.last_frame) = (stamp, at.frame);
                 }
@@ -186,7 +174,6 @@ impl Turns {
                 if let Some(e) = &mut self.current {
                     e.overlaps |= overlaps;
                 }
-                let overlaps = overlaps || self.has_several;
                 self.end(observer);
                 self.number = self.number.wrapping_add(1);
                 let passage = Passage::begin(at.ns, at.frame);
@@ -221,8 +208,9 @@ impl Turns {
         self.speaker = Some(side);
     }
 
-    /// Ends a turn: the response, if any, is complete.
+    /// Ends the turn at hand: the response, if any, is complete.
     pub(crate) fn end(&mut self, observer: &mut impl Observer) {
+        self.note_several();
         let Some(mut exchange) = self.current.take() else { return };
         let Some(read_ns) = exchange.read_ns() else { return };
         exchange.op.kind = match (exchange.op.request_bytes, exchange.op.response_bytes) {
@@ -237,6 +225,7 @@ impl Turns {
     }
 
     pub(crate) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
+        self.note_several();
         let unanswered = self.current.filter(|e| !e.response.ended.is_known());
         unanswered.iter().for_each(|exchange| observer.unanswered(exchange));
         self.end(observer);

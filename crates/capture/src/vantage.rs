@@ -17,6 +17,7 @@ use crate::observer::Observer;
 use crate::packet::{At, Endpoint, NotTcp, Segment};
 use crate::proven::Proven;
 use crate::roles::{Certainty, Roles};
+use crate::room::SharedRoom;
 use crate::stream::MissingReason;
 use crate::table::{Ends, Table};
 use crate::tenants::{Carrier, Tenants, continues};
@@ -130,6 +131,7 @@ pub struct Vantage {
     numbered: u32,
     roles: Roles,
     proven: Proven,
+    room: SharedRoom,
     waiting_bytes: usize,
     newest_ns: u64,
     /// Distances between the packets with data of clients and of servers.
@@ -152,6 +154,7 @@ impl Vantage {
             numbered: 0,
             roles: Roles::default(),
             proven: Proven::default(),
+            room: SharedRoom::default(),
             waiting_bytes: 0,
             newest_ns: 0,
             spacings: Default::default(),
@@ -283,7 +286,8 @@ impl Vantage {
         let Selection { protocol, shown, ref keys, ignores_tcp, .. } = self.selection;
         let in_the_middle = middle == InTheMiddle::Yes;
         let mut connection =
-            Connection::new(number, server.port, in_the_middle, protocol, shown, keys.clone());
+            Connection::new(number, server.port, in_the_middle, protocol, shown, keys.clone())
+                .sharing(self.room.clone());
         if let Some(entry) = self.proven.by(server) {
             connection.expects(entry);
         }

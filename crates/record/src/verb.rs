@@ -9,8 +9,8 @@ use crate::word::Word;
 pub enum Verb {
     /// A SCSI command, by its operation code (SPC-4 annex D).
     Scsi(u8),
-    /// An HTTP request, by the first bytes of its method, padded with zeros.
-    Http([u8; 7]),
+    /// An HTTP request, by its method.
+    Http(Word),
     /// A command of another protocol, by its name.
     Command(Word),
     /// All data in one direction before data in the other.
@@ -31,11 +31,7 @@ impl Verb {
                 Some(name) => name.to_owned(),
                 None => format!("command {code:#04x}"),
             },
-            Verb::Http(method) => {
-                let text: Vec<u8> = method.into_iter().take_while(u8::is_ascii_graphic).collect();
-                String::from_utf8(text).unwrap_or_default()
-            }
-            Verb::Command(name) => name.to_string(),
+            Verb::Http(name) | Verb::Command(name) => name.to_string(),
             Verb::Turn => "turn".to_owned(),
             Verb::TaskManagement(function) => format!("task management {function}"),
             Verb::Nop => "ping".to_owned(),

@@ -1,6 +1,8 @@
 //! The record of one request and its response in a capture: names, times by one clock, the op record.
 
-use record::{Exchange, Observed, Op, OpKind, Outcome, Passage, Side, StallKind, StallSet, Stamp, Verb};
+use record::{
+    Exchange, Observed, Op, OpKind, Outcome, Passage, Side, StallKind, StallSet, Stamp, Verb, Word,
+};
 
 /// The operation that both sides saw, without stamps.
 const OP: Op = Op {
@@ -94,10 +96,10 @@ fn a_command_has_the_name_of_its_operation_code() {
 
 #[test]
 fn verbs_other_than_commands_have_names() {
-    assert_eq!(Verb::Http(*b"GET\0\0\0\0").name(), "GET");
-    assert_eq!(Verb::Http(*b"OPTIONS").name(), "OPTIONS");
+    assert_eq!(Verb::Http(Word::new(b"GET")).name(), "GET");
+    assert_eq!(Verb::Http(Word::new(b"OPTIONS")).name(), "OPTIONS");
     // A method comes from the wire, so its control characters are not shown.
-    assert_eq!(Verb::Http(*b"GE\x1b[2J\0").name(), "GE");
+    assert_eq!(Verb::Http(Word::new(b"GE\x1b[2J")).name(), "GE");
     assert_eq!(Verb::Turn.name(), "turn");
     assert_eq!(Verb::TaskManagement(5).name(), "task management 5");
     assert_eq!(Verb::Nop.name(), "ping");

@@ -315,8 +315,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv");
         let mut writer = OpsWriter::create(&path).unwrap();
-        for method in [*b"=1+1\0\0\0", *b"+1,2\0\0\0", *b"@A1\0\0\0\0", *b"-1\"\0\0\0\0", *b"GET\0\0\0\0"] {
-            let op = Op { connection: 3, verb: record::Verb::Http(method), ..Op::default() };
+        for method in ["=1+1", "+1,2", "@A1", "-1\"", "GET"] {
+            let op = Op {
+                connection: 3,
+                verb: record::Verb::Http(record::Word::new(method.as_bytes())),
+                ..Op::default()
+            };
             writer.write(&op).unwrap();
         }
         writer.finish().unwrap();

@@ -5,7 +5,7 @@ mod values;
 
 use policy::{SendPolicy, Sending};
 use record::wire::Link;
-use record::{OpKind, Verb};
+use record::{OpKind, Verb, Word};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -329,8 +329,8 @@ impl Setup {
             (true, OpKind::Other) => Verb::Scsi(0x00),
             (true, OpKind::Read) => Verb::Scsi(0x28),
             (true, OpKind::Write) => Verb::Scsi(0x2a),
-            (false, OpKind::Write) => Verb::Http(*b"POST\0\0\0"),
-            (false, _) => Verb::Http(*b"GET\0\0\0\0"),
+            (false, OpKind::Write) => Verb::Http(Word::new(b"POST")),
+            (false, _) => Verb::Http(Word::new(b"GET")),
         }
     }
 

@@ -8,7 +8,7 @@ use analysis::service::ServiceRow;
 use analysis::traffic::Traffic;
 use analysis::verdict::{CaptureLoss, Case, Evidence, Judgement, Link, Verdict, VerdictKind, judge};
 use record::{
-    Conduct, ConnectionFacts, Exchange, Key, Observed, Op, OpKind, Opened, Passage, Side, Stamp, Verb,
+    Conduct, ConnectionFacts, Exchange, Key, Observed, Op, OpKind, Opened, Passage, Side, Stamp, Verb, Word,
 };
 
 pub const US: u64 = 1000;
@@ -36,7 +36,7 @@ fn observed(made: &Made, number: u64, side: Side, change: impl Fn(&Made, &mut Ex
     };
     let op = Op {
         connection: made.connection,
-        verb: Verb::Http(*b"GET\0\0\0\0"),
+        verb: Verb::Http(Word::new(b"GET")),
         kind: OpKind::Read,
         data_bytes: made.bytes,
         request_bytes: 100,

@@ -67,7 +67,7 @@ impl Application {
         self.has_data = true;
         if let ProtocolState::Turns(turns) = &mut self.protocol {
             turns.packet(side, self.packets[side as usize]);
-            turns.pass(side, count, at, observer);
+            turns.pass_unread(side, count, at, observer);
         }
     }
 

@@ -1,5 +1,5 @@
 use iscsi::pdu::{DataIn, LoginRequest, ScsiCommand};
-use record::{Exchange, OpKind, Outcome, Status, Verb};
+use record::{Exchange, OpKind, Outcome, Status, Verb, Word};
 
 use super::*;
 use crate::observer::seen::Seen;
@@ -221,7 +221,7 @@ fn http_in_the_middle_of_a_download_begins_with_the_next_request() {
     play.say(Client, GET).say(Server, OK).say(Client, GET).say(Server, OK);
     let (name, exchanges, _) = play.end();
     assert_eq!((name, exchanges.len()), ("http", 2));
-    assert!(exchanges.iter().all(|e| e.op.verb == Verb::Http(*b"GET\0\0\0\0")));
+    assert!(exchanges.iter().all(|e| e.op.verb == Verb::Http(Word::new(b"GET"))));
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn a_tunnel_is_turns_after_connect() {
     }
     let (name, exchanges, counted) = play.end();
     assert_eq!((name, exchanges.len(), counted), ("turns", 11, Counted::default()));
-    assert_eq!(exchanges[0].op.verb, Verb::Http(*b"CONNECT"));
+    assert_eq!(exchanges[0].op.verb, Verb::Http(Word::new(b"CONNECT")));
     assert!(exchanges[1..].iter().all(|e| e.op.verb == Verb::Turn && e.op.request_bytes == 11));
 }
 
@@ -496,6 +496,55 @@ fn a_web_socket_is_decoded_after_101() {
     assert_eq!(play.end().0, "turns");
 }
 
+/// Captures that keep the fronts of packets, and one without the packet of the answer.
+#[test]
+fn a_web_socket_is_decoded_where_101_is_not_all_there() {
+    let request = "GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n";
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nServer: a\r\nUpgrade: websocket\r\n\r\n";
+    let [asked, answered] = [Client, Server].map(|side| frame(side, &[b'q'; 300]));
+    // The agreement shows in both, in the request, in neither; the frame of the client shows it in a hole of the answer.
+    for (snap, expected) in [(900, 7), (60, 7), (40, 7), (20, 7)] {
+        let mut play = Play::new(80, From::Syn);
+        play.cut(Client, request, snap).cut(Server, switch, snap);
+        for _ in 0..6 {
+            play.cut(Client, &asked, snap).cut(Server, &answered, snap);
+        }
+        let (name, exchanges, counted) = play.end();
+        assert_eq!((name, exchanges.len(), counted.unmatched), ("websocket", expected, 0), "{snap}");
+        assert_eq!(exchanges[0].status, Status::Http(101));
+        let sizes = exchanges[1..].iter().map(|e| (e.op.request_bytes, e.op.response_bytes));
+        assert!(sizes.eq([(308, 304); 6]), "{snap}");
+        assert!(exchanges[1..].iter().all(|e| e.op.verb.name() == "TEXT" && !e.overlaps));
+    }
+    for knows_before in [true, false] {
+        let mut play = Play::new(80, From::Syn);
+        play.say(Client, request);
+        if knows_before {
+            play.lose(Server, switch);
+        }
+        play.say(Client, &asked);
+        if !knows_before {
+            play.lose(Server, switch);
+        }
+        for _ in 0..6 {
+            play.say(Server, &answered).say(Client, &asked);
+        }
+        let (name, exchanges, counted) = play.end();
+        // A hole that shows behind the first message costs its answer.
+        assert_eq!((name, exchanges.len()), ("websocket", if knows_before { 6 } else { 5 }));
+        let lost = if knows_before { 1 } else { 2 };
+        assert_eq!((counted.unanswered, counted.mistaken, counted.abandoned), (1, 0, lost), "the last one");
+    }
+}
+
+/// A frame of text.
+fn frame(side: Side, payload: &[u8]) -> Vec<u8> {
+    let (mask, key): (u8, &[u8]) = if side == Client { (0x80, b"abcd") } else { (0, b"") };
+    let length = (payload.len() as u16).to_be_bytes();
+    let masked = payload.iter().enumerate().map(|(at, byte)| byte ^ key.get(at % 4).unwrap_or(&0));
+    [0x81, mask | 126].into_iter().chain(length).chain(key.iter().copied()).chain(masked).collect()
+}
+
 /// The upgraded request is answered as stream 1, behind 101 in one segment or in the next one.
 #[test]
 fn http2_behind_an_upgrade() {
@@ -537,7 +586,7 @@ fn heads_that_a_snap_length_cuts_are_operations() {
         let (name, exchanges, counted) = play.end();
         assert_eq!((name, exchanges.len(), counted.unanswered), ("http", 323, 0), "{snap}");
         for exchange in &exchanges {
-            assert_eq!(exchange.op.verb, Verb::Http(*b"GET\0\0\0\0"));
+            assert_eq!(exchange.op.verb, Verb::Http(Word::new(b"GET")));
             assert_eq!(exchange.op.outcome, Outcome::Failed, "the status is visible");
             let took = exchange.response.ended.since(exchange.request.ended);
             assert_eq!((took, exchange.ring_depth), (Some(3000), 1), "until the last byte");

@@ -331,6 +331,7 @@ impl Frames {
         }
         if inside < count {
             self.lose(side);
+            self.decoder.absent(side, count - inside);
             self.counted.skipped_bytes += count - inside;
             self.streams[side as usize].offset += count - inside;
         }

@@ -123,7 +123,7 @@ impl Decoder for Mysql {
         }
         match message.side {
             Side::Client if was_continued => self.asks_more(continues, requests),
-            Side::Client => self.asks(payload, length, requests),
+            Side::Client => self.asks(seq, payload, length, requests),
             Side::Server => {
                 self.answers(seq, payload, length, was_continued, requests);
                 self.next_seq = seq.wrapping_add(1);
@@ -207,7 +207,14 @@ impl Mysql {
         self.expected.front().is_some_and(|next| next.expects == Expects::Login)
     }
 
-    fn asks(&mut self, payload: &[u8], length: u64, requests: &mut Requests) {
+    fn asks(&mut self, seq: u8, payload: &[u8], length: u64, requests: &mut Requests) {
+        let is_command = seq == 0 && payload.first().is_some_and(|&code| command(code).is_some());
+        if self.is_authenticating() && is_command && (self.is_lost || requests.is_behind_unseen()) {
+            // The login has ended in a hole.
+            self.expected.clear();
+            requests.abandon(Of::Order);
+            self.phase = Phase::Ready;
+        }
         match self.phase {
             Phase::Streaming => {}
             Phase::Greeting | Phase::Login if self.expected.is_empty() => {
@@ -284,7 +291,7 @@ impl Mysql {
     }
 
     fn ask(&mut self, statement: &Statement, expects: Expects, requests: &mut Requests) {
-        if self.expected.len() >= EXPECTED_MAX {
+        if self.expected.len() >= EXPECTED_MAX || !requests.has_place(self.expected.len()) {
             self.expected.clear();
             self.is_lost = true;
             requests.interrupted();

@@ -347,7 +347,7 @@ impl Postgres {
     }
 
     fn awaits(&mut self, step: Step, ends: bool, requests: &mut Requests) {
-        if self.expected.len() >= EXPECTED_MAX {
+        if self.expected.len() >= EXPECTED_MAX || !requests.has_place(self.expected.len()) {
             self.expected.clear();
             self.is_lost = true;
             requests.interrupted();

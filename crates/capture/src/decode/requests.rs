@@ -205,17 +205,18 @@ impl Requests {
         };
         match of {
             Of::Order => {
-                if self.queue.len() >= IN_FLIGHT_MAX {
+                let is_full = self.is_full();
+                if is_full {
                     self.abandon_unpaired();
                 }
-                if self.queue.len() >= IN_FLIGHT_MAX && self.queue.pop_front().is_some() {
+                if is_full && self.queue.pop_front().is_some() {
                     self.given_up += 1;
                     self.counted.abandoned += 1;
                 }
                 self.queue.push_back(open);
             }
             Of::Id(id) => {
-                if self.by_id.len() >= IN_FLIGHT_MAX {
+                if self.is_full() {
                     self.forget_all();
                 }
                 self.has_unseen &= !self.by_id.is_empty();
@@ -227,6 +228,21 @@ impl Requests {
             }
         }
         self.number
+    }
+
+    /// Whether there is no room for one more request.
+    fn is_full(&mut self) -> bool {
+        let open = self.queue.len() + self.by_id.len();
+        if open == 0 && self.queue.capacity() > IN_FLIGHT_MAX / 4 {
+            // A burst does not keep its memory.
+            self.queue.shrink_to(0);
+        }
+        open >= IN_FLIGHT_MAX || !self.pace.room.has_place(open)
+    }
+
+    /// Whether a decoder has room to remember what one more request awaits, beside so many.
+    pub(crate) fn has_place(&mut self, beside: usize) -> bool {
+        self.pace.room.has_place(beside.max(self.queue.len() + self.by_id.len()))
     }
 
     /// The message at hand is a request of another protocol, which is complete and whose key has been named.
@@ -487,6 +503,14 @@ impl Requests {
         };
         if open.is_some() {
             self.pace.forget(1, self.passing.ended);
+        }
+    }
+
+    /// The request was answered in a hole.
+    pub(crate) fn abandon(&mut self, of: Of) {
+        if self.is_open(of) {
+            self.counted.abandoned += 1;
+            self.forget(of);
         }
     }
 

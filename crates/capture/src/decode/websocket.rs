@@ -47,6 +47,8 @@ struct Sender {
     within: Within,
     chain: Chain,
     has_closed: bool,
+    /// Behind an upgrade it has sent nothing so far.
+    is_fresh: bool,
 }
 
 /// How far the turn at hand has come.
@@ -81,6 +83,11 @@ struct WebSocket {
 fn begins(start: &Start<'_>) -> bool {
     // A connection begins with HTTP.
     !start.is_first && Chain::default().proves(start.side, start.bytes)
+}
+
+/// Whether bytes may begin a frame: proof enough where WebSocket is what was agreed on.
+pub(crate) fn begins_a_frame(side: Side, bytes: &[u8]) -> bool {
+    matches!(Header::read(side, bytes), Read::Header(_))
 }
 
 /// Bytes of a head of HTTP, where a connection begins that the user knows to be WebSocket.
@@ -145,6 +152,7 @@ impl Decoder for WebSocket {
             (sender.is_known, sender.within) = (true, Within::No);
             return;
         };
+        sender.is_fresh = false;
         match header.opcode {
             frame::PING if side == Side::Client => self.ping(header.payload(bytes), requests),
             frame::PONG if side == Side::Server => self.pong(header.payload(bytes), requests),
@@ -174,7 +182,8 @@ impl Decoder for WebSocket {
 
     fn resumes(&mut self, side: Side, start: &[u8]) -> bool {
         let sender = &mut self.sides[side as usize];
-        if sender.chain.proves(side, start) {
+        let is_fresh = sender.is_fresh;
+        if sender.chain.proves(side, start) || is_fresh && Chain::default().proves_first(side, start) {
             *sender = Sender { is_known: true, has_closed: sender.has_closed, ..Sender::default() };
             return true;
         }
@@ -188,17 +197,21 @@ impl Decoder for WebSocket {
 
     fn lost(&mut self, side: Side, requests: &mut Requests) {
         let sender = &mut self.sides[side as usize];
-        *sender = Sender { has_closed: sender.has_closed, ..Sender::default() };
+        *sender = Sender { has_closed: sender.has_closed, is_fresh: sender.is_fresh, ..Sender::default() };
         requests.settle();
         requests.forget_all();
         self.pings.clear();
         self.turn = Turn::None;
     }
 
+    fn absent(&mut self, side: Side, count: u64) {
+        self.sides[side as usize].chain.absent(count);
+    }
+
     fn upgraded(&mut self, upgraded: Upgraded, _: &mut Requests) {
         self.key = upgraded.key;
         for sender in &mut self.sides {
-            (sender.is_known, sender.within) = (true, Within::No);
+            (sender.is_known, sender.within, sender.is_fresh) = (true, Within::No, true);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The first line of a message (RFC 9112 3 and 4), which shows that a stream is HTTP even where the rest of the head was not
 //! captured.
 
-use record::Side;
+use record::{Side, Word};
 
 use crate::http::message::Start;
 
@@ -38,7 +38,8 @@ pub(super) fn may_begin(side: Side, bytes: &[u8]) -> bool {
                 && after.get(2..).is_none_or(is_code)
         }
         Side::Client => {
-            // The first byte refutes most other data.
+            // An empty line may precede a request (RFC 9112 2.2). The first byte refutes most other data.
+            let bytes = bytes.strip_prefix(b"\r\n").unwrap_or(bytes);
             if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
                 return false;
             }
@@ -65,11 +66,12 @@ pub(super) fn read(side: Side, bytes: &[u8]) -> Option<Start> {
     }
     Some(match side {
         Side::Client => {
-            Start::Request { method: method(bytes.split(|&b| b == b' ').next()?), awaits_continue: false }
+            let method = Word::new(bytes.split(|&b| b == b' ').next()?);
+            Start::Request { method, awaits_continue: false, asks_websocket: None }
         }
         Side::Server => {
             let code = bytes.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-            Start::Response { status: code.unwrap_or(0), is_websocket: false }
+            Start::Response { status: code.unwrap_or(0), is_websocket: None }
         }
     })
 }
@@ -81,15 +83,6 @@ pub(super) fn target(side: Side, line: &[u8]) -> Option<&[u8]> {
     (side == Side::Client).then_some(&rest[..end])
 }
 
-/// A method, cut or padded with zeros.
-pub(super) fn method(name: &[u8]) -> [u8; 7] {
-    let mut method = [0; 7];
-    for (to, from) in method.iter_mut().zip(name) {
-        *to = *from;
-    }
-    method
-}
-
 #[cfg(test)]
 mod tests {
     use record::Side::{Client, Server};
@@ -98,13 +91,14 @@ mod tests {
 
     #[test]
     fn lines_of_other_protocols_are_none_of_http() {
-        let http: [&[u8]; 6] = [
+        let http: [&[u8]; 7] = [
             b"GET / HTTP/1.1\r\nHost: a\r\n",
             b"PROPFIND /a HTTP/1.0\n",
             b"GET /a-path-that-was-cu",
             b"POST ",
             b"M-SEARCH * HTTP/1.1\r\n",
             b"CONNECT a:443 HTTP/1.1\r\n\r\n",
+            b"\r\nGET / HTTP/1.1\r\n",
         ];
         for line in http {
             assert!(may_begin(Client, line), "{line:?}");
@@ -138,8 +132,9 @@ mod tests {
 
     #[test]
     fn a_cut_line_shows_method_and_status() {
-        let response = |status| Start::Response { status, is_websocket: false };
-        let delete = Start::Request { method: *b"DELETE\0", awaits_continue: false };
+        let response = |status| Start::Response { status, is_websocket: None };
+        let delete =
+            Start::Request { method: Word::new(b"DELETE"), awaits_continue: false, asks_websocket: None };
         assert_eq!(read(Client, b"DELETE /x"), Some(delete));
         assert_eq!(read(Server, b"HTTP/1.1 503 Serv"), Some(response(503)));
         assert_eq!(read(Server, b"HTTP/1.1 50"), Some(response(0)));

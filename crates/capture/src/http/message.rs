@@ -1,6 +1,6 @@
 //! Cuts a byte stream into HTTP/1.1 messages without keeping their bodies (RFC 9112 6).
 
-use record::Side;
+use record::{Side, Word};
 
 use crate::follow::MessageState;
 pub(super) use crate::http::first_line::may_begin;
@@ -11,10 +11,10 @@ use crate::stream::Absent;
 /// The content of a message's first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// The method, cut or padded with zeros.
-    Request { method: [u8; 7], awaits_continue: bool },
-    /// The status code, and whether it changes the protocol to WebSocket (RFC 6455 4.2.2).
-    Response { status: u16, is_websocket: bool },
+    /// Whether it asks for WebSocket instead of HTTP (RFC 6455 4.2.1), if that is visible.
+    Request { method: Word, awaits_continue: bool, asks_websocket: Option<bool> },
+    /// The status code, and whether it changes the protocol to WebSocket (RFC 6455 4.2.2), if that is visible.
+    Response { status: u16, is_websocket: Option<bool> },
 }
 
 /// An event on the stream.
@@ -224,6 +224,11 @@ impl Messages {
                     take(Event::Target(target));
                 }
                 self.cut(at);
+                // What follows the answer that changes the protocol is none of HTTP.
+                if matches!(start, Start::Response { status: 101, .. }) {
+                    self.count(count);
+                    return self.ended(at, take);
+                }
             }
             _ => {
                 self.lose(at, take);
@@ -275,7 +280,7 @@ impl Messages {
         let room = HEAD_MAX.saturating_sub(before);
         self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
         let from = before.saturating_sub(3);
-        let Some(end) = find(&self.text[from..], b"\r\n\r\n").map(|at| from + at + 4) else {
+        let Some(end) = end_of_head(&self.text[from..]).map(|end| from + end) else {
             if self.text.len() >= HEAD_MAX {
                 self.lose(at, take);
             }
@@ -375,21 +380,25 @@ fn read_head(side: Side, head: &[u8], asked: Asked) -> Option<(Start, State)> {
         Side::Client => {
             let mut request = httparse::Request::new(&mut fields);
             request.parse(head).ok()?;
-            let method = first_line::method(request.method?.as_bytes());
-            let expectation = request.headers.iter().find(|f| f.name.eq_ignore_ascii_case("expect"));
-            let awaits_continue =
-                expectation.is_some_and(|f| f.value.trim_ascii().eq_ignore_ascii_case(b"100-continue"));
-            (Start::Request { method, awaits_continue }, request.headers)
+            let method = Word::new(request.method?.as_bytes());
+            let states = |name: &str, value: &[u8]| {
+                let field = request.headers.iter().find(|f| f.name.eq_ignore_ascii_case(name));
+                field.is_some_and(|f| f.value.trim_ascii().eq_ignore_ascii_case(value))
+            };
+            let awaits_continue = states("expect", b"100-continue");
+            let asks_websocket = Some(states("upgrade", b"websocket"));
+            (Start::Request { method, awaits_continue, asks_websocket }, request.headers)
         }
         Side::Server => {
             let mut response = httparse::Response::new(&mut fields);
             response.parse(head).ok()?;
-            (Start::Response { status: response.code?, is_websocket: false }, response.headers)
+            (Start::Response { status: response.code?, is_websocket: Some(false) }, response.headers)
         }
     };
     let field = |name: &str| fields.iter().find(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value);
     if let Start::Response { status: 101, is_websocket } = &mut start {
-        *is_websocket = field("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
+        let value = field("upgrade");
+        *is_websocket = Some(value.is_some_and(|value| value.eq_ignore_ascii_case(b"websocket")));
     }
     let is_chunked = field("transfer-encoding").is_some_and(|v| v.to_ascii_lowercase().ends_with(b"chunked"));
     let length = match field("content-length") {
@@ -417,7 +426,15 @@ fn read_head(side: Side, head: &[u8], asked: Asked) -> Option<(Start, State)> {
     Some((start, state))
 }
 
-/// Where `needle` first occurs.
-fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
-    bytes.windows(needle.len()).position(|window| window == needle)
+/// The bytes up to the first empty line, and with it. A line may end without CR (RFC 9112 2.2).
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += bytes.get(at..)?.iter().position(|&b| b == b'\n')? + 1;
+        match bytes.get(at..)? {
+            [b'\n', ..] => return Some(at + 1),
+            [b'\r', b'\n', ..] => return Some(at + 2),
+            _ => {}
+        }
+    }
 }

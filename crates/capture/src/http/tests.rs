@@ -209,3 +209,34 @@ proptest! {
         let _ = http.finish(&mut seen);
     }
 }
+
+/// RFC 9112 2.2: a line may end without CR, and an empty line may precede a request.
+#[test]
+fn lines_may_end_without_carriage_return() {
+    let lines = ["GET /a HTTP/1.1\nHost: a\n\n", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"];
+    let mixed = ["\r\nGET /a HTTP/1.1\r\nHost: a\n\r\n", "HTTP/1.1 200 OK\nContent-Length: 2\r\n\nok"];
+    for [request, response] in [lines, mixed] {
+        for cut in 1..response.len() {
+            let (first, second) = response.split_at(cut);
+            let packets =
+                [(Client, request), (Server, first), (Server, second), (Client, request), (Server, response)];
+            let all = play(&packets);
+            assert_eq!(all.len(), 2, "{request:?} {cut}");
+            assert_eq!(all[0].1, response.len() as u32);
+        }
+        for cut in 1..request.len() {
+            let (first, second) = request.split_at(cut);
+            assert_eq!(play(&[(Client, first), (Client, second), (Server, response)]).len(), 1, "{cut}");
+        }
+    }
+}
+
+#[test]
+fn methods_have_their_whole_names() {
+    for method in ["PROPFIND", "M-SEARCH", "VERSION-CONTROL", "UNSUBSCRIBE"] {
+        let (mut http, mut seen) = (Http::new(1, false), Seen::default());
+        http.bytes(Client, format!("{method} / HTTP/1.1\r\n\r\n").as_bytes(), at(1), &mut seen);
+        http.bytes(Server, b"HTTP/1.1 204 No\r\n\r\n", at(2), &mut seen);
+        assert_eq!(seen.exchanges[0].op.verb.name(), method);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use record::{Op, OpKind, Outcome, Stamp, Verb};
+use record::{Op, OpKind, Outcome, Stamp, Verb, Word};
 use socket::clock;
 
 use super::connection::Flight;
@@ -22,11 +22,7 @@ pub(super) struct RecordSpec {
 impl RecordSpec {
     /// The verb of a method.
     pub(super) fn verb(method: &Method) -> Verb {
-        let mut name = [0; 7];
-        for (byte, of_method) in name.iter_mut().zip(method.name().bytes()) {
-            *byte = of_method;
-        }
-        Verb::Http(name)
+        Verb::Http(Word::new(method.name().as_bytes()))
     }
 }
 

@@ -14,6 +14,9 @@ const CACHE_METADATA: u32 = 1 << 4;
 /// Length of the packet that asks for TLS: a login without a name.
 const TLS_REQUEST: u64 = 32;
 
+/// Longest greeting: a version, a scramble, and the name of a method.
+const GREETING_MAX: u64 = 512;
+
 /// What one side can do, or both.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Login {
@@ -100,10 +103,13 @@ pub(super) fn greeting(payload: &[u8]) -> Option<Login> {
     Some(Login::of(low | high << 16, u32_at(rest, 27).unwrap_or(0)))
 }
 
-/// Whether a server greets so.
+/// Whether a server greets so. Of a greeting in several segments, the first has the version.
 pub(super) fn is_greeting(bytes: &[u8]) -> bool {
     let Some((length, 0)) = head(bytes) else { return false };
     let payload = bytes.get(4..).unwrap_or_default();
+    if length > payload.len() as u64 {
+        return length <= GREETING_MAX && behind_version(payload).is_some();
+    }
     let filler = behind_version(payload).and_then(|rest| rest.get(12));
     length == payload.len() as u64 && filler == Some(&0) && greeting(payload).is_some()
 }

@@ -326,3 +326,37 @@ fn a_capture_that_begins_within_a_burst_pairs_no_others() {
     Play::assert_own_answers_from_the_middle(&ENTRY, &ask(QUERY, "SELECT a FROM t"), &rows);
     Play::assert_own_answers_from_the_middle(&ENTRY, &ask(QUERY, "DO 1"), &answer(&[OK]));
 }
+
+/// Only its rest is missing: the commands behind it have their own answers.
+#[test]
+fn a_hole_in_the_answer_to_a_login_costs_the_login() {
+    let ok = packets(2, &[OK]);
+    for is_noticed in [true, false] {
+        let mut play = Play::new(&ENTRY);
+        play.say(Server, packets(0, &[GREETING])).say(Client, login_packet(CAPABILITIES));
+        if is_noticed {
+            play.lose(Server, ok.len() as u64);
+        } else {
+            play.lose_unnoticed(Server, ok.len() as u64);
+        }
+        for _ in 0..3 {
+            play.say(Client, ask(QUERY, "DO 1")).say(Server, answer(&[OK]));
+            play.say(Client, ask(QUERY, "SELECT a FROM t"));
+            play.say(Server, answer(&[&[1], COLUMN, EOF, ROW, EOF]));
+        }
+        let told = play.end();
+        let expected = ["DO DO ? ok", "SELECT SELECT a FROM t ok"].repeat(3);
+        assert_eq!(told.lines(), expected, "{is_noticed}");
+        assert_eq!((told.counted.abandoned, told.counted.unmatched), (1, 0), "{is_noticed}");
+    }
+}
+
+#[test]
+fn a_greeting_in_segments_is_one() {
+    let greeting = packets(0, &[GREETING]);
+    for cut in [28, 30, greeting.len() - 1] {
+        assert!(greeting::is_greeting(&greeting[..cut]), "{cut}");
+    }
+    assert!(!greeting::is_greeting(&greeting[..6]), "no version");
+    assert!(!greeting::is_greeting(&[&[0xff, 0xff, 0], &greeting[3..30]].concat()), "too long");
+}

@@ -148,15 +148,35 @@ pub(super) struct Chain {
 impl Chain {
     /// Whether frames begin at the front of a segment, as it and those before it show.
     pub(super) fn proves(&mut self, side: Side, segment: &[u8]) -> bool {
+        self.proves_by(ENOUGH_BITS, side, segment)
+    }
+
+    /// As [`Chain::proves`], where a side has sent nothing so far that was seen: its first bytes begin a frame, so that less is enough.
+    pub(super) fn proves_first(&mut self, side: Side, segment: &[u8]) -> bool {
+        self.proves_by(HEADER_BITS + END_BITS, side, segment)
+    }
+
+    fn proves_by(&mut self, enough: u32, side: Side, segment: &[u8]) -> bool {
         let is_boundary = self.left == 0;
         if self.follow(side, segment).is_some() {
-            return is_boundary && self.proof >= ENOUGH_BITS;
+            return is_boundary && self.proof >= enough;
         }
         *self = Self::default();
         if self.follow(side, segment).is_none() {
             *self = Self::default();
         }
-        self.proof >= ENOUGH_BITS
+        self.proof >= enough
+    }
+
+    /// Bytes are missing: the rest of a frame, as in a capture that keeps the fronts of packets, or frames.
+    pub(super) fn absent(&mut self, count: u64) {
+        match self.left.checked_sub(count) {
+            Some(left) if self.left > 0 => {
+                self.left = left;
+                self.proof += if left == 0 { END_BITS } else { 0 };
+            }
+            _ => *self = Self::default(),
+        }
     }
 
     /// Goes on with a segment. None if no frame follows the last one.
