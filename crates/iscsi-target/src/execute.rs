@@ -11,7 +11,7 @@ use iscsi::pdu::ScsiCommand;
 use iscsi::replay::{KeptData, ReadOrigin};
 use iscsi::status;
 use iscsi::target::{ReadFailed, TargetConnection};
-use scsi::{Durable, Lun, Plan, Sense};
+use scsi::{Action, Durable, Lun, Plan, Sense};
 use store::Operation;
 use store::{Request, Store, StoreError};
 
@@ -300,6 +300,25 @@ impl Table {
         }
     }
 }
+
+/// Whether a plan moves or compares so much that it would hold up the other connections of the thread, also on a disk that never
+/// blocks.
+fn is_long(plan: &Plan) -> bool {
+    let bytes = match plan {
+        Plan::Medium { action, .. } => match action {
+            Action::Fill { length_bytes, .. } | Action::Compare { length_bytes, .. } => *length_bytes,
+            Action::Unmap { ranges } => ranges.iter().map(|range| range.length_bytes).sum(),
+            Action::WriteAtomic { data, .. } | Action::Or { data, .. } => data.len() as u64,
+            Action::CompareAndWrite { expected, data, .. } => (expected.len() + data.len()) as u64,
+        },
+        Plan::Copy { segments, .. } => segments.iter().map(|segment| segment.length_bytes).sum(),
+        _ => 0,
+    };
+    bytes > LONG_BYTES
+}
+
+/// Bytes that a thread fills, copies or compares in much less than 100 us, bytes.
+const LONG_BYTES: u64 = 128 << 10;
 
 /// Longest read that is answered in one step when its data is available without blocking, bytes.
 const AT_ONCE_BYTES: u64 = 64 << 10;

@@ -275,7 +275,7 @@ pub(crate) struct Running {
 pub(crate) struct Jobs {
     pool: Arc<Pool>,
     memory: Arc<Memory>,
-    /// One read outside the budget, without which a connection would wait for the others to read what they asked for.
+    /// One operation outside the budget, without which a connection would wait for the others to read what they asked for.
     spare: Arc<Memory>,
     mailbox: Arc<Mailbox>,
     sequence: Arc<CommandSequence>,
@@ -303,7 +303,8 @@ impl Jobs {
         (sum <= self.bytes_max as u64).then(|| self.memory.claim(bytes as usize)).flatten()
     }
 
-    /// Claims the one read of the connection that the budget need not cover; `None` until the one before has been sent.
+    /// Claims the one operation of the connection that the budget need not cover; `None` until the one before has ended, and its
+    /// data have been sent.
     pub(crate) fn spare(&self) -> Option<Share> {
         self.spare.claim(1)
     }

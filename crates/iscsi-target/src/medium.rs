@@ -118,10 +118,17 @@ fn compare(store: &dyn Store, offset_bytes: u64, length_bytes: u64, expected: &[
         let count = (length_bytes - done).min(PIECE_BYTES) as usize;
         let piece = &mut there[..count];
         store.read_at(offset_bytes + done, piece).map_err(|error| read_sense(&error))?;
-        let from = (done % expected.len().max(1) as u64) as usize;
-        let wanted = expected.iter().cycle().skip(from);
-        if let Some(place) = piece.iter().zip(wanted).position(|(a, b)| a != b) {
-            return Err(Sense::miscompare(done + place as u64));
+        let mut at = 0;
+        while at < count && !expected.is_empty() {
+            let wanted = &expected[((done + at as u64) % expected.len() as u64) as usize..];
+            let wanted = &wanted[..wanted.len().min(count - at)];
+            let there = &piece[at..at + wanted.len()];
+            // Whole slices first: they are compared at the speed of the memory.
+            if there != wanted {
+                let place = there.iter().zip(wanted).position(|(a, b)| a != b).unwrap_or(0);
+                return Err(Sense::miscompare(done + (at + place) as u64));
+            }
+            at += wanted.len();
         }
         done += count as u64;
     }

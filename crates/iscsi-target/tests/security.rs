@@ -140,6 +140,15 @@ impl Hook for Valve {
     }
 }
 
+/// A valve that says nothing of it: a disk in memory, at which a command has much to do.
+struct Busy(Valve);
+
+impl Hook for Busy {
+    fn before(&self, operation: Operation, offset: u64, length: u64) -> Result<(), StoreError> {
+        self.0.before(operation, offset, length)
+    }
+}
+
 /// Releases a valve when a test ends, also by a panic.
 struct Releases(Valve);
 
@@ -996,6 +1005,34 @@ fn hung_disk_does_not_block_another() {
     }
 }
 
+/// A fill, a comparison and a copy of a whole disk in memory take longer than a turn of an event loop may.
+#[test]
+fn long_work_does_not_hold_up_other_connections() {
+    for threads in [Threads::PerConnection, Threads::Loops(1)] {
+        let valve = Valve::open();
+        let _releases = Releases(valve.clone());
+        let busy = Layered::new(Busy(valve.clone()), Arc::new(Ram::new(1 << 20)) as Arc<dyn Store>);
+        let luns = vec![LunConfig::new(0, Arc::new(busy)), ram(1, 1)];
+        let target = start(luns, |config| config.threads = threads);
+        let [mut working, mut other] = [1, 2].map(|n| ready(target.address(), &isid(n), &[0, 1]));
+        let write_same = transfer(0x41, 0, 2048);
+        let mut verify = transfer(0x2f, 0, 2048);
+        // One block is compared with each of the medium.
+        verify[1] = 0b110;
+        for cdb in [write_same, verify] {
+            valve.hold();
+            let tag = working.begin_write(0, &cdb, 512, &[7; 512]);
+            valve.wait_for(1);
+            for _ in 0..20 {
+                assert!(lives(&mut other, 1), "{threads:?} {cdb:x?}");
+                assert_eq!(working.read(1, &TEST_UNIT_READY, 0).1, GOOD, "{threads:?}: its own connection");
+            }
+            valve.release();
+            assert_eq!(working.response_of(tag).0, GOOD, "{threads:?} {cdb:x?}");
+        }
+    }
+}
+
 /// Where other connections hold the whole memory budget, a connection may have one read outside it.
 #[test]
 fn hung_disk_does_not_block_other_connections_without_memory() {
@@ -1024,6 +1061,45 @@ fn hung_disk_does_not_block_other_connections_without_memory() {
         for _ in 0..20 {
             assert_eq!(hanging.until(opcode::DATA_IN).1.bhs.0[3], GOOD);
         }
+    }
+}
+
+/// The same of commands with data: one may be at the disk, and the others are to come again.
+#[test]
+fn hung_writes_do_not_block_other_connections_without_memory() {
+    for threads in [Threads::PerConnection, Threads::Loops(1)] {
+        let valve = Valve::open();
+        let _releases = Releases(valve.clone());
+        let target = start(vec![valve.lun(0).0, ram(1, 1)], |config| {
+            config.limits.memory_bytes = 0;
+            config.threads = threads;
+        });
+        let mut hanging = ready(target.address(), &isid(1), &[0, 1]);
+        let mut other = ready(target.address(), &isid(2), &[0, 1]);
+        valve.hold();
+        let mut tags = vec![hanging.begin_write(0, &write_10(0, 1), 512, &[1; 512])];
+        valve.wait_for(1);
+        let write_same = transfer(0x41, 0, 8);
+        for cdb in [write_10(1, 1), write_same, write_10(2, 1), transfer(0x2f, 0, 0)] {
+            let (data, expected) = if cdb[0] == 0x2f { (&[][..], 0) } else { (&[2; 512][..], 512) };
+            tags.push(hanging.begin_write(0, &cdb, expected, data));
+        }
+        // Its data would arrive in pieces.
+        let long = [3; 8192];
+        tags.push(hanging.begin_write(0, &write_10(16, 32), 16_384, &long[..512]));
+        for _ in 0..20 {
+            assert!(lives(&mut other, 1), "{threads:?}");
+        }
+        let answered = answers(&mut hanging, &tags[1..]);
+        let statuses: Vec<u8> = tags[1..].iter().map(|tag| answered[tag]).collect();
+        assert_eq!(
+            statuses,
+            [BUSY, TASK_SET_FULL, BUSY, GOOD, TASK_SET_FULL],
+            "{threads:?}: its own connection"
+        );
+        valve.release();
+        assert_eq!(hanging.response_of(tags[0]).0, GOOD, "{threads:?}");
+        assert_eq!(hanging.write(0, &write_10(1, 1), &[4; 512]).0, GOOD, "{threads:?}: the next one");
     }
 }
 

@@ -8,6 +8,7 @@ use iscsi::pdu::ScsiCommand;
 use iscsi::status;
 use scsi::{Disk, Effects, Lun, Plan, Segment, Sense};
 
+use super::is_long;
 use crate::context::{CommandState, Context, Transfer};
 use crate::done::Outcome;
 use crate::effects::Recipient;
@@ -36,7 +37,7 @@ struct Reserved {
 }
 
 impl Table {
-    /// Executes a plan that needs no more data: here, or as a job when its disk may block.
+    /// Executes a plan that needs no more data: here, or as a job when its disk may block or there is much to do.
     pub(super) fn conclude_or_begin(
         self: &Arc<Self>,
         command: &ScsiCommand,
@@ -54,11 +55,15 @@ impl Table {
             _ => None,
         };
         let unit = target.and_then(|lun| Some((lun, self.unit(lun)?)));
-        if self.is_slow(&plan)
+        if (self.is_slow(&plan) || is_long(&plan))
             && let Some((lun, unit)) = unit
-            && let Some(share) = context.tasks.jobs.room(moved_bytes)
             && let Some(job) = context.job(command, lun, true)
         {
+            let jobs = &context.tasks.jobs;
+            let Some(share) = jobs.room(moved_bytes).or_else(|| jobs.spare()) else {
+                context.connection.respond_status(command, status::BUSY, &[], 0, r2ts, context.out);
+                return CommandState::Over;
+            };
             let (table, session, lun) = (Arc::clone(self), Arc::clone(context.session), command.lun);
             let job = Job { r2ts, ..job };
             context.tasks.jobs.begin(job, Room { unit, share: Some(share), bytes: moved_bytes }, move || {

@@ -49,16 +49,22 @@ impl Table {
             stable: fua,
             epoch: epoch.number(),
         };
+        let waits = store.may_wait(Operation::Write) || (fua && store.may_wait(Operation::Flush));
+        let length = length_bytes.min(command.expected_bytes.into()) as usize;
+        let mut gathers = None;
+        if waits && immediate.len() < length {
+            gathers = gathering_room(context, length, |length| store.try_buffer(length));
+            if gathers.is_none() {
+                // Written as it arrives, it would hold up this and other connections until the disk has answered.
+                context.connection.respond_status(command, status::TASK_SET_FULL, &[], 0, 0, context.out);
+                return CommandState::Over;
+            }
+        }
         let begun = context.connection.begin_write(command, immediate.len(), order, context.out);
         let Ok(begun) = begun else { return CommandState::Over };
         let data = &immediate[..begun.useful_bytes];
-        let waits = store.may_wait(Operation::Write) || (fua && store.may_wait(Operation::Flush));
         if !begun.complete {
-            let length = length_bytes.min(command.expected_bytes.into()) as usize;
-            if waits
-                && let Some((mut whole, share)) =
-                    gathering_room(context, length, |length| store.try_buffer(length))
-            {
+            if let Some((mut whole, share)) = gathers {
                 whole[..data.len()].copy_from_slice(data);
                 // The buffer may hold old data of another session.
                 whole[data.len()..].fill(0);
@@ -76,10 +82,13 @@ impl Table {
             }
             return CommandState::Pending;
         }
-        if waits
-            && let Some(share) = context.tasks.jobs.room(data.len() as u64)
-            && let Ok(mut whole) = store.try_buffer(data.len())
-        {
+        if waits {
+            let jobs = &context.tasks.jobs;
+            let share = jobs.room(data.len() as u64).or_else(|| jobs.spare());
+            let (Some(share), Ok(mut whole)) = (share, store.try_buffer(data.len())) else {
+                context.connection.respond_status(command, status::BUSY, &[], 0, 0, context.out);
+                return CommandState::Over;
+            };
             whole.copy_from_slice(data);
             let job = Job { command: *command, r2ts: 0, epoch, changes: true, is_piece: false };
             let room = Room { unit, share: Some(share), bytes: whole.len() as u64 };
