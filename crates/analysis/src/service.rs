@@ -388,6 +388,7 @@ impl Services {
                 operation: row.key.verb.map_or("others".to_owned(), Verb::name),
                 protocol: of.and_then(|of| protocol(row.key.verb, of)),
                 overlapping: row.sums.overlapping,
+                several: row.sums.several,
                 kind: row.kind,
                 figures: row.sums.figures(seconds, all_ns),
                 in_flight_max: timeline.map_or(0, |timeline| timeline.most(place)),

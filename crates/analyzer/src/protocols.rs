@@ -19,6 +19,11 @@ pub(crate) fn notes(services: &[ServiceRow]) -> Vec<String> {
         let sums = by_service.entry(of).or_default();
         *sums = (sums.0 + row.overlapping, sums.1 + row.figures.operations);
     }
+    let lists = services.iter().filter(|row| row.several > 0).fold(BTreeMap::new(), |mut lists, row| {
+        let sums: &mut (u64, u64) = lists.entry(row.service.as_deref().unwrap_or("others")).or_default();
+        *sums = (sums.0 + row.several, sums.1 + row.figures.operations);
+        lists
+    });
     let is_much = |(_, (some, all)): &(_, (u64, u64))| *some as f64 > NAMED_FROM * *all as f64;
     let mut notes: Vec<String> = by_service
         .into_iter()
@@ -35,6 +40,13 @@ pub(crate) fn notes(services: &[ServiceRow]) -> Vec<String> {
             known => format!("{service}: {known} is not decoded: times are per turn, not per request"),
         })
         .collect();
+    let several = lists.into_iter().filter(|(_, (some, all))| *some as f64 > NAMED_FROM * *all as f64);
+    notes.extend(several.map(|(service, (some, all))| {
+        format!(
+            "{service}: {some} of {all} turns may hold several requests, because several lines, or records that begin with their \
+             length, are answered by several; their times are per turn, not per request"
+        )
+    }));
     let more = notes.len().saturating_sub(NAMED_MAX);
     notes.truncate(NAMED_MAX);
     if more > 0 {

@@ -98,7 +98,7 @@ pub(crate) struct Application {
     /// The numbers of the packet at hand of each side.
     packets: [Mark; 2],
     protocol: ProtocolState,
-    /// The client's first turn, while the protocol is unknown.
+    /// The first turn, while the protocol is unknown.
     front: Option<Box<Front>>,
     /// What the server has spoken on other connections.
     proven: Option<&'static ProtocolEntry>,
@@ -233,8 +233,9 @@ impl Application {
                 return;
             }
         }
-        if self.may_be_tls(side) && tls::is_client_hello(bytes) {
+        if self.may_be_tls(side) && self.is_client_hello(bytes) {
             self.become_tls(at, observer);
+            self.follow_front(side, bytes, at, observer);
         } else if self.choice == Choice::Detected && !self.is_inner {
             self.decide(side, bytes, at, observer);
             self.follow_front(side, bytes, at, observer);
@@ -264,6 +265,9 @@ impl Application {
                 }
             }
             ProtocolState::Turns(turns) => {
+                if self.is_inner {
+                    turns.in_records();
+                }
                 turns.packet(side, self.packets[side as usize]);
                 turns.pass(side, bytes, at, observer);
             }
@@ -319,11 +323,14 @@ impl Application {
             ProtocolState::Decoded(frames) => frames.missing(side, count, at, observer),
             ProtocolState::Turns(turns) => {
                 self.front = None;
-                turns.missing(side, count, at, observer);
+                match absent {
+                    Absent::Uncaptured => turns.uncaptured(side, count, at, observer),
+                    Absent::Lost => turns.missing(side, count, self.packets[side as usize], at, observer),
+                }
             }
             ProtocolState::Tls(tls) => tls.missing(side, absent, count, at, observer),
             ProtocolState::Trial(trial) => {
-                trial.missing(side, count, at);
+                trial.missing(side, absent, count, self.packets[side as usize], at);
                 let finding = trial.finding();
                 self.end_trial(finding, observer);
             }
@@ -469,13 +476,17 @@ impl Application {
                 let in_the_middle = *in_the_middle;
                 self.begin(side, bytes, in_the_middle);
             }
-            ProtocolState::Turns(turns) => {
+            ProtocolState::Turns(_) => {
+                if self.goes_on_with_a_protocol(side, bytes, at) {
+                    return;
+                }
+                let ProtocolState::Turns(turns) = &self.protocol else { return };
                 let (speaker, number) = turns.speaker();
                 if speaker == Some(side) || number >= EXAMINED_TURNS {
                     return;
                 }
                 let is_header = || plausible::begins_with_a_header(flow(side), bytes);
-                let front = self.front.as_ref().filter(|_| side == Side::Server);
+                let front = self.front.as_ref().filter(|front| front.side() != side && side == Side::Server);
                 let asked = front.map_or(&[][..], |front| front.bytes());
                 let start = Start::new(side, bytes, self.port, false).answering(asked);
                 // Where the heads were cut, a frame shows what 101 has agreed on.
@@ -484,7 +495,7 @@ impl Application {
                     self.become_decoded(&decode::WEBSOCKET, at);
                 } else if Http::is_spoken(side, bytes) {
                     self.end_preamble(side, observer);
-                    self.become_http(at);
+                    self.become_http(true, at);
                 } else if let Some(entry) = decode::detect(&start, self.proven) {
                     self.end_preamble(side, observer);
                     self.become_decoded(entry, at);
@@ -499,7 +510,7 @@ impl Application {
                 let is_front = trial.turns.speaker().0 != Some(side);
                 if is_front && Http::is_spoken(side, bytes) {
                     self.end_preamble(side, observer);
-                    self.become_http(at);
+                    self.become_http(true, at);
                 }
             }
             ProtocolState::Http(_)
@@ -507,6 +518,21 @@ impl Application {
             | ProtocolState::Iscsi(_)
             | ProtocolState::Tls(_) => {}
         }
+    }
+
+    /// Whether the side's first turn shows its protocol with these bytes, where its first segment was too short for that.
+    fn goes_on_with_a_protocol(&mut self, side: Side, bytes: &[u8], at: At) -> bool {
+        let Some(front) = self.front.as_ref().filter(|front| front.side() == side) else { return false };
+        let joined = [front.bytes(), bytes].concat();
+        let start = Start::new(side, &joined, self.port, true);
+        if Http::is_spoken(side, &joined) {
+            self.become_http(false, at);
+        } else if let Some(entry) = decode::detect(&start, self.proven) {
+            self.become_decoded(entry, at);
+        } else {
+            return false;
+        }
+        true
     }
 
     /// A client begins a message of a protocol that is recognised: the turn before it, such as the negotiation with a SOCKS proxy, was
@@ -547,8 +573,8 @@ impl Application {
             if self.undecoded.is_some() {
                 turns.is_pipelined();
             }
-            if side == Side::Client && !in_the_middle && !is_inner {
-                self.front = Some(Box::new(Front::new(pace.clone())));
+            if !in_the_middle && !is_inner {
+                self.front = Some(Box::new(Front::new(side, pace.clone())));
             }
             if is_iscsi_possible() {
                 self.may_be_iscsi = false;
@@ -564,17 +590,26 @@ impl Application {
         }
     }
 
-    /// Keeps what the client sends first, until the server answers. An answer that shows the protocol begins with it.
+    /// Keeps what a side sends first, until the other one answers. What shows the protocol begins with it.
     fn follow_front(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
         let Some(mut front) = self.front.take() else { return };
         match (side, &mut self.protocol) {
-            (Side::Client, ProtocolState::Turns(_) | ProtocolState::Trial(_)) => {
+            (side, ProtocolState::Turns(_) | ProtocolState::Trial(_)) if front.side() == side => {
                 let is_kept = front.segment(bytes, self.packets[side as usize], at);
                 self.front = Some(front).filter(|_| is_kept);
             }
-            (Side::Server, ProtocolState::Decoded(frames)) => front.replay(frames, observer),
-            _ => {}
+            // A greeting is no part of what the client begins.
+            (Side::Client, _) if front.side() == Side::Server => {}
+            (side, ProtocolState::Tls(_)) if front.side() != side => {}
+            (_, protocol) => front.replay(protocol, observer),
         }
+    }
+
+    /// Whether the client's bytes begin TLS, with what was kept of its first turn.
+    fn is_client_hello(&self, bytes: &[u8]) -> bool {
+        let front = self.front.as_ref().filter(|front| front.side() == Side::Client);
+        tls::is_client_hello(bytes)
+            || front.is_some_and(|front| tls::is_client_hello(&[front.bytes(), bytes].concat()))
     }
 
     /// The server has spoken this protocol on other connections.
@@ -632,8 +667,9 @@ impl Application {
         });
     }
 
-    /// Follows the connection as HTTP from here on: the turn at hand was a part of a message.
-    fn become_http(&mut self, at: At) {
+    /// Follows the connection as HTTP from here on, `in_the_middle` of it or with what was kept of it. The turn at hand was a part of a
+    /// message.
+    fn become_http(&mut self, in_the_middle: bool, at: At) {
         let (connection, shown) = (self.connection, self.shown);
         self.change(|now| {
             let turns = match now {
@@ -642,7 +678,10 @@ impl Application {
                 other => return other,
             };
             let seq = turns.responses_end();
-            let mut http = Http::after(connection, turns.into_pace(at)).showing(shown);
+            let pace = turns.into_pace(at);
+            let http =
+                if in_the_middle { Http::after(connection, pace) } else { Http::new(connection, false) };
+            let mut http = http.showing(shown);
             http.responses_begin_at(seq);
             ProtocolState::Http(Box::new(http))
         });
@@ -653,9 +692,11 @@ impl Application {
         let (connection, shown, upgraded) = (self.connection, self.shown, self.upgraded.take());
         // Otherwise all is there from the first byte.
         let in_the_middle = self.front.is_none() && !std::mem::take(&mut self.may_be_websocket);
+        let greeting = self.front.as_ref().filter(|front| front.side() == Side::Server);
+        let greeting = greeting.map_or(0, |front| front.bytes().len() as u32);
         self.change(|now| match now {
             ProtocolState::Turns(turns) => {
-                let seq = turns.responses_end();
+                let seq = turns.responses_end().wrapping_sub(greeting);
                 let mut frames = Frames::new(connection, entry, shown, turns.into_pace(at), in_the_middle);
                 frames.responses_begin_at(seq);
                 if let Some(upgraded) = upgraded {

@@ -88,6 +88,12 @@ struct Pairing {
     /// The request that 101 answered.
     upgraded: Option<Upgraded>,
     responses_from: u32,
+    /// Sequence number of the client's first byte, once it has sent some.
+    requests_from: Option<u32>,
+    /// The server had received what is not in the capture, when it sent the packet at hand.
+    is_behind_unseen: bool,
+    /// A request was in a hole behind those that wait.
+    has_unseen_request: bool,
     /// Sequence number of the next byte of the responses.
     response_seq: u32,
     pace: Pace,
@@ -161,6 +167,11 @@ impl Http {
         self.pairing.responses_from = seq.wrapping_sub(self.responses.offset() as u32);
     }
 
+    /// The client's next bytes have this sequence number.
+    pub(crate) fn requests_begin_at(&mut self, seq: u32) {
+        self.pairing.requests_from = Some(seq.wrapping_sub(self.requests.offset() as u32));
+    }
+
     /// Bytes come whose front is that of a segment, even if they do not come at once.
     pub(crate) fn front(&mut self, side: Side, bytes: &[u8]) {
         match side {
@@ -209,6 +220,9 @@ impl Http {
                     return 0;
                 }
                 pairing.solicited(bytes.len(), at, observer);
+                let offset = requests.offset() as u32;
+                let seq = pairing.packets[Side::Client as usize].seq;
+                pairing.requests_from.get_or_insert(seq.wrapping_sub(offset));
                 requests.bytes(bytes, at, |event| pairing.request(event, observer));
                 if requests.message_state() != MessageState::Header {
                     pairing.awaits_continue = None;
@@ -217,6 +231,7 @@ impl Http {
             }
             Side::Server => {
                 pairing.heard = Stamp::at(at.ns);
+                pairing.note_unseen(requests.offset());
                 requests.end_cut(|event| pairing.request(event, observer));
                 while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
                     let asked = pairing.next_asked();
@@ -335,6 +350,7 @@ impl Pairing {
             Event::Began(at) => {
                 self.began += 1;
                 self.has_unasked = false;
+                self.has_unseen_request &= !self.waiting.is_empty();
                 self.current_mark = self.packets[Side::Client as usize];
                 if !self.is_paired(at) {
                     self.counted.abandoned += 1;
@@ -390,6 +406,7 @@ impl Pairing {
             }
             Event::Lost(at) => {
                 self.is_resuming = true;
+                self.has_unseen_request |= !self.waiting.is_empty();
                 self.forget_request(at);
                 // A hole shows late: what it held may have been answered already.
                 self.has_lost_requests = !self.bursts.are_single() && !self.has_unasked;
@@ -588,6 +605,14 @@ impl Pairing {
         }
     }
 
+    /// Notes whether the server had received what is not in the capture, when it sent the packet at hand; `offset` is the number of bytes
+    /// of the client so far.
+    fn note_unseen(&mut self, offset: u64) {
+        let end = self.requests_from.map(|from| from.wrapping_add(offset as u32));
+        let ack = self.packets[Side::Server as usize].ack;
+        self.is_behind_unseen = end.is_some_and(|end| ack.wrapping_sub(end).cast_signed() > 0);
+    }
+
     /// The client goes on in WebSocket, which it has asked for: the answer is in a hole.
     fn upgrade_unseen(&mut self, at: At) {
         self.upgraded = self.waiting.back().map(Self::upgrade);
@@ -613,14 +638,18 @@ impl Pairing {
                 self.pace.forget(answered, at);
                 self.waiting.drain(..answered);
                 self.marks.drain(..answered);
+                let is_next = self.marks.front().is_none_or(|first| first.ack == response.seq);
+                let is_anyones = !is_next && (self.is_behind_unseen || self.has_unseen_request);
                 let candidates = resume::candidates(&self.marks, response);
-                if candidates > 1 {
-                    // Which of the requests that left together it answers does not show: all of them are left out.
+                if candidates > 1 || is_anyones {
+                    // Which of the requests that left together it answers does not show, or whether it is that of one in a hole: all of
+                    // them are left out.
+                    let candidates = if is_anyones { usize::MAX } else { candidates };
                     let waiting = candidates.min(self.waiting.len());
                     self.counted.abandoned += waiting as u64;
                     self.pace.forget(waiting, at);
                     self.waiting.drain(..waiting);
-                    self.marks.drain(..waiting);
+                    self.marks.drain(..waiting.min(self.marks.len()));
                     return false;
                 }
                 self.is_resuming = false;

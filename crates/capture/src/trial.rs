@@ -7,9 +7,11 @@
 use record::{Exchange, Side, Stall};
 
 use crate::follow::Digests;
+use crate::http::Mark;
 use crate::iscsi::Iscsi;
 use crate::observer::{Counted, Observer, StreamHole};
 use crate::packet::At;
+use crate::stream::Absent;
 use crate::turns::Turns;
 
 /// How much the port says: iSCSI's own needs less proof.
@@ -93,10 +95,13 @@ impl Trial {
         self.turns.pass(side, bytes, at, turns);
     }
 
-    pub(crate) fn missing(&mut self, side: Side, count: u64, at: At) {
+    pub(crate) fn missing(&mut self, side: Side, absent: Absent, count: u64, packet: Mark, at: At) {
         let [iscsi, turns] = &mut self.held;
         self.iscsi.missing(side, count, at, iscsi);
-        self.turns.missing(side, count, at, turns);
+        match absent {
+            Absent::Uncaptured => self.turns.uncaptured(side, count, at, turns),
+            Absent::Lost => self.turns.missing(side, count, packet, at, turns),
+        };
     }
 
     pub(crate) fn stalled(&mut self, stall: &Stall) {

@@ -33,6 +33,12 @@ pub(crate) struct Turns {
     packets: [Option<Mark>; 2],
     /// Its protocol has several requests in flight, or in one message, by its design.
     is_pipelined: bool,
+    /// They are in the records of TLS, between which others pass that are of no turn.
+    is_in_records: bool,
+    /// What the client had received when it began the turn at hand.
+    received: Option<u32>,
+    /// Turns of which a side's bytes are missing so that they have no times.
+    abandoned: u64,
     /// What all of them are for.
     key: Key,
     /// What the turn at hand shows of several requests.
@@ -57,6 +63,9 @@ impl Turns {
             requests_end: None,
             packets: [None; 2],
             is_pipelined: false,
+            is_in_records: false,
+            received: None,
+            abandoned: 0,
             key: Key::NONE,
             several: Several::default(),
         }
@@ -82,6 +91,11 @@ impl Turns {
         self.requests_end = Some(seq);
     }
 
+    /// They are in the records of TLS.
+    pub(crate) fn in_records(&mut self) {
+        self.is_in_records = true;
+    }
+
     /// A packet with data is about to be processed.
     #[inline]
     pub(crate) fn packet(&mut self, side: Side, mark: Mark) {
@@ -92,14 +106,74 @@ impl Turns {
     fn note_several(&mut self) {
         let several = std::mem::take(&mut self.several);
         if let Some(exchange) = &mut self.current {
-            exchange.overlaps |= several.is_likely();
+            exchange.has_several |= several.is_likely();
         }
     }
 
-    /// Processes bytes that were on the wire and are not in the capture.
-    pub(crate) fn missing(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+    /// Processes the bytes of a packet that were not captured.
+    pub(crate) fn uncaptured(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
         self.packets[side as usize] = None;
         self.pass_unread(side, count, at, observer);
+    }
+
+    /// Processes bytes whose packets are not in the capture, before a packet with these numbers.
+    pub(crate) fn missing(
+        &mut self,
+        side: Side,
+        count: u64,
+        packet: Mark,
+        at: At,
+        observer: &mut impl Observer,
+    ) {
+        self.packets[side as usize] = Some(packet);
+        let begins = side == Side::Client && self.speaker != Some(side);
+        // What the server had received beyond the turn at hand is of another one, of which the missing bytes may be.
+        if side == Side::Server && self.speaker.is_some() && self.is_behind_unseen() {
+            self.abandon(at);
+        }
+        let earlier = if side == Side::Server { self.before_the_turn(count) } else { 0 };
+        self.responses.0 += earlier;
+        if count > earlier {
+            self.uncaptured(side, count - earlier, at, observer);
+        }
+        if begins {
+            // When it began is not known.
+            self.abandon(at);
+        }
+    }
+
+    /// Whether the server had received what is not in the capture.
+    fn is_behind_unseen(&self) -> bool {
+        let packet = self.packets[Side::Server as usize].filter(|_| !self.is_in_records);
+        let end = self.requests_end.zip(packet);
+        end.is_some_and(|(end, packet)| packet.ack.wrapping_sub(end).cast_signed() > 0)
+    }
+
+    /// How many of the server's next bytes the client had received before it began the turn at hand: they answer earlier ones.
+    fn before_the_turn(&self, count: u64) -> u64 {
+        let received = self.received.map_or(0, |ack| ack.wrapping_sub(self.responses_end()).cast_signed());
+        u64::try_from(received).unwrap_or(0).min(count)
+    }
+
+    /// Whether the answer of the turn at hand has begun.
+    fn has_answer(&self) -> bool {
+        self.current.as_ref().is_some_and(|exchange| exchange.response.began.is_known())
+    }
+
+    /// Whether the client had received what is not in the capture.
+    fn has_unseen_answer(&self) -> bool {
+        let packet = self.packets[Side::Client as usize];
+        let is_ahead = |packet: Mark| packet.ack.wrapping_sub(self.responses_end()).cast_signed() > 0;
+        !self.is_in_records && packet.is_some_and(is_ahead)
+    }
+
+    /// Drops the turn at hand, which cannot be followed.
+    fn abandon(&mut self, at: At) {
+        if self.current.take().is_some() {
+            self.abandoned += 1;
+            self.pace.forget(1, at);
+            self.pace.interrupted();
+        }
     }
 
     /// Whether the packet at hand left before its sender had all that the other side has sent so far.
@@ -156,6 +230,16 @@ impl Turns {
         }
         let bytes = u32::try_from(count).unwrap_or(u32::MAX);
         let stamp = Stamp::at(at.ns);
+        if side == Side::Server && self.has_answer() && self.is_behind_unseen() {
+            // The server goes on with the answer to a request in a hole, which shows later.
+            self.end(observer);
+        }
+        if side == Side::Client && self.speaker == Some(side) && self.has_unseen_answer() {
+            // The turn at hand was answered in a hole, which shows later.
+            self.abandon(at);
+            self.several = Several::default();
+            self.speaker = Some(Side::Server);
+        }
         let is_early = self.is_early(side);
         if side == Side::Client {
             let began = self.requests_end.or(self.packets[Side::Client as usize].map(|packet| packet.seq));
@@ -188,10 +272,14 @@ impl Turns {
                     Exchange { op, request: passage, overlaps, key: self.key, ..Exchange::default() };
                 self.pace.begin(&mut exchange, at, at);
                 self.current = Some(exchange);
+                self.received = self.packets[Side::Client as usize].map(|packet| packet.ack);
             }
             (Side::Server, _) => {
                 // A server's greeting, before any request, is not a response.
-                let Some(e) = &mut self.current else { return };
+                let Some(e) = &mut self.current else {
+                    self.speaker = self.speaker.and(Some(side));
+                    return;
+                };
                 // The server did not wait for all of the request.
                 e.overlaps |= is_early;
                 if !e.response.began.is_known() {
@@ -229,7 +317,11 @@ impl Turns {
         let unanswered = self.current.filter(|e| !e.response.ended.is_known());
         unanswered.iter().for_each(|exchange| observer.unanswered(exchange));
         self.end(observer);
-        Counted { unanswered: u64::from(unanswered.is_some()), ..Counted::default() }
+        Counted {
+            unanswered: u64::from(unanswered.is_some()),
+            abandoned: self.abandoned,
+            ..Counted::default()
+        }
     }
 
     pub(crate) fn message_state(&self, side: Side) -> MessageState {

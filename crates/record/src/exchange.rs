@@ -138,6 +138,9 @@ pub struct Exchange {
     /// Whether it may be several requests, or none: a turn in which the server began to answer before all of it had come, in which the
     /// client did not wait for the answer, or of messages that nothing pairs.
     pub overlaps: bool,
+    /// Whether its bytes look like several requests: a turn of an unknown protocol of which several lines or records were answered by
+    /// several.
+    pub has_several: bool,
     /// Whether its protocol holds it until an event comes or a time is over, such as a blocking pop: its time is no work of the server.
     pub awaits_event: bool,
 }

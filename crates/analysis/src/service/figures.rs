@@ -74,6 +74,7 @@ pub(crate) struct Sums {
     transfer_ns: u128,
     /// Operations that may be several.
     pub(crate) overlapping: u64,
+    pub(crate) several: u64,
 }
 
 impl Sums {
@@ -84,6 +85,7 @@ impl Sums {
         self.failed += u64::from(op.outcome == Outcome::Failed);
         self.data_bytes += u64::from(op.data_bytes);
         self.overlapping += u64::from(observed.detail.overlaps);
+        self.several += u64::from(observed.detail.has_several);
         if self.recent != Some(op.connection) {
             self.recent = Some(op.connection);
             if self.connections.len() < CONNECTIONS_MAX {

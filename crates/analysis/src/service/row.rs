@@ -20,6 +20,9 @@ pub struct ServiceRow {
     /// flight. Their times are per turn, not per request.
     #[serde(default)]
     pub overlapping: u64,
+    /// Turns that may be several operations, because several lines or records of each were answered by several.
+    #[serde(default)]
+    pub several: u64,
     /// The direction of its data.
     pub kind: OpKind,
     /// Its figures.

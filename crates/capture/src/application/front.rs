@@ -1,9 +1,9 @@
-//! The client's first turn of a connection whose protocol is unknown, kept until the server answers: where the answer shows the
-//! protocol, the requests before it are decoded, too.
+//! The first turn of a connection whose protocol is unknown, kept until the other side answers: where a later segment of it, or the
+//! answer, shows the protocol, what came before is decoded, too.
 
-use record::Stall;
+use record::{Side, Stall};
 
-use crate::decode::Frames;
+use super::ProtocolState;
 use crate::http::Mark;
 use crate::in_flight::Pace;
 use crate::observer::Observer;
@@ -25,6 +25,7 @@ enum Piece {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Front {
+    side: Side,
     /// The pace before the turn.
     pace: Pace,
     bytes: Vec<u8>,
@@ -32,11 +33,17 @@ pub(super) struct Front {
 }
 
 impl Front {
-    pub(super) fn new(pace: Pace) -> Self {
-        Self { pace, bytes: Vec::new(), pieces: Vec::new() }
+    /// The turn of a side.
+    pub(super) fn new(side: Side, pace: Pace) -> Self {
+        Self { side, pace, bytes: Vec::new(), pieces: Vec::new() }
     }
 
-    /// The client's bytes so far.
+    /// Whose turn it is.
+    pub(super) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Its bytes so far.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -58,22 +65,45 @@ impl Front {
         }
     }
 
-    /// Decodes the turn.
-    pub(super) fn replay(self, frames: &mut Frames, observer: &mut impl Observer) {
-        let mut rest = &self.bytes[..];
-        *frames.pace_mut() = self.pace;
+    /// Follows the turn as one of the protocol that has shown itself.
+    pub(super) fn replay(self, protocol: &mut ProtocolState, observer: &mut impl Observer) {
+        let (side, mut rest) = (self.side, &self.bytes[..]);
+        match protocol {
+            ProtocolState::Decoded(frames) => *frames.pace_mut() = self.pace,
+            ProtocolState::Http(http) => *http.pace_mut() = self.pace,
+            ProtocolState::Tls(tls) => *tls.pace_mut() = self.pace,
+            _ => return,
+        }
         for piece in &self.pieces {
-            match piece {
-                Piece::Bytes(count, mark, at) => {
+            match (piece, &mut *protocol) {
+                (Piece::Bytes(count, mark, at), protocol) => {
                     let (bytes, behind) = rest.split_at(*count.min(&rest.len()));
-                    frames.packet(record::Side::Client, *mark);
-                    frames.bytes(record::Side::Client, bytes, *at, observer);
+                    match protocol {
+                        ProtocolState::Decoded(frames) => {
+                            frames.packet(side, *mark);
+                            frames.bytes(side, bytes, *at, observer);
+                        }
+                        ProtocolState::Http(http) => {
+                            http.packet(side, *mark);
+                            http.bytes(side, bytes, *at, observer);
+                        }
+                        ProtocolState::Tls(tls) => {
+                            tls.packet(side, *mark);
+                            tls.bytes(side, bytes, *at, observer);
+                        }
+                        _ => {}
+                    }
                     rest = behind;
                 }
-                Piece::Stall(stall) => {
+                (Piece::Stall(stall), ProtocolState::Decoded(frames)) => {
                     frames.stalled(stall);
                     frames.pace_mut().released(stall);
                 }
+                (Piece::Stall(stall), ProtocolState::Http(http)) => {
+                    http.stalled(stall);
+                    http.pace_mut().released(stall);
+                }
+                (Piece::Stall(_), _) => {}
             }
         }
     }

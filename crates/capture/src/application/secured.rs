@@ -28,6 +28,8 @@ impl Application {
         match (side, &mut self.protocol) {
             (Side::Server, _) => self.responses_begin_at(seq),
             (Side::Client, ProtocolState::Turns(turns)) => turns.requests_begin_at(seq),
+            (Side::Client, ProtocolState::Http(http)) => http.requests_begin_at(seq),
+            (Side::Client, ProtocolState::Decoded(frames)) => frames.requests_begin_at(seq),
             (Side::Client, _) => {}
         }
     }
@@ -66,6 +68,7 @@ impl Application {
     pub(crate) fn pass(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
         self.has_data = true;
         if let ProtocolState::Turns(turns) = &mut self.protocol {
+            turns.in_records();
             turns.packet(side, self.packets[side as usize]);
             turns.pass_unread(side, count, at, observer);
         }

@@ -293,9 +293,10 @@ fn turns_with_several_commands_say_so() {
         }
         let (name, exchanges, _) = play.end();
         assert_eq!((name, exchanges.len()), ("turns", 3));
-        let overlaps = exchanges.iter().filter(|e| e.overlaps).count();
-        assert!(overlaps == 0 || overlaps == 3);
-        overlaps > 0
+        assert!(exchanges.iter().all(|e| !e.overlaps), "both sides waited");
+        let several = exchanges.iter().filter(|e| e.has_several).count();
+        assert!(several == 0 || several == 3);
+        several > 0
     };
     for several in ["fetch a\r\nfetch b\r\n", "NEXT\nNEXT\nNEX", "put 1\nput 2\n"] {
         assert!(told(several), "{several}");
@@ -310,6 +311,66 @@ fn turns_with_several_commands_say_so() {
         "a-b\na-b\n",
     ] {
         assert!(!told(one), "{one}");
+    }
+}
+
+/// A client that waits for each answer: a hole takes an answer and the next request, or only one of them.
+#[test]
+fn no_hole_gives_a_request_the_answer_of_the_next_one() {
+    let unknown = ("ask....", "reply of the service");
+    for (port, (asked, answer)) in [(80, (GET, OK)), (7000, unknown)] {
+        for (answers, requests, is_noticed) in [
+            (1, 1, true),
+            (1, 1, false),
+            (1, 0, true),
+            (1, 0, false),
+            (0, 1, true),
+            (0, 1, false),
+            (2, 2, false),
+        ] {
+            let mut play = Play::new(port, From::Syn);
+            let mut times = Vec::new();
+            let mut unnoticed = [0; 2];
+            for round in 0..12 {
+                play.ns += 1_000_000_000;
+                let mut one = |play: &mut Play, side: Side, text: &str, is_lost: bool| {
+                    if is_lost && is_noticed {
+                        play.lose(side, text);
+                    } else if is_lost {
+                        play.next[side as usize] += text.len() as u32;
+                        unnoticed[side as usize] += 1;
+                    } else {
+                        let at = At { ns: play.ns + 1000, frame: play.ns / 1000 + 1 };
+                        // The packet that shows the hole.
+                        play.application.packet(
+                            side,
+                            play.next[side as usize],
+                            play.next[side.peer() as usize],
+                        );
+                        let missing = std::mem::take(&mut unnoticed[side as usize]) * text.len() as u64;
+                        if missing > 0 {
+                            play.application.missing(side, Absent::Lost, missing, at, &mut play.seen);
+                        }
+                        play.say(side, text);
+                    }
+                    play.ns
+                };
+                let asked_at = one(&mut play, Client, asked, (6..6 + requests).contains(&round));
+                let answered_at = one(&mut play, Server, answer, (5..5 + answers).contains(&round));
+                times.push((asked_at, answered_at));
+            }
+            let (_, exchanges, _) = play.end();
+            let context = format!("{port} {answers} {requests} {is_noticed}");
+            for exchange in &exchanges {
+                let own = (exchange.request.began.ns().unwrap(), exchange.response.ended.ns().unwrap());
+                assert!(times.contains(&own), "{context}: {own:?}");
+            }
+            assert!(
+                exchanges.len() >= 8,
+                "{context}: {:?}",
+                exchanges.iter().map(|e| (e.op.tag, e.request.began, e.response.ended)).collect::<Vec<_>>()
+            );
+        }
     }
 }
 
@@ -761,5 +822,44 @@ proptest::proptest! {
             proptest::prop_assert!(exchange.ring_depth >= exchange.op.queue_depth);
             proptest::prop_assert!(exchange.request.ended >= exchange.request.began);
         }
+    }
+}
+
+/// A proxy may write a message's header and the rest of it apart, and a slow client a byte at a time.
+#[test]
+fn a_first_message_in_segments_shows_its_protocol() {
+    const GREETING: &[u8] = b"\x5a\0\0\0\x0a5.5.5-10.11.14-MariaDB\0\x05\0\0\0ABCDEFGH\0\xfe\xf7\x2d\x02\0\xff\x81\x15\0\0\0\0\0\0\x1d\0\0\0abcdefghijkl\0mysql_native_password\0";
+    const REDIS: &[u8] = b"*2\r\n$3\r\nGET\r\n$5\r\nkey:1\r\n";
+    let first = GREETING.len() as u8 - 4;
+    let greeting = [&[first], &GREETING[1..]].concat();
+    for cut in [1, 3, 4, 10, 21] {
+        let mut play = Play::new(7000, From::Syn);
+        play.say(Client, &REDIS[..cut]).say(Client, &REDIS[cut..]).say(Server, "$1\r\na\r\n");
+        for _ in 0..3 {
+            play.say(Client, REDIS).say(Server, "$1\r\na\r\n");
+        }
+        let (name, exchanges, counted) = play.end();
+        assert_eq!((name, exchanges.len(), counted), ("redis", 4, Counted::default()), "{cut}");
+        assert!(exchanges[0].request.began < exchanges[0].request.ended);
+
+        let mut play = Play::new(7000, From::Syn);
+        play.say(Client, &GET[..cut.min(10)]).say(Client, &GET[cut.min(10)..]).say(Server, OK);
+        play.say(Client, GET).say(Server, OK);
+        let (name, exchanges, counted) = play.end();
+        assert_eq!((name, exchanges.len(), counted), ("http", 2, Counted::default()), "{cut}");
+
+        let mut play = Play::new(7000, From::Syn);
+        play.say(Server, &greeting[..cut]).say(Server, &greeting[cut..]);
+        // No such client: what it says is a login of the protocol.
+        play.say(Client, [&[32, 0, 0, 1, 0x85, 0xa2, 0x0f, 0][..], &[0; 28]].concat());
+        play.say(Server, b"\x07\0\0\x02\0\0\0\x02\0\0\0");
+        play.say(Client, b"\x05\0\0\0\x03DO 1").say(Server, b"\x07\0\0\x01\0\0\0\x02\0\0\0");
+        let (name, exchanges, counted) = play.end();
+        let names: Vec<String> = exchanges.iter().map(|e| e.op.verb.name()).collect();
+        assert_eq!(
+            (name, names, counted),
+            ("mysql", vec!["login".into(), "DO".into()], Counted::default()),
+            "{cut}"
+        );
     }
 }

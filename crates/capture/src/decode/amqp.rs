@@ -152,6 +152,12 @@ impl Channel {
 
     /// The request that the answer to a method is of: those before it were answered in a hole.
     fn answered(&mut self, method: Method, requests: &mut Requests) -> Option<Of> {
+        if self.is_doubtful && requests.is_behind_unseen() {
+            // It is that of a request in a hole, behind an answer in another one.
+            requests.counted.unmatched += 1;
+            self.forget_asked(requests);
+            return None;
+        }
         let place = self.asked.iter().position(|&(asked, _)| asked == method);
         let of = place.and_then(|place| self.asked.get(place)).map(|&(_, of)| of);
         let Some(of) = of.filter(|&of| requests.is_received(of)) else {

@@ -106,6 +106,11 @@ impl Frames {
         self.responses_from = seq.wrapping_sub(self.streams[Side::Server as usize].offset as u32);
     }
 
+    /// The client's next bytes have this sequence number.
+    pub(crate) fn requests_begin_at(&mut self, seq: u32) {
+        self.requests_from = Some(seq.wrapping_sub(self.streams[Side::Client as usize].offset as u32));
+    }
+
     /// Sequence number behind the server's bytes so far.
     fn responses_end(&self) -> u32 {
         self.responses_from.wrapping_add(self.streams[Side::Server as usize].offset as u32)
@@ -317,7 +322,7 @@ impl Frames {
         (stream.passed, stream.length) = (0, None);
         stream.kept = Vec::new();
         self.counted.boundaries_lost += 1;
-        self.requests.interrupted();
+        self.requests.has_hole(side);
         self.decoder.lost(side, &mut self.requests);
     }
 

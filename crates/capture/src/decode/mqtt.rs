@@ -92,7 +92,7 @@ impl Decoder for Mqtt {
 
     fn lost(&mut self, side: Side, requests: &mut Requests) {
         if side == Side::Server && requests.is_open(Of::Order) {
-            // A client has one in flight: those before it were answered in the hole, which shows late.
+            // A client has one in flight: one before it was answered in the hole, which shows late.
             requests.forget_before_newest();
             self.is_ordered_doubtful = true;
         }
@@ -238,7 +238,10 @@ impl Mqtt {
     }
 
     fn answer_in_order(&mut self, operation: &str, status: Status, requests: &mut Requests) {
-        self.is_ordered_doubtful = false;
+        if std::mem::take(&mut self.is_ordered_doubtful) && requests.is_behind_unseen() {
+            // It is that of a request in a hole, behind an answer in another one.
+            requests.forget(Of::Order);
+        }
         if requests.skip_to(|asked| asked == operation) {
             requests.answer(Of::Order);
             requests.answered(Of::Order, status);
@@ -248,6 +251,10 @@ impl Mqtt {
     fn answer(&mut self, kind: u32, packet: &Packet<'_>, requests: &mut Requests) {
         let number = number(kind, packet.identifier());
         let of = of(number);
+        if self.doubtful > 0 && requests.is_behind_unseen() {
+            // The identifier of a request in a hole, behind an answer in another one.
+            self.forget_all(requests);
+        }
         if let Some(place) = self.open.iter().position(|&open| open == number) {
             self.answered_before(place, kind, requests);
         }

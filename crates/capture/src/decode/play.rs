@@ -176,6 +176,78 @@ impl Play {
         assert_eq!((told.exchanges.len() - before, told.unanswered.len()), (SINGLE - 2, 0));
     }
 
+    /// The same of a client that sends some requests in one packet, and waits for all of their answers, each in a packet. Holes take
+    /// some answers of a batch, or the rest of them and the next batch.
+    pub(crate) fn assert_no_shift_in_batches(begun: impl Fn() -> Self, asked: &[u8], answer: &[u8]) {
+        for is_noticed in [true, false] {
+            Self::assert_own_answers_in_batches(&begun, asked, answer, is_noticed);
+        }
+    }
+
+    fn assert_own_answers_in_batches(
+        begun: &impl Fn() -> Self,
+        asked: &[u8],
+        answer: &[u8],
+        is_noticed: bool,
+    ) {
+        const ROUNDS: usize = 12;
+        let holes = [
+            (4, 0, 1, false),
+            (4, 1, 1, false),
+            (4, 1, 2, false),
+            (4, 3, 1, false),
+            (4, 0, 4, true),
+            (4, 2, 2, true),
+            (1, 0, 1, false),
+            (1, 0, 1, true),
+        ];
+        for (size, first, lost, is_next_lost) in holes {
+            let mut play = begun();
+            let lose = |play: &mut Self, side: Side, count: usize| {
+                if is_noticed {
+                    play.lose(side, count as u64);
+                } else {
+                    play.lose_unnoticed(side, count as u64);
+                }
+            };
+            // The times of each request and its answer, as the numbers of requests tell them.
+            let (before, mut answers) = (play.seen.exchanges.len(), Vec::new());
+            for round in 0..ROUNDS {
+                play.pause(1_000_000_000);
+                if round == 6 && is_next_lost {
+                    lose(&mut play, Side::Client, asked.len() * size);
+                } else {
+                    play.say(Side::Client, asked.repeat(size));
+                }
+                for number in 0..size {
+                    let is_lost = round == 5 && (first..first + lost).contains(&number);
+                    if is_lost {
+                        lose(&mut play, Side::Server, answer.len());
+                    } else {
+                        play.say(Side::Server, answer);
+                    }
+                    if round != 6 || !is_next_lost {
+                        answers.push((!is_lost).then_some(play.ns));
+                    }
+                }
+            }
+            let told = play.end();
+            let exchanges = &told.exchanges[before..];
+            let begin = exchanges[0].op.tag;
+            for exchange in exchanges {
+                let own = answers[(exchange.op.tag - begin) as usize];
+                let context =
+                    format!("{size} {first} {lost} {is_next_lost} {is_noticed}: {}", exchange.op.tag);
+                assert_eq!(exchange.response.ended.ns(), own, "{context}");
+            }
+            assert!(
+                exchanges.len() + 3 * size >= answers.len(),
+                "{size} {first} {lost}: {}",
+                exchanges.len()
+            );
+        }
+    }
+
     /// Checks that operations have their own answers where a capture begins within a burst of requests, of which it has not the first
     /// ones, or some of the answers neither, and that most of [`Self::IN_BURSTS`] operations are told.
     pub(crate) fn assert_own_answers_from_the_middle(

@@ -97,6 +97,8 @@ pub(crate) struct Requests {
     has_doubtful: bool,
     /// Requests were in a hole while some of them were in flight.
     has_unseen: bool,
+    /// One that is answered in order was in a hole behind those in flight.
+    has_unseen_request: bool,
     /// The next answer may be that of another request than the oldest.
     is_resuming: bool,
     /// The answer at hand has no request.
@@ -205,6 +207,7 @@ impl Requests {
         };
         match of {
             Of::Order => {
+                self.has_unseen_request &= !self.queue.is_empty();
                 let is_full = self.is_full();
                 if is_full {
                     self.abandon_unpaired();
@@ -413,6 +416,18 @@ impl Requests {
         }
     }
 
+    /// How many of the oldest requests may not be paired with an answer behind a hole: it may be that of another one which left with
+    /// them, or of one that was in a hole itself.
+    fn doubtful(&self, response: Mark) -> usize {
+        let marks: VecDeque<Mark> = self.queue.iter().map(|open| open.mark).collect();
+        let is_next = marks.front().is_none_or(|first| first.ack == response.seq);
+        if !is_next && (self.is_behind_unseen || self.has_unseen_request) {
+            return marks.len();
+        }
+        let candidates = resume::candidates(&marks, response);
+        if candidates > 1 { candidates } else { 0 }
+    }
+
     /// The message at hand is of an answer. False if its request was not seen.
     pub(crate) fn answer(&mut self, of: Of) -> bool {
         if of == Of::Order && self.is_resuming && !self.is_orphan {
@@ -547,6 +562,12 @@ impl Requests {
         }
     }
 
+    /// Bytes of a side are missing.
+    pub(super) fn has_hole(&mut self, side: Side) {
+        self.has_unseen_request |= side == Side::Client && !self.queue.is_empty();
+        self.interrupted();
+    }
+
     /// Notes a hole, behind which answers may be those of requests that were not seen. Requests with numbers find theirs.
     pub(crate) fn interrupted(&mut self) {
         self.is_resuming = true;
@@ -578,7 +599,15 @@ impl Requests {
                 self.counted.abandoned += answered as u64;
                 self.pace.forget(answered, ended);
                 self.queue.drain(..answered);
-                self.is_resuming = false;
+                let doubtful = if self.beginning.is_some() { 0 } else { self.doubtful(response) };
+                if doubtful > 0 {
+                    self.counted.abandoned += doubtful as u64;
+                    self.pace.forget(doubtful, ended);
+                    self.queue.drain(..doubtful);
+                    (self.has_skipped, self.is_orphan) = (true, true);
+                } else {
+                    self.is_resuming = false;
+                }
             }
             Match::Orphan => self.is_orphan = true,
         }

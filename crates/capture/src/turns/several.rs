@@ -6,8 +6,10 @@
 
 use record::Side;
 
-/// Most bytes of a segment in which lines are told apart.
-const LINES_MAX: usize = 512;
+/// Most bytes of a segment in which commands are told apart.
+const COMMANDS_MAX: usize = 512;
+/// Most bytes of a segment of lines: what segmentation offload makes.
+const LINES_MAX: usize = 64 << 10;
 /// Longest name of a command.
 const COMMAND_MAX: usize = 16;
 /// Fewest bytes of a record behind its length: shorter ones occur in any data.
@@ -24,13 +26,15 @@ struct Framing {
     is_inclusive: bool,
 }
 
-const FRAMINGS: [Framing; 6] = [
+const FRAMINGS: [Framing; 8] = [
     Framing::new(4, true, false),
     Framing::new(4, true, true),
     Framing::new(4, false, false),
     Framing::new(4, false, true),
     Framing::new(2, true, false),
+    Framing::new(2, true, true),
     Framing::new(2, false, false),
+    Framing::new(2, false, true),
 ];
 
 impl Framing {
@@ -148,15 +152,17 @@ impl Several {
     }
 }
 
-/// The lines of a segment of text that ends with one. An empty line ends a head with fields, which is of one message.
+/// The lines of a segment of text that ends with one. An empty line ends a head with fields, and one that begins with a blank goes on
+/// with the line before: both are of one message.
 fn lines(segment: &[u8]) -> Option<u32> {
-    let is_text = |b: &u8| matches!(b, b' '..=b'~' | b'\t' | b'\r' | b'\n');
-    if segment.len() > LINES_MAX || segment.last() != Some(&b'\n') || !segment.iter().all(is_text) {
+    let is_text = |b: &u8| !matches!(b, 0..=8 | 11 | 12 | 14..=31 | 127);
+    let may_be = segment.first().is_some_and(|b| !b.is_ascii_whitespace() && is_text(b));
+    if !may_be || segment.len() > LINES_MAX || segment.last() != Some(&b'\n') {
         return None;
     }
     let mut count = 0;
     for line in segment.split_inclusive(|&b| b == b'\n') {
-        if line.trim_ascii().is_empty() {
+        if line.first().is_none_or(u8::is_ascii_whitespace) || !line.iter().all(is_text) {
             return None;
         }
         count += 1;
@@ -166,7 +172,7 @@ fn lines(segment: &[u8]) -> Option<u32> {
 
 /// Whether bytes are several lines that begin with the same word: commands behind each other.
 fn are_commands(bytes: &[u8]) -> bool {
-    let bytes = bytes.get(..bytes.len().min(LINES_MAX)).unwrap_or_default();
+    let bytes = bytes.get(..bytes.len().min(COMMANDS_MAX)).unwrap_or_default();
     let command = |line: &'_ [u8]| line.iter().take_while(|b| b.is_ascii_alphabetic()).count();
     let Some(first) = bytes.first().filter(|b| b.is_ascii_alphabetic()).map(|_| command(bytes)) else {
         return false;
@@ -212,6 +218,10 @@ mod tests {
         assert!(of(&[b"get a\r\nget b\r\n"], &[b"\x01"]));
         // One command with its data; one with an answer of several lines; a message of several lines.
         assert!(!of(&[b"put 0 0 9 1\r\na\r\n"], &[b"INSERTED 1\r\n"]));
+        assert!(!of(&[b"{\n  \"a\": 1\n}\n"], &[b"{\n  \"b\": 2\n}\n"]), "a document");
+        let long = [&b"put 0 0 9 600\r\n"[..], &[b'a'; 600], b"\r\n"].concat().repeat(4);
+        assert!(of(&[&long], &[b"INSERTED 1\r\nINSERTED 2\r\n"]));
+        assert!(of(&["say \u{e9}\nhear\n".as_bytes()], &[b"1\n2\n"]));
         assert!(!of(&[b"stats\r\n"], &[b"STAT a 1\r\nSTAT b 2\r\nEND\r\n"]));
         assert!(!of(&[b"OPTIONS sip:a SIP/2.0\r\nVia: a\r\n\r\n"], &[b"SIP/2.0 200 OK\r\nVia: a\r\n\r\n"]));
         assert!(!of(&[b"Subject: a\r\n", b"hello\r\n.\r\n"], &[b"250 queued\r\n"]));

@@ -428,6 +428,8 @@ fn a_hole_shifts_no_answers() {
         play
     };
     Play::assert_no_shift(begun, &declare(1, "orders", 0), &declared(1));
+    Play::assert_no_shift_in_batches(begun, &declare(1, "orders", 0), &declared(1));
     let got = method(1, method::GET_EMPTY, &[0]);
     Play::assert_no_shift(begun, &get(1, "orders"), &got);
+    Play::assert_no_shift_in_batches(begun, &get(1, "orders"), &got);
 }

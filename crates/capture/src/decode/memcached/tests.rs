@@ -320,7 +320,9 @@ fn lengths_are_bounded() {
 #[test]
 fn no_hole_shifts_the_answers_behind_it() {
     Play::assert_no_shift(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes());
+    Play::assert_no_shift_in_batches(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes());
     Play::assert_no_shift(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n");
+    Play::assert_no_shift_in_batches(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n");
 }
 
 #[test]

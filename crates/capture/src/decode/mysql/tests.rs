@@ -317,7 +317,13 @@ fn tables_have_limits() {
 fn no_hole_shifts_the_answers_behind_it() {
     let begun = || started(usize::MAX, CAPABILITIES);
     Play::assert_no_shift(begun, &ask(QUERY, "SELECT a FROM t"), &answer(&[&[1], COLUMN, EOF, ROW, EOF]));
+    Play::assert_no_shift_in_batches(
+        begun,
+        &ask(QUERY, "SELECT a FROM t"),
+        &answer(&[&[1], COLUMN, EOF, ROW, EOF]),
+    );
     Play::assert_no_shift(begun, &ask(QUERY, "DO 1"), &answer(&[OK]));
+    Play::assert_no_shift_in_batches(begun, &ask(QUERY, "DO 1"), &answer(&[OK]));
 }
 
 #[test]

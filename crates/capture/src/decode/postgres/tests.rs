@@ -405,9 +405,11 @@ fn an_error_in_a_hole_is_no_success() {
 fn no_hole_shifts_the_answers_behind_it() {
     let begun = || started(usize::MAX);
     Play::assert_no_shift(begun, &query("select 1"), &[row(), done("SELECT 1"), ready()].concat());
+    Play::assert_no_shift_in_batches(begun, &query("select 1"), &[row(), done("SELECT 1"), ready()].concat());
     let statement = [parse("", "select $1"), bind(""), execute(), sync()].concat();
     let answer = [message(b'1', b""), bound_and("SELECT 1"), ready()].concat();
     Play::assert_no_shift(begun, &statement, &answer);
+    Play::assert_no_shift_in_batches(begun, &statement, &answer);
 }
 
 #[test]

@@ -129,8 +129,9 @@ fn a_reply_of_a_batch_in_a_hole_does_not_shift_the_next_ones() {
         play.say(Client, SET).say(Server, "+OK\r\n");
     }
     let told = play.end();
-    assert_eq!(told.lines()[3..], ["SET user:* ok"; 4]);
-    assert_eq!((told.unanswered.len(), told.counted.abandoned), (0, 1));
+    // The last reply may be that of the second or of the third.
+    assert_eq!(told.lines()[2..], ["SET user:* ok"; 4]);
+    assert_eq!((told.unanswered.len(), told.counted.abandoned), (0, 2));
 }
 
 /// A hole costs no request that is sent behind it.
@@ -308,6 +309,7 @@ fn lengths_are_bounded() {
 #[test]
 fn no_hole_shifts_the_answers_behind_it() {
     Play::assert_no_shift(|| Play::new(&ENTRY), GET.as_bytes(), b"$3\r\nabc\r\n");
+    Play::assert_no_shift_in_batches(|| Play::new(&ENTRY), GET.as_bytes(), b"$3\r\nabc\r\n");
 }
 
 #[test]

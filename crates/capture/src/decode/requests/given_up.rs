@@ -31,10 +31,12 @@ impl Requests {
         self.queue.clear();
     }
 
-    /// As [`Requests::forget_queue`], but for the newest one.
+    /// As [`Requests::forget_queue`], but for the newest one, unless others left with it.
     pub(crate) fn forget_before_newest(&mut self) {
         self.abandon_unpaired();
-        let before = self.queue.len().saturating_sub(1);
+        let newest = self.queue.back().map(|open| open.mark.ack);
+        let is_together = self.queue.iter().rev().nth(1).map(|open| open.mark.ack) == newest;
+        let before = if is_together { self.queue.len() } else { self.queue.len().saturating_sub(1) };
         self.pace.forget(before, self.passing.ended);
         self.queue.drain(..before);
     }
