@@ -139,19 +139,13 @@ impl Portal {
 }
 
 /// The threads that serve connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
     /// So many event loops.
     Loops(usize),
     /// One for each connection.
+    #[default]
     PerConnection,
-}
-
-/// An event loop for each CPU that the process may use.
-impl Default for Threads {
-    fn default() -> Self {
-        Self::Loops(std::thread::available_parallelism().map_or(1, usize::from))
-    }
 }
 
 /// The configuration of a target.

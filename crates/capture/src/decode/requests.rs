@@ -424,7 +424,8 @@ impl Requests {
         if !is_next && (self.is_behind_unseen || self.has_unseen_request) {
             return marks.len();
         }
-        let candidates = resume::candidates(&marks, response);
+        // Answers that are kept tell it by their number.
+        let candidates = if self.unpaired.is_some() { 1 } else { resume::candidates(&marks, response) };
         if candidates > 1 { candidates } else { 0 }
     }
 
@@ -601,6 +602,8 @@ impl Requests {
                 self.queue.drain(..answered);
                 let doubtful = if self.beginning.is_some() { 0 } else { self.doubtful(response) };
                 if doubtful > 0 {
+                    self.abandon_unpaired();
+                    let doubtful = doubtful.min(self.queue.len());
                     self.counted.abandoned += doubtful as u64;
                     self.pace.forget(doubtful, ended);
                     self.queue.drain(..doubtful);
