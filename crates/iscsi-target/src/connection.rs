@@ -420,6 +420,13 @@ impl Connection {
                 // The condition that blocked further frames has cleared.
                 continue;
             }
+            if !self.is_alone && self.core.mailbox.has_mail() {
+                // An event loop is rung for once: mail that came since the last look, such as during the login, would wait for
+                // another event.
+                self.core.resume()?;
+                self.flush_due()?;
+                continue;
+            }
             self.idle()?;
             let limit = if pinged { ping_answer } else { ping_after };
             let asked = self.core.sleep_limit();

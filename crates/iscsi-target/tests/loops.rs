@@ -7,7 +7,8 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Client, Login, ram, start};
+use common::{Client, INITIATOR, Login, ram, start};
+use iscsi::opcode::target as opcode;
 use iscsi_target::{LunConfig, RunningTarget, SendPolicy, Threads};
 use store::layer::{Delay, Layered};
 use store::{Ram, Store};
@@ -67,6 +68,24 @@ fn a_flood_does_not_keep_others_waiting() {
         assert_eq!(other.read(0, &READ, 512).1, 0);
     }
     assert_eq!(target.connections(), 2);
+}
+
+/// Another thread has mail for a connection between its last login response and its first wait.
+#[test]
+fn a_notice_right_behind_a_login_is_delivered() {
+    let target = serve(2, SendPolicy::Auto);
+    for round in 0..300_u32 {
+        let mut client =
+            Client::log_in(target.address(), &Login { isid: (round % 200) as u8, ..Login::default() });
+        assert_eq!(target.ask_to_log_out(INITIATOR, Duration::from_secs(5)), 1, "{round}");
+        assert_eq!(client.until(opcode::ASYNC).1.bhs.0[36], 1, "{round}: log out");
+        assert_eq!(client.log_out(0, 0), 0);
+        let until = Instant::now() + Duration::from_secs(10);
+        while target.connections() > 0 {
+            assert!(Instant::now() < until, "{round}: the connection has ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// The end of a connection and the login that waits for it are turns of one thread.
