@@ -323,10 +323,7 @@ impl Application {
             ProtocolState::Decoded(frames) => frames.missing(side, count, at, observer),
             ProtocolState::Turns(turns) => {
                 self.front = None;
-                match absent {
-                    Absent::Uncaptured => turns.uncaptured(side, count, at, observer),
-                    Absent::Lost => turns.missing(side, count, self.packets[side as usize], at, observer),
-                }
+                turns.missing((side, absent), count, self.packets[side as usize], at, observer);
             }
             ProtocolState::Tls(tls) => tls.missing(side, absent, count, at, observer),
             ProtocolState::Trial(trial) => {

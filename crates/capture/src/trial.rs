@@ -98,10 +98,7 @@ impl Trial {
     pub(crate) fn missing(&mut self, side: Side, absent: Absent, count: u64, packet: Mark, at: At) {
         let [iscsi, turns] = &mut self.held;
         self.iscsi.missing(side, count, at, iscsi);
-        match absent {
-            Absent::Uncaptured => self.turns.uncaptured(side, count, at, turns),
-            Absent::Lost => self.turns.missing(side, count, packet, at, turns),
-        };
+        self.turns.missing((side, absent), count, packet, at, turns);
     }
 
     pub(crate) fn stalled(&mut self, stall: &Stall) {

@@ -13,6 +13,7 @@ use crate::in_flight::{Pace, delay, is_of_all};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
 use crate::settling::repair;
+use crate::stream::Absent;
 
 use several::Several;
 
@@ -111,20 +112,24 @@ impl Turns {
     }
 
     /// Processes the bytes of a packet that were not captured.
-    pub(crate) fn uncaptured(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+    fn uncaptured(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
         self.packets[side as usize] = None;
         self.pass_unread(side, count, at, observer);
     }
 
-    /// Processes bytes whose packets are not in the capture, before a packet with these numbers.
+    /// Processes bytes that were on the wire and are not in the capture: the rest of a packet, or those of a hole before the packet with
+    /// these numbers.
     pub(crate) fn missing(
         &mut self,
-        side: Side,
+        (side, absent): (Side, Absent),
         count: u64,
         packet: Mark,
         at: At,
         observer: &mut impl Observer,
     ) {
+        if absent == Absent::Uncaptured {
+            return self.uncaptured(side, count, at, observer);
+        }
         self.packets[side as usize] = Some(packet);
         let begins = side == Side::Client && self.speaker != Some(side);
         // What the server had received beyond the turn at hand is of another one, of which the missing bytes may be.

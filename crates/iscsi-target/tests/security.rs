@@ -1005,7 +1005,7 @@ fn hung_disk_does_not_block_another() {
     }
 }
 
-/// A fill, a comparison and a copy of a whole disk in memory take longer than a turn of an event loop may.
+/// A fill, a comparison and an unmapping of a whole disk in memory take longer than a turn of an event loop may.
 #[test]
 fn long_work_does_not_hold_up_other_connections() {
     for threads in [Threads::PerConnection, Threads::Loops(1)] {
@@ -1019,9 +1019,13 @@ fn long_work_does_not_hold_up_other_connections() {
         let mut verify = transfer(0x2f, 0, 2048);
         // One block is compared with each of the medium.
         verify[1] = 0b110;
-        for cdb in [write_same, verify] {
+        let mut unmap = transfer(0x42, 0, 0);
+        unmap[8] = 24;
+        let range = [&[0, 22, 0, 16, 0, 0, 0, 0][..], &[0; 8], &2048_u32.to_be_bytes(), &[0; 4]].concat();
+        let block = vec![7; 512];
+        for (cdb, data) in [(write_same, &block), (verify, &block), (unmap, &range)] {
             valve.hold();
-            let tag = working.begin_write(0, &cdb, 512, &[7; 512]);
+            let tag = working.begin_write(0, &cdb, data.len() as u32, data);
             valve.wait_for(1);
             for _ in 0..20 {
                 assert!(lives(&mut other, 1), "{threads:?} {cdb:x?}");

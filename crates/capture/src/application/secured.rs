@@ -148,7 +148,8 @@ impl Application {
             }
             ProtocolState::Turns(turns) => {
                 let (speaker, number) = turns.speaker();
-                let is_front = speaker != Some(Side::Client) && number < EXAMINED_TURNS;
+                let is_kept = self.front.as_ref().is_some_and(|front| front.side() == Side::Client);
+                let is_front = (speaker != Some(Side::Client) || is_kept) && number < EXAMINED_TURNS;
                 is_front && (self.choice == Choice::Detected || self.agreed.is_some())
             }
             ProtocolState::Trial(_) | ProtocolState::Iscsi(_) | ProtocolState::Tls(_) => false,

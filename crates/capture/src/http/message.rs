@@ -11,7 +11,7 @@ use crate::stream::Absent;
 /// The content of a message's first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Whether it asks for WebSocket instead of HTTP (RFC 6455 4.2.1), if that is visible.
+    /// The method, whether the body waits for 100 Continue, and whether it asks for WebSocket (RFC 6455 4.2.1), if that is visible.
     Request { method: Word, awaits_continue: bool, asks_websocket: Option<bool> },
     /// The status code, and whether it changes the protocol to WebSocket (RFC 6455 4.2.2), if that is visible.
     Response { status: u16, is_websocket: Option<bool> },

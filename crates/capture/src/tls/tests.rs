@@ -36,6 +36,23 @@ fn rfc8448() -> (Vec<(Side, Vec<u8>)>, Keys) {
     (records, keys)
 }
 
+/// A proxy may write the header of a record apart.
+#[test]
+fn a_client_hello_in_segments_is_one() {
+    let (records, keys) = rfc8448();
+    for segment in [1, 5, 50] {
+        let mut talk = Talk::with(keys.clone());
+        talk.segment = segment;
+        records.iter().for_each(|(side, record)| talk.send(*side, record));
+        assert_eq!(
+            talk.application.tls().map(|tls| tls.encryption),
+            Some(Encryption::Decrypted),
+            "{segment}"
+        );
+        assert_eq!(talk.end().exchanges.len(), 1, "{segment}");
+    }
+}
+
 #[test]
 fn the_records_of_rfc_8448_are_decrypted() {
     let (records, keys) = rfc8448();

@@ -376,3 +376,20 @@ fn pings_are_bounded() {
     }
     assert_eq!(play.end().unanswered.len(), PINGS_MAX);
 }
+
+/// A capture of the fronts of packets that begins in the middle: each frame's rest is missing.
+#[test]
+fn cut_frames_are_found_again() {
+    const SNAP: usize = 40;
+    let mut play = Play::of(&ENTRY, Shown::default(), true);
+    for _ in 0..20 {
+        for side in [Client, Server] {
+            let frame = frame(side, 0x82, [7; 300]);
+            play.say(side, &frame[..SNAP]).lose(side, (frame.len() - SNAP) as u64);
+        }
+    }
+    let told = play.end();
+    assert!((14..20).contains(&told.exchanges.len()), "{}", told.exchanges.len());
+    let sizes = told.exchanges.iter().map(|e| (e.op.request_bytes, e.op.response_bytes));
+    assert!(sizes.into_iter().all(|sizes| sizes == (308, 304)));
+}
