@@ -404,7 +404,7 @@ fn answers_at_ticks_are_a_timer_and_requests_at_ticks_are_none() {
 /// A server that tells its state every 10 ms, whatever its clients send meanwhile: some of them have sent the next message before.
 #[test]
 fn what_is_told_at_intervals_answers_no_request() {
-    let made = |overlapping: u64| {
+    let made = |overlapping: u64, has_several: bool| {
         let mut random = fastrand::Rng::with_seed(11);
         let all = (0..600_u64).map(|i| {
             let began = i * 12 * MS + random.u64(..9 * MS);
@@ -413,10 +413,13 @@ fn what_is_told_at_intervals_answers_no_request() {
         });
         world_with(all.collect(), Side::Client, |made, exchange| {
             exchange.overlaps = made.began / (12 * MS) % 100 < overlapping;
+            exchange.has_several = has_several;
         })
     };
-    made(0).only(VerdictKind::ServerTimer);
-    made(31).nothing();
+    made(0, false).only(VerdictKind::ServerTimer);
+    made(31, false).nothing();
+    // Turns that look like several requests are answered at the ticks all the same.
+    made(0, true).only(VerdictKind::ServerTimer);
 }
 
 /// Every fourth request follows a response at once, because of a tick, and waits for a whole interval: that is the timer's time, too.
