@@ -3,6 +3,10 @@
 //! A stream's sequence numbers are the same at both sides of a wire, and responses pass both sides in the same
 //! order: two queues are merged by the sequence number behind each response. No clocks are compared. An exchange
 //! that only one side saw is delivered alone, and counted.
+//!
+//! Where nothing says how long an answer is, what a server sends unasked may cross the next request: at the server it came before the
+//! request, and at the client behind it. Both saw the operation, which begins with the same byte, and no time of its end at one point
+//! belongs to one at the other: the client's view is delivered alone.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -247,9 +251,12 @@ impl Pairing {
             let Some([Some(a), Some(b)]) = self.pairs.get(&place).map(|p| &p.halves) else { return };
             let (Some(first), Some(second)) = (a.waiting.front(), b.waiting.front()) else { return };
             let ahead = first.response_end_seq.wrapping_sub(second.response_end_seq).cast_signed();
-            match ahead {
-                0 => self.join(place, emit),
-                _ => self.release(place, usize::from(ahead > 0), emit),
+            let has_one_request =
+                first.request_begin_seq.is_some() && first.request_begin_seq == second.request_begin_seq;
+            if ahead == 0 || has_one_request {
+                self.join(place, emit);
+            } else {
+                self.release(place, usize::from(ahead > 0), emit);
             }
         }
     }
@@ -271,7 +278,9 @@ impl Pairing {
         self.matched += 1;
         let shared_clock = self.shares_clock(place);
         if let (Some(client), Some(server)) = (&views[client], &views[1 - client]) {
-            emit(&Observed::joined(client, server, shared_clock));
+            let has_one_end = client.response_end_seq == server.response_end_seq;
+            let alone = || Observed { is_partial: true, ..Observed::alone(Side::Client, client) };
+            emit(&if has_one_end { Observed::joined(client, server, shared_clock) } else { alone() });
         }
     }
 
@@ -426,6 +435,37 @@ mod tests {
             prop_assert_eq!(pairing.waiting_all, 0);
             prop_assert_eq!(pairing.matched as usize, both);
         }
+    }
+
+    /// What the server sends unasked crosses the next request, and is a part of another answer at each point.
+    #[test]
+    fn an_answer_that_ends_elsewhere_at_the_other_point_is_of_one_operation() {
+        let mut pairing = Pairing::new(false);
+        let points = [pairing.add_point(Point::default()), pairing.add_point(Point::default())];
+        for (point, there_ns) in points.into_iter().zip([500, 10]) {
+            pairing.opened(point, &opened(7, there_ns));
+        }
+        let mut seen = Vec::new();
+        // Of the answers, at the client and at the server; those of the third come in the other order than they were asked.
+        for (began, ends) in
+            [(100, [1000, 1000]), (200, [1100, 1150]), (400, [1300, 1300]), (300, [1460, 1400])]
+        {
+            for ((point, end), ns) in points.into_iter().zip(ends).zip([1_000, 1_000]) {
+                let view = Exchange {
+                    request_begin_seq: Some(began),
+                    ..exchange(7, end, ns + u64::from(began) * 10)
+                };
+                pairing.exchange(point, &view, |o| seen.push(*o));
+            }
+        }
+        assert_eq!((pairing.matched, pairing.unmatched), (4, 0));
+        let told: Vec<_> = seen
+            .iter()
+            .map(|o| (o.detail.request_begin_seq.unwrap(), o.op.s2.is_known(), o.is_partial))
+            .collect();
+        assert_eq!(told, [(100, true, false), (200, false, true), (400, true, false), (300, false, true)]);
+        assert!(seen.iter().all(|o| o.order() == record::TimeOrder::Forwards), "{seen:#?}");
+        pairing.finish(|o| panic!("{o:?}"));
     }
 
     #[test]

@@ -246,10 +246,13 @@ impl Turns {
             self.speaker = Some(Side::Server);
         }
         let is_early = self.is_early(side);
-        if side == Side::Client {
+        let request_begin_seq = if side == Side::Client {
             let began = self.requests_end.or(self.packets[Side::Client as usize].map(|packet| packet.seq));
             self.requests_end = began.map(|began| began.wrapping_add(count as u32));
-        }
+            began
+        } else {
+            None
+        };
         match (side, self.speaker) {
             (Side::Client, Some(Side::Client)) => {
                 if let Some(e) = &mut self.current {
@@ -273,8 +276,9 @@ impl Turns {
                     request_bytes: bytes,
                     ..Op::default()
                 };
+                let (request, key) = (passage, self.key);
                 let mut exchange =
-                    Exchange { op, request: passage, overlaps, key: self.key, ..Exchange::default() };
+                    Exchange { op, request, request_begin_seq, overlaps, key, ..Exchange::default() };
                 self.pace.begin(&mut exchange, at, at);
                 self.current = Some(exchange);
                 self.received = self.packets[Side::Client as usize].map(|packet| packet.ack);

@@ -195,7 +195,9 @@ impl Requests {
             last_frame: ended.frame,
             ..Passage::begin(began.ns, began.frame)
         };
-        let mut exchange = Exchange { op, request, key, stream: asked.stream, ..Exchange::default() };
+        let request_begin_seq = Some(self.place().seq);
+        let stream = asked.stream;
+        let mut exchange = Exchange { op, request, request_begin_seq, key, stream, ..Exchange::default() };
         self.pace.begin(&mut exchange, began, ended);
         let open = Open {
             exchange,
