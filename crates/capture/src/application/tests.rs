@@ -318,7 +318,9 @@ fn turns_with_several_commands_say_so() {
 #[test]
 fn no_hole_gives_a_request_the_answer_of_the_next_one() {
     let unknown = ("ask....", "reply of the service");
-    for (port, (asked, answer)) in [(80, (GET, OK)), (7000, unknown)] {
+    for (port, (asked, answer), snap) in
+        [(80, (GET, OK), usize::MAX), (80, (GET, OK), 20), (80, (GET, OK), 14), (7000, unknown, usize::MAX)]
+    {
         for (answers, requests, is_noticed) in [
             (1, 1, true),
             (1, 1, false),
@@ -351,7 +353,7 @@ fn no_hole_gives_a_request_the_answer_of_the_next_one() {
                         if missing > 0 {
                             play.application.missing(side, Absent::Lost, missing, at, &mut play.seen);
                         }
-                        play.say(side, text);
+                        play.cut(side, text, snap);
                     }
                     play.ns
                 };
@@ -360,7 +362,7 @@ fn no_hole_gives_a_request_the_answer_of_the_next_one() {
                 times.push((asked_at, answered_at));
             }
             let (_, exchanges, _) = play.end();
-            let context = format!("{port} {answers} {requests} {is_noticed}");
+            let context = format!("{port} {snap} {answers} {requests} {is_noticed}");
             for exchange in &exchanges {
                 let own = (exchange.request.began.ns().unwrap(), exchange.response.ended.ns().unwrap());
                 assert!(times.contains(&own), "{context}: {own:?}");

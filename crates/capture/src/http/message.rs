@@ -50,6 +50,8 @@ enum State {
     /// In a message whose head or chunks were not all captured: it ends before the next one of either side. When its last byte
     /// so far passed.
     Cut(At),
+    /// In what is left of a message that has been taken as ended: the other side has begun to send.
+    Rest,
     /// No boundary is known.
     Lost,
 }
@@ -115,7 +117,7 @@ impl Messages {
     pub(super) fn message_state(&self) -> MessageState {
         match self.state {
             State::Head if self.text.is_empty() => MessageState::Nothing,
-            State::Lost => MessageState::Unknown,
+            State::Rest | State::Lost => MessageState::Unknown,
             State::Body(_) | State::Chunked(_) if self.body_bytes == 0 && self.text.is_empty() => {
                 MessageState::Header
             }
@@ -134,7 +136,7 @@ impl Messages {
 
     /// Bytes come whose front is that of a segment, even if they do not come at once.
     pub(super) fn front(&mut self, bytes: &[u8]) {
-        if matches!(self.state, State::Lost) && may_begin(self.side, bytes) {
+        if matches!(self.state, State::Rest | State::Lost) && may_begin(self.side, bytes) {
             self.state = State::Head;
         }
     }
@@ -149,7 +151,7 @@ impl Messages {
     ) -> usize {
         let taken = match &mut self.state {
             State::Head => return self.head(bytes, at, asked, &mut take),
-            State::Lost => {
+            State::Rest | State::Lost => {
                 // A sender begins a message at the front of a segment.
                 if may_begin(self.side, bytes) {
                     self.state = State::Head;
@@ -199,7 +201,7 @@ impl Messages {
                 inside
             }
             State::UntilClosed => count,
-            State::Head | State::Cut(_) | State::Chunked(_) | State::Lost => 0,
+            State::Head | State::Cut(_) | State::Chunked(_) | State::Rest | State::Lost => 0,
         };
         self.body_bytes += inside;
         self.count(inside);
@@ -218,6 +220,7 @@ impl Messages {
         };
         match (absent, &self.state) {
             (Absent::Uncaptured, State::Cut(_) | State::Chunked(_)) => self.cut(at),
+            (Absent::Uncaptured, State::Rest) => self.skipped_bytes += count,
             (Absent::Uncaptured, State::Head) if let Some(start) = start => {
                 take(Event::Head(start));
                 if let Some(target) = first_line::target(self.side, &self.text) {
@@ -247,8 +250,7 @@ impl Messages {
     pub(super) fn end_cut(&mut self, mut take: impl FnMut(Event<'_>)) {
         if let State::Cut(last) = self.state {
             self.ended(last, &mut take);
-            // What is left of it, if it had not ended, is skipped.
-            self.state = State::Lost;
+            self.state = State::Rest;
         }
     }
 
