@@ -94,6 +94,11 @@ struct Pairing {
     is_behind_unseen: bool,
     /// A request was in a hole behind those that wait.
     has_unseen_request: bool,
+    /// The rest of a request's packet was not captured, with the end of its head: other requests may be in it.
+    has_cut_requests: bool,
+    /// Answers have come that none of the requests seen explains: others were in what was not captured, and which answer is whose does
+    /// not show.
+    hides_requests: bool,
     /// Sequence number of the next byte of the responses.
     response_seq: u32,
     pace: Pace,
@@ -267,7 +272,10 @@ impl Http {
         self.turn(side);
         let Self { requests, responses, pairing, .. } = self;
         match side {
-            Side::Client => requests.missing(absent, count, at, |event| pairing.request(event, observer)),
+            Side::Client => {
+                requests.missing(absent, count, at, |event| pairing.request(event, observer));
+                pairing.has_cut_requests |= requests.is_cut();
+            }
             Side::Server => {
                 responses.missing(absent, count, at, |event| pairing.response(event, observer));
             }
@@ -405,6 +413,8 @@ impl Pairing {
                 self.marks.push_back(self.current_mark);
             }
             Event::Lost(at) => {
+                // From here on an answer may be that of a request in a hole.
+                self.has_cut_requests = false;
                 self.is_resuming = true;
                 self.has_unseen_request |= !self.waiting.is_empty();
                 self.forget_request(at);
@@ -423,6 +433,9 @@ impl Pairing {
             }
             self.recovery = None;
             (self.order.has_hole, self.is_resuming, self.known_end) = (false, false, None);
+        }
+        if self.hides_requests {
+            return false;
         }
         if std::mem::take(&mut self.has_lost_requests) {
             self.left_with_lost = Some(self.current_mark.ack);
@@ -564,6 +577,7 @@ impl Pairing {
                 // A response (an error) may come before the end of the request.
                 let Some(mut exchange) = self.waiting.pop_front().or_else(|| self.current.take()) else {
                     self.counted.unmatched += 1;
+                    self.hides_requests |= self.has_cut_requests && !self.is_behind_unseen;
                     return;
                 };
                 let ended = Stamp::at(at.ns);

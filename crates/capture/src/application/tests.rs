@@ -376,6 +376,27 @@ fn no_hole_gives_a_request_the_answer_of_the_next_one() {
     }
 }
 
+/// A snap length shows the first request of each packet only: answers of the others belong to none that was seen.
+#[test]
+fn requests_that_a_snap_length_hides_lend_their_answers_to_no_other() {
+    const LONG: &str = "GET /a/path/of/some/length HTTP/1.1\r\nHost: example.org\r\n\r\n";
+    let mut play = Play::new(80, From::Syn);
+    let mut paired = Vec::new();
+    for _ in 0..20 {
+        play.ns += 1_000_000_000;
+        play.cut(Client, LONG.repeat(4), 30);
+        paired.push((play.ns, play.ns + 1000));
+        // The next packet leaves before the answers to this one have come.
+        play.say(Server, OK).cut(Client, LONG.repeat(3), 30);
+        (0..6).for_each(|_| drop(play.say(Server, OK)));
+    }
+    let (name, exchanges, _) = play.end();
+    let times = |e: &Exchange| (e.request.began.ns().unwrap(), e.response.ended.ns().unwrap());
+    let wrong = exchanges.iter().filter(|e| !paired.contains(&times(e))).count();
+    // The answers show it only when they are too many.
+    assert_eq!((name, exchanges.len(), wrong), ("http", 2, 1));
+}
+
 /// As [`Play::assert_no_shift`] of the decoders: requests in packets of their own, and then one at a time.
 #[test]
 fn no_hole_shifts_the_answers_of_http() {

@@ -109,6 +109,11 @@ impl Messages {
         matches!(self.state, State::Body(_))
     }
 
+    /// Whether the end of the present message is not in the capture, so that others may follow it unseen.
+    pub(super) fn is_cut(&self) -> bool {
+        matches!(self.state, State::Cut(_))
+    }
+
     /// Offset of the next byte in the stream.
     pub(super) fn offset(&self) -> u64 {
         self.offset
