@@ -334,6 +334,10 @@ impl Application {
             ProtocolState::Undecided { in_the_middle, .. } => {
                 *in_the_middle = true;
                 self.may_be_iscsi = true;
+                if side == Side::Server {
+                    // Where its next byte is.
+                    self.responses_from = self.responses_from.map(|from| from.wrapping_add(count as u32));
+                }
             }
         }
     }

@@ -376,6 +376,31 @@ fn no_hole_gives_a_request_the_answer_of_the_next_one() {
     }
 }
 
+/// A greeting that was not captured, and that the client had received before it sent anything.
+#[test]
+fn a_lost_greeting_shifts_no_answer() {
+    let select = |n: u32| {
+        let text = format!("select repeat('a',{n}) as c0");
+        [&[text.len() as u8 + 1, 0, 0, 0, 3], text.as_bytes()].concat()
+    };
+    let login = [&[60, 0, 0, 1, 5, 0xa6, 0xff, 0x19, 0, 0, 0, 1, 45][..], &[0; 23], &[b'x'; 28]].concat();
+    let ok = [7, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0];
+    let column = b"\x03def\0\0\0\x02c0\0\x0c\x21\0\0\0\0\0\xfd\0\0\x27\0\0";
+    let head = [&[1, 0, 0, 1, 1, column.len() as u8, 0, 0, 2][..], column].concat();
+    let answer = [&head[..], &[1, 0, 0, 3, 0, 7, 0, 0, 4, 0xfe, 0, 0, 2, 0, 0, 0]].concat();
+    let mut play = Play::new(23306, From::Syn);
+    play.lose(Server, &"x".repeat(108)).say(Client, &login).say(Server, ok);
+    let mut times = Vec::new();
+    for n in 0..20 {
+        play.ns += 1_000_000_000;
+        play.say(Client, select(n)).say(Server, &answer);
+        times.push(play.ns);
+    }
+    let (name, exchanges, counted) = play.end();
+    let ended: Vec<u64> = exchanges.iter().map(|e| e.response.ended.ns().unwrap()).collect();
+    assert_eq!((name, ended, counted.unmatched), ("mysql", times, 0));
+}
+
 /// A snap length shows the first request of each packet only: answers of the others belong to none that was seen.
 #[test]
 fn requests_that_a_snap_length_hides_lend_their_answers_to_no_other() {
