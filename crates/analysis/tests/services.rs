@@ -172,7 +172,11 @@ fn a_server_of_20_ms_is_slow_for_a_client_that_is_always_ready_only() {
         world.nothing();
         let notes = world.judge().minor;
         assert_eq!((notes.len(), notes[0].kind, notes[0].cost_us), (1, VerdictKind::SlowTarget, 0.0));
-        assert!(notes[0].text.contains("whatever the load"), "{}", notes[0].text);
+        assert!(
+            notes[0].text.contains("takes 20.") || notes[0].text.contains("takes 19."),
+            "{}",
+            notes[0].text
+        );
         let largest = world.row().largest_part.unwrap();
         assert!(largest.part == Part::Server && largest.share > 0.99, "{largest:?}");
     }

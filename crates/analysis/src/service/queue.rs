@@ -97,6 +97,10 @@ pub(crate) struct Queue {
     rates: Vec<Rate>,
     pairs: Pairs,
     before: Option<(f64, f64)>,
+    /// Distances between requests of which the later one meets another.
+    arrivals: Sample,
+    arrival_sums: Met,
+    came_ns: Option<u64>,
     met: [Met; WORKERS_MAX],
     batches: Batches,
     order: Order,
@@ -134,11 +138,20 @@ impl Saturation {
 
 /// Two times are the same within this share.
 const SAME: f64 = 0.1;
+/// A server keeps up with its requests if its pace is theirs within this share.
+const KEPT_UP: f64 = 0.02;
+/// Requests come from a clock if their distances scatter so many times less than those of responses.
+const CLOCKED: f64 = 4.0;
 
 impl Queue {
     /// Adds a request in the order of requests, and the number in flight that it met.
     pub(crate) fn came(&mut self, passed: &Passed, met: u32) {
         let time = (passed.ended_ns - passed.began_ns) as f64;
+        if let Some(before_ns) = self.came_ns.replace(passed.began_ns).filter(|_| met > 0) {
+            let distance_ns = passed.began_ns.saturating_sub(before_ns);
+            self.arrivals.add(distance_ns);
+            self.arrival_sums.add(distance_ns as f64);
+        }
         if passed.is_delayed {
             self.before = None;
             return;
@@ -234,7 +247,7 @@ impl Queue {
     /// Whether requests wait for each other; `None` if not, or if the evidence is not enough. `network_ns` is the part of a
     /// response time that passes outside of the server, if that is not `seen` itself.
     pub(crate) fn saturation(&self, network_ns: f64, seen: Seen) -> Option<Saturation> {
-        if self.gaps[0].count() < GAPS_MIN {
+        if self.gaps[0].count() < GAPS_MIN || self.is_paced_by_requests() {
             return None;
         }
         if let Some(saturation) = self.one_after_another(network_ns) {
@@ -282,6 +295,20 @@ impl Queue {
             waiting,
             near_ns,
         })
+    }
+
+    /// Whether the responses have the pace at which requests come from a clock, and no pace of a server: the requests are much more
+    /// regular than the responses, which a clock alone makes them. Those of clients that wait for a response, whatever they do
+    /// then, are as irregular as the responses.
+    fn is_paced_by_requests(&self) -> bool {
+        let quartiles = self.arrivals.quartiles().zip(self.gaps[0].quartiles());
+        let means = self.arrival_sums.mean_ns().zip(self.gap_sums[0].mean_ns());
+        let (Some((came, went)), Some(((came_ns, _), (went_ns, _)))) = (quartiles, means) else {
+            return false;
+        };
+        // A server that does not keep up has a pace of its own.
+        let is_same = (came_ns / went_ns - 1.0).abs() <= KEPT_UP;
+        is_same && came.spread() > 0.0 && came.spread() * CLOCKED <= went.spread()
     }
 
     /// The number of workers where the order of responses or the time of requests that meet no other shows it: the pace is
@@ -548,6 +575,37 @@ mod tests {
             free.max(response) + ((random.f64() * 10f64.ln()).exp() * 2e6) as u64
         };
         assert!(!thoughts(4, work).queue().comes_by_chance());
+    }
+
+    /// Requests at even distances, each answered by `ends` with the time of the response before.
+    fn at_even_distances(ends: impl Fn(&mut fastrand::Rng, u64, u64) -> u64) -> Timeline {
+        let mut random = fastrand::Rng::with_seed(7);
+        let (mut timeline, mut free) = (Timeline::default(), 0);
+        for n in 0..400 {
+            let came = n * 5 * MS + random.u64(..MS / 20);
+            free = ends(&mut random, came, free);
+            timeline.add(Passed::new(came, free, 0));
+        }
+        timeline.order(true);
+        timeline
+    }
+
+    #[test]
+    fn requests_from_a_clock_give_no_server_their_pace() {
+        // Each takes 20 or 22 ms, wherever the others are, in the order of requests.
+        let far = |random: &mut fastrand::Rng, came: u64, free: u64| {
+            (came + 20 * MS + random.u64(..2) * 2 * MS + random.u64(..MS / 4)).max(free + 1)
+        };
+        assert_eq!(at_even_distances(far).queue().saturation(0.0, Seen::AtSource), None);
+        // Work of 5.2 ms does not keep up with the clock.
+        let slow = |random: &mut fastrand::Rng, came: u64, free: u64| {
+            free.max(came) + 4 * MS + random.u64(..24 * MS / 10)
+        };
+        let saturation = at_even_distances(slow).queue().saturation(0.0, Seen::BehindPath).unwrap();
+        assert!(
+            (saturation.pace_ns / 5.2e6 - 1.0).abs() < 0.05 && saturation.workers == Some(1),
+            "{saturation:?}"
+        );
     }
 
     #[test]

@@ -145,10 +145,14 @@ fn is_held(case: &Case<'_>, class: &Class) -> bool {
         || services.slow_keys(class.service(), &long, class.operations).is_some_and(|keys| keys.is_apart)
 }
 
-/// A class's typical server time for each operation in flight, without the network, microseconds.
+/// A class's typical server time without the network, microseconds.
+fn own_us(class: &Class) -> f64 {
+    class.typical_server_ns().saturating_sub(class.network_ns()) as f64 / 1000.0
+}
+
+/// The same for each operation in flight.
 fn each_us(class: &Class) -> f64 {
-    let own_ns = class.typical_server_ns().saturating_sub(class.network_ns());
-    own_ns as f64 / class.queue_depth().max(1.0) / 1000.0
+    own_us(class) / class.queue_depth().max(1.0)
 }
 
 fn saturated(case: &Case<'_>, of: &Saturated, found: &mut Found) {
@@ -388,9 +392,8 @@ fn note(case: &Case<'_>, classes: &[&Class], found: &mut Found) {
         0.0,
         Frames::default(),
         format!(
-            "the server takes {} for a {} of {} bytes, whatever the load; nothing in the capture shows that this is too \
-             long{}",
-            duration(each_us(class)),
+            "the server takes {} for a {} of {} bytes; nothing in the capture shows that this is too long{}",
+            duration(own_us(class)),
             class.operation(),
             class.block_size_bytes().round(),
             match classes.len() - 1 {
