@@ -274,8 +274,8 @@ fn may_answer(word: &[u8], command: &str) -> bool {
         b"ME" => command == "me",
         b"VA" => matches!(command, "mg" | "mg/q" | "ma"),
         b"EN" => matches!(command, "mg" | "me" | "lru_crawler"),
-        b"HD" => is_meta && command != "mn" && command != "me",
-        b"NF" | b"NS" | b"EX" => matches!(command, "ms" | "md" | "ma"),
+        b"HD" => is_meta && !matches!(command, "mn" | "me" | "ms/q" | "md/q" | "ma/q"),
+        b"NF" | b"NS" | b"EX" => matches!(command, "ms" | "md" | "ma" | "ms/q" | "md/q" | "ma/q"),
         word if number(word).is_some() => matches!(command, "incr" | "decr"),
         _ => !is_meta && !is_retrieval(command) && !is_storage(command.as_bytes()),
     }
@@ -376,8 +376,17 @@ impl Memcached {
         let is_encoded = is_meta(command) && flags().any(|flag| flag == b"b");
         let key = place_of_key(command).and_then(|place| words_of(line, place).next()).unwrap_or_default();
         let key = if is_encoded && !self.shown.verbatim { "*".to_owned() } else { folded(key, self.shown) };
-        let is_optional = is_quiet && command == b"mg";
-        let operation = if is_optional { Word::new(b"mg/q") } else { command_shown };
+        // What a quiet command says shows that it failed, and what `mg` says that it found something.
+        let quiet: Option<&[u8]> = match command {
+            b"mg" => Some(b"mg/q"),
+            b"ms" => Some(b"ms/q"),
+            b"md" => Some(b"md/q"),
+            b"ma" => Some(b"ma/q"),
+            _ => None,
+        };
+        let quiet = quiet.filter(|_| is_quiet);
+        let is_optional = quiet.is_some();
+        let operation = quiet.map_or(command_shown, Word::new);
         requests.ask(Of::Order, &Asked { operation, key: &key, stream: 0 });
         // A key may have that name.
         let behind_key = place_of_key(command).map_or(1, |place| place + 1);

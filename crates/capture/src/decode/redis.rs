@@ -5,6 +5,8 @@
 
 mod commands;
 
+use std::collections::VecDeque;
+
 use record::{Side, Status, Word};
 
 use super::keys::{KEY_MAX, fold_into, folded};
@@ -31,6 +33,8 @@ const CLIENT: Word = Word::new(b"CLIENT");
 const MONITOR: Word = Word::new(b"MONITOR");
 const PSYNC: Word = Word::new(b"PSYNC");
 const RESET: Word = Word::new(b"RESET");
+const PING: Word = Word::new(b"PING");
+const QUIT: Word = Word::new(b"QUIT");
 const SYNC: Word = Word::new(b"SYNC");
 /// Commands that are confirmed by messages like those that they ask for.
 const SUBSCRIPTIONS: [Word; 6] = [
@@ -56,6 +60,10 @@ struct Redis {
     is_push: bool,
     /// The connection receives messages without asking: SUBSCRIBE or MONITOR in RESP2.
     is_subscribed: bool,
+    /// What begins may confirm a subscription, or be a message: its first word tells.
+    is_unclear: bool,
+    /// Numbers of the subscriptions in flight that name several channels, and confirmations that each awaits: one for a channel.
+    confirmations: VecDeque<(u32, usize)>,
     /// The client is a replica, and the server sends it what changes.
     is_replica: bool,
     replies: Replies,
@@ -410,7 +418,13 @@ impl Redis {
             // Its answer is the data itself, which has no end.
             SYNC => self.begin_replication(requests),
             RESET => (self.is_subscribed, self.replies) = (false, Replies::All),
-            command if is_subscription(command) => self.is_subscribed = true,
+            command if is_subscription(command) => {
+                self.is_subscribed = true;
+                let channels = self.command.arguments.saturating_sub(1) as usize;
+                if channels > 1 && self.confirmations.len() < CONFIRMATIONS_MAX {
+                    self.confirmations.extend(requests.newest_number().map(|number| (number, channels)));
+                }
+            }
             _ => {}
         }
         let before = self.replies;
@@ -432,11 +446,20 @@ impl Redis {
 
     fn reply(&mut self, bytes: &[u8], is_first: bool, is_last: bool, requests: &mut Requests) {
         if is_first {
-            // RESP3 confirms subscriptions by pushes.
-            let confirms = || requests.next_answered().is_some_and(is_subscription);
-            self.is_push = match bytes.first() {
-                Some(b'>') => !confirms(),
-                _ => self.is_subscribed && !requests.is_open(Of::Order),
+            // RESP3 confirms subscriptions by pushes. Where RESP2 sends messages, only few commands are answered, none of the others by
+            // an array of three and more.
+            let next = requests.next_answered();
+            let is_list = |bytes: &[u8]| bytes.first() == Some(&b'*') && inside(bytes) >= 3;
+            self.is_unclear = false;
+            self.is_push = match (bytes.first(), next) {
+                (Some(b'>' | b'*'), Some(next)) if is_subscription(next) => {
+                    self.is_unclear = !is_last;
+                    false
+                }
+                (Some(b'>'), _) => true,
+                (_, None) => self.is_subscribed,
+                (_, Some(PING | QUIT | RESET)) => self.is_subscribed && is_list(bytes),
+                _ => false,
             };
             self.reply = match bytes.first() {
                 Some(b'-') => {
@@ -446,8 +469,15 @@ impl Redis {
                 _ => Status::Good,
             };
         }
+        if self.is_unclear && !is_first {
+            self.is_unclear = false;
+            self.is_push = !is_subscription(Word::upper(text(bytes)));
+        }
         if self.is_push {
             self.is_push = !is_last;
+            return;
+        }
+        if self.is_unclear || is_last && self.awaits_confirmations(requests) {
             return;
         }
         let is_followed = self.reply == Status::Good && requests.next_answered() == Some(PSYNC);
@@ -460,12 +490,36 @@ impl Redis {
         }
     }
 
+    /// Whether the subscription that has been confirmed awaits further confirmations.
+    fn awaits_confirmations(&mut self, requests: &mut Requests) -> bool {
+        if self.confirmations.is_empty() || !requests.next_answered().is_some_and(is_subscription) {
+            return false;
+        }
+        let Some(number) = requests.answering() else { return false };
+        while self.confirmations.front().is_some_and(|&(of, _)| number.wrapping_sub(of).cast_signed() > 0) {
+            self.confirmations.pop_front();
+        }
+        let Some((_, left)) = self.confirmations.front_mut().filter(|(of, _)| *of == number) else {
+            return false;
+        };
+        *left -= 1;
+        if *left == 0 || matches!(self.reply, Status::Error(_)) {
+            self.confirmations.pop_front();
+            return false;
+        }
+        requests.answer(Of::Order);
+        true
+    }
+
     /// What follows is the data set and its changes for a replica, which answers nothing.
     fn begin_replication(&mut self, requests: &mut Requests) {
         requests.forget_queue();
         self.is_replica = true;
     }
 }
+
+/// Most subscriptions in flight whose confirmations are counted.
+const CONFIRMATIONS_MAX: usize = 1024;
 
 /// Whether a command asks for all data.
 fn is_replication(command: Word) -> bool {

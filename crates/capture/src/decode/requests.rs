@@ -302,6 +302,11 @@ impl Requests {
         self.operation(Of::Order)
     }
 
+    /// The number of the newest request in order.
+    pub(crate) fn newest_number(&self) -> Option<u32> {
+        self.queue.back().map(|open| open.exchange.op.tag)
+    }
+
     /// The operation of the request that is answered next in order, or of the one with this number.
     pub(crate) fn operation(&self, of: Of) -> Option<Word> {
         let open = match of {

@@ -102,6 +102,16 @@ fn quiet_misses_end_with_the_next_answer() {
 }
 
 #[test]
+fn quiet_commands_that_fail_answer() {
+    let mut play = Play::new(&ENTRY);
+    play.say(Client, "ms a 2 q ME\r\nhi\r\nms b 2 q\r\nhi\r\nmg c v\r\nmd d q\r\nmg e v\r\nmn\r\n");
+    play.say(Server, "NS\r\nVA 2\r\nhi\r\nNF\r\nEN\r\nMN\r\n");
+    let told = play.end();
+    assert_eq!(told.lines(), ["ms/q a NS", "mg c ok", "md/q d NF", "mg e ok", "mn  ok"]);
+    assert_eq!((told.counted.unmatched, told.unanswered.len()), (0, 0));
+}
+
+#[test]
 fn lines_of_dumps_and_logs_are_no_answers_of_their_own() {
     let mut play = Play::new(&ENTRY);
     play.say(Client, "lru_crawler metadump all\r\n");

@@ -91,6 +91,48 @@ fn messages_to_subscribers_are_no_replies() {
     }
 }
 
+/// Messages come at any time: behind a PING, behind a subscription, and among the confirmations of one.
+#[test]
+fn messages_answer_nothing_that_is_asked_meanwhile() {
+    let asked = |words: &[&str]| {
+        let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        format!("*{}\r\n{}", words.len(), words.collect::<String>())
+    };
+    let confirm = |channel: &str| format!("3\r\n$9\r\nsubscribe\r\n$1\r\n{channel}\r\n:1\r\n");
+    let message = "3\r\n$7\r\nmessage\r\n$1\r\na\r\n$2\r\nhi\r\n";
+    for (kind, pong) in [("*", "*2\r\n$4\r\npong\r\n$0\r\n\r\n"), (">", "+PONG\r\n")] {
+        let mut play = Play::new(&ENTRY);
+        play.say(Client, [asked(&["LRANGE", "l"]), asked(&["SUBSCRIBE", "a"])].concat());
+        play.say(Server, format!("*3\r\n:1\r\n:2\r\n:3\r\n{kind}{}", confirm("a")));
+        let ask = |play: &mut Play, words: &[&str]| {
+            play.pause(1_000_000).say(Client, asked(words));
+            for _ in 0..3 {
+                play.pause(1_000_000).say(Server, format!("{kind}{message}"));
+            }
+        };
+        ask(&mut play, &["PING"]);
+        play.say(Server, pong);
+        ask(&mut play, &["SUBSCRIBE", "b"]);
+        play.say(Server, format!("{kind}{}", confirm("b")));
+        ask(&mut play, &["SUBSCRIBE", "b", "c", "d"]);
+        for channel in ["b", "c", "d"] {
+            play.pause(1_000_000).say(Server, format!("{kind}{}{kind}{message}", confirm(channel)));
+        }
+        play.say(Client, asked(&["PING"])).say(Server, pong);
+        let told = play.end();
+        let lines =
+            ["LRANGE l ok", "SUBSCRIBE a ok", "PING  ok", "SUBSCRIBE b ok", "SUBSCRIBE b ok", "PING  ok"];
+        assert_eq!(told.lines(), lines, "{kind}");
+        let took: Vec<i64> = told
+            .exchanges
+            .iter()
+            .map(|e| e.response.ended.since(e.request.ended).unwrap() / 1_000_000)
+            .collect();
+        assert_eq!(took, [0, 0, 3, 3, 6, 0], "{kind}");
+        assert_eq!((told.counted.unmatched, told.unanswered.len()), (0, 0), "{kind}");
+    }
+}
+
 #[test]
 fn commands_without_a_reply_wait_for_none() {
     let client = |word: &str| format!("*3\r\n$6\r\nCLIENT\r\n$5\r\nreply\r\n${}\r\n{word}\r\n", word.len());
