@@ -502,6 +502,12 @@ impl Services {
         server.is_some_and(|server| ordered(&server.timeline).queue().hands_out_events())
     }
 
+    /// Whether a clock gives a server its requests, and it keeps up with them.
+    pub(crate) fn is_paced_by_requests(&self, server: u32) -> bool {
+        let server = self.servers.get((server as usize).min(SERVERS_MAX));
+        server.is_some_and(|server| ordered(&server.timeline).queue().is_paced_by_requests())
+    }
+
     /// Whether what a server's responses wait for may be other responses on the link: several are in flight, and their transfers take a
     /// good part of the time.
     pub(crate) fn is_behind_transfers(&self, server: u32) -> bool {

@@ -220,6 +220,22 @@ fn low_demand_is_no_slow_initiator() {
     world(all).nothing();
 }
 
+/// A client that sends a request at each tick of 5 ms, whatever the answers do, each of which takes 20 or 22 ms: nobody waits for another,
+/// and nobody is ready for more.
+#[test]
+fn requests_from_a_clock_on_one_connection_are_no_fault_of_the_server() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let (mut before, mut all) = (0, Vec::new());
+    for i in 0..400_u64 {
+        let began = i * 5 * MS + random.u64(..50 * US);
+        let ended = (began + 20 * MS + random.u64(..2) * 2 * MS + random.u64(..300 * US)).max(before + 1);
+        let thought = Some(began.saturating_sub(before)).filter(|_| i > 0);
+        before = ended;
+        all.push(Made { connection: 0, began, first: ended, ended, thought, bytes: 1000 });
+    }
+    world(all).nothing();
+}
+
 /// One thread that works 2 ms on each response, ten connections: its responses wait for it.
 #[test]
 fn a_client_that_works_on_one_response_after_the_other_is_slow() {

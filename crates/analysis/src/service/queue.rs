@@ -300,7 +300,7 @@ impl Queue {
     /// Whether the responses have the pace at which requests come from a clock, and no pace of a server: the requests are much more
     /// regular than the responses, which a clock alone makes them. Those of clients that wait for a response, whatever they do
     /// then, are as irregular as the responses.
-    fn is_paced_by_requests(&self) -> bool {
+    pub(crate) fn is_paced_by_requests(&self) -> bool {
         let quartiles = self.arrivals.quartiles().zip(self.gaps[0].quartiles());
         let means = self.arrival_sums.mean_ns().zip(self.gap_sums[0].mean_ns());
         let (Some((came, went)), Some(((came_ns, _), (went_ns, _)))) = (quartiles, means) else {

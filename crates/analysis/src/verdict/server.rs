@@ -118,7 +118,8 @@ fn demand(case: &Case<'_>, class: &Class) -> Demand {
     // Some that take very long, for example behind a queue on the path, do not make the typical time too long.
     let own_ns = class.mean_server_ns().min(server_ns as f64) - class.network_ns() as f64;
     let services = &case.evidence.services;
-    if services.is_behind_transfers(class.service()) || class.is_paced_by_client() || is_held(case, class) {
+    let is_paced = class.is_paced_by_client() || services.is_paced_by_requests(class.service());
+    if services.is_behind_transfers(class.service()) || is_paced || is_held(case, class) {
         return Demand::Unknown;
     }
     match class.cycle_ns() {
