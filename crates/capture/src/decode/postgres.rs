@@ -319,6 +319,8 @@ impl Postgres {
                 requests.asked(Of::Order);
                 self.building = None;
             }
+            // The server ignores them in COPY data.
+            b'H' | b'S' if self.is_copying => requests.ask_more(Of::Order),
             b'H' => self.close_building(requests),
             b'S' => {
                 self.close_building(requests);

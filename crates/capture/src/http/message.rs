@@ -407,7 +407,9 @@ fn read_head(side: Side, head: &[u8], asked: Asked) -> Option<(Start, State)> {
         let value = field("upgrade");
         *is_websocket = Some(value.is_some_and(|value| value.eq_ignore_ascii_case(b"websocket")));
     }
-    let is_chunked = field("transfer-encoding").is_some_and(|v| v.to_ascii_lowercase().ends_with(b"chunked"));
+    // Several lines of a field are one list.
+    let coding = fields.iter().rfind(|f| f.name.eq_ignore_ascii_case("transfer-encoding"));
+    let is_chunked = coding.is_some_and(|f| f.value.to_ascii_lowercase().trim_ascii().ends_with(b"chunked"));
     let length = match field("content-length") {
         Some(value) => Some(std::str::from_utf8(value).ok()?.trim().parse::<u64>().ok()?),
         None => None,

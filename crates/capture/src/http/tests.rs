@@ -39,6 +39,19 @@ fn a_post_in_two_segments_is_one_exchange() {
 }
 
 #[test]
+fn codings_on_several_lines_are_one_list() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\ntransfer-encoding: chunked \r\n\r\n";
+    let all = play(&[
+        (Client, "GET /a HTTP/1.1\r\n\r\n"),
+        (Server, head),
+        (Server, "2\r\nok\r\n0\r\n\r\n"),
+        (Client, "GET /b HTTP/1.1\r\n\r\n"),
+        (Server, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+    ]);
+    assert_eq!(all.iter().map(|one| one.2).collect::<Vec<_>>(), [[1, 1, 2, 3], [4, 4, 5, 5]]);
+}
+
+#[test]
 fn a_response_at_the_end_is_known_as_far_as_it_came() {
     let (mut http, mut seen) = (Http::new(1, false), Seen::default());
     let packets = [
