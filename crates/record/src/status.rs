@@ -126,7 +126,7 @@ fn is_of_service(name: &str) -> bool {
         name,
         // Redis and memcached.
         "LOADING" | "BUSY" | "OOM" | "MISCONF" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "SERVER_ERROR"
-            | "READONLY" | "NOREPLICAS"
+            | "READONLY" | "NOREPLICAS" | "MAXCLIENTS"
             // NVMe and WebSocket; the latter's own.
             | "INTERNAL" | "NOT_READY" | "RESTART" | "TRY_LATER" | "BAD_GATEWAY"
             // NFS and RPC. That another client's delegation is recalled first (DELAY) is no failure.

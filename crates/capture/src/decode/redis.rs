@@ -464,7 +464,9 @@ impl Redis {
             self.reply = match bytes.first() {
                 Some(b'-') => {
                     let words = text(bytes).get(1..).unwrap_or_default();
-                    Status::Error(Word::new(words))
+                    // The first word is the error's name, and that of this one says nothing.
+                    let is_full = words.starts_with(b"ERR max number of clients");
+                    Status::Error(if is_full { Word::new(b"MAXCLIENTS") } else { Word::new(words) })
                 }
                 _ => Status::Good,
             };

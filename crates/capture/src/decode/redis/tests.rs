@@ -91,6 +91,17 @@ fn messages_to_subscribers_are_no_replies() {
     }
 }
 
+#[test]
+fn a_server_that_is_full_fails_what_is_asked() {
+    for (text, is_failure) in [("max number of clients reached", true), ("unknown command 'FOO'", false)] {
+        let mut play = Play::new(&ENTRY);
+        play.say(Client, GET).say(Server, format!("-ERR {text}\r\n"));
+        let told = play.end();
+        assert_eq!(told.exchanges[0].error.is_some(), is_failure, "{text}");
+        assert_eq!(told.lines()[0].ends_with("MAXCLIENTS"), is_failure, "{:?}", told.lines());
+    }
+}
+
 /// Messages come at any time: behind a PING, behind a subscription, and among the confirmations of one.
 #[test]
 fn messages_answer_nothing_that_is_asked_meanwhile() {
