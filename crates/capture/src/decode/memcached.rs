@@ -430,6 +430,7 @@ impl Memcached {
             return;
         }
         requests.answer(Of::Order);
+        requests.answer_says(word, may_answer);
         if !is_part {
             requests.answered(Of::Order, status_of(line));
         }

@@ -319,8 +319,8 @@ impl Postgres {
                 requests.asked(Of::Order);
                 self.building = None;
             }
-            // The server ignores them in COPY data.
-            b'H' | b'S' if self.is_copying => requests.ask_more(Of::Order),
+            // The server ignores Sync and Flush in COPY data.
+            b'd' | b'H' | b'S' if self.is_copying => requests.ask_more(Of::Order),
             b'H' => self.close_building(requests),
             b'S' => {
                 self.close_building(requests);
@@ -331,7 +331,6 @@ impl Postgres {
                 }
                 self.awaits(Step::Sync, is_bare, requests);
             }
-            b'd' if self.is_copying => requests.ask_more(Of::Order),
             b'c' | b'f' if std::mem::take(&mut self.is_copying) => requests.ask_more(Of::Order),
             // Passwords and the like.
             b'p' => requests.ask_more(Of::Order),

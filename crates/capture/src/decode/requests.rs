@@ -21,7 +21,7 @@ use crate::observer::{Counted, Observer};
 use crate::packet::At;
 use crate::recovery::{Bursts, Recovery};
 use beginning::Beginning;
-use unpaired::{Answer, Unpaired};
+use unpaired::{Answer, Fits, Unpaired};
 
 /// Most requests in flight on one connection whose details are kept.
 const IN_FLIGHT_MAX: usize = 4096;
@@ -121,6 +121,8 @@ pub(crate) struct Requests {
     bursts: Bursts,
     /// The answers to the first requests of the queue, where it is not certain that they are.
     unpaired: Option<Unpaired>,
+    /// How answers show what their requests may be.
+    fits: Option<Fits>,
     /// Where the capture begins in the middle: what is not told yet.
     beginning: Option<Beginning>,
     pub(crate) pace: Pace,
@@ -497,7 +499,11 @@ impl Requests {
         }
         let Open { exchange: Exchange { response, .. }, bytes: [_, bytes], .. } = open;
         self.pace.end(At { ns: response.ended.ns().unwrap_or(ended.ns), ..ended });
-        self.complete(open, Answer { response, bytes, status, end_seq }, of == Of::Order);
+        self.complete(
+            open,
+            Answer { response, bytes, status, end_seq, ..Answer::default() },
+            of == Of::Order,
+        );
     }
 
     /// A request has been answered.

@@ -111,6 +111,39 @@ fn quiet_commands_that_fail_answer() {
     assert_eq!((told.counted.unmatched, told.unanswered.len()), (0, 0));
 }
 
+/// Behind a hole, a client that was idle now and then is no more: the fewest requests in flight are not those that were answered in it.
+/// What the answers say shows that.
+#[test]
+fn answers_behind_a_hole_are_of_requests_of_their_kind() {
+    let batch = "get a\r\nmn\r\ndelete b\r\n";
+    let answers = ["VALUE a 0 1\r\nx\r\nEND\r\n", "MN\r\n", "DELETED\r\n"];
+    let mut play = Play::new(&ENTRY);
+    for _ in 0..4 {
+        // The second one leaves before the answers to the first one have come.
+        play.say(Client, batch).say(Server, answers[0]).say_behind(Client, batch);
+        for answer in [1, 2, 0, 1, 2] {
+            play.say(Server, answers[answer]);
+        }
+    }
+    play.say(Client, batch).lose(Server, answers[0].len() as u64).say(Server, answers[1]);
+    for _ in 0..30 {
+        play.say_behind(Client, batch);
+        for answer in [2, 0, 1] {
+            play.say(Server, answers[answer]);
+        }
+    }
+    let told = play.end();
+    for exchange in &told.exchanges {
+        let own = match exchange.op.verb {
+            record::Verb::Command(name) if name.as_str() == "get" => answers[0],
+            record::Verb::Command(name) if name.as_str() == "mn" => answers[1],
+            _ => answers[2],
+        };
+        assert_eq!(exchange.op.response_bytes as usize, own.len(), "{:?}", told.lines());
+    }
+    assert!(told.exchanges.len() >= 24, "{:?}", told.lines());
+}
+
 #[test]
 fn lines_of_dumps_and_logs_are_no_answers_of_their_own() {
     let mut play = Play::new(&ENTRY);

@@ -5,7 +5,7 @@
 //! until many more have come than ever did between two such moments: then the fewest requests that stayed in flight were answered in
 //! the hole.
 
-use record::{Passage, Side, Stamp, Status};
+use record::{Passage, Side, Stamp, Status, Verb, Word};
 
 use super::{Passing, Requests};
 use crate::packet::At;
@@ -19,7 +19,12 @@ pub(super) struct Answer {
     pub(super) status: Status,
     /// Sequence number behind it.
     pub(super) end_seq: u32,
+    /// What it says of the kind of its request; empty if nothing.
+    pub(super) word: Word,
 }
+
+/// Whether an answer that says a word may be that of an operation.
+pub(crate) type Fits = fn(&[u8], &str) -> bool;
 
 /// Answers without their requests.
 #[derive(Debug)]
@@ -79,6 +84,25 @@ impl Requests {
         }
     }
 
+    /// The answer at hand says what its request may be.
+    pub(crate) fn answer_says(&mut self, word: &[u8], fits: Fits) {
+        if let Some(unpaired) = &mut self.unpaired {
+            unpaired.at_hand.word = Word::new(word);
+            self.fits = Some(fits);
+        }
+    }
+
+    /// Whether the answers may be those of the requests behind the first ones.
+    fn do_fit(&self, answers: &[Answer], lost: usize) -> bool {
+        let Some(fits) = self.fits else { return true };
+        answers.iter().zip(self.queue.iter().skip(lost)).all(|(answer, open)| match open.exchange.op.verb {
+            Verb::Command(name) => {
+                answer.word == Word::default() || fits(answer.word.as_str().as_bytes(), name.as_str())
+            }
+            _ => true,
+        })
+    }
+
     /// Keeps an answer until its request is certain.
     pub(super) fn keep(&mut self, status: Status) {
         let Passing { end_seq, ended, .. } = self.passing;
@@ -104,6 +128,13 @@ impl Requests {
     pub(super) fn pair(&mut self, lost: usize) {
         let answers = self.unpaired.take().map(|unpaired| unpaired.answers).unwrap_or_default();
         self.counted.abandoned += lost as u64;
+        if !self.do_fit(&answers, lost) {
+            // The moment was none without a request in flight: more is missing than one hole showed.
+            self.counted.abandoned += answers.len() as u64;
+            self.pace.forget(lost, self.passing.ended);
+            self.queue.drain(..(lost + answers.len()).min(self.queue.len()));
+            return self.lost_answers();
+        }
         self.pace.forget(lost, self.passing.ended);
         self.queue.drain(..lost.min(self.queue.len()));
         for answer in answers {
