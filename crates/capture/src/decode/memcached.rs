@@ -1,8 +1,8 @@
 //! memcached: the text protocol with its meta commands, and the binary protocol.
 //!
 //! A request is a command with its data; a `get` of several keys is one. Requests are answered in order. Those that ask for no answer
-//! (`noreply`, and the flag `q` of commands that change something) have no time and are not told. `mg` with `q` is told as
-//! `mg/q` if its value came: a later answer, at the latest that of `mn`, shows that it was a miss. The key is the prefix of the
+//! (`noreply`) have no time and are not told. A meta command with `q` is told, as `mg/q` and the like, if it was answered, `mg` by its value
+//! and the others by what went wrong: a later answer, at the latest that of `mn`, shows that it was not. The key is the prefix of the
 //! first key. The status is the answer's word where it is no success; a miss of `get` and `mg` is none.
 
 mod binary;
