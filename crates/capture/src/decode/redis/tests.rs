@@ -91,6 +91,32 @@ fn messages_to_subscribers_are_no_replies() {
     }
 }
 
+/// Requests without a wait, of whose answers the last are missing; behind them one at a time, of which one is missing. The two do not make
+/// up for each other.
+#[test]
+fn a_lost_request_behind_lost_answers_shifts_none() {
+    let mut play = Play::new(&ENTRY);
+    for _ in 0..20 {
+        play.say_behind(Client, SET);
+    }
+    // A snap length has cut the packet with all answers.
+    play.say(Server, "+OK\r\n".repeat(20).split_at(94).0).lose(Server, 6);
+    for number in 0..90 {
+        play.pause(1_000_000);
+        if number == 10 {
+            play.lose_unnoticed(Client, GET.len() as u64);
+        } else {
+            play.say(Client, GET);
+        }
+        play.say(Server, "$1\r\na\r\n");
+    }
+    let told = play.end();
+    let gets = told.exchanges.iter().filter(|e| e.op.response_bytes == 7);
+    let took: Vec<i64> = gets.map(|e| e.response.ended.since(e.request.ended).unwrap()).collect();
+    assert!(took.iter().all(|&ns| ns < 500_000), "{took:?}");
+    assert!(took.len() >= 10, "{}", took.len());
+}
+
 #[test]
 fn a_server_that_is_full_fails_what_is_asked() {
     for (text, is_failure) in [("max number of clients reached", true), ("unknown command 'FOO'", false)] {

@@ -107,6 +107,11 @@ impl Requests {
     pub(super) fn keep(&mut self, status: Status) {
         let Passing { end_seq, ended, .. } = self.passing;
         self.pace.message(Side::Server);
+        if self.is_behind_unseen {
+            // It may be that of a request which is missing: how many are in flight is not known any more.
+            self.counted.unmatched += 1;
+            return self.lost_answers();
+        }
         let Some(in_flight) = self.in_flight().checked_sub(1) else {
             self.counted.unmatched += 1;
             return;
