@@ -4,9 +4,10 @@
 //! order: two queues are merged by the sequence number behind each response. No clocks are compared. An exchange
 //! that only one side saw is delivered alone, and counted.
 //!
-//! Where nothing says how long an answer is, what a server sends unasked may cross the next request: at the server it came before the
-//! request, and at the client behind it. Both saw the operation, which begins with the same byte, and no time of its end at one point
-//! belongs to one at the other: the client's view is delivered alone.
+//! Where no message says how long an answer is, a message that the server sends unasked may cross the client's next request: the server's
+//! point saw it before that request, as the end of one answer, and the client's point behind it, as the begin of the next. Both views of
+//! the operation begin with the same byte of the request, and have different ends. It is one operation, and the client's view of it is
+//! delivered alone, because the difference of the two ends is no time on the wire.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;

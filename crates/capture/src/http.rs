@@ -94,10 +94,9 @@ struct Pairing {
     is_behind_unseen: bool,
     /// A request was in a hole behind those that wait.
     has_unseen_request: bool,
-    /// The rest of a request's packet was not captured, with the end of its head: other requests may be in it.
+    /// A snap length has cut a request within its head: the rest of the packet may hold further requests.
     has_cut_requests: bool,
-    /// Answers have come that none of the requests seen explains: others were in what was not captured, and which answer is whose does
-    /// not show.
+    /// An answer has come that no request explains, so a cut packet held further ones: which answer is whose does not show any more.
     hides_requests: bool,
     /// Sequence number of the next byte of the responses.
     response_seq: u32,

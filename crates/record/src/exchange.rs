@@ -113,8 +113,8 @@ pub struct Exchange {
     pub data_ended: Stamp,
     /// Sequence number behind the response's last byte: the same at both sides of the wire.
     pub response_end_seq: u32,
-    /// Sequence number of the request's first byte, where the decoder tells it: what belongs to one operation at two points whose
-    /// views of the response differ, because nothing in the protocol says where it ends.
+    /// Sequence number of the request's first byte, the same at both sides of the wire; none where the decoder does not tell it (HTTP/1.1,
+    /// iSCSI). It identifies the operation where the two sides see different ends of the response.
     pub request_begin_seq: Option<u32>,
     /// From an earlier response to this request, if the request replaced that response's operation: the client's
     /// time, as this capture point sees it, nanoseconds.

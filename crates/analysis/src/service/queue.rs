@@ -297,9 +297,8 @@ impl Queue {
         })
     }
 
-    /// Whether the responses have the pace at which requests come from a clock, and no pace of a server: the requests are much more
-    /// regular than the responses, which a clock alone makes them. Those of clients that wait for a response, whatever they do
-    /// then, are as irregular as the responses.
+    /// Whether a clock sends the requests, so that the distances of the responses are the clock's and not the server's: requests are as
+    /// many as the responses, and much more regular. Clients that wait for a response send as irregularly as the responses come.
     pub(crate) fn is_paced_by_requests(&self) -> bool {
         let quartiles = self.arrivals.quartiles().zip(self.gaps[0].quartiles());
         let means = self.arrival_sums.mean_ns().zip(self.gap_sums[0].mean_ns());

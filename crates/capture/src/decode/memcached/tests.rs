@@ -111,8 +111,8 @@ fn quiet_commands_that_fail_answer() {
     assert_eq!((told.counted.unmatched, told.unanswered.len()), (0, 0));
 }
 
-/// Behind a hole, a client that was idle now and then is no more: the fewest requests in flight are not those that were answered in it.
-/// What the answers say shows that.
+/// A client that is never idle behind a hole always has more requests in flight than were answered in the hole. The words of the answers
+/// show that they are of other requests.
 #[test]
 fn answers_behind_a_hole_are_of_requests_of_their_kind() {
     let batch = "get a\r\nmn\r\ndelete b\r\n";

@@ -91,8 +91,8 @@ fn messages_to_subscribers_are_no_replies() {
     }
 }
 
-/// Requests without a wait, of whose answers the last are missing; behind them one at a time, of which one is missing. The two do not make
-/// up for each other.
+/// The last answers to a batch are missing, and later one of the requests that are sent one at a time: the answer to that one does not
+/// stand in for a missing one.
 #[test]
 fn a_lost_request_behind_lost_answers_shifts_none() {
     let mut play = Play::new(&ENTRY);
