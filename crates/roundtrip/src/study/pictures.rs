@@ -39,14 +39,16 @@ impl Pictures {
         if self.is_own { Folder::Own(&self.folder) } else { Folder::Named(&self.folder) }
     }
 
-    /// Draws the operations of a point's first round.
+    /// Draws the operations of a point's first run. Its figures are of the median run, of which that of an end is known only once the
+    /// study has compared it with others; the title says which one the picture shows.
     pub(super) fn draw(&self, taken: &PointOps<'_>) -> std::io::Result<()> {
         let PointOps { point, round, operations, has_one_clock } = *taken;
         if round > 0 {
             return Ok(());
         }
         let policy = point.policy.to_string();
-        let title = format!("{} B reads, {policy}, queue depth {}", point.block_bytes, point.queue_depth);
+        let title =
+            format!("{} B reads, {policy}, queue depth {}, first run", point.block_bytes, point.queue_depth);
         let name = point_name(point.block_bytes, &policy, point.queue_depth);
         self.draw_run(&name, title, operations, has_one_clock)
     }
