@@ -177,6 +177,11 @@ impl Pace {
         self.account(now.ns, -i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// A request that was taken for abandoned is in flight after all.
+    pub(crate) fn is_back(&mut self, now: At) {
+        self.account(now.ns, 1);
+    }
+
     /// Handles a gap in the stream: clears the free slots, so that no think time is computed over it.
     pub(crate) fn interrupted(&mut self) {
         self.free.clear();

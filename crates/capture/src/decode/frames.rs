@@ -32,6 +32,8 @@ struct Stream {
     mark: Mark,
     /// Whether no boundary is known.
     is_lost: bool,
+    /// Place of the first byte that is of no known message, if so.
+    lost_from: u64,
     /// Bytes of the stream so far.
     offset: u64,
 }
@@ -220,8 +222,11 @@ impl Frames {
     fn resume(&mut self, side: Side, bytes: &[u8]) -> bool {
         let resumes = self.decoder.resumes(side, bytes);
         if resumes {
-            let offset = self.streams[side as usize].offset;
+            let Stream { offset, lost_from, .. } = self.streams[side as usize];
             self.streams[side as usize] = Stream { offset, ..Stream::default() };
+            if side == Side::Server {
+                self.requests.found_numbered_answers(offset - lost_from);
+            }
         }
         resumes
     }
@@ -319,6 +324,7 @@ impl Frames {
         if std::mem::replace(&mut stream.is_lost, true) {
             return;
         }
+        stream.lost_from = stream.offset - stream.passed;
         (stream.passed, stream.length) = (0, None);
         stream.kept = Vec::new();
         self.counted.boundaries_lost += 1;

@@ -243,7 +243,7 @@ impl Decoder for Ldap {
                 let is_one = |operation: &str| {
                     matches!(operation, "Bind" | "Modify" | "Add" | "Delete" | "ModifyDN" | "Compare")
                 };
-                requests.lost_numbered_answers(|operation| !is_one(operation));
+                requests.lost_parts_of_answers(|operation| !is_one(operation));
             }
         }
     }

@@ -81,6 +81,8 @@ struct Open {
     is_excused: bool,
     /// Whether its answer may be in a hole.
     is_doubtful: bool,
+    /// Whether the first part of its answer may be in a hole, and not the last one.
+    may_lack_part: bool,
 }
 
 /// Requests in flight.
@@ -93,8 +95,14 @@ pub(crate) struct Requests {
     /// The oldest requests whose details were given up because they are too many: their answers are still to come.
     given_up: u64,
     by_id: HashMap<u64, Open, foldhash::fast::RandomState>,
+    /// Those that were answered in a hole, most likely.
+    set_aside: HashMap<u64, Open, foldhash::fast::RandomState>,
     /// Some of them are in doubt.
     has_doubtful: bool,
+    /// Answers of theirs may be missing, and none has been seen since.
+    is_missing_answers: bool,
+    /// How many of these have been answered in holes, at most.
+    answered_unseen: usize,
     /// Requests were in a hole while some of them were in flight.
     has_unseen: bool,
     /// One that is answered in order was in a hole behind those in flight.
@@ -208,6 +216,7 @@ impl Requests {
             is_complete: false,
             is_excused: false,
             is_doubtful: false,
+            may_lack_part: false,
         };
         match of {
             Of::Order => {
@@ -227,6 +236,9 @@ impl Requests {
                     self.forget_all();
                 }
                 self.has_unseen &= !self.by_id.is_empty();
+                if !self.set_aside.is_empty() && self.set_aside.remove(&id).is_some() {
+                    self.counted.abandoned += 1;
+                }
                 if self.by_id.insert(id, open).is_some() {
                     // The number is used again: the one before has ended unseen.
                     self.counted.abandoned += 1;
@@ -451,10 +463,13 @@ impl Requests {
             unpaired.part([began, ended], bytes);
             return self.in_flight() > 0;
         }
-        if let Of::Id(id) = of
-            && self.has_doubtful
-        {
-            self.settle_doubt(id);
+        if let Of::Id(id) = of {
+            if !self.set_aside.is_empty() {
+                self.take_back(id);
+            }
+            if self.has_doubtful {
+                self.settle_doubt(id);
+            }
         }
         let Some(open) = self.oldest(of) else { return false };
         if !open.exchange.response.began.is_known() {
@@ -647,8 +662,9 @@ impl Requests {
         self.settle();
         self.end_beginning();
         self.deliver(observer);
+        self.forget_set_aside();
         let excused = self.by_id.len();
-        self.by_id.retain(|_, open| !open.is_excused);
+        self.by_id.retain(|_, open| !open.is_excused && !open.is_doubtful);
         self.counted.abandoned += (excused - self.by_id.len()) as u64;
         let mut open: Vec<Exchange> = if self.is_resuming {
             // Their answers may be what is missing.

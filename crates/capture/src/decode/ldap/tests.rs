@@ -267,6 +267,43 @@ fn a_hole_costs_what_was_in_flight() {
     assert_eq!((told.counted.abandoned, told.counted.unmatched, told.unanswered.len()), (3, 2, 0));
 }
 
+/// A lost answer costs its own request, of many that are in flight, in whatever order the others are answered.
+#[test]
+fn a_lost_answer_costs_its_own_request() {
+    let ask =
+        |id: u32| if id % 3 == 0 { search(id, PEOPLE, 2) } else { message(id, DELETE, PEOPLE.as_bytes()) };
+    let answer = |id: u32| match id % 3 {
+        0 => [entry(id, 200), result(id, DONE, 0)].concat(),
+        _ => result(id, DELETED, 0),
+    };
+    let requests: Vec<u8> = (1..=60).flat_map(ask).collect();
+    for order in [1, 7, 59] {
+        for lost in [1, 21, 40, 59] {
+            let mut play = Play::new(&ENTRY);
+            play.say(Client, &requests);
+            for id in (1..=60).map(|place| place * order % 61) {
+                let answer = answer(id);
+                if id == lost {
+                    play.lose(Server, answer.len() as u64);
+                } else {
+                    play.say(Server, answer);
+                }
+            }
+            // The connection goes on, with one request at a time.
+            for id in 61..64 {
+                play.say(Client, ask(id)).say(Server, answer(id));
+            }
+            let told = play.end();
+            // Where the hole is long enough for an entry, the first search behind it may lack one.
+            let costs = if lost % 3 == 0 { 2 } else { 1 };
+            let lost_too = costs - 1;
+            let counts = (told.exchanges.len(), told.counted.unmatched, told.counted.abandoned);
+            assert_eq!(counts, (63 - costs, lost_too as u64, costs as u64), "order {order}, lost {lost}");
+            assert_eq!(told.exchanges.last().unwrap().op.queue_depth, 1, "order {order}, lost {lost}");
+        }
+    }
+}
+
 #[test]
 fn in_the_middle_messages_are_found() {
     let mut play = Play::of(&ENTRY, Shown { verbatim: true }, true);
