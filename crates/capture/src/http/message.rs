@@ -34,8 +34,10 @@ pub(super) enum Event<'a> {
 
 /// Most bytes of a head, and of a line in a chunked body.
 const HEAD_MAX: usize = 64 << 10;
-/// Most header fields.
-const FIELDS_MAX: usize = 128;
+/// Header fields of most heads.
+const FIELDS: usize = 64;
+/// As many fields as a head can have: each takes four bytes at least, `a:` and its line's end.
+const FIELDS_MAX: usize = HEAD_MAX / 4;
 
 #[derive(Debug)]
 enum State {
@@ -382,12 +384,28 @@ impl Messages {
 
 /// Parses a complete head: its first line, and how its body is delimited (RFC 9112 6.3).
 fn read_head(side: Side, head: &[u8], asked: Asked) -> Option<(Start, State)> {
-    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    match read_fields(side, head, asked, &mut fields) {
+        Err(httparse::Error::TooManyHeaders) => {
+            read_fields(side, head, asked, &mut vec![httparse::EMPTY_HEADER; FIELDS_MAX]).ok()?
+        }
+        read => read.ok()?,
+    }
+}
+
+/// The same, with room for so many fields; `None` if the head is none of HTTP, an error if it does not parse.
+fn read_fields<'a>(
+    side: Side,
+    head: &'a [u8],
+    asked: Asked,
+    fields: &mut [httparse::Header<'a>],
+) -> Result<Option<(Start, State)>, httparse::Error> {
     let (mut start, fields) = match side {
         Side::Client => {
-            let mut request = httparse::Request::new(&mut fields);
-            request.parse(head).ok()?;
-            let method = Word::new(request.method?.as_bytes());
+            let mut request = httparse::Request::new(fields);
+            request.parse(head)?;
+            let Some(method) = request.method else { return Ok(None) };
+            let method = Word::new(method.as_bytes());
             let states = |name: &str, value: &[u8]| {
                 let field = request.headers.iter().find(|f| f.name.eq_ignore_ascii_case(name));
                 field.is_some_and(|f| f.value.trim_ascii().eq_ignore_ascii_case(value))
@@ -397,9 +415,10 @@ fn read_head(side: Side, head: &[u8], asked: Asked) -> Option<(Start, State)> {
             (Start::Request { method, awaits_continue, asks_websocket }, request.headers)
         }
         Side::Server => {
-            let mut response = httparse::Response::new(&mut fields);
-            response.parse(head).ok()?;
-            (Start::Response { status: response.code?, is_websocket: Some(false) }, response.headers)
+            let mut response = httparse::Response::new(fields);
+            response.parse(head)?;
+            let Some(status) = response.code else { return Ok(None) };
+            (Start::Response { status, is_websocket: Some(false) }, response.headers)
         }
     };
     let field = |name: &str| fields.iter().find(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value);
@@ -411,7 +430,10 @@ fn read_head(side: Side, head: &[u8], asked: Asked) -> Option<(Start, State)> {
     let coding = fields.iter().rfind(|f| f.name.eq_ignore_ascii_case("transfer-encoding"));
     let is_chunked = coding.is_some_and(|f| f.value.to_ascii_lowercase().trim_ascii().ends_with(b"chunked"));
     let length = match field("content-length") {
-        Some(value) => Some(std::str::from_utf8(value).ok()?.trim().parse::<u64>().ok()?),
+        Some(value) => match std::str::from_utf8(value).map(|value| value.trim().parse::<u64>()) {
+            Ok(Ok(length)) => Some(length),
+            _ => return Ok(None),
+        },
         None => None,
     };
     let without_body = match start {
@@ -432,7 +454,7 @@ fn read_head(side: Side, head: &[u8], asked: Asked) -> Option<(Start, State)> {
     } else {
         State::Body(0)
     };
-    Some((start, state))
+    Ok(Some((start, state)))
 }
 
 /// The bytes up to the first empty line, and with it. A line may end without CR (RFC 9112 2.2).
