@@ -97,6 +97,8 @@ pub(crate) struct Application {
     may_be_iscsi: bool,
     /// The numbers of the packet at hand of each side.
     packets: [Mark; 2],
+    /// The packet that ended the handshake, before any data.
+    connected: Option<(At, Mark)>,
     protocol: ProtocolState,
     /// The first turn, while the protocol is unknown.
     front: Option<Box<Front>>,
@@ -162,6 +164,7 @@ impl Application {
             shown,
             responses_from: None,
             packets: [Mark::default(); 2],
+            connected: None,
             choice,
             may_be_iscsi: in_the_middle,
             protocol,
@@ -423,6 +426,11 @@ impl Application {
 
     /// A packet with data is about to be processed: which request a response answers can follow from both numbers.
     #[inline]
+    /// The client has ended the handshake.
+    pub(crate) fn connected(&mut self, at: At, seq: u32, ack: u32) {
+        self.connected.get_or_insert((at, Mark { seq, ack }));
+    }
+
     pub(crate) fn packet(&mut self, side: Side, seq: u32, ack: u32) {
         self.packets[side as usize] = Mark { seq, ack };
     }
@@ -561,7 +569,10 @@ impl Application {
             ProtocolState::Http(Box::new(Http::new(self.connection, in_the_middle).showing(self.shown)))
         } else if let Some(entry) = decode::detect(&start, self.proven) {
             let pace = Pace::default();
-            let frames = Frames::new(self.connection, entry, self.shown, pace, in_the_middle);
+            let mut frames = Frames::new(self.connection, entry, self.shown, pace, in_the_middle);
+            if let Some((at, mark)) = self.connected.filter(|_| !in_the_middle) {
+                frames.connected(at, mark);
+            }
             ProtocolState::Decoded(Box::new(frames))
         } else if side == Side::Client && !is_inner && plausible::begins_a_login(bytes) {
             ProtocolState::Iscsi(Box::new(Trial::iscsi(self.connection, in_the_middle)))

@@ -229,6 +229,9 @@ impl Connection {
         if flow == Flow::Responses && (syn || !self.responses.stream.has_begun()) {
             self.application.responses_begin_at(segment.seq.wrapping_add(syn.into()));
         }
+        if segment.payload_bytes == 0 && !self.has_opened && side == Side::Client && !syn {
+            self.application.connected(at, segment.seq, segment.ack);
+        }
         if segment.payload_bytes > 0 && !self.has_opened {
             self.has_opened = true;
             self.open(segment, side, observer);

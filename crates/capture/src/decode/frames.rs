@@ -100,6 +100,11 @@ impl Frames {
         self.decoder.upgraded(upgraded, &mut self.requests);
     }
 
+    /// The client ended the handshake so, and has sent nothing yet.
+    pub(crate) fn connected(&mut self, at: At, mark: Mark) {
+        self.requests.connected = Some((at, mark));
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         self.entry.name
     }

@@ -55,6 +55,14 @@ impl Play {
         }
     }
 
+    /// The client ends the handshake.
+    pub(crate) fn connect(&mut self) -> &mut Self {
+        self.ns += 1000;
+        let at = At { ns: self.ns, frame: self.ns / 1000 };
+        self.frames.connected(at, Mark { seq: self.next[0], ack: self.next[1] });
+        self
+    }
+
     /// Sends bytes, in segments.
     pub(crate) fn say(&mut self, side: Side, bytes: impl AsRef<[u8]>) -> &mut Self {
         self.say_with(side, bytes.as_ref(), self.next[side.peer() as usize])

@@ -90,6 +90,8 @@ struct Open {
 pub(crate) struct Requests {
     connection: u32,
     number: u32,
+    /// The end of the handshake.
+    pub(super) connected: Option<(At, Mark)>,
     passing: Passing,
     queue: VecDeque<Open>,
     /// The oldest requests whose details were given up because they are too many: their answers are still to come.
@@ -163,6 +165,19 @@ impl Requests {
     pub(super) fn new(connection: u32, pace: Pace, in_the_middle: bool) -> Self {
         let beginning = in_the_middle.then(Beginning::default);
         Self { connection, pace, is_resuming: in_the_middle, beginning, ..Self::default() }
+    }
+
+    /// The message at hand answers the connection itself, of which the handshake's end is the request. False if that was not seen.
+    pub(crate) fn connect_is_answered(&mut self, operation: Word, status: Status) -> bool {
+        let Some((at, mark)) = self.connected.take() else { return false };
+        let answer = self.passing;
+        self.passing = Passing { began: at, ended: at, bytes: 0, mark, ..answer };
+        self.ask(Of::Order, &Asked::only(operation));
+        self.asked(Of::Order);
+        self.passing = answer;
+        self.answer(Of::Order);
+        self.answered(Of::Order, status);
+        true
     }
 
     /// The message at hand.

@@ -261,7 +261,8 @@ fn heads_with_many_fields_are_read() {
         let fields = "a:\r\n".repeat(count);
         let request = format!("GET /a HTTP/1.1\r\n{fields}\r\n");
         let response = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 2\r\n\r\nok");
-        let all = play(&[(Client, &*request), (Server, &*response), (Client, &*request), (Server, &*response)]);
+        let all =
+            play(&[(Client, &*request), (Server, &*response), (Client, &*request), (Server, &*response)]);
         let sizes: Vec<(u32, u32)> = all.iter().map(|&(request, response, _)| (request, response)).collect();
         assert_eq!(sizes, [(request.len() as u32, response.len() as u32); 2], "{count}");
     }

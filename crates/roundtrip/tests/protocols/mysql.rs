@@ -1,6 +1,7 @@
 //! MariaDB and mysqlslap.
 
-use std::net::SocketAddr;
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -61,6 +62,30 @@ fn every_query_is_an_operation() {
         shown.contains("SELECT ? FROM DUAL") && !shown.contains("secret") && !shown.contains("4711"),
         "{shown}"
     );
+}
+
+/// A server that is full says so instead of greeting: its clients have sent nothing, and see an error.
+#[test]
+fn every_refused_connection_is_a_failed_operation() {
+    const CONNECTIONS: usize = 30;
+    let Some(_alone) = may_capture() else { return };
+    let (folder, address) = (tempfile::tempdir().unwrap(), free_address());
+    let _server = start_with(folder.path(), address, &["--max-connections=10"]);
+    let mut refused = 0;
+    let (_, result) = analyzed(address, &[], || {
+        let first_byte = |stream: &mut TcpStream| {
+            let mut bytes = [0; 5];
+            stream.read_exact(&mut bytes).unwrap();
+            bytes[4]
+        };
+        let mut kept: Vec<TcpStream> =
+            (0..CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        refused = kept.iter_mut().map(first_byte).filter(|&byte| byte == 0xff).count() as u64;
+    });
+    assert!(refused > 10, "{refused}");
+    let row = row(&result, "connect");
+    let counts = ["operations", "failed"].map(|name| row[name].as_u64().unwrap());
+    assert_eq!((&row["protocol"], counts), (&"mysql".into(), [refused; 2]), "{row:#}");
 }
 
 /// All strings of a result.

@@ -103,6 +103,22 @@ pub(super) fn greeting(payload: &[u8]) -> Option<Login> {
     Some(Login::of(low | high << 16, u32_at(rest, 27).unwrap_or(0)))
 }
 
+/// Whether a server begins so: with its greeting, or with an error, behind which it closes the connection.
+pub(super) fn begins(bytes: &[u8]) -> bool {
+    let payload = bytes.get(4..).unwrap_or_default();
+    let is_whole = head(bytes) == Some((payload.len() as u64, 0));
+    is_greeting(bytes) || is_whole && refusal(payload).is_some()
+}
+
+/// The number of the error that a server's packet says instead of a greeting. The state is left out before the client has told its
+/// capabilities; some servers send it.
+pub(super) fn refusal(payload: &[u8]) -> Option<u16> {
+    let code = u16_at(payload.strip_prefix(&[0xff])?, 0)?;
+    let text = payload.get(3..)?;
+    let is_text = text.len() >= 8 && text.iter().all(|&b| b >= b' ' && b != 0x7f);
+    (is_text && (1000..5000).contains(&code)).then_some(code)
+}
+
 /// Whether a server greets so. Of a greeting in several segments, the first has the version.
 pub(super) fn is_greeting(bytes: &[u8]) -> bool {
     let Some((length, 0)) = head(bytes) else { return false };

@@ -1,6 +1,6 @@
 //! The server's packets: what ends an answer.
 
-use record::Status;
+use record::{Status, Word};
 
 use super::{Backslash, Expected, Mysql, Of, Phase, Requests, greeting, lenenc, u16_at, u32_at};
 
@@ -58,6 +58,8 @@ impl Mysql {
             Phase::Greeting => {
                 if let Some(server) = greeting::greeting(payload) {
                     (self.server, self.phase) = (server, Phase::Login);
+                } else if let Some(code) = greeting::refusal(payload) {
+                    requests.connect_is_answered(Word::new(b"connect"), Status::Code(code.into()));
                 }
                 return;
             }

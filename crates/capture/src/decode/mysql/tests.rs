@@ -366,3 +366,39 @@ fn a_greeting_in_segments_is_one() {
     assert!(!greeting::is_greeting(&greeting[..6]), "no version");
     assert!(!greeting::is_greeting(&[&[0xff, 0xff, 0], &greeting[3..30]].concat()), "too long");
 }
+
+const REFUSED: &[u8] = b"\xff\x10\x04Too many connections";
+
+#[test]
+fn a_refused_connection_is_an_operation_from_its_handshake() {
+    let mut play = Play::new(&ENTRY);
+    play.connect().say(Server, packets(0, &[REFUSED]));
+    let told = play.end();
+    assert_eq!(told.lines(), ["connect  1040"]);
+    let exchange = told.exchanges[0];
+    assert_eq!([exchange.request.began, exchange.request.ended], [record::Stamp::at(1000); 2]);
+    assert_eq!(exchange.response.ended, record::Stamp::at(2000));
+    // When the connection began is not in the capture, or the server has greeted before.
+    let mut unseen = Play::new(&ENTRY);
+    unseen.say(Server, packets(0, &[REFUSED]));
+    assert!(unseen.end().exchanges.is_empty());
+    let mut greeted = Play::new(&ENTRY);
+    greeted.connect().say(Server, packets(0, &[GREETING])).say(Server, packets(0, &[REFUSED]));
+    assert!(greeted.end().exchanges.is_empty());
+}
+
+#[test]
+fn only_a_whole_error_of_a_server_begins_a_connection() {
+    let is_begun = |bytes: &[u8], is_first| begins(&Start::new(Server, bytes, 3306, is_first));
+    let refused = packets(0, &[REFUSED]);
+    assert!(is_begun(&refused, true) && !is_begun(&refused, false));
+    assert!(is_begun(&packets(0, &[b"\xff\x6a\x04Host '10.0.0.1' is not allowed to connect"]), true));
+    for cut in 0..refused.len() {
+        assert!(!is_begun(&refused[..cut], true), "{cut}");
+    }
+    for other in [packets(1, &[REFUSED]), packets(0, &[b"\xff\x10\x00Too many connections"])] {
+        assert!(!is_begun(&other, true));
+    }
+    assert!(!is_begun(&packets(0, &[b"\xff\x10\x04Too\x00many connections"]), true));
+    assert!(!is_begun(&[&refused[..], b"x"].concat(), true));
+}
