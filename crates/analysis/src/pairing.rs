@@ -84,6 +84,11 @@ impl Pairing {
         Self { expects_two: several_inputs, ..Self::default() }
     }
 
+    /// Another point of a connection may appear late, although there is one input.
+    pub fn expects_others(&mut self) {
+        self.expects_two = true;
+    }
+
     /// Adds a capture point and returns its number.
     pub fn add_point(&mut self, point: Point) -> u32 {
         self.points.push(point);

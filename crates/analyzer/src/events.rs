@@ -10,10 +10,11 @@ const EVENTS_AT_ONCE: usize = 1024;
 /// What happened.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A capture point begins, in this capture.
+    /// A capture point begins, in this capture, which may have others.
     Point {
         point: Point,
         capture: u32,
+        may_have_others: bool,
     },
     /// An observation of the capture point with this number.
     Exchange(u32, Exchange),

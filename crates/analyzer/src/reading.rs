@@ -159,7 +159,7 @@ impl Points {
                     None if reading.points.len() < POINTS_MAX => {
                         // The interface is known, so its section has begun.
                         let of = (reading.capture, reading.stretch, reading.place);
-                        let point = self.add_point(input, of, outbox);
+                        let point = self.add_point(input, of, true, outbox);
                         reading.points.push((key, point, Link::Cooked2));
                         reading.points.len() - 1
                     }
@@ -189,7 +189,12 @@ impl Points {
                     return Ok(true);
                 };
                 self.begin_section(reading, interface, at.ns);
-                let point = self.add_point(input, (reading.capture, reading.stretch, reading.place), outbox);
+                let of = (reading.capture, reading.stretch, reading.place);
+                // A file names its interfaces before their frames, which it may have one interface after the other.
+                let interfaces = reading.file.interfaces().iter();
+                let in_section = interfaces.filter(|interface| Some(interface.section) == reading.section);
+                let may_have_others = in_section.count() > 1;
+                let point = self.add_point(input, of, may_have_others, outbox);
                 let mut key = (interface, None);
                 if let (Link::Cooked2, Ok((_, seen))) = (link, link.decode(&held, wire_bytes)) {
                     key.1 = seen.interface;
@@ -219,10 +224,12 @@ impl Points {
         &mut self,
         input: u32,
         (capture, stretch, place): (u32, u32, Option<Side>),
+        may_have_others: bool,
         outbox: &mut Outbox<'_>,
     ) -> usize {
         self.all.push(Vantage::new(self.selection.clone()));
-        outbox.push(Event::Point { point: Point { input, place, stretch }, capture });
+        let point = Point { input, place, stretch };
+        outbox.push(Event::Point { point, capture, may_have_others });
         self.all.len() - 1
     }
 }

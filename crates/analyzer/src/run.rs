@@ -162,7 +162,10 @@ impl<'a> State<'a> {
             Event::Exchange(vantage, exchange) => {
                 pairing.exchange(vantage, &exchange, |o| sums.observed(o));
             }
-            Event::Point { point, capture } => {
+            Event::Point { point, capture, may_have_others } => {
+                if may_have_others {
+                    pairing.expects_others();
+                }
                 inputs.push(point.input);
                 pairing.add_point(point);
                 sums.evidence.add_point(capture);

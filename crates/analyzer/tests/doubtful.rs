@@ -41,6 +41,20 @@ fn paths_against_time_between_two_interfaces_are_counted_and_not_shown() {
     );
 }
 
+/// As `dumpcap -i lo -i any` writes it: a buffer of each interface after the other.
+#[test]
+fn interfaces_whose_frames_follow_one_another_show_each_operation_once() {
+    let mut capture = Capture::new(9999);
+    let (next, ns) = (capture.next, capture.ns);
+    for interface in [(0, 0), (1, 300)] {
+        (capture.next, capture.ns) = (next, ns);
+        capture.open(&[interface]);
+        capture.talk(20, &[interface]);
+    }
+    let result = capture.analyse();
+    assert_eq!((result.operations, result.operations_both_sides), (20, 20));
+}
+
 #[test]
 fn connections_without_an_operation_are_counted_and_named() {
     let mut capture = Capture::new(9999);
