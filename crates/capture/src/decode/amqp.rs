@@ -243,6 +243,9 @@ impl Amqp {
         if channel.is_late(method, requests) {
             return;
         }
+        if requests.leaves_with_lost() {
+            return requests.leave_out();
+        }
         if channel.is_doubtful || channel.asked.len() >= ASKED_MAX {
             // The client asks again: it has its answer.
             channel.forget_asked(requests);

@@ -189,6 +189,60 @@ impl Play {
     pub(crate) fn assert_no_shift_in_batches(begun: impl Fn() -> Self, asked: &[u8], answer: &[u8]) {
         for is_noticed in [true, false] {
             Self::assert_own_answers_in_batches(&begun, asked, answer, is_noticed);
+            Self::assert_own_answers_behind_lost_requests(&begun, asked, answer, is_noticed);
+        }
+    }
+
+    /// Bursts of requests in packets of their own, of which a hole takes the first ones, or some in the middle.
+    fn assert_own_answers_behind_lost_requests(
+        begun: &impl Fn() -> Self,
+        asked: &[u8],
+        answer: &[u8],
+        is_noticed: bool,
+    ) {
+        const ROUNDS: usize = 12;
+        const SIZE: usize = 4;
+        // Each request in a packet of its own, or those behind the hole in one.
+        let holes = [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (2, 1)];
+        for ((first, lost), are_together) in holes.into_iter().flat_map(|hole| [(hole, false), (hole, true)])
+        {
+            let mut play = begun();
+            // When each request was asked and answered.
+            let (before, mut pairs) = (play.seen.exchanges.len(), Vec::new());
+            for round in 0..ROUNDS {
+                play.pause(1_000_000_000);
+                let (first, lost) = if round == 5 { (first, lost) } else { (0, 0) };
+                let mut asked_at = [0; SIZE];
+                let mut say = |play: &mut Self, numbers: std::ops::Range<usize>| {
+                    let together = if are_together { numbers.len().max(1) } else { 1 };
+                    for number in numbers.clone().step_by(together) {
+                        play.say(Side::Client, asked.repeat(together));
+                        asked_at[number..number + together].fill(play.ns);
+                    }
+                };
+                say(&mut play, 0..first);
+                let lost_bytes = (asked.len() * lost) as u64;
+                match (lost, is_noticed) {
+                    (0, _) => {}
+                    (_, true) => _ = play.lose(Side::Client, lost_bytes),
+                    (_, false) => _ = play.lose_unnoticed(Side::Client, lost_bytes),
+                }
+                say(&mut play, first + lost..SIZE);
+                for asked_at in asked_at {
+                    play.say(Side::Server, answer);
+                    pairs.push((asked_at, play.ns));
+                }
+            }
+            let told = play.end();
+            let exchanges = &told.exchanges[before..];
+            for exchange in exchanges {
+                let [asked, answered] = [exchange.request.began, exchange.response.ended];
+                let pair = (asked.ns().unwrap(), answered.ns().unwrap());
+                let context = format!("{first} {lost} {are_together} {is_noticed}: {pair:?}");
+                assert!(pairs.contains(&pair), "{context}");
+            }
+            // A client that sends on without waiting takes some rounds to show that none is in flight.
+            assert!(exchanges.len() + 4 * SIZE >= pairs.len(), "{first} {lost}: {}", exchanges.len());
         }
     }
 

@@ -109,6 +109,12 @@ pub(crate) struct Requests {
     has_unseen: bool,
     /// One that is answered in order was in a hole behind those in flight.
     has_unseen_request: bool,
+    /// Requests that are answered in order are missing, and the next ones may have left together with them.
+    has_lost_requests: bool,
+    /// The acknowledgement number of requests that may have done so: they are left out.
+    left_with_lost: Option<u32>,
+    /// Since the last request an answer has begun that is of none of those seen.
+    has_unasked: bool,
     /// The next answer may be that of another request than the oldest.
     is_resuming: bool,
     /// The answer at hand has no request.
@@ -205,6 +211,7 @@ impl Requests {
         let Passing { began, ended, bytes, mark, .. } = self.passing;
         let key = self.name(asked.key);
         self.number = self.number.wrapping_add(1);
+        self.has_unasked = false;
         if of == Of::Order && !self.is_paired(mark) {
             self.counted.abandoned += 1;
             return self.number;
@@ -609,6 +616,9 @@ impl Requests {
     /// Bytes of a side are missing.
     pub(super) fn has_hole(&mut self, side: Side) {
         self.has_unseen_request |= side == Side::Client && !self.queue.is_empty();
+        // A client that always waits for its answer sends no request together with another one.
+        let may_leave_together = !self.bursts.are_single() && !self.has_unasked;
+        self.has_lost_requests |= side == Side::Client && may_leave_together;
         self.interrupted();
     }
 

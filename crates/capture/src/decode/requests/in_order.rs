@@ -16,6 +16,9 @@ impl Requests {
             (self.order.has_hole, self.has_skipped, self.is_resuming) = (false, true, false);
             self.known_end = None;
         }
+        if self.leaves_with_lost() {
+            return false;
+        }
         let newest = self.queue.back().map(|open| open.mark);
         if newest.is_none() {
             self.units = 0;
@@ -40,6 +43,22 @@ impl Requests {
             }
             Begun::Plain | Begun::Unsure => true,
         }
+    }
+
+    /// Whether the request at hand may have left together with others that are missing: which of the next answers are those does not show.
+    pub(crate) fn leaves_with_lost(&mut self) -> bool {
+        let ack = self.place().ack;
+        if std::mem::take(&mut self.has_lost_requests) {
+            self.left_with_lost = Some(ack);
+        }
+        self.left_with_lost = self.left_with_lost.filter(|&with| with == ack);
+        self.left_with_lost.is_some()
+    }
+
+    /// The request at hand is not paired.
+    pub(crate) fn leave_out(&mut self) {
+        self.number = self.number.wrapping_add(1);
+        self.counted.abandoned += 1;
     }
 
     /// Nothing but their order tells which requests the next answers are of, and some are missing, or some requests: if the client
@@ -89,7 +108,11 @@ impl Requests {
 
     /// The message at hand of the server is there while no request is in flight.
     pub(crate) fn note_unasked(&mut self) {
+        // The missing ones are answered: the next requests do not leave with them.
+        self.has_lost_requests = false;
         let is_idle = self.queue.is_empty() && self.by_id.is_empty() && self.given_up == 0;
+        // What ends a unit may come behind the answers in it.
+        self.has_unasked |= is_idle && self.units == 0;
         if is_idle && !self.has_units {
             self.unasked();
         }
