@@ -13,12 +13,18 @@ pub(crate) const ANSWERS_MAX: usize = 2048;
 pub(crate) struct Bursts {
     longest: usize,
     current: usize,
+    /// Answers, up to as many as show a habit.
+    seen: u8,
 }
+
+/// Answers that show whether a client has one request in flight at a time: a log-in shows nothing of what follows.
+const HABIT: u8 = 8;
 
 impl Bursts {
     /// An answer has come, behind which so many requests are in flight.
     pub(crate) fn answered(&mut self, in_flight: usize) {
         self.current += 1;
+        self.seen = self.seen.saturating_add(1);
         self.longest = self.longest.max(self.current);
         if in_flight == 0 {
             self.current = 0;
@@ -27,7 +33,7 @@ impl Bursts {
 
     /// Whether there was always one request in flight, as far as is known.
     pub(crate) fn are_single(&self) -> bool {
-        self.longest == 1
+        self.longest == 1 && self.seen >= HABIT
     }
 
     /// Answers behind which a client that has had no moment without a request in flight would have had one; `None` if that cannot

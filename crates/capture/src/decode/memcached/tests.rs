@@ -299,7 +299,7 @@ fn a_command_may_come_in_pieces() {
             .say(Client, "20\r\n12345678901234567890\r\n")
             .say(Server, "STORED\r\n");
         play.say(Client, "get well soon");
-        play.lose(Client, 100);
+        play.lose(Client, 100).say(Server, "END\r\n");
     }
     assert_eq!(play.end().lines(), ["set key* ok"; 3]);
 }
