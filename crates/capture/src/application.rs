@@ -323,7 +323,7 @@ impl Application {
                     self.leave_http(at, observer);
                 }
             }
-            ProtocolState::Decoded(frames) => frames.missing(side, count, at, observer),
+            ProtocolState::Decoded(frames) => frames.missing(side, absent, count, at, observer),
             ProtocolState::Turns(turns) => {
                 self.front = None;
                 turns.missing((side, absent), count, self.packets[side as usize], at, observer);

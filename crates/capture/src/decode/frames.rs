@@ -8,6 +8,7 @@ use crate::http::Mark;
 use crate::in_flight::Pace;
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
+use crate::stream::Absent;
 
 /// Messages that are none, with few good ones between them, after which the stream is of another protocol.
 const INVALID_MAX: u32 = 3;
@@ -184,6 +185,9 @@ impl Frames {
             self.requests_from = Some(self.packets[Side::Client as usize].seq.wrapping_sub(offset));
         }
         self.note_unseen(side);
+        if side == Side::Server {
+            self.requests.is_answering();
+        }
         // In the middle of a message the other side may say what it likes.
         if self.speaker.replace(side) != Some(side) && self.streams.iter().any(|stream| stream.is_lost) {
             self.turns_without += 1;
@@ -191,6 +195,9 @@ impl Frames {
         if self.streams[side as usize].is_lost && !self.resume(side, rest) {
             self.counted.skipped_bytes += rest.len() as u64;
             self.streams[side as usize].offset += rest.len() as u64;
+            if side == Side::Client {
+                self.requests.misses_requests(false);
+            }
             return &[];
         }
         while !rest.is_empty() && !self.streams[side as usize].is_lost {
@@ -318,6 +325,9 @@ impl Frames {
         self.is_sound = false;
         self.invalid = if is_forgiven { 1 } else { self.invalid + 1 };
         self.lose(side);
+        if side == Side::Client {
+            self.requests.misses_requests(false);
+        }
         self.counted.skipped_bytes += count as u64;
         self.streams[side as usize].offset += count as u64;
         count
@@ -338,7 +348,14 @@ impl Frames {
     }
 
     /// Processes bytes that were on the wire and are not in the capture.
-    pub(crate) fn missing(&mut self, side: Side, count: u64, at: At, observer: &mut impl Observer) {
+    pub(crate) fn missing(
+        &mut self,
+        side: Side,
+        absent: Absent,
+        count: u64,
+        at: At,
+        observer: &mut impl Observer,
+    ) {
         let stream = &mut self.streams[side as usize];
         let left = stream.length.map_or(0, |length| length - stream.passed);
         let inside = count.min(left);
@@ -347,6 +364,9 @@ impl Frames {
         }
         if inside < count {
             self.lose(side);
+            if side == Side::Client {
+                self.requests.misses_requests(absent == Absent::Uncaptured);
+            }
             self.decoder.absent(side, count - inside);
             self.counted.skipped_bytes += count - inside;
             self.streams[side as usize].offset += count - inside;

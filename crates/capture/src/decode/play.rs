@@ -10,6 +10,7 @@ use crate::in_flight::Pace;
 use crate::observer::Counted;
 use crate::observer::seen::Seen;
 use crate::packet::At;
+use crate::stream::Absent;
 
 /// A connection that is decoded; each segment passes a microsecond after the one before.
 pub(crate) struct Play {
@@ -76,7 +77,7 @@ impl Play {
     fn say_with(&mut self, side: Side, bytes: &[u8], ack: u32) -> &mut Self {
         let missing = std::mem::take(&mut self.unnoticed[side as usize]);
         if missing > 0 {
-            self.frames.missing(side, missing, At { ns: self.ns, frame: 0 }, &mut self.seen);
+            self.frames.missing(side, Absent::Lost, missing, At { ns: self.ns, frame: 0 }, &mut self.seen);
         }
         self.before[side as usize] = self.next[side as usize];
         for bytes in bytes.chunks(self.segment) {
@@ -96,7 +97,7 @@ impl Play {
         self.ns += 1000;
         self.next[side as usize] += count as u32;
         self.seed.iter_mut().for_each(|seed| seed.lose(side, count));
-        self.frames.missing(side, count, At { ns: self.ns, frame: 0 }, &mut self.seen);
+        self.frames.missing(side, Absent::Lost, count, At { ns: self.ns, frame: 0 }, &mut self.seen);
         self
     }
 
@@ -240,6 +241,7 @@ impl Play {
                 let pair = (asked.ns().unwrap(), answered.ns().unwrap());
                 let context = format!("{first} {lost} {are_together} {is_noticed}: {pair:?}");
                 assert!(pairs.contains(&pair), "{context}");
+                assert_eq!(exchange.request.ended, asked, "{context}: one packet");
             }
             // A client that sends on without waiting takes some rounds to show that none is in flight.
             assert!(exchanges.len() + 4 * SIZE >= pairs.len(), "{first} {lost}: {}", exchanges.len());

@@ -113,6 +113,8 @@ pub(crate) struct Requests {
     has_lost_requests: bool,
     /// The acknowledgement number of requests that may have done so: they are left out.
     left_with_lost: Option<u32>,
+    /// The newest request in order is not paired: what follows is not of the one before it.
+    is_left_out: bool,
     /// Since the last request an answer has begun that is of none of those seen.
     has_unasked: bool,
     /// The next answer may be that of another request than the oldest.
@@ -212,9 +214,12 @@ impl Requests {
         let key = self.name(asked.key);
         self.number = self.number.wrapping_add(1);
         self.has_unasked = false;
-        if of == Of::Order && !self.is_paired(mark) {
-            self.counted.abandoned += 1;
-            return self.number;
+        if of == Of::Order {
+            self.is_left_out = !self.is_paired(mark);
+            if self.is_left_out {
+                self.counted.abandoned += 1;
+                return self.number;
+            }
         }
         let op = Op {
             connection: self.connection,
@@ -313,6 +318,7 @@ impl Requests {
 
     fn newest(&mut self, of: Of) -> Option<&mut Open> {
         match of {
+            Of::Order if self.is_left_out => None,
             Of::Order => self.queue.back_mut(),
             Of::Id(id) => self.by_id.get_mut(&id),
         }
@@ -340,7 +346,7 @@ impl Requests {
 
     /// The number of the newest request in order.
     pub(crate) fn newest_number(&self) -> Option<u32> {
-        self.queue.back().map(|open| open.exchange.op.tag)
+        self.queue.back().filter(|_| !self.is_left_out).map(|open| open.exchange.op.tag)
     }
 
     /// The operation of the request that is answered next in order, or of the one with this number.
@@ -564,6 +570,7 @@ impl Requests {
     /// The request has no answer, by its protocol, or was withdrawn.
     pub(crate) fn forget(&mut self, of: Of) {
         let open = match of {
+            Of::Order if self.is_left_out => None,
             Of::Order => self.queue.pop_back(),
             Of::Id(id) => self.by_id.remove(&id),
         };
@@ -616,10 +623,21 @@ impl Requests {
     /// Bytes of a side are missing.
     pub(super) fn has_hole(&mut self, side: Side) {
         self.has_unseen_request |= side == Side::Client && !self.queue.is_empty();
-        // A client that always waits for its answer sends no request together with another one.
-        let may_leave_together = !self.bursts.are_single() && !self.has_unasked;
-        self.has_lost_requests |= side == Side::Client && may_leave_together;
         self.interrupted();
+    }
+
+    /// The server sends: the missing requests are answered, and the next ones do not leave with them.
+    pub(super) fn is_answering(&mut self) {
+        self.has_lost_requests = false;
+    }
+
+    /// Bytes of the client in which requests may begin are not there, or tell nothing: a hole, or what a snap length has `cut`.
+    pub(super) fn misses_requests(&mut self, is_cut: bool) {
+        // A client that always waits for its answer sends no request together with another one; but what shows that may be cut.
+        let may_leave_together = is_cut || !self.bursts.are_single();
+        // Answers that none of those seen has are theirs, and all of theirs if it waits for all before it goes on.
+        let are_answered = self.has_unasked && !self.order.is_overlapped;
+        self.has_lost_requests |= may_leave_together && !are_answered;
     }
 
     /// Notes a hole, behind which answers may be those of requests that were not seen. Requests with numbers find theirs.

@@ -301,7 +301,8 @@ fn a_command_may_come_in_pieces() {
         play.say(Client, "get well soon");
         play.lose(Client, 100).say(Server, "END\r\n");
     }
-    assert_eq!(play.end().lines(), ["set key* ok"; 3]);
+    // Behind the begin of a capture, an answer of no request shows that the one before may be of another, too.
+    assert_eq!(play.end().lines(), ["set key* ok"; 2]);
 }
 
 #[test]
