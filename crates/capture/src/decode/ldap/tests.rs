@@ -270,8 +270,9 @@ fn a_hole_costs_what_was_in_flight() {
 /// A lost answer costs its own request, of many that are in flight, in whatever order the others are answered.
 #[test]
 fn a_lost_answer_costs_its_own_request() {
-    let ask =
-        |id: u32| if id % 3 == 0 { search(id, PEOPLE, 2) } else { message(id, DELETE, PEOPLE.as_bytes()) };
+    let ask = |id: u32| {
+        if id.is_multiple_of(3) { search(id, PEOPLE, 2) } else { message(id, DELETE, PEOPLE.as_bytes()) }
+    };
     let answer = |id: u32| match id % 3 {
         0 => [entry(id, 200), result(id, DONE, 0)].concat(),
         _ => result(id, DELETED, 0),
