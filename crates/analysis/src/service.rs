@@ -139,6 +139,10 @@ impl Services {
     /// Adds a connection's end, and returns the number of its server.
     pub fn ended(&mut self, connection: u32, facts: &ConnectionFacts) -> u32 {
         let place = self.directory.ends(connection).server;
+        // It may end before its operations are told: the other capture point shows them.
+        if place != OTHERS {
+            self.has_server(place as usize);
+        }
         if let Some(server) = self.servers.get_mut((place as usize).min(SERVERS_MAX)) {
             server.network_ns = shortest([facts.path_ns(Side::Server), server.network_ns, 0]);
             server.round_trip_ns = shortest([facts.round_trip_ns(), server.round_trip_ns, 0]);
@@ -149,6 +153,12 @@ impl Services {
         }
         self.directory.ended(connection);
         place
+    }
+
+    fn has_server(&mut self, place: usize) {
+        if self.servers.len() <= place {
+            self.servers.resize_with(place + 1, Server::default);
+        }
     }
 
     /// Adds the name of a key.
@@ -293,9 +303,7 @@ impl Services {
         let (Some(began_ns), Some(ended_ns)) = (seen.request.ended.ns(), seen.response.ended.ns()) else {
             return;
         };
-        if self.servers.len() <= place {
-            self.servers.resize_with(place + 1, Server::default);
-        }
+        self.has_server(place);
         let server = &mut self.servers[place];
         server.first_ns = if server.first_ns == 0 { began_ns } else { server.first_ns.min(began_ns) };
         server.last_ns = server.last_ns.max(ended_ns);

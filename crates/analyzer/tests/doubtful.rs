@@ -53,6 +53,7 @@ fn interfaces_whose_frames_follow_one_another_show_each_operation_once() {
     }
     let result = capture.analyse();
     assert_eq!((result.operations, result.operations_both_sides), (20, 20));
+    assert_eq!(result.services[0].protocol.as_deref(), Some("turns"));
 }
 
 #[test]

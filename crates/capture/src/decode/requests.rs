@@ -636,7 +636,7 @@ impl Requests {
         // A client that always waits for its answer sends no request together with another one; but what shows that may be cut.
         let may_leave_together = is_cut || !self.bursts.are_single();
         // Answers that none of those seen has are theirs, and all of theirs if it waits for all before it goes on.
-        let are_answered = self.has_unasked && !self.order.is_overlapped;
+        let are_answered = self.has_unasked && !self.order.is_continuous;
         self.has_lost_requests |= may_leave_together && !are_answered;
     }
 

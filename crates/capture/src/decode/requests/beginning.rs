@@ -37,6 +37,7 @@ impl Requests {
     /// The message at hand is of an answer, and no request awaits one: those that are kept may have been of requests before.
     #[cold]
     pub(crate) fn unasked(&mut self) {
+        self.has_unasked = true;
         if let Some(Beginning { kept, .. }) = &mut self.beginning {
             self.counted.abandoned += kept.len() as u64;
             self.pace.ended -= kept.len() as u64;

@@ -109,8 +109,6 @@ impl Requests {
     /// The message at hand of the server is there while no request is in flight.
     pub(crate) fn note_unasked(&mut self) {
         let is_idle = self.queue.is_empty() && self.by_id.is_empty() && self.given_up == 0;
-        // What ends a unit may come behind the answers in it.
-        self.has_unasked |= is_idle && self.units == 0;
         if is_idle && !self.has_units {
             self.unasked();
         }
