@@ -53,6 +53,16 @@ fn interfaces_whose_frames_follow_one_another_show_each_operation_once() {
     }
     let result = capture.analyse();
     assert_eq!((result.operations, result.operations_both_sides), (20, 20));
+}
+
+/// Operations wait for a second interface that has no frames until all connections have ended.
+#[test]
+fn a_silent_interface_leaves_operations_their_protocol() {
+    let mut capture = Capture::new(9999);
+    capture.open(&ONE);
+    capture.talk(20, &ONE);
+    let result = capture.analyse();
+    assert_eq!((result.operations, result.operations_both_sides), (20, 0));
     assert_eq!(result.services[0].protocol.as_deref(), Some("turns"));
 }
 
