@@ -185,6 +185,38 @@ impl Play {
         assert_eq!((told.exchanges.len() - before, told.unanswered.len()), (SINGLE - 2, 0));
     }
 
+    /// Checks that a lost answer costs its own request where answers have numbers, of many that are in flight, in whatever order the
+    /// others are answered. Numbers begin at 100.
+    pub(crate) fn assert_a_lost_answer_costs_one(
+        begun: impl Fn() -> Self,
+        ask: impl Fn(u16) -> Vec<u8>,
+        answer: impl Fn(u16) -> Vec<u8>,
+    ) {
+        const IN_FLIGHT: u16 = 60;
+        for (order, lost) in
+            [1, 7, IN_FLIGHT - 1].into_iter().flat_map(|order| [1, 21, 40, 59].map(|lost| (order, lost)))
+        {
+            let mut play = begun();
+            let before = play.seen.exchanges.len();
+            play.say(Side::Client, (1..=IN_FLIGHT).flat_map(|id| ask(100 + id)).collect::<Vec<u8>>());
+            for id in (1..=IN_FLIGHT).map(|place| place * order % (IN_FLIGHT + 1)) {
+                let answer = answer(100 + id);
+                match id == lost {
+                    true => play.lose(Side::Server, answer.len() as u64),
+                    false => play.say(Side::Server, answer),
+                };
+            }
+            // The connection goes on, with one request at a time.
+            for id in 200..203 {
+                play.say(Side::Client, ask(id)).say(Side::Server, answer(id));
+            }
+            let told = play.end();
+            let counts = (told.exchanges.len() - before, told.counted.unmatched, told.counted.abandoned);
+            assert_eq!(counts, (usize::from(IN_FLIGHT) + 2, 0, 1), "order {order}, lost {lost}");
+            assert_eq!(told.exchanges.last().unwrap().op.queue_depth, 1, "order {order}, lost {lost}");
+        }
+    }
+
     /// The same of a client that sends some requests in one packet, and waits for all of their answers, each in a packet. Holes take
     /// some answers of a batch, or the rest of them and the next batch.
     pub(crate) fn assert_no_shift_in_batches(begun: impl Fn() -> Self, asked: &[u8], answer: &[u8]) {

@@ -222,6 +222,15 @@ fn a_hole_costs_what_was_in_flight() {
 }
 
 #[test]
+fn a_lost_answer_costs_its_own_request() {
+    Play::assert_a_lost_answer_costs_one(
+        || Play::new(&ENTRY),
+        |id| ask(id, "example.com", A),
+        |id| answer(id, "example.com", A, &[address()]),
+    );
+}
+
+#[test]
 fn in_the_middle_messages_are_found() {
     let mut play = Play::of(&ENTRY, Shown { verbatim: true }, true);
     play.say(Server, vec![0; 600]).say(Client, vec![1; 90]).say(Client, ask(1, "DB17.example.com", A));

@@ -174,6 +174,15 @@ fn a_hole_costs_what_was_in_flight() {
 }
 
 #[test]
+fn a_lost_answer_costs_its_own_request() {
+    Play::assert_a_lost_answer_costs_one(
+        || opened(1, usize::MAX),
+        |id| read(id, 512),
+        |id| data(C2H_DATA, LAST | SUCCESS, id, &[0; 512]),
+    );
+}
+
+#[test]
 fn in_the_middle_headers_are_found() {
     let mut play = Play::of(&ENTRY, Shown::default(), true);
     play.say(Server, vec![0x5a; 700]).say(Client, vec![0; 500]);

@@ -205,6 +205,15 @@ fn holes_of_both_sides_invent_no_times() {
 }
 
 #[test]
+fn a_lost_answer_costs_its_own_request() {
+    Play::assert_a_lost_answer_costs_one(
+        || Play::new(&ENTRY),
+        |id| nfs3(id.into(), 1),
+        |id| done(id.into(), 0),
+    );
+}
+
+#[test]
 fn in_the_middle_records_are_found() {
     let mut play = Play::of(&ENTRY, Shown::default(), true);
     play.say(Server, vec![0; 600]).say(Client, vec![1; 90]).say(Client, nfs3(1, 1));

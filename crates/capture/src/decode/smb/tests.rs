@@ -348,6 +348,20 @@ fn a_hole_costs_what_was_in_flight() {
 }
 
 #[test]
+fn a_lost_answer_costs_its_own_request() {
+    let begun = || {
+        let mut play = Play::new(&ENTRY);
+        play.say(Client, frame(&create(1, "x"))).say(Server, frame(&created(1, 1)));
+        play
+    };
+    Play::assert_a_lost_answer_costs_one(
+        begun,
+        |id| frame(&read(id.into(), 1)),
+        |id| frame(&data(id.into(), 100)),
+    );
+}
+
+#[test]
 fn in_the_middle_messages_are_found() {
     let mut play = Play::of(&ENTRY, Shown { verbatim: true }, true);
     play.say(Server, vec![0; 600]).say(Client, vec![1; 90]).say(Client, frame(&create(8, r"a b\17.txt")));
