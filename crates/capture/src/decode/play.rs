@@ -215,6 +215,24 @@ impl Play {
             assert_eq!(counts, (usize::from(IN_FLIGHT) + 2, 0, 1), "order {order}, lost {lost}");
             assert_eq!(told.exchanges.last().unwrap().op.queue_depth, 1, "order {order}, lost {lost}");
         }
+        // An answer and the next request, which has the same number, are in holes that the next answer shows.
+        for is_noticed in [true, false] {
+            let mut play = begun();
+            let before = play.seen.exchanges.len();
+            play.say(Side::Client, ask(100));
+            let lost = [(Side::Server, answer(100).len()), (Side::Client, ask(100).len())];
+            for (side, count) in lost {
+                match is_noticed {
+                    true => play.lose(side, count as u64),
+                    false => play.lose_unnoticed(side, count as u64),
+                };
+            }
+            play.pause(1_000_000_000).say(Side::Server, answer(100));
+            play.say(Side::Client, ask(100)).say(Side::Server, answer(100));
+            let told = play.end();
+            assert_eq!(told.exchanges.len() - before, 1, "noticed {is_noticed}");
+            assert!(told.longest_ns(before) < 1_000_000, "noticed {is_noticed}");
+        }
     }
 
     /// The same of a client that sends some requests in one packet, and waits for all of their answers, each in a packet. Holes take

@@ -270,6 +270,11 @@ fn a_hole_costs_what_was_in_flight() {
 /// A lost answer costs its own request, of many that are in flight, in whatever order the others are answered.
 #[test]
 fn a_lost_answer_costs_its_own_request() {
+    Play::assert_a_lost_answer_costs_one(
+        || Play::new(&ENTRY),
+        |id| message(id.into(), DELETE, PEOPLE.as_bytes()),
+        |id| result(id.into(), DELETED, 0),
+    );
     let ask = |id: u32| {
         if id.is_multiple_of(3) { search(id, PEOPLE, 2) } else { message(id, DELETE, PEOPLE.as_bytes()) }
     };

@@ -86,9 +86,12 @@ impl Requests {
     /// A request is answered. Those in doubt that were sent before it were answered in the hole, most likely, if as many as are in doubt
     /// can have been. They are set aside, where an answer finds them still: a server may answer in another order.
     pub(super) fn settle_doubt(&mut self, id: u64) {
-        let Some(&Open { exchange, may_lack_part, .. }) = self.by_id.get(&id) else { return };
+        let Some(&Open { exchange, may_lack_part, is_doubtful, .. }) = self.by_id.get(&id) else { return };
         let tag = exchange.op.tag;
-        if may_lack_part {
+        if is_doubtful && self.is_behind_unseen {
+            // The client may have used the number again, for a request that the capture has not.
+            self.drop_numbered(|open| open.exchange.op.tag == tag);
+        } else if may_lack_part {
             self.found_whole();
             self.drop_numbered(|open| open.exchange.op.tag == tag);
         }
@@ -110,7 +113,7 @@ impl Requests {
     /// A request that was set aside is answered after all.
     pub(super) fn take_back(&mut self, id: u64) {
         let Some(open) = self.set_aside.remove(&id) else { return };
-        if open.may_lack_part {
+        if open.may_lack_part || self.is_behind_unseen {
             self.found_whole();
             self.counted.abandoned += 1;
         } else {
