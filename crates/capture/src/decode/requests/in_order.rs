@@ -28,6 +28,10 @@ impl Requests {
         }
         match self.order.begins(mark, newest, self.known_end) {
             Begun::AllAnswered => {
+                if self.is_behind_unseen {
+                    // Some are missing behind those that are kept, too: which requests these are of does not show.
+                    self.abandon_unpaired();
+                }
                 self.pair(self.in_flight());
                 self.known_end = Some(mark.ack);
                 (self.has_skipped, self.is_resuming) = (true, true);
