@@ -60,6 +60,8 @@ pub struct Pairing {
     waiting_all: usize,
     /// Whether a second point may still appear; otherwise every exchange is delivered at once.
     expects_two: bool,
+    /// It has not appeared so far.
+    is_provisional: bool,
     /// Exchanges that only one of two points saw.
     pub unmatched: u64,
     /// Exchanges that both saw.
@@ -74,6 +76,8 @@ pub struct Pairing {
 const ALONE_MAX: usize = 1024;
 /// Most connections kept after their end at one point.
 const LINGERING_MAX: usize = 4096;
+/// Most waiting exchanges before a second point has appeared in a file of several interfaces: about a block of a capture's buffer.
+const PROVISIONAL_MAX: usize = 256;
 /// Most waiting exchanges of all connections.
 const WAITING_MAX: usize = 65_536;
 
@@ -84,9 +88,30 @@ impl Pairing {
         Self { expects_two: several_inputs, ..Self::default() }
     }
 
-    /// Another point of a connection may appear late, although there is one input.
+    /// Another point of a connection may appear late, although there is one input: its first frames are behind some of this point. Few
+    /// exchanges wait for it, since what comes out of its order in time looks like a change at the server.
     pub fn expects_others(&mut self) {
-        self.expects_two = true;
+        if !self.expects_two {
+            (self.expects_two, self.is_provisional) = (true, true);
+        }
+    }
+
+    /// No other point has appeared.
+    fn expect_no_others(&mut self, emit: &mut impl FnMut(&Observed)) {
+        (self.expects_two, self.is_provisional) = (false, false);
+        let front = |pair: &Pair| pair.halves[0].as_ref()?.waiting.front().map(|e| e.response.ended.ns());
+        let mut waiting: Vec<u32> =
+            self.pairs.iter().filter(|(_, pair)| front(pair).is_some()).map(|(&number, _)| number).collect();
+        // In their order in time.
+        while let Some(next) =
+            waiting.iter().copied().min_by_key(|number| self.pairs.get(number).and_then(front))
+        {
+            self.release(next, 0, emit);
+            waiting.retain(|number| self.pairs.get(number).is_some_and(|pair| front(pair).is_some()));
+        }
+        for ended in std::mem::take(&mut self.lingering) {
+            self.remove(ended, emit);
+        }
     }
 
     /// Adds a capture point and returns its number.
@@ -94,7 +119,9 @@ impl Pairing {
         self.points.push(point);
         self.places.push(HashMap::default());
         self.joined.push([0; 2]);
-        self.expects_two |= self.points.len() > 1;
+        if self.points.len() > 1 {
+            (self.expects_two, self.is_provisional) = (true, false);
+        }
         if self.waiting.len() <= point.input as usize {
             self.waiting.resize(point.input as usize + 1, 0);
         }
@@ -231,6 +258,9 @@ impl Pairing {
         if let Some(half) = &mut pair.halves[which] {
             half.waiting.push_back(exchange);
             self.count(vantage, 1);
+        }
+        if self.is_provisional && self.waiting_all > PROVISIONAL_MAX {
+            return self.expect_no_others(&mut emit);
         }
         self.merge(place, &mut emit);
         loop {

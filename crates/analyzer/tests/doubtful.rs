@@ -126,3 +126,48 @@ fn segments_from_elsewhere_are_noted() {
     assert_eq!((result.operations, result.frames.strays, result.streams.holes), (10, 1, 0));
     assert!(has_note(&result, "1 segments are far outside the window"), "{:?}", result.notes);
 }
+
+/// A file that names an interface without frames shows what it would without it, and in about the same order.
+#[test]
+fn a_silent_interface_changes_nothing() {
+    let capture = |interfaces: &[&str]| {
+        let mut capture = Capture::of(9999, interfaces);
+        let mut next = [[100, 900]; 10];
+        for round in 0..120 {
+            let connection = round * 7 % 10;
+            (capture.ports, capture.next) = ([40_000 + connection as u16, 9999], next[connection]);
+            if round < 10 {
+                capture.open(&ONE);
+            }
+            capture.talk(10, &ONE);
+            next[connection] = capture.next;
+        }
+        capture.bytes()
+    };
+    let order = |file: Vec<u8>| {
+        let file = analyzer::Input {
+            file: capture::file::CaptureFile::read("test", Box::new(std::io::Cursor::new(file))).unwrap(),
+            place: None,
+        };
+        let mut began = Vec::new();
+        let mut ops =
+            |observed: &record::Observed, _: &analyzer::Named<'_>| began.push(observed.op.c1.ns().unwrap());
+        analyzer::Analysis::run(
+            vec![file],
+            &analyzer::Options::default(),
+            Some(&mut ops),
+            &mut |_| (),
+            &|| false,
+        )
+        .unwrap();
+        began
+    };
+    let began = order(capture(&["a", "b"]));
+    assert_eq!(began.len(), 1200);
+    // The last operation of a burst is told with the connection's next one, behind those of all others; held ones come in their order.
+    let alone = order(capture(&["a"]));
+    for (place, began) in began.iter().enumerate() {
+        let before = alone.iter().position(|other| other == began).unwrap();
+        assert!(place.abs_diff(before) <= 100, "{place} instead of {before}");
+    }
+}

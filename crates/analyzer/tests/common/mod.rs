@@ -27,8 +27,13 @@ pub(crate) struct Capture {
 
 impl Capture {
     pub(crate) fn new(server_port: u16) -> Self {
+        Self::of(server_port, &["a", "b"])
+    }
+
+    /// The same, with these interfaces.
+    pub(crate) fn of(server_port: u16, names: &[&str]) -> Self {
         let mut writer = PcapngWriter::new(Vec::new(), "test").unwrap();
-        for name in ["a", "b"] {
+        for &name in names {
             let interface = InterfaceDescription { name: name.into(), link: RAW, ..Default::default() };
             writer.interface(&interface).unwrap();
         }
