@@ -10,6 +10,8 @@ mod front;
 mod proxy;
 mod secured;
 
+use std::collections::VecDeque;
+
 use record::{Side, Stall};
 
 use front::Front;
@@ -95,8 +97,11 @@ pub(crate) struct Application {
     shown: Shown,
     /// Whether another header at the front of a turn may begin a trial: it has not been refuted.
     may_be_iscsi: bool,
-    /// The numbers of the packet at hand of each side.
+    /// The numbers of the packet whose bytes are at hand of each side, and those of its latest one.
     packets: [Mark; 2],
+    latest: [Mark; 2],
+    /// Packets that came before others which precede them, by their frames: their bytes come later.
+    early: [VecDeque<(u64, Mark)>; 2],
     /// The packet that ended the handshake, before any data.
     connected: Option<(At, Mark)>,
     protocol: ProtocolState,
@@ -125,6 +130,8 @@ pub(crate) struct Application {
     has_data: bool,
 }
 
+/// Most packets out of their order whose numbers are remembered.
+const EARLY_MAX: usize = 256;
 /// iSCSI's port (RFC 7143 2.1).
 pub(crate) const ISCSI_PORT: u16 = 3260;
 /// Turns whose first bytes are examined for another protocol. A connection in its middle shows a message's front in the first
@@ -164,6 +171,8 @@ impl Application {
             shown,
             responses_from: None,
             packets: [Mark::default(); 2],
+            latest: [Mark::default(); 2],
+            early: Default::default(),
             connected: None,
             choice,
             may_be_iscsi: in_the_middle,
@@ -222,6 +231,9 @@ impl Application {
         if let ProtocolState::Iscsi(iscsi) = &mut self.protocol {
             iscsi.bytes(side, bytes, at, observer);
             return;
+        }
+        if !self.early[side as usize].is_empty() {
+            self.is_of_frame(side, at.frame);
         }
         self.detected(side, bytes, at, observer);
     }
@@ -432,7 +444,28 @@ impl Application {
     }
 
     pub(crate) fn packet(&mut self, side: Side, seq: u32, ack: u32) {
-        self.packets[side as usize] = Mark { seq, ack };
+        let mark = Mark { seq, ack };
+        (self.packets[side as usize], self.latest[side as usize]) = (mark, mark);
+    }
+
+    /// The side's packet at hand came before another one that precedes it: its bytes come with those of a later packet.
+    pub(crate) fn packet_is_early(&mut self, side: Side, at: At) {
+        let early = &mut self.early[side as usize];
+        if early.len() >= EARLY_MAX {
+            early.pop_front();
+        }
+        early.push_back((at.frame, self.latest[side as usize]));
+    }
+
+    /// Bytes of the packet with this frame are at hand.
+    #[cold]
+    fn is_of_frame(&mut self, side: Side, frame: u64) {
+        let early = &mut self.early[side as usize];
+        while early.front().is_some_and(|&(of, _)| of < frame) {
+            early.pop_front();
+        }
+        let own = early.front().filter(|&&(of, _)| of == frame).map(|&(_, mark)| mark);
+        self.packets[side as usize] = own.unwrap_or(self.latest[side as usize]);
     }
 
     /// Requests without a response. Data behind which the server has closed the connection (`is_closed`) may be a farewell

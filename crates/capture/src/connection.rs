@@ -238,6 +238,10 @@ impl Connection {
         }
         if segment.payload_bytes > 0 {
             self.application.packet(side, segment.seq, segment.ack);
+            let stream = if side == Side::Client { &self.requests.stream } else { &self.responses.stream };
+            if stream.due().is_some_and(|due| due != segment.seq) {
+                self.application.packet_is_early(side, at);
+            }
         }
         let before = self.application.pace().messages;
         let (stream, mut feed, has_ended) = self.feed(flow, observer);

@@ -524,7 +524,9 @@ impl Pairing {
                 self.awaits_continue = None;
                 // The missing ones are answered: the next requests do not leave with them.
                 self.has_lost_requests = false;
-                self.has_unasked |= self.waiting.is_empty() && self.current.is_none();
+                // Those of requests that were left out tell nothing of holes to come.
+                self.has_unasked |=
+                    self.waiting.is_empty() && self.current.is_none() && self.left_with_lost.is_none();
                 let passage = Passage::begin(at.ns, at.frame);
                 self.response = Some((passage, 0));
                 if self.waiting.is_empty()

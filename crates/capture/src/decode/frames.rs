@@ -195,9 +195,7 @@ impl Frames {
         if self.streams[side as usize].is_lost && !self.resume(side, rest) {
             self.counted.skipped_bytes += rest.len() as u64;
             self.streams[side as usize].offset += rest.len() as u64;
-            if side == Side::Client {
-                self.requests.misses_requests(false);
-            }
+            self.misses(side, false);
             return &[];
         }
         while !rest.is_empty() && !self.streams[side as usize].is_lost {
@@ -229,6 +227,15 @@ impl Frames {
         };
         let ack = self.packets[side as usize].ack;
         self.requests.is_behind_unseen = ends.is_some_and(|end| ack.wrapping_sub(end).cast_signed() > 0);
+    }
+
+    /// The bytes of a side up to here, with the last ones, tell nothing.
+    fn misses(&mut self, side: Side, is_cut: bool) {
+        if side == Side::Client {
+            let offset = self.streams[Side::Client as usize].offset as u32;
+            let end_seq = self.requests_from.map_or(offset, |from| from.wrapping_add(offset));
+            self.requests.misses_requests(end_seq, is_cut);
+        }
     }
 
     fn resume(&mut self, side: Side, bytes: &[u8]) -> bool {
@@ -325,11 +332,9 @@ impl Frames {
         self.is_sound = false;
         self.invalid = if is_forgiven { 1 } else { self.invalid + 1 };
         self.lose(side);
-        if side == Side::Client {
-            self.requests.misses_requests(false);
-        }
         self.counted.skipped_bytes += count as u64;
         self.streams[side as usize].offset += count as u64;
+        self.misses(side, false);
         count
     }
 
@@ -364,12 +369,10 @@ impl Frames {
         }
         if inside < count {
             self.lose(side);
-            if side == Side::Client {
-                self.requests.misses_requests(absent == Absent::Uncaptured);
-            }
             self.decoder.absent(side, count - inside);
             self.counted.skipped_bytes += count - inside;
             self.streams[side as usize].offset += count - inside;
+            self.misses(side, absent == Absent::Uncaptured);
         }
         self.requests.deliver(observer);
     }

@@ -115,8 +115,8 @@ pub(crate) struct Requests {
     left_with_lost: Option<u32>,
     /// The newest request in order is not paired: what follows is not of the one before it.
     is_left_out: bool,
-    /// Since the last request an answer has begun that is of none of those seen.
-    has_unasked: bool,
+    /// What the server had received when it sent an answer, since the last request, that is of none of those seen.
+    unasked_ack: Option<u32>,
     /// The next answer may be that of another request than the oldest.
     is_resuming: bool,
     /// The answer at hand has no request.
@@ -213,7 +213,7 @@ impl Requests {
         let Passing { began, ended, bytes, mark, .. } = self.passing;
         let key = self.name(asked.key);
         self.number = self.number.wrapping_add(1);
-        self.has_unasked = false;
+        self.unasked_ack = None;
         if of == Of::Order {
             self.is_left_out = !self.is_paired(mark);
             if self.is_left_out {
@@ -631,12 +631,15 @@ impl Requests {
         self.has_lost_requests = false;
     }
 
-    /// Bytes of the client in which requests may begin are not there, or tell nothing: a hole, or what a snap length has `cut`.
-    pub(super) fn misses_requests(&mut self, is_cut: bool) {
+    /// Bytes of the client up to a sequence number, in which requests may begin, are not there, or tell nothing: a hole, or what a snap
+    /// length has `cut`.
+    pub(super) fn misses_requests(&mut self, end_seq: u32, is_cut: bool) {
         // A client that always waits for its answer sends no request together with another one; but what shows that may be cut.
         let may_leave_together = is_cut || !self.bursts.are_single();
-        // Answers that none of those seen has are theirs, and all of theirs if it waits for all before it goes on.
-        let are_answered = self.has_unasked && !self.order.is_continuous;
+        // Answers that none of those seen has are theirs, and all of theirs if it waits for all before it goes on, as far as the server had
+        // them.
+        let has_had = |ack: u32| ack.wrapping_sub(end_seq).cast_signed() >= 0;
+        let are_answered = self.unasked_ack.is_some_and(has_had) && !self.order.is_continuous;
         self.has_lost_requests |= may_leave_together && !are_answered;
     }
 

@@ -37,7 +37,10 @@ impl Requests {
     /// The message at hand is of an answer, and no request awaits one: those that are kept may have been of requests before.
     #[cold]
     pub(crate) fn unasked(&mut self) {
-        self.has_unasked = true;
+        // Those of requests that were left out tell nothing of holes to come.
+        if self.left_with_lost.is_none() {
+            self.unasked_ack = Some(self.passing.mark.ack);
+        }
         if let Some(Beginning { kept, .. }) = &mut self.beginning {
             self.counted.abandoned += kept.len() as u64;
             self.pace.ended -= kept.len() as u64;
