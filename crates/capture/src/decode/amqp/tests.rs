@@ -311,12 +311,7 @@ fn a_hole_costs_the_methods_that_it_touches() {
     play.say(Client, get(1, "g")).say(Server, &got[..1000]).lose(Server, got.len() as u64 - 1000);
     play.say(Client, get(1, "h")).say(Server, &got);
     let told = play.end();
-    let expected = [
-        "Queue.Declare b ok",
-        "Queue.Declare c ok",
-        "Queue.Declare d ok",
-        "Basic.Get h ok",
-    ];
+    let expected = ["Queue.Declare b ok", "Queue.Declare c ok", "Queue.Declare d ok", "Basic.Get h ok"];
     assert_eq!(lines(&told, 4), expected);
     let took = |e: &record::Exchange| e.response.ended.since(e.request.ended).unwrap();
     let times: Vec<bool> = told.exchanges[4..].iter().map(|e| took(e) > 1_000_000).collect();
