@@ -299,7 +299,7 @@ impl Pairing {
 
     /// Delivers the exchange at the front of both halves.
     fn join(&mut self, place: u32, emit: &mut impl FnMut(&Observed)) {
-        let client = self.client_half(place);
+        let client = self.client_half(place, true);
         let mut views = [None, None];
         for (which, view) in views.iter_mut().enumerate() {
             let half = self.pairs.get_mut(&place).and_then(|p| p.halves[which].as_mut());
@@ -337,7 +337,7 @@ impl Pairing {
         let half = self.pairs.get(&place).and_then(|p| p.halves[which].as_ref().map(|h| (p, h)));
         let is_pair = half.is_some_and(|(pair, _)| pair.halves.iter().all(Option::is_some));
         let side = if is_pair {
-            let client = self.client_half(place);
+            let client = self.client_half(place, false);
             if client == which { Side::Client } else { Side::Server }
         } else {
             half.map_or(Side::Client, |(_, half)| self.side(half))
@@ -366,8 +366,9 @@ impl Pairing {
         if is_fresh { Side::Client } else { whose.peer() }
     }
 
-    /// The client's half of a pair.
-    fn client_half(&mut self, place: u32) -> usize {
+    /// The client's half of a pair. Where both fronts are views of one exchange, that of the client begins first by one clock, and the
+    /// answer is kept; the fronts of a connection that began at one point earlier tell nothing of each other.
+    fn client_half(&mut self, place: u32, are_of_one: bool) -> usize {
         let Some(pair) = self.pairs.get(&place) else { return 0 };
         if let Some(client) = pair.client {
             return client;
@@ -381,12 +382,12 @@ impl Pairing {
             (Some(Side::Server), _) | (_, Some(Side::Client)) => 1,
             // The client waits for the whole network and the server, the server's side for the server alone.
             _ => match (there(a).zip(there(b)), began(a).zip(began(b))) {
-                (_, Some((a, b))) if self.shares_clock(place) => usize::from(a > b),
+                (_, Some((a, b))) if are_of_one && self.shares_clock(place) => usize::from(a > b),
                 (Some((a, b)), _) => usize::from(a < b),
                 _ => 0,
             },
         };
-        if let Some(pair) = self.pairs.get_mut(&place) {
+        if let Some(pair) = self.pairs.get_mut(&place).filter(|_| are_of_one) {
             pair.client = Some(client);
         }
         client

@@ -127,6 +127,37 @@ fn segments_from_elsewhere_are_noted() {
     assert!(has_note(&result, "1 segments are far outside the window"), "{:?}", result.notes);
 }
 
+/// The client's interface begins later than the server's, or misses the begin of a connection: what it sees first is another operation.
+#[test]
+fn the_client_is_on_the_side_where_a_request_is_seen_first() {
+    for missing in [0, 1, 3, 30] {
+        let mut capture = Capture::new(9999);
+        let (server, both) = ([(1, 200_000)], [(0, 0), (1, 200_000)]);
+        capture.open(if missing > 3 { &server[..] } else { &both[..] });
+        capture.talk(missing, &server);
+        capture.talk(40, &both);
+        let file = capture::file::CaptureFile::read("test", Box::new(std::io::Cursor::new(capture.bytes())))
+            .unwrap();
+        let mut paths = Vec::new();
+        let mut ops = |observed: &record::Observed, _: &analyzer::Named<'_>| {
+            let op = &observed.op;
+            if let (Some(c1), Some(s1)) = (op.c1.ns(), op.s1.ns()) {
+                paths.push(s1.cast_signed() - c1.cast_signed());
+            }
+        };
+        let input = analyzer::Input { file, place: None };
+        analyzer::Analysis::run(
+            vec![input],
+            &analyzer::Options::default(),
+            Some(&mut ops),
+            &mut |_| (),
+            &|| false,
+        )
+        .unwrap();
+        assert_eq!(paths, [200_000; 40], "{missing}");
+    }
+}
+
 /// A file that names an interface without frames shows what it would without it, and in about the same order.
 #[test]
 fn a_silent_interface_changes_nothing() {
