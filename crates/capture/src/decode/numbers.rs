@@ -1,7 +1,7 @@
 //! Numbers of requests that a client may repeat.
 //!
 //! Some clients give all requests the same number, which their protocols permit where one is in flight, or do not forbid. These have their
-//! answers in order. A request that is sent behind a silence, with the number of one that is open, shows that the client has given
+//! answers in order. Others take the lowest number that is free, which may be that of the request before. A request that is sent behind a silence, with the number of one that is open, shows that the client has given
 //! up that one.
 
 use super::{Asked, Of, Requests};
@@ -30,7 +30,10 @@ impl Numbers {
         requests.begins_numbered();
         let is_behind_silence = self.pass(requests) >= SILENCE_NS;
         let is_repeated = self.last.replace(number) == Some(number);
-        if self.repeated.is_some() && (self.repeated != Some(number) || !is_repeated || is_behind_silence) {
+        if let Some(repeated) = self.repeated
+            && (repeated != number || !is_repeated || is_behind_silence)
+            && (is_behind_silence || !requests.number_order(repeated))
+        {
             requests.give_up(Of::Order);
         }
         if !is_repeated || is_behind_silence {

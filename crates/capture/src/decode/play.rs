@@ -56,6 +56,11 @@ impl Play {
         }
     }
 
+    /// When the last packet passed.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.ns
+    }
+
     /// The client ends the handshake.
     pub(crate) fn connect(&mut self) -> &mut Self {
         self.ns += 1000;

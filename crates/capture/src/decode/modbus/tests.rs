@@ -109,6 +109,35 @@ fn requests_with_one_identifier_are_answered_in_order() {
 }
 
 /// Both, from the first request on.
+/// A client that keeps some requests in flight and takes the lowest identifier that is free.
+#[test]
+fn an_identifier_may_be_used_again_at_once() {
+    for depth in [2, 3, 8] {
+        for late in 0..depth {
+            let mut play = Play::new(&ENTRY);
+            let mut in_flight: Vec<(usize, u64)> = Vec::new();
+            let mut pairs = Vec::new();
+            for round in 0..100 {
+                let id = (0..depth).find(|id| in_flight.iter().all(|(other, _)| other != id)).unwrap();
+                play.say(Client, read(id as u16, 0, 1));
+                in_flight.push((id, play.now_ns()));
+                // The device answers some later than others.
+                while in_flight.len() == depth || round % 7 == 0 && !in_flight.is_empty() {
+                    let (id, asked) =
+                        in_flight.remove(if round % 3 == 0 { 0 } else { late.min(in_flight.len() - 1) });
+                    play.say(Server, registers(id as u16, 1));
+                    pairs.push((asked, play.now_ns()));
+                }
+            }
+            let told = play.end();
+            let seen: Vec<(u64, u64)> = (told.exchanges.iter())
+                .map(|e| (e.request.began.ns().unwrap(), e.response.ended.ns().unwrap()))
+                .collect();
+            assert_eq!(seen, pairs, "depth {depth}, late {late}");
+        }
+    }
+}
+
 #[test]
 fn the_first_requests_may_have_one_identifier() {
     let mut play = Play::new(&ENTRY);

@@ -24,6 +24,15 @@ impl Requests {
         self.pace.forget(gone, self.passing.ended);
     }
 
+    /// Gives the one request in order the number that it carries; false if that is not all that is known of the order.
+    pub(crate) fn number_order(&mut self, id: u64) -> bool {
+        let is_certain = self.queue.len() == 1 && self.unpaired.is_none() && !self.is_resuming;
+        if !is_certain || self.by_id.contains_key(&id) {
+            return false;
+        }
+        self.queue.pop_front().is_some_and(|open| self.by_id.insert(id, open).is_none())
+    }
+
     /// Drops the requests in order, which have no answers, by their protocol.
     pub(crate) fn forget_queue(&mut self) {
         self.abandon_unpaired();
