@@ -636,10 +636,9 @@ impl Requests {
     pub(super) fn misses_requests(&mut self, end_seq: u32, is_cut: bool) {
         // A client that always waits for its answer sends no request together with another one; but what shows that may be cut.
         let may_leave_together = is_cut || !self.bursts.are_single();
-        // Answers that none of those seen has are theirs, and all of theirs if it waits for all before it goes on, as far as the server had
-        // them.
+        // Answers that none of those seen has are theirs, as far as the server had them.
         let has_had = |ack: u32| ack.wrapping_sub(end_seq).cast_signed() >= 0;
-        let are_answered = self.unasked_ack.is_some_and(has_had) && !self.order.is_continuous;
+        let are_answered = self.unasked_ack.is_some_and(has_had);
         self.has_lost_requests |= may_leave_together && !are_answered;
     }
 

@@ -71,8 +71,6 @@ const ALONE: u32 = 16;
 pub(crate) struct Order {
     /// A packet with requests has left before all answers to those of the packet before had come, not long ago.
     pub(crate) is_overlapped: bool,
-    /// It has left when some of those had come, not long ago: its client does not wait for all answers of a burst.
-    pub(crate) is_continuous: bool,
     /// Requests that were asked since then while none was in flight.
     alone: u32,
     /// There was a hole while the requests in flight were, so that some may have been answered in it.
@@ -107,7 +105,6 @@ impl Order {
             return Begun::Plain;
         }
         self.alone = 0;
-        self.is_continuous |= newest.ack != mark.ack && !self.has_hole;
         let was_overlapped = self.is_overlapped;
         self.is_overlapped |= newest.ack == mark.ack;
         if self.has_hole && self.is_overlapped && !was_overlapped {
@@ -127,7 +124,6 @@ impl Order {
     fn begins_alone(&mut self, mark: Mark) -> Begun {
         self.alone = self.alone.saturating_add(1);
         self.is_overlapped &= self.alone < ALONE;
-        self.is_continuous &= self.alone < ALONE;
         let is_late =
             |unasked: Mark| distance(unasked.ack, mark.seq) > 0 && distance(unasked.seq, mark.ack) >= 0;
         match self.unasked {
