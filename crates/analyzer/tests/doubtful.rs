@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{ACK, Capture, ONE, has_note};
+use common::{ACK, Capture, ONE, has_note, operations};
 
 #[test]
 fn operations_that_end_before_they_begin_are_left_out_and_counted() {
@@ -136,24 +136,10 @@ fn the_client_is_on_the_side_where_a_request_is_seen_first() {
         capture.open(if missing > 3 { &server[..] } else { &both[..] });
         capture.talk(missing, &server);
         capture.talk(40, &both);
-        let file = capture::file::CaptureFile::read("test", Box::new(std::io::Cursor::new(capture.bytes())))
-            .unwrap();
-        let mut paths = Vec::new();
-        let mut ops = |observed: &record::Observed, _: &analyzer::Named<'_>| {
-            let op = &observed.op;
-            if let (Some(c1), Some(s1)) = (op.c1.ns(), op.s1.ns()) {
-                paths.push(s1.cast_signed() - c1.cast_signed());
-            }
-        };
-        let input = analyzer::Input { file, place: None };
-        analyzer::Analysis::run(
-            vec![input],
-            &analyzer::Options::default(),
-            Some(&mut ops),
-            &mut |_| (),
-            &|| false,
-        )
-        .unwrap();
+        let paths: Vec<i64> = (operations(capture.bytes()).iter())
+            .filter_map(|observed| Some((observed.op.c1.ns()?, observed.op.s1.ns()?)))
+            .map(|(c1, s1)| s1.cast_signed() - c1.cast_signed())
+            .collect();
         assert_eq!(paths, [200_000; 40], "{missing}");
     }
 }
@@ -175,23 +161,8 @@ fn a_silent_interface_changes_nothing() {
         }
         capture.bytes()
     };
-    let order = |file: Vec<u8>| {
-        let file = analyzer::Input {
-            file: capture::file::CaptureFile::read("test", Box::new(std::io::Cursor::new(file))).unwrap(),
-            place: None,
-        };
-        let mut began = Vec::new();
-        let mut ops =
-            |observed: &record::Observed, _: &analyzer::Named<'_>| began.push(observed.op.c1.ns().unwrap());
-        analyzer::Analysis::run(
-            vec![file],
-            &analyzer::Options::default(),
-            Some(&mut ops),
-            &mut |_| (),
-            &|| false,
-        )
-        .unwrap();
-        began
+    let order = |file: Vec<u8>| -> Vec<u64> {
+        operations(file).iter().map(|observed| observed.op.c1.ns().unwrap()).collect()
     };
     let began = order(capture(&["a", "b"]));
     assert_eq!(began.len(), 1200);

@@ -5,11 +5,8 @@
 mod common;
 
 use std::collections::{HashSet, VecDeque};
-use std::io::Cursor;
 
-use analyzer::{Analysis, Input, Options};
-use capture::file::CaptureFile;
-use common::{ACK, Capture, ONE};
+use common::{ACK, Capture, ONE, operations};
 
 /// A packet with data: whose, and its bytes.
 type Packet = (usize, Vec<u8>);
@@ -46,14 +43,11 @@ fn captured(packets: &[Packet], is_lost: impl Fn(usize) -> bool) -> (Vec<u8>, Ha
 
 /// The operations' pairs.
 fn told(file: Vec<u8>) -> Vec<Pair> {
-    let file = Input { file: CaptureFile::read("test", Box::new(Cursor::new(file))).unwrap(), place: None };
-    let mut pairs = Vec::new();
-    let mut ops = |observed: &record::Observed, _: &analyzer::Named<'_>| {
-        let op = observed.op;
-        pairs.push((op.c1.ns().or(op.s1.ns()).unwrap(), op.c2.ns().or(op.s2.ns()).unwrap()));
+    let ends = |observed: &record::Observed| {
+        let op = &observed.op;
+        (op.c1.ns().or(op.s1.ns()).unwrap(), op.c2.ns().or(op.s2.ns()).unwrap())
     };
-    Analysis::run(vec![file], &Options::default(), Some(&mut ops), &mut |_| (), &|| false).unwrap();
-    pairs
+    operations(file).iter().map(ends).collect()
 }
 
 /// Loses each two of the packets from a place on, which may cost so many operations.

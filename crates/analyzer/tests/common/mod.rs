@@ -118,6 +118,16 @@ pub(crate) fn analyse_on(file: Vec<u8>, wire: Option<Wire>) -> AnalysisResult {
     Analysis::run(inputs, &options, None, &mut |_| (), &|| false).unwrap()
 }
 
+/// The operations of a file, in the order in which they are told.
+pub(crate) fn operations(file: Vec<u8>) -> Vec<record::Observed> {
+    let file = CaptureFile::read("test", Box::new(Cursor::new(file))).unwrap();
+    let mut all = Vec::new();
+    let mut take = |observed: &record::Observed, _: &analyzer::Named<'_>| all.push(*observed);
+    let inputs = vec![Input { file, place: None }];
+    Analysis::run(inputs, &Options::default(), Some(&mut take), &mut |_| (), &|| false).unwrap();
+    all
+}
+
 pub(crate) fn has_note(result: &AnalysisResult, words: &str) -> bool {
     result.notes.iter().any(|note| note.contains(words))
 }

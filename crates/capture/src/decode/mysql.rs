@@ -4,7 +4,8 @@
 //! name. The set-up of a connection is one request, `login`, from the client's answer to the server's greeting. A statement that several
 //! results answer is one request. The status is the error's number; the key is the normalised SQL, which is empty if a prepared statement
 //! was not seen to be prepared. COM_STMT_CLOSE, COM_STMT_SEND_LONG_DATA and COM_QUIT have no answer. A stream of events is answered
-//! when it begins. A server that refuses a connection says so instead of greeting: that answers the request `connect`. Behind the change to TLS it goes on in the records; a compressed protocol is not decoded.
+//! when it begins. A server that refuses a connection says so instead of greeting: that answers the request `connect`. Behind the change
+//! to TLS it goes on in the records; a compressed protocol is not decoded.
 
 use std::collections::VecDeque;
 

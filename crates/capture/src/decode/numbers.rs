@@ -1,8 +1,8 @@
 //! Numbers of requests that a client may repeat.
 //!
 //! Some clients give all requests the same number, which their protocols permit where one is in flight, or do not forbid. These have their
-//! answers in order. Others take the lowest number that is free, which may be that of the request before. A request that is sent behind a silence, with the number of one that is open, shows that the client has given
-//! up that one.
+//! answers in order. Others take the lowest number that is free, which may be that of the request before. A request that is sent behind
+//! a silence, with the number of one that is open, shows that the client has given up that one.
 
 use super::{Asked, Of, Requests};
 

@@ -113,8 +113,10 @@ impl Requests {
     /// A request that was set aside is answered after all.
     pub(super) fn take_back(&mut self, id: u64) {
         let Some(open) = self.set_aside.remove(&id) else { return };
-        if open.may_lack_part || self.is_behind_unseen {
+        if open.may_lack_part {
             self.found_whole();
+        }
+        if open.may_lack_part || self.is_behind_unseen {
             self.counted.abandoned += 1;
         } else {
             self.pace.is_back(self.passing.ended);
