@@ -89,6 +89,16 @@ struct Pending {
     event: Event,
 }
 
+/// The delayed ACKs of a gate.
+#[derive(Clone, Copy)]
+enum DelayedAcks {
+    None,
+    /// The heap has one; `latest` is the latest of those that began since, with its place in the order of events.
+    InHeap {
+        latest: Option<Pending>,
+    },
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Idle,
@@ -129,6 +139,8 @@ struct Events<'a> {
     gate_of: Vec<Option<usize>>,
     /// For each gate and operation, whether its message shares a packet with one before it.
     follows: Vec<Vec<bool>>,
+    /// For each gate, what the heap knows of its delayed ACKs.
+    delayed_acks: Vec<DelayedAcks>,
     heap: BinaryHeap<Reverse<Pending>>,
     pushed: u64,
     now: f64,
@@ -180,6 +192,7 @@ impl<'a> Events<'a> {
             interrupted,
             coalesced: coalesced(stages, extras.coalescing),
             follows: vec![vec![false; starts.len()]; gates.len()],
+            delayed_acks: vec![DelayedAcks::None; gates.len()],
             gates,
             gate_of,
             heap: BinaryHeap::new(),
@@ -221,9 +234,7 @@ impl<'a> Events<'a> {
                 Event::Release { stage, group } if self.queues[stage].group == group => self.release(stage),
                 Event::Release { .. } => {}
                 Event::Flush { gate } => self.flush(gate),
-                Event::DelayedAck { gate, end } => {
-                    self.at_gate(gate, |gate, leaving| gate.timed_out(end, leaving));
-                }
+                Event::DelayedAck { gate, end } => self.delayed_ack(gate, end),
             }
         }
         self.run.lasted_us = self.now - self.begin;
@@ -254,12 +265,41 @@ impl<'a> Events<'a> {
         let (before, ack_delay_us, unacknowledged) =
             (placed.before, placed.ack_delay_us, placed.gate.unacknowledged());
         if let Some(end) = unacknowledged.filter(|_| unacknowledged != earlier) {
-            self.push(self.now + ack_delay_us, Event::DelayedAck { gate: index, end });
+            self.delay_ack(index, self.now + ack_delay_us, end);
         }
         for departure in leaving {
             self.follows[index][departure.operation] = !departure.leads;
             self.pass(before, departure.operation);
         }
+    }
+
+    /// Of a gate's delayed ACKs only the latest can matter. The heap has one of each gate: thousands of void ones would make it deep
+    /// where the delay is long.
+    fn delay_ack(&mut self, gate: usize, at: f64, end: u64) {
+        self.pushed += 1;
+        let pending = Pending { at: At(at), order: self.pushed, event: Event::DelayedAck { gate, end } };
+        match &mut self.delayed_acks[gate] {
+            DelayedAcks::None => {
+                self.delayed_acks[gate] = DelayedAcks::InHeap { latest: None };
+                self.heap.push(Reverse(pending));
+            }
+            DelayedAcks::InHeap { latest } => *latest = Some(pending),
+        }
+    }
+
+    fn delayed_ack(&mut self, gate: usize, end: u64) {
+        let latest = match self.delayed_acks[gate] {
+            DelayedAcks::InHeap { latest } => latest,
+            DelayedAcks::None => None,
+        };
+        match latest {
+            Some(latest) => {
+                self.delayed_acks[gate] = DelayedAcks::InHeap { latest: None };
+                self.heap.push(Reverse(latest));
+            }
+            None => self.delayed_acks[gate] = DelayedAcks::None,
+        }
+        self.at_gate(gate, |gate, leaving| gate.timed_out(end, leaving));
     }
 
     fn flush(&mut self, gate: usize) {
