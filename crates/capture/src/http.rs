@@ -69,8 +69,10 @@ struct Pairing {
     has_lost_requests: bool,
     /// The acknowledgement number of requests that may have done so: they are left out.
     left_with_lost: Option<u32>,
-    /// Since the last request a response has begun that answers none of those seen.
-    has_unasked: bool,
+    /// What the server had received when it began a response, since the last request, that answers none of those seen.
+    unasked_ack: Option<u32>,
+    /// Sequence number behind the client's bytes up to the hole at hand, once it is known.
+    requests_end: Option<u32>,
     bursts: Bursts,
     /// Behind a hole: nothing is paired.
     recovery: Option<Recovery>,
@@ -272,6 +274,8 @@ impl Http {
         let Self { requests, responses, pairing, .. } = self;
         match side {
             Side::Client => {
+                let end = requests.offset().wrapping_add(count) as u32;
+                pairing.requests_end = pairing.requests_from.map(|from| from.wrapping_add(end));
                 requests.missing(absent, count, at, |event| pairing.request(event, observer));
                 pairing.has_cut_requests |= requests.is_cut();
             }
@@ -356,7 +360,7 @@ impl Pairing {
         match event {
             Event::Began(at) => {
                 self.began += 1;
-                self.has_unasked = false;
+                self.unasked_ack = None;
                 self.has_unseen_request &= !self.waiting.is_empty();
                 self.current_mark = self.packets[Side::Client as usize];
                 if !self.is_paired(at) {
@@ -417,8 +421,10 @@ impl Pairing {
                 self.is_resuming = true;
                 self.has_unseen_request |= !self.waiting.is_empty();
                 self.forget_request(at);
-                // A hole shows late: what it held may have been answered already.
-                self.has_lost_requests = !self.bursts.are_single() && !self.has_unasked;
+                // A hole shows late: what it held may have been answered already, as far as the server had it.
+                let are_answered =
+                    self.unasked_ack.zip(self.requests_end).is_some_and(|(ack, end)| !is_before(ack, end));
+                self.has_lost_requests = !self.bursts.are_single() && !are_answered;
                 self.lost_order(at);
             }
         }
@@ -524,9 +530,11 @@ impl Pairing {
                 self.awaits_continue = None;
                 // The missing ones are answered: the next requests do not leave with them.
                 self.has_lost_requests = false;
+                let response = self.response_mark();
                 // Those of requests that were left out tell nothing of holes to come.
-                self.has_unasked |=
-                    self.waiting.is_empty() && self.current.is_none() && self.left_with_lost.is_none();
+                if self.waiting.is_empty() && self.current.is_none() && self.left_with_lost.is_none() {
+                    self.unasked_ack = Some(response.ack);
+                }
                 let passage = Passage::begin(at.ns, at.frame);
                 self.response = Some((passage, 0));
                 if self.waiting.is_empty()
@@ -534,10 +542,10 @@ impl Pairing {
                     && !self.is_resuming
                     && self.recovery.is_none()
                 {
-                    let ack = self.packets[Side::Server as usize].ack;
-                    self.order.unasked(Mark { seq: self.response_seq, ack });
+                    self.order.unasked(response);
                 }
-                self.is_orphan = self.is_resuming && self.recovery.is_none() && !self.resume(at);
+                let is_found = self.recovery.is_some() || !self.is_resuming || self.resume(at);
+                self.is_orphan = !is_found || self.is_unread();
             }
             Event::Head(Start::Response { status, is_websocket }) => {
                 if status == 101 {
@@ -611,8 +619,22 @@ impl Pairing {
         }
     }
 
+    /// Where the response at hand begins, and what its server had received.
+    fn response_mark(&self) -> Mark {
+        Mark { seq: self.response_seq, ack: self.packets[Side::Server as usize].ack }
+    }
+
+    /// Whether the server had nothing of the oldest request when it sent the response at hand.
+    fn is_unread(&self) -> bool {
+        let oldest = self.marks.front().copied().or(self.current.map(|_| self.current_mark));
+        oldest.is_some_and(|oldest| resume::is_unread(oldest, self.response_mark()))
+    }
+
     /// The request that the next response answers.
     fn next_asked(&self) -> Asked {
+        if self.is_unread() {
+            return Asked::Other;
+        }
         match self.waiting.front().or(self.current.as_ref()).map(|next| next.op.verb) {
             Some(Verb::Http(HEAD)) => Asked::Head,
             Some(Verb::Http(CONNECT)) => Asked::Connect,
@@ -625,7 +647,7 @@ impl Pairing {
     fn note_unseen(&mut self, offset: u64) {
         let end = self.requests_from.map(|from| from.wrapping_add(offset as u32));
         let ack = self.packets[Side::Server as usize].ack;
-        self.is_behind_unseen = end.is_some_and(|end| ack.wrapping_sub(end).cast_signed() > 0);
+        self.is_behind_unseen = end.is_some_and(|end| is_before(end, ack));
     }
 
     /// The client goes on in WebSocket, which it has asked for: the answer is in a hole.
@@ -642,7 +664,7 @@ impl Pairing {
     /// Drops the requests that were answered where nothing was captured, before a response that begins. False if it answers
     /// none of those seen.
     fn resume(&mut self, at: At) -> bool {
-        let response = Mark { seq: self.response_seq, ack: self.packets[Side::Server as usize].ack };
+        let response = self.response_mark();
         let is_current = self.waiting.is_empty() && self.current.is_some();
         match resume::find(&self.marks, self.known_end, response) {
             Match::Behind(answered) => {
@@ -673,6 +695,11 @@ impl Pairing {
             Match::Orphan => is_current,
         }
     }
+}
+
+/// Whether one sequence number comes before the other.
+fn is_before(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other).cast_signed() < 0
 }
 
 /// Requests beyond which a burst does not keep its memory.

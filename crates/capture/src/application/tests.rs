@@ -1,3 +1,5 @@
+mod crossing;
+
 use iscsi::pdu::{DataIn, LoginRequest, ScsiCommand};
 use record::{Exchange, OpKind, Outcome, Status, Verb, Word};
 

@@ -182,6 +182,10 @@ impl Requests {
         self.passing = Passing { began: at, ended: at, bytes: 0, mark, ..answer };
         self.ask(Of::Order, &Asked::only(operation));
         self.asked(Of::Order);
+        if let Some(asked) = self.queue.back_mut() {
+            // It asked with its SYN, which the server had.
+            asked.mark.seq = mark.seq.wrapping_sub(1);
+        }
         self.passing = answer;
         self.answer(Of::Order);
         self.answered(Of::Order, status);
@@ -483,7 +487,11 @@ impl Requests {
         if of == Of::Order && self.is_resuming && !self.is_orphan {
             self.resume();
         }
-        let Passing { began, ended, bytes, .. } = self.passing;
+        let Passing { began, ended, bytes, mark, .. } = self.passing;
+        if of == Of::Order && self.kept() == 0 && self.recovery.is_none() && self.given_up == 0 {
+            // What the server said before it had anything of the oldest request is no answer to it.
+            self.is_orphan |= self.queue.front().is_some_and(|oldest| resume::is_unread(oldest.mark, mark));
+        }
         if of == Of::Order && (self.is_orphan || self.given_up > 0) {
             return false;
         }

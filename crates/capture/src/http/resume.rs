@@ -44,8 +44,13 @@ pub(crate) fn find(requests: &VecDeque<Mark>, known_end: Option<u32>, response: 
     }
     let Some(request) = requests.get(answered) else { return Match::Orphan };
     let is_older = distance(request.ack, response.seq) > 0 && answered == 0;
-    let is_unread = distance(response.ack, request.seq) <= 0;
-    if is_older || is_unread { Match::Orphan } else { Match::Behind(answered) }
+    if is_older || is_unread(*request, response) { Match::Orphan } else { Match::Behind(answered) }
+}
+
+/// Whether the server had received nothing of a request when it sent a response, which is no answer to it then: a notice that it
+/// closes the connection (408 behind a time without requests) may cross the next request.
+pub(crate) fn is_unread(request: Mark, response: Mark) -> bool {
+    distance(response.ack, request.seq) <= 0
 }
 
 /// How many of the oldest requests may be the one that a response behind a hole answers: all that left together with the oldest, or

@@ -7,12 +7,19 @@ fn at(ns: u64) -> At {
     At { ns, frame: ns }
 }
 
+/// Bytes of a side come, behind all that both have said.
+fn hear(http: &mut Http, side: Side, bytes: &[u8], at: At, seen: &mut Seen) -> usize {
+    let ends = [http.requests.offset(), http.responses.offset()].map(|offset| offset as u32);
+    http.packet(side, Mark { seq: ends[side as usize], ack: ends[side.peer() as usize] });
+    http.bytes(side, bytes, at, seen)
+}
+
 /// Plays messages of both sides, each in a packet of its own, and returns (request bytes, response bytes,
 /// times).
 fn play(packets: &[(Side, &str)]) -> Vec<(u32, u32, [u64; 4])> {
     let (mut http, mut seen) = (Http::new(1, false), Seen::default());
     for (index, (side, text)) in packets.iter().enumerate() {
-        http.bytes(*side, text.as_bytes(), at(index as u64 + 1), &mut seen);
+        hear(&mut http, *side, text.as_bytes(), at(index as u64 + 1), &mut seen);
     }
     http.closed(Side::Server, at(packets.len() as u64), &mut seen);
     let ns = |s: Stamp| s.ns().unwrap_or(0);
@@ -60,7 +67,7 @@ fn a_response_at_the_end_is_known_as_far_as_it_came() {
         (Server, "def"),
     ];
     for (index, (side, text)) in packets.iter().enumerate() {
-        http.bytes(*side, text.as_bytes(), at(index as u64 + 1), &mut seen);
+        hear(&mut http, *side, text.as_bytes(), at(index as u64 + 1), &mut seen);
     }
     http.finish(&mut seen);
     let ends = |e: &Exchange| (e.response.began.ns(), e.response.ended.ns());
@@ -72,7 +79,7 @@ fn a_response_at_the_end_is_known_as_far_as_it_came() {
 fn requests_that_are_never_answered_are_counted_however_many() {
     let (mut http, mut seen) = (Http::new(1, false), Seen::default());
     for number in 1..=10_000 {
-        http.bytes(Client, b"GET /a HTTP/1.1\r\n\r\n", at(number), &mut seen);
+        hear(&mut http, Client, b"GET /a HTTP/1.1\r\n\r\n", at(number), &mut seen);
     }
     let counted = http.finish(&mut seen);
     assert_eq!((seen.unanswered.len(), counted.unanswered, counted.abandoned), (10_000, 10_000, 0));
@@ -110,15 +117,15 @@ fn hundred_continue_is_not_the_final_response() {
 fn asked_for(after_ns: u64, before: &[u8]) -> Exchange {
     let (mut http, mut seen) = (Http::new(1, false), Seen::default());
     let head = b"PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n";
-    http.bytes(Client, head, at(1_000), &mut seen);
+    hear(&mut http, Client, head, at(1_000), &mut seen);
     if !before.is_empty() {
-        http.bytes(Client, before, at(1_500), &mut seen);
+        hear(&mut http, Client, before, at(1_500), &mut seen);
     }
-    http.bytes(Server, b"HTTP/1.1 100 Continue\r\n\r\n", at(2_000), &mut seen);
+    hear(&mut http, Server, b"HTTP/1.1 100 Continue\r\n\r\n", at(2_000), &mut seen);
     let rest = &b"abcdef"[before.len()..];
-    http.bytes(Client, &rest[..1], at(2_000 + after_ns), &mut seen);
-    http.bytes(Client, &rest[1..], at(90_000_000), &mut seen);
-    http.bytes(Server, b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", at(91_000_000), &mut seen);
+    hear(&mut http, Client, &rest[..1], at(2_000 + after_ns), &mut seen);
+    hear(&mut http, Client, &rest[1..], at(90_000_000), &mut seen);
+    hear(&mut http, Server, b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", at(91_000_000), &mut seen);
     seen.exchanges[0]
 }
 
@@ -136,7 +143,7 @@ fn announced(packets: &[(u64, Side, &str)]) -> Vec<u64> {
     let mut now = 1;
     for (after_ms, side, text) in packets {
         now += after_ms * 1_000_000;
-        http.bytes(*side, text.as_bytes(), at(now), &mut seen);
+        hear(&mut http, *side, text.as_bytes(), at(now), &mut seen);
     }
     let kind = record::StallKind::ContinueAwaited;
     assert!(seen.exchanges.iter().all(|exchange| exchange.stalls.wait_ns(kind) <= now));
@@ -169,20 +176,15 @@ fn a_hole_in_a_body_costs_nothing_and_one_in_a_head_is_counted() {
     let (mut http, mut seen) = (Http::new(1, false), Seen::default());
     let get = b"GET / HTTP/1.1\r\n\r\n";
     let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
-    http.packet(Client, Mark { seq: 0, ack: 0 });
-    http.bytes(Client, get, at(1), &mut seen);
-    http.packet(Server, Mark { seq: 0, ack: 18 });
-    http.bytes(Server, ok, at(2), &mut seen);
+    hear(&mut http, Client, get, at(1), &mut seen);
+    hear(&mut http, Server, ok, at(2), &mut seen);
     http.missing(Server, Absent::Lost, 10, at(3), &mut seen);
     assert_eq!(seen.exchanges.len(), 1);
-    http.packet(Client, Mark { seq: 18, ack: 49 });
-    http.bytes(Client, get, at(4), &mut seen);
+    hear(&mut http, Client, get, at(4), &mut seen);
     http.missing(Server, Absent::Lost, 50, at(5), &mut seen);
-    http.packet(Client, Mark { seq: 36, ack: 99 });
-    http.bytes(Client, get, at(6), &mut seen);
-    http.packet(Server, Mark { seq: 99, ack: 54 });
-    http.bytes(Server, ok, at(7), &mut seen);
-    http.bytes(Server, b"0123456789", at(8), &mut seen);
+    hear(&mut http, Client, get, at(6), &mut seen);
+    hear(&mut http, Server, ok, at(7), &mut seen);
+    hear(&mut http, Server, b"0123456789", at(8), &mut seen);
     assert_eq!(seen.exchanges.len(), 2);
     assert_eq!(seen.exchanges[1].request.began, Stamp::at(6));
     let counted = http.finish(&mut seen);
@@ -200,7 +202,7 @@ proptest! {
             let (mut rest, mut cuts) = (text.as_bytes(), cuts.iter().cycle());
             while !rest.is_empty() {
                 let (now, behind) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
-                http.bytes(side, now, at(1), &mut seen);
+                hear(&mut http, side, now, at(1), &mut seen);
                 rest = behind;
             }
         }
@@ -214,8 +216,8 @@ proptest! {
         let (mut http, mut seen) = (Http::new(1, false), Seen::default());
         for (client, bytes, gap) in chunks {
             let side = if client { Client } else { Server };
-            http.bytes(side, if client { b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" } else { b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" }, at(1), &mut seen);
-            http.bytes(side, &bytes, at(1), &mut seen);
+            hear(&mut http, side, if client { b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" } else { b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" }, at(1), &mut seen);
+            hear(&mut http, side, &bytes, at(1), &mut seen);
             http.missing(side, if gap % 2 == 0 { Absent::Lost } else { Absent::Uncaptured }, gap, at(1), &mut seen);
         }
         http.closed(Server, at(2), &mut seen);
@@ -248,8 +250,8 @@ fn lines_may_end_without_carriage_return() {
 fn methods_have_their_whole_names() {
     for method in ["PROPFIND", "M-SEARCH", "VERSION-CONTROL", "UNSUBSCRIBE"] {
         let (mut http, mut seen) = (Http::new(1, false), Seen::default());
-        http.bytes(Client, format!("{method} / HTTP/1.1\r\n\r\n").as_bytes(), at(1), &mut seen);
-        http.bytes(Server, b"HTTP/1.1 204 No\r\n\r\n", at(2), &mut seen);
+        hear(&mut http, Client, format!("{method} / HTTP/1.1\r\n\r\n").as_bytes(), at(1), &mut seen);
+        hear(&mut http, Server, b"HTTP/1.1 204 No\r\n\r\n", at(2), &mut seen);
         assert_eq!(seen.exchanges[0].op.verb.name(), method);
     }
 }
