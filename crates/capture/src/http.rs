@@ -100,8 +100,10 @@ struct Pairing {
     has_cut_requests: bool,
     /// An answer has come that no request explains, so a cut packet held further ones: which answer is whose does not show any more.
     hides_requests: bool,
-    /// Sequence number of the next byte of the responses.
+    /// Sequence number of the next byte of the responses, or of the TLS record that begins with it.
     response_seq: u32,
+    /// Place of the first byte of the server's TLS record at hand, and the record's sequence number.
+    record: Option<(u64, u32)>,
     pace: Pace,
     counted: Counted,
     /// The server has asked for the body (100 Continue), and none of it has come since.
@@ -173,6 +175,11 @@ impl Http {
         self.pairing.responses_from = seq.wrapping_sub(self.responses.offset() as u32);
     }
 
+    /// The server's next bytes are the first of a TLS record that begins at this sequence number.
+    pub(crate) fn record_begins_at(&mut self, seq: u32) {
+        self.pairing.record = Some((self.responses.offset(), seq));
+    }
+
     /// The client's next bytes have this sequence number.
     pub(crate) fn requests_begin_at(&mut self, seq: u32) {
         self.pairing.requests_from = Some(seq.wrapping_sub(self.requests.offset() as u32));
@@ -241,7 +248,10 @@ impl Http {
                 requests.end_cut(|event| pairing.request(event, observer));
                 while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
                     let asked = pairing.next_asked();
-                    pairing.response_seq = pairing.responses_from.wrapping_add(responses.offset() as u32);
+                    let offset = responses.offset();
+                    let in_record = pairing.record.filter(|&(first, _)| first == offset);
+                    let seq = pairing.responses_from.wrapping_add(offset as u32);
+                    pairing.response_seq = in_record.map_or(seq, |(_, seq)| seq);
                     taken += responses.one(rest, at, asked, |event| pairing.response(event, observer));
                     if pairing.has_ended_by_agreement {
                         break;

@@ -363,7 +363,7 @@ impl Tls {
     fn pass(&mut self, side: Side, piece: Piece, observer: &mut impl Observer) {
         self.has_begun = true;
         self.sides[side as usize].has_data = true;
-        self.inner.position(side, piece.seq);
+        self.inner.position(side, piece.seq, piece.seq);
         self.inner.packet(side, piece.mark.seq, piece.mark.ack);
         self.inner.pass(side, piece.bytes.into(), piece.at, observer);
     }

@@ -23,8 +23,14 @@ impl Application {
         }
     }
 
-    /// The next bytes of the side have this sequence number: what is decrypted is shorter than what was sent.
-    pub(crate) fn position(&mut self, side: Side, seq: u32) {
+    /// The next bytes of the side have this sequence number, in a record that begins at another one: what is decrypted is shorter than what
+    /// was sent.
+    pub(crate) fn position(&mut self, side: Side, seq: u32, record: u32) {
+        match &mut self.protocol {
+            ProtocolState::Http(http) if side == Side::Server => http.record_begins_at(record),
+            ProtocolState::Decoded(frames) => frames.record_begins_at(side, record),
+            _ => {}
+        }
         match (side, &mut self.protocol) {
             (Side::Server, _) => self.responses_begin_at(seq),
             (Side::Client, ProtocolState::Turns(turns)) => turns.requests_begin_at(seq),

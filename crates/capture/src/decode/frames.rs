@@ -30,6 +30,7 @@ struct Stream {
     length: Option<u64>,
     passed: u64,
     began: At,
+    began_seq: u32,
     mark: Mark,
     /// Whether no boundary is known.
     is_lost: bool,
@@ -37,6 +38,8 @@ struct Stream {
     lost_from: u64,
     /// Bytes of the stream so far.
     offset: u64,
+    /// Place of the first byte of the TLS record at hand, and the record's sequence number.
+    record: Option<(u64, u32)>,
 }
 
 /// A connection of a decoded protocol.
@@ -97,7 +100,8 @@ impl Frames {
 
     /// The connection has come to the protocol by an upgrade.
     pub(crate) fn upgraded(&mut self, upgraded: Upgraded, at: At) {
-        self.requests.pass([at, at], 0, self.responses_end(), Mark::default());
+        let end_seq = self.responses_end();
+        self.requests.pass([at, at], 0, [end_seq; 2], Mark::default());
         self.decoder.upgraded(upgraded, &mut self.requests);
     }
 
@@ -112,6 +116,12 @@ impl Frames {
 
     pub(crate) fn responses_begin_at(&mut self, seq: u32) {
         self.responses_from = seq.wrapping_sub(self.streams[Side::Server as usize].offset as u32);
+    }
+
+    /// The side's next bytes are the first of a TLS record that begins at this sequence number.
+    pub(crate) fn record_begins_at(&mut self, side: Side, seq: u32) {
+        let stream = &mut self.streams[side as usize];
+        stream.record = Some((stream.offset, seq));
     }
 
     /// The client's next bytes have this sequence number.
@@ -216,6 +226,14 @@ impl Frames {
         &[]
     }
 
+    /// Sequence number of a side's first byte.
+    fn from(&self, side: Side) -> u32 {
+        match side {
+            Side::Client => self.requests_from.unwrap_or_default(),
+            Side::Server => self.responses_from,
+        }
+    }
+
     /// Notes whether the packet at hand of a side shows that the capture does not have all that the other side has sent before.
     fn note_unseen(&mut self, side: Side) {
         let ends = match side {
@@ -233,16 +251,15 @@ impl Frames {
     fn misses(&mut self, side: Side, is_cut: bool) {
         if side == Side::Client {
             let offset = self.streams[Side::Client as usize].offset as u32;
-            let end_seq = self.requests_from.map_or(offset, |from| from.wrapping_add(offset));
-            self.requests.misses_requests(end_seq, is_cut);
+            self.requests.misses_requests(self.from(side).wrapping_add(offset), is_cut);
         }
     }
 
     fn resume(&mut self, side: Side, bytes: &[u8]) -> bool {
         let resumes = self.decoder.resumes(side, bytes);
         if resumes {
-            let Stream { offset, lost_from, .. } = self.streams[side as usize];
-            self.streams[side as usize] = Stream { offset, ..Stream::default() };
+            let Stream { offset, lost_from, record, .. } = self.streams[side as usize];
+            self.streams[side as usize] = Stream { offset, record, ..Stream::default() };
             if side == Side::Server {
                 self.requests.found_numbered_answers(offset - lost_from);
             }
@@ -253,16 +270,19 @@ impl Frames {
     /// Processes bytes up to the end of a message at most; how many were taken.
     fn next(&mut self, side: Side, bytes: &[u8], at: At) -> usize {
         let mark = self.packets[side as usize];
+        let from = self.from(side);
         let stream = &mut self.streams[side as usize];
         if stream.passed == 0 {
-            (stream.began, stream.mark) = (at, mark);
+            let in_record = stream.record.filter(|&(first, _)| first == stream.offset);
+            let began_seq = in_record.map_or(from.wrapping_add(stream.offset as u32), |(_, seq)| seq);
+            (stream.began, stream.began_seq, stream.mark) = (at, began_seq, mark);
             // Most messages are whole.
             match self.decoder.length(side, bytes) {
                 Length::Is(length) if length <= bytes.len() as u64 && length > 0 => {
                     let (whole, _) = bytes.split_at(length as usize);
                     stream.offset += length;
-                    let end_seq = self.responses_from.wrapping_add(stream.offset as u32);
-                    self.requests.pass([at, at], length, end_seq, mark);
+                    let end_seq = from.wrapping_add(stream.offset as u32);
+                    self.requests.pass([at, at], length, [began_seq, end_seq], mark);
                     if side == Side::Server {
                         self.requests.note_unasked();
                     }
@@ -300,14 +320,15 @@ impl Frames {
 
     /// Counts bytes of the message at hand, and ends it if it is complete.
     fn take(&mut self, side: Side, count: usize, at: At) -> usize {
+        let from = self.from(side);
         let stream = &mut self.streams[side as usize];
         stream.passed += count as u64;
         stream.offset += count as u64;
         if let Some(length) = stream.length.filter(|&length| stream.passed >= length) {
             let mut kept = std::mem::take(&mut stream.kept);
             (stream.passed, stream.length) = (0, None);
-            let end_seq = self.responses_from.wrapping_add(stream.offset as u32);
-            self.requests.pass([stream.began, at], length, end_seq, stream.mark);
+            let seqs = [stream.began_seq, from.wrapping_add(stream.offset as u32)];
+            self.requests.pass([stream.began, at], length, seqs, stream.mark);
             if side == Side::Server {
                 self.requests.note_unasked();
             }

@@ -64,7 +64,8 @@ struct Passing {
     began: At,
     ended: At,
     bytes: u64,
-    /// Sequence number behind it.
+    /// Sequence numbers of its first byte, or of the TLS record that begins with it, and behind it.
+    begin_seq: u32,
     end_seq: u32,
     /// Numbers of the packet with its first byte.
     mark: Mark,
@@ -193,8 +194,14 @@ impl Requests {
     }
 
     /// The message at hand.
-    pub(super) fn pass(&mut self, [began, ended]: [At; 2], bytes: u64, end_seq: u32, mark: Mark) {
-        self.passing = Passing { began, ended, bytes, end_seq, mark };
+    pub(super) fn pass(
+        &mut self,
+        [began, ended]: [At; 2],
+        bytes: u64,
+        [begin_seq, end_seq]: [u32; 2],
+        mark: Mark,
+    ) {
+        self.passing = Passing { began, ended, bytes, begin_seq, end_seq, mark };
     }
 
     /// Requests so far.
@@ -671,8 +678,7 @@ impl Requests {
             return;
         }
         let marks: VecDeque<Mark> = self.queue.iter().map(|open| open.mark).collect();
-        let Passing { end_seq, bytes, mark, ended, .. } = self.passing;
-        let response = Mark { seq: end_seq.wrapping_sub(bytes as u32), ack: mark.ack };
+        let (response, ended) = (self.place(), self.passing.ended);
         match resume::find(&marks, self.known_end, response) {
             Match::Behind(answered) => {
                 let batch =

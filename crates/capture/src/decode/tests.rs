@@ -43,3 +43,16 @@ proptest! {
         }
     }
 }
+
+/// Two captures of a connection tell one request by it, wherever each of them begins.
+#[test]
+fn a_request_begins_at_its_number_in_the_clients_stream() {
+    let mut play = Play::of(protocol_named("postgres").unwrap(), Shown::default(), true);
+    let query = b"Q\0\0\0\x0dSELECT 1\0";
+    for _ in 0..3 {
+        play.say(Side::Client, query).say(Side::Server, b"C\0\0\0\x0dSELECT 1\0Z\0\0\0\x05I");
+    }
+    let told = play.end();
+    let begins: Vec<u32> = told.exchanges.iter().filter_map(|e| e.request_begin_seq).collect();
+    assert_eq!(begins, [1000, 1014, 1028]);
+}

@@ -62,9 +62,8 @@ impl Tls {
     /// A record has been decrypted.
     fn opened(&mut self, side: Side, kind: u8, plain: &[u8], pieces: &[Piece], observer: &mut impl Observer) {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return };
-        let end = last.seq.wrapping_add(last.bytes);
+        let (begin, end) = (first.seq.wrapping_sub(HEADER as u32), last.seq.wrapping_add(last.bytes));
         if kind != APPLICATION_DATA {
-            let begin = first.seq.wrapping_sub(HEADER as u32);
             if side == Side::Server {
                 self.inner.passed_behind(begin, end);
             }
@@ -81,7 +80,7 @@ impl Tls {
         self.begin_inner();
         self.sides[side as usize].has_data = true;
         // The next record's content follows this one's in the numbers of TCP.
-        self.inner.position(side, end.wrapping_sub(plain.len() as u32));
+        self.inner.position(side, end.wrapping_sub(plain.len() as u32), begin);
         self.inner.front(side, plain, first.at, observer);
         let mut rest = plain;
         for (count, piece) in shares(pieces, before, plain.len()) {

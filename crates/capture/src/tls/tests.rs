@@ -308,14 +308,11 @@ fn a_database_goes_on_in_what_it_agreed_on() {
         talk.say(Client, [&b"Q"[..], &length, sql.as_bytes(), &[0]].concat());
         talk.say(Server, b"C\0\0\0\x0dSELECT 1\0Z\0\0\0\x05I");
     };
-    let startup = b"\0\0\0\x13\0\x03\0\0user\0me\0x\0\0";
-    let startup = &[&(startup.len() as u32).to_be_bytes()[..], &startup[4..]].concat();
     let mut talk = Talk::with(key_log(|_| {}, true, 32));
     talk.send(Client, b"\0\0\0\x08\x04\xd2\x16\x2f");
     talk.send(Server, b"S");
     talk.handshake(0x1301, true);
-    talk.say(Client, startup);
-    talk.say(Server, b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I");
+    talk.send_startup();
     query(&mut talk, "SELECT a FROM b WHERE c = 17");
     assert_eq!(talk.application.name(), "postgres");
     let told = talk.end();
@@ -344,6 +341,60 @@ fn a_lost_record_costs_its_messages_and_pairs_nothing_wrongly() {
             // The body of a response is not needed, if its length is told by what is behind it.
             let most = if lost % 3 == 2 && lost < 59 { 0 } else { 1 };
             assert!(missing <= most, "{number:#x} {lost}: {:?}", told.lines());
+        }
+    }
+}
+
+/// Several requests in a record, each answer in one of its own: one that is lost costs its batch, of HTTP and of what is framed.
+#[test]
+fn a_lost_answer_to_a_record_of_several_requests_costs_their_batch() {
+    let postgres = |kind: &str, body: &str| format!("{kind}\0\0\0{}{body}", char::from(body.len() as u8 + 4));
+    for is_http in [true, false] {
+        for lost in 0..25 {
+            let mut talk =
+                if is_http { Talk::of(0x1301, true) } else { Talk::with(key_log(|_| {}, true, 32)) };
+            if !is_http {
+                talk.send(Client, b"\0\0\0\x08\x04\xd2\x16\x2f");
+                talk.send(Server, b"S");
+                talk.handshake(0x1301, true);
+                talk.send_startup();
+            }
+            talk.lose_next(lost);
+            let before = talk.sent.len();
+            for n in 0..5 * 4 {
+                let letter = char::from(b'a' + n as u8);
+                let ask = |letter: char| match is_http {
+                    true => format!("GET /{letter} HTTP/1.1\r\nHost: x\r\n\r\n"),
+                    false => postgres("Q", &format!("SELECT {letter}\0")),
+                };
+                if n % 4 == 0 {
+                    talk.say(Client, (0..4).map(|k| ask(char::from(letter as u8 + k))).collect::<String>());
+                }
+                talk.say(
+                    Server,
+                    match is_http {
+                        true => format!("HTTP/1.1 {} X\r\nContent-Length: 0\r\n\r\n", 400 + n),
+                        false => postgres("C", "SELECT 1\0") + &postgres("Z", "I"),
+                    },
+                );
+            }
+            // What was lost has no times.
+            let mut sent = talk.sent[before..].to_vec();
+            sent.insert(lost, (0, 0));
+            let pairs: Vec<(u64, u64)> = (sent.chunks(5))
+                .flat_map(|batch| batch[1..].iter().map(|answer| (batch[0].0, answer.1)))
+                .collect();
+            let told = talk.end();
+            let exchanges = &told.exchanges[usize::from(!is_http)..];
+            for exchange in exchanges {
+                let own = (exchange.request.began.ns().unwrap(), exchange.response.ended.ns().unwrap());
+                assert!(pairs.contains(&own), "{is_http} {lost}: {own:?} of {pairs:?}");
+            }
+            if is_http {
+                told.assert_pairs();
+            }
+            let missing = 20 - exchanges.len();
+            assert!(missing <= 4, "{is_http} {lost}: {missing} {:?}", told.lines());
         }
     }
 }

@@ -25,8 +25,8 @@ impl Requests {
 
     /// Where the message at hand begins in its sender's stream, and what that had received of the other one.
     pub(crate) fn place(&self) -> Mark {
-        let Passing { end_seq, bytes, mark, .. } = self.passing;
-        Mark { seq: end_seq.wrapping_sub(bytes as u32), ack: mark.ack }
+        let Passing { begin_seq, mark, .. } = self.passing;
+        Mark { seq: begin_seq, ack: mark.ack }
     }
 
     /// Whether the sender of the message at hand had received what is not in the capture.

@@ -225,6 +225,18 @@ impl Talk {
         self.numbers[side as usize] = 0;
     }
 
+    /// PostgreSQL begins, in records.
+    pub(super) fn send_startup(&mut self) {
+        let startup = b"\0\0\0\x13\0\x03\0\0user\0me\0x\0\0";
+        self.say(Client, [&(startup.len() as u32).to_be_bytes()[..], &startup[4..]].concat());
+        self.say(Server, b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I");
+    }
+
+    /// Of the messages from here on, this one is lost.
+    pub(super) fn lose_next(&mut self, number: usize) {
+        self.lost = Some(self.said + number);
+    }
+
     /// A protected record.
     pub(super) fn seal(&mut self, side: Side, kind: u8, content: &[u8]) -> Vec<u8> {
         let number = self.numbers[side as usize];
