@@ -432,8 +432,8 @@ impl Pairing {
                 self.has_unseen_request |= !self.waiting.is_empty();
                 self.forget_request(at);
                 // A hole shows late: what it held may have been answered already, as far as the server had it.
-                let are_answered =
-                    self.unasked_ack.zip(self.requests_end).is_some_and(|(ack, end)| !is_before(ack, end));
+                let has_had = |ack| self.requests_end.is_none_or(|end| !is_before(ack, end));
+                let are_answered = self.unasked_ack.is_some_and(has_had);
                 self.has_lost_requests = !self.bursts.are_single() && !are_answered;
                 self.lost_order(at);
             }

@@ -251,7 +251,8 @@ impl Frames {
     fn misses(&mut self, side: Side, is_cut: bool) {
         if side == Side::Client {
             let offset = self.streams[Side::Client as usize].offset as u32;
-            self.requests.misses_requests(self.from(side).wrapping_add(offset), is_cut);
+            let end_seq = self.requests_from.map(|from| from.wrapping_add(offset));
+            self.requests.misses_requests(end_seq, is_cut);
         }
     }
 

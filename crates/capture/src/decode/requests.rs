@@ -646,13 +646,13 @@ impl Requests {
         self.has_lost_requests = false;
     }
 
-    /// Bytes of the client up to a sequence number, in which requests may begin, are not there, or tell nothing: a hole, or what a snap
+    /// Bytes of the client up to a sequence number, if that is known, in which requests may begin, are not there, or tell nothing: a hole, or what a snap
     /// length has `cut`.
-    pub(super) fn misses_requests(&mut self, end_seq: u32, is_cut: bool) {
+    pub(super) fn misses_requests(&mut self, end_seq: Option<u32>, is_cut: bool) {
         // A client that always waits for its answer sends no request together with another one; but what shows that may be cut.
         let may_leave_together = is_cut || !self.bursts.are_single();
         // Answers that none of those seen has are theirs, as far as the server had them.
-        let has_had = |ack: u32| ack.wrapping_sub(end_seq).cast_signed() >= 0;
+        let has_had = |ack: u32| end_seq.is_none_or(|end| ack.wrapping_sub(end).cast_signed() >= 0);
         let are_answered = self.unasked_ack.is_some_and(has_had);
         self.has_lost_requests |= may_leave_together && !are_answered;
     }
