@@ -52,6 +52,14 @@ pub(crate) fn notes(
                 Link::NAMES
             ),
         );
+        note_if(
+            reading.overlaps && result.operations_one_side > 0,
+            format!(
+                "{name}: a section begins before the end of one before it, and an operation waits only so long for what another \
+                 capture point saw of it: in a longer capture each point's view is counted. Give captures of one time as files \
+                 of their own"
+            ),
+        );
     }
     let f = &result.frames;
     note_if(

@@ -27,6 +27,8 @@ pub(crate) struct Reading {
     section: Option<u32>,
     capture: u32,
     stretch: u32,
+    /// A section begins before the end of those before it.
+    pub(crate) overlaps: bool,
     /// Frames of unsupported link layers.
     pub(crate) unsupported: u64,
     pub(crate) unsupported_link: u32,
@@ -44,6 +46,7 @@ impl Reading {
             section: None,
             capture: 0,
             stretch: 0,
+            overlaps: false,
             unsupported: 0,
             unsupported_link: 0,
             is_over: false,
@@ -216,6 +219,7 @@ impl Points {
         }
         let before_ns = reading.points.iter().map(|(_, point, _)| self.all[*point].newest_ns()).max();
         reading.stretch += u32::from(before_ns.is_some_and(|before_ns| before_ns <= now_ns));
+        reading.overlaps |= before_ns.is_some_and(|before_ns| before_ns > now_ns);
         (reading.section, reading.capture) = (section, self.captures);
         self.captures += 1;
     }

@@ -118,3 +118,25 @@ fn a_capture_that_is_there_twice_has_no_outage() {
     let result = row([cut_off(40_000), cut_off(40_000)]);
     assert_eq!(kinds(&result), [], "{:#?}", result.verdicts);
 }
+
+/// What two capture points saw at one time, in one file: short enough to be joined, or told to be counted twice.
+#[test]
+fn captures_of_one_time_in_a_row_are_joined_or_said_to_be_counted_twice() {
+    let view = |times: usize| {
+        let mut capture = nearby();
+        capture.open(&ONE);
+        ask(&mut capture, times);
+        capture
+    };
+    let says = |result: &AnalysisResult| result.notes.iter().any(|note| note.contains("files of their own"));
+    let short = row([view(OPERATIONS), view(OPERATIONS)]);
+    assert_eq!((short.operations, says(&short)), (OPERATIONS as u64, false), "{:#?}", short.notes);
+    let long = row([view(2000), view(2000)]);
+    assert!(long.operations == 2000 || says(&long), "{}: {:#?}", long.operations, long.notes);
+    // One behind the other in time: nothing is counted twice, and nothing said.
+    let first = view(2000);
+    let mut second = later(&first, SECOND);
+    ask(&mut second, 2000);
+    let both = row([first, second]);
+    assert_eq!((both.operations, says(&both)), (4000, false), "{:#?}", both.notes);
+}
