@@ -618,7 +618,7 @@ impl Application {
             if self.undecoded.is_some() {
                 turns.is_pipelined();
             }
-            if !in_the_middle && !is_inner {
+            if !in_the_middle {
                 self.front = Some(Box::new(Front::new(side, pace.clone())));
             }
             if is_iscsi_possible() {

@@ -53,6 +53,7 @@ impl Application {
     pub(crate) fn front(&mut self, side: Side, bytes: &[u8], at: At, observer: &mut impl Observer) {
         if self.choice == Choice::Detected {
             self.decide(side, bytes, at, observer);
+            self.follow_front(side, bytes, at, observer);
         }
         match &mut self.protocol {
             ProtocolState::Http(http) => http.front(side, bytes),

@@ -81,6 +81,7 @@ impl Tls {
         self.sides[side as usize].has_data = true;
         // The next record's content follows this one's in the numbers of TCP.
         self.inner.position(side, end.wrapping_sub(plain.len() as u32), begin);
+        self.inner.packet(side, first.mark.seq, first.mark.ack);
         self.inner.front(side, plain, first.at, observer);
         let mut rest = plain;
         for (count, piece) in shares(pieces, before, plain.len()) {

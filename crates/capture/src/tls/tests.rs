@@ -345,6 +345,24 @@ fn a_lost_record_costs_its_messages_and_pairs_nothing_wrongly() {
     }
 }
 
+/// What a client asks before the first answer shows the protocol is decoded, too.
+#[test]
+fn requests_before_the_answer_that_shows_the_protocol_are_decoded() {
+    for (number, is_13) in SUITES {
+        let mut talk = Talk::of(number, is_13);
+        for _ in 0..5 {
+            talk.say(Client, "get k:1\r\n".repeat(4));
+            for _ in 0..4 {
+                talk.say(Server, "VALUE k:1 0 1\r\nx\r\nEND\r\n");
+            }
+        }
+        assert_eq!(talk.application.name(), "memcached");
+        let told = talk.end();
+        let found = (told.exchanges.len(), told.counted.unmatched, told.counted.abandoned);
+        assert_eq!(found, (20, 0, 0), "{number:#x}: {:?}", told.lines());
+    }
+}
+
 /// Several requests in a record, each answer in one of its own: one that is lost costs its batch, of HTTP and of what is framed.
 #[test]
 fn a_lost_answer_to_a_record_of_several_requests_costs_their_batch() {
