@@ -55,9 +55,9 @@ pub(crate) fn notes(
         note_if(
             reading.overlaps && result.operations_one_side > 0,
             format!(
-                "{name}: a section begins before the end of one before it, and an operation waits only so long for what another \
-                 capture point saw of it: in a longer capture each point's view is counted. Give captures of one time as files \
-                 of their own"
+                "{name}: a section begins before an earlier one ends. Sections are read one after the other, and an operation \
+                 waits for the view of another capture point while some hundred others pass: in longer captures each view is \
+                 counted. Give captures of the same time as separate files"
             ),
         );
     }

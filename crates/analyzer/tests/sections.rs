@@ -128,7 +128,7 @@ fn captures_of_one_time_in_a_row_are_joined_or_said_to_be_counted_twice() {
         ask(&mut capture, times);
         capture
     };
-    let says = |result: &AnalysisResult| result.notes.iter().any(|note| note.contains("files of their own"));
+    let says = |result: &AnalysisResult| result.notes.iter().any(|note| note.contains("separate files"));
     let short = row([view(OPERATIONS), view(OPERATIONS)]);
     assert_eq!((short.operations, says(&short)), (OPERATIONS as u64, false), "{:#?}", short.notes);
     let long = row([view(2000), view(2000)]);

@@ -15,7 +15,7 @@ use crate::http::first_line::Asked;
 use crate::http::message::{Event, Messages, Start};
 use crate::http::path::Path;
 pub(crate) use crate::http::resume::Mark;
-use crate::http::resume::{Begun, Match, Order, before_last_batch};
+use crate::http::resume::{Begun, Match, Order, before_last_batch, distance};
 use crate::in_flight::{Pace, continue_awaited, delay, is_of_all, slow_data};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
@@ -248,10 +248,8 @@ impl Http {
                 requests.end_cut(|event| pairing.request(event, observer));
                 while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
                     let asked = pairing.next_asked();
-                    let offset = responses.offset();
-                    let in_record = pairing.record.filter(|&(first, _)| first == offset);
-                    let seq = pairing.responses_from.wrapping_add(offset as u32);
-                    pairing.response_seq = in_record.map_or(seq, |(_, seq)| seq);
+                    pairing.response_seq =
+                        resume::begin_seq(responses.offset(), pairing.responses_from, pairing.record);
                     taken += responses.one(rest, at, asked, |event| pairing.response(event, observer));
                     if pairing.has_ended_by_agreement {
                         break;
@@ -432,7 +430,7 @@ impl Pairing {
                 self.has_unseen_request |= !self.waiting.is_empty();
                 self.forget_request(at);
                 // A hole shows late: what it held may have been answered already, as far as the server had it.
-                let has_had = |ack| self.requests_end.is_none_or(|end| !is_before(ack, end));
+                let has_had = |ack| self.requests_end.is_none_or(|end| distance(ack, end) >= 0);
                 let are_answered = self.unasked_ack.is_some_and(has_had);
                 self.has_lost_requests = !self.bursts.are_single() && !are_answered;
                 self.lost_order(at);
@@ -636,7 +634,7 @@ impl Pairing {
 
     /// Whether the server had nothing of the oldest request when it sent the response at hand.
     fn is_unread(&self) -> bool {
-        let oldest = self.marks.front().copied().or(self.current.map(|_| self.current_mark));
+        let oldest = self.marks.front().copied().or(self.current.is_some().then_some(self.current_mark));
         oldest.is_some_and(|oldest| resume::is_unread(oldest, self.response_mark()))
     }
 
@@ -657,7 +655,7 @@ impl Pairing {
     fn note_unseen(&mut self, offset: u64) {
         let end = self.requests_from.map(|from| from.wrapping_add(offset as u32));
         let ack = self.packets[Side::Server as usize].ack;
-        self.is_behind_unseen = end.is_some_and(|end| is_before(end, ack));
+        self.is_behind_unseen = end.is_some_and(|end| distance(ack, end) > 0);
     }
 
     /// The client goes on in WebSocket, which it has asked for: the answer is in a hole.
@@ -705,11 +703,6 @@ impl Pairing {
             Match::Orphan => is_current,
         }
     }
-}
-
-/// Whether one sequence number comes before the other.
-fn is_before(one: u32, other: u32) -> bool {
-    one.wrapping_sub(other).cast_signed() < 0
 }
 
 /// Requests beyond which a burst does not keep its memory.

@@ -5,6 +5,7 @@ use record::{Side, Stall};
 use super::{Agreed, Decoder, Length, Message, ProtocolEntry, Requests, Shown, Upgraded};
 use crate::follow::MessageState;
 use crate::http::Mark;
+use crate::http::resume::{begin_seq, distance};
 use crate::in_flight::Pace;
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
@@ -227,7 +228,7 @@ impl Frames {
     }
 
     /// Sequence number of a side's first byte.
-    fn from(&self, side: Side) -> u32 {
+    fn first_seq(&self, side: Side) -> u32 {
         match side {
             Side::Client => self.requests_from.unwrap_or_default(),
             Side::Server => self.responses_from,
@@ -244,7 +245,7 @@ impl Frames {
             }
         };
         let ack = self.packets[side as usize].ack;
-        self.requests.is_behind_unseen = ends.is_some_and(|end| ack.wrapping_sub(end).cast_signed() > 0);
+        self.requests.is_behind_unseen = ends.is_some_and(|end| distance(ack, end) > 0);
     }
 
     /// The bytes of a side up to here, with the last ones, tell nothing.
@@ -271,11 +272,10 @@ impl Frames {
     /// Processes bytes up to the end of a message at most; how many were taken.
     fn next(&mut self, side: Side, bytes: &[u8], at: At) -> usize {
         let mark = self.packets[side as usize];
-        let from = self.from(side);
+        let from = self.first_seq(side);
         let stream = &mut self.streams[side as usize];
         if stream.passed == 0 {
-            let in_record = stream.record.filter(|&(first, _)| first == stream.offset);
-            let began_seq = in_record.map_or(from.wrapping_add(stream.offset as u32), |(_, seq)| seq);
+            let began_seq = begin_seq(stream.offset, from, stream.record);
             (stream.began, stream.began_seq, stream.mark) = (at, began_seq, mark);
             // Most messages are whole.
             match self.decoder.length(side, bytes) {
@@ -321,7 +321,7 @@ impl Frames {
 
     /// Counts bytes of the message at hand, and ends it if it is complete.
     fn take(&mut self, side: Side, count: usize, at: At) -> usize {
-        let from = self.from(side);
+        let from = self.first_seq(side);
         let stream = &mut self.streams[side as usize];
         stream.passed += count as u64;
         stream.offset += count as u64;

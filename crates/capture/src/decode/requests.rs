@@ -494,10 +494,10 @@ impl Requests {
         if of == Of::Order && self.is_resuming && !self.is_orphan {
             self.resume();
         }
-        let Passing { began, ended, bytes, mark, .. } = self.passing;
+        let Passing { began, ended, bytes, .. } = self.passing;
         if of == Of::Order && self.kept() == 0 && self.recovery.is_none() && self.given_up == 0 {
             // What the server said before it had anything of the oldest request is no answer to it.
-            self.is_orphan |= self.queue.front().is_some_and(|oldest| resume::is_unread(oldest.mark, mark));
+            self.is_orphan |= self.is_open(of) && !self.is_received(of);
         }
         if of == Of::Order && (self.is_orphan || self.given_up > 0) {
             return false;
@@ -646,13 +646,13 @@ impl Requests {
         self.has_lost_requests = false;
     }
 
-    /// Bytes of the client up to a sequence number, if that is known, in which requests may begin, are not there, or tell nothing: a hole, or what a snap
-    /// length has `cut`.
+    /// Bytes of the client in which requests may begin, up to a sequence number if that is known, are missing or tell nothing: a hole, or
+    /// what a snap length has cut (`is_cut`).
     pub(super) fn misses_requests(&mut self, end_seq: Option<u32>, is_cut: bool) {
         // A client that always waits for its answer sends no request together with another one; but what shows that may be cut.
         let may_leave_together = is_cut || !self.bursts.are_single();
         // Answers that none of those seen has are theirs, as far as the server had them.
-        let has_had = |ack: u32| end_seq.is_none_or(|end| ack.wrapping_sub(end).cast_signed() >= 0);
+        let has_had = |ack: u32| end_seq.is_none_or(|end| resume::distance(ack, end) >= 0);
         let are_answered = self.unasked_ack.is_some_and(has_had);
         self.has_lost_requests |= may_leave_together && !are_answered;
     }

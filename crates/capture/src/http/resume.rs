@@ -13,6 +13,13 @@ pub(crate) struct Mark {
     pub(crate) ack: u32,
 }
 
+/// Sequence number with which what stands at a place of a side's stream begins on the wire, where the stream has begun at `from`: in TLS
+/// (`record`: the place of the record at hand and its sequence number) its first byte begins with its record.
+pub(crate) fn begin_seq(place: u64, from: u32, record: Option<(u64, u32)>) -> u32 {
+    let in_record = record.filter(|&(first, _)| first == place);
+    in_record.map_or(from.wrapping_add(place as u32), |(_, seq)| seq)
+}
+
 /// What becomes of the requests when a response begins behind a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
@@ -23,7 +30,7 @@ pub(crate) enum Match {
 }
 
 /// Signed distance from `b` to `a` in the circle of sequence numbers.
-fn distance(a: u32, b: u32) -> i32 {
+pub(crate) fn distance(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b).cast_signed()
 }
 

@@ -81,6 +81,7 @@ impl Tls {
         self.sides[side as usize].has_data = true;
         // The next record's content follows this one's in the numbers of TCP.
         self.inner.position(side, end.wrapping_sub(plain.len() as u32), begin);
+        // What begins with the record begins in its first packet.
         self.inner.packet(side, first.mark.seq, first.mark.ack);
         self.inner.front(side, plain, first.at, observer);
         let mut rest = plain;

@@ -363,6 +363,32 @@ fn requests_before_the_answer_that_shows_the_protocol_are_decoded() {
     }
 }
 
+/// A record is lost among those with what the client asks first: what is kept of it does not count its requests, and no answer is shifted.
+#[test]
+fn a_hole_in_what_the_client_asks_first_shifts_no_answer() {
+    for lost in 0..3 {
+        let mut talk = Talk::of(0x1301, true);
+        talk.lose_next(lost);
+        let before = talk.sent.len();
+        for k in ["a", "b", "c"] {
+            talk.say(Client, format!("get {k}:1\r\n"));
+        }
+        for k in ["a", "b", "c"] {
+            talk.say(Server, format!("VALUE {k}:1 0 1\r\nx\r\nEND\r\n"));
+        }
+        let mut sent = talk.sent[before..].to_vec();
+        sent.insert(lost, (0, 0));
+        let told = talk.end();
+        for exchange in &told.exchanges {
+            let own = (exchange.request.began.ns().unwrap(), exchange.response.ended.ns().unwrap());
+            let is_own = (0..3).any(|n| own == (sent[n].0, sent[n + 3].1));
+            // Where the protocol has not shown itself, all of it is one turn.
+            let is_turn = exchange.op.verb == record::Verb::Turn;
+            assert!(is_own || is_turn, "{lost}: {own:?} of {sent:?}, {:?}", told.lines());
+        }
+    }
+}
+
 /// Several requests in a record, each answer in one of its own: one that is lost costs its batch, of HTTP and of what is framed.
 #[test]
 fn a_lost_answer_to_a_record_of_several_requests_costs_their_batch() {

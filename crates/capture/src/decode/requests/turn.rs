@@ -3,7 +3,7 @@
 use record::{Key, Status, Word};
 
 use super::{Asked, Of, Passing, Requests};
-use crate::http::Mark;
+use crate::http::{Mark, resume};
 
 impl Requests {
     /// As [`Requests::ask`], with a key that has been named.
@@ -20,7 +20,7 @@ impl Requests {
             Of::Order => self.queue.front(),
             Of::Id(id) => self.by_id.get(&id),
         };
-        open.is_some_and(|open| self.passing.mark.ack.wrapping_sub(open.mark.seq).cast_signed() > 0)
+        open.is_some_and(|open| !resume::is_unread(open.mark, self.passing.mark))
     }
 
     /// Where the message at hand begins in its sender's stream, and what that had received of the other one.
