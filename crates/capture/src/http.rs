@@ -76,6 +76,8 @@ struct Pairing {
     bursts: Bursts,
     /// Behind a hole: nothing is paired.
     recovery: Option<Recovery>,
+    /// Whether the request of the response that begins has been found, once it has been looked for.
+    is_found: Option<bool>,
     /// The current response: when it began, and its status.
     response: Option<(Passage, u16)>,
     /// When the server's last bytes passed.
@@ -247,9 +249,13 @@ impl Http {
                 pairing.note_unseen(requests.offset());
                 requests.end_cut(|event| pairing.request(event, observer));
                 while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
-                    let asked = pairing.next_asked();
                     pairing.response_seq =
                         resume::begin_seq(responses.offset(), pairing.responses_from, pairing.record);
+                    if responses.begins(rest) {
+                        // Whether it has a body depends on its request.
+                        pairing.is_found = Some(pairing.find(at));
+                    }
+                    let asked = pairing.next_asked();
                     taken += responses.one(rest, at, asked, |event| pairing.response(event, observer));
                     if pairing.has_ended_by_agreement {
                         break;
@@ -459,7 +465,9 @@ impl Pairing {
         }
         self.left_with_lost = None;
         let newest = self.marks.back().copied();
-        match self.order.begins(self.current_mark, newest, self.known_end) {
+        let marks = self.marks.iter().copied();
+        let waits = || self.bursts.have_ended(resume::most_together(marks));
+        match self.order.begins(self.current_mark, newest, self.known_end, waits) {
             Begun::Plain => true,
             Begun::AllAnswered => {
                 self.forget_waiting(at);
@@ -486,7 +494,7 @@ impl Pairing {
     fn recover(&mut self, at: At) {
         self.forget_request(at);
         self.forget_waiting(at);
-        self.recovery = Some(Recovery::new(&self.bursts));
+        self.recovery = Some(Recovery::new(&self.bursts, self.order.is_overlapped));
     }
 
     fn forget_waiting(&mut self, at: At) {
@@ -552,7 +560,7 @@ impl Pairing {
                 {
                     self.order.unasked(response);
                 }
-                let is_found = self.recovery.is_some() || !self.is_resuming || self.resume(at);
+                let is_found = self.is_found.take().unwrap_or_else(|| self.find(at));
                 self.is_orphan = !is_found || self.is_unread();
             }
             Event::Head(Start::Response { status, is_websocket }) => {
@@ -608,7 +616,8 @@ impl Pairing {
                 exchange.error = exchange.status.error();
                 exchange.response_end_seq = self.responses_from.wrapping_add(offset as u32);
                 self.known_end = Some(exchange.response_end_seq);
-                self.bursts.answered(self.waiting.len() + usize::from(self.current.is_some()));
+                let in_flight = self.waiting.len() + usize::from(self.current.is_some());
+                self.bursts.answered(in_flight + usize::from(self.is_behind_unseen));
                 self.order.has_hole &= !self.waiting.is_empty();
                 self.pace.end(at);
                 if status == 101 {
@@ -640,7 +649,7 @@ impl Pairing {
 
     /// The request that the next response answers.
     fn next_asked(&self) -> Asked {
-        if self.is_unread() {
+        if self.is_unread() || self.is_found == Some(false) {
             return Asked::Other;
         }
         match self.waiting.front().or(self.current.as_ref()).map(|next| next.op.verb) {
@@ -667,6 +676,11 @@ impl Pairing {
 
     fn upgrade(exchange: &Exchange) -> Upgraded {
         Upgraded { operation: Word::new(exchange.op.verb.name().as_bytes()), key: exchange.key }
+    }
+
+    /// Finds the request of a response that begins. False if it answers none of those seen.
+    fn find(&mut self, at: At) -> bool {
+        self.recovery.is_some() || !self.is_resuming || self.resume(at)
     }
 
     /// Drops the requests that were answered where nothing was captured, before a response that begins. False if it answers

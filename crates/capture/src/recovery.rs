@@ -11,7 +11,9 @@ pub(crate) const ANSWERS_MAX: usize = 2048;
 /// How many answers there are from one moment without a request in flight to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Bursts {
+    /// The longest that has ended.
     longest: usize,
+    /// Answers of the one that goes on.
     current: usize,
     /// Answers, up to as many as show a habit.
     seen: u8,
@@ -21,26 +23,31 @@ pub(crate) struct Bursts {
 const HABIT: u8 = 8;
 
 impl Bursts {
-    /// An answer has come, behind which so many requests are in flight.
+    /// An answer has come, behind which so many requests are in flight, or more if some may be in a hole that has not shown itself.
     pub(crate) fn answered(&mut self, in_flight: usize) {
         self.current += 1;
         self.seen = self.seen.saturating_add(1);
-        self.longest = self.longest.max(self.current);
         if in_flight == 0 {
+            self.longest = self.longest.max(self.current);
             self.current = 0;
         }
     }
 
     /// Whether there was always one request in flight, as far as is known.
     pub(crate) fn are_single(&self) -> bool {
-        self.longest == 1 && self.seen >= HABIT
+        self.longest == 1 && self.current <= 1 && self.seen >= HABIT
+    }
+
+    /// Whether the client has waited for all answers before, with several requests if several of its requests left together.
+    pub(crate) fn have_ended(&self, together: usize) -> bool {
+        self.longest > 1 || together <= 1
     }
 
     /// Answers behind which a client that has had no moment without a request in flight would have had one; `None` if that cannot
-    /// be told.
+    /// be told: the client may have none, if the burst that goes on is the longest.
     pub(crate) fn certain(&self) -> Option<usize> {
         let certain = self.longest.saturating_mul(3).saturating_add(16);
-        (certain < ANSWERS_MAX).then_some(certain)
+        (self.current <= self.longest && self.longest > 0 && certain < ANSWERS_MAX).then_some(certain)
     }
 }
 
@@ -55,12 +62,30 @@ pub(crate) struct Recovery {
     certain: Option<usize>,
     /// A request has begun and is not complete.
     is_within: bool,
+    /// Turns tell nothing.
+    is_overlapped: bool,
+    /// Requests since the last answer, and turns of at least two of them that were all answered before the next.
+    turn: usize,
+    turns: u8,
 }
 
+/// So many turns of requests that were all answered before the next show that the client waits for all answers: one that always has
+/// requests in flight would ask again for each answer.
+const TURNS: u8 = 3;
+
 impl Recovery {
-    /// Behind a hole, of a client with such bursts.
-    pub(crate) fn new(bursts: &Bursts) -> Self {
-        Self { open: 0, least: i64::MAX, answers: 0, certain: bursts.certain(), is_within: false }
+    /// Behind a hole, of a client with such bursts, which is known to ask before all answers have come or is not.
+    pub(crate) fn new(bursts: &Bursts, is_overlapped: bool) -> Self {
+        Self {
+            open: 0,
+            least: i64::MAX,
+            answers: 0,
+            certain: bursts.certain(),
+            is_within: false,
+            is_overlapped,
+            turn: 0,
+            turns: 0,
+        }
     }
 
     /// A request begins, or goes on. Whether none is in flight before it, so that pairing begins again.
@@ -68,19 +93,31 @@ impl Recovery {
         if std::mem::replace(&mut self.is_within, true) {
             return false;
         }
+        let is_least = self.open <= self.least;
         self.least = self.least.min(self.open);
         let is_certain = self.certain.is_some_and(|certain| self.answers >= certain);
-        is_certain && self.open == self.least
+        is_least && (is_certain || !self.is_overlapped && self.turns >= TURNS)
     }
 
     /// A request is complete.
     pub(crate) fn asked(&mut self) {
         self.open += 1;
+        self.turn += 1;
         self.is_within = false;
+    }
+
+    /// A request that was counted has no answer.
+    pub(crate) fn withdrawn(&mut self) {
+        self.open -= 1;
     }
 
     /// An answer has come.
     pub(crate) fn answered(&mut self) {
+        if self.turn > 0 {
+            let is_turn = self.turn > 1 && self.open == self.least + self.turn as i64;
+            self.turns = if is_turn { self.turns + 1 } else { 0 };
+            self.turn = 0;
+        }
         self.open -= 1;
         self.answers += 1;
     }
@@ -92,12 +129,12 @@ mod tests {
 
     /// Requests in bursts of a size, of which the answers before the hole are known; `lost` of them are missing then, or as many
     /// requests if it is negative. Returns how many requests begin before pairing does, and whether none was in flight then.
-    fn recovered(size: i64, lost: i64) -> (usize, bool) {
+    fn recovered(size: i64, lost: i64, is_overlapped: bool) -> (usize, bool) {
         let mut bursts = Bursts::default();
         for left in (0..size).rev() {
             bursts.answered(left as usize);
         }
-        let (mut recovery, mut begun, mut in_flight) = (Recovery::new(&bursts), 0, 0);
+        let (mut recovery, mut begun, mut in_flight) = (Recovery::new(&bursts, is_overlapped), 0, 0);
         // The rest of the burst that the hole is in.
         (0..-lost).for_each(|_| recovery.answered());
         (0..lost).for_each(|_| recovery.asked());
@@ -119,22 +156,29 @@ mod tests {
     fn pairing_begins_where_none_is_in_flight() {
         for size in [1, 2, 7, 40] {
             for lost in [-3, -1, 0, 1, 5] {
-                let (begun, is_quiet) = recovered(size, lost);
-                assert!(is_quiet && begun >= 16, "{size} {lost}: {begun}");
-                assert!(begun <= 4 * size as usize + 20, "{size} {lost}: {begun}");
+                for is_overlapped in [true, false] {
+                    let (begun, is_quiet) = recovered(size, lost, is_overlapped);
+                    let least = if is_overlapped || size == 1 { 16 } else { 3 * size as usize };
+                    assert!(is_quiet && begun >= least, "{size} {lost} {is_overlapped}: {begun}");
+                    assert!(begun <= 4 * size as usize + 20, "{size} {lost} {is_overlapped}: {begun}");
+                }
             }
         }
     }
 
     #[test]
     fn a_client_that_is_never_idle_does_not_recover() {
-        let mut bursts = Bursts::default();
-        (0..1000).for_each(|_| bursts.answered(1));
-        let mut recovery = Recovery::new(&bursts);
-        for _ in 0..5000 {
-            assert!(!recovery.begins());
-            recovery.asked();
-            recovery.answered();
+        for (answers, is_overlapped) in [(1000, true), (20, true), (20, false), (0, false)] {
+            let mut bursts = Bursts::default();
+            // A log-in, one request at a time.
+            (0..3).for_each(|_| bursts.answered(0));
+            (0..answers).for_each(|_| bursts.answered(1));
+            let mut recovery = Recovery::new(&bursts, is_overlapped);
+            for _ in 0..5000 {
+                assert!(answers == 0 || !recovery.begins(), "{answers}");
+                recovery.asked();
+                recovery.answered();
+            }
         }
     }
 }

@@ -3,6 +3,8 @@ mod crossing;
 use iscsi::pdu::{DataIn, LoginRequest, ScsiCommand};
 use record::{Exchange, OpKind, Outcome, Status, Verb, Word};
 
+use std::collections::VecDeque;
+
 use super::*;
 use crate::observer::seen::Seen;
 
@@ -456,6 +458,69 @@ fn no_hole_shifts_the_answers_of_http() {
         assert!(name == "http" && (42..=76 - lost).contains(&exchanges.len()), "{}", exchanges.len());
         let longest = exchanges.iter().filter_map(|e| e.response.ended.since(e.request.ended)).max();
         assert!(longest < Some(1_000_000), "{side:?} {lost}: {longest:?}");
+    }
+}
+
+/// The first response behind a hole has no body if its request was HEAD, whatever it says of its length.
+#[test]
+fn a_response_to_head_behind_a_hole_has_no_body() {
+    const HEAD: &str = "HEAD /h HTTP/1.1\r\nHost: x\r\n\r\n";
+    const NO_BODY: &str = "HTTP/1.1 404 No\r\nContent-Length: 153\r\n\r\n";
+    let mut play = Play::new(80, From::Syn);
+    for is_lost in [false, true, false] {
+        play.say(Client, GET.repeat(2)).say(Server, OK);
+        if is_lost {
+            // The next response shows the hole.
+            play.next[Server as usize] += OK.len() as u32;
+            play.say(Client, [HEAD, GET].concat());
+            play.next[Server as usize] -= OK.len() as u32;
+            play.lose(Server, OK);
+        } else {
+            play.say(Server, OK).say(Client, [HEAD, GET].concat());
+        }
+        play.say(Server, NO_BODY).say(Server, OK);
+    }
+    let (name, exchanges, _) = play.end();
+    assert_eq!((name, exchanges.len()), ("http", 11));
+    let of_head = exchanges.iter().filter(|e| e.status == Status::Http(404));
+    let bytes: Vec<u32> = of_head.map(|e| e.op.response_bytes).collect();
+    assert_eq!(bytes, [NO_BODY.len() as u32; 3]);
+}
+
+/// As [`Play::assert_no_shift_in_flight`] of the decoders.
+#[test]
+fn no_hole_shifts_the_answers_of_http_in_flight() {
+    const ROUNDS: usize = 400;
+    for (side, lost) in [Client, Server].into_iter().flat_map(|side| [1, 2, 3].map(|lost| (side, lost))) {
+        let mut play = Play::new(80, From::Syn);
+        let (mut asked_at, mut pairs) = (VecDeque::new(), Vec::new());
+        for round in 0..ROUNDS + 4 {
+            let is_lost = |of, round| of == side && (20..20 + lost).contains(&round);
+            if round < ROUNDS {
+                play.ns += 50_000;
+                if is_lost(Client, round) {
+                    play.lose(Client, GET)
+                } else {
+                    play.say(Client, GET)
+                };
+                asked_at.push_back(play.ns);
+            }
+            if let Some(round) = round.checked_sub(4) {
+                play.ns += 50_000;
+                if is_lost(Server, round) {
+                    play.lose(Server, OK)
+                } else {
+                    play.say(Server, OK)
+                };
+                pairs.push((asked_at.pop_front().unwrap(), play.ns));
+            }
+        }
+        let (name, exchanges, _) = play.end();
+        for exchange in &exchanges {
+            let pair = (exchange.request.began.ns().unwrap(), exchange.response.ended.ns().unwrap());
+            assert!(pairs.contains(&pair), "{side:?} {lost}: {pair:?}");
+        }
+        assert!(name == "http" && (12..=ROUNDS - lost).contains(&exchanges.len()), "{}", exchanges.len());
     }
 }
 

@@ -370,6 +370,10 @@ impl Frames {
         (stream.passed, stream.length) = (0, None);
         stream.kept = Vec::new();
         self.counted.boundaries_lost += 1;
+        self.has_hole(side);
+    }
+
+    fn has_hole(&mut self, side: Side) {
         self.requests.has_hole(side);
         self.decoder.lost(side, &mut self.requests);
     }
@@ -390,6 +394,10 @@ impl Frames {
             self.take(side, usize::try_from(inside).unwrap_or(usize::MAX), at);
         }
         if inside < count {
+            if absent == Absent::Lost && self.streams[side as usize].is_lost {
+                // It may hold messages that the hole before has not: the other side may have gone on in between.
+                self.has_hole(side);
+            }
             self.lose(side);
             self.decoder.absent(side, count - inside);
             self.counted.skipped_bytes += count - inside;

@@ -245,6 +245,8 @@ impl Modbus {
         let operation = names::name(adu.function & !EXCEPTION);
         let may_be_of = |asked: &str| asked == operation.as_str();
         if let Some(of) = self.numbers.answer(adu.id.into(), may_be_of, requests) {
+            requests
+                .answer_says(operation.as_str().as_bytes(), |answered, asked| answered == asked.as_bytes());
             let exception = adu.rest.first().filter(|_| adu.function >= EXCEPTION);
             requests.answered(of, exception.map_or(Status::Good, |&code| names::status(code)));
         }

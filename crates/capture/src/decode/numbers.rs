@@ -87,6 +87,9 @@ impl Numbers {
     pub(super) fn lost_answers(&mut self, requests: &mut Requests) {
         requests.excuse_all();
         self.has_excused = true;
+        if self.repeated.is_some() && requests.is_pipelining() {
+            requests.lost_answers();
+        }
     }
 
     /// Nanoseconds since the message before.

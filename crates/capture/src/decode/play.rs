@@ -99,10 +99,19 @@ impl Play {
 
     /// Sends bytes that the capture does not have.
     pub(crate) fn lose(&mut self, side: Side, count: u64) -> &mut Self {
+        self.miss(side, Absent::Lost, count)
+    }
+
+    /// Sends the rest of a packet, which a snap length cuts off.
+    pub(crate) fn cut(&mut self, side: Side, count: u64) -> &mut Self {
+        self.miss(side, Absent::Uncaptured, count)
+    }
+
+    fn miss(&mut self, side: Side, absent: Absent, count: u64) -> &mut Self {
         self.ns += 1000;
         self.next[side as usize] += count as u32;
         self.seed.iter_mut().for_each(|seed| seed.lose(side, count));
-        self.frames.missing(side, Absent::Lost, count, At { ns: self.ns, frame: 0 }, &mut self.seen);
+        self.frames.missing(side, absent, count, At { ns: self.ns, frame: 0 }, &mut self.seen);
         self
     }
 
@@ -249,6 +258,57 @@ impl Play {
         }
     }
 
+    /// A client that keeps some requests in flight: it asks again with each answer, which it has received when it asks or has not yet, and
+    /// stops at the end; or it is idle behind each burst. Holes take some answers, or requests, in the middle.
+    pub(crate) fn assert_no_shift_in_flight(begun: impl Fn() -> Self, asked: &[u8], answer: &[u8]) {
+        const ROUNDS: usize = 400;
+        const BURSTS: usize = 40;
+        use Side::{Client, Server};
+        let steady = [Client, Server].into_iter().cycle().skip(1).take(2 * (ROUNDS - 4));
+        let steady: Vec<Side> = [Client; 4].into_iter().chain(steady).chain([Server; 4]).collect();
+        let burst = [[Client; 4].as_slice(), &[Server; 2], &[Client; 2], &[Server; 4]].concat();
+        let bursts = burst.repeat(BURSTS);
+        // The bursts so far and three times as many answers, and 16: what recovery takes.
+        let recovered = (BURSTS - 8) * 6 - 3 * 6 - 16;
+        for (sides, pause, least) in [(&steady, None, 12), (&bursts, Some(burst.len()), recovered)] {
+            let holes = [Client, Server].into_iter().flat_map(|side| [1, 2, 3].map(|lost| (side, lost)));
+            let ways = [(true, false), (true, true), (false, false), (false, true)];
+            for ((side, lost), (is_noticed, is_behind)) in holes.flat_map(|hole| ways.map(|way| (hole, way)))
+            {
+                let mut play = begun();
+                let before = play.seen.exchanges.len();
+                let (mut said, mut in_flight) = ([0; 2], std::collections::VecDeque::new());
+                let mut pairs = Vec::new();
+                for (place, &of) in sides.iter().enumerate() {
+                    let is_first = pause.is_some_and(|length| place % length == 0);
+                    play.pause(if is_first { 1_000_000_000 } else { 50_000 });
+                    let (bytes, number) = (if of == Client { asked } else { answer }, said[of as usize]);
+                    said[of as usize] += 1;
+                    match (of == side && (28..28 + lost).contains(&number), is_noticed) {
+                        (false, _) if is_behind && of == Client && !is_first => {
+                            _ = play.say_behind(of, bytes)
+                        }
+                        (false, _) => _ = play.say(of, bytes),
+                        (true, true) => _ = play.lose(of, bytes.len() as u64),
+                        (true, false) => _ = play.lose_unnoticed(of, bytes.len() as u64),
+                    }
+                    match of {
+                        Client => in_flight.push_back(play.ns),
+                        Server => pairs.push((in_flight.pop_front().unwrap(), play.ns)),
+                    }
+                }
+                let told = play.end();
+                let context = format!("{pause:?} {side:?} {lost} {is_noticed} {is_behind}");
+                for exchange in &told.exchanges[before..] {
+                    let pair = (exchange.request.began.ns().unwrap(), exchange.response.ended.ns().unwrap());
+                    assert!(pairs.contains(&pair), "{context}: {pair:?}");
+                }
+                let count = told.exchanges.len() - before;
+                assert!((least..=pairs.len() - lost).contains(&count), "{context}: {count}");
+            }
+        }
+    }
+
     /// Bursts of requests in packets of their own, of which a hole takes the first ones, or some in the middle.
     fn assert_own_answers_behind_lost_requests(
         begun: &impl Fn() -> Self,
@@ -365,6 +425,41 @@ impl Play {
             }
             assert!(exchanges.len() + 3 * size >= answers.len(), "{size} {lost:?}: {}", exchanges.len());
         }
+    }
+
+    /// Checks that operations of a client that keeps some requests in flight say that their times may be others' where the capture begins
+    /// in the middle, until none is in flight.
+    pub(crate) fn assert_unsure_in_flight_from_the_middle(
+        entry: &'static ProtocolEntry,
+        asked: &[u8],
+        answer: &[u8],
+    ) {
+        let mut play = Self::of(entry, Shown::default(), true);
+        let mut asked_at = std::collections::VecDeque::from([None; 4]);
+        let mut pairs = Vec::new();
+        let mut turn = |play: &mut Self, is_asking: bool, is_answering: bool| {
+            if is_asking {
+                play.pause(50_000).say(Side::Client, asked);
+                asked_at.push_back(Some(play.ns));
+            }
+            if is_answering {
+                play.pause(50_000).say(Side::Server, answer);
+                let asked_at = asked_at.pop_front().flatten();
+                pairs.extend(asked_at.map(|asked_at| (asked_at, play.ns)));
+            }
+        };
+        (0..2).for_each(|_| turn(&mut play, true, false));
+        (0..300).for_each(|_| turn(&mut play, true, true));
+        (0..6).for_each(|_| turn(&mut play, false, true));
+        (0..80).for_each(|_| turn(&mut play, true, true));
+        let told = play.end();
+        let is_sure = |exchange: &&Exchange| !exchange.overlaps;
+        for exchange in told.exchanges.iter().filter(is_sure) {
+            let pair = (exchange.request.began.ns().unwrap(), exchange.response.ended.ns().unwrap());
+            assert!(pairs.contains(&pair), "{pair:?}");
+        }
+        let sure = told.exchanges.iter().filter(is_sure).count();
+        assert!((70..=80).contains(&sure) && told.exchanges.len() > 200, "{sure}");
     }
 
     /// Checks that operations have their own answers where a capture begins within a burst of requests, of which it has not the first

@@ -191,12 +191,14 @@ impl Decoder for Postgres {
                         }
                         self.forget_if_recovering(requests);
                     }
-                    Side::Server if requests.is_recovering() => {
+                    Side::Server => {
+                        if !requests.is_recovering() {
+                            self.answers(kind, body, requests);
+                        }
                         if kind == b'Z' {
                             requests.unit_answered();
                         }
                     }
-                    Side::Server => self.answers(kind, body, requests),
                 }
             }
         }

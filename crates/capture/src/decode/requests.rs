@@ -229,6 +229,7 @@ impl Requests {
             self.is_left_out = !self.is_paired(mark);
             if self.is_left_out {
                 self.counted.abandoned += 1;
+                self.unit_of(Recovery::asked);
                 return self.number;
             }
         }
@@ -528,7 +529,7 @@ impl Requests {
     pub(crate) fn answered(&mut self, of: Of, status: Status) {
         let Passing { end_seq, ended, .. } = self.passing;
         let open = match of {
-            Of::Order if self.recovery.is_some() => return,
+            Of::Order if self.recovery.is_some() => return self.unit_of(Recovery::answered),
             Of::Order if std::mem::take(&mut self.is_orphan) => None,
             Of::Order if self.given_up > 0 => {
                 self.given_up -= 1;
@@ -553,7 +554,7 @@ impl Requests {
         if of == Of::Order {
             self.known_end = Some(end_seq);
             self.order.has_hole &= !self.queue.is_empty();
-            self.bursts.answered(self.queue.len());
+            self.bursts.answered(self.queue.len() + usize::from(self.is_behind_unseen));
         }
         let Open { exchange: Exchange { response, .. }, bytes: [_, bytes], .. } = open;
         self.pace.end(At { ns: response.ended.ns().unwrap_or(ended.ns), ..ended });
@@ -585,7 +586,10 @@ impl Requests {
     /// The request has no answer, by its protocol, or was withdrawn.
     pub(crate) fn forget(&mut self, of: Of) {
         let open = match of {
-            Of::Order if self.is_left_out => None,
+            Of::Order if self.is_left_out => {
+                self.unit_of(Recovery::withdrawn);
+                None
+            }
             Of::Order => self.queue.pop_back(),
             Of::Id(id) => self.by_id.remove(&id),
         };
@@ -638,6 +642,10 @@ impl Requests {
     /// Bytes of a side are missing.
     pub(super) fn has_hole(&mut self, side: Side) {
         self.has_unseen_request |= side == Side::Client && !self.queue.is_empty();
+        if side == Side::Client {
+            // A hole of answers leaves requests in flight for ever, by which it is measured; one of requests does not.
+            self.lost_order();
+        }
         self.interrupted();
     }
 

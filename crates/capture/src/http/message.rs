@@ -148,6 +148,15 @@ impl Messages {
         }
     }
 
+    /// Whether a message begins with these bytes, and ends none.
+    pub(super) fn begins(&self, bytes: &[u8]) -> bool {
+        match self.state {
+            State::Head => self.text.is_empty() && !matches!(bytes, [b'\r' | b'\n', ..]),
+            State::Rest | State::Lost => may_begin(self.side, bytes),
+            _ => false,
+        }
+    }
+
     /// As [`Messages::bytes`], up to the end of a message at most; how many bytes were taken, at least one.
     pub(super) fn one(
         &mut self,
@@ -239,6 +248,11 @@ impl Messages {
                     self.count(count);
                     return self.ended(at, take);
                 }
+            }
+            (Absent::Lost, State::Lost) => {
+                // It may hold messages that the hole before has not.
+                take(Event::Lost(at));
+                self.skipped_bytes += count;
             }
             _ => {
                 self.lose(at, take);

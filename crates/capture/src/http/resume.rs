@@ -60,6 +60,17 @@ pub(crate) fn is_unread(request: Mark, response: Mark) -> bool {
     distance(response.ack, request.seq) <= 0
 }
 
+/// Most requests in a row that left before anything further of the server had come to their client.
+pub(crate) fn most_together(requests: impl Iterator<Item = Mark>) -> usize {
+    let (mut most, mut run, mut ack) = (0, 0, None);
+    for mark in requests {
+        run = if ack == Some(mark.ack) { run + 1 } else { 1 };
+        ack = Some(mark.ack);
+        most = most.max(run);
+    }
+    most
+}
+
 /// How many of the oldest requests may be the one that a response behind a hole answers: all that left together with the oldest, or
 /// only the oldest if nothing of the server is missing since that left.
 pub(crate) fn candidates(requests: &VecDeque<Mark>, response: Mark) -> usize {
@@ -81,7 +92,7 @@ const ALONE: u32 = 16;
 /// What the numbers of packets show of how a client sends its requests, and which answers are missing.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// A packet with requests has left before all answers to those of the packet before had come, not long ago.
+    /// The client has asked when some of the answers had come and others had not, not long ago: it may always have requests in flight.
     pub(crate) is_overlapped: bool,
     /// Requests that were asked since then while none was in flight.
     alone: u32,
@@ -106,10 +117,16 @@ pub(crate) enum Begun {
 
 impl Order {
     /// A packet with this mark asks behind the requests in flight, the newest of which has another mark. A client that has received more
-    /// than the answers that are known may have received all. One that has always waited for all answers has done so behind a
-    /// hole, too, if it has received what is known: so the answers that are still missing were in the hole, and shift none of the
-    /// next ones.
-    pub(crate) fn begins(&mut self, mark: Mark, newest: Option<Mark>, known_end: Option<u32>) -> Begun {
+    /// than the answers that are known may have received all. One that has always waited for all answers (`waits`: it has done so,
+    /// with as many requests) has done so behind a hole, too, if it has received what is known: so the answers that are still missing
+    /// were in the hole, and shift none of the next ones.
+    pub(crate) fn begins(
+        &mut self,
+        mark: Mark,
+        newest: Option<Mark>,
+        known_end: Option<u32>,
+        waits: impl FnOnce() -> bool,
+    ) -> Begun {
         let Some(newest) = newest else {
             return self.begins_alone(mark);
         };
@@ -117,19 +134,20 @@ impl Order {
             return Begun::Plain;
         }
         self.alone = 0;
-        let was_overlapped = self.is_overlapped;
-        self.is_overlapped |= newest.ack == mark.ack;
-        if self.has_hole && self.is_overlapped && !was_overlapped {
-            return Begun::Unsure;
-        }
-        let Some(end) = known_end else { return Begun::Plain };
+        let is_further = newest.ack == mark.ack;
+        let Some(end) = known_end.filter(|_| !is_further) else { return Begun::Plain };
         let received = distance(mark.ack, end);
-        if self.has_hole && !self.is_overlapped && received >= 0 {
-            self.has_hole = false;
-            return Begun::AllAnswered;
+        let was_overlapped = self.is_overlapped;
+        self.is_overlapped |= received < i32::from(!self.has_hole);
+        match (self.has_hole, self.is_overlapped) {
+            (true, false) if waits() => {
+                self.has_hole = false;
+                Begun::AllAnswered
+            }
+            (true, false) => Begun::Unsure,
+            (true, true) if !was_overlapped => Begun::Unsure,
+            _ => Begun::Plain,
         }
-        self.is_overlapped |= received <= 0;
-        Begun::Plain
     }
 
     /// No request is in flight. What the server had acknowledged when it answered was sent before that, and was captured too late.

@@ -365,11 +365,14 @@ fn lengths_are_bounded() {
 fn no_hole_shifts_the_answers_behind_it() {
     Play::assert_no_shift(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes());
     Play::assert_no_shift_in_batches(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes());
+    Play::assert_no_shift_in_flight(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes());
     Play::assert_no_shift(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n");
     Play::assert_no_shift_in_batches(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n");
+    Play::assert_no_shift_in_flight(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n");
 }
 
 #[test]
 fn a_capture_that_begins_within_a_burst_pairs_no_others() {
     Play::assert_own_answers_from_the_middle(&ENTRY, GET.as_bytes(), VALUE.as_bytes());
+    Play::assert_unsure_in_flight_from_the_middle(&ENTRY, GET.as_bytes(), VALUE.as_bytes());
 }

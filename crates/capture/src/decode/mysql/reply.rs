@@ -283,6 +283,7 @@ impl Mysql {
         self.is_sending_file = false;
         if let Some(Expected { .. }) = self.expected.pop_front() {
             requests.answered(Of::Order, status);
+            requests.unit_answered();
         }
     }
 }

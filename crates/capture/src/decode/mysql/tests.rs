@@ -322,14 +322,21 @@ fn no_hole_shifts_the_answers_behind_it() {
         &ask(QUERY, "SELECT a FROM t"),
         &answer(&[&[1], COLUMN, EOF, ROW, EOF]),
     );
+    Play::assert_no_shift_in_flight(
+        begun,
+        &ask(QUERY, "SELECT a FROM t"),
+        &answer(&[&[1], COLUMN, EOF, ROW, EOF]),
+    );
     Play::assert_no_shift(begun, &ask(QUERY, "DO 1"), &answer(&[OK]));
     Play::assert_no_shift_in_batches(begun, &ask(QUERY, "DO 1"), &answer(&[OK]));
+    Play::assert_no_shift_in_flight(begun, &ask(QUERY, "DO 1"), &answer(&[OK]));
 }
 
 #[test]
 fn a_capture_that_begins_within_a_burst_pairs_no_others() {
     let rows = answer(&[&[1], COLUMN, EOF, ROW, EOF]);
     Play::assert_own_answers_from_the_middle(&ENTRY, &ask(QUERY, "SELECT a FROM t"), &rows);
+    Play::assert_unsure_in_flight_from_the_middle(&ENTRY, &ask(QUERY, "DO 1"), &answer(&[OK]));
     Play::assert_own_answers_from_the_middle(&ENTRY, &ask(QUERY, "DO 1"), &answer(&[OK]));
 }
 

@@ -408,16 +408,23 @@ fn no_hole_shifts_the_answers_behind_it() {
     let begun = || started(usize::MAX);
     Play::assert_no_shift(begun, &query("select 1"), &[row(), done("SELECT 1"), ready()].concat());
     Play::assert_no_shift_in_batches(begun, &query("select 1"), &[row(), done("SELECT 1"), ready()].concat());
+    Play::assert_no_shift_in_flight(begun, &query("select 1"), &[row(), done("SELECT 1"), ready()].concat());
     let statement = [parse("", "select $1"), bind(""), execute(), sync()].concat();
     let answer = [message(b'1', b""), bound_and("SELECT 1"), ready()].concat();
     Play::assert_no_shift(begun, &statement, &answer);
     Play::assert_no_shift_in_batches(begun, &statement, &answer);
+    Play::assert_no_shift_in_flight(begun, &statement, &answer);
 }
 
 #[test]
 fn a_capture_that_begins_within_a_burst_pairs_no_others() {
     let rows = [row(), done("SELECT 1"), ready()].concat();
     Play::assert_own_answers_from_the_middle(&ENTRY, &query("select 1"), &rows);
+    Play::assert_unsure_in_flight_from_the_middle(
+        &ENTRY,
+        &query("select 1"),
+        &[row(), done("SELECT 1"), ready()].concat(),
+    );
     let statement = [parse("", "select $1"), bind(""), execute(), sync()].concat();
     let answer = [message(b'1', b""), bound_and("SELECT 1"), ready()].concat();
     Play::assert_own_answers_from_the_middle(&ENTRY, &statement, &answer);

@@ -2,13 +2,14 @@
 //!
 //! Requests may have been in flight before it, and their answers are taken for those of the first requests that were captured. Then more
 //! answers come than there are requests. So what is paired is kept until the client asks while none is in flight, and no answer has
-//! been too many.
+//! been too many. A client that is never without a request in flight shows none of this: its operations are told as turns, which may
+//! hold another number of requests, until it is.
 
 use record::Exchange;
 
 use super::Requests;
 
-/// Most operations that are kept: a client that is never without a request in flight shows nothing more.
+/// Most operations that are kept.
 const KEPT_MAX: usize = 64;
 
 /// What is kept.
@@ -23,9 +24,14 @@ impl Beginning {
     /// Keeps an operation, and tells those before it if they are too many.
     pub(super) fn keep(&mut self, exchange: Exchange, done: &mut Vec<Exchange>) {
         if self.kept.len() >= KEPT_MAX {
-            done.append(&mut self.kept);
+            self.tell(done);
         }
         self.kept.push(exchange);
+    }
+
+    /// Tells what is kept, of which the answers may be those of other requests.
+    fn tell(&mut self, done: &mut Vec<Exchange>) {
+        done.extend(self.kept.drain(..).map(|exchange| Exchange { overlaps: true, ..exchange }));
     }
 
     pub(super) fn has_numbers(&self) -> bool {

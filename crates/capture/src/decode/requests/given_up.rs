@@ -6,6 +6,13 @@ impl Requests {
     /// The client has stopped waiting for the request of this number, or for all in order: they are told as such without an answer,
     /// unless a hole may have held it.
     pub(crate) fn give_up(&mut self, of: Of) {
+        if let Some(least) = self.unpaired.as_ref().map(|unpaired| unpaired.least)
+            && of == Of::Order
+        {
+            // Those that are kept are answers to the others.
+            self.pair(least.min(self.in_flight()));
+            self.abandon_unpaired();
+        }
         let (before, in_flight) = (self.given_up_on.len(), self.queue.len() + self.by_id.len());
         match of {
             Of::Order => {

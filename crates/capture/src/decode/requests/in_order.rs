@@ -2,7 +2,7 @@
 
 use super::Requests;
 use crate::http::Mark;
-use crate::http::resume::Begun;
+use crate::http::resume::{self, Begun};
 use crate::recovery::Recovery;
 
 impl Requests {
@@ -26,7 +26,9 @@ impl Requests {
                 self.end_beginning();
             }
         }
-        match self.order.begins(mark, newest, self.known_end) {
+        let marks = self.queue.iter().map(|open| open.mark);
+        let waits = || self.bursts.have_ended(resume::most_together(marks));
+        match self.order.begins(mark, newest, self.known_end, waits) {
             Begun::AllAnswered => {
                 if self.is_behind_unseen {
                     // Some are missing behind those that are kept, too: which requests these are of does not show.
@@ -41,7 +43,7 @@ impl Requests {
                 self.has_skipped = true;
                 false
             }
-            Begun::Unsure if self.has_units => {
+            Begun::Unsure if self.unpaired.is_none() => {
                 self.recover();
                 false
             }
@@ -77,8 +79,16 @@ impl Requests {
     fn recover(&mut self) {
         self.counted.abandoned += self.in_flight() as u64;
         self.forget_queue();
-        self.recovery = Some(Recovery::new(&self.unit_bursts));
+        let bursts = if self.has_units { &self.unit_bursts } else { &self.bursts };
+        self.recovery = Some(Recovery::new(bursts, self.order.is_overlapped));
         self.is_orphan = false;
+    }
+
+    /// Behind a hole, a request in order has been asked, answered or withdrawn, where the decoder does not count what has one answer.
+    pub(super) fn unit_of(&mut self, count: fn(&mut Recovery)) {
+        if let Some(recovery) = self.recovery.as_mut().filter(|_| !self.has_units) {
+            count(recovery);
+        }
     }
 
     /// Whether the client sends on without waiting for its answers.
@@ -106,7 +116,7 @@ impl Requests {
             recovery.answered();
         } else {
             self.units = self.units.saturating_sub(1);
-            self.unit_bursts.answered(self.units);
+            self.unit_bursts.answered(self.units + usize::from(self.is_behind_unseen));
         }
     }
 

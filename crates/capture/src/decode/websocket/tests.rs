@@ -385,7 +385,7 @@ fn cut_frames_are_found_again() {
     for _ in 0..20 {
         for side in [Client, Server] {
             let frame = frame(side, 0x82, [7; 300]);
-            play.say(side, &frame[..SNAP]).lose(side, (frame.len() - SNAP) as u64);
+            play.say(side, &frame[..SNAP]).cut(side, (frame.len() - SNAP) as u64);
         }
     }
     let told = play.end();
