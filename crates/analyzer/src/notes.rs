@@ -141,7 +141,7 @@ pub(crate) fn notes(
     note_if(
         s.boundaries_lost > 0,
         format!(
-            "{} a message boundary was lost (a hole, or a header that was not captured); {} skipped until the next",
+            "{} a message boundary was lost (a hole, or a header that was not captured or is too long); {} skipped until the next",
             counted(s.boundaries_lost, "time"),
             counted(s.skipped_bytes, "byte")
         ),

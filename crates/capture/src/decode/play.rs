@@ -286,7 +286,7 @@ impl Play {
                     said[of as usize] += 1;
                     match (of == side && (28..28 + lost).contains(&number), is_noticed) {
                         (false, _) if is_behind && of == Client && !is_first => {
-                            _ = play.say_behind(of, bytes)
+                            _ = play.say_behind(of, bytes);
                         }
                         (false, _) => _ = play.say(of, bytes),
                         (true, true) => _ = play.lose(of, bytes.len() as u64),
