@@ -494,7 +494,11 @@ impl Pairing {
     fn recover(&mut self, at: At) {
         self.forget_request(at);
         self.forget_waiting(at);
-        self.recovery = Some(Recovery::new(&self.bursts, self.order.is_overlapped));
+        self.recovery = Some(Recovery::new(
+            &self.bursts,
+            self.order.is_overlapped,
+            resume::most_together(self.marks.iter().copied()),
+        ));
     }
 
     fn forget_waiting(&mut self, at: At) {

@@ -64,18 +64,20 @@ pub(crate) struct Recovery {
     is_within: bool,
     /// Turns tell nothing.
     is_overlapped: bool,
-    /// Requests since the last answer, and turns of at least two of them that were all answered before the next.
+    /// Requests since the last answer, and turns of as many as left together before that were all answered before the next.
     turn: usize,
     turns: u8,
+    together: usize,
 }
 
 /// So many turns of requests that were all answered before the next show that the client waits for all answers: one that always has
-/// requests in flight would ask again for each answer.
+/// requests in flight would ask again when some have come.
 const TURNS: u8 = 3;
 
 impl Recovery {
     /// Behind a hole, of a client with such bursts, which is known to ask before all answers have come or is not.
-    pub(crate) fn new(bursts: &Bursts, is_overlapped: bool) -> Self {
+    /// At most `together` requests have left before any answer to one of them had come.
+    pub(crate) fn new(bursts: &Bursts, is_overlapped: bool, together: usize) -> Self {
         Self {
             open: 0,
             least: i64::MAX,
@@ -85,6 +87,7 @@ impl Recovery {
             is_overlapped,
             turn: 0,
             turns: 0,
+            together: together.max(2),
         }
     }
 
@@ -114,7 +117,7 @@ impl Recovery {
     /// An answer has come.
     pub(crate) fn answered(&mut self) {
         if self.turn > 0 {
-            let is_turn = self.turn > 1 && self.open == self.least + self.turn as i64;
+            let is_turn = self.turn >= self.together && self.open == self.least + self.turn as i64;
             self.turns = if is_turn { self.turns + 1 } else { 0 };
             self.turn = 0;
         }
@@ -134,7 +137,7 @@ mod tests {
         for left in (0..size).rev() {
             bursts.answered(left as usize);
         }
-        let (mut recovery, mut begun, mut in_flight) = (Recovery::new(&bursts, is_overlapped), 0, 0);
+        let (mut recovery, mut begun, mut in_flight) = (Recovery::new(&bursts, is_overlapped, 0), 0, 0);
         // The rest of the burst that the hole is in.
         (0..-lost).for_each(|_| recovery.answered());
         (0..lost).for_each(|_| recovery.asked());
@@ -173,7 +176,7 @@ mod tests {
             // A log-in, one request at a time.
             (0..3).for_each(|_| bursts.answered(0));
             (0..answers).for_each(|_| bursts.answered(1));
-            let mut recovery = Recovery::new(&bursts, is_overlapped);
+            let mut recovery = Recovery::new(&bursts, is_overlapped, 0);
             for _ in 0..5000 {
                 assert!(answers == 0 || !recovery.begins(), "{answers}");
                 recovery.asked();

@@ -24,7 +24,7 @@ use beginning::Beginning;
 use unpaired::{Answer, Fits, Unpaired};
 
 /// Most requests in flight on one connection whose details are kept.
-const IN_FLIGHT_MAX: usize = 4096;
+const IN_FLIGHT_MAX: usize = 65_536;
 /// Most keys that are known to have been named.
 const NAMED_MAX: usize = 256;
 
@@ -110,6 +110,14 @@ pub(crate) struct Requests {
     has_unseen: bool,
     /// One that is answered in order was in a hole behind those in flight.
     has_unseen_request: bool,
+    /// The acknowledgement number of the last request in order, how many left with it, and the most that left with one.
+    last_ack: u32,
+    together: usize,
+    most_together: usize,
+    /// Its client had received more than the one before.
+    is_asking_again: bool,
+    /// Behind a hole in the requests: those that are in flight at least, seen or not.
+    unseen: Option<i64>,
     /// Requests that are answered in order are missing, and the next ones may have left together with them.
     has_lost_requests: bool,
     /// The acknowledgement number of requests that may have done so: they are left out.
@@ -133,6 +141,8 @@ pub(crate) struct Requests {
     unit_bursts: Bursts,
     /// Its decoder tells them.
     has_units: bool,
+    /// One has begun and is not complete.
+    is_within_unit: bool,
     /// The sender of the packet at hand had received what is not in the capture: a hole that shows itself later.
     pub(super) is_behind_unseen: bool,
     /// Requests were taken as answered in a hole since it was asked.
@@ -226,7 +236,11 @@ impl Requests {
         self.number = self.number.wrapping_add(1);
         self.unasked_ack = None;
         if of == Of::Order {
+            self.leaves(mark);
             self.is_left_out = !self.is_paired(mark);
+            if !self.has_units {
+                self.count_unseen(1);
+            }
             if self.is_left_out {
                 self.counted.abandoned += 1;
                 self.unit_of(Recovery::asked);
@@ -386,6 +400,9 @@ impl Requests {
             |open: &Open| matches!(open.exchange.op.verb, Verb::Command(name) if may_be_of(name.as_str()));
         let Some(skipped) = self.queue.iter().position(is_answered) else {
             self.counted.unmatched += 1;
+            if !self.has_units {
+                self.count_unseen(-1);
+            }
             return false;
         };
         if skipped > 0 {
@@ -528,6 +545,9 @@ impl Requests {
     /// The answer is complete, with the messages so far.
     pub(crate) fn answered(&mut self, of: Of, status: Status) {
         let Passing { end_seq, ended, .. } = self.passing;
+        if of == Of::Order && !self.has_units {
+            self.count_unseen(-1);
+        }
         let open = match of {
             Of::Order if self.recovery.is_some() => return self.unit_of(Recovery::answered),
             Of::Order if std::mem::take(&mut self.is_orphan) => None,
@@ -645,6 +665,8 @@ impl Requests {
         if side == Side::Client {
             // A hole of answers leaves requests in flight for ever, by which it is measured; one of requests does not.
             self.lost_order();
+        } else {
+            self.unseen = None;
         }
         self.interrupted();
     }
@@ -663,6 +685,12 @@ impl Requests {
         let has_had = |ack: u32| end_seq.is_none_or(|end| resume::distance(ack, end) >= 0);
         let are_answered = self.unasked_ack.is_some_and(has_had);
         self.has_lost_requests |= may_leave_together && !are_answered;
+        let is_certain = !self.order.has_hole && self.recovery.is_none() && self.beginning.is_none();
+        if !are_answered && is_certain {
+            let in_flight = if self.has_units { self.units } else { self.in_flight() };
+            // At least one is in the hole.
+            self.unseen = self.unseen.max(Some(in_flight as i64 + 1));
+        }
     }
 
     /// Notes a hole, behind which answers may be those of requests that were not seen. Requests with numbers find theirs.

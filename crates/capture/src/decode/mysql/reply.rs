@@ -68,6 +68,9 @@ impl Mysql {
         if seq == 1 && self.expected.is_empty() {
             requests.unasked();
         }
+        if seq == 1 && self.reply == Reply::First && !was_continued {
+            requests.unit_answered();
+        }
         if !self.is_aligned(seq, requests) {
             return;
         }
@@ -100,9 +103,6 @@ impl Mysql {
     /// Finds which command is answered behind a hole. False if it is none that was seen.
     fn is_aligned(&mut self, seq: u8, requests: &mut Requests) -> bool {
         if requests.is_recovering() {
-            if seq == 1 {
-                requests.unit_answered();
-            }
             self.reply = Reply::First;
             return false;
         }
@@ -283,7 +283,6 @@ impl Mysql {
         self.is_sending_file = false;
         if let Some(Expected { .. }) = self.expected.pop_front() {
             requests.answered(Of::Order, status);
-            requests.unit_answered();
         }
     }
 }

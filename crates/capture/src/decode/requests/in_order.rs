@@ -19,6 +19,14 @@ impl Requests {
         if self.leaves_with_lost() {
             return false;
         }
+        if self.has_units && std::mem::replace(&mut self.is_within_unit, true) {
+            // Further requests of what has one answer together.
+            return true;
+        }
+        if self.asks_before_all_answers() {
+            self.recover();
+            return false;
+        }
         let newest = self.queue.back().map(|open| open.mark);
         if newest.is_none() {
             self.units = 0;
@@ -76,11 +84,39 @@ impl Requests {
         }
     }
 
+    /// A request in order leaves.
+    pub(super) fn leaves(&mut self, mark: Mark) {
+        self.together = if self.together > 0 && self.last_ack == mark.ack { self.together + 1 } else { 1 };
+        self.is_asking_again = self.last_ack != mark.ack;
+        self.last_ack = mark.ack;
+        self.most_together = self.most_together.max(self.together);
+    }
+
+    /// Behind a hole in the requests, one has been asked (1) or answered (-1).
+    pub(super) fn count_unseen(&mut self, count: i64) {
+        if let Some(unseen) = &mut self.unseen {
+            *unseen += count;
+        }
+    }
+
+    /// Whether requests are in flight behind a hole in the requests, perhaps such as were not seen, while the client asks again: it does
+    /// not wait for all answers.
+    fn asks_before_all_answers(&mut self) -> bool {
+        if !self.is_asking_again {
+            return false;
+        }
+        // It may have received answers in a hole that has not shown itself.
+        let asks = self.unseen.take().is_some_and(|unseen| unseen > 0) && !self.is_behind_unseen;
+        self.order.is_overlapped |= asks;
+        asks
+    }
+
     fn recover(&mut self) {
         self.counted.abandoned += self.in_flight() as u64;
         self.forget_queue();
         let bursts = if self.has_units { &self.unit_bursts } else { &self.bursts };
-        self.recovery = Some(Recovery::new(bursts, self.order.is_overlapped));
+        let together = if self.has_units { 0 } else { self.most_together };
+        self.recovery = Some(Recovery::new(bursts, self.order.is_overlapped, together));
         self.is_orphan = false;
     }
 
@@ -103,7 +139,8 @@ impl Requests {
 
     /// What has one answer has been sent as a whole.
     pub(crate) fn unit_asked(&mut self) {
-        self.has_units = true;
+        (self.has_units, self.is_within_unit) = (true, false);
+        self.count_unseen(1);
         match &mut self.recovery {
             Some(recovery) => recovery.asked(),
             None => self.units += 1,
@@ -112,6 +149,7 @@ impl Requests {
 
     /// An answer to what was sent as a whole has come.
     pub(crate) fn unit_answered(&mut self) {
+        self.count_unseen(-1);
         if let Some(recovery) = &mut self.recovery {
             recovery.answered();
         } else {
