@@ -492,13 +492,11 @@ impl Pairing {
     }
 
     fn recover(&mut self, at: At) {
+        let (in_flight, marks) = (self.waiting.len(), self.marks.iter().copied());
+        let together = resume::most_together(marks);
         self.forget_request(at);
         self.forget_waiting(at);
-        self.recovery = Some(Recovery::new(
-            &self.bursts,
-            self.order.is_overlapped,
-            resume::most_together(self.marks.iter().copied()),
-        ));
+        self.recovery = Some(Recovery::new(&self.bursts, self.order.is_overlapped, in_flight, together));
     }
 
     fn forget_waiting(&mut self, at: At) {

@@ -44,10 +44,11 @@ impl Bursts {
     }
 
     /// Answers behind which a client that has had no moment without a request in flight would have had one; `None` if that cannot
-    /// be told: the client may have none, if the burst that goes on is the longest.
-    pub(crate) fn certain(&self) -> Option<usize> {
+    /// be told: the client may have none, if the burst that goes on, with so many requests in flight, is the longest.
+    pub(crate) fn certain(&self, in_flight: usize) -> Option<usize> {
         let certain = self.longest.saturating_mul(3).saturating_add(16);
-        (self.current <= self.longest && self.longest > 0 && certain < ANSWERS_MAX).then_some(certain)
+        let is_known = self.current.saturating_add(in_flight) <= self.longest;
+        (is_known && self.longest > 0 && certain < ANSWERS_MAX).then_some(certain)
     }
 }
 
@@ -76,13 +77,13 @@ const TURNS: u8 = 3;
 
 impl Recovery {
     /// Behind a hole, of a client with such bursts, which is known to ask before all answers have come or is not.
-    /// At most `together` requests have left before any answer to one of them had come.
-    pub(crate) fn new(bursts: &Bursts, is_overlapped: bool, together: usize) -> Self {
+    /// So many requests are in flight at least; at most `together` have left before any answer to one of them had come.
+    pub(crate) fn new(bursts: &Bursts, is_overlapped: bool, in_flight: usize, together: usize) -> Self {
         Self {
             open: 0,
             least: i64::MAX,
             answers: 0,
-            certain: bursts.certain(),
+            certain: bursts.certain(in_flight),
             is_within: false,
             is_overlapped,
             turn: 0,
@@ -137,7 +138,7 @@ mod tests {
         for left in (0..size).rev() {
             bursts.answered(left as usize);
         }
-        let (mut recovery, mut begun, mut in_flight) = (Recovery::new(&bursts, is_overlapped, 0), 0, 0);
+        let (mut recovery, mut begun, mut in_flight) = (Recovery::new(&bursts, is_overlapped, 0, 0), 0, 0);
         // The rest of the burst that the hole is in.
         (0..-lost).for_each(|_| recovery.answered());
         (0..lost).for_each(|_| recovery.asked());
@@ -176,7 +177,7 @@ mod tests {
             // A log-in, one request at a time.
             (0..3).for_each(|_| bursts.answered(0));
             (0..answers).for_each(|_| bursts.answered(1));
-            let mut recovery = Recovery::new(&bursts, is_overlapped, 0);
+            let mut recovery = Recovery::new(&bursts, is_overlapped, 0, 0);
             for _ in 0..5000 {
                 assert!(answers == 0 || !recovery.begins(), "{answers}");
                 recovery.asked();

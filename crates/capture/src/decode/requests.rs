@@ -574,7 +574,7 @@ impl Requests {
         if of == Of::Order {
             self.known_end = Some(end_seq);
             self.order.has_hole &= !self.queue.is_empty();
-            self.bursts.answered(self.queue.len() + usize::from(self.is_behind_unseen));
+            self.bursts.answered(self.queue.len() + self.more_in_flight());
         }
         let Open { exchange: Exchange { response, .. }, bytes: [_, bytes], .. } = open;
         self.pace.end(At { ns: response.ended.ns().unwrap_or(ended.ns), ..ended });
@@ -668,7 +668,12 @@ impl Requests {
         } else {
             self.unseen = None;
         }
+        let has_hole = self.order.has_hole;
         self.interrupted();
+        if side == Side::Client {
+            // No answer is in it.
+            self.order.has_hole = has_hole;
+        }
     }
 
     /// The server sends: the missing requests are answered, and the next ones do not leave with them.

@@ -99,6 +99,11 @@ impl Requests {
         }
     }
 
+    /// Whether requests that were not seen may be in flight: 1 or 0.
+    pub(super) fn more_in_flight(&self) -> usize {
+        usize::from(self.is_behind_unseen || self.unseen.is_some_and(|unseen| unseen > 0))
+    }
+
     /// Whether requests are in flight behind a hole in the requests, perhaps such as were not seen, while the client asks again: it does
     /// not wait for all answers.
     fn asks_before_all_answers(&mut self) -> bool {
@@ -106,17 +111,27 @@ impl Requests {
             return false;
         }
         // It may have received answers in a hole that has not shown itself.
-        let asks = self.unseen.take().is_some_and(|unseen| unseen > 0) && !self.is_behind_unseen;
+        let asks = self.unseen.is_some_and(|unseen| unseen > 0) && !self.is_behind_unseen;
+        if !asks {
+            self.unseen = None;
+        }
         self.order.is_overlapped |= asks;
         asks
     }
 
     fn recover(&mut self) {
+        let open = match (self.order.has_hole, self.has_units) {
+            // Some of those that seem to be in flight may have been answered in it.
+            (true, _) => 0,
+            (false, true) => self.units,
+            (false, false) => self.in_flight(),
+        };
+        let open = open.max(usize::try_from(self.unseen.take().unwrap_or(0)).unwrap_or(0));
         self.counted.abandoned += self.in_flight() as u64;
         self.forget_queue();
         let bursts = if self.has_units { &self.unit_bursts } else { &self.bursts };
         let together = if self.has_units { 0 } else { self.most_together };
-        self.recovery = Some(Recovery::new(bursts, self.order.is_overlapped, together));
+        self.recovery = Some(Recovery::new(bursts, self.order.is_overlapped, open, together));
         self.is_orphan = false;
     }
 
@@ -154,7 +169,7 @@ impl Requests {
             recovery.answered();
         } else {
             self.units = self.units.saturating_sub(1);
-            self.unit_bursts.answered(self.units + usize::from(self.is_behind_unseen));
+            self.unit_bursts.answered(self.units + self.more_in_flight());
         }
     }
 

@@ -33,11 +33,13 @@ pub(super) struct Unpaired {
     at_hand: Answer,
     /// The fewest requests that stayed in flight behind one of them.
     pub(super) least: usize,
+    /// So many answers show that none was in flight in between.
+    certain: Option<usize>,
 }
 
 impl Default for Unpaired {
     fn default() -> Self {
-        Self { answers: Vec::new(), at_hand: Answer::default(), least: usize::MAX }
+        Self { answers: Vec::new(), at_hand: Answer::default(), least: usize::MAX, certain: None }
     }
 }
 
@@ -80,7 +82,8 @@ impl Requests {
     pub(crate) fn lost_answers(&mut self) {
         self.abandon_unpaired();
         if !self.queue.is_empty() {
-            self.unpaired = Some(Unpaired::default());
+            let certain = self.bursts.certain(self.queue.len());
+            self.unpaired = Some(Unpaired { certain, ..Unpaired::default() });
         }
     }
 
@@ -121,8 +124,8 @@ impl Requests {
         self.pace.ended_unseen(ended);
         let Some(unpaired) = &mut self.unpaired else { return };
         unpaired.keep(status, end_seq, in_flight);
-        let (kept, least) = (unpaired.answers.len(), unpaired.least);
-        if in_flight == 0 || self.bursts.certain().is_some_and(|certain| kept >= certain) {
+        let (kept, least, certain) = (unpaired.answers.len(), unpaired.least, unpaired.certain);
+        if in_flight == 0 || certain.is_some_and(|certain| kept >= certain) {
             self.pair(least);
         } else if unpaired.is_full() {
             self.lost_answers();
