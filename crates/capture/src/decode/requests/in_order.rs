@@ -35,7 +35,10 @@ impl Requests {
             }
         }
         let marks = self.queue.iter().map(|open| open.mark);
-        let waits = || self.bursts.have_ended(resume::most_together(marks));
+        let waits = || match self.has_units {
+            true => self.unit_bursts.have_ended(self.units),
+            false => self.bursts.have_ended(resume::most_together(marks)),
+        };
         match self.order.begins(mark, newest, self.known_end, waits) {
             Begun::AllAnswered => {
                 if self.is_behind_unseen {
@@ -43,6 +46,7 @@ impl Requests {
                     self.abandon_unpaired();
                 }
                 self.pair(self.in_flight());
+                self.units = 0;
                 self.known_end = Some(mark.ack);
                 (self.has_skipped, self.is_resuming) = (true, true);
                 true
