@@ -396,3 +396,13 @@ fn a_capture_that_begins_within_a_burst_pairs_no_others() {
     Play::assert_own_answers_from_the_middle(&ENTRY, GET.as_bytes(), b"$3\r\nabc\r\n");
     Play::assert_unsure_in_flight_from_the_middle(&ENTRY, GET.as_bytes(), b"$3\r\nabc\r\n");
 }
+
+/// A bulk load sends tens of thousands of commands before it reads an answer.
+#[test]
+fn a_deep_pipeline_is_told_whole() {
+    const COMMANDS: usize = 50_000;
+    let mut play = Play::new(&ENTRY);
+    play.say(Client, SET.repeat(COMMANDS)).say(Server, "+OK\r\n".repeat(COMMANDS));
+    let told = play.end();
+    assert_eq!((told.exchanges.len(), told.counted.abandoned), (COMMANDS, 0));
+}
