@@ -361,7 +361,10 @@ impl Application {
     pub(crate) fn closed(&mut self, side: Side, at: At, observer: &mut impl Observer) {
         match &mut self.protocol {
             ProtocolState::Http(http) => http.closed(side, at, observer),
-            ProtocolState::Decoded(frames) => frames.closed(side, observer),
+            ProtocolState::Decoded(frames) => {
+                frames.packet(side, self.packets[side as usize]);
+                frames.closed(side, observer);
+            }
             ProtocolState::Tls(tls) => tls.closed(side, at, observer),
             _ => {}
         }

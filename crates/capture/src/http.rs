@@ -19,7 +19,7 @@ use crate::http::resume::{Begun, Match, Order, before_last_batch, distance};
 use crate::in_flight::{Pace, continue_awaited, delay, is_of_all, slow_data};
 use crate::observer::{Counted, Observer};
 use crate::packet::At;
-use crate::recovery::{Bursts, Recovery};
+use crate::recovery::{Bursts, Moment, Recovery};
 use crate::stream::Absent;
 
 /// Most requests in flight on one connection; a client that pipelines more gets no answers at all.
@@ -447,7 +447,7 @@ impl Pairing {
     /// Whether the request that begins is paired with its answer.
     fn is_paired(&mut self, at: At) -> bool {
         if let Some(recovery) = &mut self.recovery {
-            if !recovery.begins() {
+            if recovery.begins() != Moment::Idle {
                 return false;
             }
             self.recovery = None;
@@ -464,7 +464,7 @@ impl Pairing {
             return false;
         }
         self.left_with_lost = None;
-        let newest = self.marks.back().copied();
+        let newest = self.marks.back().map(|&mark| [mark; 2]);
         let marks = self.marks.iter().copied();
         let waits = || self.bursts.have_ended(resume::most_together(marks));
         match self.order.begins(self.current_mark, newest, self.known_end, waits) {

@@ -53,6 +53,17 @@ impl Bursts {
     }
 }
 
+/// What is known of the moment before a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Nothing.
+    Unknown,
+    /// Fewer requests are in flight than ever since the hole.
+    Fewer,
+    /// None is in flight, so that pairing begins again, nor was when they were as few before.
+    Idle,
+}
+
 /// The wait for a moment without a request in flight.
 #[derive(Debug)]
 pub(crate) struct Recovery {
@@ -93,15 +104,24 @@ impl Recovery {
         }
     }
 
-    /// A request begins, or goes on. Whether none is in flight before it, so that pairing begins again.
-    pub(crate) fn begins(&mut self) -> bool {
-        if std::mem::replace(&mut self.is_within, true) {
-            return false;
+    /// A request begins, or goes on.
+    pub(crate) fn begins(&mut self) -> Moment {
+        if std::mem::replace(&mut self.is_within, true) || self.open > self.least {
+            return Moment::Unknown;
         }
-        let is_least = self.open <= self.least;
-        self.least = self.least.min(self.open);
+        let are_fewer = self.open < self.least;
+        self.least = self.open;
         let is_certain = self.certain.is_some_and(|certain| self.answers >= certain);
-        is_least && (is_certain || !self.is_overlapped && self.turns >= TURNS)
+        match is_certain || !self.is_overlapped && self.turns >= TURNS {
+            true => Moment::Idle,
+            false if are_fewer => Moment::Fewer,
+            false => Moment::Unknown,
+        }
+    }
+
+    /// The client has closed the connection. Whether no request is in flight, if it has waited for all answers.
+    pub(crate) fn ends(&self) -> bool {
+        !self.is_within && self.open == self.least
     }
 
     /// A request is complete.
@@ -145,7 +165,7 @@ mod tests {
         (0..lost).for_each(|_| recovery.asked());
         for _ in 0..100 {
             for _ in 0..size {
-                if recovery.begins() {
+                if recovery.begins() == Moment::Idle {
                     return (begun, in_flight == 0);
                 }
                 recovery.asked();
@@ -180,7 +200,7 @@ mod tests {
             (0..answers).for_each(|_| bursts.answered(1));
             let mut recovery = Recovery::new(&bursts, is_overlapped, 0, 0);
             for _ in 0..5000 {
-                assert!(answers == 0 || !recovery.begins(), "{answers}");
+                assert!(answers == 0 || recovery.begins() != Moment::Idle, "{answers}");
                 recovery.asked();
                 recovery.answered();
             }

@@ -144,6 +144,9 @@ impl Frames {
     /// A packet with data is about to be processed.
     pub(crate) fn packet(&mut self, side: Side, mark: Mark) {
         self.packets[side as usize] = mark;
+        if side == Side::Client {
+            self.requests.last_packet = mark;
+        }
     }
 
     /// Whether the stream shows that it is of another protocol.
@@ -197,7 +200,7 @@ impl Frames {
         }
         self.note_unseen(side);
         if side == Side::Server {
-            self.requests.is_answering();
+            self.requests.is_answering(self.packets[side as usize]);
         }
         // In the middle of a message the other side may say what it likes.
         if self.speaker.replace(side) != Some(side) && self.streams.iter().any(|stream| stream.is_lost) {
@@ -409,6 +412,7 @@ impl Frames {
 
     /// A side has closed its stream.
     pub(crate) fn closed(&mut self, side: Side, observer: &mut impl Observer) {
+        self.note_unseen(side);
         self.decoder.closed(side, &mut self.requests);
         self.requests.deliver(observer);
     }

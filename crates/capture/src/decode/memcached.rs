@@ -38,6 +38,8 @@ struct Memcached {
     quiet: usize,
     /// There are requests that may have no answer.
     is_quiet: bool,
+    /// There were commands that have `ERROR` as their answer, by what they lack.
+    has_sent_error: bool,
 }
 
 /// A line without its end, and its length with it.
@@ -100,6 +102,25 @@ fn is_known(command: &[u8]) -> bool {
                 | b"misbehave"
                 | b"refresh_certs"
         )
+}
+
+/// Whether a command is one that all servers know.
+fn is_certain(command: Word) -> bool {
+    let command = command.as_str();
+    matches!(command, "get" | "gets" | "delete" | "incr" | "decr") || is_storage(command.as_bytes())
+}
+
+/// Whether a command that all servers know lacks words, or has too many.
+fn is_error(line: &[u8]) -> bool {
+    let count = words(line).count();
+    match words(line).next().unwrap_or_default() {
+        b"get" | b"gets" => count < 2,
+        b"delete" => !(2..=4).contains(&count),
+        b"incr" | b"decr" => !(3..=4).contains(&count),
+        b"cas" => !(6..=7).contains(&count),
+        command if is_storage(command) => !(5..=6).contains(&count),
+        _ => false,
+    }
 }
 
 /// Bytes of the data block that follows a command's line, without its end.
@@ -392,15 +413,20 @@ impl Memcached {
         let behind_key = place_of_key(command).map_or(1, |place| place + 1);
         let is_silent = is_quiet && !is_optional
             || matches!(command, b"quit" | b"shutdown")
-            || !is_retrieval(operation.as_str()) && words_of(line, behind_key).last() == Some(b"noreply");
+            || !is_retrieval(operation.as_str())
+                && !is_error(line)
+                && words_of(line, behind_key).last() == Some(b"noreply");
         self.sent(is_optional, is_silent, requests);
         self.is_watching |= command == b"watch";
+        self.has_sent_error |= is_error(line);
     }
 
     /// A request is complete, which may have an answer or has none.
     fn sent(&mut self, is_optional: bool, is_silent: bool, requests: &mut Requests) {
         requests.asked(Of::Order);
-        self.is_quiet |= is_optional;
+        if is_optional && !std::mem::replace(&mut self.is_quiet, true) {
+            requests.may_lack_answers();
+        }
         if is_silent || is_optional && self.quiet >= QUIET_MAX {
             requests.forget(Of::Order);
         } else if is_optional {
@@ -426,7 +452,14 @@ impl Memcached {
         let is_dumping = requests.next_answered().is_some_and(|next| next.as_str() == "lru_crawler");
         let is_part = matches!(word, b"VALUE" | b"STAT" | b"ITEM" | b"PREFIX")
             || is_dumping && (word.starts_with(b"key=") || word == b"mg");
+        if word == b"ERROR" && !self.has_sent_error && requests.next_answered().is_some_and(is_certain) {
+            // The data of a request that was refused, taken for a command.
+            return;
+        }
         if !requests.skip_to(|command| may_answer(word, command)) {
+            if !is_part {
+                requests.answered_none();
+            }
             return;
         }
         requests.answer(Of::Order);

@@ -245,6 +245,8 @@ impl Mqtt {
         if requests.skip_to(|asked| asked == operation) {
             requests.answer(Of::Order);
             requests.answered(Of::Order, status);
+        } else {
+            requests.answered_none();
         }
     }
 

@@ -67,6 +67,7 @@ impl Numbers {
         let id = Of::Id(number);
         if self.repeated == Some(number) && !requests.is_open(id) {
             if !requests.skip_to(may_be_of) {
+                requests.answered_none();
                 return None;
             }
             requests.answer(Of::Order);

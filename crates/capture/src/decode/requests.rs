@@ -5,6 +5,7 @@ mod doubt;
 mod given_up;
 mod in_order;
 mod turn;
+mod undecided;
 mod unpaired;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -21,6 +22,7 @@ use crate::observer::{Counted, Observer};
 use crate::packet::At;
 use crate::recovery::{Bursts, Recovery};
 use beginning::Beginning;
+use undecided::Undecided;
 use unpaired::{Answer, Fits, Unpaired};
 
 /// Most requests in flight on one connection whose details are kept.
@@ -76,6 +78,8 @@ struct Passing {
 struct Open {
     exchange: Exchange,
     mark: Mark,
+    /// Those of the packet with its last bytes so far: the server cannot have answered it before.
+    last_mark: Mark,
     bytes: [u64; 2],
     is_complete: bool,
     /// Whether no answer needs to be seen.
@@ -94,6 +98,14 @@ pub(crate) struct Requests {
     /// The end of the handshake.
     pub(super) connected: Option<(At, Mark)>,
     passing: Passing,
+    /// The client's packet at hand, or its last one.
+    pub(super) last_packet: Mark,
+    /// The server's last packet.
+    answering: Option<Mark>,
+    /// It, if the server had received all requests that are missing when it sent it.
+    received_lost: Option<Mark>,
+    /// The newest request in order has begun and is not complete.
+    is_asking: bool,
     queue: VecDeque<Open>,
     /// The oldest requests whose details were given up because they are too many: their answers are still to come.
     given_up: u64,
@@ -135,6 +147,12 @@ pub(crate) struct Requests {
     order: Order,
     /// Behind a hole: nothing is paired by its order.
     recovery: Option<Recovery>,
+    /// What is told when it is certain, meanwhile.
+    undecided: Option<Undecided>,
+    /// The newest request in order is one of these.
+    is_undecided: bool,
+    /// Requests may have no answers, by their protocol.
+    lacks_answers: bool,
     /// What has one answer, where several requests may have one together: those in flight, and how many answers there are from one
     /// moment without any to the next.
     units: usize,
@@ -234,19 +252,23 @@ impl Requests {
         let Passing { began, ended, bytes, mark, .. } = self.passing;
         let key = self.name(asked.key);
         self.number = self.number.wrapping_add(1);
-        self.unasked_ack = None;
         if of == Of::Order {
+            self.is_asking = true;
             self.leaves(mark);
             self.is_left_out = !self.is_paired(mark);
+            self.is_undecided = self.is_left_out && self.recovery.is_some() && self.undecided.is_some();
             if !self.has_units {
                 self.count_unseen(1);
             }
             if self.is_left_out {
-                self.counted.abandoned += 1;
                 self.unit_of(Recovery::asked);
+            }
+            if self.is_left_out && !self.is_undecided {
+                self.counted.abandoned += 1;
                 return self.number;
             }
         }
+        self.unasked_ack = None;
         let op = Op {
             connection: self.connection,
             tag: self.number,
@@ -265,6 +287,7 @@ impl Requests {
         let open = Open {
             exchange,
             mark,
+            last_mark: self.last_packet,
             bytes: [bytes, 0],
             is_complete: false,
             is_excused: false,
@@ -272,6 +295,7 @@ impl Requests {
             may_lack_part: false,
         };
         match of {
+            Of::Order if self.is_undecided => self.is_undecided = self.keep_undecided(open),
             Of::Order => {
                 self.has_unseen_request &= !self.queue.is_empty();
                 let is_full = self.is_full();
@@ -344,6 +368,7 @@ impl Requests {
 
     fn newest(&mut self, of: Of) -> Option<&mut Open> {
         match of {
+            Of::Order if self.is_undecided => self.undecided.as_mut()?.requests.back_mut(),
             Of::Order if self.is_left_out => None,
             Of::Order => self.queue.back_mut(),
             Of::Id(id) => self.by_id.get_mut(&id),
@@ -400,9 +425,6 @@ impl Requests {
             |open: &Open| matches!(open.exchange.op.verb, Verb::Command(name) if may_be_of(name.as_str()));
         let Some(skipped) = self.queue.iter().position(is_answered) else {
             self.counted.unmatched += 1;
-            if !self.has_units {
-                self.count_unseen(-1);
-            }
             return false;
         };
         if skipped > 0 {
@@ -414,9 +436,10 @@ impl Requests {
 
     /// The message at hand is a further one of a request.
     pub(crate) fn ask_more(&mut self, of: Of) {
-        let Passing { ended, bytes, .. } = self.passing;
+        let (Passing { ended, bytes, .. }, last_mark) = (self.passing, self.last_packet);
         if let Some(open) = self.newest(of) {
             open.bytes[0] += bytes;
+            open.last_mark = last_mark;
             if open.exchange.response.began.is_known() {
                 // The server has not waited for what comes behind its answer.
                 return;
@@ -456,6 +479,7 @@ impl Requests {
 
     /// The request is complete with the message at hand.
     pub(crate) fn asked(&mut self, of: Of) {
+        self.is_asking &= of != Of::Order;
         if let Some(open) = self.newest(of)
             && !std::mem::replace(&mut open.is_complete, true)
         {
@@ -513,6 +537,10 @@ impl Requests {
             self.resume();
         }
         let Passing { began, ended, bytes, .. } = self.passing;
+        if let (Of::Order, Some(undecided)) = (of, &mut self.undecided) {
+            undecided.answers.part([began, ended], bytes);
+            return false;
+        }
         if of == Of::Order && self.kept() == 0 && self.recovery.is_none() && self.given_up == 0 {
             // What the server said before it had anything of the oldest request is no answer to it.
             self.is_orphan |= self.is_open(of) && !self.is_received(of);
@@ -521,7 +549,7 @@ impl Requests {
             return false;
         }
         if let (Of::Order, Some(unpaired)) = (of, &mut self.unpaired) {
-            unpaired.part([began, ended], bytes);
+            unpaired.answers.part([began, ended], bytes);
             return self.in_flight() > 0;
         }
         if let Of::Id(id) = of {
@@ -549,7 +577,10 @@ impl Requests {
             self.count_unseen(-1);
         }
         let open = match of {
-            Of::Order if self.recovery.is_some() => return self.unit_of(Recovery::answered),
+            Of::Order if self.recovery.is_some() => {
+                self.keep_undecided_answer(status);
+                return self.unit_of(Recovery::answered);
+            }
             Of::Order if std::mem::take(&mut self.is_orphan) => None,
             Of::Order if self.given_up > 0 => {
                 self.given_up -= 1;
@@ -608,7 +639,12 @@ impl Requests {
         let open = match of {
             Of::Order if self.is_left_out => {
                 self.unit_of(Recovery::withdrawn);
-                None
+                match &mut self.undecided {
+                    Some(undecided) if std::mem::take(&mut self.is_undecided) => {
+                        undecided.requests.pop_back()
+                    }
+                    _ => None,
+                }
             }
             Of::Order => self.queue.pop_back(),
             Of::Id(id) => self.by_id.remove(&id),
@@ -662,6 +698,10 @@ impl Requests {
     /// Bytes of a side are missing.
     pub(super) fn has_hole(&mut self, side: Side) {
         self.has_unseen_request |= side == Side::Client && !self.queue.is_empty();
+        if self.recovery.is_some() {
+            // What it is counted by has changed.
+            self.recover();
+        }
         if side == Side::Client {
             // A hole of answers leaves requests in flight for ever, by which it is measured; one of requests does not.
             self.lost_order();
@@ -677,8 +717,9 @@ impl Requests {
     }
 
     /// The server sends: the missing requests are answered, and the next ones do not leave with them.
-    pub(super) fn is_answering(&mut self) {
+    pub(super) fn is_answering(&mut self, packet: Mark) {
         self.has_lost_requests = false;
+        self.answering = Some(packet);
     }
 
     /// Bytes of the client in which requests may begin, up to a sequence number if that is known, are missing or tell nothing: a hole, or
@@ -690,11 +731,12 @@ impl Requests {
         let has_had = |ack: u32| end_seq.is_none_or(|end| resume::distance(ack, end) >= 0);
         let are_answered = self.unasked_ack.is_some_and(has_had);
         self.has_lost_requests |= may_leave_together && !are_answered;
+        self.received_lost = self.answering.filter(|answering| has_had(answering.ack));
         let is_certain = !self.order.has_hole && self.recovery.is_none() && self.beginning.is_none();
         if !are_answered && is_certain {
             let in_flight = if self.has_units { self.units } else { self.in_flight() };
-            // At least one is in the hole.
-            self.unseen = self.unseen.max(Some(in_flight as i64 + 1));
+            // At least one is in the hole, unless it may hold no more than the rest of the newest.
+            self.unseen = self.unseen.max(Some(in_flight as i64 + i64::from(!self.is_asking)));
         }
     }
 
@@ -754,11 +796,17 @@ impl Requests {
 
     /// Requests in flight, the oldest first.
     fn open(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        self.queue.iter_mut().chain(self.by_id.values_mut()).map(|open| &mut open.exchange)
+        let undecided = self.undecided.as_mut().map(|undecided| {
+            let answered = undecided.answers.len();
+            undecided.requests.iter_mut().skip(answered)
+        });
+        let queue = self.queue.iter_mut().chain(undecided.into_iter().flatten());
+        queue.chain(self.by_id.values_mut()).map(|open| &mut open.exchange)
     }
 
     pub(super) fn finish(&mut self, observer: &mut impl Observer) -> Counted {
         self.abandon_unpaired();
+        self.drop_undecided();
         self.settle();
         self.end_beginning();
         self.deliver(observer);
@@ -786,6 +834,7 @@ impl Requests {
 
     /// The pace for the protocol that follows.
     pub(super) fn into_pace(mut self) -> Pace {
+        self.drop_undecided();
         let open = self.queue.len() + self.by_id.len();
         self.pace.forget(open, self.passing.ended);
         self.pace.interrupted();
@@ -794,12 +843,12 @@ impl Requests {
 
     /// Adds a stall to the requests that it delayed.
     pub(super) fn stalled(&mut self, stall: &Stall) {
-        let is_empty = self.queue.is_empty() && self.by_id.is_empty();
+        let is_empty = self.queue.is_empty() && self.by_id.is_empty() && self.undecided.is_none();
         match stall.sender {
             _ if is_of_all(stall) && !is_empty => self.open().for_each(|exchange| delay(exchange, stall)),
             Side::Client => {
-                let incomplete = self.queue.back_mut().filter(|open| !open.is_complete);
-                match incomplete {
+                let newest = self.newest(Of::Order).filter(|open| !open.is_complete);
+                match newest {
                     Some(open) => delay(&mut open.exchange, stall),
                     None => self.pace.stalled(stall),
                 }
@@ -808,8 +857,9 @@ impl Requests {
                 // The answer at hand is that of the oldest request, or of the one whose answer has begun.
                 let begun = |open: &&mut Open| open.exchange.response.began.is_known();
                 let kept = self.kept();
-                let by_id = &mut self.by_id;
-                let at_hand = self.queue.get_mut(kept).or_else(|| by_id.values_mut().find(begun));
+                let (by_id, undecided) = (&mut self.by_id, &mut self.undecided);
+                let at_hand = self.queue.get_mut(kept).or_else(|| undecided.as_mut()?.at_hand());
+                let at_hand = at_hand.or_else(|| by_id.values_mut().find(begun));
                 if let Some(open) = at_hand {
                     delay(&mut open.exchange, stall);
                 }

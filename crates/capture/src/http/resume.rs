@@ -116,18 +116,19 @@ pub(crate) enum Begun {
 }
 
 impl Order {
-    /// A packet with this mark asks behind the requests in flight, the newest of which has another mark. A client that has received more
+    /// A packet with this mark asks behind the requests in flight, the newest of which has other marks: of the packets with its first and
+    /// its last byte. A client that has received more
     /// than the answers that are known may have received all. One that has always waited for all answers (`waits`: it has done so,
     /// with as many requests) has done so behind a hole, too, if it has received what is known: so the answers that are still missing
     /// were in the hole, and shift none of the next ones.
     pub(crate) fn begins(
         &mut self,
         mark: Mark,
-        newest: Option<Mark>,
+        newest: Option<[Mark; 2]>,
         known_end: Option<u32>,
         waits: impl FnOnce() -> bool,
     ) -> Begun {
-        let Some(newest) = newest else {
+        let Some([newest, last]) = newest else {
             return self.begins_alone(mark);
         };
         if newest.seq == mark.seq {
@@ -138,7 +139,8 @@ impl Order {
         let Some(end) = known_end.filter(|_| !is_further) else { return Begun::Plain };
         let received = distance(mark.ack, end);
         let was_overlapped = self.is_overlapped;
-        self.is_overlapped |= received < i32::from(!self.has_hole);
+        // A request that is complete with this packet has no answer yet, though the client has received others since that began.
+        self.is_overlapped |= received < i32::from(!self.has_hole) || last.ack == mark.ack;
         match (self.has_hole, self.is_overlapped) {
             (true, false) if waits() => {
                 self.has_hole = false;
@@ -152,6 +154,7 @@ impl Order {
 
     /// No request is in flight. What the server had acknowledged when it answered was sent before that, and was captured too late.
     fn begins_alone(&mut self, mark: Mark) -> Begun {
+        self.has_hole = false;
         self.alone = self.alone.saturating_add(1);
         self.is_overlapped &= self.alone < ALONE;
         let is_late =

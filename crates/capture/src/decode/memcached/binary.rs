@@ -145,12 +145,15 @@ pub(super) fn asked(bytes: &[u8]) -> Option<Request<'_>> {
 pub(super) fn answer(bytes: &[u8], requests: &mut Requests) {
     let Some(header) = header(Side::Server, bytes) else { return };
     let operation = name(header.opcode);
+    // Statistics come one by one; the last has no name.
+    let is_part = operation.as_str() == "stat" && header.key > 0 && header.status == 0;
     if !requests.skip_to(|command| command == operation.as_str()) {
+        if !is_part {
+            requests.answered_none();
+        }
         return;
     }
     requests.answer(Of::Order);
-    // Statistics come one by one; the last has no name.
-    let is_part = operation.as_str() == "stat" && header.key > 0 && header.status == 0;
     if !is_part {
         requests.answered(Of::Order, status(&header));
     }

@@ -365,14 +365,72 @@ fn lengths_are_bounded() {
 fn no_hole_shifts_the_answers_behind_it() {
     Play::assert_no_shift(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes());
     Play::assert_no_shift_in_batches(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes());
-    Play::assert_no_shift_in_flight(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes());
+    Play::assert_no_shift_in_flight(|| Play::new(&ENTRY), GET.as_bytes(), VALUE.as_bytes(), true);
     Play::assert_no_shift(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n");
     Play::assert_no_shift_in_batches(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n");
-    Play::assert_no_shift_in_flight(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n");
+    Play::assert_no_shift_in_flight(|| Play::new(&ENTRY), b"get a\r\n", b"END\r\n", true);
 }
 
 #[test]
 fn a_capture_that_begins_within_a_burst_pairs_no_others() {
     Play::assert_own_answers_from_the_middle(&ENTRY, GET.as_bytes(), VALUE.as_bytes());
     Play::assert_unsure_in_flight_from_the_middle(&ENTRY, GET.as_bytes(), VALUE.as_bytes());
+}
+
+/// What memcached 1.6 answers.
+#[test]
+fn a_refused_request_whose_data_is_taken_for_a_command_shifts_nothing() {
+    let long = format!("set {} 0 0 5", "k".repeat(251));
+    let refused = [
+        (format!("{long}\r\nhello\r\n"), "CLIENT_ERROR bad command line format\r\nERROR\r\n", "CLIENT_ERROR"),
+        (format!("{long} noreply\r\nhello\r\n"), "ERROR\r\n", ""),
+        ("set a 0 0 5\r\nhelloXX\r\n".into(), "CLIENT_ERROR bad data chunk\r\nERROR\r\n", "CLIENT_ERROR"),
+        ("set a 0 0 5 noreply\r\nhelloXX\r\n".into(), "ERROR\r\n", ""),
+        (
+            "set a b 0 0 5\r\nhello\r\n".into(),
+            "CLIENT_ERROR bad command line format\r\nERROR\r\n",
+            "CLIENT_ERROR",
+        ),
+        ("set a b 0 0 5 noreply\r\nhello\r\n".into(), "ERROR\r\nERROR\r\n", "ERROR"),
+        (
+            "set a 0 0 -1\r\nhello\r\n".into(),
+            "CLIENT_ERROR bad command line format\r\nERROR\r\n",
+            "CLIENT_ERROR",
+        ),
+        ("set a 0 0\r\nhello\r\n".into(), "ERROR\r\nERROR\r\n", "ERROR"),
+        (
+            "set a x 0 5\r\nhello\r\n".into(),
+            "CLIENT_ERROR bad command line format\r\nERROR\r\n",
+            "CLIENT_ERROR",
+        ),
+        ("get\r\n".into(), "ERROR\r\n", "ERROR"),
+        ("incr a\r\n".into(), "ERROR\r\n", "ERROR"),
+    ];
+    for (request, answers, status) in refused {
+        let mut play = Play::new(&ENTRY);
+        play.say(Client, [GET, &request, "get b\r\nget c\r\n"].concat());
+        play.say(Server, ["END\r\n", answers].concat());
+        // Those of the others come later.
+        play.pause(1_000_000_000).say(Server, "END\r\n").pause(1_000_000_000).say(Server, "END\r\n");
+        let told = play.end();
+        let of = |key: &str| {
+            let exchange = told.exchanges.iter().zip(told.lines()).find(|(_, line)| line.contains(key));
+            exchange.map(|(exchange, _)| exchange.response.ended.ns().unwrap() / 1_000_000_000)
+        };
+        assert_eq!([of("get b"), of("get c")], [Some(1), Some(2)], "{request}: {:?}", told.lines());
+        assert!(status.is_empty() || told.lines()[1].ends_with(status), "{request}: {:?}", told.lines());
+        assert_eq!(told.unanswered.len(), 0, "{request}");
+    }
+}
+
+#[test]
+fn a_lost_packet_costs_its_batch() {
+    let requests: [(&[u8], &[u8]); 5] = [
+        (b"set key:1 0 0 5\r\nhello\r\n", b"STORED\r\n"),
+        (b"get key:1\r\n", b"VALUE key:1 0 5\r\nhello\r\nEND\r\n"),
+        (b"get none:1\r\n", b"END\r\n"),
+        (b"set key:2 0 0 5\r\nhello\r\n", b"STORED\r\n"),
+        (b"get key:2\r\n", b"VALUE key:2 0 5\r\nhello\r\nEND\r\n"),
+    ];
+    Play::assert_each_packet_lost(|| Play::new(&ENTRY), &requests);
 }

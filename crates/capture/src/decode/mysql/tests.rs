@@ -326,10 +326,11 @@ fn no_hole_shifts_the_answers_behind_it() {
         begun,
         &ask(QUERY, "SELECT a FROM t"),
         &answer(&[&[1], COLUMN, EOF, ROW, EOF]),
+        false,
     );
     Play::assert_no_shift(begun, &ask(QUERY, "DO 1"), &answer(&[OK]));
     Play::assert_no_shift_in_batches(begun, &ask(QUERY, "DO 1"), &answer(&[OK]));
-    Play::assert_no_shift_in_flight(begun, &ask(QUERY, "DO 1"), &answer(&[OK]));
+    Play::assert_no_shift_in_flight(begun, &ask(QUERY, "DO 1"), &answer(&[OK]), false);
 }
 
 #[test]

@@ -408,12 +408,17 @@ fn no_hole_shifts_the_answers_behind_it() {
     let begun = || started(usize::MAX);
     Play::assert_no_shift(begun, &query("select 1"), &[row(), done("SELECT 1"), ready()].concat());
     Play::assert_no_shift_in_batches(begun, &query("select 1"), &[row(), done("SELECT 1"), ready()].concat());
-    Play::assert_no_shift_in_flight(begun, &query("select 1"), &[row(), done("SELECT 1"), ready()].concat());
+    Play::assert_no_shift_in_flight(
+        begun,
+        &query("select 1"),
+        &[row(), done("SELECT 1"), ready()].concat(),
+        false,
+    );
     let statement = [parse("", "select $1"), bind(""), execute(), sync()].concat();
     let answer = [message(b'1', b""), bound_and("SELECT 1"), ready()].concat();
     Play::assert_no_shift(begun, &statement, &answer);
     Play::assert_no_shift_in_batches(begun, &statement, &answer);
-    Play::assert_no_shift_in_flight(begun, &statement, &answer);
+    Play::assert_no_shift_in_flight(begun, &statement, &answer, false);
 }
 
 #[test]

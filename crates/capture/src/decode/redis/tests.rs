@@ -388,7 +388,7 @@ fn lengths_are_bounded() {
 fn no_hole_shifts_the_answers_behind_it() {
     Play::assert_no_shift(|| Play::new(&ENTRY), GET.as_bytes(), b"$3\r\nabc\r\n");
     Play::assert_no_shift_in_batches(|| Play::new(&ENTRY), GET.as_bytes(), b"$3\r\nabc\r\n");
-    Play::assert_no_shift_in_flight(|| Play::new(&ENTRY), GET.as_bytes(), b"$3\r\nabc\r\n");
+    Play::assert_no_shift_in_flight(|| Play::new(&ENTRY), GET.as_bytes(), b"$3\r\nabc\r\n", true);
 }
 
 #[test]
@@ -405,4 +405,49 @@ fn a_deep_pipeline_is_told_whole() {
     play.say(Client, SET.repeat(COMMANDS)).say(Server, "+OK\r\n".repeat(COMMANDS));
     let told = play.end();
     assert_eq!((told.exchanges.len(), told.counted.abandoned), (COMMANDS, 0));
+}
+
+/// A batch whose packets cut its requests, each sent when the answers to the whole ones before have come; the packet with the answers of the
+/// batch before was not captured.
+#[test]
+fn a_request_that_goes_on_in_the_packet_of_the_next_is_not_answered_before() {
+    const BATCHES: u64 = 8;
+    let mut play = Play::new(&ENTRY);
+    for batch in 0..BATCHES {
+        play.pause(1_000_000_000);
+        let requests = [GET, GET, GET].concat();
+        let (first, rest) = requests.split_at(GET.len() * 3 / 2);
+        let answer = "$3\r\nabc\r\n";
+        if batch < 5 {
+            play.say(Client, first).say(Client, rest);
+            let all = answer.repeat(3);
+            if batch == 4 {
+                play.lose(Server, all.len() as u64)
+            } else {
+                play.say(Server, all)
+            };
+        } else {
+            play.say(Client, first).say(Server, answer).pause(100_000_000).say(Client, rest);
+            play.say(Server, answer.repeat(2));
+        }
+    }
+    let told = play.end();
+    assert_eq!(told.exchanges.len(), 3 * (BATCHES as usize - 1));
+    for exchange in &told.exchanges {
+        let second = |stamp: record::Stamp| stamp.ns().unwrap() / 1_000_000_000;
+        assert_eq!(second(exchange.request.began), second(exchange.response.ended));
+        // No answer came before its request was complete.
+        assert!(exchange.response.ended.ns() > exchange.request.ended.ns());
+    }
+}
+
+#[test]
+fn a_lost_packet_costs_its_batch() {
+    let requests: [(&[u8], &[u8]); 4] = [
+        (b"*3\r\n$3\r\nSET\r\n$1\r\n1\r\n$5\r\nhello\r\n", b"+OK\r\n"),
+        (GET.as_bytes(), b"$5\r\nhello\r\n"),
+        (b"*3\r\n$3\r\nSET\r\n$1\r\n2\r\n$5\r\nhello\r\n", b"+OK\r\n"),
+        (GET.as_bytes(), b"$-1\r\n"),
+    ];
+    Play::assert_each_packet_lost(|| Play::new(&ENTRY), &requests);
 }

@@ -1,16 +1,22 @@
 //! Requests that are answered in their order: which of them are paired, behind holes and where packets were captured in another order.
 
 use super::Requests;
+use super::undecided::Undecided;
 use crate::http::Mark;
 use crate::http::resume::{self, Begun};
-use crate::recovery::Recovery;
+use crate::recovery::{Moment, Recovery};
 
 impl Requests {
     /// Whether the request that begins in a packet with this mark is paired with its answer.
     pub(super) fn is_paired(&mut self, mark: Mark) -> bool {
         if let Some(recovery) = &mut self.recovery {
-            if !recovery.begins() {
-                return false;
+            match recovery.begins() {
+                Moment::Unknown => return false,
+                Moment::Fewer => {
+                    self.drop_undecided();
+                    return false;
+                }
+                Moment::Idle => self.pair_undecided(),
             }
             self.recovery = None;
             (self.order.has_hole, self.has_skipped, self.is_resuming) = (false, true, false);
@@ -27,7 +33,7 @@ impl Requests {
             self.recover();
             return false;
         }
-        let newest = self.queue.back().map(|open| open.mark);
+        let newest = self.queue.back().map(|open| [open.mark, open.last_mark]);
         if newest.is_none() {
             self.units = 0;
             if self.known_end.is_some() {
@@ -66,7 +72,9 @@ impl Requests {
     /// Whether the request at hand may have left together with others that are missing: which of the next answers are those does not show.
     pub(crate) fn leaves_with_lost(&mut self) -> bool {
         let ack = self.place().ack;
-        if std::mem::take(&mut self.has_lost_requests) {
+        // A client that has received what the server sent when it had had them has sent them before.
+        let are_before = self.received_lost.is_some_and(|packet| resume::distance(ack, packet.seq) > 0);
+        if std::mem::take(&mut self.has_lost_requests) && !are_before {
             self.left_with_lost = Some(ack);
         }
         self.left_with_lost = self.left_with_lost.filter(|&with| with == ack);
@@ -96,6 +104,13 @@ impl Requests {
         self.most_together = self.most_together.max(self.together);
     }
 
+    /// The answer at hand, which is complete, is of none of the requests.
+    pub(crate) fn answered_none(&mut self) {
+        if !self.has_units {
+            self.count_unseen(-1);
+        }
+    }
+
     /// Behind a hole in the requests, one has been asked (1) or answered (-1).
     pub(super) fn count_unseen(&mut self, count: i64) {
         if let Some(unseen) = &mut self.unseen {
@@ -123,7 +138,7 @@ impl Requests {
         asks
     }
 
-    fn recover(&mut self) {
+    pub(super) fn recover(&mut self) {
         let open = match (self.order.has_hole, self.has_units) {
             // Some of those that seem to be in flight may have been answered in it.
             (true, _) => 0,
@@ -136,6 +151,8 @@ impl Requests {
         let bursts = if self.has_units { &self.unit_bursts } else { &self.bursts };
         let together = if self.has_units { 0 } else { self.most_together };
         self.recovery = Some(Recovery::new(bursts, self.order.is_overlapped, open, together));
+        self.drop_undecided();
+        self.undecided = (!self.has_units && !self.lacks_answers).then(Undecided::default);
         self.is_orphan = false;
     }
 

@@ -7,9 +7,9 @@
 
 use record::{Passage, Side, Stamp, Status, Verb, Word};
 
-use super::{Passing, Requests};
+use super::{Open, Passing, Requests};
 use crate::packet::At;
-use crate::recovery::ANSWERS_MAX;
+use crate::recovery::{ANSWERS_MAX, Recovery};
 
 /// An answer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,24 +26,19 @@ pub(super) struct Answer {
 /// Whether an answer that says a word may be that of an operation.
 pub(crate) type Fits = fn(&[u8], &str) -> bool;
 
-/// Answers without their requests.
-#[derive(Debug)]
-pub(super) struct Unpaired {
-    pub(super) answers: Vec<Answer>,
+/// Answers that are kept without their requests.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    complete: Vec<Answer>,
     at_hand: Answer,
-    /// The fewest requests that stayed in flight behind one of them.
-    pub(super) least: usize,
-    /// So many answers show that none was in flight in between.
-    certain: Option<usize>,
 }
 
-impl Default for Unpaired {
-    fn default() -> Self {
-        Self { answers: Vec::new(), at_hand: Answer::default(), least: usize::MAX, certain: None }
+impl Answers {
+    /// How many are complete.
+    pub(super) fn len(&self) -> usize {
+        self.complete.len()
     }
-}
 
-impl Unpaired {
     /// A message of the answer at hand.
     pub(super) fn part(&mut self, [began, ended]: [At; 2], bytes: u64) {
         let response = &mut self.at_hand.response;
@@ -54,10 +49,58 @@ impl Unpaired {
         self.at_hand.bytes += bytes;
     }
 
+    /// The answer at hand says a word.
+    pub(super) fn says(&mut self, word: &[u8]) {
+        self.at_hand.word = Word::new(word);
+    }
+
+    /// The answer at hand is complete.
+    pub(super) fn keep(&mut self, status: Status, end_seq: u32) {
+        let at_hand = std::mem::take(&mut self.at_hand);
+        self.complete.push(Answer { status, end_seq, ..at_hand });
+    }
+
+    /// Whether they may be those of requests, by what they say.
+    pub(super) fn do_fit<'a>(&self, fits: Option<Fits>, requests: impl Iterator<Item = &'a Open>) -> bool {
+        let Some(fits) = fits else { return true };
+        self.complete.iter().zip(requests).all(|(answer, open)| match open.exchange.op.verb {
+            Verb::Command(name) => {
+                answer.word == Word::default() || fits(answer.word.as_str().as_bytes(), name.as_str())
+            }
+            _ => true,
+        })
+    }
+}
+
+impl IntoIterator for Answers {
+    type Item = Answer;
+    type IntoIter = std::vec::IntoIter<Answer>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.complete.into_iter()
+    }
+}
+
+/// Answers to the first requests of the queue, or to those behind them.
+#[derive(Debug)]
+pub(super) struct Unpaired {
+    pub(super) answers: Answers,
+    /// The fewest requests that stayed in flight behind one of them.
+    pub(super) least: usize,
+    /// So many answers show that none was in flight in between.
+    certain: Option<usize>,
+}
+
+impl Default for Unpaired {
+    fn default() -> Self {
+        Self { answers: Answers::default(), least: usize::MAX, certain: None }
+    }
+}
+
+impl Unpaired {
     /// The answer at hand is complete, behind which so many requests are in flight.
     pub(super) fn keep(&mut self, status: Status, end_seq: u32, in_flight: usize) {
-        let at_hand = std::mem::take(&mut self.at_hand);
-        self.answers.push(Answer { status, end_seq, ..at_hand });
+        self.answers.keep(status, end_seq);
         self.least = self.least.min(in_flight);
     }
 
@@ -89,21 +132,11 @@ impl Requests {
 
     /// The answer at hand says what its request may be.
     pub(crate) fn answer_says(&mut self, word: &[u8], fits: Fits) {
-        if let Some(unpaired) = &mut self.unpaired {
-            unpaired.at_hand.word = Word::new(word);
+        let undecided = self.undecided.as_mut().map(|undecided| &mut undecided.answers);
+        if let Some(answers) = self.unpaired.as_mut().map(|unpaired| &mut unpaired.answers).or(undecided) {
+            answers.says(word);
             self.fits = Some(fits);
         }
-    }
-
-    /// Whether the answers may be those of the requests behind the first ones.
-    fn do_fit(&self, answers: &[Answer], lost: usize) -> bool {
-        let Some(fits) = self.fits else { return true };
-        answers.iter().zip(self.queue.iter().skip(lost)).all(|(answer, open)| match open.exchange.op.verb {
-            Verb::Command(name) => {
-                answer.word == Word::default() || fits(answer.word.as_str().as_bytes(), name.as_str())
-            }
-            _ => true,
-        })
     }
 
     /// Keeps an answer until its request is certain.
@@ -136,7 +169,7 @@ impl Requests {
     pub(super) fn pair(&mut self, lost: usize) {
         let answers = self.unpaired.take().map(|unpaired| unpaired.answers).unwrap_or_default();
         self.counted.abandoned += lost as u64;
-        if !self.do_fit(&answers, lost) {
+        if !answers.do_fit(self.fits, self.queue.iter().skip(lost)) {
             // The moment was none without a request in flight: more is missing than one hole showed.
             self.counted.abandoned += answers.len() as u64;
             self.pace.forget(lost, self.passing.ended);
@@ -155,9 +188,15 @@ impl Requests {
 
     /// The client has closed the connection, behind all answers: the requests that are in flight were answered in the hole.
     pub(crate) fn client_closed(&mut self) {
+        if self.is_behind_unseen {
+            return;
+        }
         let in_flight = self.in_flight();
         if self.unpaired.as_ref().is_some_and(|unpaired| unpaired.least == in_flight) {
             self.pair(in_flight);
+        }
+        if self.recovery.as_ref().is_some_and(Recovery::ends) {
+            self.pair_undecided();
         }
     }
 
