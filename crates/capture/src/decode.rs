@@ -237,6 +237,6 @@ pub(crate) fn hash_of(name: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
-mod play;
+pub(crate) mod play;
 #[cfg(test)]
 mod tests;

@@ -86,6 +86,10 @@ impl Numbers {
 
     /// Answers are in a hole.
     pub(super) fn lost_answers(&mut self, requests: &mut Requests) {
+        if let Some(repeated) = self.repeated {
+            // It is older than those in order with its number: the first of the missing answers is its own.
+            requests.abandon(Of::Id(repeated));
+        }
         requests.excuse_all();
         self.has_excused = true;
         if self.repeated.is_some() && requests.is_pipelining() {

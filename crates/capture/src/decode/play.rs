@@ -1,6 +1,6 @@
 //! A conversation for the tests of decoders.
 
-mod each_packet;
+pub(crate) mod each_packet;
 mod seed;
 
 use record::{Exchange, Key, Side, Stall};
@@ -110,6 +110,7 @@ impl Play {
 
     fn miss(&mut self, side: Side, absent: Absent, count: u64) -> &mut Self {
         self.ns += 1000;
+        self.before[side as usize] = self.next[side as usize];
         self.next[side as usize] += count as u32;
         self.seed.iter_mut().for_each(|seed| seed.lose(side, count));
         self.frames.missing(side, absent, count, At { ns: self.ns, frame: 0 }, &mut self.seen);
@@ -118,6 +119,7 @@ impl Play {
 
     /// The same, which only the side's next bytes show.
     pub(crate) fn lose_unnoticed(&mut self, side: Side, count: u64) -> &mut Self {
+        self.before[side as usize] = self.next[side as usize];
         self.next[side as usize] += count as u32;
         self.unnoticed[side as usize] += count;
         self.seed.iter_mut().for_each(|seed| seed.lose(side, count));

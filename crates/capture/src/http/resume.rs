@@ -135,12 +135,17 @@ impl Order {
             return Begun::Plain;
         }
         self.alone = 0;
-        let is_further = newest.ack == mark.ack;
-        let Some(end) = known_end.filter(|_| !is_further) else { return Begun::Plain };
-        let received = distance(mark.ack, end);
+        if newest.ack == mark.ack {
+            return Begun::Plain;
+        }
         let was_overlapped = self.is_overlapped;
         // A request that is complete with this packet has no answer yet, though the client has received others since that began.
-        self.is_overlapped |= received < i32::from(!self.has_hole) || last.ack == mark.ack;
+        let is_open = last.ack == mark.ack;
+        let has_received = |end| distance(mark.ack, end) >= i32::from(!self.has_hole);
+        self.is_overlapped |= is_open || !known_end.is_none_or(has_received);
+        if known_end.is_none() && !is_open {
+            return Begun::Plain;
+        }
         match (self.has_hole, self.is_overlapped) {
             (true, false) if waits() => {
                 self.has_hole = false;

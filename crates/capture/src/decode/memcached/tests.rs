@@ -1,5 +1,6 @@
 use super::*;
 use crate::decode::play::Play;
+use crate::decode::play::each_packet::{Cost, assert_each_packet_lost};
 
 use Side::{Client, Server};
 
@@ -432,5 +433,5 @@ fn a_lost_packet_costs_its_batch() {
         (b"set key:2 0 0 5\r\nhello\r\n", b"STORED\r\n"),
         (b"get key:2\r\n", b"VALUE key:2 0 5\r\nhello\r\nEND\r\n"),
     ];
-    Play::assert_each_packet_lost(|| Play::new(&ENTRY), &requests);
+    assert_each_packet_lost(|| Play::new(&ENTRY), &requests, Cost { from: 0, is_one_batch: true });
 }

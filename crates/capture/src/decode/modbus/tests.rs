@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::decode::play::Play;
+use crate::decode::play::each_packet::{Cost, assert_each_packet_lost};
 
 use Side::{Client, Server};
 
@@ -375,4 +376,14 @@ fn a_hole_shifts_no_answers_with_one_identifier() {
     Play::assert_no_shift(|| Play::new(&ENTRY), &read(0, 4096, 3), &registers(0, 3));
     Play::assert_no_shift_in_batches(|| Play::new(&ENTRY), &read(0, 4096, 3), &registers(0, 3));
     Play::assert_no_shift_in_flight(|| Play::new(&ENTRY), &read(0, 4096, 3), &registers(0, 3), true);
+}
+
+#[test]
+fn a_lost_packet_gives_no_operation_the_answer_of_another() {
+    let [asked, answer] = [read(0, 4096, 3), registers(0, 3)];
+    assert_each_packet_lost(
+        || Play::new(&ENTRY),
+        &[(&asked[..], &answer[..]); 4],
+        Cost { from: 0, is_one_batch: false },
+    );
 }

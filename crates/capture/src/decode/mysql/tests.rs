@@ -1,5 +1,6 @@
 use super::*;
 use crate::decode::play::Play;
+use crate::decode::play::each_packet::{Cost, assert_each_packet_lost};
 
 use Side::{Client, Server};
 
@@ -409,4 +410,16 @@ fn only_a_whole_error_of_a_server_begins_a_connection() {
     }
     assert!(!is_begun(&packets(0, &[b"\xff\x10\x04Too\x00many connections"]), true));
     assert!(!is_begun(&[&refused[..], b"x"].concat(), true));
+}
+
+#[test]
+fn a_lost_packet_gives_no_operation_the_answer_of_another() {
+    let [select, rows] = [ask(QUERY, "SELECT a FROM t"), answer(&[&[1], COLUMN, EOF, ROW, EOF])];
+    let [done, ok] = [ask(QUERY, "DO 1"), answer(&[OK])];
+    let both: [(&[u8], &[u8]); 2] = [(&select, &rows), (&done, &ok)];
+    assert_each_packet_lost(
+        || started(usize::MAX, CAPABILITIES),
+        &[both, both].concat(),
+        Cost { from: 1, is_one_batch: false },
+    );
 }

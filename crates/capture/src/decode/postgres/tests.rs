@@ -1,5 +1,6 @@
 use super::*;
 use crate::decode::play::Play;
+use crate::decode::play::each_packet::{Cost, assert_each_packet_lost};
 
 use Side::{Client, Server};
 
@@ -433,4 +434,16 @@ fn a_capture_that_begins_within_a_burst_pairs_no_others() {
     let statement = [parse("", "select $1"), bind(""), execute(), sync()].concat();
     let answer = [message(b'1', b""), bound_and("SELECT 1"), ready()].concat();
     Play::assert_own_answers_from_the_middle(&ENTRY, &statement, &answer);
+}
+
+#[test]
+fn a_lost_packet_gives_no_operation_the_answer_of_another() {
+    let [simple, rows] = [query("select 1"), [row(), done("SELECT 1"), ready()].concat()];
+    let [empty, done] = [query("begin"), [done("BEGIN"), ready()].concat()];
+    let both: [(&[u8], &[u8]); 2] = [(&simple, &rows), (&empty, &done)];
+    assert_each_packet_lost(
+        || started(usize::MAX),
+        &[both, both].concat(),
+        Cost { from: 0, is_one_batch: false },
+    );
 }

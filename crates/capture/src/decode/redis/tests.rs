@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::decode::play::Play;
+use crate::decode::play::each_packet::{Cost, assert_each_packet_lost};
 
 use Side::{Client, Server};
 
@@ -449,5 +450,5 @@ fn a_lost_packet_costs_its_batch() {
         (b"*3\r\n$3\r\nSET\r\n$1\r\n2\r\n$5\r\nhello\r\n", b"+OK\r\n"),
         (GET.as_bytes(), b"$-1\r\n"),
     ];
-    Play::assert_each_packet_lost(|| Play::new(&ENTRY), &requests);
+    assert_each_packet_lost(|| Play::new(&ENTRY), &requests, Cost { from: 0, is_one_batch: true });
 }

@@ -49,9 +49,9 @@ impl Requests {
 
     /// Keeps an answer that is not paired yet.
     pub(super) fn keep_undecided_answer(&mut self, status: Status) {
-        let Passing { end_seq, ended, .. } = self.passing;
+        let (Passing { end_seq, ended, .. }, mark) = (self.passing, self.place());
         let Some(undecided) = &mut self.undecided else { return };
-        undecided.answers.keep(status, end_seq);
+        undecided.answers.keep(status, end_seq, mark);
         if undecided.answers.len() <= undecided.requests.len() {
             self.pace.message(Side::Server);
             self.pace.ended_unseen(ended);

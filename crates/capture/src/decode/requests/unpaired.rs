@@ -8,6 +8,8 @@
 use record::{Passage, Side, Stamp, Status, Verb, Word};
 
 use super::{Open, Passing, Requests};
+use crate::http::Mark;
+use crate::http::resume;
 use crate::packet::At;
 use crate::recovery::{ANSWERS_MAX, Recovery};
 
@@ -19,6 +21,8 @@ pub(super) struct Answer {
     pub(super) status: Status,
     /// Sequence number behind it.
     pub(super) end_seq: u32,
+    /// Numbers of its last packet.
+    pub(super) mark: Mark,
     /// What it says of the kind of its request; empty if nothing.
     pub(super) word: Word,
 }
@@ -55,19 +59,21 @@ impl Answers {
     }
 
     /// The answer at hand is complete.
-    pub(super) fn keep(&mut self, status: Status, end_seq: u32) {
+    pub(super) fn keep(&mut self, status: Status, end_seq: u32, mark: Mark) {
         let at_hand = std::mem::take(&mut self.at_hand);
-        self.complete.push(Answer { status, end_seq, ..at_hand });
+        self.complete.push(Answer { status, end_seq, mark, ..at_hand });
     }
 
-    /// Whether they may be those of requests, by what they say.
+    /// Whether they may be those of requests: their server had received these, and what they say fits.
     pub(super) fn do_fit<'a>(&self, fits: Option<Fits>, requests: impl Iterator<Item = &'a Open>) -> bool {
-        let Some(fits) = fits else { return true };
-        self.complete.iter().zip(requests).all(|(answer, open)| match open.exchange.op.verb {
-            Verb::Command(name) => {
-                answer.word == Word::default() || fits(answer.word.as_str().as_bytes(), name.as_str())
-            }
-            _ => true,
+        self.complete.iter().zip(requests).all(|(answer, open)| {
+            let do_words_fit = match (fits, open.exchange.op.verb) {
+                (Some(fits), Verb::Command(name)) if answer.word != Word::default() => {
+                    fits(answer.word.as_str().as_bytes(), name.as_str())
+                }
+                _ => true,
+            };
+            do_words_fit && !resume::is_unread(open.mark, answer.mark)
         })
     }
 }
@@ -99,8 +105,8 @@ impl Default for Unpaired {
 
 impl Unpaired {
     /// The answer at hand is complete, behind which so many requests are in flight.
-    pub(super) fn keep(&mut self, status: Status, end_seq: u32, in_flight: usize) {
-        self.answers.keep(status, end_seq);
+    pub(super) fn keep(&mut self, status: Status, end_seq: u32, mark: Mark, in_flight: usize) {
+        self.answers.keep(status, end_seq, mark);
         self.least = self.least.min(in_flight);
     }
 
@@ -141,7 +147,7 @@ impl Requests {
 
     /// Keeps an answer until its request is certain.
     pub(super) fn keep(&mut self, status: Status) {
-        let Passing { end_seq, ended, .. } = self.passing;
+        let (Passing { end_seq, ended, .. }, mark) = (self.passing, self.place());
         self.pace.message(Side::Server);
         if self.is_behind_unseen {
             // It may be that of a request which is missing: how many are in flight is not known any more.
@@ -156,7 +162,7 @@ impl Requests {
         // It is counted with its request.
         self.pace.ended_unseen(ended);
         let Some(unpaired) = &mut self.unpaired else { return };
-        unpaired.keep(status, end_seq, in_flight);
+        unpaired.keep(status, end_seq, mark, in_flight);
         let (kept, least, certain) = (unpaired.answers.len(), unpaired.least, unpaired.certain);
         if in_flight == 0 || certain.is_some_and(|certain| kept >= certain) {
             self.pair(least);
